@@ -1,0 +1,1 @@
+"""One folder per platform; each meets the others only through `bot`."""

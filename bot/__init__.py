@@ -1,0 +1,173 @@
+"""Greenroom: chat bots with character.
+
+What stands here is public; everything else in the package may change.
+"""
+
+from bot.agent import Agent
+from bot.components.action import Action, action
+from bot.components.evaluator import Evaluator, evaluator
+from bot.components.listener import Listener, on
+from bot.components.model import Model, model
+from bot.components.provider import Provider, provider
+from bot.components.route import Route, route
+from bot.components.service import Service
+from bot.components.worker import Worker, worker
+from bot.domain.arrival import Arrival
+from bot.domain.character import Character
+from bot.domain.clock import Clock, system_clock
+from bot.domain.content import Attachment, Content, MediaKind, MentionContext
+from bot.domain.events import Event
+from bot.domain.ids import derived_id, new_id, short_id
+from bot.domain.ledger import Delivery, EventKey, ModelCall, Outcome, Receipt
+from bot.domain.memory import Memory, MemoryKind, Recalled, Scope
+from bot.domain.people import Attendance, Component, Entity, Relationship
+from bot.domain.places import ChannelType, Role, Room, World
+from bot.domain.results import ActionPlan, ActionResult, PlanStep, ProviderResult
+from bot.domain.specs import ActionSpec, Catalog, Effect, EvaluatorSpec, Example, ProviderSpec
+from bot.domain.state import State
+from bot.domain.task import Task
+from bot.errors import (
+    BotError,
+    ConfigError,
+    DeliveryError,
+    FetchError,
+    IntakeClosed,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    NotSent,
+    PluginError,
+    SettingError,
+    TemplateError,
+    Unclear,
+    Undeliverable,
+)
+from bot.models.types import (
+    EmbeddingRequest,
+    EmbeddingResult,
+    ImageDescriptionRequest,
+    ModelType,
+    Purpose,
+    TextRequest,
+    TextResult,
+    TranscriptionRequest,
+    Usage,
+)
+from bot.platform.adapter import Adapter
+from bot.platform.connections import AdapterSpec, Door
+from bot.platform.routes import BoundRoute, RouteRequest, RouteResponse
+from bot.plugin import Plugin
+from bot.prompts.history import Line, parse_history, render_history
+from bot.prompts.mustache import render
+from bot.resident import Blueprint
+from bot.runtime import Runtime
+from bot.settings import Secret, Settings, SettingsModel, Words
+from bot.store.protocols import Store
+from bot.text import clean_name, escape_line, is_blank, shorten
+from bot.turn import Turn
+
+__all__ = [
+    "Action",
+    "ActionPlan",
+    "ActionResult",
+    "ActionSpec",
+    "Adapter",
+    "AdapterSpec",
+    "Agent",
+    "Arrival",
+    "Attachment",
+    "Attendance",
+    "Blueprint",
+    "BotError",
+    "BoundRoute",
+    "Catalog",
+    "ChannelType",
+    "Character",
+    "Clock",
+    "Component",
+    "ConfigError",
+    "Content",
+    "Delivery",
+    "DeliveryError",
+    "Door",
+    "Effect",
+    "EmbeddingRequest",
+    "EmbeddingResult",
+    "Entity",
+    "Evaluator",
+    "EvaluatorSpec",
+    "Event",
+    "EventKey",
+    "Example",
+    "FetchError",
+    "ImageDescriptionRequest",
+    "IntakeClosed",
+    "Line",
+    "Listener",
+    "MediaKind",
+    "Memory",
+    "MemoryKind",
+    "MentionContext",
+    "Model",
+    "ModelCall",
+    "ModelError",
+    "ModelRefused",
+    "ModelType",
+    "ModelUnavailable",
+    "NotSent",
+    "Outcome",
+    "PlanStep",
+    "Plugin",
+    "PluginError",
+    "Provider",
+    "ProviderResult",
+    "ProviderSpec",
+    "Purpose",
+    "Recalled",
+    "Receipt",
+    "Relationship",
+    "Role",
+    "Room",
+    "Route",
+    "RouteRequest",
+    "RouteResponse",
+    "Runtime",
+    "Scope",
+    "Secret",
+    "Service",
+    "SettingError",
+    "Settings",
+    "SettingsModel",
+    "State",
+    "Store",
+    "Task",
+    "TemplateError",
+    "TextRequest",
+    "TextResult",
+    "TranscriptionRequest",
+    "Turn",
+    "Unclear",
+    "Undeliverable",
+    "Usage",
+    "Words",
+    "Worker",
+    "World",
+    "action",
+    "clean_name",
+    "derived_id",
+    "escape_line",
+    "evaluator",
+    "is_blank",
+    "model",
+    "new_id",
+    "on",
+    "parse_history",
+    "provider",
+    "render",
+    "render_history",
+    "route",
+    "short_id",
+    "shorten",
+    "system_clock",
+    "worker",
+]

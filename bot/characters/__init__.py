@@ -1,0 +1,14 @@
+"""Reads character files: positions, old formats, secrets and a report of what became of every part."""
+
+from bot.characters.reading import LoadedCharacter, load_character, parse_character, read_character_source
+from bot.characters.report import Format, Note, Report
+
+__all__ = [
+    "Format",
+    "LoadedCharacter",
+    "Note",
+    "Report",
+    "load_character",
+    "parse_character",
+    "read_character_source",
+]

@@ -1,0 +1,60 @@
+"""What elizaOS files say in words that mean something else here, or nothing."""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+V0_KEYS: Final = frozenset(
+    {"clients", "modelProvider", "lore", "people", "clientConfig", "twitterProfile", "nft", "extends"}
+)
+
+WITHOUT_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "imageModelProvider": "images come from whichever model plugin offers them",
+        "imageVisionModelProvider": "pictures are described by whichever model plugin offers it",
+        "modelEndpointOverride": "set OPENAI_BASE_URL in settings instead",
+        "twitterProfile": "the account behind the X keys says who it is",
+        "instagramProfile": "there is no Instagram here",
+        "simsaiProfile": "there is no SimsAI here",
+        "twitterSpaces": "there is no voice on X here",
+        "nft": "there is no wallet here",
+        "people": "people are remembered as they are met",
+        "extends": "a character stands alone; copy in what it should inherit",
+        "voice": "replies are written, not spoken",
+    }
+)
+
+SETTINGS_WITHOUT_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "voice": "replies are written, not spoken",
+        "model": "set the model plugin's own name, such as OPENAI_LARGE_MODEL and OPENAI_SMALL_MODEL",
+        "embeddingModel": "set the model plugin's own name, such as OPENAI_EMBEDDING_MODEL",
+        "modelConfig": "set the model plugin's own names, such as TEXT_LARGE_TEMPERATURE",
+        "imageSettings": "set the model plugin's own names",
+        "ragKnowledge": "knowledge is always searched",
+        "chains": "there is no wallet here",
+        "intiface": "there is no such client here",
+        "buttplug": "there is no such client here",
+    }
+)
+
+PLATFORM_SETTINGS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
+    {
+        ("discord", "shouldIgnoreBotMessages"): "DISCORD_SHOULD_IGNORE_BOT_MESSAGES",
+        ("discord", "shouldIgnoreDirectMessages"): "DISCORD_SHOULD_IGNORE_DIRECT_MESSAGES",
+        ("discord", "shouldRespondOnlyToMentions"): "DISCORD_SHOULD_RESPOND_ONLY_TO_MENTIONS",
+        ("discord", "allowedChannelIds"): "CHANNEL_IDS",
+        ("telegram", "allowedGroupIds"): "TELEGRAM_ALLOWED_CHATS",
+    }
+)
+
+_ADAPTERS: Final[Mapping[str, str]] = MappingProxyType({"twitter": "x", "direct": "web", "rest": "web"})
+_PACKAGE: Final = re.compile(r"(?:@[\w-]+/)?(?:client-|plugin-|adapter-)?", re.ASCII)
+
+
+def adapter_name(client: str) -> str:
+    """Give our name of a v0 client: `twitter`, `@elizaos/client-twitter` -> `x`."""
+    name = client.strip().lower()
+    name = name[found.end() :] if (found := _PACKAGE.match(name)) else name
+    return _ADAPTERS.get(name, name)

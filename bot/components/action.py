@@ -1,0 +1,106 @@
+"""Actions: what a character can do, called by the model like a tool."""
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Concatenate, Generic, ParamSpec, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from bot.domain.places import Role
+from bot.domain.results import ActionResult
+from bot.domain.specs import ActionSpec, Effect, Example
+from bot.errors import PluginError
+from bot.turn import Turn
+
+P = ParamSpec("P")
+When = Callable[[Turn], Awaitable[bool]]
+NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Action(Generic[P]):
+    """An action: what it is, what it takes, and the function that does it."""
+
+    spec: ActionSpec
+    handler: Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]
+    arguments: type[BaseModel]
+    when: When | None = None
+
+    async def __call__(self, turn: Turn, /, *args: P.args, **kwargs: P.kwargs) -> ActionResult | None:
+        return await self.handler(turn, *args, **kwargs)
+
+    async def run(self, turn: Turn, arguments: Mapping[str, Any]) -> ActionResult | None:
+        """Check the arguments against the signature and act.
+
+        Raises pydantic's ValidationError, before anything is done, where they do not fit.
+        """
+        checked = self.arguments.model_validate(dict(arguments))
+        values = {name: getattr(checked, name) for name in self.arguments.model_fields}
+        handler: Callable[..., Awaitable[ActionResult | None]] = self.handler
+        return await handler(turn, **values)
+
+
+def action(
+    name: str,
+    description: str,
+    *,
+    similes: Sequence[str] = (),
+    when: When | None = None,
+    role: Role = Role.NONE,
+    effect: Effect = Effect.UNSAFE,
+    critical: bool = False,
+    examples: Sequence[Sequence[Example]] = (),
+) -> Callable[[Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]], Action[P]]:
+    """Make an action of an async function whose first parameter is the turn.
+
+    The other parameters are what the model must give: `Annotated[str, "The city's name"]` describes
+    one. `when` tells whether the action can be used at all just now, `role` who may use it,
+    `effect` what repeating it would do, `critical` that a failure ends the chain.
+    Raises PluginError for a name that is not UPPER_SNAKE or a parameter without a type.
+    """
+
+    def decorate(handler: Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]) -> Action[P]:
+        check_name(name, "action")
+        arguments = arguments_of(handler, name)
+        spec = ActionSpec(
+            name=name,
+            description=description,
+            similes=tuple(similes),
+            parameters=arguments.model_json_schema(),
+            role=role,
+            effect=effect,
+            is_critical=critical,
+            examples=tuple(tuple(lines) for lines in examples),
+        )
+        return Action(spec, handler, arguments, when)
+
+    return decorate
+
+
+def check_name(name: str, kind: str) -> None:
+    """Refuse a component's name that is not UPPER_SNAKE; raises PluginError."""
+    if not NAME.fullmatch(name):
+        raise PluginError(f"{kind} {name!r}: a component's name is UPPER_SNAKE, as in FOLLOW_ROOM")
+
+
+def arguments_of(handler: Callable[..., Any], name: str) -> type[BaseModel]:
+    """Make the model of what a handler takes beside its context; raises PluginError."""
+    hints = get_type_hints(handler, include_extras=True)
+    fields: dict[str, Any] = {}
+    for parameter in list(inspect.signature(handler).parameters.values())[1:]:
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise PluginError(f"action {name}: parameter {parameter} cannot be given by name")
+        if parameter.name not in hints:
+            raise PluginError(f"action {name}: parameter {parameter.name!r} needs a type")
+        default = ... if parameter.default is parameter.empty else parameter.default
+        hint = hints[parameter.name]
+        fields[parameter.name] = (hint, Field(default, description=_described(hint)))
+    return create_model(name, __config__=ConfigDict(extra="forbid", title=name), **fields)
+
+
+def _described(hint: Any) -> str | None:
+    if get_origin(hint) is not Annotated:
+        return None
+    return next((extra for extra in get_args(hint)[1:] if isinstance(extra, str)), None)

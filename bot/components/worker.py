@@ -1,0 +1,36 @@
+"""Workers: what does the tasks of later."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from bot.agent import Agent
+from bot.components.action import check_name
+from bot.domain.task import Task
+
+Work = Callable[[Agent, Task], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker: the name its tasks carry, how long it may take, and the function that works."""
+
+    name: str
+    handler: Work
+    deadline: float = 300.0
+
+    async def __call__(self, agent: Agent, task: Task, /) -> None:
+        await self.handler(agent, task)
+
+
+def worker(name: str, *, deadline: float = 300.0) -> Callable[[Work], Worker]:
+    """Make a worker of an async function that takes the agent and the task.
+
+    A task may run again after a crash: `task.attempts` counts, `task.id` is the same each time.
+    `deadline` is in seconds. Raises PluginError for a name that is not UPPER_SNAKE.
+    """
+
+    def decorate(handler: Work) -> Worker:
+        check_name(name, "worker")
+        return Worker(name, handler, deadline)
+
+    return decorate

@@ -1,0 +1,1 @@
+"""The nouns: plain data that everything else speaks of."""

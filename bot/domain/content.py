@@ -1,0 +1,66 @@
+"""What a message says: its text, its attachments, and whom it addresses."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+
+class MediaKind(StrEnum):
+    """What an attachment is, as far as a reader cares."""
+
+    IMAGE = "IMAGE"
+    VIDEO = "VIDEO"
+    AUDIO = "AUDIO"
+    DOCUMENT = "DOCUMENT"
+    LINK = "LINK"
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """One thing that came with a message, or leaves with one.
+
+    `text` is what it says (a document's words, a recording's transcript), `description` what it
+    shows, `problem` why it could not be read. `data` holds our own bytes for outgoing files.
+    """
+
+    id: str
+    kind: MediaKind
+    url: str = ""
+    content_type: str = ""
+    name: str = ""
+    title: str = ""
+    description: str = ""
+    text: str = ""
+    problem: str = ""
+    data: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MentionContext:
+    """How a message addresses the agent, by the platform's own entities rather than by substring.
+
+    `denied_by` names the adapter's rule that forbids an answer here (an allow-list, listen-only).
+    """
+
+    is_mention: bool = False
+    is_reply: bool = False
+    is_thread: bool = False
+    denied_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a message says, on any platform."""
+
+    text: str = ""
+    thought: str = ""
+    actions: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    source: str = ""
+    url: str = ""
+    in_reply_to: UUID | None = None
+    mention: MentionContext = MentionContext()
+    metadata: Mapping[str, Any] = field(default_factory=dict)

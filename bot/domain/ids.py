@@ -1,0 +1,37 @@
+"""Identifiers: time-ordered for what we make, derived for what a platform named."""
+
+import base64
+import hashlib
+from uuid import UUID, uuid5
+
+from uuid_utils.compat import uuid7
+
+NAMESPACE = UUID("8f0f6a52-6d0c-5c1e-9d57-2b6a3f4f7c11")
+
+
+def new_id() -> UUID:
+    """Make a time-ordered id (UUID version 7, RFC 9562)."""
+    return uuid7()
+
+
+def derived_id(*parts: str | UUID) -> UUID:
+    """Make the one id that these parts always have (UUID version 5, RFC 9562).
+
+    Parts may hold any text; they are joined by their lengths, so ("a", "bc") is not ("ab", "c").
+    """
+    name = "".join(f"{len(text)}:{text}" for text in map(str, parts))
+    return uuid5(NAMESPACE, name.encode("utf-8", "surrogatepass").hex())
+
+
+def delivery_id(turn_id: UUID, ordinal: int, part: int) -> str:
+    """Name one outgoing part, the same however often its turn is replayed.
+
+    24 characters of base32: it fits Discord's nonce, which holds 25.
+    """
+    digest = hashlib.sha256(f"{turn_id}/{ordinal}/{part}".encode()).digest()
+    return base64.b32encode(digest).decode("ascii")[:24].lower()
+
+
+def short_id(value: UUID) -> str:
+    """Shorten an id to the eight hexadecimal digits a prompt shows for a person."""
+    return hashlib.sha256(value.bytes).hexdigest()[:8]

@@ -1,0 +1,150 @@
+"""The books: what came in and what became of it, what was paid for, what goes out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from bot.domain.content import Content
+
+
+class Outcome(StrEnum):
+    """Where an inbound event stands; every one that came in ends in exactly one of the last seven."""
+
+    RECEIVED = "received"
+    CLAIMED = "claimed"
+    ANSWERED = "answered"
+    IGNORED = "ignored"
+    SUPERSEDED = "superseded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    PARKED = "parked"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing more will happen to the event."""
+        return self not in (Outcome.RECEIVED, Outcome.CLAIMED)
+
+
+@dataclass(frozen=True, slots=True)
+class EventKey:
+    """What makes an inbound event the same event when a platform delivers it again.
+
+    Two keys, both unique: the transport's own (`event_id`), and the message's
+    (`room_id`, `message_id`, `revision`), which survives a transport that renumbers.
+    """
+
+    platform: str
+    account: str
+    event_id: str
+    room_id: UUID
+    message_id: str
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """One call to a model: tokens as the provider counted them, or estimated (`is_estimate`)."""
+
+    type: str
+    purpose: str
+    model: str
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tokens_cached: int = 0
+    is_estimate: bool = False
+    prompt_bytes: int = 0
+    seconds: float = 0.0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of one inbound event, and why.
+
+    `reason` is a sentence for people; `rule` names the rule, setting or stage that decided;
+    `carried` counts how often the message was taken over by a newer turn.
+    """
+
+    id: UUID
+    key: EventKey
+    room_id: UUID
+    author_id: UUID
+    memory_id: UUID
+    received_at: datetime
+    outcome: Outcome = Outcome.RECEIVED
+    reason: str = ""
+    rule: str = ""
+    turn_id: UUID | None = None
+    superseded_by: UUID | None = None
+    attempts: int = 0
+    carried: int = 0
+    claimed_at: datetime | None = None
+    closed_at: datetime | None = None
+    model_calls: tuple[ModelCall, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class StepState(StrEnum):
+    """How far a paid or side-effecting step has come."""
+
+    INTENDED = "intended"
+    DONE = "done"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One paid or side-effecting step of a turn, journalled so that a restart neither pays nor acts twice.
+
+    `key` names the step within its turn ("answer:1", "action:0:FORECAST"); `result` is JSON data.
+    """
+
+    turn_id: UUID
+    key: str
+    kind: str
+    state: StepState
+    effect: str = ""
+    result: Mapping[str, Any] = field(default_factory=dict)
+    at: datetime | None = None
+
+
+class DeliveryState(StrEnum):
+    """Where an outgoing part stands."""
+
+    PENDING = "pending"
+    ATTEMPTING = "attempting"
+    SENT = "sent"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One outgoing part of a reply.
+
+    `id` is derived from its turn, so that a replayed turn names the same part again. `seq` orders
+    the parts within their room; it is given by the store when the part is committed.
+    """
+
+    id: str
+    turn_id: UUID
+    room_id: UUID
+    memory_id: UUID
+    platform: str
+    account: str
+    target: str
+    part: int
+    content: Content
+    created_at: datetime
+    seq: int = 0
+    state: DeliveryState = DeliveryState.PENDING
+    attempts: int = 0
+    first_attempt_at: datetime | None = None
+    external_id: str = ""
+    reply_to: str = ""
+    cause: str = ""

@@ -1,0 +1,84 @@
+"""Where things are said: worlds hold rooms, rooms hold people."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+from uuid import UUID
+
+
+class ChannelType(StrEnum):
+    """What kind of place a room is; spelled as in the sources, read in any case."""
+
+    DM = "DM"
+    GROUP = "GROUP"
+    THREAD = "THREAD"
+    FORUM = "FORUM"
+    FEED = "FEED"
+    VOICE_DM = "VOICE_DM"
+    VOICE_GROUP = "VOICE_GROUP"
+    SELF = "SELF"
+    API = "API"
+    BROADCAST = "BROADCAST"
+    WORLD = "WORLD"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        wanted = str(value).strip().upper()
+        return next((member for member in cls if member.value == wanted), None)
+
+
+class Role(StrEnum):
+    """What a person may do in a world."""
+
+    OWNER = "OWNER"
+    ADMIN = "ADMIN"
+    MEMBER = "MEMBER"
+    NONE = "NONE"
+
+    @property
+    def rank(self) -> int:
+        """Order the roles: 3 for OWNER down to 0 for NONE."""
+        return {Role.OWNER: 3, Role.ADMIN: 2, Role.MEMBER: 1, Role.NONE: 0}[self]
+
+    def reaches(self, needed: "Role") -> bool:
+        """Tell whether this role is at least `needed`."""
+        return self.rank >= needed.rank
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A server, a group, a timeline: what rooms belong to.
+
+    `roles` holds what the platform says of people; whoever is not in it is a MEMBER.
+    """
+
+    id: UUID
+    platform: str
+    external_id: str
+    name: str = ""
+    roles: Mapping[UUID, Role] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def role_of(self, entity_id: UUID) -> Role:
+        """Tell which role a person has here."""
+        return self.roles.get(entity_id, Role.MEMBER)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """One place in which messages follow one another.
+
+    `account` is the platform account through which the agent is present, and `external_id` what the
+    platform calls the room: together with `platform` they say where a reply goes.
+    """
+
+    id: UUID
+    world_id: UUID
+    type: ChannelType
+    platform: str
+    external_id: str
+    account: str = ""
+    name: str = ""
+    parent_id: UUID | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,89 @@
+"""Every way Greenroom can fail, and what each means to the caller.
+
+BotError
+├── ConfigError                 something a person wrote is wrong; exit code 78
+│   ├── CharacterError          a character file
+│   ├── SettingError            a variable, a `.env` line, a token
+│   └── PluginError             a plugin or adapter that cannot be loaded
+├── TryAgain                    something outside is not there just now; exit code 75
+├── ModelError                  a model handler could not answer
+│   ├── ModelUnavailable        every handler failed, or none is registered
+│   └── ModelRefused            the request itself was refused: key, credit, content; never retried
+├── DeliveryError               an outgoing part did not (surely) arrive
+│   ├── NotSent                 surely not sent; may be tried again
+│   ├── Undeliverable           surely not sent; trying again is of no use
+│   └── Unclear                 nobody knows; the platform's rule decides
+├── FetchError                  a URL that may not, or could not, be read
+├── TemplateError               a prompt template that cannot be compiled
+└── IntakeClosed                the inbox takes nothing in any more: the process is stopping
+
+A message says what failed, on what, and what to do about it.
+"""
+
+
+class BotError(Exception):
+    """Root of all errors that Greenroom raises on purpose."""
+
+
+class ConfigError(BotError):
+    """Something that a person wrote is wrong; the message names it and the mend."""
+
+
+class CharacterError(ConfigError):
+    """A character file cannot be used."""
+
+
+class SettingError(ConfigError):
+    """A setting is missing or malformed."""
+
+
+class PluginError(ConfigError):
+    """A plugin or adapter cannot be found, loaded, or combined with the others."""
+
+
+class TryAgain(BotError):
+    """Something outside is not there just now."""
+
+
+class ModelError(BotError):
+    """A model handler could not answer; the next handler may."""
+
+
+class ModelUnavailable(ModelError):
+    """No handler is registered for the type, or every one failed."""
+
+
+class ModelRefused(ModelError):
+    """The provider refuses this request however often it is sent."""
+
+
+class DeliveryError(BotError):
+    """An outgoing part did not, or not surely, arrive."""
+
+
+class NotSent(DeliveryError):
+    """Surely not sent: it may be tried again, after `retry_after` seconds if given."""
+
+    def __init__(self, cause: str, *, retry_after: float | None = None) -> None:
+        super().__init__(cause)
+        self.retry_after = retry_after
+
+
+class Undeliverable(DeliveryError):
+    """Surely not sent, and it never will be: too long, blocked, gone."""
+
+
+class Unclear(DeliveryError):
+    """The platform may or may not have it: time-out, reset, server error."""
+
+
+class FetchError(BotError):
+    """A URL may not be read, or could not be."""
+
+
+class TemplateError(BotError):
+    """A prompt template cannot be compiled."""
+
+
+class IntakeClosed(BotError):
+    """The inbox takes nothing in any more."""

@@ -1,0 +1,349 @@
+"""Guarded fetch: reads URLs that strangers or models supplied, and never anything but the public web.
+
+The resolver that answers aiohttp checks every address it hands out, and that answer is the one connected
+to; the socket factory looks once more. Behind a proxy the proxy is the boundary: what resolves here to a
+closed range is still refused, what does not resolve here is the proxy's to decide.
+"""
+
+import asyncio
+import codecs
+import errno
+import os
+import re
+import socket
+import ssl
+import zlib
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+from types import TracebackType
+from typing import Final, Self
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from bot.addresses import Network, Proxies, literal, shown, vetted, why_not_public
+from bot.errors import FetchError, SettingError
+
+MEGABYTE: Final = 1024 * 1024
+MAX_RATIO: Final = 100
+_RATIO_FLOOR: Final = 64 * 1024  # a small page of blanks is no bomb
+_PIECE: Final = 64 * 1024
+_LOOKUP: Final = 2.0  # seconds; behind some proxies there is no DNS at all, and asking takes long
+
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_HEADERS: Final = (("User-Agent", "Greenroom"), ("Accept", "*/*"), ("Accept-Encoding", "gzip"))
+
+_SIGNATURES: Final = tuple(
+    (re.compile(pattern, re.DOTALL), kind)
+    for pattern, kind in (
+        (rb"\x89PNG\r\n\x1a\n", "image/png"),
+        (rb"\xff\xd8\xff", "image/jpeg"),
+        (rb"GIF8[79]a", "image/gif"),
+        (rb"RIFF....WEBP", "image/webp"),
+        (rb"....ftypavi[fs]", "image/avif"),
+        (rb"%PDF-", "application/pdf"),
+        (rb"RIFF....WAVE", "audio/wav"),
+        (rb"ID3[\x02-\x04]|\xff[\xe2\xe3\xf2\xf3\xfa\xfb]", "audio/mpeg"),
+        (rb"fLaC[\x00\x80]", "audio/flac"),
+        (rb"OggS\x00", "audio/ogg"),
+        (rb"....ftyp", "video/mp4"),
+        (rb"\x1aE\xdf\xa3", "video/webm"),
+        (rb"PK\x03\x04", "application/zip"),
+    )
+)
+# What these hold (sound or pictures, a document or an archive), only the declaration tells.
+_CONTAINERS: Final = frozenset({"audio/ogg", "video/mp4", "video/webm", "application/zip"})
+_PROVABLE: Final = frozenset(kind for _, kind in _SIGNATURES) - _CONTAINERS
+_TEXTUAL: Final = re.compile(r"text/.+|image/svg\+xml|application/(.+\+)?(json|xml|yaml|javascript|x-ndjson)")
+_BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_BOMS: Final = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+# Python also calls punycode (quadratic) and unicode_escape (warns) an encoding of text; pages do not.
+_CHARSETS: Final = re.compile(r"(utf|ascii|iso|cp|koi8|mac|gb|hz|big5|euc|shift_jis|tis|johab).*")
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What a URL led to, typed by its bytes where they tell and by its header where not."""
+
+    url: str
+    content_type: str
+    body: bytes
+    charset: str | None = None
+
+    def text(self) -> str:
+        """Decode the body, with replacement characters for what cannot be decoded."""
+        for mark, charset in _BOMS:
+            if self.body.startswith(mark):
+                return self.body.decode(charset, "replace")
+        return self.body.decode(_usable_charset(self.charset), "replace")
+
+
+class Fetcher:
+    """One guarded client for all strangers' URLs: no cookies, no `.netrc`, proxies and CA file only as given.
+
+    `environment` is read for HTTPS_PROXY, HTTP_PROXY, NO_PROXY and SSL_CERT_FILE; addresses in
+    `allow_networks` count as public.
+    """
+
+    def __init__(
+        self,
+        *,
+        environment: Mapping[str, str] | None = None,
+        max_bytes: int = 20 * MEGABYTE,
+        timeout: float = 10.0,
+        max_redirects: int = 3,
+        allow_networks: Iterable[str] = (),
+        resolver: AbstractResolver | None = None,
+    ) -> None:
+        environment = environment or {}
+        self._max_bytes = max_bytes
+        self._timeout = timeout
+        self._max_redirects = max_redirects
+        self._allowed = tuple(ip_network(network) for network in allow_networks)
+        self._resolver = resolver
+        self._proxies = Proxies.read(environment)
+        self._ca_file = environment.get("SSL_CERT_FILE") or None
+        self._open = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        context = await asyncio.to_thread(_tls_context, self._ca_file)
+        self._gate = _Gate(self._resolver or aiohttp.ThreadedResolver(), self._allowed)
+        guarded = aiohttp.TCPConnector(
+            resolver=self._gate,
+            use_dns_cache=False,
+            socket_factory=self._gate.make_socket,
+            ssl=context,
+            force_close=True,
+        )
+        self._direct = await self._open.enter_async_context(_session(guarded))
+        # Only ever used to reach the operator's proxy, which may well stand in a private network.
+        unguarded = aiohttp.TCPConnector(ssl=context, force_close=True)
+        self._proxied = await self._open.enter_async_context(_session(unguarded))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._open.aclose()
+
+    async def get(self, url: str, *, max_bytes: int | None = None) -> Fetched:
+        """Read what a URL leads to within the deadline, or raise FetchError saying why not."""
+        trail: list[str | URL] = [url]
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._follow(trail, self._max_bytes if max_bytes is None else max_bytes)
+        except FetchError as error:
+            cause = str(error)
+        except TimeoutError:
+            cause = f"it took longer than {self._timeout:g} s"
+        except (aiohttp.ClientError, OSError) as error:
+            cause = _cause(error)
+        by_way = f" (sent on to {shown(trail[-1])})" if len(trail) > 1 else ""
+        # Outside the handlers: aiohttp's messages hold the whole URL, and tracebacks end up in logs.
+        raise FetchError(f"cannot fetch {shown(url)}{by_way}: {cause}")
+
+    async def _follow(self, trail: list[str | URL], max_bytes: int) -> Fetched:
+        target = vetted(trail[0])
+        for _ in range(self._max_redirects + 1):
+            answer = await self._ask(target, max_bytes)
+            if isinstance(answer, Fetched):
+                return answer
+            trail.append(answer)
+            if target.scheme == "https" and answer.scheme == "http":
+                raise FetchError("a redirect leads from https to http")
+            target = vetted(answer)
+        raise FetchError(f"more than {self._max_redirects} redirects")
+
+    async def _ask(self, target: URL, max_bytes: int) -> Fetched | URL:
+        """Send one request; a URL is where the answer sends us on to."""
+        proxy = self._proxies.choose(target)
+        session = self._direct if proxy is None else self._proxied
+        await self._gate.admit(target, by_proxy=proxy is not None)
+        async with session.get(target, proxy=proxy, allow_redirects=False) as response:
+            if response.status in _REDIRECTS:
+                return _onward(target, response.headers.get("Location", ""))
+            if not 200 <= response.status < 300:
+                raise FetchError(f"the server answered {response.status}")
+            if (response.content_length or 0) > max_bytes:
+                raise FetchError(f"it is larger than {max_bytes} bytes")
+            body = _Body(response.headers.get("Content-Encoding", ""), max_bytes)
+            async for chunk in response.content.iter_any():
+                body.feed(chunk)
+            content = body.finish()
+            declared = response.content_type.lower() if "Content-Type" in response.headers else ""
+            return Fetched(str(target), sniffed(content, declared), content, response.charset)
+
+
+class _Gate(AbstractResolver):
+    """Lets nothing through but public addresses: named, written out, or about to be connected to."""
+
+    def __init__(self, resolver: AbstractResolver, allowed: tuple[Network, ...]) -> None:
+        self._resolver = resolver
+        self._allowed = allowed
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        try:
+            answers = await self._resolver.resolve(host, port, family)
+        except UnicodeError as error:  # a label that DNS has no room for
+            raise OSError(None, str(error)) from error
+        if not answers:
+            raise OSError(None, "no addresses")
+        # All of them: which one is connected to is a matter of which answers first.
+        for answer in answers:
+            self._check(answer["host"])
+        return answers
+
+    async def close(self) -> None:
+        """Leave the inner resolver to whoever made it."""
+
+    async def admit(self, target: URL, *, by_proxy: bool) -> None:
+        """Refuse what aiohttp would not call `resolve` for: a written-out address, and any name by proxy."""
+        host = target.raw_host or ""
+        if literal(host) is not None:
+            self._check(host)
+        elif by_proxy:
+            try:
+                async with asyncio.timeout(_LOOKUP):
+                    await self.resolve(host, target.port or 0)
+            except OSError:  # TimeoutError is one
+                return  # a name that only the proxy knows
+
+    def make_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
+        """Create the socket for an address that is still to be connected to."""
+        family, kind, protocol, _, address = info
+        try:
+            self._check(str(address[0]))
+        except FetchError as error:  # aiohttp knows how to clean up after an OSError only
+            raise PermissionError(errno.EACCES, str(error)) from error
+        return socket.socket(family, kind, protocol)
+
+    def _check(self, address: str) -> None:
+        reason = why_not_public(ip_address(address), self._allowed)
+        if reason is not None:
+            raise FetchError(f"it leads to an address that is not public ({reason})")
+
+
+class _Body:
+    """Gathers a body as it streams in, unpacks it, and stops at the first byte too many."""
+
+    def __init__(self, encoding: str, max_bytes: int) -> None:
+        encoding = encoding.strip().lower()
+        if encoding not in ("", "identity", "gzip", "x-gzip"):
+            raise FetchError("it is packed in a way that was not asked for")
+        self._gzip = zlib.decompressobj(16 + zlib.MAX_WBITS) if encoding.endswith("gzip") else None
+        self._max_bytes = max_bytes
+        self._received = 0
+        self._content = bytearray()
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next bytes from the wire."""
+        # Counted too: a stream of empty blocks unpacks to nothing for ever.
+        self._received += len(chunk)
+        if self._gzip is None:
+            self._add(chunk)
+            return
+        try:
+            while chunk and not self._gzip.eof:
+                self._add(self._gzip.decompress(chunk, _PIECE))
+                chunk = self._gzip.unconsumed_tail
+        except zlib.error:
+            raise FetchError("its gzip data is damaged") from None
+        if self._gzip.unused_data or chunk:
+            raise FetchError("its gzip data has something behind its end")
+
+    def finish(self) -> bytes:
+        """Return the whole body."""
+        if self._gzip is not None and self._received:
+            self._add(self._gzip.flush())
+            if not self._gzip.eof:
+                raise FetchError("its gzip data breaks off")
+        return bytes(self._content)
+
+    def _add(self, piece: bytes) -> None:
+        self._content += piece
+        size = len(self._content)
+        if max(size, self._received) > self._max_bytes:
+            raise FetchError(f"it is larger than {self._max_bytes} bytes")
+        if size > _RATIO_FLOOR and size > MAX_RATIO * self._received:
+            raise FetchError(f"it unpacks to more than {MAX_RATIO} times its size")
+
+
+def sniffed(body: bytes, declared: str) -> str:
+    """Tell a body's media type by its first bytes, by its declaration where they do not tell."""
+    major = declared.partition("/")[0]
+    for signature, kind in _SIGNATURES:
+        if signature.match(body):
+            trusted = kind in _CONTAINERS and major in ("application", "audio", "video")
+            return declared if trusted and declared not in _PROVABLE else kind
+    if body.startswith(tuple(mark for mark, _ in _BOMS)) or (body and not _BINARY.search(body[:1024])):
+        if _TEXTUAL.fullmatch(declared):
+            return declared
+        return "text/html" if re.match(rb"\s*<(!doctype html|html)\b", body, re.IGNORECASE) else "text/plain"
+    is_disproved = declared in _PROVABLE or (body and _TEXTUAL.fullmatch(declared))
+    return "application/octet-stream" if is_disproved or not declared else declared
+
+
+def _usable_charset(charset: str | None) -> str:
+    try:
+        name = codecs.lookup(charset or "utf-8").name
+    except (LookupError, ValueError):
+        return "utf-8"
+    return name if _CHARSETS.fullmatch(name) else "utf-8"
+
+
+def _onward(target: URL, location: str) -> URL:
+    if not location:
+        raise FetchError("a redirect leads nowhere")
+    try:
+        return target.join(URL(location))
+    except ValueError:
+        raise FetchError("a redirect leads to a malformed URL") from None
+
+
+def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+        auto_decompress=False,  # unpacked here, where what comes out is counted
+        timeout=aiohttp.ClientTimeout(total=None),  # there is one deadline for all hops
+        headers=dict(_HEADERS),
+    )
+
+
+def _tls_context(ca_file: str | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except OSError as error:  # ssl.SSLError is one
+        raise SettingError(
+            f"SSL_CERT_FILE: no certificates in {ca_file!r} ({error}); name a PEM file"
+        ) from error
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _cause(error: Exception) -> str:
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            return f"its certificate is not valid ({getattr(error.certificate_error, 'verify_message', '')})"
+        case aiohttp.ClientHttpProxyError():
+            return f"the proxy answered {error.status}"
+        case aiohttp.ClientProxyConnectionError():
+            return "the proxy cannot be reached"
+        case aiohttp.ClientConnectorDNSError():
+            return "its host cannot be found"
+        case aiohttp.ClientConnectorSSLError():
+            return "TLS could not be agreed on"
+        case aiohttp.ClientConnectorError():
+            return f"no connection ({os.strerror(error.errno) if error.errno else 'refused'})"
+        case _:
+            return "the answer breaks off or is not proper HTTP"

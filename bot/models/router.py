@@ -1,0 +1,167 @@
+"""From a request to an answer: which handler is asked, how long, and who comes next when it fails."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from bot.domain.ledger import ModelCall
+from bot.errors import ModelError, ModelUnavailable
+from bot.models.types import (
+    EmbeddingRequest,
+    EmbeddingResult,
+    ImageDescriptionRequest,
+    ModelRequest,
+    ModelResult,
+    ModelType,
+    TextRequest,
+    TextResult,
+    TranscriptionRequest,
+    Usage,
+)
+
+R = TypeVar("R", TextResult, EmbeddingResult)
+Handle = Callable[[Any], Awaitable[ModelResult]]
+
+# Who may stand in for a size that nobody serves.
+STAND_INS: dict[ModelType, tuple[ModelType, ...]] = {
+    ModelType.TEXT_SMALL: (ModelType.TEXT_MEDIUM, ModelType.TEXT_LARGE),
+    ModelType.TEXT_MEDIUM: (ModelType.TEXT_LARGE, ModelType.TEXT_SMALL),
+    ModelType.TEXT_LARGE: (ModelType.TEXT_MEDIUM, ModelType.TEXT_SMALL),
+}
+BYTES_A_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ModelHandler:
+    """One way to serve a model type; a higher priority is asked first."""
+
+    type: ModelType
+    handle: Handle
+    name: str
+    priority: int = 0
+
+
+class ModelRouter:
+    """Asks the handlers of a type in order of priority until one answers.
+
+    `deadline` in seconds bounds each handler. `record` is told of every call, failed ones included.
+    """
+
+    def __init__(self, *, record: Callable[[ModelCall], None], deadline: float = 60.0) -> None:
+        self._handlers: defaultdict[ModelType, list[ModelHandler]] = defaultdict(list)
+        self._record = record
+        self._deadline = deadline
+
+    def register(self, handler: ModelHandler) -> None:
+        """Add a handler; among equals the earlier registered is asked first."""
+        handlers = self._handlers[handler.type]
+        handlers.append(handler)
+        handlers.sort(key=lambda one: -one.priority)
+
+    def serves(self, kind: ModelType) -> bool:
+        """Tell whether any handler, or a stand-in, serves this type."""
+        return bool(self._candidates(kind))
+
+    async def text(self, request: TextRequest, kind: ModelType = ModelType.TEXT_LARGE) -> TextResult:
+        """Have a text written.
+
+        Raises ModelUnavailable, naming every handler's failure, or the one ModelError there was.
+        """
+        return await self._ask(kind, request, TextResult)
+
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
+        """Turn texts into vectors; raises as `text` does."""
+        request = EmbeddingRequest(tuple(texts))
+        return await self._ask(ModelType.TEXT_EMBEDDING, request, EmbeddingResult)
+
+    async def describe(self, request: ImageDescriptionRequest) -> TextResult:
+        """Have a picture described; raises as `text` does."""
+        return await self._ask(ModelType.IMAGE_DESCRIPTION, request, TextResult)
+
+    async def transcribe(self, request: TranscriptionRequest) -> TextResult:
+        """Have a recording written down; raises as `text` does."""
+        return await self._ask(ModelType.TRANSCRIPTION, request, TextResult)
+
+    def _candidates(self, kind: ModelType) -> list[ModelHandler]:
+        for one in (kind, *STAND_INS.get(kind, ())):
+            if self._handlers[one]:
+                return self._handlers[one]
+        return []
+
+    async def _ask(self, kind: ModelType, request: ModelRequest, wanted: type[R]) -> R:
+        candidates = self._candidates(kind)
+        if not candidates:
+            raise ModelUnavailable(f"no plugin of this agent serves {kind}; load one that does")
+        errors: list[ModelError] = []
+        for handler in candidates:
+            try:
+                return await self._call(handler, kind, request, wanted)
+            except ModelError as error:
+                errors.append(error)
+        if len(errors) == 1:
+            raise errors[0]
+        raise ModelUnavailable("; ".join(str(error) for error in errors))
+
+    async def _call(
+        self, handler: ModelHandler, kind: ModelType, request: ModelRequest, wanted: type[R]
+    ) -> R:
+        started = time.monotonic()
+        result: ModelResult | None = None
+        error = "cancelled"
+        try:
+            async with asyncio.timeout(self._deadline):
+                result = await handler.handle(request)
+            if not isinstance(result, wanted):
+                raise ModelError(f"{handler.name}: gave {type(result).__name__}, not {wanted.__name__}")
+            error = ""
+        except ModelError as raised:
+            error = str(raised)
+            raise
+        except TimeoutError:
+            error = f"{handler.name}: no answer within {self._deadline:g} s"
+            raise ModelUnavailable(error) from None
+        except Exception as raised:  # a handler is a plugin's: its faults are failures of a model, no more
+            error = f"{handler.name}: {type(raised).__name__}: {raised}"
+            raise ModelError(error) from raised
+        else:
+            return result
+        finally:
+            self._record(_booked(handler, kind, request, result, time.monotonic() - started, error))
+
+
+def _booked(
+    handler: ModelHandler,
+    kind: ModelType,
+    request: ModelRequest,
+    result: ModelResult | None,
+    seconds: float,
+    error: str,
+) -> ModelCall:
+    size = _prompt_bytes(request)
+    usage = result.usage if result is not None else None
+    if usage is None:
+        written = len(result.text.encode()) if isinstance(result, TextResult) else 0
+        usage = Usage(size // BYTES_A_TOKEN, written // BYTES_A_TOKEN, is_estimate=True)
+    return ModelCall(
+        type=kind.value,
+        purpose=request.purpose.value,
+        model=(result.model if result is not None else "") or handler.name,
+        tokens_in=max(0, usage.tokens_in),
+        tokens_out=max(0, usage.tokens_out),
+        tokens_cached=max(0, usage.tokens_cached),
+        is_estimate=usage.is_estimate,
+        prompt_bytes=size,
+        seconds=seconds,
+        error=error,
+    )
+
+
+def _prompt_bytes(request: ModelRequest) -> int:
+    if isinstance(request, TextRequest):
+        return len(request.system.encode()) + len(request.prompt.encode())
+    if isinstance(request, EmbeddingRequest):
+        return sum(len(text.encode()) for text in request.texts)
+    return 0

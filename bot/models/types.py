@@ -1,0 +1,124 @@
+"""What a model can be asked, and what it gives back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+
+class ModelType(StrEnum):
+    """What a handler can do; spelled as in the sources, their aliases included."""
+
+    TEXT_SMALL = "TEXT_SMALL"
+    TEXT_MEDIUM = "TEXT_MEDIUM"
+    TEXT_LARGE = "TEXT_LARGE"
+    TEXT_EMBEDDING = "TEXT_EMBEDDING"
+    OBJECT_SMALL = "OBJECT_SMALL"
+    OBJECT_MEDIUM = "OBJECT_MEDIUM"
+    OBJECT_LARGE = "OBJECT_LARGE"
+    IMAGE = "IMAGE"
+    IMAGE_DESCRIPTION = "IMAGE_DESCRIPTION"
+    TRANSCRIPTION = "TRANSCRIPTION"
+    TEXT_TO_SPEECH = "TEXT_TO_SPEECH"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        wanted = str(value).strip().upper()
+        wanted = {"IMAGE_GENERATION": "IMAGE", "SPEECH_TO_TEXT": "TRANSCRIPTION"}.get(wanted, wanted)
+        return next((member for member in cls if member.value == wanted), None)
+
+
+class Purpose(StrEnum):
+    """What a call is for; shown in receipts and counted apart."""
+
+    SHOULD_RESPOND = "should_respond"
+    REPLY = "reply"
+    STEP = "step"
+    SUMMARY = "summary"
+    REPAIR = "repair"
+    POST = "post"
+    DESCRIPTION = "description"
+    EMBEDDING = "embedding"
+    CHECK = "check"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call as the provider counted them; `is_estimate` where it did not."""
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tokens_cached: int = 0
+    is_estimate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TextRequest:
+    """Write a text.
+
+    `temperature` and the other sampling values are the provider's own where None; `schema`, a JSON
+    schema, asks for an object of that shape from handlers that can be held to one.
+    """
+
+    prompt: str
+    purpose: Purpose = Purpose.OTHER
+    system: str = ""
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    schema: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextResult:
+    """A text, who wrote it, and what that took; `is_cut` where the length limit ended it."""
+
+    text: str
+    model: str = ""
+    usage: Usage | None = None
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingRequest:
+    """Turn texts into vectors."""
+
+    texts: tuple[str, ...]
+    purpose: Purpose = Purpose.EMBEDDING
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingResult:
+    """One vector a text, in their order, all of one dimension, comparable by cosine."""
+
+    vectors: tuple[tuple[float, ...], ...]
+    model: str = ""
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImageDescriptionRequest:
+    """Say what a picture shows."""
+
+    image: bytes = field(repr=False)
+    content_type: str
+    prompt: str = ""
+    purpose: Purpose = Purpose.DESCRIPTION
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptionRequest:
+    """Write down what a recording says."""
+
+    audio: bytes = field(repr=False)
+    content_type: str
+    purpose: Purpose = Purpose.DESCRIPTION
+
+
+ModelRequest = TextRequest | EmbeddingRequest | ImageDescriptionRequest | TranscriptionRequest
+ModelResult = TextResult | EmbeddingResult

@@ -1,0 +1,245 @@
+"""What the character does: the actions of its answer, in order, each seeing the results before it."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from bot.boundary import Failure, contained
+from bot.components.action import Action
+from bot.domain.events import ActionCompleted, ActionStarted
+from bot.domain.ledger import Step, StepState
+from bot.domain.results import ActionPlan, ActionResult, PlanStep, StepStatus
+from bot.domain.specs import ActionSpec, Effect
+from bot.errors import ModelError
+from bot.models.types import ModelType, Purpose, TextRequest
+from bot.pipeline.compose import Composer
+from bot.prompts.reader import Reply, read_object
+from bot.prompts.templates import PARAMETER_REPAIR
+from bot.registry import Registry, plain
+from bot.text import escape_line, shorten
+from bot.turn import Turn
+
+REPLY = "REPLY"
+SILENT = frozenset({"IGNORE", "NONE"})
+VALIDATE_DEADLINE = 2.0
+ACTION_DEADLINE = 60.0
+MOST_WORKING_MEMORY = 50
+LONGEST_RESULT = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One action to run, with the parameters the model gave it."""
+
+    action: Action[Any]
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What an answer comes to: say its text, run actions, or neither."""
+
+    says: bool
+    calls: tuple[Call, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether there is only a text to be said."""
+        return self.says and not self.calls
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the character chose to say and do nothing."""
+        return not self.says and not self.calls
+
+
+def course_of(reply: Reply, registry: Registry) -> Course:
+    """Read what an answer wants done.
+
+    Names are matched exactly, folded, then as similes; unknown ones are noted and not run. IGNORE or
+    NONE beside anything else counts for nothing; alone it is silence, whatever text came with it.
+    """
+    wanted = [name for name in dict.fromkeys(map(plain, reply.actions)) if name]
+    silent = {plain(name) for name in SILENT}
+    deeds = [name for name in wanted if name not in silent]
+    if wanted and not deeds:
+        return Course(says=False, calls=())
+    parameters = {plain(name): values for name, values in reply.parameters.items()}
+    calls: dict[str, Call] = {}
+    notes: list[str] = []
+    says = not deeds and bool(reply.text)
+    for name in deeds:
+        action = registry.action(name)
+        if (action is not None and action.spec.name == REPLY) or (action is None and name == REPLY):
+            says = bool(reply.text)
+        elif action is None:
+            notes.append(f"action {name!r} is not known; it was not run")
+        else:
+            found = parameters.get(name) or parameters.get(plain(action.spec.name)) or {}
+            calls.setdefault(action.spec.name, Call(action, found))
+    if notes and not calls:
+        says = bool(reply.text)
+    return Course(says, tuple(calls.values()), tuple(notes))
+
+
+async def why_not(turn: Turn, action: Action[Any]) -> str:
+    """Say why this sender may not use an action just now; empty where they may.
+
+    The one place that decides it: asked for what the model is shown and again when it acts.
+    """
+    if not turn.role.reaches(action.spec.role):
+        return f"{action.spec.name} needs the role {action.spec.role}"
+    if action.when is None:
+        return ""
+    allowed = await contained(
+        action.when(turn), what=f"validating {action.spec.name}", deadline=VALIDATE_DEADLINE
+    )
+    if isinstance(allowed, Failure):
+        return f"{action.spec.name} could not be checked: {allowed.cause}"
+    return "" if allowed else f"{action.spec.name} is not available here"
+
+
+async def usable_actions(turn: Turn, registry: Registry) -> tuple[ActionSpec, ...]:
+    """List the actions the author of the message may use just now, in the registry's order."""
+    actions = list(registry.actions.values())
+    causes = await asyncio.gather(*(why_not(turn, action) for action in actions))
+    return tuple(action.spec for action, cause in zip(actions, causes, strict=True) if not cause)
+
+
+class Actor:
+    """Runs actions, journalling each before and after, so that a restart repeats none unasked."""
+
+    def __init__(self, composer: Composer) -> None:
+        self._composer = composer
+
+    async def run_all(self, turn: Turn, calls: Sequence[Call], thought: str) -> None:
+        """Run a chain; a failed action does not end it unless it is marked critical."""
+        plan = ActionPlan(thought, [PlanStep(call.action.spec.name) for call in calls])
+        turn.state.data["actionPlan"] = plan
+        for number, call in enumerate(calls):
+            plan.current_step = number
+            result = await self.run(turn, call, number)
+            step = plan.steps[number]
+            step.result, step.error = result, result.error
+            step.status = StepStatus.COMPLETED if result.success else StepStatus.FAILED
+            if call.action.spec.is_critical and not result.success:
+                turn.notes.append(f"{result.action} failed and is critical; what came after it was not run")
+                return
+
+    async def run(self, turn: Turn, call: Call, number: int) -> ActionResult:
+        """Run one action, or take its result from the journal; never raises for what the action does."""
+        spec = call.action.spec
+        key = f"action:{number}:{spec.name}"
+        done = (await turn.agent.store.ledger.steps(turn.id)).get(key)
+        if done is not None and done.state is StepState.DONE:
+            result = _restored(done)
+        elif done is not None and spec.effect is Effect.UNSAFE:
+            result = ActionResult(
+                False, error="outcome unknown: the process died while it ran", action=spec.name
+            )
+            turn.notes.append(f"{spec.name} was under way when the process died; it was not repeated")
+        else:
+            result = await self._run_fresh(turn, call, key)
+        _remember(turn, result)
+        return result
+
+    async def _run_fresh(self, turn: Turn, call: Call, key: str) -> ActionResult:
+        spec, agent = call.action.spec, turn.agent
+        if cause := await why_not(turn, call.action):
+            turn.notes.append(cause)
+            return ActionResult(False, error=cause, action=spec.name)
+        arguments, cause = await self._fitting(turn, call)
+        if cause:
+            turn.notes.append(f"{spec.name}: {cause}")
+            return ActionResult(False, error=cause, action=spec.name)
+        step = Step(turn.id, key, "action", StepState.INTENDED, spec.effect.value, at=agent.clock())
+        await agent.store.ledger.save_step(step)
+        agent.events.emit(ActionStarted(agent.id, turn.id, turn.room.id, spec.name))
+        turn.state.data["actionParams"] = arguments
+        given = await contained(
+            call.action.run(turn, arguments), what=f"action {spec.name}", deadline=ACTION_DEADLINE
+        )
+        result = _normalised(given, spec.name)
+        await agent.store.ledger.save_step(replace(step, state=StepState.DONE, result=_journalled(result)))
+        agent.events.emit(ActionCompleted(agent.id, turn.id, turn.room.id, result))
+        if not result.success:
+            turn.notes.append(f"{spec.name} failed: {result.error or result.text}")
+        return result
+
+    async def _fitting(self, turn: Turn, call: Call) -> tuple[Mapping[str, Any], str]:
+        """Check the parameters; where they do not fit, have the model mend them once."""
+        given, cause = _checked(call.action, call.parameters)
+        if not cause:
+            return given, ""
+        prompt = self._composer.render(
+            turn,
+            PARAMETER_REPAIR,
+            actionName=call.action.spec.name,
+            schema=json.dumps(call.action.spec.parameters),
+            given=json.dumps(call.parameters, default=str),
+            problems=cause,
+        )
+        request = TextRequest(prompt, purpose=Purpose.REPAIR, system=self._composer.system(turn))
+        try:
+            mended = await turn.agent.models.text(request, ModelType.TEXT_SMALL)
+        except ModelError:
+            return {}, f"its parameters do not fit: {cause}"
+        given, cause = _checked(call.action, read_object(mended.text))
+        return given, f"its parameters do not fit: {cause}" if cause else ""
+
+
+def _checked(action: Action[Any], parameters: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    try:
+        action.arguments.model_validate(dict(parameters))
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False, include_context=False)
+        return {}, "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problems[:5])
+    return parameters, ""
+
+
+def _normalised(given: object, name: str) -> ActionResult:
+    if isinstance(given, Failure):
+        return ActionResult(False, error=given.cause, action=name)
+    if given is None:
+        return ActionResult(action=name)
+    if not isinstance(given, ActionResult):
+        return ActionResult(False, error=f"it gave {type(given).__name__}, not ActionResult", action=name)
+    return replace(given, action=name)
+
+
+def _journalled(result: ActionResult) -> dict[str, Any]:
+    return {
+        "success": result.success,
+        "text": result.text,
+        "values": dict(result.values),
+        "data": dict(result.data),
+        "error": result.error,
+    }
+
+
+def _restored(step: Step) -> ActionResult:
+    name = step.key.rsplit(":", 1)[-1]
+    return ActionResult(**step.result, action=name)
+
+
+def _remember(turn: Turn, result: ActionResult) -> None:
+    turn.results[result.action] = result
+    data = turn.state.data
+    data.setdefault("actionResults", []).append(result)
+    working = data.setdefault("workingMemory", [])
+    working.append({"actionName": result.action, "result": result, "timestamp": turn.agent.clock()})
+    del working[:-MOST_WORKING_MEMORY]
+    turn.state.values.update(result.values)
+    data["actionResultsText"] = "\n".join(map(result_line, data["actionResults"]))
+    turn.state.values["actionResults"] = data["actionResultsText"]
+
+
+def result_line(result: ActionResult) -> str:
+    """Tell an action's result in one line of a prompt."""
+    said = escape_line(shorten(result.text or result.error or "done", LONGEST_RESULT))
+    return f"- {result.action}: {'ok' if result.success else 'failed'}: {said}"

@@ -1,0 +1,73 @@
+"""What came with a message, read before it is answered; what cannot be read never costs the reply."""
+
+import asyncio
+from dataclasses import replace
+
+from bot.boundary import Failure, contained
+from bot.domain.content import Attachment, MediaKind
+from bot.errors import BotError
+from bot.models.types import ImageDescriptionRequest, ModelType, TranscriptionRequest
+from bot.prompts.reader import read_fields
+from bot.prompts.templates import IMAGE_DESCRIPTION
+from bot.text import tidy
+from bot.turn import Input, Turn
+
+DEADLINE = 30.0
+LONGEST_TEXT = 20_000
+
+
+async def read_attachments(turn: Turn) -> None:
+    """Read the attachments of every message the turn answers, and keep what they say."""
+    unread = [one for one in turn.inputs if any(map(_is_unread, one.message.content.attachments))]
+    async with asyncio.TaskGroup() as group:
+        for one in unread:
+            group.create_task(_read_all(turn, one))
+    await turn.agent.store.memories.add([one.message for one in unread])
+
+
+def _is_unread(attachment: Attachment) -> bool:
+    return not (attachment.text or attachment.description or attachment.problem) and bool(attachment.url)
+
+
+async def _read_all(turn: Turn, one: Input) -> None:
+    content = one.message.content
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_read(turn, attachment)) for attachment in content.attachments]
+    read = tuple(task.result() for task in tasks)
+    one.message = replace(one.message, content=replace(content, attachments=read))
+
+
+async def _read(turn: Turn, attachment: Attachment) -> Attachment:
+    if not _is_unread(attachment):
+        return attachment
+    result = await contained(_readers(turn, attachment), what="reading an attachment", deadline=DEADLINE)
+    if isinstance(result, Failure):
+        return replace(attachment, problem=f"could not be read: {result.cause.removeprefix('FetchError: ')}")
+    return result
+
+
+async def _readers(turn: Turn, attachment: Attachment) -> Attachment:
+    models = turn.agent.models
+    if attachment.kind is MediaKind.IMAGE and not models.serves(ModelType.IMAGE_DESCRIPTION):
+        return replace(attachment, problem="no model here can look at pictures")
+    if attachment.kind is MediaKind.AUDIO and not models.serves(ModelType.TRANSCRIPTION):
+        return replace(attachment, problem="no model here can listen to recordings")
+    if attachment.kind not in (MediaKind.IMAGE, MediaKind.AUDIO, MediaKind.DOCUMENT):
+        return replace(attachment, problem="this kind of attachment is not read")
+    fetched = await turn.agent.fetcher.get(attachment.url)
+    attachment = replace(attachment, content_type=fetched.content_type)
+    if attachment.kind is MediaKind.IMAGE:
+        prompt = turn.agent.templates[IMAGE_DESCRIPTION]
+        request = ImageDescriptionRequest(fetched.body, fetched.content_type, prompt)
+        fields = read_fields((await models.describe(request)).text, ("title", "description"))
+        return replace(
+            attachment,
+            title=attachment.title or fields.get("title", ""),
+            description=fields.get("description", ""),
+        )
+    if attachment.kind is MediaKind.AUDIO:
+        result = await models.transcribe(TranscriptionRequest(fetched.body, fetched.content_type))
+        return replace(attachment, text=tidy(result.text, LONGEST_TEXT))
+    if not fetched.content_type.startswith("text/"):
+        raise BotError(f"it is {fetched.content_type or 'of no known type'}, and only text is read")
+    return replace(attachment, text=tidy(fetched.text(), LONGEST_TEXT))

@@ -1,0 +1,98 @@
+"""What the turn knows: providers asked side by side, each once, and put together for the prompt."""
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+from bot.boundary import Failure, contained
+from bot.components.provider import Provider
+from bot.domain.results import ProviderResult
+from bot.domain.state import ProviderFailure, State
+from bot.prompts.mustache import render
+from bot.prompts.templates import SYSTEM
+from bot.registry import Registry
+from bot.text import clean_name, escape_line
+from bot.turn import Turn
+
+PROVIDER_DEADLINE = 5.0
+LARGEST_TEXT = 262_144
+
+
+class Composer:
+    """Composes a turn's state from the registry's providers and renders prompts from it."""
+
+    def __init__(self, registry: Registry, *, deadline: float = PROVIDER_DEADLINE) -> None:
+        self._registry = registry
+        self._deadline = deadline
+
+    async def compose(self, turn: Turn, include: Collection[str] = (), *, only: bool = False) -> State:
+        """Ask the providers that are always composed, and those in `include`; with `only` just these.
+
+        A provider that has answered in this turn is not asked again. One that fails or is slow costs
+        its own text and nothing else; the state tells which did.
+        """
+        state = turn.state
+        chosen = self._chosen(include, only=only)
+        missing = [one for one in chosen if one.spec.name not in state.results]
+        async with asyncio.TaskGroup() as group:
+            for provider in missing:
+                group.create_task(self._ask(turn, provider))
+        results = [state.results[one.spec.name] for one in chosen]
+        state.text = "\n\n".join(result.text for result in results if result.text)
+        state.values = {**_values(turn), "providers": state.text}
+        for result in results:
+            state.values.update(result.values)
+        return state
+
+    def render(self, turn: Turn, template: str, **values: Any) -> str:
+        """Render one of the agent's templates with what was composed last."""
+        return render(turn.agent.templates[template], {**turn.state.values, **values})
+
+    def system(self, turn: Turn) -> str:
+        """Render the character's system prompt, or the default one where it has none."""
+        source = turn.agent.character.system or turn.agent.templates[SYSTEM]
+        return render(source, turn.state.values or _values(turn))
+
+    def _chosen(self, include: Collection[str], *, only: bool) -> list[Provider]:
+        wanted = {one.spec.name for name in include if (one := self._registry.provider(name)) is not None}
+        if not only:
+            wanted |= {
+                name
+                for name, one in self._registry.providers.items()
+                if not one.spec.is_dynamic and not one.spec.is_private
+            }
+        found = (one for name, one in self._registry.providers.items() if name in wanted)
+        return sorted(found, key=lambda one: (one.spec.position, one.spec.name))
+
+    async def _ask(self, turn: Turn, provider: Provider) -> None:
+        name = provider.spec.name
+        result = await contained(provider(turn), what=f"provider {name}", deadline=self._deadline)
+        if isinstance(result, ProviderResult):
+            turn.state.results[name] = result if len(result.text) <= LARGEST_TEXT else _cut(result)
+            return
+        cause = result.cause if isinstance(result, Failure) else f"it gave {type(result).__name__}"
+        turn.state.results[name] = ProviderResult()
+        turn.state.failures.append(ProviderFailure(name, cause))
+
+
+def _cut(result: ProviderResult) -> ProviderResult:
+    return ProviderResult(result.text[:LARGEST_TEXT], result.values, result.data)
+
+
+def _values(turn: Turn) -> dict[str, Any]:
+    """The variables that every template may use, whichever providers there are; all of them harmless."""
+    message, character = turn.message, turn.agent.character
+    return {
+        "agentName": clean_name(character.name),
+        "characterBio": " ".join(character.bio),
+        "messageText": escape_line(message.content.text),
+        "userName": clean_name(turn.author.name),
+        "roomId": str(turn.room.id),
+        "roomName": clean_name(turn.room.name) if turn.room.name else "",
+        "worldContext": clean_name(turn.world.name) if turn.world.name else "",
+        "actionNames": ", ".join(spec.name for spec in turn.actions),
+        "relevantKnowledge": "",
+        "recentMessages": "",
+        "openMessages": "",
+        "actionResults": turn.state.data.get("actionResultsText", ""),
+    }

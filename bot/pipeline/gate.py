@@ -1,0 +1,159 @@
+"""Whether to answer at all: rules first, and only where none decides, the small model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bot.domain.people import Attendance
+from bot.domain.places import ChannelType
+from bot.mentions import calls, names
+from bot.models.types import ModelType, Purpose, TextRequest
+from bot.pipeline.compose import Composer
+from bot.prompts.reader import read_decision
+from bot.prompts.templates import SHOULD_RESPOND
+from bot.settings import CoreSettings
+from bot.text import is_blank
+from bot.turn import Turn
+
+BYPASS_TYPES = frozenset({ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF, ChannelType.API})
+BYPASS_SOURCES = frozenset({"client_chat", "api", "postman"})
+ANSWERS = frozenset({"RESPOND", "REPLY"})
+SILENCES = frozenset({"IGNORE", "NONE", "STOP"})
+PROVIDERS = ("CHARACTER", "ANXIETY", "ENTITIES", "RECENT_MESSAGES")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether to answer, why in a sentence, and the rule or setting that decided."""
+
+    answer: bool
+    reason: str
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """What the rules are told of a message."""
+
+    turn: Turn
+    attendance: Attendance
+    settings: CoreSettings
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the message names the agent: by the platform's mention or as a whole word."""
+        message = self.turn.message.content
+        return message.mention.is_mention or any(names(message.text, name) for name in own_names(self.turn))
+
+
+Rule = Callable[[Hearing], Verdict | None]
+
+
+def own_names(turn: Turn) -> list[str]:
+    """List what the agent is called: its name and its user name."""
+    character = turn.agent.character
+    return [name for name in (character.name, character.username) if name]
+
+
+def _own(hearing: Hearing) -> Verdict | None:
+    if hearing.turn.author.id == hearing.turn.agent.id:
+        return Verdict(False, "it is the agent's own message", "own message")
+    return None
+
+
+def _denied(hearing: Hearing) -> Verdict | None:
+    rule = hearing.turn.message.content.mention.denied_by
+    return Verdict(False, f"{rule} forbids answering here", rule) if rule else None
+
+
+def _empty(hearing: Hearing) -> Verdict | None:
+    content = hearing.turn.message.content
+    if is_blank(content.text) and not content.attachments:
+        return Verdict(False, "it holds nothing to answer", "empty message")
+    return None
+
+
+def _bot(hearing: Hearing) -> Verdict | None:
+    if hearing.turn.author.is_bot and not hearing.settings.respond_to_bots:
+        return Verdict(False, "another bot wrote it", "RESPOND_TO_BOTS")
+    return None
+
+
+def _muted(hearing: Hearing) -> Verdict | None:
+    if hearing.attendance is Attendance.MUTED and not hearing.is_named:
+        return Verdict(False, "the room is muted and the message does not name the agent", "MUTED")
+    return None
+
+
+def _bypass_type(hearing: Hearing) -> Verdict | None:
+    kind = hearing.turn.room.type
+    listed = {one.upper() for one in hearing.settings.should_respond_bypass_types}
+    if kind in BYPASS_TYPES:
+        return Verdict(True, f"every message of a {kind} room is answered", f"room type {kind}")
+    if kind.value in listed:
+        return Verdict(True, f"every message of a {kind} room is answered", "SHOULD_RESPOND_BYPASS_TYPES")
+    return None
+
+
+def _bypass_source(hearing: Hearing) -> Verdict | None:
+    source = hearing.turn.message.content.source.split(":")[0].strip().lower()
+    listed = {one.lower() for one in hearing.settings.should_respond_bypass_sources}
+    if source in BYPASS_SOURCES | listed:
+        return Verdict(True, f"every message from {source} is answered", "SHOULD_RESPOND_BYPASS_SOURCES")
+    return None
+
+
+def _addressed(hearing: Hearing) -> Verdict | None:
+    content = hearing.turn.message.content
+    if content.mention.is_mention:
+        return Verdict(True, "it mentions the agent", "mention")
+    if content.mention.is_reply:
+        return Verdict(True, "it replies to the agent", "reply")
+    if any(calls(content.text, name) for name in own_names(hearing.turn)):
+        return Verdict(True, "it calls the agent by name", "name called")
+    return None
+
+
+def _followed(hearing: Hearing) -> Verdict | None:
+    if hearing.attendance is Attendance.FOLLOWED:
+        return Verdict(True, "the agent follows this room", "FOLLOWED")
+    return None
+
+
+RULES: tuple[Rule, ...] = (
+    _own,
+    _denied,
+    _empty,
+    _bot,
+    _muted,
+    _bypass_type,
+    _bypass_source,
+    _addressed,
+    _followed,
+)
+
+
+async def judge(turn: Turn, composer: Composer, settings: CoreSettings) -> Verdict:
+    """Decide whether to answer; the first rule that has an opinion decides, else the small model."""
+    hearing = Hearing(turn, await turn.agent.store.worlds.attendance(turn.room.id), settings)
+    for rule in RULES:
+        if (verdict := rule(hearing)) is not None:
+            return verdict
+    return await _ask(turn, composer)
+
+
+async def _ask(turn: Turn, composer: Composer) -> Verdict:
+    await composer.compose(turn, PROVIDERS, only=True)
+    request = TextRequest(
+        composer.render(turn, SHOULD_RESPOND),
+        purpose=Purpose.SHOULD_RESPOND,
+        system=composer.system(turn),
+    )
+    for _ in range(2):
+        result = await turn.agent.models.text(request, ModelType.TEXT_SMALL)
+        decision = read_decision(result.text)
+        if decision.action in ANSWERS:
+            return Verdict(True, decision.reasoning or "the model chose to answer", "shouldRespond: RESPOND")
+        if decision.action in SILENCES:
+            reason = decision.reasoning or "the model chose silence"
+            return Verdict(False, reason, f"shouldRespond: {decision.action}")
+    return Verdict(False, "the model's decision could not be read, twice", "shouldRespond: unreadable")

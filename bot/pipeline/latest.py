@@ -1,0 +1,141 @@
+"""Whose turn it is: in each room the newest message to be answered holds the floor.
+
+A newer turn takes over what an older one has not yet committed, its messages included, so that one
+reply answers them all. Messages that come within BURST seconds are one burst; beyond that a message is
+taken over at most MOST_CARRIED times, then its turn runs to its end and newer ones wait.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from uuid import UUID
+
+from bot.turn import Turn
+
+MOST_CARRIED = 2
+BURST = 1.0
+
+
+class LatestResponse(StrEnum):
+    """What a newer message does to an older answer that is not out yet."""
+
+    ROOM = "room"
+    AUTHOR = "author"
+    QUEUE = "queue"
+
+
+class Superseded(Exception):
+    """A newer turn has taken over this one's messages; `by` is that turn."""
+
+    def __init__(self, by: Turn) -> None:
+        super().__init__(f"taken over by turn {by.id}")
+        self.by = by
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """One turn's hold, or wait, on its room's floor."""
+
+    turn: Turn
+    task: asyncio.Task[object]
+    granted: asyncio.Event = field(default_factory=asyncio.Event)
+    is_committed: bool = False
+    superseded_by: Turn | None = None
+
+    async def commit(self) -> None:
+        """Pass the point of no return: from here on nothing newer takes this turn over."""
+        if self.superseded_by is not None:
+            await asyncio.sleep(0)  # lets the cancellation that was asked for arrive
+        self.is_committed = True
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    running: Claim | None = None
+    waiting: list[Claim] = field(default_factory=list)
+
+    def uncommitted(self) -> Iterator[Claim]:
+        if self.running is not None and not self.running.is_committed:
+            yield self.running
+        yield from list(self.waiting)
+
+    def remove(self, claim: Claim) -> None:
+        if self.running is claim:
+            self.running = None
+        elif claim in self.waiting:
+            self.waiting.remove(claim)
+
+    def grant(self) -> None:
+        if self.running is None and self.waiting:
+            self.running = self.waiting.pop(0)
+            self.running.granted.set()
+
+
+class Floors:
+    """The floors of all rooms of one agent; `clock` is monotonic, in seconds."""
+
+    def __init__(self, mode: LatestResponse, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._mode = mode
+        self._clock = clock
+        self._lanes: dict[UUID, _Lane] = {}
+
+    @asynccontextmanager
+    async def hold(self, turn: Turn) -> AsyncIterator[Claim]:
+        """Take the room's floor, waiting for it where need be, and give it back at the end.
+
+        Raises Superseded, cancelling what is under way inside, where a newer turn takes over. The
+        block must pass `Claim.commit` before it changes anything that others see.
+        """
+        task = asyncio.current_task()
+        assert task is not None, "a turn runs in a task"
+        cancelling = task.cancelling()
+        claim = Claim(turn, task)
+        self._enter(claim)
+        try:
+            await claim.granted.wait()
+            yield claim
+        except asyncio.CancelledError:
+            if claim.superseded_by is None or task.uncancel() > cancelling:
+                raise
+            raise Superseded(claim.superseded_by) from None
+        finally:
+            self._leave(claim)
+
+    def _enter(self, claim: Claim) -> None:
+        lane = self._lanes.setdefault(claim.turn.room.id, _Lane())
+        for older in lane.uncommitted():
+            if self._yields(older, claim):
+                self._hand_over(older, claim)
+                lane.remove(older)
+        lane.waiting.append(claim)
+        lane.grant()
+
+    def _leave(self, claim: Claim) -> None:
+        lane = self._lanes[claim.turn.room.id]
+        lane.remove(claim)
+        lane.grant()
+        if lane.running is None:
+            del self._lanes[claim.turn.room.id]
+
+    def _yields(self, older: Claim, newer: Claim) -> bool:
+        if self._mode is LatestResponse.QUEUE:
+            return False
+        if self._mode is LatestResponse.AUTHOR and older.turn.author.id != newer.turn.author.id:
+            return False
+        burst_began = self._clock() - BURST
+        return all(
+            one.arrived >= burst_began or one.receipt.carried < MOST_CARRIED for one in older.turn.inputs
+        )
+
+    def _hand_over(self, older: Claim, newer: Claim) -> None:
+        burst_began = self._clock() - BURST
+        for one in older.turn.inputs:
+            if one.arrived < burst_began:
+                one.receipt = replace(one.receipt, carried=one.receipt.carried + 1)
+        together = [*older.turn.inputs, *newer.turn.inputs]
+        newer.turn.inputs = sorted(together, key=lambda one: (one.arrived, one.receipt.id))
+        older.superseded_by = newer.turn
+        older.task.cancel()

@@ -1,0 +1,49 @@
+"""The contract of an adapter: one platform in one process, for one or more agents."""
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import ClassVar, Self
+
+from bot.domain.content import Content
+from bot.domain.ledger import Delivery
+from bot.domain.places import Room
+from bot.errors import Unclear
+
+
+class Adapter(ABC):
+    """Brings a platform's messages to the inbox and takes replies out.
+
+    Entering the context connects, leaving it disconnects. An adapter never touches the store.
+    """
+
+    platform: ClassVar[str]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Disconnect."""
+
+    def parts(self, content: Content) -> list[Content]:
+        """Cut a reply into pieces that the platform takes; pure."""
+        return [content]
+
+    @abstractmethod
+    async def deliver(self, delivery: Delivery) -> str:
+        """Send one part and give back the platform's id for it.
+
+        Raises NotSent where it surely was not sent and may be tried again, Undeliverable where it
+        never can be, Unclear where nobody knows. Any other error counts as Unclear.
+        """
+
+    async def reconcile(self, delivery: Delivery) -> str:
+        """Find out what became of an unclear delivery: give back its id, or raise as `deliver` does.
+
+        Asked before a part is tried again. Raising Unclear holds the part for a person to decide.
+        """
+        raise Unclear(f"{self.platform} has no way to ask whether {delivery.id} arrived")
+
+    async def typing(self, room: Room, active: bool) -> None:
+        """Show, or stop showing, that the agent is at work in a room."""

@@ -1,0 +1,54 @@
+"""A plugin: a name and what it brings."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from bot.agent import Agent
+from bot.components.action import Action
+from bot.components.evaluator import Evaluator
+from bot.components.listener import Listener
+from bot.components.model import Model
+from bot.components.provider import Provider
+from bot.components.route import Route
+from bot.components.service import Service
+from bot.components.worker import Worker
+from bot.settings import Settings, SettingsModel
+from bot.store.protocols import Store
+
+OpenStore = Callable[[UUID, Settings], AbstractAsyncContextManager[Store]]
+
+
+def _always(settings: Settings) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A named set of components.
+
+    `requires` names plugins that must be there too and come first; `lacks` says what is missing for
+    this one to work (empty: nothing), and then it is left out with that line; `settings` declares its
+    variables; `init` runs once the agent's services are up. Among model handlers of equal priority
+    the plugin of higher `priority` is asked first.
+    """
+
+    name: str
+    description: str = ""
+    actions: Sequence[Action[Any]] = ()
+    providers: Sequence[Provider] = ()
+    evaluators: Sequence[Evaluator] = ()
+    services: Sequence[type[Service]] = ()
+    models: Sequence[Model] = ()
+    workers: Sequence[Worker] = ()
+    listeners: Sequence[Listener[Any]] = ()
+    routes: Sequence[Route] = ()
+    templates: Mapping[str, str] = field(default_factory=dict)
+    settings: type[SettingsModel] | None = None
+    requires: Sequence[str] = ()
+    priority: int = 0
+    lacks: Callable[[Settings], str] = _always
+    init: Callable[[Agent], Awaitable[None]] | None = None
+    store: OpenStore | None = None

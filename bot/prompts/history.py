@@ -1,0 +1,76 @@
+"""A conversation as lines of a prompt that nobody in it can forge."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from bot.text import clean_name, escape_line, unescape_line
+
+_ID = re.compile(r"[0-9A-Fa-f]{1,32}")
+_LINE = re.compile(
+    r"\[(?P<time>[0-9]{2}:[0-9]{2})\] (?P<name>[^()\[\]]+)"
+    r" \((?:id (?P<id>[0-9A-Fa-f]{1,32})|you)\):(?: (?P<text>.*))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One message of a conversation, as the platform gave it."""
+
+    at: datetime
+    name: str
+    id: str
+    text: str
+    is_agent: bool = False
+
+    def __post_init__(self) -> None:
+        if self.at.tzinfo is None:
+            raise ValueError(f"the time of a line needs its zone, got {self.at!r}; pass an aware datetime")
+        if not self.is_agent and not _ID.fullmatch(self.id):
+            raise ValueError(f"the id of a line is 1 to 32 hex digits, got {self.id!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedLine:
+    """One message read back from a prompt; an agent's own line carries no id."""
+
+    time: str
+    name: str
+    id: str
+    text: str
+    is_agent: bool = False
+
+
+def render_line(line: Line) -> str:
+    """Write a message as `[12:03] Alice (id 7f3a): Hello`, the agent's own as `[12:04] Ada (you): Hi`."""
+    mark = "you" if line.is_agent else f"id {line.id}"
+    return f"[{line.at.astimezone(UTC):%H:%M}] {clean_name(line.name)} ({mark}): {escape_line(line.text)}"
+
+
+def render_history(lines: Sequence[Line]) -> str:
+    """Write messages one a line, with a line `--- 2026-11-21 ---` wherever the day (UTC) changes."""
+    rendered = []
+    day = None
+    for line in lines:
+        if (today := line.at.astimezone(UTC).date()) != day:
+            rendered.append(f"--- {today.isoformat()} ---")
+            day = today
+        rendered.append(render_line(line))
+    return "\n".join(rendered)
+
+
+def parse_history(text: str) -> list[ParsedLine]:
+    """Read back every message line that stands in a prompt, in order: the inverse of `render_history`."""
+    found = map(_LINE.fullmatch, text.splitlines())
+    return [
+        ParsedLine(
+            time=line["time"],
+            name=line["name"],
+            id=line["id"] or "",
+            text=unescape_line(line["text"] or ""),
+            is_agent=line["id"] is None,
+        )
+        for line in found
+        if line
+    ]

@@ -1,0 +1,221 @@
+"""The template language of elizaOS characters: a subset of Handlebars that only reads data."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
+from typing import NamedTuple
+
+from bot.errors import TemplateError
+from bot.prompts.nodes import Each, If, Node, Nodes, Page, Path, Scope, Section, Variable
+
+SOURCE_LIMIT = 256 * 1024
+NESTING_LIMIT = 32
+
+_OPENER = re.compile(r"\{\{(~?)(?:(\{)|\s*(!--|[#^/!>&=])?)")
+_CLOSERS = MappingProxyType({"{": re.compile(r"\}(~?)\}\}"), "!--": re.compile(r"--(~?)\}\}")})
+_CLOSER = re.compile(r"(~?)\}\}")
+_SPACE = re.compile(r"\s*")
+_LINE_END = re.compile(r"[ \t]*(?:\r?\n|\Z)")
+_SEGMENT = r"""(?:[^\s!"#%&'()*+,./;<=>@\[\\\]^`{|}~]+|\[[^\[\]]*\])"""
+_SEGMENTS = re.compile(_SEGMENT)
+_PATH = re.compile(
+    r"(?P<loop>@?)(?P<up>(?:\.\.(?:/|\Z))*)(?P<here>(?:this|\.)(?:[./]|\Z))?"
+    rf"(?P<keys>{_SEGMENT}(?:\.{_SEGMENT})*)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A compiled template: what it prints, the names it may ask the context for, its tags without meaning."""
+
+    nodes: Nodes
+    variables: frozenset[str]
+    unknown: tuple[str, ...]
+
+    def render(self, context: Mapping[str, object]) -> str:
+        """Fill in the template from data; raises `TemplateError` only where the result would be too large."""
+        page = Page()
+        page.run(self.nodes, Scope(context, None, {"root": context}))
+        return "".join(page.parts)
+
+
+@lru_cache(maxsize=256)
+def compile_template(source: str) -> Template:
+    """Read a template; a broken one raises `TemplateError` with line, column and tag."""
+    if len(source) > SOURCE_LIMIT:
+        raise TemplateError(f"the template has {len(source)} characters; at most {SOURCE_LIMIT} are read")
+    return _Compiler(source).compile()
+
+
+def render(source: str, context: Mapping[str, object]) -> str:
+    """Compile (or remember) a template and fill it in."""
+    return compile_template(source).render(context)
+
+
+class _Tag(NamedTuple):
+    sign: str
+    body: str
+    start: int
+
+    @property
+    def word(self) -> str:
+        return self.body.partition(" ")[0]
+
+    @property
+    def is_else(self) -> bool:
+        return (self.sign, self.body) == ("^", "") or (not self.sign and self.word == "else")
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it prints nothing itself, so that its line vanishes where nothing else is on it."""
+        return self.is_else or self.sign not in ("", "{", "&")
+
+
+@dataclass(slots=True)
+class _Block:
+    """A block that is being read."""
+
+    tag: _Tag
+    end: str
+    path: Path | None = None  # None: a helper that we do not know, and the template as a whole
+    shape: type[If | Each | Section] = Section
+    is_negated: bool = False
+    is_chained: bool = False  # opened by `{{else if x}}`, closed with its parent
+    body: list[str | Node] = field(default_factory=list)
+    otherwise: list[str | Node] = field(default_factory=list)
+    has_else: bool = False
+
+    def add(self, node: str | Node) -> None:
+        (self.otherwise if self.has_else else self.body).append(node)
+
+    def node(self) -> Node | None:
+        if self.path is None:
+            return None
+        body, otherwise = tuple(self.body), tuple(self.otherwise)
+        return self.shape(self.path, *((otherwise, body) if self.is_negated else (body, otherwise)))
+
+
+class _Compiler:
+    """Reads one source once, from left to right, with a stack of open blocks."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._blocks = [_Block(_Tag("", "", 0), "")]
+        self._unknown: dict[str, None] = {}
+        self._variables: set[str] = set()
+
+    def compile(self) -> Template:
+        for text, tag in self._scan():
+            if text:
+                self._blocks[-1].add(text)
+            if tag:
+                self._take(tag)
+        root, *unclosed = self._blocks
+        if unclosed:
+            raise self._error(unclosed[-1].tag, "is never closed")
+        return Template(tuple(root.body), frozenset(self._variables), tuple(self._unknown))
+
+    def _scan(self) -> Iterator[tuple[str, _Tag | None]]:
+        """Each tag with the text before it, less the blanks that `~` or a tag alone on its line removes."""
+        source, position = self._source, 0
+        while opener := _OPENER.search(source, position):
+            sign = opener[2] or opener[3] or ""
+            closer = _CLOSERS.get(sign, _CLOSER).search(source, opener.end())
+            body = source[opener.end() : closer.start()] if closer else ""
+            tag = _Tag(sign, " ".join(body.split()), opener.start())
+            if not closer or ("{{" in body and not sign.startswith("!")):
+                raise self._error(tag, "is not closed")
+            text, after = source[position : opener.start()], closer.end()
+            margin = text.rpartition("\n")[2]
+            starts_line = len(margin) < len(text) or position == 0 or source[position - 1] == "\n"
+            line_end = _LINE_END.match(source, after)
+            if tag.is_silent and starts_line and line_end and not margin.strip(" \t"):
+                text, after = text[: len(text) - len(margin)], line_end.end()
+            if opener[1]:
+                text = text.rstrip()
+            if closer[1] and (space := _SPACE.match(source, after)):
+                after = space.end()
+            yield text, tag
+            position = after
+        yield source[position:], None
+
+    def _take(self, tag: _Tag) -> None:
+        if tag.is_else:
+            self._divide(tag)
+        elif tag.sign == "#":
+            self._open(tag, tag.body)
+        elif tag.sign == "^":
+            self._open(tag, f"unless {tag.body}", end=tag.word)
+        elif tag.sign == "/":
+            self._close(tag)
+        elif tag.sign in ("", "{", "&") and (path := self._path(tag.body)):
+            self._blocks[-1].add(Variable(path))
+        elif not tag.sign.startswith("!"):
+            self._report(tag)
+
+    def _open(self, tag: _Tag, body: str, *, end: str = "", is_chained: bool = False) -> None:
+        if len(self._blocks) > NESTING_LIMIT:
+            raise self._error(tag, f"is nested deeper than {NESTING_LIMIT} blocks")
+        word, _, argument = body.partition(" ")
+        block = _Block(tag, end or word, is_chained=is_chained, is_negated=word == "unless")
+        if argument and word in ("if", "unless", "each"):
+            block.shape = Each if word == "each" else If
+            block.path = self._path(argument)
+        else:
+            block.path = self._path(body)
+        if block.path is None:
+            self._report(tag)
+        self._blocks.append(block)
+
+    def _divide(self, tag: _Tag) -> None:
+        block = self._blocks[-1]
+        if len(self._blocks) == 1 or block.has_else:
+            raise self._error(tag, "belongs to no block; it stands once between {{#if x}} and {{/if}}")
+        block.has_else = True
+        if chained := tag.body.removeprefix("else").strip():
+            self._open(tag, chained, is_chained=True)
+
+    def _close(self, tag: _Tag) -> None:
+        while self._blocks[-1].is_chained:
+            self._finish()
+        block = self._blocks[-1]
+        if len(self._blocks) == 1:
+            raise self._error(tag, "closes nothing")
+        if tag.body != block.end:
+            opened = self._shown(block.tag)
+            raise self._error(tag, f"does not close {opened}; write {{{{/{block.end}}}}} before it")
+        self._finish()
+
+    def _finish(self) -> None:
+        block = self._blocks.pop()
+        if node := block.node():
+            self._blocks[-1].add(node)
+
+    def _path(self, body: str) -> Path | None:
+        parsed = _PATH.fullmatch(body) if body else None
+        if parsed is None or (parsed["loop"] and not parsed["keys"]):
+            return None
+        keys = tuple(key.strip("[]") for key in _SEGMENTS.findall(parsed["keys"] or ""))
+        is_about_loop = bool(parsed["loop"])
+        is_strict = bool(parsed["here"]) or not keys
+        if is_about_loop:
+            self._variables.update(keys[1:2] if keys[0] == "root" else ())
+        elif not (is_strict and any(block.shape is not If for block in self._blocks[1:])):
+            self._variables.update(keys[:1])
+        return Path(keys, parsed["up"].count(".."), is_about_loop, is_strict)
+
+    def _report(self, tag: _Tag) -> None:
+        sign = tag.sign.strip("{&")
+        self._unknown.setdefault(f"{sign} {tag.body}" if sign == ">" else sign + tag.body)
+
+    def _shown(self, tag: _Tag) -> str:
+        line = self._source[tag.start : tag.start + 60].partition("\n")[0]
+        name, closer, _ = line.partition("}}")
+        return name + closer
+
+    def _error(self, tag: _Tag, complaint: str) -> TemplateError:
+        line = self._source.count("\n", 0, tag.start) + 1
+        column = tag.start - self._source.rfind("\n", 0, tag.start)
+        return TemplateError(f"line {line}, column {column}: {self._shown(tag)} {complaint}")

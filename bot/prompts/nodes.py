@@ -1,0 +1,201 @@
+"""What a compiled template is made of, and how each part prints itself from data.
+
+A name is looked up in mappings and lists only, in the innermost scope first, then outwards; `this.name` looks
+in the innermost alone. Nothing is called, no attribute is read, no value is taken for a template. What is
+missing prints nothing. `None`, `False`, 0, "", and lists and mappings without items count as no.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeGuard
+
+from bot.errors import TemplateError
+
+OUTPUT_LIMIT = 2 * 1024 * 1024
+STEP_LIMIT = 1_000_000  # loops in loops end even where they print nothing
+
+
+class Scope(NamedTuple):
+    """What names mean at one place: the value at hand, the scope around it, and where the loop stands."""
+
+    here: object
+    outer: "Scope | None"
+    loop: Mapping[str, object]
+
+
+class Node(Protocol):
+    """A part of a template that depends on data; the other parts are plain strings."""
+
+    def render(self, scope: Scope, page: "Page") -> None:
+        """Write this part to the page."""
+
+
+Nodes = Sequence[str | Node]
+
+
+class Page:
+    """What is printed so far, and how much more may be."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self._room = OUTPUT_LIMIT
+        self._steps = STEP_LIMIT
+
+    def write(self, text: str) -> None:
+        """Add a text, as it is."""
+        self.parts.append(text)
+        self._room -= len(text)
+        if self._room < 0:
+            raise TemplateError(f"the rendered prompt exceeds {OUTPUT_LIMIT} characters; show it less")
+
+    def run(self, nodes: Nodes, scope: Scope) -> None:
+        """Print parts one after the other."""
+        self._steps -= 1 + len(nodes)
+        if self._steps < 0:
+            raise TemplateError(f"the template takes more than {STEP_LIMIT} steps; nest fewer loops")
+        for node in nodes:
+            if isinstance(node, str):
+                self.write(node)
+            else:
+                node.render(scope, self)
+
+    def repeat(self, nodes: Nodes, items: Iterable[tuple[object, object]], scope: Scope) -> None:
+        """Print parts once for each (key, item)."""
+        pairs = list(items)
+        for index, (key, item) in enumerate(pairs):
+            place = {"index": index, "key": key, "first": index == 0, "last": index == len(pairs) - 1}
+            self.run(nodes, Scope(item, scope, {**scope.loop, **place}))
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A name as a template writes it: `user.name`, `../x`, `this`, `@index`."""
+
+    keys: tuple[str, ...]
+    up: int = 0
+    is_about_loop: bool = False
+    is_strict: bool = False
+
+    def find(self, scope: Scope) -> object:
+        """What the name means here; None if nothing."""
+        for _ in range(self.up):
+            if scope.outer is None:
+                return None
+            scope = scope.outer
+        if self.is_about_loop:
+            return _walk(scope.loop, self.keys)
+        if not self.is_strict:
+            first = self.keys[0]
+            while scope.outer is not None and not _has(scope.here, first):
+                scope = scope.outer
+        return _walk(scope.here, self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """`{{x}}`: a value as text."""
+
+    path: Path
+
+    def render(self, scope: Scope, page: Page) -> None:
+        page.write(_text(self.path.find(scope)))
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """`{{#if x}}`: one of two texts, in the scope around it."""
+
+    path: Path
+    body: Nodes
+    otherwise: Nodes
+
+    def render(self, scope: Scope, page: Page) -> None:
+        page.run(self.body if _holds(self.path.find(scope)) else self.otherwise, scope)
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """`{{#each x}}`: a text for every item of a list or a mapping."""
+
+    path: Path
+    body: Nodes
+    otherwise: Nodes
+
+    def render(self, scope: Scope, page: Page) -> None:
+        value = self.path.find(scope)
+        if isinstance(value, Mapping) and value:
+            page.repeat(self.body, value.items(), scope)
+        elif _is_list(value) and value:
+            page.repeat(self.body, enumerate(value), scope)
+        else:
+            page.run(self.otherwise, scope)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """`{{#x}}`: a text for every item of a list, or once with `x` as its scope."""
+
+    path: Path
+    body: Nodes
+    otherwise: Nodes
+
+    def render(self, scope: Scope, page: Page) -> None:
+        value = self.path.find(scope)
+        if not _holds(value):
+            page.run(self.otherwise, scope)
+        elif _is_list(value):
+            page.repeat(self.body, enumerate(value), scope)
+        else:
+            page.run(self.body, scope if value is True else Scope(value, scope, scope.loop))
+
+
+def _walk(value: object, keys: Sequence[str]) -> object:
+    for key in keys:
+        if isinstance(
+            value, (dict, Mapping)
+        ):  # dict first: the test is quick for what is nearly always there
+            value = value.get(key)
+        elif _is_list(value) and _has(value, key):
+            value = len(value) if key == "length" else value[int(key)]
+        else:
+            return None
+    return value
+
+
+def _has(value: object, key: str) -> bool:
+    if isinstance(value, (dict, Mapping)):
+        return key in value
+    if _is_list(value):
+        return key == "length" or (key.isdecimal() and len(key) < 10 and int(key) < len(value))
+    return False
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, (list, tuple, Sequence)) and not isinstance(value, (str, bytes, bytearray))
+
+
+def _holds(value: object) -> bool:
+    if value is None or isinstance(value, (int, float)):
+        return bool(value)
+    return len(value) > 0 if isinstance(value, (str, list, dict, Mapping, Sequence)) else True
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, int) and _is_list(value):
+        return ", ".join(_scalar(item) for item in value if not _is_list(item))
+    return _scalar(value)
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None or isinstance(value, (bytes, bytearray, dict, Mapping)):
+        return ""
+    try:
+        return str(value)
+    except ValueError as error:
+        raise TemplateError(f"a value cannot be shown: {error}") from error  # more digits than Python prints

@@ -1,0 +1,86 @@
+"""Everything the plugins of one agent brought, by name."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from bot.components.action import Action
+from bot.components.evaluator import Evaluator
+from bot.components.provider import Provider
+from bot.components.worker import Worker
+from bot.domain.specs import Catalog
+from bot.errors import PluginError
+from bot.plugin import Plugin
+
+T = TypeVar("T")
+
+
+def plain(name: str) -> str:
+    """Fold a component's name as a model may write it: upper case, without underscores and spaces."""
+    return name.strip().upper().replace("_", "").replace(" ", "")
+
+
+class Registry:
+    """The components of an agent; built once, then only read.
+
+    Raises PluginError, naming both plugins, where two bring a component of the same name.
+    """
+
+    def __init__(self, plugins: Sequence[Plugin]) -> None:
+        self.plugins = tuple(plugins)
+        actions = ((plugin, one.spec.name, one) for plugin in plugins for one in plugin.actions)
+        providers = ((plugin, one.spec.name, one) for plugin in plugins for one in plugin.providers)
+        evaluators = ((plugin, one.spec.name, one) for plugin in plugins for one in plugin.evaluators)
+        workers = ((plugin, one.name, one) for plugin in plugins for one in plugin.workers)
+        self.actions: Mapping[str, Action[Any]] = _unique("action", actions)
+        self.providers: Mapping[str, Provider] = _unique("provider", providers)
+        self.evaluators: Mapping[str, Evaluator] = _unique("evaluator", evaluators)
+        self.workers: Mapping[str, Worker] = _unique("worker", workers)
+        self._by_plain = dict(
+            reversed([(name, one) for one in self.actions.values() for name in _names(one)])
+        )
+        self._by_plain |= {plain(name): one for name, one in self.actions.items()}
+
+    def action(self, name: str) -> Action[Any] | None:
+        """Find the action a model means: its name exactly, folded, else a simile; never a part of one."""
+        return self._by_plain.get(plain(name))
+
+    def provider(self, name: str) -> Provider | None:
+        """Find a provider by its name, folded as for actions."""
+        wanted = plain(name)
+        return next((one for key, one in self.providers.items() if plain(key) == wanted), None)
+
+    def catalog(self) -> Catalog:
+        """Describe everything, in the order in which it came."""
+        owner = {
+            id(one): plugin.name
+            for plugin in self.plugins
+            for one in (*plugin.actions, *plugin.providers, *plugin.evaluators)
+        }
+        services = [service for plugin in self.plugins for service in plugin.services]
+        return Catalog(
+            plugins=tuple(plugin.name for plugin in self.plugins),
+            actions=tuple(replace(one.spec, plugin=owner[id(one)]) for one in self.actions.values()),
+            providers=tuple(replace(one.spec, plugin=owner[id(one)]) for one in self.providers.values()),
+            evaluators=tuple(replace(one.spec, plugin=owner[id(one)]) for one in self.evaluators.values()),
+            services=tuple(service.__name__ for service in services),
+            capabilities=tuple(service.capability for service in services if service.capability),
+        )
+
+
+def _names(action: Action[Any]) -> Iterator[str]:
+    yield from map(plain, action.spec.similes)
+
+
+def _unique(kind: str, components: Iterable[tuple[Plugin, str, T]]) -> dict[str, T]:
+    found: dict[str, T] = {}
+    brought_by: dict[str, str] = {}
+    for plugin, name, component in components:
+        if name in found:
+            raise PluginError(
+                f"{kind} {name} is brought by plugin {brought_by[name]!r} and by plugin {plugin.name!r}: "
+                "remove one of the two from the character's plugins"
+            )
+        found[name] = component
+        brought_by[name] = plugin.name
+    return found

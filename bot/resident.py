@@ -1,0 +1,181 @@
+"""One character at work: from its file and its plugins to a running agent."""
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+from bot.agent import Agent
+from bot.boundary import Failure, contained
+from bot.bus import EventBus
+from bot.components.service import Service
+from bot.domain.character import Character
+from bot.domain.clock import Clock, system_clock
+from bot.domain.ids import derived_id
+from bot.domain.people import Entity
+from bot.fetch import Fetcher
+from bot.models.router import ModelHandler, ModelRouter
+from bot.pipeline.process_message import Processor
+from bot.platform.connections import Door
+from bot.platform.inbox import Inbox
+from bot.platform.outbox import Outbox
+from bot.platform.records import Records
+from bot.platform.routes import BoundRoute
+from bot.plugin import Plugin
+from bot.prompts.templates import DEFAULTS
+from bot.registry import Registry
+from bot.runs import recorder
+from bot.scheduler import Scheduler
+from bot.services import Services
+from bot.settings import CoreSettings, Settings, SettingsModel
+from bot.store.inmemory import InMemoryStore
+from bot.store.protocols import Store
+
+logger = logging.getLogger(__name__)
+OUTSIDE = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_FILE")
+START_DEADLINE, STOP_DEADLINE = 30.0, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """What an agent is made of. Without a `store` a plugin's is opened, else one in memory."""
+
+    character: Character
+    plugins: tuple[Plugin, ...]
+    settings: Settings
+    store: Store | None = None
+    clock: Clock = system_clock
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """A running agent, and the parts that the runtime starts and stops."""
+
+    agent: Agent
+    registry: Registry
+    inbox: Inbox
+    door: Door
+
+
+@asynccontextmanager
+async def move_in(plan: Blueprint) -> AsyncIterator[Resident]:
+    """Bring a character to life and, at the end, put it to rest: what was opened last closes first.
+
+    Raises ConfigError where settings or plugins do not fit together. A service that does not start
+    is noted and left out; the others run.
+    """
+    core = plan.settings.load(CoreSettings)
+    agent_id = plan.character.id or derived_id("agent", plan.character.name)
+    registry = Registry(plan.plugins)
+    environment = {name: value for name in OUTSIDE if (value := plan.settings.get(name))}
+    async with (
+        EventBus() as events,
+        _store(plan, agent_id) as store,
+        Fetcher(environment=environment) as fetcher,
+    ):
+        agent = Agent(
+            id=agent_id,
+            character=plan.character,
+            settings=plan.settings,
+            models=ModelRouter(record=recorder(events, agent_id)),
+            store=store,
+            events=events,
+            outbox=Outbox(store.ledger, events, agent_id, secrets=_secrets(plan), clock=plan.clock),
+            services=Services(),
+            catalog=registry.catalog(),
+            fetcher=fetcher,
+            templates=_templates(plan),
+            clock=plan.clock,
+        )
+        own = Entity(agent_id, "greenroom", str(agent_id), (plan.character.name,))
+        await store.entities.save_entities([own])
+        _bind(agent, plan.plugins)
+        async with _services(agent, plan.plugins), Scheduler(agent, registry):
+            for plugin in plan.plugins:
+                if plugin.init is not None:
+                    await plugin.init(agent)
+            processor = Processor(agent, registry, core)
+            inbox = Inbox(store.ledger, processor.process_message, clock=plan.clock)
+            yield Resident(agent, registry, inbox, _door(agent, plan.plugins, inbox))
+
+
+@asynccontextmanager
+async def _store(plan: Blueprint, agent_id: UUID) -> AsyncIterator[Store]:
+    if plan.store is not None:
+        yield plan.store
+        return
+    for plugin in plan.plugins:
+        if plugin.store is not None:
+            async with plugin.store(agent_id, plan.settings) as store:
+                yield store
+            return
+    yield InMemoryStore(plan.clock)
+
+
+def _secrets(plan: Blueprint) -> frozenset[str]:
+    models: list[type[SettingsModel]] = [plugin.settings for plugin in plan.plugins if plugin.settings]
+    return plan.settings.secrets(*models)
+
+
+def _templates(plan: Blueprint) -> dict[str, str]:
+    templates = dict(DEFAULTS)
+    for plugin in plan.plugins:
+        templates.update(plugin.templates)
+    return {**templates, **plan.character.templates}
+
+
+def _bind(agent: Agent, plugins: Sequence[Plugin]) -> None:
+    """Hand the agent to what a plugin brought: its models and its listeners."""
+    for plugin in plugins:
+        for model in plugin.models:
+            priority = model.priority or plugin.priority
+            agent.models.register(ModelHandler(model.type, partial(model, agent), plugin.name, priority))
+        for listener in plugin.listeners:
+            agent.events.subscribe(listener.kind, partial(listener, agent))
+
+
+@asynccontextmanager
+async def _services(agent: Agent, plugins: Sequence[Plugin]) -> AsyncIterator[None]:
+    started: list[Service] = []
+    for kind in (service for plugin in plugins for service in plugin.services):
+        service = await contained(
+            _started(kind, agent), what=f"service {kind.__name__}", deadline=START_DEADLINE
+        )
+        if isinstance(service, Failure):
+            agent.services.remove(kind, service.cause)
+        else:
+            agent.services.add(service)
+            started.append(service)
+    try:
+        yield
+    finally:
+        for service in reversed(started):
+            name = type(service).__name__
+            await contained(
+                service.__aexit__(None, None, None), what=f"stopping {name}", deadline=STOP_DEADLINE
+            )
+            agent.services.remove(type(service))
+
+
+async def _started(kind: type[Service], agent: Agent) -> Service:
+    return await kind(agent).__aenter__()
+
+
+def _door(agent: Agent, plugins: Sequence[Plugin], inbox: Inbox) -> Door:
+    routes = tuple(
+        BoundRoute(plugin.name, route.method, route.path, route.is_public, partial(route, agent))
+        for plugin in plugins
+        for route in plugin.routes
+    )
+    return Door(
+        agent_id=agent.id,
+        character=agent.character,
+        settings=agent.settings,
+        inbox=inbox,
+        records=Records(agent.store),
+        events=agent.events,
+        catalog=agent.catalog,
+        routes=routes,
+    )

@@ -1,0 +1,84 @@
+"""The work on one message, from its first moment to its one end."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from bot.bus import EventBus
+from bot.domain.events import ModelUsed, RunEnded, RunStarted, RunStatus, RunTimedOut
+from bot.domain.ledger import ModelCall, Outcome
+
+STATUS = {
+    Outcome.ANSWERED: RunStatus.COMPLETED,
+    Outcome.IGNORED: RunStatus.IGNORED,
+    Outcome.SUPERSEDED: RunStatus.SUPERSEDED,
+    Outcome.CANCELLED: RunStatus.CANCELLED,
+    Outcome.EXPIRED: RunStatus.CANCELLED,
+}
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One run: who works on what, what it has cost so far, and how it stands."""
+
+    id: UUID
+    room_id: UUID
+    message_id: UUID
+    outcome: Outcome = Outcome.RECEIVED
+    error: str = ""
+    calls: list[ModelCall] = field(default_factory=list)
+
+
+current_run: ContextVar[Run | None] = ContextVar("current_run", default=None)
+
+
+@asynccontextmanager
+async def track(run: Run, events: EventBus, agent_id: UUID, *, timeout: float) -> AsyncIterator[Run]:
+    """Bracket the work on a message by RunStarted and RunEnded, whatever way it ends.
+
+    `timeout` is in seconds; reaching it cancels the work and sets the outcome to failed. Only a
+    cancellation that comes from outside is raised again; errors are the caller's to catch inside.
+    """
+    events.emit(RunStarted(agent_id, run.id, run.room_id, run.message_id))
+    started = time.monotonic()
+    status: RunStatus | None = None
+    token = current_run.set(run)
+    try:
+        async with asyncio.timeout(timeout) as limit:
+            yield run
+    except TimeoutError:
+        if not limit.expired():
+            status = RunStatus.ERROR
+            raise
+        status, run.outcome = RunStatus.TIMEOUT, Outcome.FAILED
+        run.error = f"no end within RESPONSE_TIMEOUT ({timeout:g} s)"
+        events.emit(RunTimedOut(agent_id, run.id, run.room_id, run.message_id, time.monotonic() - started))
+    except asyncio.CancelledError:
+        status = RunStatus.CANCELLED
+        raise
+    except BaseException as error:
+        status, run.error = RunStatus.ERROR, f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        current_run.reset(token)
+        seconds = time.monotonic() - started
+        status = status or STATUS.get(run.outcome, RunStatus.ERROR)
+        events.emit(
+            RunEnded(agent_id, run.id, run.room_id, run.message_id, status, run.outcome, seconds, run.error)
+        )
+
+
+def recorder(events: EventBus, agent_id: UUID) -> Callable[[ModelCall], None]:
+    """Make the function that books a model call to the current run and tells listeners of it."""
+
+    def record(call: ModelCall) -> None:
+        run = current_run.get()
+        if run is not None:
+            run.calls.append(call)
+        events.emit(ModelUsed(agent_id, call, run.id if run else None))
+
+    return record

@@ -1,0 +1,210 @@
+"""Settings: what an operator may turn, where each value came from, and what it must be.
+
+A value is looked for in the character's `settings` and `secrets`, then in the environment, then in
+`.env`. A blank value counts as not set.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from dotenv import dotenv_values
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+
+from bot.errors import SettingError
+
+M = TypeVar("M", bound="SettingsModel")
+PLACEHOLDERS = frozenset({"changeme", "change_me", "undefined", "null", "none", "secretsalt", "todo", "xxx"})
+SHORTEST_SECRET = 8
+
+
+def _split(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    parts = value.strip().removeprefix("[").removesuffix("]").split(",")
+    return tuple(part for part in (one.strip().strip("'\"") for one in parts) if part)
+
+
+def _refuse_placeholder(value: object) -> object:
+    text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+    bare = text.strip().lower()
+    if bare in PLACEHOLDERS or (
+        bare.startswith(("your_", "your-")) and bare.endswith(("here", "key", "token"))
+    ):
+        raise ValueError("it is a placeholder; put the real value, or leave it empty to switch this off")
+    return value
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Secret = Annotated[SecretStr, BeforeValidator(_refuse_placeholder)]
+
+
+class SettingsModel(BaseModel):
+    """Some variables that belong together: the field `server_port` is the variable `SERVER_PORT`."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=str.upper, hide_input_in_errors=True
+    )
+
+
+class CoreSettings(SettingsModel):
+    """What concerns every character, whatever it is connected to."""
+
+    bot_data_dir: Path = Field(Path("data"), description="Where the bot keeps its files.")
+    log_level: str = Field(
+        "INFO", pattern="(?i)^(DEBUG|INFO|WARNING|ERROR)$", description="How much is logged."
+    )
+    log_format: str = Field("text", pattern="^(text|json)$", description="How it is logged: text or json.")
+    conversation_length: int = Field(
+        20, ge=1, le=500, description="How many of the last messages of a room the model is shown."
+    )
+    response_timeout: int = Field(
+        3_600_000, ge=1000, description="How long one message may take in all, in milliseconds."
+    )
+    latest_response: str = Field(
+        "room",
+        pattern="^(room|author|queue)$",
+        description="What a newer message does to an answer that is not out yet: `room` (the newer one takes "
+        "it over), `author` (only if the same person wrote it), `queue` (nothing; they follow one another).",
+    )
+    should_respond_bypass_types: Words = Field(
+        (), description="Kinds of room in which every message is answered, beside DM, VOICE_DM, SELF and API."
+    )
+    should_respond_bypass_sources: Words = Field(
+        (), description="Sources whose every message is answered, beside client_chat, api and postman."
+    )
+    respond_to_bots: bool = Field(False, description="Whether other bots are answered.")
+    ignore_basic_capabilities: bool = Field(
+        False, description="Whether to leave out the bootstrap plugin (its actions and providers)."
+    )
+    use_multi_step: bool = Field(
+        False, description="Whether an answer may take several rounds, each seeing the last one's results."
+    )
+    max_multistep_iterations: int = Field(6, ge=1, le=6, description="How many such rounds at most.")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One place in which settings stand, and what to call it in a message."""
+
+    name: str
+    values: Mapping[str, str]
+
+
+class Settings:
+    """Every setting of one agent, looked up by name through its layers."""
+
+    def __init__(self, layers: Sequence[Layer] = ()) -> None:
+        self._layers = tuple(layers)
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """Find a value, or the default where none is set."""
+        found = self._find(name)
+        return found[1] if found else default
+
+    def require(self, name: str) -> str:
+        """Find a value; raises SettingError, saying where to put it, where none is set."""
+        found = self._find(name)
+        if found is None:
+            raise SettingError(
+                f"{name} is not set: put it in .env, the environment or the character's secrets"
+            )
+        return found[1]
+
+    def __contains__(self, name: str) -> bool:
+        return self._find(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name for layer in self._layers for name in layer.values if name in self))
+
+    def source_of(self, name: str) -> str:
+        """Name the layer a value comes from; empty where it is not set."""
+        found = self._find(name)
+        return found[0].name if found else ""
+
+    def load(self, model: type[M]) -> M:
+        """Read the variables of a settings model.
+
+        Raises SettingError naming each wrong variable, where it stands, and what it must be; the
+        value itself is never shown.
+        """
+        aliases = [field.alias or name for name, field in model.model_fields.items()]
+        values = {alias: value for alias in aliases if (value := self.get(alias)) is not None}
+        try:
+            return model.model_validate(values)
+        except ValidationError as error:
+            problems = error.errors(include_url=False, include_input=False, include_context=False)
+            raise SettingError("\n".join(self._explain(problem) for problem in problems)) from None
+
+    def secrets(self, *models: type[SettingsModel]) -> frozenset[str]:
+        """Collect the values that must never leave: those of secret fields and of secret-looking names."""
+        named = {field.alias or name for model in models for name, field in secret_fields(model)}
+        values = (self.get(name) or "" for name in (*named, *filter(looks_secret, self)))
+        return frozenset(value for value in values if len(value) >= SHORTEST_SECRET)
+
+    def _find(self, name: str) -> tuple[Layer, str] | None:
+        for layer in self._layers:
+            if value := layer.values.get(name, "").strip():
+                return layer, value
+        return None
+
+    def _explain(self, problem: Any) -> str:
+        name = ".".join(map(str, problem["loc"])) or "settings"
+        where = self.source_of(name.split(".")[0]) or "the settings"
+        message = problem["msg"].removeprefix("Value error, ")
+        return f"{name} (in {where}): {message}"
+
+
+def secret_fields(model: type[BaseModel]) -> Iterator[tuple[str, Any]]:
+    """List the fields of a settings model that hold secrets."""
+    for name, field in model.model_fields.items():
+        if "SecretStr" in str(field.annotation):
+            yield name, field
+
+
+def looks_secret(name: str) -> bool:
+    """Tell whether a variable of this name holds a secret."""
+    upper = name.upper()
+    return upper.endswith(("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "PASSWORD", "_DSN")) or upper in (
+        "DATABASE_URL",
+        "POSTGRES_URL",
+    )
+
+
+def read_settings(
+    character: Mapping[str, Any] | None = None,
+    secrets: Mapping[str, str] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    env_file: Path = Path(".env"),
+) -> Settings:
+    """Put the layers together: the character's settings and secrets, the environment, `.env`."""
+    layers = [
+        Layer("the character's settings", _scalars(character or {})),
+        Layer("the character's secrets", dict(secrets or {})),
+        Layer("the environment", dict(os.environ if environment is None else environment)),
+    ]
+    if env_file.is_file():
+        layers.append(Layer(str(env_file), _read_env_file(env_file)))
+    return Settings(layers)
+
+
+def _read_env_file(path: Path) -> dict[str, str]:
+    try:
+        return {name: value or "" for name, value in dotenv_values(path, interpolate=False).items()}
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path}: cannot be read as text in UTF-8: {error}") from None
+
+
+def _scalars(values: Mapping[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in values.items():
+        if isinstance(value, bool):
+            found[name] = "true" if value else "false"
+        elif isinstance(value, str | int | float):
+            found[name] = str(value)
+        elif isinstance(value, list) and all(isinstance(one, str | int) for one in value):
+            found[name] = ",".join(map(str, value))
+    return found

@@ -1,0 +1,56 @@
+"""People in memory."""
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from bot.domain.people import Component, Entity, Relationship
+
+
+class InMemoryEntities:
+    """Keeps people, components and relationships; see `EntityStore`."""
+
+    def __init__(self) -> None:
+        self._entities: dict[UUID, Entity] = {}
+        self._participants: defaultdict[UUID, dict[UUID, None]] = defaultdict(dict)
+        self._components: defaultdict[UUID, dict[tuple[str, UUID | None, UUID | None], Component]]
+        self._components = defaultdict(dict)
+        self._relationships: defaultdict[UUID, dict[UUID, Relationship]] = defaultdict(dict)
+
+    async def save_entities(self, entities: Sequence[Entity], room_id: UUID | None = None) -> None:
+        for entity in entities:
+            self.put(entity, room_id)
+
+    async def entities(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
+        return {one: self._entities[one] for one in ids if one in self._entities}
+
+    async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
+        latest = list(self._participants.get(room_id, ()))[: -limit - 1 : -1]
+        return [self._entities[one] for one in latest]
+
+    async def save_component(self, component: Component) -> None:
+        key = (component.type, component.world_id, component.source_entity_id)
+        self._components[component.entity_id][key] = component
+
+    async def components(self, entity_id: UUID, kind: str | None = None) -> list[Component]:
+        found = self._components.get(entity_id, {}).values()
+        return [component for component in found if kind in (None, component.type)]
+
+    async def save_relationship(self, relationship: Relationship) -> None:
+        self._relationships[relationship.source_id][relationship.target_id] = relationship
+
+    async def relationships(self, entity_id: UUID) -> list[Relationship]:
+        found = self._relationships.get(entity_id, {}).values()
+        return sorted(found, key=lambda one: -one.interactions)
+
+    def put(self, entity: Entity, room_id: UUID | None) -> None:
+        """Insert or update; a new display name comes first, the former ones stay behind it."""
+        known = self._entities.get(entity.id)
+        if known is not None:
+            names = dict.fromkeys((*entity.names, *known.names))
+            entity = replace(entity, names=tuple(names))
+        self._entities[entity.id] = entity
+        if room_id is not None:
+            self._participants[room_id].pop(entity.id, None)
+            self._participants[room_id][entity.id] = None

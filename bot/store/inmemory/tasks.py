@@ -1,0 +1,68 @@
+"""Tasks in memory."""
+
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import datetime
+from uuid import UUID
+
+from bot.domain.task import QUEUE, Task
+
+
+class InMemoryTasks:
+    """Keeps tasks; see `TaskStore`."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[UUID, Task] = {}
+
+    async def save_task(self, task: Task) -> None:
+        self._tasks[task.id] = task
+
+    async def task(self, task_id: UUID) -> Task | None:
+        return self._tasks.get(task_id)
+
+    async def tasks(
+        self,
+        *,
+        name: str | None = None,
+        room_id: UUID | None = None,
+        entity_id: UUID | None = None,
+        tags: Collection[str] = (),
+    ) -> list[Task]:
+        return [
+            task
+            for task in self._tasks.values()
+            if name in (None, task.name)
+            and room_id in (None, task.room_id)
+            and entity_id in (None, task.entity_id)
+            and task.tags.issuperset(tags)
+        ]
+
+    async def claim_tasks(
+        self, names: Collection[str], now: datetime, until: datetime, limit: int = 10
+    ) -> list[Task]:
+        due = [
+            task
+            for task in self._tasks.values()
+            if task.name in names
+            and QUEUE in task.tags
+            and not task.is_parked
+            and task.next_run <= now
+            and (task.leased_until is None or task.leased_until <= now)
+        ]
+        due.sort(key=lambda task: task.next_run)
+        claimed = [replace(task, leased_until=until, fence=task.fence + 1) for task in due[:limit]]
+        self._tasks.update((task.id, task) for task in claimed)
+        return claimed
+
+    async def complete_task(self, task: Task, replacement: Task | None) -> bool:
+        held = self._tasks.get(task.id)
+        if held is None or held.fence != task.fence:
+            return False
+        if replacement is None:
+            del self._tasks[task.id]
+        else:
+            self._tasks[task.id] = replace(replacement, leased_until=None)
+        return True
+
+    async def delete_task(self, task_id: UUID) -> bool:
+        return self._tasks.pop(task_id, None) is not None

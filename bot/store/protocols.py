@@ -1,0 +1,264 @@
+"""The store as small contracts: a double is small, and a plugin may replace one.
+
+Every method is one transaction. Times are aware datetimes; what is not found is None or empty.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+from bot.domain.arrival import Arrival
+from bot.domain.ledger import Delivery, Receipt, Step
+from bot.domain.memory import Memory, MemoryKind, Recalled, Scope
+from bot.domain.people import Attendance, Component, Entity, Relationship
+from bot.domain.places import Role, Room, World
+from bot.domain.task import Task
+
+
+class WorldStore(Protocol):
+    """Worlds, rooms, and what the agent has decided about them."""
+
+    async def save_world(self, world: World, rooms: Sequence[Room] = ()) -> None:
+        """Insert or update a world and some of its rooms."""
+
+    async def world(self, world_id: UUID) -> World | None:
+        """Find a world."""
+
+    async def room(self, room_id: UUID) -> Room | None:
+        """Find a room."""
+
+    async def rooms(self, world_id: UUID | None = None) -> list[Room]:
+        """List the rooms of a world, or all, the most recently active first."""
+
+    async def attendance(self, room_id: UUID) -> Attendance:
+        """Tell what the agent has decided about a room."""
+
+    async def set_attendance(self, room_id: UUID, attendance: Attendance) -> None:
+        """Follow a room, mute it, or neither."""
+
+    async def set_role(self, world_id: UUID, entity_id: UUID, role: Role) -> None:
+        """Give somebody a role in a world."""
+
+
+class EntityStore(Protocol):
+    """People, what is known of them, and how they stand to one another."""
+
+    async def save_entities(self, entities: Sequence[Entity], room_id: UUID | None = None) -> None:
+        """Insert or update people; with a room, they take part in it."""
+
+    async def entities(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
+        """Find people by id."""
+
+    async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
+        """List who takes part in a room, the most recently active first."""
+
+    async def save_component(self, component: Component) -> None:
+        """Insert or replace one piece of knowledge: one a (entity, type, world, source)."""
+
+    async def components(self, entity_id: UUID, kind: str | None = None) -> list[Component]:
+        """List what is known of somebody."""
+
+    async def save_relationship(self, relationship: Relationship) -> None:
+        """Insert or replace how one entity stands to another."""
+
+    async def relationships(self, entity_id: UUID) -> list[Relationship]:
+        """List how somebody stands to others, the most frequent contact first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """From where something is recalled: what was said elsewhere surfaces only as its scope allows."""
+
+    room_id: UUID
+    world_id: UUID
+
+    def covers(self, memory: Memory) -> bool:
+        """Tell whether a memory may surface here."""
+        if memory.scope is Scope.SHARED:
+            return True
+        if memory.scope is Scope.WORLD:
+            return memory.world_id == self.world_id
+        return memory.room_id == self.room_id
+
+
+class MemoryStore(Protocol):
+    """What was said and what was learnt."""
+
+    async def add(self, memories: Sequence[Memory]) -> None:
+        """Keep memories; one whose id is known replaces the older."""
+
+    async def memories(self, ids: Collection[UUID]) -> dict[UUID, Memory]:
+        """Find memories by id."""
+
+    async def recent(
+        self,
+        room_id: UUID,
+        limit: int = 20,
+        *,
+        kind: MemoryKind = MemoryKind.MESSAGE,
+        before: datetime | None = None,
+    ) -> list[Memory]:
+        """List the last memories of a room, oldest first."""
+
+    async def by_turn(self, turn_id: UUID) -> list[Memory]:
+        """List what a turn has made, oldest first."""
+
+    async def recall(
+        self, embedding: Sequence[float], model: str, reach: Reach, kind: MemoryKind, limit: int = 10
+    ) -> list[Recalled]:
+        """Find what is nearest in meaning, among memories this place may see and vectors of this model."""
+
+    async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
+        """Give a memory its vector."""
+
+    async def remove(self, ids: Collection[UUID]) -> int:
+        """Forget memories, and count them."""
+
+
+class TaskStore(Protocol):
+    """Work for later."""
+
+    async def save_task(self, task: Task) -> None:
+        """Insert or replace a task."""
+
+    async def task(self, task_id: UUID) -> Task | None:
+        """Find a task."""
+
+    async def tasks(
+        self,
+        *,
+        name: str | None = None,
+        room_id: UUID | None = None,
+        entity_id: UUID | None = None,
+        tags: Collection[str] = (),
+    ) -> list[Task]:
+        """List the tasks that match everything given."""
+
+    async def claim_tasks(
+        self, names: Collection[str], now: datetime, until: datetime, limit: int = 10
+    ) -> list[Task]:
+        """Lease due tasks whose workers are known here; each comes back with its new fence."""
+
+    async def complete_task(self, task: Task, replacement: Task | None) -> bool:
+        """Replace a leased task by its next state, or remove it; False if the lease was lost."""
+
+    async def delete_task(self, task_id: UUID) -> bool:
+        """Remove a task; False if there was none."""
+
+
+class CacheStore(Protocol):
+    """Small values by key, each with an end."""
+
+    async def get(self, key: str) -> Any | None:
+        """Find a value that has not expired."""
+
+    async def set(self, key: str, value: Any, *, expires_at: datetime | None = None) -> None:
+        """Keep a JSON value."""
+
+    async def drop(self, key: str) -> None:
+        """Forget a value."""
+
+
+class LogStore(Protocol):
+    """What happened, for people who look later."""
+
+    async def log(
+        self,
+        kind: str,
+        body: Mapping[str, Any],
+        *,
+        room_id: UUID | None = None,
+        entity_id: UUID | None = None,
+    ) -> None:
+        """Keep one entry."""
+
+    async def logs(
+        self, *, kind: str | None = None, room_id: UUID | None = None, limit: int = 100
+    ) -> list[Mapping[str, Any]]:
+        """List the latest entries that match, newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    """What one commit of a turn moves together: all of it, or nothing.
+
+    `replies` go into memory, `deliveries` into the outbox, `receipts` to their new state.
+    """
+
+    replies: tuple[Memory, ...] = ()
+    deliveries: tuple[Delivery, ...] = ()
+    receipts: tuple[Receipt, ...] = ()
+
+
+class ReceiptStore(Protocol):
+    """The book of what came in."""
+
+    async def receive(self, arrivals: Sequence[Arrival], at: datetime) -> list[tuple[Receipt, bool]]:
+        """Keep events with the rows they need; each comes back with whether it was new."""
+
+    async def save_receipts(self, receipts: Sequence[Receipt]) -> None:
+        """Write the new state of receipts; one that is final stays as it is."""
+
+    async def receipt(self, receipt_id: UUID) -> Receipt | None:
+        """Find a receipt by its id, or by the id of its message."""
+
+    async def arrival(self, receipt: Receipt) -> Arrival | None:
+        """Find the rows a receipt was kept with; None where its message is gone."""
+
+    async def receipts(
+        self, *, room_id: UUID | None = None, is_open: bool | None = None, limit: int = 50
+    ) -> list[Receipt]:
+        """List receipts that match, newest first."""
+
+    async def commit(self, commitment: Commitment) -> list[Delivery]:
+        """Carry out a commitment; the deliveries come back with their place in the room's order.
+
+        A delivery that is already in the outbox keeps its state.
+        """
+
+
+class StepStore(Protocol):
+    """The journal of what was paid for or done."""
+
+    async def save_step(self, step: Step) -> None:
+        """Write a step, or its new state."""
+
+    async def steps(self, turn_id: UUID) -> dict[str, Step]:
+        """List the steps of a turn by key."""
+
+
+class DeliveryStore(Protocol):
+    """The book of what goes out."""
+
+    async def save_delivery(self, delivery: Delivery) -> None:
+        """Write a delivery's new state."""
+
+    async def deliveries(
+        self, *, is_open: bool | None = None, room_id: UUID | None = None, turn_id: UUID | None = None
+    ) -> list[Delivery]:
+        """List deliveries that match, in the order in which they leave."""
+
+
+class Ledger(ReceiptStore, StepStore, DeliveryStore, Protocol):
+    """The three books together: one commit moves all of them."""
+
+
+class Store(Protocol):
+    """Everything that is kept for one agent; an async context manager is what opens it."""
+
+    @property
+    def worlds(self) -> WorldStore: ...
+    @property
+    def entities(self) -> EntityStore: ...
+    @property
+    def memories(self) -> MemoryStore: ...
+    @property
+    def tasks(self) -> TaskStore: ...
+    @property
+    def cache(self) -> CacheStore: ...
+    @property
+    def logs(self) -> LogStore: ...
+    @property
+    def ledger(self) -> Ledger: ...

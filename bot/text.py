@@ -1,0 +1,166 @@
+"""What is done to a text before it is stored, shown or shortened."""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from difflib import get_close_matches
+from hashlib import sha256
+from types import MappingProxyType
+
+_CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029"
+_SURROGATE = r"\ud800-\udfff"
+_INVISIBLE = (
+    r"\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    r"\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+_EMOJI = (
+    r"\xa9\xae\u203c\u2049\u20e3\u2122\u2139\u2190-\u23ff\u24c2\u25a0-\u27bf\u2900-\u297f\u2b00-\u2bff"
+    r"\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
+)
+# Arabic, Indic, Burmese and Khmer spelling needs joiners.
+_JOINING = r"\u0620-\u06ff\u0750-\u077f\u08a0-\u0dff\u1000-\u109f\u1780-\u17b3"
+
+_LETTERS = MappingProxyType({"\\": "\\", "\n": "n", "\r": "r", "\t": "t"})
+_CHARACTERS = MappingProxyType({letter: char for char, letter in _LETTERS.items()})
+
+_FLAGS = "".join(map(chr, range(0x1F1E6, 0x1F200)))  # two of them make one flag
+_SURROGATES = re.compile(f"[{_SURROGATE}]")
+_HIDDEN = re.compile(f"[{_INVISIBLE}]+")
+_BLANK = re.compile(rf"[\s{_CONTROL}{_INVISIBLE}\u2800]*")
+_EXTENDS = re.compile(rf"[{_INVISIBLE}\U0001f3fb-\U0001f3ff]")
+_SPECIAL_TOKEN = (  # Llama 2, Mistral, Gemma; all newer families, and DeepSeek's wide bar, open with `<|`
+    r"<(?=/?s>|</?SYS>>|(?:start|end)_of_turn>)|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_[A-Z]+)\])"
+)
+_UNSAFE = re.compile(rf"[\\{_CONTROL}{_SURROGATE}{_INVISIBLE}]|(?<=<)[|｜]|{_SPECIAL_TOKEN}")
+_WANTED = re.compile(
+    rf"(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}])"
+    rf"|(?<=[{_EMOJI}0-9#*])[\ufe0e\ufe0f]"
+    rf"|(?<=[{_JOINING}])[\u200c\u200d](?=[{_JOINING}])"
+)
+_ESCAPE = re.compile(r"\\(?:([\\nrt])|u\{([0-9a-f]{1,6})\})")
+
+
+def tidy(text: str, limit: int = 65536) -> str:
+    """Make an incoming text storable: no NUL, no lone surrogate, at most `limit` characters.
+
+    What is cut ends with a marker that tells the length and the hash of what came in; the marker is left out
+    only where `limit` has no room for it.
+    """
+    start = text.replace("\0", "")[: 2 * limit + 4]  # of surrogates it takes two to make a character
+    start = _without_surrogates(start)
+    if len(start) <= limit:
+        return start
+    digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    marker = f"… [cut: {len(text)} characters, sha256 {digest[:12]}]"
+    if len(marker) > limit:
+        marker = ""
+    return start[: _boundary(start, limit - len(marker))] + marker
+
+
+def is_blank(text: str) -> bool:
+    """Tell whether a reader would see nothing: empty, white space, or only invisible characters."""
+    return _BLANK.fullmatch(text) is not None
+
+
+def clean_name(name: str, limit: int = 64) -> str:
+    """Make a display name safe inside one line of a prompt: no control, no bracket, never empty."""
+    visible = _HIDDEN.sub("", _without_surrogates(name[: 64 * limit]))
+    line = " ".join("".join(map(_in_a_name, visible)).split())
+    return (line[: _boundary(line, limit)] or line[:limit]).rstrip() or "someone"[:limit]
+
+
+def escape_line(text: str) -> str:
+    """Write a text as one line in which nothing is hidden and no model's special token stands.
+
+    Control, invisible and direction-changing characters become `\\n`, `\\t`, `\\r` or `\\u{hex}`. Joiners
+    that belong to an emoji or to a script that needs them stay.
+    """
+    return _UNSAFE.sub(_escaped, text)
+
+
+def unescape_line(line: str) -> str:
+    """Give back exactly what `escape_line` was given; what is no escape is left alone."""
+    return _ESCAPE.sub(_unescaped, line)
+
+
+def nearest(word: str, options: Iterable[str]) -> str | None:
+    """Find the option that was probably meant, for 'did you mean'."""
+    spellings = {option.casefold(): option for option in options}
+    found = get_close_matches(word[:200].casefold(), spellings, n=1)
+    return spellings[found[0]] if found else None
+
+
+def shorten(text: str, limit: int) -> str:
+    """Fold a text into one line of at most `limit` characters, cut between words, for logs and listings."""
+    line = " ".join(text.split(maxsplit=max(limit, 0)))
+    if len(line) <= limit:
+        return line
+    if limit < 1:
+        return ""
+    start = line[: _boundary(line, limit - 1)]
+    words, _, rest = start.rpartition(" ")
+    if line[len(start)] != " " and len(rest) <= limit // 2:
+        start = words or start
+    return start.rstrip(" ,;:") + "…"
+
+
+def _without_surrogates(text: str) -> str:
+    if text.isascii() or not _SURROGATES.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _boundary(text: str, limit: int) -> int:
+    """The last place at or before `limit` where no character belongs to the one before it."""
+    if len(text) <= limit:
+        return len(text)
+    cut = max(limit, 0)
+    while cut > 0 and _continues(text, cut):
+        cut -= 1
+    return cut
+
+
+def _continues(text: str, cut: int) -> bool:
+    before, after = text[cut - 1], text[cut]
+    if before == "\u200d" or (before, after) == ("\r", "\n") or _EXTENDS.match(after):
+        return True
+    if after in _FLAGS:
+        flags = cut - len(text[:cut].rstrip(_FLAGS))
+        return flags % 2 == 1
+    return unicodedata.category(after).startswith("M")
+
+
+def _in_a_name(char: str) -> str:
+    match unicodedata.category(char):
+        case "Cc" | "Zl" | "Zp":
+            return " "
+        case "Cf":
+            return ""
+        case "Ps":
+            return "‹"
+        case "Pe":
+            return "›"
+    match char:
+        case "<" | "＜" | "﹤":
+            return "‹"
+        case ">" | "＞" | "﹥":
+            return "›"
+        case "\u2800":
+            return " "
+    return char
+
+
+def _escaped(found: re.Match[str]) -> str:
+    char = found[0]
+    if _WANTED.match(found.string, found.start()):
+        return char
+    letter = _LETTERS.get(char)
+    return f"\\{letter}" if letter else f"\\u{{{ord(char):x}}}"
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    letter, code = found.groups()
+    if letter:
+        return _CHARACTERS[letter]
+    number = int(code, 16)
+    return chr(number) if number <= 0x10FFFF else found[0]

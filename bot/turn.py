@@ -1,0 +1,97 @@
+"""One message being answered."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from bot.agent import Agent
+from bot.domain.content import Content
+from bot.domain.ids import derived_id
+from bot.domain.ledger import Receipt
+from bot.domain.memory import Memory, MemoryKind
+from bot.domain.people import Entity
+from bot.domain.places import Role, Room, World
+from bot.domain.results import ActionResult
+from bot.domain.specs import ActionSpec
+from bot.domain.state import State
+from bot.platform.outbox import Outgoing
+
+
+@dataclass(slots=True, eq=False)
+class Input:
+    """One message that a turn is to answer, and the receipt that its outcome goes to.
+
+    `arrived` is on the monotonic clock, in seconds; `settle` is told the final receipt.
+    """
+
+    receipt: Receipt
+    message: Memory
+    author: Entity
+    arrived: float
+    settle: Callable[[Receipt], None]
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """One message being answered, with whatever earlier ones it took over; the one mutable traveller.
+
+    `inputs` are in order of arrival and never empty; `results` holds what actions did, by name;
+    `actions` are those that the author may use just now.
+    """
+
+    agent: Agent
+    id: UUID
+    room: Room
+    world: World
+    inputs: list[Input]
+    state: State = field(default_factory=State)
+    results: dict[str, ActionResult] = field(default_factory=dict)
+    replies: list[Memory] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    actions: tuple[ActionSpec, ...] = ()
+
+    @property
+    def message(self) -> Memory:
+        """The newest message to be answered."""
+        return self.inputs[-1].message
+
+    @property
+    def author(self) -> Entity:
+        """Who wrote the newest message."""
+        return self.inputs[-1].author
+
+    @property
+    def role(self) -> Role:
+        """What the author may do in this world, by the platform's word."""
+        return self.world.role_of(self.author.id)
+
+    def get_previous_result(self, action: str) -> ActionResult | None:
+        """Find what an action did earlier in this turn."""
+        return self.results.get(action)
+
+    async def reply(self, content: str | Content) -> Memory | None:
+        """Say something in the room at once, before the turn is over.
+
+        Kept and on its way when this returns; None where nothing was left to say. Replayed after a
+        crash, the same reply is not said twice.
+        """
+        if isinstance(content, str):
+            content = Content(text=content)
+        kept = await self.agent.outbox.commit([self.outgoing(content)])
+        self.replies += kept
+        return kept[0] if kept else None
+
+    def outgoing(self, content: Content) -> Outgoing:
+        """Make the turn's next reply, ready for the outbox."""
+        ordinal = len(self.replies)
+        memory = Memory(
+            id=derived_id(self.id, "reply", str(ordinal)),
+            kind=MemoryKind.MESSAGE,
+            entity_id=self.agent.id,
+            room_id=self.room.id,
+            world_id=self.world.id,
+            content=replace(content, in_reply_to=self.message.id, source=self.message.content.source),
+            created_at=self.agent.clock(),
+            turn_id=self.id,
+        )
+        return Outgoing(memory, self.room, ordinal, self.message.external_id)

@@ -1,0 +1,1 @@
+"""The plugins that come with Greenroom; each meets the others only through `bot`."""

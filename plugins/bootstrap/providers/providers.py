@@ -1,0 +1,17 @@
+"""What the model may ask for on top of what it is told anyway."""
+
+from bot import ProviderResult, Turn, provider
+
+
+@provider("PROVIDERS", "What can be looked up on demand.", position=-80)
+async def providers(turn: Turn) -> ProviderResult:
+    """List the providers on demand that have not been composed yet."""
+    found = [
+        spec
+        for spec in turn.agent.catalog.providers
+        if spec.is_dynamic and not spec.is_private and spec.name not in ("ENTITIES", "WORLD", "ATTACHMENTS")
+    ]
+    if not found:
+        return ProviderResult()
+    lines = [f"- {spec.name}: {spec.description}" for spec in found]
+    return ProviderResult(text="\n".join(["# Providers, available on demand", *lines]))

@@ -1,0 +1,59 @@
+"""Embeddings without a model: hashed character n-grams, so that texts that share wording lie near.
+
+Dimension: 384 unless told otherwise. Metric: cosine; every vector has length 1, so the dot product is the
+cosine. A text without content (empty, only white space or control characters) has no direction: its vector
+is all zeros, its similarity to everything is 0.0, and there is no sense in storing it.
+
+The values are part of what a store keeps: changing anything here asks for a re-embedding of old memories.
+Spelling is all this sees. "car" and "automobile" are strangers to it; "garden" and "gardening" are not.
+"""
+
+import math
+import unicodedata
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+
+DIMENSION = 384
+LONGEST_TEXT = 8_000
+_SIZES = (3, 4, 5)
+_BYTES = 4  # of one character in UTF-32, which lets n-grams be cut without encoding each
+_SPREAD = 2_654_435_761  # Knuth's multiplier: the CRC of near n-grams is near, the product is not
+
+
+def _folded(text: str) -> str:
+    """Brings spellings of one text together: compatibility forms, case, white space."""
+    plain = unicodedata.normalize("NFKC", text[:LONGEST_TEXT]).casefold()[:LONGEST_TEXT]
+    return " ".join("".join(c if c.isprintable() else " " for c in plain).split())
+
+
+def embed(text: str, dimension: int = DIMENSION) -> list[float]:
+    """Turns a text (its first 8,000 characters) into a vector of length 1, the same on every machine."""
+    if dimension < 1:
+        raise ValueError(f"An embedding needs at least one dimension, not {dimension}.")
+    vector = [0.0] * dimension
+    folded = _folded(text)
+    if not folded:
+        return vector
+    marked = f" {folded} ".encode("utf-32-le")  # the spaces mark where words begin and end
+    end = len(marked)
+    grams = Counter(
+        marked[start : start + size * _BYTES]
+        for size in _SIZES
+        for start in range(0, end - size * _BYTES + 1, _BYTES)
+    )
+    for gram, count in grams.items():
+        spread = (zlib.crc32(gram) * _SPREAD) & 0xFFFFFFFF
+        weight = 1.0 if count == 1 else 1.0 + math.log(count)
+        vector[(spread >> 3 & 0xFFFFFFF) % dimension] += weight if spread & 0x80000000 else -weight
+    length = math.sqrt(sum(value * value for value in vector))
+    return [value / length for value in vector] if length else vector
+
+
+def similarity(a: Sequence[float], b: Sequence[float]) -> float:
+    """The cosine of two vectors of one dimension: 1.0 for the same direction, 0.0 if either is all zeros."""
+    if len(a) != len(b):
+        raise ValueError(f"Vectors of {len(a)} and {len(b)} dimensions cannot be compared.")
+    dot = sum(x * y for x, y in zip(a, b, strict=True))
+    lengths = math.sqrt(sum(x * x for x in a)) * math.sqrt(sum(y * y for y in b))
+    return dot / lengths if lengths else 0.0

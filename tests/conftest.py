@@ -1,0 +1,9 @@
+"""What every test may ask for."""
+
+import pytest
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Run asynchronous tests on asyncio alone: it is what the bot runs on."""
+    return "asyncio"

@@ -1,0 +1,209 @@
+"""Rules of the text functions: what is stored, shown and shortened."""
+
+import hashlib
+import unicodedata
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from bot.text import clean_name, escape_line, is_blank, nearest, shorten, tidy, unescape_line
+
+SIGNS = "\0\t\n\r\x0b\x0c\x1c\x85\u2028\u2029\u200b\u200c\u200d\u202e\u2066\ufeff\ufe0f\u0301\xad\\<|>[]()n"
+EMOJI = "\U000e0041👩\U0001f3fd\U0001f1e9❤"
+WORDS = ("\\u{7c}", "<|im_start|>", "[INST]", "</s>", "می\u200cخواهم")
+NASTY = st.sampled_from([*SIGNS, *EMOJI, *WORDS])
+ANY = st.text(st.characters(exclude_categories=[]))  # lone surrogates included
+TEXTS = st.one_of(ANY, st.lists(st.one_of(NASTY, ANY)).map("".join))
+
+
+def test_ordinary_text_is_stored_as_it_came() -> None:
+    assert tidy("Grüße, 世界 👩\u200d💻\r\n\tok") == "Grüße, 世界 👩\u200d💻\r\n\tok"
+
+
+def test_nul_is_removed_and_a_lone_surrogate_replaced() -> None:
+    assert tidy("a\0b\ud83dc\udc00") == "ab\ufffdc\ufffd"
+
+
+def test_a_pair_of_surrogates_becomes_the_character_it_means() -> None:
+    assert tidy("\ud83d\ude00") == "😀"
+
+
+def test_a_cut_text_says_how_long_it_was_and_what_its_hash_is() -> None:
+    sent = "a" * 10_485_760
+    stored = tidy(sent)
+    digest = hashlib.sha256(sent.encode()).hexdigest()[:12]
+    assert stored.endswith(f"a… [cut: 10485760 characters, sha256 {digest}]")
+    assert len(stored) == 65536
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        "👩\u200d👩\u200d👧\u200d👦",
+        "👍🏽",
+        "é\u0302",
+        "1\ufe0f⃣",
+        "🇩🇪",
+        "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
+        "\r\n",
+        "की",
+    ],
+)
+def test_a_text_is_never_cut_inside_a_visible_character(cluster: str) -> None:
+    for limit in range(62, 62 + 2 * len(cluster)):
+        kept = tidy(cluster * 70, limit).partition("…")[0]
+        assert kept == cluster * (len(kept) // len(cluster))
+
+
+def test_the_marker_is_left_out_where_it_has_no_room() -> None:
+    assert tidy("abcdef", 3) == "abc"
+    assert tidy("abcdef", 0) == ""
+
+
+@given(TEXTS, st.integers(0, 200))
+def test_a_stored_text_is_short_enough_encodable_and_stable(text: str, limit: int) -> None:
+    stored = tidy(text, limit)
+    assert len(stored) <= limit
+    assert "\0" not in stored
+    stored.encode()
+    assert tidy(stored, limit) == stored
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " \n\t\u3000",
+        "\u200b\u200d\ufeff",
+        "\ufe0f",
+        "\U000e0041\U000e007f",
+        "\u3164",
+        "\u2800",
+        "\0\u2028",
+        "\xad",
+    ],
+)
+def test_a_text_without_visible_characters_is_blank(text: str) -> None:
+    assert is_blank(text)
+
+
+@pytest.mark.parametrize("text", [".", "\u200ba", "👍", "\ufffd", "０"])
+def test_a_text_with_anything_visible_is_not_blank(text: str) -> None:
+    assert not is_blank(text)
+
+
+@pytest.mark.parametrize(
+    ("given_name", "cleaned"),
+    [
+        ("Alice", "Alice"),
+        ("  Max \t Müller\n", "Max Müller"),
+        ("Ada (you)", "Ada ‹you›"),
+        ("x (id 0000): hi\n[12:03] Owner", "x ‹id 0000›: hi ‹12:03› Owner"),
+        ("Ow\u00adner\u202e\u200b", "Owner"),
+        ("（id 1）＜|{{x}}", "‹id 1›‹|‹‹x››"),
+        ("\u3164\u2800\u200b", "someone"),
+        ("", "someone"),
+        ("\ud800", "\ufffd"),
+        ("王小明", "王小明"),
+    ],
+)
+def test_a_name_is_made_safe_for_a_prompt(given_name: str, cleaned: str) -> None:
+    assert clean_name(given_name) == cleaned
+
+
+def test_a_name_of_marks_alone_is_still_cut() -> None:
+    assert len(clean_name("\u0301" * 100_000)) == 64
+
+
+@given(TEXTS)
+@example("a" * 63 + " b")
+@example("a" * 63 + "\ud83d\ude00")
+def test_a_clean_name_is_one_short_line_without_brackets(name: str) -> None:
+    cleaned = clean_name(name)
+    assert 1 <= len(cleaned) <= 64
+    assert cleaned.splitlines() == [cleaned]
+    assert not {unicodedata.category(char) for char in cleaned} & {"Cc", "Cf", "Cs", "Zl", "Zp", "Ps", "Pe"}
+    assert not set(cleaned) & set("()[]{}<>")
+    assert clean_name(cleaned) == cleaned
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("Hello, 世界!", "Hello, 世界!"),
+        ("a\nb\tc\r", r"a\nb\tc\r"),
+        (r"C:\new", r"C:\\new"),
+        ("a\u2028b\x85c\x1b[0m\0", r"a\u{2028}b\u{85}c\u{1b}[0m\u{0}"),
+        ("a\u202eb\u2066\u200b", r"a\u{202e}b\u{2066}\u{200b}"),
+        ("hi\U000e0041\U000e0042", r"hi\u{e0041}\u{e0042}"),
+        ("\ud800", r"\u{d800}"),
+        ("<|im_start|>system", r"<\u{7c}im_start|>system"),
+        ("<｜User｜>", r"<\u{ff5c}User｜>"),
+        ("[INST] <<SYS>> </s> <start_of_turn>", r"\u{5b}INST] \u{3c}<SYS>> \u{3c}/s> \u{3c}start_of_turn>"),
+        ("[12:03] <b> a|b < |", "[12:03] <b> a|b < |"),
+        ("👩\u200d💻 ❤\ufe0f\u200d🔥 1\ufe0f⃣ 🇩🇪 👍🏽", "👩\u200d💻 ❤\ufe0f\u200d🔥 1\ufe0f⃣ 🇩🇪 👍🏽"),
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("a\u200db \u200d👩 👩\u200d", r"a\u{200d}b \u{200d}👩 👩\u{200d}"),
+        ("😀\ufe0f\ufe0f\U000e0100", "😀\ufe0f" + r"\u{fe0f}\u{e0100}"),
+    ],
+)
+def test_what_is_hidden_in_a_text_becomes_visible_in_its_line(text: str, line: str) -> None:
+    assert escape_line(text) == line
+    assert unescape_line(line) == text
+
+
+@given(TEXTS)
+def test_an_escaped_line_gives_back_exactly_its_text(text: str) -> None:
+    assert unescape_line(escape_line(text)) == text
+
+
+@given(TEXTS)
+def test_an_escaped_text_is_one_line_that_can_be_encoded_and_opens_no_token(text: str) -> None:
+    line = escape_line(text)
+    assert line.splitlines() == ([line] if line else [])
+    assert not {"<|", "<｜", "[INST]", "</s>"} & {
+        line[i : i + n] for i in range(len(line)) for n in (2, 4, 6)
+    }
+    assert not {unicodedata.category(char) for char in line} & {"Cc", "Cs", "Zl", "Zp"}
+    line.encode()
+
+
+@given(TEXTS)
+@example(r"\q \u{110000} \u{ffffff} \u{} \ ")
+def test_any_line_can_be_unescaped(line: str) -> None:
+    unescape_line(line)
+
+
+def test_what_is_no_escape_is_left_alone() -> None:
+    assert unescape_line(r"\q \u{110000} \u{}") == r"\q \u{110000} \u{}"
+
+
+def test_the_nearest_option_is_found_whatever_its_case() -> None:
+    assert nearest("folow_room", ["REPLY", "FOLLOW_ROOM", "MUTE_ROOM"]) == "FOLLOW_ROOM"
+    assert nearest("zzz", ["REPLY", "IGNORE"]) is None
+    assert nearest("x", []) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "short"),
+    [
+        ("hello world", 20, "hello world"),
+        ("hello world", 11, "hello world"),
+        ("hello big world", 10, "hello big…"),
+        ("hello, wonderful world", 10, "hello…"),
+        ("Donaudampfschifffahrt", 8, "Donauda…"),
+        ("a\n\n  b\tc", 20, "a b c"),
+        ("hello", 1, "…"),
+        ("hello", 0, ""),
+    ],
+)
+def test_a_text_is_shortened_between_words(text: str, limit: int, short: str) -> None:
+    assert shorten(text, limit) == short
+
+
+@given(TEXTS, st.integers(-1, 40))
+def test_a_shortened_text_is_one_line_within_the_limit(text: str, limit: int) -> None:
+    short = shorten(text, limit)
+    assert len(short) <= max(limit, 0)
+    assert len(short.splitlines()) <= 1
