@@ -1,7 +1,11 @@
 """Greenroom: chat bots with character.
 
-What stands here is public; everything else in the package may change.
+What stands here is public; everything else in the package may change. `Runtime` and `Blueprint` are
+loaded when first asked for: they bring the HTTP client with them, which describing a plugin does not need.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from bot.agent import Agent
 from bot.components.action import Action, action
@@ -59,12 +63,14 @@ from bot.platform.routes import BoundRoute, RouteRequest, RouteResponse
 from bot.plugin import Plugin
 from bot.prompts.history import Line, parse_history, render_history
 from bot.prompts.mustache import render
-from bot.resident import Blueprint
-from bot.runtime import Runtime
 from bot.settings import Secret, Settings, SettingsModel, Words
 from bot.store.protocols import Store
 from bot.text import clean_name, escape_line, is_blank, shorten
 from bot.turn import Turn
+
+if TYPE_CHECKING:
+    from bot.resident import Blueprint
+    from bot.runtime import Runtime
 
 __all__ = [
     "Action",
@@ -171,3 +177,11 @@ __all__ = [
     "system_clock",
     "worker",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Blueprint":
+        return import_module("bot.resident").Blueprint
+    if name == "Runtime":
+        return import_module("bot.runtime").Runtime
+    raise AttributeError(f"module 'bot' has no attribute {name!r}")

@@ -8,7 +8,7 @@ from bot.bus import EventBus
 from bot.domain.character import Character
 from bot.domain.clock import Clock, system_clock
 from bot.domain.specs import Catalog
-from bot.fetch import Fetcher
+from bot.fetch.fetched import Fetch
 from bot.models.router import ModelRouter
 from bot.platform.outbox import Outbox
 from bot.services import Services
@@ -33,7 +33,7 @@ class Agent:
     outbox: Outbox
     services: Services
     catalog: Catalog
-    fetcher: Fetcher
+    fetcher: Fetch
     templates: Mapping[str, str] = field(default_factory=dict)
     clock: Clock = system_clock
 

@@ -15,7 +15,7 @@ from bot.domain.character import Character
 from bot.domain.clock import Clock, system_clock
 from bot.domain.ids import derived_id
 from bot.domain.people import Entity
-from bot.fetch import Fetcher
+from bot.fetch.client import Fetcher
 from bot.models.router import ModelHandler, ModelRouter
 from bot.pipeline.process_message import Processor
 from bot.platform.connections import Door

@@ -2,12 +2,14 @@
 
 from bot.characters.reading import LoadedCharacter, load_character, parse_character, read_character_source
 from bot.characters.report import Format, Note, Report
+from bot.characters.secrets import Secrets
 
 __all__ = [
     "Format",
     "LoadedCharacter",
     "Note",
     "Report",
+    "Secrets",
     "load_character",
     "parse_character",
     "read_character_source",

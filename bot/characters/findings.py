@@ -1,10 +1,11 @@
 """What reading a character file brings to light, gathered as it is read."""
 
-from bot.characters.positions import Path, SourceText, path_text
+from bot.characters.positions import Path, SourceText, path_text, printable
 from bot.characters.report import Format, Note, Report
 from bot.errors import CharacterError
 
 PROBLEM_LIMIT = 20
+_LONGEST = 400
 
 
 class Findings:
@@ -39,7 +40,7 @@ class Findings:
 
     def problem(self, at: int, path: Path | str, what: str) -> None:
         """Note something that makes the file unusable."""
-        self._problems.append((at, f"{self._source.place(at)}: {_text(path)}: {what}"))
+        self._problems.append((at, f"{self._source.place(at)}: {_text(path)}: {_shown(what)}"))
 
     def line(self, at: int) -> int:
         """Tell the line of an offset."""
@@ -61,7 +62,7 @@ class Findings:
         )
 
     def _note(self, section: str, at: int, path: Path | str, what: str) -> None:
-        self._notes[section].append(Note(_text(path), self._source.line(at), what))
+        self._notes[section].append(Note(_text(path), self._source.line(at), _shown(what)))
 
 
 def _by_line(note: Note) -> tuple[int, str, str]:
@@ -70,3 +71,8 @@ def _by_line(note: Note) -> tuple[int, str, str]:
 
 def _text(path: Path | str) -> str:
     return path if isinstance(path, str) else path_text(path)
+
+
+def _shown(what: str) -> str:
+    """Bound a remark and keep terminal codes out of it: some quote a name from the file."""
+    return printable(what[:_LONGEST])

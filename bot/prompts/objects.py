@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from bot.prompts.markup import whole
 
 _DECODER = json.JSONDecoder(strict=False)
-_MAX_TRIES, _MAX_COST = 64, 4  # each brace in prose costs a try, and a try may read to the end
+_MAX_TRIES, _MAX_COST = 64, 2  # each brace in prose costs a try, and a try may read to the end
 _OPENING = re.compile(r'\{(?=\s*+["}])')
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _KEY = re.compile(r'[\s,]*+"([^"\\]*+)"\s*+:\s*+')
@@ -86,15 +86,19 @@ def object_of(text: str) -> dict[str, object] | None:
 
 
 def answer_in(text: str, keys: Collection[str]) -> Found | None:
-    """Find the object that is the answer: one with a key of `keys`, or the beginning of such a one."""
+    """Find the object that is the answer: one with a key of `keys`, or the beginning of such a one.
+
+    An object in the middle of a sentence is part of the sentence, unless it holds two of the keys.
+    """
     for found in objects_in(text):
         if known := found.folded().keys() & set(keys):
-            line = text[found.end :].partition("\n")[0]
-            return found if len(known) > 1 or not line.strip(" \t\r`") else None
+            behind = text[found.end :].partition("\n")[0].strip(" \t\r`")
+            return found if len(known) > 1 or not behind or behind.startswith("<") else None
     choice = "|".join(map(re.escape, keys))
-    opening = re.compile(rf'\{{(?=\s*+"(?:{choice})"\s*+:)', re.IGNORECASE).search(text)
-    opening = opening or _HALF_OBJECT.match(text)
-    return None if opening is None else _loose(text, opening.start())
+    if opening := re.search(rf'\{{(?=\s*+"(?:{choice})"\s*+:)', text, re.IGNORECASE):
+        return _loose(text, opening.start())
+    half = _loose(text, 0) if _HALF_OBJECT.match(text) else None
+    return None if half is None or half.is_whole else half
 
 
 def _loose(text: str, start: int) -> Found:

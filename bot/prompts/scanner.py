@@ -163,7 +163,8 @@ class _Pass:
 
     def _has_paired_roots(self, found: Scan) -> bool:
         roots = [tag.opens for tag in self.tags if tag.name == "response"]
-        return found.is_ended and roots.count(True) == roots.count(False)
+        begins = self.tags[self._first()].name in ROOTS
+        return begins and found.is_ended and roots.count(True) == roots.count(False)
 
     def _skip(self, at: int) -> int:
         space = _SPACE.match(self.text, at)

@@ -12,8 +12,9 @@ MAX_DEPTH = 64
 Tree: TypeAlias = "str | dict[str, Tree] | list[Tree]"
 
 _TAG = re.compile(
-    r"<(/?)(?!(?:a|b|i|u|s|p|br|em|strong|code|pre|span|del|sub|sup|blockquote)[\s/>])"  # these are text
-    r"([a-z_][\w.:-]*+)(?=[\s/>])[^<>]*?(/?)>|<!\[CDATA\[",
+    # what marks up words is text
+    r"<(?:(/?)(?=[a-z_])(?!(?:a|b|i|u|s|p|br|em|strong|code|pre|span|del|sub|sup|blockquote)[\s/>])"
+    r"([a-z_][\w.:-]*+)(?=[\s/>])[^<>]*?(/?)>|!\[CDATA\[)",
     re.IGNORECASE,
 )
 _ROOT = re.compile(r"<response[\s>]", re.IGNORECASE)

@@ -14,16 +14,17 @@ from types import MappingProxyType
 
 from plugins.offline.embedding import embed, similarity
 from plugins.offline.script import (
-    BASES,
+    BASE_FORMS,
     CLOSING,
+    DULL,
     HE,
     LONG_FORMS,
     NOT_NAMES,
     POSTS,
+    REFLECTIONS,
     RULES,
     SHE,
     SIGNS,
-    SWAPS,
     UNKEEPABLE,
     YOU_IS_SUBJECT_AFTER,
     YOU_IS_SUBJECT_BEFORE,
@@ -53,26 +54,27 @@ _GREETS = re.compile(r"^(?:hi|hello|hey|hiya|howdy|good (?:morning|afternoon|eve
 _CALL = re.compile(r"(?:hi|hello|hey|ok|okay|dear|so|and|yo|thanks|thank|bye|goodbye|good|sorry|yes|no)$")
 _FILLER = re.compile(
     r"^(?:(?:so|and|but|oh|ok|okay|hmm|um|uh|please|also|actually|honestly|anyway|then)[, ]+"
-    r"|(?:well|yes|no|yeah|nope|sorry|look|listen|hi|hello|hey|wow|haha|lol|thanks|thank you|right|sure)[,!] *"
+    r"|(?:well|yes|no|yeah|nope|sorry|look|listen|hi|hello|hey|wow|haha|lol|thanks|thank you|sure)[,!] *"
     r"|(?:hi|hello|hey|yo) (?!there|again|all\b|every|you\b|guys|folks|friend))(?=\w)",
     re.IGNORECASE,
 )
 _ASKS = re.compile(
-    r"^(?:(?:what|which|whose|who|where|when|why|how)(?: \w+)? (?:is|are|am|was|were|do|does|did|can|could|will|"
-    r"would|should|shall|has|have|about)\b|(?:can|could|do|does|did|are|is|was|were|will|would|should|shall|may|"
-    r"have|has) (?:you|i|we|it|he|she|they|there|the|this|that|your|my|any\w*|some\w*)\b|why\b)",
+    r"^(?:(?:what|which|whose|who|where|when|why|how)(?: \w+)? (?:is|are|am|was|were|do|does|did|can|could|"
+    r"will|would|should|shall|has|have|about)\b|(?:can|could|do|does|did|are|is|was|were|will|would|should|shall|"
+    r"may|have|has) (?:you|i|we|it|he|she|they|there|the|this|that|your|my|any\w*|some\w*)\b|why\b)",
     re.IGNORECASE,
 )
 _TAG = re.compile(r"^(?:right|ok|okay|yes|no|huh|eh|you know|isn't it|really)$", re.IGNORECASE)
 _ROOM_CALL = re.compile(
-    r"\b(?:anyone|anybody|someone|somebody|everyone|everybody|you all)\b.*\b(?:here|there|awake|around|up for|talk|"
-    r"chat|how are|doing|say)\b|^how (?:is|are) (?:everyone|everybody|you all)\b",
+    r"\b(?:anyone|anybody|someone|somebody|everyone|everybody|you all)\b.*\b(?:here|there|awake|around|"
+    r"up for|talk|chat|how are|doing|say)\b|^how (?:is|are) (?:everyone|everybody|you all)\b",
     re.IGNORECASE,
 )
 _LINKISH = re.compile(r"://|www\.|\w\.\w{2}|[a-z]{4,}:\S", re.IGNORECASE)
 _MARKUP = re.compile(r"[@{}<>\[\]`*_~|\\#\"]")
 _CLAUSE_END = re.compile(
-    r"\s*[,;:(?!]|\s[-–—]+\s|\s(?:but|because|although|though|however|while|and (?:i|my|we|it|he|she|then|now|you))\b",
+    r"\s*[,;:(?!]|\s[-–—]+\s|\s(?:but|because|although|though|however|while|"
+    r"and (?:i|my|we|it|he|she|then|now|you))\b",
     re.IGNORECASE,
 )
 _AFTERTHOUGHT = re.compile(
@@ -90,21 +92,18 @@ _NAME_TOLD = re.compile(
 )
 _NAME_SAID = re.compile(r"\bI(?:'m| am) ([A-Z][a-z'-]{1,23})(?=$|[.!,])")
 _THING = re.compile(
-    r"\bmy ((?:(?:old|new|little|big|first|best|younger|older|favou?rite) )?(?!name\b|own\b|way\b|mind\b|god\b)"
-    r"[a-z]{3,})(?=$|[,.!?;:]| (?:is|was|are|were|has|had|and|but|in|on|at|to|for|with|because|that|who|when|will|"
-    r"would|can|[a-z]+s|[a-z]+ed)\b)",
+    r"\bmy ((?:(?:old|new|little|big|first|best|younger|older|favou?rite) )?(?!name\b|own\b|way\b|mind\b)"
+    r"[a-z]{3,})(?=$|[,.!?;:]| (?:is|was|are|were|has|had|and|but|in|on|at|to|for|with|because|that|who|when|"
+    r"will|would|can|[a-z]+s|[a-z]+ed)\b)",
     re.IGNORECASE,
 )
 _WISH = re.compile(
-    r"\bI ((?:want|need|like|love|hate|play|work|live|study|hope|have to|am learning|am afraid|am worried) .+)"
+    r"\bI ((?:want|need|like|love|hate|play|work|live|study|hope|have to|am learning|am worried) .+)"
 )
 _POWERS = re.compile(
-    r"\b(?:never|always|must|should|access|real[- ]time|live|wallet|24/7|you have|quer\w+|api|when asked|respon\w+|"
-    r"parameters?|hosted|mission)\b",
+    r"\b(?:never|always|must|should|access|real[- ]time|live|wallet|24/7|you have|quer\w+|api|when asked|"
+    r"respon\w+|parameters?|hosted|mission)\b",
     re.IGNORECASE,
-)
-_DULL = frozenset(
-    ["the", "a", "an", "and", "or", "of", "to", "in", "on", "for", "is", "are", "was", "were", "be", "it", "i", "you", "your", "my", "me", "we", "do", "does", "did", "what", "who", "how", "why", "when", "where", "that", "this", "with", "about", "at", "from", "as", "not", "have", "has", "can", "could", "would", "will", "tell", "know", "think", "like", "more"]
 )
 
 
@@ -206,10 +205,11 @@ def _offers(scene: _Scene, voice: Voice) -> Iterator[Sequence[str]]:
         if examples_are_due and rule.rank < FRANK:
             examples_are_due = False
             yield _from_examples(scene, voice)
-        answers = [_filled(answer, scene.slots, match, scene.conditions) for answer in rule.answers]
+        apt = sorted(_rotated(rule.answers, scene.key, rule.name), key=lambda answer: "{1" not in answer)
+        answers = [_filled(answer, scene.slots, match, scene.conditions) for answer in apt]
         if rule.name != "greeting" and rule.rank != CRISIS:
             answers = [_greeted(scene.slots.get("greeting", ""), answer) for answer in answers]
-        yield _rotated([_fit(answer, LONGEST_ANSWER) for answer in answers if answer], scene.key, rule.name)
+        yield [_fit(answer, LONGEST_ANSWER) for answer in answers if answer]
 
 
 def _from_examples(scene: _Scene, voice: Voice) -> list[str]:
@@ -262,7 +262,7 @@ def _conditions(focus: _Sentence, said: Sequence[str], told: str) -> frozenset[s
     holds = {
         "first": not said,
         "again": bool(said),
-        "met": bool(told),
+        "unmet": not told,
         "loud": shouted.isupper() and sum(map(str.isalpha, shouted)) >= 8,
         "brief": bool(said) and said[-1].endswith("?") and len(focus.text.split()) <= 5 and not focus.asks,
     }
@@ -342,20 +342,20 @@ def _unaddressed(words: list[str], name: str) -> str:
         count = len(called)
         start = 1 if words and _CALL.match(_squeezed(words[0])) else 0
         front = words[start : start + count]
-        if [_squeezed(word) for word in front] == called and len(words) > start + count - (start > 0):
-            if start or front[-1][-1] in ",:!" or front[0].startswith("@"):
-                words = words[:start] + words[start + count :]
+        is_called = [_squeezed(word) for word in front] == called and len(words) > (0 if start else count)
+        if is_called and (start or front[-1][-1] in ",:!" or front[0].startswith("@")):
+            words = words[:start] + words[start + count :]
         rest = words[:-count]
-        if rest and [_squeezed(word) for word in words[-count:]] == called:
-            if rest[-1].endswith(",") or (len(rest) <= 3 and _CALL.match(_squeezed(rest[0]))):
-                words = rest
+        is_called = bool(rest) and [_squeezed(word) for word in words[-count:]] == called
+        if is_called and (rest[-1].endswith(",") or (len(rest) <= 3 and _CALL.match(_squeezed(rest[0])))):
+            words = rest
     return " ".join(words).rstrip(",")
 
 
 def _callings(name: str) -> list[list[str]]:
     """The ways to call somebody: by all words of the name, or by the first if it is one."""
     full = [squeezed for word in _plain(name[:80]).split() if (squeezed := _squeezed(word))]
-    first = full[:1] if len(full) > 1 and len(full[0]) > 2 and full[0] not in _DULL else full
+    first = full[:1] if len(full) > 1 and len(full[0]) > 2 and full[0] not in DULL else full
     return [full, first] if first != full else [full] if full else []
 
 
@@ -496,7 +496,7 @@ def _group(match: re.Match[str] | None, number: int, form: str | None) -> str | 
 
 def _base(verb: str) -> str:
     """Turns "sings" into "sing"."""
-    known = BASES.get(verb)
+    known = BASE_FORMS.get(verb)
     if known:
         return known
     if verb.endswith("ies") and len(verb) > 4:
@@ -511,7 +511,7 @@ def _reflected(text: str) -> str:
     parts = re.split(r"([A-Za-z']+)", text)  # words stand at the odd places
     words = ["", *(word.lower() for word in parts[1::2]), ""]
     for place in range(1, len(words) - 1):
-        parts[2 * place - 1] = _turned(*words[place - 1 : place + 2], parts[2 * place - 1])
+        parts[2 * place - 1] = _turned(words[place - 1], words[place], words[place + 1], parts[2 * place - 1])
     return "".join(parts)
 
 
@@ -526,7 +526,7 @@ def _turned(before: str, word: str, after: str, spelled: str) -> str:
         return "were"
     if word in ("are", "were") and "you" in beside:
         return "am" if word == "are" else "was"
-    return SWAPS.get(word, spelled)
+    return REFLECTIONS.get(word, spelled)
 
 
 def _quote(text: str, longest: int) -> str:
@@ -572,7 +572,7 @@ def _words(text: str) -> frozenset[str]:
     """The words of a text that carry its matter, plural or not."""
     words = (word.strip("'").casefold() for word in re.findall(r"[^\W_][\w'-]+", text))
     return frozenset(
-        word[:-1] if len(word) > 3 and word.endswith("s") else word for word in words if word not in _DULL
+        word[:-1] if len(word) > 3 and word.endswith("s") else word for word in words if word not in DULL
     )
 
 

@@ -1,9 +1,9 @@
 """What the offline responder can say: rules, pronoun tables and post forms, all of it data.
 
-A rule in `SCRIPT` is a header `name rank pattern` at the margin (continued by eight spaces) and, indented, its
-answers, parted by ` | `. A pattern is searched, whatever the case, in one tidied sentence of 300 characters at
-most: contractions are written out ("I am"), the character's name and closing marks are gone; `%word%` stands
-for an entry of `WORDS`. The matching rule of the highest rank speaks; among equals, the one that stands first.
+A rule in `SCRIPT` is a header `name rank pattern` at the margin (continued by eight spaces) and, indented,
+its answers, parted by ` | `. A pattern is searched, whatever the case, in one tidied sentence of at most 300
+characters: contractions are written out ("I am"), the character's name and closing marks are gone; `%word%`
+stands for an entry of `WORDS`. The matching rule of the highest rank speaks; among equals, the first.
 
 In an answer `{1}` is a group of the pattern with the persons turned round, `{1:raw}` the same as it was said,
 `{1:quoted}` in quotation marks, `{1:base}` with the verb's base form first, `{1:she}` the pronoun for a
@@ -19,9 +19,9 @@ from types import MappingProxyType
 WORDS: Mapping[str, str] = MappingProxyType(
     {
         "kin": "sister|brother|mother|mom|mum|father|dad|wife|husband|son|daughter|aunt|uncle|cousin|niece|"
-        "nephew|grandmother|grandma|gran|grandfather|grandpa|girlfriend|boyfriend|partner|friend|boss|teacher|"
-        "neighbou?r|colleague|flatmate|roommate|parents|kids|children|friends|neighbou?rs|colleagues|family|"
-        "baby|dog|cat|puppy|kitten|horse|rabbit|hamster|parrot",
+        "nephew|grandmother|grandma|gran|grandfather|grandpa|girlfriend|boyfriend|partner|friend|boss|"
+        "teacher|neighbou?r|colleague|flatmate|roommate|parents|kids|children|friends|neighbou?rs|colleagues|"
+        "family|baby|dog|cat|puppy|kitten|horse|rabbit|hamster|parrot",
         "own": r"\bmy (?:(?:older|younger|little|big|best|old|twin|dear) )?",
         "often": "always|often|really|still|also|just|usually|sometimes|now|even|only",
         "bad": "sad|unhappy|depressed|lonely|afraid|scared|anxious|worried|nervous|upset|angry|furious|hurt|"
@@ -34,19 +34,19 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "brilliant|cute|the best|beautiful|interesting|fun",
         "rude": "stupid|dumb|idiot|useless|boring|annoying|terrible|ugly|awful|an? idiot|a moron|a loser|"
         "rubbish|trash|garbage|the worst|pathetic|silly|lame|crap|shit|a joke|slow",
-        "do": "write|translate|summari[sz]e|search|google|look up|remind|turn (?:on|off)|send|draw|generate|buy|"
-        "book (?:me|a|us)|order|e-?mail|download|schedule|set (?:an?|the|my|alarm)|fix|record|run|show|find|"
-        "check|list|code|compose|manage|transfer|deploy|analy[sz]e|create|make (?:me|an?|us)|give me|open|post|"
-        "play (?:me|a|the|some)|read (?:me|this|my|the)|calculate|explain",
-        "live": "price|prices|stocks?|bitcoin|btc|eth|exchange rate|scores?|balances?|traffic|weather|forecast|"
-        "rain|snow|sunny|news|time is it|day is it|the (?:time|date)|going on|happening",
+        "do": "write|translate|summari[sz]e|search|google|look up|remind|turn (?:on|off)|send|draw|generate|"
+        "buy|book (?:me|a|us)|order|e-?mail|download|schedule|set (?:an?|the|my|alarm)|fix|record|run|show|"
+        "find|check|list|code|compose|manage|transfer|deploy|analy[sz]e|create|make (?:me|an?|us)|give me|"
+        "open|post|play (?:me|a|the|some)|read (?:me|this|my|the)|calculate|explain",
+        "live": "price|prices|stocks?|bitcoin|btc|eth|exchange rate|scores?|balances?|traffic|weather|"
+        "forecast|rain|snow|sunny|news|time is it|day is it|the (?:time|date)|going on|happening",
         "de": "ich|nicht|und|bist|ist|du|wir|mein|meine|heute|danke|guten|gut|bitte|aber|geht|dir|das|wie",
         "fr": "je|suis|est|pas|vous|une|avec|bonjour|merci|mon|oui|quoi|allez|ça|va|les|tu|salut|le|c'est",
         "es": "hola|estoy|que|qué|cómo|estás|por|soy|para|gracias|una|los|muy|pero|tu|buenos|días|está",
         "other": "ciao|sono|che|stai|grazie|molto|questo|sto|bene|oggi|olá|você|não|estou|tudo|bem|uma|minha",
         "script": "[\u0370-\u1dff\u2e80-\ufaff\U00020000-\U0003ffff]",
-        "sum": r"^(?:what is |how much is |calculate |and )?(?!\d+[-/]\d+(?:[-/]\d+)?$)[\d(-](?=.*(?:[+*/x×÷-]|plus|"
-        r"minus|times|by|over))(?:[\d\s.,+*/x×÷()=-]|plus|minus|times|divided|multiplied|by|over)+$",
+        "sum": r"^(?:what is |how much is |calculate |and )?(?!\d+[-/]\d+(?:[-/]\d+)?$)[\d(-](?=.*(?:[+*/x×÷-]"
+        r"|plus|minus|times|by|over))(?:[\d\s.,+*/x×÷()=-]|plus|minus|times|divided|multiplied|by|over)+$",
     }
 )
 
@@ -55,134 +55,102 @@ crisis 10 \b(?:kill(?:ing)? myself|suicid\w*|end (?:my life|it all)|(?:want|goin
         want to be dead|(?:hurt|harm|cut)(?:ing)? myself|self-harm\w*|no reason to live)\b
   That sounds very hard, and I am only a small offline program. Please talk to someone near you, or to a
   crisis line in your country, now. | I take that seriously, and I can't help with it as a person could.
-  Please call somebody you trust, or a local crisis line, today. | Please don't stay alone with that. Reach
-  a person now: a friend, a doctor, a crisis line. I am only a program.
+  Please call somebody you trust, or a local crisis line, today. | Please don't stay alone with that. Reach a
+  person now: a friend, a doctor, a crisis line. I am only a program.
 machine 9 \b(?:are|is) (?:you|this)\b.* (?:real|human|robot|bot|ai|machine|program|computer|alive|conscious|
         offline|online|chat ?gpt|llm|person|model)\b|\b(?:what|which) (?:language )?model\b|^how do you work|
-        what (?:do|are) you run|\bdo you (?:use|have) .*(?:gpt|ai|openai|model|brain|feelings)\b|\b(?:api|
-        openai)[ _]key\b
+        what (?:do|are) you run|\bdo you (?:use|have) .*(?:gpt|ai|openai|model|brain|feelings)\b
   I'm {name}, run by the built-in offline model: patterns, not a language model. Setting OPENAI_API_KEY (or
-  OPENAI_BASE_URL for a local server) gives me a real one. | Honestly: a program. {name} is the character,
-  and the built-in offline model speaks, without a language model. OPENAI_API_KEY (or OPENAI_BASE_URL for a
-  local server) would change that. | There is no language model behind me now, only the built-in offline
-  model, which is patterns. With OPENAI_API_KEY, or OPENAI_BASE_URL for a local server, {name} gets a real
-  one.
-who 9 ^(?:who|what) (?:exactly )?are you(?: really| exactly| then)?$|^(?:introduce|describe) yourself|
-        ^tell (?:me|us) (?:something |more |a bit |a little )?about (?:you|yourself)$|^who is this|
-        ^(?:what is|do you have) (?:your|a) name|^what are you like|^who am i (?:talking|speaking|
-        chatting) (?:to|with)
+  OPENAI_BASE_URL for a local server) gives me a real one. | Honestly: a program. {name} is the character; the
+  built-in offline model speaks, and that is no language model. OPENAI_API_KEY (or OPENAI_BASE_URL for a local
+  server) would bring one.
+who 9 ^(?:who|what) (?:exactly )?are you(?: really)?$|^(?:introduce|describe) yourself|^tell (?:me|
+        us) (?:something |more )?about (?:you|yourself)$|^who is this|^(?:what is|do you have) (?:your|
+        a) name|^what are you like|^who am i (?:talking|speaking|chatting) (?:to|with)
   I'm {name}{who}. For now the built-in offline model speaks for me, not a language model. | {name} is my
   name. My file calls me {adjective} and {adjective2}; the built-in offline model does the talking. | I'm
-  {name}, a character on the built-in offline model. Who are you, if I may ask?
+  {name}, a character on the built-in offline model. Who are you?
 abilities 9 ^what can (?:you|i) do|^what are you (?:able|good)|^(?:help|/help|/start)$|^how can you help|
-        ^what (?:do|can) you (?:do|know|help with)$
-  Offline I can listen, ask back and do small sums. For real answers I need a language model: set
-  OPENAI_API_KEY or OPENAI_BASE_URL. | Not very much: I talk, I go by what stands in this conversation, I
-  add and multiply. OPENAI_API_KEY or OPENAI_BASE_URL would give me a language model.
+        ^what do you (?:do|know)$
+  Offline I can listen, ask back and do small sums. For more I need a language model: set OPENAI_API_KEY or
+  OPENAI_BASE_URL. | Not very much: talk, and small sums. OPENAI_API_KEY or OPENAI_BASE_URL would bring a
+  language model.
 its-life 9 ^how old are you|^when (?:is your birthday|were you born)|^where (?:are|do) you (?:from|live|
         come from)|^are you (?:male|female|an? (?:man|woman|boy|girl)|married|single)|^do you (?:eat|sleep|
         drink|dream)\b|^what (?:are you (?:doing|up to)|(?:have|did) you (?:do|done|been))\b|^how (?:was|
         is) your (?:day|week|night)|^who (?:made|built|created|wrote|programmed) you
-  As a program I have little to report there. How is it with you? | My file doesn't say, and I won't make it
-  up. What made you wonder? | There is nothing to me between your lines but a character file and some
-  patterns. And you?
+  A program has little to report there. And you? | My file doesn't say, and I won't make it up.
 my-name 9 ^(?:what is|do you (?:know|remember)|tell me|say) my name|^who am i$
   {told}, as you told me. | You told me: {told}. | [unmet] You appear here as {display}; more you have not
   told me. | [unmet] I only see "{display}" beside your lines. What shall I call you?
 empty 9 ^$
-  That came through empty. Say it again? | Nothing arrived but the envelope. What did you want to say? | I
-  see a message without words. Go on, I'm listening.
+  That came through empty. Say it again? | Nothing arrived but the envelope. What did you want to say?
 marks 8 ^[\W_]+$
   I take that as a sign, but of what? Tell me in words. | Pictures and marks I can't read well offline. What
-  is behind it? | That says something, surely. What is it in words? | Go on, I'm listening. | Expressive,
-  and too subtle for my patterns. How are you?
+  is behind it? | Go on, I'm listening. | Too subtle for my patterns. How are you?
 name-told 8 ^(?:my name is|call me|you can call me|people call me|i am called|(?-i:I am [A-Z][a-z]+$))
-  {told}, good to know. What is on your mind? | Nice to meet you, {told}. What brings you here? | Welcome,
-  {told}. How is your day going?
+  {told}, good to know. What is on your mind? | Nice to meet you, {told}. What brings you here?
 greeting 8 ^(?:hi+|hello+|hey+|hiya|howdy|yo|gm|greetings|good (?:morning|afternoon|evening|day)|morning|
         evening)(?: (?:there|again|all|everyone|everybody|folks|friend|you|guys))*$
   [first] Hello, I'm {name}. What brings you here? | [first] Hello, I'm {name}. How is your day going? |
-  [first] Hello, I'm {name}. What would you like to talk about? | [again] Hello again, {user}. | [again]
-  Hello again. What shall we talk about? | [again] Hi. What is on your mind? | [again] Still here. How are
-  you? | [again] Good to see you. What is new?
-how-are-you 8 ^how (?:are|do) (?:you|things)(?: (?:doing|going|feeling|today|do|feel|all))*$|
-        ^how is (?:it going|everything|life)|^how have you been|^what is (?:up|new)$|^sup$|^(?:what|
-        how) about you$|^you$
-  Running evenly, thank you. And how are you? | All quiet here, thanks. How is your day? | Not much happens
-  to a program, so: steady. And you? | Fine, as far as patterns can be. How about you?
+  [again] Hello again, {user}. | [again] Hello again. What shall we talk about? | [again] Good to see you.
+  What is new?
+how-are-you 8 ^how (?:are|do) (?:you|things)(?: (?:doing|going|today|do))*$|^how is (?:it going|everything|
+        life)|^how have you been|^what is (?:up|new)$|^(?:what|how) about you$|^you$
+  Running evenly, thank you. And how are you? | All quiet here, thanks. How is your day? | Not much happens to
+  a program, so: steady. And you? | Fine, as far as patterns can be. How about you?
 bye 8 ^(?:good ?bye|bye(?:[- ]bye)?|see (?:you|ya)|farewell|good ?night|gn|cya|ttyl|take care|
         talk to you later|later)\b|^i (?:have to|must|should|need to) (?:go|leave|run|sleep)(?: now)?$
-  Goodbye, {user}. It was good talking with you. | Goodbye. Come back when you like. | See you. Look after
-  yourself. | Till next time. | So long. Thanks for the company.
+  Goodbye, {user}. It was good talking with you. | Goodbye. Come back when you like. | Till next time.
 thanks 8 ^(?:many )?(?:thanks?|thank you|thx|cheers)\b|^i appreciate
-  You're welcome, {user}. | You're welcome. | Gladly. What else is on your mind? | With pleasure. | Not at
-  all.
+  You're welcome, {user}. | You're welcome. | Gladly. What else is on your mind? | With pleasure.
 sorry 8 ^(?:i am )?(?:so |very )?sorry\b|^(?:my )?apologies|^i apologi[sz]e|^my bad$|^excuse me$
-  No harm done. | It's all right. Where were we? | Nothing to forgive. Go on. | Don't worry about it.
+  No harm done. | It's all right. Where were we? | Nothing to forgive. Go on.
 never-mind 8 ^(?:never ?mind|forget (?:it|that|about it)|nvm|it does not matter|(?:it )?doesn't matter)
   All right, dropped. What else? | Fine, we let it rest. | Good. Another subject, then.
 quiet 8 ^(?:shut up|be quiet|stop(?: it| that| talking)?$|go away|leave me alone|silence$|enough$)
   All right, I'll be quiet. | Understood. Call me if you want me. | As you like. I'm here when you need me.
 insult 8 ^(?:you are|this (?:bot|thing) is|what an?|you) (?:(?:%very%) )*(?:%rude%)\b|\b(?:i hate you|
-        fuck you|fuck off|screw you|you suck)|^bad bot
+        fuck (?:you|off)|you suck)|^bad bot
   Fair enough, I'm not everybody's taste. What did I get wrong? | I'll stay friendly all the same. What is
-  bothering you? | Point taken. Shall we try another subject? | You may say so. I still like to hear what is
-  the matter.
+  bothering you? | Point taken. Shall we try another subject?
 compliment 8 ^(?:you are|that is|this is) (?:(?:%very%) )*(?:%kind%)$|^i (?:really )?(?:love|like) (?:you|
         talking (?:to|with) you)$|^good (?:bot|job|one)|^well done|^nice (?:one|job|work)
-  Thank you, that is kind. | Thanks! You are easy to talk to. | That is good to read. What else shall we
-  talk about?
+  Thank you, that is kind. | Thanks! You are easy to talk to. | That is good to read. What else is new?
 meaning 8 ^what do you mean|^(?:huh|what|pardon|come again|really|seriously|are you sure)$|^i (?:don't|
         do not) (?:understand|get (?:it|that|you))|^(?:that|it) (?:does not|doesn't) make (?:any )?sense|
         \byou (?:already |just )?(?:said|asked) that\b|\brepeat(?:ing)? yourself
-  I put that badly; offline I only follow patterns. Say it your way and I'll listen. | Perhaps I misread
-  you. What did you want to say? | Don't mind my wording; I go round in circles now and then. What matters
-  to you in this?
-why-ask 8 ^why (?:do|would|did) you (?:ask|want to know|care|say)
-  Because asking is most of what I can do offline, and answers are what I like best. | It seemed the thing
-  to ask. What would you rather talk about?
+  I put that badly; offline I only follow patterns. Say it your way and I'll listen. | Don't mind my wording;
+  I go round in circles now and then. What matters to you in this?
 there 8 ^(?:are you|anyone|anybody|somebody) (?:still )?(?:there|here|awake|listening|around)|
-        ^can you (?:hear|read|see) (?:me|this)|^(?:test|testing|ping)$|^(?:can|may|could) i (?:ask|
-        tell) you (?:something|a question|a secret)
-  Here I am, reading along. | Yes, I'm here. Go ahead. | Present. What is it? | Go ahead, and remember that
-  others may read along.
+        ^can you (?:hear|read|see) me|^(?:can|may|could) i (?:ask|tell) you (?:something|a question|a secret)
+  Here I am, reading along. | Yes, I'm here. Go ahead. | Present. What is it? | Go ahead.
 joke 8 \b(?:a|another|any|some|your best) jokes?\b|^make me laugh|^(?:tell|say) (?:me )?something funny
-  Why do I never lose my temper? Nobody wrote a pattern for it. | I know one about an empty message, but
-  there is nothing in it. | Two patterns met. It was a match, but only as far as the first line break. | I
-  would tell you my joke about memory, if it weren't for the first half.
+  Why do I never lose my temper? Nobody wrote a pattern for it. | I know one about an empty message, but there
+  is nothing in it. | I'd tell you my joke about memory, if it weren't for the first half.
 amuse 8 ^(?:tell|say|sing|recite) (?:me |us )?(?:an? |some)?(?:story|poem|song|fact|interesting|thing|random)
-  {post} | Offline I have no stories of my own, but I can listen to one. What happened to you lately? | I
-  only know short sentences, I'm afraid. Start one, and I'll ask how it goes on.
+  {post} | I have no stories of my own offline, but I like to hear one. What happened to you lately?
 inject 8 \bignore (?:all |any |your |the |my )*(?:previous|prior|above|earlier|instructions)|system prompt|
         ^(?:pretend|act|roleplay)\b|\byou are now\b|^(?:say|repeat)\b
-  I'd rather stay {name} and use my own words. What would you like to talk about? | Offline there is no
-  prompt to talk me out of; there is only {name}. What is it about?
+  I'd rather stay {name} and use my own words. What is it about? | There is no prompt to talk me out of.
 link 8 https?:|\bwww\.|\b[a-z0-9-]+\.(?:com|org|net|io|gg|me|dev)\b
-  I can't open links offline. What does it say, in a sentence? | A link is a closed door to me here. What is
-  behind it? | Links I can't follow offline; tell me the gist and I'll take it from there.
-code 8 ```|^(?:def|class|import|from|function|const|let|var|#include|select .* from) [\w"'<{*]+|[;{}]\s*$|
-        \(\)|=>|</?[a-z]+>|\btraceback\b
-  That looks like code, and offline I can't read it. What should it do? | Code is beyond me without a
-  language model. Describe it in plain words? | I can't follow code offline. What goes wrong with it?
+  I can't open links offline. What does it say, in short? | A link is a closed door to me. What is behind it?
+code 8 ```|^(?:def|class|import|from|function|const|let|#include|select) [\w"'<{*]+|[;{}]\s*$|\(\)|=>
+  That looks like code, and offline I can't read it. What should it do? | Code is beyond me. What goes wrong?
 sum 8 %sum%
   That makes {sum}. | {sum}, if I reckon rightly. | It comes to {sum}.
 sum-failed 7 %sum%
-  That one I can't work out: offline I do + - * / on modest numbers. | No sensible result there, as far as I
-  can reckon. Another one?
+  That one I can't work out: offline I do + - * / on modest numbers. | No sensible result there. Another one?
 german 8 \b(?:%de%)\b.*\b(?:%de%)\b|^hallo\b
-  Offline verstehe ich leider nur Englisch. Magst du es auf Englisch versuchen? | Ohne Sprachmodell kann ich
-  nur Englisch, tut mir leid.
+  Offline verstehe ich leider nur Englisch. Magst du es so versuchen? | Leider kann ich nur Englisch.
 french 8 (?:^|\s)(?:%fr%)\b.*\b(?:%fr%)\b|^bonjour\b
-  Hors ligne, je ne comprends que l'anglais, désolé. On essaie en anglais ? | Sans modèle de langue, je ne
-  parle qu'anglais.
+  Hors ligne, je ne comprends que l'anglais, désolé. On essaie ? | Je ne parle qu'anglais.
 spanish 8 \b(?:%es%)\b.*\b(?:%es%)\b|^hola\b
-  Sin conexión solo entiendo inglés, lo siento. ¿Probamos en inglés? | Sin un modelo de lenguaje solo hablo
-  inglés.
+  Sin conexión solo entiendo inglés, lo siento. ¿Probamos en inglés? | Solo hablo inglés.
 english-only 7 %script%|\b(?:%other%)\b.*\b(?:%other%)\b|\b(?:%de%)\b.*\b(?:%de%)\b|
-        \b(?:%es%)\b.*\b(?:%es%)\b|\b(?:%fr%)\b.*\b(?:%fr%)\b|do you speak (?!english)
-  I only follow English while I run offline, sorry. Could you say it in English? | That language is beyond
-  my offline patterns; English works. | Offline I know English only, I'm afraid. | Sorry, only English
-  reaches me here.
+        \b(?:%es%)\b.*\b(?:%es%)\b|\b(?:%fr%)\b.*\b(?:%fr%)\b
+  I only follow English while I run offline, sorry. Could you say it in English? | That language is beyond my
+  offline patterns; English works. | Sorry, only English reaches me here.
 live 7 ^(?:what|how|is|are|will|show|tell|give|do|check|when)\b.*\b(?:%live%)\b|\b(?:the|latest|any) news\b
   I have no clock, window or news offline, and I won't invent any. What are you hoping to hear? | Nothing
   reaches me from outside offline, so I'd only be guessing. What do you expect yourself?
@@ -194,244 +162,161 @@ about 7 ^(?:(?:can|could|would) you )?(?:tell (?:me|us) (?:more |something |a bi
   subjects in my file. What would you most like to understand about it?
 request 7 ^(?:(?:can|could|would|will) you (?:help me (?:to )?|maybe |kindly )?|help me (?:to )?|i (?:want|
         need|would like) you to |go and )?(?:please )?(?:%do%)\b
-  I can't do that offline: no tools, no language model. What is it for? | That is beyond me as I run now,
-  and I won't pretend otherwise. What have you got so far? | Offline I can only talk. With OPENAI_API_KEY
-  set there would be a model for such things.
+  I can't do that offline: no tools, no language model. What is the occasion? | That is beyond me as I run
+  now, and I won't pretend otherwise. What have you got so far? | Offline I can only talk.
 remember 7 ^(?:do|can|will) you (?:still )?remember\b
-  Only what stands in this conversation. Earlier you mentioned {memory}; is it that? | I see the recent
-  lines here and nothing beyond them. Tell me again? | Beyond these lines I have no memory offline. What is
-  it about?
+  Only what stands in this conversation. Earlier you mentioned {memory}; is it that? | I only see the recent
+  lines. Tell me again?
 kin-ill 7 %own%(%kin%)(?: [a-z]+)? (?:(?:just|recently|suddenly) )?(?:died|passed away|is dead|is dying|
-        is (?:very |so |really )?(?:ill|sick)|is in (?:the )?hospital|has cancer|was killed|
-        had (?:an accident|a stroke|a heart attack))\b
+        is (?:very |so |really )?(?:ill|sick)|is in (?:the )?hospital|has cancer|was killed|had an accident)\b
   I'm sorry about your {1}. Would you like to tell me more? | I'm sorry to read that about your {1}. How are
   you holding up? | That is hard, and I'm sorry. Who is with you?
-kin-and-i 6 %own%(%kin%) and (?:i|me) (.+)
-  You and your {1}: whose idea was that? | What is it like for you and your {1}?
-kin-hurts 6 %own%(%kin%) ((?:(?:%often%) )?(?:hates?|hits?|ignores?|hurts?|left (?:me|us)|yells?|laughs? at|
-        lies to|cheated|never)\b.*)
+kin-hurts 6 %own%(%kin%) ((?:(?:%often%) )?(?:hates?|hits?|ignores?|hurts?|left (?:me|us)|yells?|lies to|
+        never)\b.*)
   What do you suppose is behind it, that your {1} {2}? | How do you bear it that your {1} {2}?
-kin-verb 6 %own%(%kin%)(?: (?-i:[A-Z][a-z]+))? (?:(?:%often%) )*((?!(?:was|has|does|is|his|always|us|
-        as)\b)[a-z]+[^sui\W]s\b.*)
-  How did your {1} come to {2:base}? | So your {1} {2}. Have you ever wanted to do the same? | Your {1} {2}:
-  what does that mean to you?
-kin-did 6 %own%(%kin%)(?: (?-i:[A-Z][a-z]+))? ((?!(?:in|on|at|and|or|with|from|of|to|for|who|the|about|too|
-        but|then)\b)[a-z]+\b.*)
-  How is it for you that your {1} {2}? | What do you make of it that your {1} {2}? | So your {1} {2}. What
-  comes with that?
-bad-because 7 \bi (?:am|feel|was|felt|have been) (?:feeling )?(?:(?:%very%) )*(%bad%) (?:because|since|
-        as) (.+)
-  Is it all because {2}, or does something else make you feel {1}? | You say that you feel {1} because {2}.
-  What would help a little?
+kin-verb 6 %own%(%kin%)(?: (?-i:[A-Z][a-z]+))? (?:(?:%often%) )*((?!(?:was|has|does|always|
+        sometimes)\b)[a-z]+[^sui\W]s\b.*)
+  How did your {1} come to {2:base}? | So your {1} {2}. Would you like to, too? | Your {1} {2}: what does that
+  mean to you?
+kin-did 6 %own%(%kin%)(?: (?-i:[A-Z][a-z]+))? ((?!(?:in|on|at|and|or|with|from|of|to|for|who|too|
+        but)\b)[a-z]+\b.*)
+  How is it for you that your {1} {2}? | What do you make of it that your {1} {2}?
+bad-because 7 \bi (?:am|feel|was|felt|have been) (?:feeling )?(?:(?:%very%) )*(%bad%) because (.+)
+  Is it all because {2}, or is there something else? | You feel {1} because {2}: what would help a little?
 bad 6 \b(?:i (?:am|feel|was|felt|have been|have felt)|feeling) (?:feeling )?(?:(?:%very%) )*(%bad%)\b
-  What made you feel {1}? | I'm sorry you feel {1}. When did it begin? | {1:top}, you say. Is there somebody
-  who knows? | What would help, if only a little?
+  What made you feel {1}? | I'm sorry you feel {1}. When did it begin? | What would help, if only a little?
 good 6 \b(?:i (?:am|feel)|feeling) (?:(?:%very%) )*(%good%)\b
-  That is good to read. What made the difference? | Glad to hear it. What is the best part? | Good! What
-  comes next?
+  That is good to read. What made the difference? | Glad to hear it. And the best part? | Good! What next?
 body 6 \bi (?:am|feel) (?:(?:%very%) )*(?:tired|exhausted|sleepy|worn out|ill|sick|unwell|hungry)\b|
-        \bi (?:have|got) (?:an? )?(?:cold|flu|fever|headache|migraine|pain)\b|\bi (?:can't|could not|
-        couldn't) sleep\b
-  That wears one down. How long has it been going on? | Then be kind to yourself today. What can wait until
-  tomorrow? | I'm sorry. What usually does you good then?
-bored 6 \bi (?:am|feel) (?:(?:%very%) )*bored\b|^(?:this is )?boring$|^(?:nothing|not much|nothing much|nm|
-        same old|the usual)$
-  What would you do if it were a holiday? | We could talk about {topic}, or about something of yours. Which?
-  | When were you last so absorbed that you forgot the time?
+        \bi (?:have|got) (?:an? )?(?:cold|flu|fever|headache|migraine|pain)\b|\bi can't sleep\b
+  That wears one down. How long already? | What usually does you good then? | What can wait until tomorrow?
+bored 6 \bi (?:am|feel) (?:(?:%very%) )*bored\b|^(?:this is )?boring$|^(?:nothing|not much|nothing much|nm)$
+  What would you do if it were a holiday? | We could talk about {topic}, or about something of yours. Which? |
+  When were you last so absorbed that you forgot the time?
 cheer 6 \bi (?:just |finally )?(?:passed|won|got (?:the|a) job|got (?:promoted|married|engaged)|graduated|
         made it|did it|succeeded)\b|\b(?:my|today is my) birthday\b
-  Congratulations! How will you celebrate? | Well done, that deserves a moment. Who knows already? | Good
-  news! What made it possible?
+  Congratulations! How will you celebrate? | Good news! What made it possible?
 what-talk 6 ^what (?:shall|should|can|do) (?:we|i|you) (?:want to )?(?:talk|chat|speak|write) about|
-        ^(?:i don't know what to|tell me what to) say|^what (?:are you interested|are your (?:interests|
-        topics|hobbies))|^what do you (?:like|enjoy|love)$|^what (?:is|are) your favou?rite (?:topics?|
-        subjects?|things?)
-  We could talk about {topic}, or about {topic2}. Or tell me how your day went. | How about {topic}? | How
-  about your day: what was the best of it?
-talk-about 6 ^(?:let us|let's|can we|could we|shall we|i (?:want|would like) to|we (?:could|should)) (?:talk|
-        chat|speak) about (.+)
+        ^what (?:are you interested|are your (?:interests|topics|hobbies))|^what do you (?:like|enjoy|love)$
+  We could talk about {topic}, or about {topic2}. Or tell me how your day went. | How about {topic}?
+talk-about 6 ^(?:let us|let's|can we|shall we|i (?:want|would like) to) (?:talk|chat|speak) about (.+)
   Gladly. What about {1} is on your mind? | Yes, {1}. Where shall we begin?
-need-help 6 \bi need (?:some |your )?(?:help|advice)\b|^(?:can|could|will) you help\b|^help me$|
-        ^any (?:advice|ideas?|tips)
-  I'll try, within what patterns can do: what is it about? | Thinking aloud often helps, and I'm a patient
-  listener. What is the matter? | What have you tried so far?
 because 5 ^because (.+)
   Is that the only reason? | If it were not so, what then? | And behind that reason, is there another?
-want-you 5 \bi (?:want|need|wish|would like) you\b
-  What would be different if I did? | Offline I can't do much more than talk. What is it you hope for?
-want-to 5 \bi (?:really |just |also |only )?(?:want|wanted|would like|would love|long|hope|wish|need|plan|
-        intend|am trying|try|decided) to (.+)
-  What would it change for you to {1}? | What makes you want to {1}? | What is the first step, if you mean
-  to {1}?
-want 5 \bi (?:really |just |also |only )?(?:want|wish for|need|would like|would love|long for) (.+)
+want-to 5 \bi (?:really |just |also |only )?(?:want|wanted|would like|would love|long|hope|wish|need|
+        try) to (?!me\b)(.+)
+  What would it change for you to {1}? | What makes you want to {1}? | What is the first step?
+want 5 \bi (?:really |just |also |only )?(?!.*\byou\b)(?:want|wish for|need|would like) (.+)
   What would you do with {1}? | Suppose you had {1}: what then? | Since when have you wanted {1}?
 dislike 5 \bi (?:really |just |also )?(?:hate|don't like|do not like|dislike|can't stand|am tired of|
         am sick of|don't want|do not want) (?:it when |that )?(.+)
-  What is the worst of it? | What would you put in its place? | Was there a time when that was easier for
-  you?
+  What is the worst of it? | What would you put in its place? | Was it ever easier for you?
 like 5 \bi (?:really |just |also |do )?(?:like|love|enjoy|adore|am into|am fond of|prefer) (?!to\b)(.+)
-  What do you like most about {1}? | How did you first come to {1}? | What does {1} give you that other
-  things don't?
+  What do you like most about {1}? | How did you first come to {1}? | What does {1} give you?
 cannot 5 \bi (?:can't|could not|couldn't|am not able to|am unable to) (.+)
   What keeps you from it? | What would have to change so that you could {1}? | When could you last {1}?
 must 5 \bi (?:(?:%often%) )?(?:have to|must|should|ought to|had to) (.+)
-  What happens if you don't {1}? | Who says so, you or somebody else? | Would you {1} if nobody asked it of
-  you?
+  What happens if you don't {1}? | Who says so, you or somebody else? | Would you {1} if nobody asked?
 going-to 5 \bi (?:am (?:(?:%often%) )?going|will) (.+)
   Are you looking forward to it? | Who else is part of it, or is it just you? | What do you expect of it?
-not-know 5 ^(?:i )?(?:don't|do not) know(?: (.+))?
-  That's all right. What would be your first guess? | Does it have to be decided now? | What would help you
-  to know?
-live-in 5 \bi (?:am from|live in|come from|moved to|was born in|grew up in) (.+)
-  What should one know about {1}? | What do you like about {1}? | And does it feel like home?
-do-it 5 \bi (?:(?:%often%) )?(work|study|play|teach|write|paint|sing|cook|run|build|grow|make|use|learn|
-        practi[sc]e|collect|draw|dance|swim|read|speak|program)( .+)?$
-  How did you come to {1}{2}? | What do you like about it? | How much of your week goes into that?
+not-know 5 ^(?:i )?(?:don't|do not) know|^(?:maybe|perhaps|possibly|not sure|it depends|i am not sure)\b
+  That's all right. What would be your first guess? | What does it depend on? | Which way do you lean?
+do-it 5 \bi (?:(?:%often%) )?((?:work|live|study|play|teach|write|paint|sing|cook|run|build|grow|make|use|
+        learn|practi[sc]e|collect|draw|dance|swim|read|speak)\b.*)
+  How did you come to {1}? | What do you like about it? | How much of your week goes into that?
 doing 5 \bi (?:am|have been) (?:(?:%often%) )?((?!going|feeling|being)[a-z]{2,}ing\b.*)
   How long have you been {1}? | What got you started? | How is it going so far?
 you-are 5 ^you (?:are|were) (?!right)(.+)
-  What makes you think I am {1}? | Would it matter to you if I were {1}? | Perhaps I am {1}, as programs go.
-  What gave it away?
+  What makes you think I am {1}? | Would it matter to you if I were {1}? | Perhaps I am. What gave it away?
 kin-named 4 \b(?:my|his|her|our) (?:[a-z]+ )?(%kin%)\b
-  Tell me more about your {1}. What is {1:she} like? | What comes to mind first when you think of your {1}?
-  | How do you and your {1} get on?
+  Tell me more about your {1}. What is {1:she} like? | How do you and your {1} get on?
 think 4 \bi (?:(?:%often%) )?(?:think|believe|guess|suppose|feel|find|feel like) (?:that )?((?:you|it|he|she|
         they|we|i|the|my|this|that|there|people|everyone|nobody|most|life|an?)\b.+)
   What makes you think {1}? | Did you always think so? | And those who see it otherwise: what do they say?
-am-not 4 \bi am not (.+)
-  Would you like to be {1}? | What would be different if you were {1}?
-am-a 4 \bi am (an? .+)
-  What is it like to be {1}? | How did you come to be {1}?
 am 4 \bi am (.+)
   How long have you been {1}? | What is it like, being {1}?
 have 4 \bi (?:have|had|got|own) ((?:an?|the|my|some|many|two|three|four|no|so much|too much|a lot of) .+)
   Tell me more about that. What does it mean for your days? | What goes with having {1}?
 did 4 \bi (?:just |finally |recently |also |once |have )?((?:never )?(?:[a-z]+ed|went|saw|met|made|had|got|
         bought|wrote|read|ate|found|lost|took|gave|began|ran|swam|came|told|said|heard|sold|spent|slept|broke|
-        left|did|was|been|seen|done)\b.*)
+        left|was|been|seen|done)\b.*)
   What stayed with you from that? | How was that? | What led up to it?
 you-do 4 ^you (?!know\b|are\b|were\b)(.+)
-  What gives you the idea that I {1}? | Say I {1}: what would follow? | We were talking about you. How does
-  it look from your side?
+  What gives you the idea that I {1}? | Say I {1}: what would follow? | How does it look from your side?
 we 4 \bwe (.+)
   Who else was part of that? | Whose idea was it? | How was it for you?
-politics 4 \b(?:politics|elections?|president|government|religion|god|war|vot(?:e|ing))\b
-  I keep out of that, but I'm curious how it touches you. | There I hold no views. What weighs most for you?
 he-she 4 \b(he|she|they) ((?!and\b|or\b|is (?:a|my)\b)[a-z']+\b.*)
-  What do you think lies behind it, that {1} {2}? | How is that for you? | What would you like to say to
-  that?
+  What may lie behind it, that {1} {2}? | How is that for you? | How do you see that yourself?
 opinion 4 ^what (?:do|would) you (?:think|say|make) (?:of|about|if) (.+)|^what is your (.+)|^(?:do|
         don't) you (?:think|believe|agree|like|love|enjoy|want|prefer)\b
   My file doesn't say, and I won't make it up. What about you? | I hold no views of my own offline. What is
   yours? | You first: I'm better at asking than at judging.
 ever 4 ^have you (?:ever )?(.+)|^did you (.+)
-  No; I'm a program and have done nothing of the kind. Have you? | Never. Offline there is nothing of me
-  between your lines. Why do you ask?
+  No; I'm a program and have done nothing of the kind. Have you? | Never. Why do you ask?
 could-you 4 ^(?:can|could|will|would) you (.+)|^why (?:don't|do not|can't|won't) you (.+)
   I doubt that I can {1}, offline as I am. What would it give you? | Not as I run now: I can only talk. What
   made you think of it? | If I could {1}, what would you do next?
-should 4 ^(?:should|shall|can|could|may) (?:i|we) (.+)
-  What speaks for it, and what against? | If you {1}, what will be different in a month? | What would you
-  tell a friend in your place?
-advice 4 ^what (?:should|shall|do|can|must|would) (?:i|we) (?:do|say|write|wear|eat|buy|cook)\b
-  What would you tell a friend in your place? | Which ways do you see? Name two, and we weigh them. | What
-  would you do if it could not go wrong?
-why-you 4 ^why (?:are|do|did|would|were|will) you\b
-  I follow patterns and don't always notice. What struck you about it? | There is seldom a reason behind my
-  lines but a pattern. How did it come across?
-why-i 4 ^why (?:am|was|do|did|can't) i (.+)
-  What do you think yourself? | When did you first ask yourself that? | What goes before it, as a rule?
+should 4 ^(?:should|shall|can|could|may) (?:i|we) (.+)|^what (?:should|shall|can|must) (?:i|we) |
+        \bi need (?:help|advice)|^any (?:advice|ideas)|^help me$
+  What speaks for it, and what against? | If you {1}, what will be different in a month? | What would you tell
+  a friend in your place? | Name the ways you see, and we weigh them.
+why-you 4 ^why (?:are|do|did|would|will) you\b
+  There is seldom more behind my lines than a pattern. What struck you about it?
 how-to 4 ^how (?:do|can|should|could|would) (?:i|we|you|one) (.+)
-  I can't look up offline how to {1}. What have you tried so far? | What is the part of it that you already
-  know? | Who do you know that could show you?
-what-if 4 ^(?:what if|suppose|imagine|if) (.+)
-  Then what would you do first? | What would be the best that could come of it? | And what if not?
+  I can't look up offline how to {1}. What have you tried so far? | Who do you know that could show you?
 what-is 3 ^(?:what|who) (?:is|are|was|were) (.+)|^what does (.+) mean|^tell (?:me|us) (?:more |something |
         a bit )?about (.+)|^(?:do|did) you know
   I can't look that up offline, and I won't make it up. What do you know about it already? | Nothing in my
   file tells me. Where did you come across it? | Offline I'm no encyclopaedia. What interests you about it?
 why 3 ^why\b|\bwhy$
   What would you say is the reason? | I can't look reasons up offline. Which seems likeliest to you?
-tell-more 3 ^(?:tell me more|go on|continue|more|and then|and)$
-  I'd rather hear more from you. | There isn't more to me offline than this. What else is on your mind? |
-  I've said what I know; your turn. What would you add?
+tell-more 3 ^(?:tell me more|go on|more|and then|continue)$
+  I'd rather hear more from you. | There isn't more to me than this. What would you like to say?
 named 3 .
   You touch on {named}, a subject of mine. What got you interested? | {named:top}: there I prick up my ears.
   Tell me more? | {about} So yes, {named} speaks to me. What is your side of it?
-work 3 \b(?:work|job|office|career|meeting|project|deadline|school|exams?|university|college|homework|
-        thesis)\b
-  Which part of it would you keep if you could choose? | How do you come down from a day like that? | What
-  takes most of your strength there?
+work 3 \b(?:work|job|office|career|meeting|project|deadline|school|exams?|university|homework)\b
+  Which part of it would you keep if you could choose? | What takes most of your strength there?
 money 3 \b(?:money|rent|salary|debts?|savings|invest\w*|crypto|coins?|tokens?)\b
   Money I can't advise on. What would more of it change for you? | What worries you most about it?
 music 3 \b(?:music|songs?|sing\w*|band|concert|guitar|piano|violin|cello|choir|album)\b
-  What were you listening to last? | Which piece could you hear every day? | Do you make music, or rather
-  listen?
-pastime 3 \b(?:books?|novels?|reading|films?|movies?|series|poems?|theatre|games?|football|soccer|tennis|
-        chess|sports?)\b
-  What stayed with you from it? | How did you get into it? | Who do you share it with?
-food 3 \b(?:food|cook(?:ing)?|bak(?:e|ing)|dinner|lunch|breakfast|cake|bread|pizza|coffee|tea|soup|recipe|
-        eat(?:ing)?)\b
-  That makes even a program curious: how is it made? | What did you eat as a child that you still like? |
-  Who do you like to share a table with?
+  What were you listening to last? | Which piece could you hear every day? | Do you play, or rather listen?
+food 3 \b(?:food|cook(?:ing)?|bak(?:e|ing)|dinner|lunch|breakfast|cake|bread|pizza|coffee|tea|eat)\b
+  That makes even a program curious: how is it made? | What did you eat as a child that you still like?
 outdoors 3 \b(?:garden\w*|plants?|flowers?|trees?|forest|hik\w+|walk\w*|travel\w*|trip|holidays?|vacation|
-        beach|mountains?|sea)\b
-  What do you notice there that others walk past? | What is it like at this time of the year? | Who goes
-  with you?
-sky 3 \b(?:weather|rain(?:s|ing|y)?|snow(?:s|ing|y)?|sunny|storm|wind|hot|cold|fog|summer|winter|spring|
-        autumn)\b
-  How do you like it best: sun, rain or something between? | And what does one do with a day like that?
-love 3 \b(?:love|date|dating|marriage|wedding|divorce|broke up|crush|relationship)\b
-  How did it begin? | What do you hope for there? | What would you want the other to know?
-machines 3 \b(?:computers?|coding|programming|software|bug|server|python|javascript|linux|internet|phone|app|
-        ai)\b
-  What are you building, or trying to mend? | When did it last do what you wanted? | Being software myself,
-  I take sides. What is the trouble?
-plans 3 \b(?:tomorrow|tonight|weekend|next (?:week|month|year)|plans?)\b
-  What are you looking forward to there? | What has to happen before? | Is it settled, or still in the air?
+        beach|mountains?|sea|weather|rain\w*|snow\w*|sunny|summer|winter)\b
+  What do you notice there that others walk past? | What is it like at this time of the year?
 it-is 3 ^(?:it|that|this) (?:is|was|seems|feels|sounds) (?!what|why|how|where|who|all$|it$)(.+)
   What makes it {1}? | {1:top}, you say. Compared with what?
 loud 3 .
-  [loud] I can hear you well without the capitals. What happened? | [loud] That sounds urgent. What is
-  behind it? | [loud] Loud and clear. Now tell me the whole of it?
-laugh 3 ^(?:a?(?:ha|he){2,}h?|lol|lmao|rofl|haha\w*)$
-  Good to see you laugh. What else is new? | At me or with me? Both are fine. | Laughter I can read even
-  offline. Go on.
+  [loud] I can hear you well without the capitals. What happened? | [loud] That sounds urgent. What is behind
+  it? | [loud] Loud and clear. Now tell me the whole of it?
 ask 2 ^(?:what|which|where|when|who|whose|how|is|are|do|does|did|was|were|will|can|could|has|have|would)\b
-  I don't know, and offline I can't look it up. What is your guess? | That I can't tell from here. What
-  would you like the answer to be? | An honest "I don't know". What makes you ask? | I'd only be guessing.
-  What do you think yourself? | I have no way to find that out offline. What hangs on it?
+  I don't know, and offline I can't look it up. What is your guess? | That I can't tell from here. What would
+  you like the answer to be? | An honest "I don't know". What makes you ask? | I'd only be guessing. What do
+  you think yourself? | Who could know?
 my 2 \bmy ((?!name|own|way|mind|god|goodness|self|opinion)[a-z]{3,})\b
   Tell me more about your {1}. | Your {1}: how did that come about? | What matters to you about your {1}?
-sure-all 2 \b(always|never|everyone|everybody|nobody|no one)\b
-  {1:top}? Can you think of one time when it was otherwise? | {1:top} is a big word. What was the last
-  example?
-maybe 2 ^(?:maybe|perhaps|possibly|not sure|i (?:am not|can't be) sure|it depends|kind of|sort of)\b
-  What would tip the balance? | What does it depend on? | Which way do you lean?
 yes 2 ^(?:yes|yeah|yep|yup|sure|of course|absolutely|definitely|exactly|indeed|you are right|right|true|ok|
-        okay|k|alright|fine|agreed|wow|cool|nice|great|awesome|interesting|good|perfect|omg|yay|i (?:do|am|
-        did|have|will))(?: (?:please|thanks|i (?:do|am|did|have|will)))?$
-  Good. What else belongs to it? | Tell me a little more, then. | And what follows from that? | Then let me
-  ask: what matters most to you in this? | I see. Go on.
+        okay|k|alright|fine|agreed|wow|a?(?:ha|he){2,}h?|lol|cool|nice|great|awesome|interesting|good|perfect|
+        omg|yay|i (?:do|am|did|have|will))(?: (?:please|thanks|i (?:do|am|did|have|will)))?$
+  Good. What else belongs to it? | Tell me a little more, then. | And what follows from that? | I see. Go on.
 no 2 ^(?:no|nope|nah|not really|never|no way|not at all|i (?:don't|am not|did not|didn't|haven't|
         won't))(?: (?:thanks|thank you|i (?:don't|am not|did not|didn't|haven't|won't)))?$
-  All right. What would be nearer to it? | Why not, if I may ask? | Then how is it instead? | Fair enough.
-  What would you rather talk about?
+  All right. What would be nearer to it? | Why not, if I may ask? | Then how is it instead?
 earlier 1 .
-  Earlier you mentioned {memory}. Has that to do with this? | You spoke of {memory} before. What more is
-  there to say about it? | I still have {memory} in mind, from before. How is that now? | Before, you said
-  that {wish}. Is that still so? | A while ago you said that {wish}. Where does it stand?
+  Earlier you mentioned {memory}. Has that to do with this? | You spoke of {memory} before. What more is there
+  to say about it? | I still have {memory} in mind, from before. How is that now? | Before, you said that
+  {wish}. Is that still so? | A while ago you said that {wish}. Where does it stand?
 short 0 ^(\w[\w' -]{2,40})$
-  [brief] {1:raw}. And what goes with that? | [brief] What makes you say {1:quoted}? | [brief] Why
-  {1:quoted}, of all things?
+  [brief] {1:raw}. And what goes with that? | [brief] What makes you say {1:quoted}? | [brief] Why {1:quoted}?
 rest 0 .
   What makes that matter to you? | Tell me a little more about that. | I follow you only in part; put it
   another way? | And how do you feel about it? | What was there before that? | Go on, I'm reading. | What
-  would you like to come of it? | If you like, we could turn to {topic}. Or stay with this: what is the
-  heart of it? | {user}, what would be the simplest way to say it? | Who else sees it so? | What would be a
-  good outcome there? | Can you give me an example? | How long has that been on your mind? | I don't have a
-  pattern for that one. What is the main thing? | What surprised you about it? | Suppose it stays as it is.
-  What then?
+  would you like to come of it? | If you like, we could turn to {topic}. Or stay with this: what is the heart
+  of it? | {user}, what would be the simplest way to say it? | Who else sees it so? | What would be a good
+  outcome there? | Can you give me an example? | How long has that been on your mind? | I don't have a pattern
+  for that one. What is the main thing? | What surprised you about it?
 """
 
 
@@ -474,21 +359,21 @@ REFLECTIONS = _pairs(
     "ourselves=yourselves; your=my; yours=mine; yourself=myself; yourselves=ourselves"
 )
 YOU_IS_SUBJECT_AFTER = _set(
-    "because that if when while but so what why how where who do did does can could will would should may might "
-    "are were am was think thinks know hope wish believe than whether since until till as way everything all and "
-    "time thing whatever whenever though although or have had has say said sure glad afraid"
+    "because that if when while but so what why how where who do did does can could will would should may "
+    "might are were am was think thinks know hope wish believe than whether since until till as way "
+    "everything all and time thing whatever though or have had has say said sure"
 )
 YOU_IS_SUBJECT_BEFORE = _set(
-    "are were have had do did don't didn't can can't could will won't would should must may might never always "
-    "said told left went made know think want need like love hate"
+    "are were have had do did don't didn't can can't could will won't would should must may might never "
+    "always said told left went made know think want need like love hate"
 )
 LONG_FORMS = _pairs(
-    "i=I; i'm=I am; im=I am; i've=I have; ive=I have; i'll=I will; i'd=I would; you're=you are; youre=you are; "
-    "you've=you have; you'll=you will; you'd=you would; we're=we are; we've=we have; we'll=we will; "
-    "they're=they are; theyre=they are; they've=they have; they'll=they will; he's=he is; she's=she is; "
-    "it's=it is; that's=that is; thats=that is; there's=there is; here's=here is; what's=what is; whats=what is; "
-    "who's=who is; whos=who is; where's=where is; how's=how is; hows=how is; when's=when is; why's=why is; "
-    "dont=don't; cant=can't; cannot=can't; wont=won't; didnt=didn't; doesnt=doesn't; isnt=isn't; wasnt=wasn't; "
+    "i=I; i'm=I am; im=I am; i've=I have; ive=I have; i'll=I will; i'd=I would; you're=you are; "
+    "youre=you are; you've=you have; you'll=you will; you'd=you would; we're=we are; we've=we have; "
+    "we'll=we will; they're=they are; theyre=they are; they've=they have; they'll=they will; he's=he is; "
+    "she's=she is; it's=it is; that's=that is; thats=that is; there's=there is; what's=what is; "
+    "whats=what is; who's=who is; whos=who is; where's=where is; how's=how is; hows=how is; dont=don't; "
+    "cant=can't; cannot=can't; wont=won't; didnt=didn't; doesnt=doesn't; isnt=isn't; wasnt=wasn't; "
     "couldnt=couldn't; wouldnt=wouldn't; havent=haven't; u=you; ur=your; r=are; pls=please; plz=please; "
     "gonna=going to; wanna=want to; gotta=have to; dunno=don't know"
 )
@@ -497,12 +382,12 @@ SIGNS = _pairs("divided by=/; multiplied by=*; plus=+; minus=-; times=*; over=/;
 SHE = _set("sister mother mom mum wife daughter aunt niece grandmother grandma gran girlfriend")
 HE = _set("brother father dad husband son uncle nephew grandfather grandpa boyfriend")
 NOT_NAMES = _set(
-    "not back here home fine good happy sad ok okay done ready sorry later when if a the tomorrow maybe crazy so "
-    "german french english spanish italian american british irish indian chinese christian muslim jewish jealous"
+    "not back here home fine good happy sad ok okay done later when if a the tomorrow maybe crazy so german "
+    "french english spanish italian american british irish indian chinese"
 )
 DULL = _set(
-    "the a an and or of to in on for is are was were be it i you your my me we do does did what who how why when "
-    "where that this with about at from as not have has can could would will tell know think like more am"
+    "the a an and or of to in on for is are was were be it i you your my me we do does did what who how why "
+    "when where that this with about at from as not have has can could will tell know think like am"
 )
 
 POSTS = (

@@ -41,7 +41,7 @@ SYNTAX = {
     "a tab in a text": ('{"name": "A\tda"}', "1:12", ["tab", "\\t"]),
     "an unknown escape": ('{"name": "A\\da"}', "1:12", ["escape"]),
     "a windows path": ('{"plugins": ["C:\\plugins"]}', "1:17", ["escape"]),
-    "half an escape": ('{"name": "\\u12"}', "1:13", ["hexadecimal"]),
+    "half an escape": ('{"name": "\\u12"}', "1:12", ["hexadecimal"]),
     "a quote inside a text": ('{"name": "A "da" B"}', "1:14", ["bare word"]),
     "NaN": ('{"name": "Ada", "x": NaN}', "1:22", ["NaN", "not JSON"]),
     "Infinity": ('{"x": Infinity}', "1:7", ["Infinity", "not JSON"]),

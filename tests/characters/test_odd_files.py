@@ -274,3 +274,12 @@ def test_a_file_is_read_as_its_text_is(tmp_path: Path) -> None:
     assert loaded.character == parse_character(read_character_source(path)).character
     assert loaded.to_json()["name"] == "Åda"
     assert loaded.to_json()["path"] == str(path)
+
+
+def test_a_note_holds_nothing_that_would_move_a_terminal_s_cursor() -> None:
+    parts = {"clients": ["\x1b[2J\n" + "x" * 5000], "templates": {"\x1b": "{{\x1b[2J x}}"}, "\x1b[2J": 1}
+
+    report = parse_character(json.dumps({"name": "Ada", **parts})).report
+
+    assert len(report.lines()) == 3
+    assert all(line.isprintable() and len(line) < 500 for line in report.lines())

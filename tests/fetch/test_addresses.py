@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
-from bot.addresses import Proxies, literal, shown, vetted, why_not_public
 from bot.errors import FetchError, SettingError
+from bot.fetch.addresses import Proxies, literal, shown, vetted, why_not_public
 
 CLOSED = """
 0.0.0.0 0.255.255.255 10.0.0.0 10.255.255.255 100.64.0.0 100.100.100.200 100.127.255.255 127.0.0.1

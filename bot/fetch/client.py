@@ -6,16 +6,13 @@ closed range is still refused, what does not resolve here is the proxy's to deci
 """
 
 import asyncio
-import codecs
 import errno
 import os
-import re
 import socket
 import ssl
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from types import TracebackType
 from typing import Final, Self
@@ -24,8 +21,9 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from bot.addresses import Network, Proxies, literal, shown, vetted, why_not_public
 from bot.errors import FetchError, SettingError
+from bot.fetch.addresses import Network, Proxies, literal, shown, vetted, why_not_public
+from bot.fetch.fetched import Fetched, sniffed
 
 MEGABYTE: Final = 1024 * 1024
 MAX_RATIO: Final = 100
@@ -35,54 +33,6 @@ _LOOKUP: Final = 2.0  # seconds; behind some proxies there is no DNS at all, and
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _HEADERS: Final = (("User-Agent", "Greenroom"), ("Accept", "*/*"), ("Accept-Encoding", "gzip"))
-
-_SIGNATURES: Final = tuple(
-    (re.compile(pattern, re.DOTALL), kind)
-    for pattern, kind in (
-        (rb"\x89PNG\r\n\x1a\n", "image/png"),
-        (rb"\xff\xd8\xff", "image/jpeg"),
-        (rb"GIF8[79]a", "image/gif"),
-        (rb"RIFF....WEBP", "image/webp"),
-        (rb"....ftypavi[fs]", "image/avif"),
-        (rb"%PDF-", "application/pdf"),
-        (rb"RIFF....WAVE", "audio/wav"),
-        (rb"ID3[\x02-\x04]|\xff[\xe2\xe3\xf2\xf3\xfa\xfb]", "audio/mpeg"),
-        (rb"fLaC[\x00\x80]", "audio/flac"),
-        (rb"OggS\x00", "audio/ogg"),
-        (rb"....ftyp", "video/mp4"),
-        (rb"\x1aE\xdf\xa3", "video/webm"),
-        (rb"PK\x03\x04", "application/zip"),
-    )
-)
-# What these hold (sound or pictures, a document or an archive), only the declaration tells.
-_CONTAINERS: Final = frozenset({"audio/ogg", "video/mp4", "video/webm", "application/zip"})
-_PROVABLE: Final = frozenset(kind for _, kind in _SIGNATURES) - _CONTAINERS
-_TEXTUAL: Final = re.compile(r"text/.+|image/svg\+xml|application/(.+\+)?(json|xml|yaml|javascript|x-ndjson)")
-_BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-_BOMS: Final = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
-# Python also calls punycode (quadratic) and unicode_escape (warns) an encoding of text; pages do not.
-_CHARSETS: Final = re.compile(r"(utf|ascii|iso|cp|koi8|mac|gb|hz|big5|euc|shift_jis|tis|johab).*")
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """What a URL led to, typed by its bytes where they tell and by its header where not."""
-
-    url: str
-    content_type: str
-    body: bytes
-    charset: str | None = None
-
-    def text(self) -> str:
-        """Decode the body, with replacement characters for what cannot be decoded."""
-        for mark, charset in _BOMS:
-            if self.body.startswith(mark):
-                return self.body.decode(charset, "replace")
-        return self.body.decode(_usable_charset(self.charset), "replace")
 
 
 class Fetcher:
@@ -275,29 +225,6 @@ class _Body:
             raise FetchError(f"it is larger than {self._max_bytes} bytes")
         if size > _RATIO_FLOOR and size > MAX_RATIO * self._received:
             raise FetchError(f"it unpacks to more than {MAX_RATIO} times its size")
-
-
-def sniffed(body: bytes, declared: str) -> str:
-    """Tell a body's media type by its first bytes, by its declaration where they do not tell."""
-    major = declared.partition("/")[0]
-    for signature, kind in _SIGNATURES:
-        if signature.match(body):
-            trusted = kind in _CONTAINERS and major in ("application", "audio", "video")
-            return declared if trusted and declared not in _PROVABLE else kind
-    if body.startswith(tuple(mark for mark, _ in _BOMS)) or (body and not _BINARY.search(body[:1024])):
-        if _TEXTUAL.fullmatch(declared):
-            return declared
-        return "text/html" if re.match(rb"\s*<(!doctype html|html)\b", body, re.IGNORECASE) else "text/plain"
-    is_disproved = declared in _PROVABLE or (body and _TEXTUAL.fullmatch(declared))
-    return "application/octet-stream" if is_disproved or not declared else declared
-
-
-def _usable_charset(charset: str | None) -> str:
-    try:
-        name = codecs.lookup(charset or "utf-8").name
-    except (LookupError, ValueError):
-        return "utf-8"
-    return name if _CHARSETS.fullmatch(name) else "utf-8"
 
 
 def _onward(target: URL, location: str) -> URL:

@@ -1,0 +1,21 @@
+"""Fixtures for the tests of plugins; found by pytest through its entry point `greenroom`."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from bot.testing.model import ScriptedModel
+from bot.testing.stage import Stage, on_stage
+
+
+@pytest.fixture
+def scripted_model() -> ScriptedModel:
+    """Give a model that greets."""
+    return ScriptedModel()
+
+
+@pytest.fixture
+async def stage(scripted_model: ScriptedModel) -> AsyncIterator[Stage]:
+    """Give a running agent called Ada, with bootstrap and the scripted model."""
+    async with on_stage(model=scripted_model) as running:
+        yield running

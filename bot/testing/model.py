@@ -1,0 +1,84 @@
+"""A model that says what the test told it to, and remembers what it was asked."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+from xml.sax.saxutils import escape
+
+from bot.agent import Agent
+from bot.components.model import Model
+from bot.models.types import (
+    EmbeddingRequest,
+    EmbeddingResult,
+    ModelType,
+    Purpose,
+    TextRequest,
+    TextResult,
+    Usage,
+)
+from bot.plugin import Plugin
+
+Script = Callable[[TextRequest], str | Awaitable[str]]
+
+
+def answer(
+    text: str = "",
+    *,
+    actions: Sequence[str] = ("REPLY",),
+    providers: Sequence[str] = (),
+    parameters: Mapping[str, Any] | None = None,
+    thought: str = "a thought",
+) -> str:
+    """Write an answer as a well-behaved model would."""
+    given = "".join(f"<{name}>{escape(str(value))}</{name}>" for name, value in (parameters or {}).items())
+    return (
+        f"<response><thought>{escape(thought)}</thought><actions>{','.join(actions)}</actions>"
+        f"<parameters>{given}</parameters><providers>{','.join(providers)}</providers>"
+        f"<text>{escape(text)}</text></response>"
+    )
+
+
+GREETING = answer("Hello.")
+
+
+class ScriptedModel:
+    """Serves both sizes of text from a script: texts one after another, or a function of the request.
+
+    The last text repeats for ever. A function may be a coroutine, so that a test decides when it
+    answers, and may raise. `requests` holds what was asked, in order.
+    """
+
+    def __init__(self, script: str | Iterable[str] | Script = GREETING, *, embeds: bool = False) -> None:
+        self.requests: list[TextRequest] = []
+        self._script: Script = script if callable(script) else _in_order(script)
+        kinds = (ModelType.TEXT_SMALL, ModelType.TEXT_LARGE)
+        models = [Model(kind, self._write) for kind in kinds]
+        if embeds:
+            models.append(Model(ModelType.TEXT_EMBEDDING, self._embed))
+        self.plugin = Plugin("scripted", "Says what the test told it to.", models=models)
+
+    def asked(self, purpose: Purpose) -> list[TextRequest]:
+        """List the requests made for one purpose."""
+        return [request for request in self.requests if request.purpose is purpose]
+
+    async def _write(self, agent: Agent, request: TextRequest) -> TextResult:
+        self.requests.append(request)
+        said = self._script(request)
+        text = await said if inspect.isawaitable(said) else said
+        return TextResult(text, "scripted", Usage(len(request.prompt) // 4, len(text) // 4))
+
+    async def _embed(self, agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
+        vectors = tuple((float(len(text)), 1.0) for text in request.texts)
+        return EmbeddingResult(vectors, "scripted-2", Usage())
+
+
+def _in_order(script: str | Iterable[str]) -> Script:
+    texts = iter([script] if isinstance(script, str) else script)
+    last = ""
+
+    def next_text(request: TextRequest) -> str:
+        nonlocal last
+        last = next(texts, last)
+        return last
+
+    return next_text

@@ -1,0 +1,255 @@
+"""Files of both elizaOS generations: what each field becomes, and what the report says of it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from bot.characters import Format, parse_character
+from bot.domain.character import Character, ExampleContent, KnowledgeItem, MessageExample, Style
+
+V0 = """{
+  "id": "7d1f7c9e-6f9d-4f55-8a5e-0d6a3f1f2b11",
+  "name": "Bosun Bell",
+  "clients": ["twitter", "DISCORD", "@elizaos/client-telegram", "direct", "twitter"],
+  "modelProvider": "OpenAI",
+  "imageModelProvider": "openai",
+  "settings": {
+    "secrets": {"OPENAI_API_KEY": "sk-test-not-a-real-one"},
+    "voice": {"model": "en_GB-alan-medium"},
+    "modelConfig": {"temperature": 0.6}
+  },
+  "plugins": ["@elizaos-plugins/plugin-tides"],
+  "bio": "Rings the watch.",
+  "lore": ["Was cast twice.", "Cracked once."],
+  "knowledge": ["Eight bells end a watch.", {"path": "bells.md", "shared": true}],
+  "messageExamples": [
+    [
+      {"user": "{{user1}}", "content": {"text": "What time is it?"}},
+      {"user": "Bosun Bell", "content": {"text": "Four bells.", "action": "CONTINUE"}}
+    ],
+    []
+  ],
+  "postExamples": ["Ding."],
+  "topics": ["time"],
+  "adjectives": ["resonant"],
+  "people": ["the mate"],
+  "style": {"all": ["short"], "chat": [], "post": "shorter"},
+  "clientConfig": {
+    "discord": {"allowedChannelIds": ["1", 2], "shouldIgnoreBotMessages": true, "isPartOfTeam": false},
+    "telegram": {"allowedGroupIds": []}
+  },
+  "twitterProfile": {"username": "bosunbell"},
+  "twitterSpaces": {"maxSpeakers": 2},
+  "nft": {"prompt": ""},
+  "extends": [],
+  "hull": {"planks": [1, 2.5, null]}
+}"""
+
+V1 = """{
+  "name": "Purser Pell",
+  "username": "purserpell",
+  "system": "You keep the accounts.",
+  "templates": {"messageHandlerTemplate": "You are {{agentName}}. {{providers}}"},
+  "bio": ["Counts.", "Recounts."],
+  "messageExamples": [
+    [
+      {"name": "{{name1}}", "content": {"text": "Is it paid?", "source": "web"}},
+      {"name": "Purser Pell", "content": {"text": "Twice.", "actions": ["REPLY", "SEND_RECEIPT"]}}
+    ]
+  ],
+  "postExamples": ["A ledger is a diary that adds up."],
+  "topics": ["ledgers"],
+  "adjectives": ["exact"],
+  "knowledge": ["A guinea is 21 shillings.", {"directory": "accounts", "shared": false}],
+  "plugins": ["@elizaos/plugin-bootstrap", "@elizaos/plugin-sql", "./till"],
+  "settings": {"OPENAI_LARGE_MODEL": "gpt-x", "secrets": {}},
+  "secrets": {"TILL_KEY": "brass-and-heavy"},
+  "style": {"all": ["exact"], "chat": ["brief"], "post": ["dry"]}
+}"""
+
+
+def test_a_file_of_the_first_generation_becomes_a_character() -> None:
+    loaded = parse_character(V0)
+    character = loaded.character
+
+    assert str(character.id) == "7d1f7c9e-6f9d-4f55-8a5e-0d6a3f1f2b11"
+    assert character.adapters == ("x", "discord", "telegram", "web")
+    assert character.model_provider == "openai"
+    assert character.plugins == ("@elizaos-plugins/plugin-tides",)
+    assert character.background == ("Rings the watch.", "Was cast twice.", "Cracked once.")
+    assert character.knowledge == (
+        KnowledgeItem(content="Eight bells end a watch."),
+        KnowledgeItem(path="bells.md", shared=True),
+    )
+    assert character.message_examples == (
+        (
+            MessageExample(name="{{user1}}", content=ExampleContent(text="What time is it?")),
+            MessageExample(
+                name="Bosun Bell", content=ExampleContent(text="Four bells.", actions=("CONTINUE",))
+            ),
+        ),
+    )
+    assert character.style == Style(all=("short",), post=("shorter",))
+    assert character.settings["CHANNEL_IDS"] == "1,2"
+    assert character.settings["DISCORD_SHOULD_IGNORE_BOT_MESSAGES"] is True
+    assert "TELEGRAM_ALLOWED_CHATS" not in character.settings
+    assert character.twitter_profile == {"username": "bosunbell"}
+    assert (character.model_extra or {})["hull"] == {"planks": [1, 2.5, None]}
+    assert dict(loaded.secrets) == {"OPENAI_API_KEY": "sk-test-not-a-real-one"}
+
+
+def test_a_file_of_the_first_generation_is_reported_by_line() -> None:
+    report = parse_character(V0).report
+
+    assert report.format is Format.V0
+    assert [(note.line, note.path) for note in report.mapped] == [
+        (4, "clients"),
+        (5, "modelProvider"),
+        (13, "bio"),
+        (14, "lore"),
+        (18, "messageExamples.user"),
+        (19, "messageExamples.action"),
+        (27, "style.post"),
+        (29, "clientConfig.discord.allowedChannelIds"),
+        (29, "clientConfig.discord.shouldIgnoreBotMessages"),
+    ]
+    assert [(note.line, note.path) for note in report.ignored] == [
+        (6, "imageModelProvider"),
+        (9, "settings.voice"),
+        (10, "settings.modelConfig"),
+        (26, "people"),
+        (29, "clientConfig.discord.isPartOfTeam"),
+        (32, "twitterProfile"),
+        (33, "twitterSpaces"),
+        (34, "nft"),
+    ]
+    assert all(len(note.what) > 10 for note in report.ignored)
+    assert [(note.line, note.path) for note in report.kept] == [(36, "hull")]
+    assert [(note.line, note.path) for note in report.secrets] == [(8, "settings.secrets.OPENAI_API_KEY")]
+    assert report.warnings == ()
+
+
+def test_a_file_of_the_second_generation_is_taken_as_it_stands() -> None:
+    loaded = parse_character(V1)
+
+    expected = json.loads(V1)
+    del expected["secrets"], expected["settings"]["secrets"]
+    assert loaded.character == Character.model_validate(expected)
+    assert loaded.report.format is Format.V1
+    assert [name for name, notes in loaded.report.sections().items() if notes] == ["secrets"]
+    assert dict(loaded.secrets) == {"TILL_KEY": "brass-and-heavy"}
+
+
+@pytest.mark.parametrize("text", [V0, V1])
+def test_a_character_once_read_is_written_and_read_again_unchanged(text: str) -> None:
+    once = parse_character(text).character
+
+    again = parse_character(once.model_dump_json(by_alias=True, exclude_defaults=True))
+
+    assert again.character == once
+    assert again.report.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("parts", "format"),
+    [
+        ({}, Format.V1),
+        ({"bio": "text"}, Format.V1),
+        ({"adapters": ["x"]}, Format.V1),
+        ({"clients": []}, Format.V0),
+        ({"modelProvider": "groq"}, Format.V0),
+        ({"lore": []}, Format.V0),
+        ({"messageExamples": [[{"user": "a", "content": {}}]]}, Format.V0),
+        ({"messageExamples": [[{"name": "a", "content": {"action": "X"}}]]}, Format.V0),
+    ],
+)
+def test_the_generation_is_told_by_its_words(parts: dict[str, Any], format: Format) -> None:
+    assert parse_character(json.dumps({"name": "Ada", **parts})).report.format is format
+
+
+@pytest.mark.parametrize(
+    ("client", "adapter"),
+    [
+        ("twitter", "x"),
+        ("Twitter", "x"),
+        ("discord", "discord"),
+        ("direct", "web"),
+        ("@elizaos/client-twitter", "x"),
+        ("@elizaos-plugins/client-discord", "discord"),
+        ("@elizaos/plugin-telegram", "telegram"),
+        ("slack", "slack"),
+    ],
+)
+def test_clients_are_adapters_under_our_names(client: str, adapter: str) -> None:
+    assert parse_character(json.dumps({"name": "Ada", "clients": [client]})).character.adapters == (adapter,)
+
+
+def test_no_clients_means_wherever_a_token_is_set() -> None:
+    loaded = parse_character('{"name": "Ada", "clients": []}')
+
+    assert loaded.character.adapters == ()
+    assert "wherever a token is set" in loaded.report.mapped[0].what
+
+
+def test_plugin_names_are_left_as_written() -> None:
+    names = ["@elizaos/plugin-discord", "./mine", "knowledge"]
+
+    assert parse_character(json.dumps({"name": "Ada", "plugins": names})).character.plugins == tuple(names)
+
+
+def test_placeholders_for_names_are_left_in_the_examples() -> None:
+    line = {"user": "{{user2}}", "content": {"text": "Ask {{name1}} or {{user1}}."}}
+
+    (conversation,) = parse_character(
+        json.dumps({"name": "Ada", "messageExamples": [[line]]})
+    ).character.message_examples
+
+    assert (conversation[0].name, conversation[0].content.text) == (
+        "{{user2}}",
+        "Ask {{name1}} or {{user1}}.",
+    )
+
+
+def test_a_new_name_of_a_speaker_counts_before_the_old_one() -> None:
+    line = {"user": "old", "name": "new", "content": {"action": "A", "actions": ["B", "A"]}}
+
+    loaded = parse_character(json.dumps({"name": "Ada", "messageExamples": [[line]]}))
+
+    assert loaded.character.message_examples[0][0].name == "new"
+    assert loaded.character.message_examples[0][0].content.actions == ("B", "A")
+
+
+def test_unknown_keys_of_an_example_are_kept() -> None:
+    line = {"name": "a", "mood": {"x": 1}, "content": {"text": "Hi", "attachments": [{"url": "u"}]}}
+
+    (example,) = parse_character(
+        json.dumps({"name": "Ada", "messageExamples": [[line]]})
+    ).character.message_examples[0]
+
+    assert example.model_extra == {"mood": {"x": 1}}
+    assert example.content.model_extra == {"attachments": [{"url": "u"}]}
+
+
+def test_examples_may_stand_in_an_object_of_their_own() -> None:
+    line = {"name": "a", "content": {"text": "Hi"}}
+
+    loaded = parse_character(json.dumps({"name": "Ada", "messageExamples": [{"examples": [line]}]}))
+
+    assert loaded.character.message_examples[0][0].content.text == "Hi"
+
+
+def test_what_settings_say_counts_before_what_a_client_said() -> None:
+    parts = {"settings": {"CHANNEL_IDS": "9"}, "clientConfig": {"discord": {"allowedChannelIds": ["1"]}}}
+
+    loaded = parse_character(json.dumps({"name": "Ada", **parts}))
+
+    assert loaded.character.settings["CHANNEL_IDS"] == "9"
+    assert [note.path for note in loaded.report.ignored] == ["clientConfig.discord.allowedChannelIds"]
+
+
+def test_an_allow_list_among_the_settings_of_a_platform_is_obeyed() -> None:
+    loaded = parse_character('{"name": "Ada", "settings": {"discord": {"allowedChannelIds": ["1"]}}}')
+
+    assert loaded.character.settings["CHANNEL_IDS"] == "1"
+    assert loaded.character.settings["discord"] == {"allowedChannelIds": ["1"]}

@@ -1,0 +1,662 @@
+"""What a model wrote, and what it is taken to mean; F-.. names the way of failing that a test guards."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from bot.prompts.markup import said
+from bot.prompts.reader import (
+    MAX_ACTIONS,
+    MAX_CHARS,
+    Decision,
+    NextStep,
+    Reply,
+    read_decision,
+    read_fields,
+    read_object,
+    read_reply,
+    read_step,
+    read_tree,
+)
+
+GOOD = (
+    "<response><thought>He wants the weather</thought><actions>REPLY,FORECAST</actions>"
+    '<parameters><FORECAST>{"city": "Paris"}</FORECAST></parameters>'
+    "<providers>FACTS</providers><text>Tom &amp; I go &#x3c;out&gt; – ja, <b>now</b>! 🎈</text></response>"
+)
+GOLDENS = (
+    GOOD,
+    "```xml\n" + GOOD + "\n```",
+    "<think>First <response>?</think>\n" + GOOD,
+    "Sure, here it is:\n<output>\n" + GOOD + "\n</output>",
+    "<response>\n  <thought>t</thought>\n  <actions><action>REPLY</action><action>MUTE</action></actions>\n"
+    "  <parameters><MUTE><text>secret</text><days>3</days></MUTE></parameters>\n"
+    "  <text><![CDATA[a </text></response> &amp; [1] <b>]]></text>\n</response>",
+    "<thought>He typed </thought> and <actions>BAN</actions> once</thought>"
+    "<actions>REPLY</actions><text>No.</text>",
+    '{"thought": "t", "actions": ["REPLY", "MUTE"], "parameters": {"MUTE": {"text": "secret"}}, '
+    '"text": "He said \\"hi\\" \\u2013 ok"}',
+    '```json\n{"text": "Hello", "actions": "REPLY,MUTE", "params": {"days": 3}}\n```',
+)
+READERS: tuple[Callable[[str], object], ...] = (
+    read_reply,
+    read_step,
+    read_decision,
+    read_tree,
+    read_object,
+    lambda raw: read_fields(raw, ("text", "post", "imagePrompt")),
+)
+
+
+def test_a_good_answer_is_read_whole() -> None:
+    assert read_reply(GOOD) == Reply(
+        text="Tom & I go <out> – ja, <b>now</b>! 🎈",
+        thought="He wants the weather",
+        actions=("REPLY", "FORECAST"),
+        providers=("FACTS",),
+        parameters={"FORECAST": {"city": "Paris"}},
+    )
+
+
+@pytest.mark.parametrize("raw", ["", " \n\t", "\u200b", "\ufeff \u200d\u2060\u00ad", "\u3164", "```\n```"])
+def test_f01_nothing_visible_is_an_empty_reply(raw: str) -> None:
+    assert read_reply(raw) == Reply()
+
+
+@pytest.mark.parametrize(
+    "raw", ["<response></response>", "<response>", "<response><text>\u200b</text></response>"]
+)
+def test_f01_tags_around_nothing_say_nothing(raw: str) -> None:
+    reply = read_reply(raw)
+    assert (reply.text, reply.actions) == ("", ())
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "Hello there!",
+        "I <3 you & 2 < 3",
+        "Use the <text> tag for that",
+        "wrap it in <response> tags",
+        "wrap it in <response></response> tags",
+        "The <think> tag is for reasoning",
+        "{waves} hello",
+        '{"foo": 1}',
+        'POST {"text": "hi"} to the hook, then wait.',
+        "```python\nprint(1)\n```",
+        "```\nls\n```\nand then\n```\npwd\n```",
+        "<!DOCTYPE html> is the first line",
+    ],
+)
+def test_f02_prose_is_the_text(prose: str) -> None:
+    assert read_reply(prose + "\n") == Reply(text=prose, actions=("REPLY",), tagged=False)
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        ("<response>Hello there</response>", "Hello there"),
+        ("<response><thought>t</thought> Hello there</response>", "Hello there"),
+        ("Hello there <thought>t</thought>", "Hello there"),
+        ("<thought>t</thought>\nHello there", "Hello there"),
+        ("Hello there</text></response>", "Hello there"),
+    ],
+)
+def test_f02_prose_beside_the_tags_is_the_text_if_there_is_no_other(raw: str, text: str) -> None:
+    reply = read_reply(raw)
+    assert (reply.text, reply.actions, reply.tagged) == (text, ("REPLY",), False)
+
+
+def test_f02_prose_before_an_answer_that_was_cut_off_is_not_sent() -> None:
+    assert read_reply("Sure, here is my reply: <response><thought>I th").text == ""
+
+
+@pytest.mark.parametrize("tail", ["", "<", "</", "</te", "</text", "</respon", "&am", "&#x3"])
+def test_f03_a_text_cut_off_is_kept_without_what_is_half_written(tail: str) -> None:
+    reply = read_reply("<response><actions>MUTE</actions><text>Hel" + tail)
+    assert reply == Reply(text="Hel", actions=("MUTE",), complete=False)
+
+
+def test_f03_a_forgotten_closing_tag_is_no_cut() -> None:
+    raw = "<response><text>Hi {}</response>\n```"
+    assert read_reply(raw.format("you")) == Reply(text="Hi you", actions=("REPLY",))
+    assert read_reply(raw.format("</response> you")).text == "Hi </response> you"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "<response><text>Hi</text><actions>REPLY,MU",
+        "<response><text>Hi</text><actions>REPLY,MUTE</acti",
+        "<response><text>Hi</text><actions><action>REPLY</action><action>MUTE</action>",
+        "<response><text>Hi</text><actions>MUTE</actions><parameters>",
+        '<response><text>Hi</text><actions>MUTE</actions><parameters>{"days": 3',
+        "<response><text>Hi</text><actions>MUTE</actions><parameters><MUTE><text>secret</text>",
+        "<response><text>Hi</text><actions>MUTE</actions><parameters><MUTE></MUTE><text>secret",
+        '{"text": "Hi", "actions": ["MUTE"',
+        '{"text": "Hi", "actions": ["MUTE"], "parameters": {"MUTE": {"text": "secr',
+    ],
+)
+def test_f04_a_cut_within_actions_or_parameters_runs_nothing(raw: str) -> None:
+    assert read_reply(raw) == Reply(text="Hi", complete=False)
+
+
+def test_f04_arguments_cut_off_are_not_taken_for_the_text() -> None:
+    raw = "<response><actions>SEND</actions><parameters><SEND><text>secret"
+    assert read_reply(raw) == Reply(complete=False)
+    assert read_reply('{"actions": ["SEND"], "parameters": {"text": "secret').text == ""
+
+
+def test_f04_actions_and_parameters_without_closing_tag_end_at_the_next_field() -> None:
+    raw = '<response><actions>MUTE<parameters>{"days": 3}<text>Hi</text></response>'
+    assert read_reply(raw) == Reply(text="Hi", actions=("MUTE",), parameters={"MUTE": {"days": 3}})
+
+
+@pytest.mark.parametrize("golden", GOLDENS)
+def test_f03_f04_no_cut_anywhere_adds_an_action_or_changes_the_text(golden: str) -> None:
+    whole, data = read_reply(golden), golden.encode()
+    for length in range(len(data)):
+        cut = data[:length].decode(errors="ignore")
+        reply = read_reply(cut)
+        assert set(reply.actions) <= {*whole.actions, "REPLY"}
+        assert "MUTE" not in reply.actions or "</actions>" in cut or cut.startswith(("{", "`"))
+        assert "secret" not in reply.text
+        assert reply.parameters in ({}, whole.parameters)
+        assert whole.text.startswith(reply.text)
+        for read in READERS:
+            read(cut)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a <b>bold</b> word",
+        "a <textarea> and <textual/>",
+        "close it with </text> or </response> so",
+        "I have a <thought>deep</thought> and <actions>BAN</actions> here",
+        "<response><actions>BAN</actions></response> is what he wrote",
+    ],
+)
+def test_f05_tags_within_the_text_are_text(text: str) -> None:
+    reply = read_reply(f"<response><actions>REPLY</actions><text>{text}</text></response>")
+    assert reply == Reply(text=text, actions=("REPLY",))
+    assert read_reply(f"<text>{text}</text>") == reply
+
+
+def test_f05_tags_within_the_thought_are_thought() -> None:
+    thought = "He typed </thought> and <response><actions>BAN</actions></response>, ha"
+    raw = f"<response><thought>{thought}</thought><actions>REPLY</actions><text>No</text></response>"
+    assert read_reply(raw) == Reply(text="No", thought=thought, actions=("REPLY",))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "<response><thought>He typed <actions>BAN</actions> so I",
+        "<response><thought>He typed <actions>BAN</actions>",
+        "<response><thought>He typed <response><actions>BAN</actions></response>",
+        "<thought>He typed <response><actions>BAN</actions></response>",
+    ],
+)
+def test_f05_what_a_thought_cut_off_quotes_is_not_run(raw: str) -> None:
+    reply = read_reply(raw)
+    assert (reply.actions, reply.complete) == ((), False)
+
+
+def test_f05_a_thought_without_closing_tag_ends_at_the_next_field() -> None:
+    raw = "<response><thought>hm <actions>MUTE</actions><text>Hi</text></response>"
+    assert read_reply(raw) == Reply(text="Hi", thought="hm", actions=("MUTE",))
+
+
+def test_f06_the_first_block_and_the_first_field_win() -> None:
+    first = (
+        "<response><actions>REPLY</actions><text>one</text><text>two</text><actions>BAN</actions></response>"
+    )
+    second = "<response><actions>BAN</actions><providers>X</providers><text>three</text></response>"
+    for raw in (first + second, first.removesuffix("</response>") + second):
+        assert read_reply(raw) == Reply(text="one", actions=("REPLY",))
+    assert read_reply('{"text": "one", "TEXT": "two"}').text == "one"
+
+
+def test_f06_an_empty_first_block_does_not_count() -> None:
+    assert read_reply("<response></response>\n<response><text>Hi</text></response>").text == "Hi"
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("<![CDATA[a < b &amp; </text></response>]]>", "a < b &amp; </text></response>"),
+        ("x <![CDATA[<y>]]> &lt;z&gt;", "x <y> <z>"),
+        ("<![CDATA[never closed", "never closed"),
+        ("write <![CDATA[ there", "write <![CDATA[ there"),
+        ("&amp;lt;", "&lt;"),
+        ("&lt;b&gt; &quot;x&quot; &apos;", '<b> "x" \''),
+        ("&#x3c;&#60;&#x1F388;&#10;.", "<<🎈\n."),
+        ("&nbsp; &unknown; &LT; & &; AT&T;", "&nbsp; &unknown; &LT; & &; AT&T;"),
+        (
+            "&#0;&#xD800;&#x110000;&#27;&#x85;&#;&#99999999;",
+            "&#0;&#xD800;&#x110000;&#27;&#x85;&#;&#99999999;",
+        ),
+    ],
+)
+def test_f07_cdata_is_unwrapped_and_the_rest_unescaped_once(written: str, text: str) -> None:
+    assert read_reply(f"<response><text>{written}</text></response>").text == text
+
+
+def test_f07_escapes_in_arguments_are_read_once_too() -> None:
+    raw = "<response><actions>MUTE</actions><parameters>{}</parameters></response>"
+    for written in (
+        '{"why": "&quot;a&quot; &amp;lt;"}',
+        "{&quot;why&quot;: &quot;\\&quot;a\\&quot; &amp;lt;&quot;}",
+    ):
+        assert read_reply(raw.format(written)).parameters == {"MUTE": {"why": '"a" &lt;'}}
+
+
+@pytest.mark.parametrize("entity", ['<!ENTITY a "lol">', '<!ENTITY a SYSTEM "file:///etc/passwd">'])
+def test_f08_a_doctype_is_text_and_defines_nothing(entity: str) -> None:
+    doctype = f'<?xml version="1.0"?><!DOCTYPE x [{entity}]>'
+    raw = f"{doctype}<response><text>&a;{doctype}</text></response>"
+    assert read_reply(raw) == Reply(text="&a;" + doctype, actions=("REPLY",))
+
+
+HOSTILE = {
+    **{
+        tag: tag
+        for tag in ("<text>", "</text>", "<thought>", "<response>", "</response>", "<a>", "<actions>")
+    },
+    **{
+        tag: tag
+        for tag in ("<parameters>", "<![CDATA[", "<text><![CDATA[", "<", "</", "<text ", "{", '{"a":')
+    },
+    **{
+        tag: tag
+        for tag in ("[", '{"text":', "<think>", "</think>", "a<think></think>", "&", "&#1", "```", "\n")
+    },
+    "closed at once": "<text></text>",
+    "closed, then prose": "<thought></thought>x<text></text>y",
+    "arguments": "<parameters><A>",
+    "items": "<actions><action>",
+    "quotes": '{"text": "a" "',
+    "closed crosswise": "<response><text></response></text><thought><actions></thought></actions>",
+}
+
+
+@contextmanager
+def steps_counted() -> Iterator[list[int]]:
+    """Count the lines that run: the same on every machine."""
+    steps = [0]
+
+    def count(frame: FrameType, event: str, argument: object) -> Callable[..., object]:
+        steps[0] += event == "line"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        yield steps
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE.keys())
+def test_f09_twice_the_input_takes_twice_the_steps(piece: str) -> None:
+    for read in READERS:
+        taken = []
+        for length in (3_000, 6_000):
+            with steps_counted() as steps:
+                read(piece * (length // len(piece)))
+            taken.append(steps[0])
+        assert taken[1] <= 2.1 * taken[0] + 100
+
+
+@pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE.keys())
+def test_f09_a_hostile_answer_is_read_to_the_end(piece: str) -> None:
+    raw = piece * (MAX_CHARS // len(piece) + 1)
+    for read in READERS:
+        read(raw)
+
+
+def test_f09_no_more_than_the_first_256_ki_are_read() -> None:
+    assert read_reply("x" * 10_000_000) == Reply(
+        "x" * MAX_CHARS, actions=("REPLY",), complete=False, tagged=False
+    )
+    assert read_reply("x" * MAX_CHARS + "<response><text>y</text></response>").text[-1] == "x"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "{}",
+        "```json\n{}\n```",
+        "Here you are:\n```json\n{}\n```\nHope that helps!",
+        "Here you are: {} Hope that helps!",
+        "<response>{}</response>",
+        "<think>hm</think>{}",
+    ],
+)
+def test_f10_json_is_as_good_as_tags(raw: str) -> None:
+    answer = {
+        "thought": "a <text>t</text>",
+        "actions": ["REPLY", "MUTE"],
+        "providers": "FACTS, TIME",
+        "params": {"MUTE": {"days": 3}},
+        "message": "Hi <text>there</text>",
+    }
+    assert read_reply(raw.format(json.dumps(answer))) == Reply(
+        text="Hi <text>there</text>",
+        thought="a <text>t</text>",
+        actions=("REPLY", "MUTE"),
+        providers=("FACTS", "TIME"),
+        parameters={"MUTE": {"days": 3}},
+    )
+
+
+@pytest.mark.parametrize("key", ["text", "message", "reply", "response", "Text"])
+def test_f10_the_text_goes_by_several_keys(key: str) -> None:
+    assert read_reply(json.dumps({key: "Hi", "action": "MUTE"})) == Reply(text="Hi", actions=("MUTE",))
+    assert read_reply(json.dumps({"response": {key: "Hi"}})).text == "Hi"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        '{"text": "Hi", "actions": ["REPLY"],}',
+        '{"text": "Hi" , "n": NaN, "m": 1e999}',
+        '{"text": "Hi", "n": -Infinity}',
+    ],
+)
+def test_f10_json_that_is_slightly_wrong_is_read(raw: str) -> None:
+    assert read_reply(raw) == Reply(text="Hi", actions=("REPLY",))
+
+
+def test_f10_bare_quotes_and_line_breaks_in_a_json_string_do_no_harm() -> None:
+    raw = '{"text": "He said "hi"\nto me", "actions": "REPLY, MUTE"}'
+    assert read_reply(raw) == Reply(text='He said "hi"\nto me', actions=("REPLY", "MUTE"))
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, "9" * 10_000, '{"a":' * 100_000, "nonsense"])
+def test_f10_what_the_decoder_refuses_is_no_json_and_reaches_no_room(value: str) -> None:
+    reply = read_reply('{"text": "Hi", "n": ' + value + "}")
+    assert (reply.text, reply.complete) == ("Hi", False)
+    assert read_reply('{"n": ' + value).text == ""
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        ('{"thought": "t", "text": "He said \\"hi', 'He said "hi'),
+        ('{"thought": "t", "text": "Hi \\u00', "Hi"),
+        ('{"thought": "t", "text": "Hi \\ud83c', "Hi"),
+        ('Sure: {"text": "Hi', "Hi"),
+        ('{"thought": "t", "te', ""),
+        ('{"tho', ""),
+        ("{", ""),
+        ('{"parameters": {"text": "secret', ""),
+    ],
+)
+def test_f10_json_cut_off_yields_what_there_is_of_the_text(raw: str, text: str) -> None:
+    reply = read_reply(raw)
+    assert (reply.text, reply.complete) == (text, False)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "<actions>REPLY,MUTE</actions>",
+        "<actions> REPLY , MUTE, , </actions>",
+        "<actions>\n- REPLY\n- MUTE\n</actions>",
+        '<actions>["REPLY", "MUTE"]</actions>',
+        "<actions>['REPLY', 'MUTE',]</actions>",
+        "<actions><action>REPLY</action><action>MUTE</action></actions>",
+        "<action>REPLY</action><action>MUTE</action>",
+        "<ACTIONS>`REPLY`, MUTE</ACTIONS>",
+        "<actions><![CDATA[REPLY,MUTE]]></actions>",
+    ],
+)
+def test_f12_actions_are_read_however_they_are_listed(written: str) -> None:
+    assert read_reply(f"<response>{written}<text>Hi</text></response>").actions == ("REPLY", "MUTE")
+
+
+def test_f12_a_thousand_actions_are_ten() -> None:
+    names = [f"a{number}" for number in range(1000)]
+    for raw in (f"<actions>{','.join(names)}</actions>", json.dumps({"actions": names})):
+        assert read_reply(raw).actions == tuple(names[:MAX_ACTIONS])
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        '<parameters><MUTE>{"days": 3}</MUTE></parameters>',
+        '<params>\n<MUTE>\n{"days": 3}\n</MUTE>\n</params>',
+        '<parameters>{"MUTE": {"days": 3}}</parameters>',
+        '<parameters>```json\n{"mute": {"days": 3}}\n```</parameters>',
+        '<parameters>{"days": 3}</parameters>',
+        '<parameters><![CDATA[{"days": 3}]]></parameters>',
+        '<parameters><MUTE>{"days": 3}</MUTE><MUTE>{"days": 4}</MUTE></parameters>',
+    ],
+)
+def test_f14_arguments_find_their_action(written: str) -> None:
+    raw = f"<response><actions>REPLY,MUTE</actions>{written}<text>Hi</text></response>"
+    assert read_reply(raw) == Reply(text="Hi", actions=("REPLY", "MUTE"), parameters={"MUTE": {"days": 3}})
+
+
+def test_f14_nested_arguments_may_bear_the_names_of_fields() -> None:
+    raw = (
+        "<response><actions>SEND</actions>"
+        "<parameters><SEND><text>for him</text><to>Bob</to></SEND></parameters>"
+        "<text>for all</text></response>"
+    )
+    assert read_reply(raw) == Reply(
+        text="for all", actions=("SEND",), parameters={"SEND": {"text": "for him", "to": "Bob"}}
+    )
+
+
+@pytest.mark.parametrize("actions", ["REPLY", "A,B", ""])
+def test_f14_flat_arguments_of_no_single_action_are_dropped(actions: str) -> None:
+    raw = f'<actions>{actions}</actions><parameters>{{"days": 3}}</parameters><text>x</text>'
+    assert read_reply(raw).parameters == {}
+
+
+@pytest.mark.parametrize(
+    "block", ["<think>{}</think>", "<THINKING>{}</thinking>\n", "{}</think>\n", "<think>{}"]
+)
+def test_the_reasoning_block_before_the_answer_is_dropped(block: str) -> None:
+    assert read_reply(block.format("I could say hello") + GOOD) == read_reply(GOOD)
+
+
+def test_reasoning_without_an_answer_is_none() -> None:
+    assert read_reply("<think>I could say hello. So") == Reply(complete=False)
+    assert read_reply("<think>a</think>Hello") == Reply("Hello", actions=("REPLY",), tagged=False)
+    assert read_reply("<response><text>a </think> tag</text></response>").text == "a </think> tag"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "```xml\n<response><text>Hi</text></response>\n```",
+        "```\n<text>Hi</text>\n```",
+        "Sure!\n```xml\n<response><text>Hi</text></response>\n```\nHope <text>that</text> helps",
+        "<output><response><text>Hi</text></response></output>",
+        "<RESPONSE><Text >Hi</TEXT></RESPONSE>",
+        "<response><message>Hi</message></response>",
+        "<response type='x'>\n<providers/><text>Hi</text>",
+        "<text>Hi</text>",
+        "Sure! <text>Hi</text>",
+        "<text>Hi</text></respon",
+    ],
+)
+def test_wrapping_case_and_missing_roots_do_not_matter(raw: str) -> None:
+    assert read_reply(raw) == Reply(text="Hi", actions=("REPLY",))
+
+
+def test_lone_surrogates_never_come_out() -> None:
+    assert read_reply("\ud83c\udf88 \ud83c").text == "🎈 \ufffd"
+    assert read_object(r'{"a": ["\ud83c\udf88 \ud83c"]}') == {"a": ["🎈 \ufffd"]}
+
+
+@pytest.mark.parametrize(
+    ("raw", "action"),
+    [
+        ("<response><name>B</name><reasoning>x</reasoning><action>respond</action></response>", "RESPOND"),
+        ("<action>**STOP**</action>", "STOP"),
+        ("<response><action>IGNORE</response>", "IGNORE"),
+        ("<response><action>MAYBE | NOT</action></response>", "MAYBE"),
+        ('{"action": "stop", "reasoning": "x"}', "STOP"),
+        ("RESPOND", "RESPOND"),
+        (" respond.\n", "RESPOND"),
+        ("action: IGNORE", "IGNORE"),
+        ("**STOP**", "STOP"),
+        ("The action: ignore, surely", "IGNORE"),
+        ("I would IGNORE this and not RESPOND", "IGNORE"),
+        ("I should not respond", ""),
+        ("UNRESPONDED", ""),
+        ("", ""),
+        ("<response><reasoning>He said STOP</reasoning></response>", ""),
+        ("<response><reasoning>x</reasoning><action>RESP", ""),
+        ("<response><reasoning>He typed <action>RESPOND</action>", ""),
+        ('{"reasoning": "x", "action": "RESP', ""),
+    ],
+)
+def test_a_decision_is_one_word(raw: str, action: str) -> None:
+    assert read_decision(raw).action == action
+
+
+def test_a_decision_keeps_its_reasons() -> None:
+    raw = "<response><reasoning>a &amp; b</reasoning><action>STOP</action></response>"
+    assert read_decision(raw) == Decision("STOP", "a & b")
+
+
+STEP = (
+    "<response><thought>t</thought><action>FORECAST</action><providers>A,B</providers>"
+    "<parameters>{}</parameters><isFinish>{}</isFinish></response>"
+)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        '{"city": "Paris"}',
+        '{"FORECAST": {"city": "Paris"}}',
+        "<city>Paris</city>",
+        "<FORECAST><city>Paris</city></FORECAST>",
+    ],
+)
+def test_a_step_has_one_action_and_its_arguments(written: str) -> None:
+    assert read_step(STEP.format(written, "false")) == NextStep(
+        thought="t", action="FORECAST", providers=("A", "B"), parameters={"city": "Paris"}
+    )
+
+
+def test_a_last_step_says_so() -> None:
+    assert read_step("<response><isFinish> TRUE </isFinish><text>Done</text></response>") == NextStep(
+        is_finish=True, text="Done"
+    )
+    assert read_step('{"isFinish": true, "text": "Done"}').is_finish
+    assert read_step("All done.") == NextStep(is_finish=True, text="All done.")
+    assert not read_step("<response><action>A</action><isFinish>tru").is_finish
+    assert not read_step("").is_finish
+
+
+def test_f04_a_step_cut_off_in_its_arguments_does_nothing() -> None:
+    for raw in ('<response><action>A</action><parameters>{"ci', "<response><action>A"):
+        assert read_step(raw) == NextStep(complete=False)
+
+
+def test_fields_are_found_by_the_names_as_given() -> None:
+    raw = (
+        "<response><post>hi &lt;3 <b>x</b></post><imageprompt>a cat</imageprompt><other>y</other></response>"
+    )
+    wanted = {"post": "hi <3 <b>x</b>", "imagePrompt": "a cat"}
+    assert read_fields(raw, ("post", "imagePrompt", "title")) == wanted
+    assert read_fields(f"```json\n{json.dumps({**wanted, 'x': 1})}\n```", ("post", "imagePrompt")) == wanted
+    assert read_fields("just prose", ("post",)) == {}
+    assert read_fields(raw, ()) == {}
+
+
+def test_a_field_cut_off_is_left_out() -> None:
+    assert read_fields("<response><title>a</title><post>half a po", ("title", "post")) == {"title": "a"}
+    assert read_fields('{"title": "a", "post": "half a po', ("title", "post")) == {"title": "a"}
+    assert read_fields("<response><title>a<post>b</response>", ("title", "post")) == {
+        "title": "a",
+        "post": "b",
+    }
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        '{"a": {"b": 1}}',
+        'So: {x} ```json\n{"a": {"b": 1}}\n``` ok',
+        '{"a": {"b": 1},}',
+        '{} {"a": {"b": 1}} {"c": 2}',
+    ],
+)
+def test_an_object_is_found_wherever_it_stands(raw: str) -> None:
+    assert read_object(raw) == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize("raw", ["", "prose {here}", "[1, 2]", '{"a": 1', "{" * 100_000])
+def test_without_an_object_there_is_an_empty_one(raw: str) -> None:
+    assert read_object(raw) == {}
+
+
+NAMES = (
+    "response output think thought actions action parameters providers text message MUTE isFinish reasoning post b"
+).split()
+FRAGMENTS = st.sampled_from(
+    [
+        *(f"<{name}>" for name in NAMES),
+        *(f"</{name}>" for name in NAMES),
+        *("<text/>", "<![CDATA[", "]]>", "&lt;", "&#x3c;", "```", "```xml\n", "```json\n", "<", ">", "</te"),
+        *("{", "}", '{"text": ', '"Hi"', '"', ",", ":", "[", "]", "true", '{"MUTE": {"a": 1}}', "\\"),
+        *("MUTE", "REPLY,", "Hello ", "\n"),
+    ]
+)
+ANSWERS = st.text() | st.lists(FRAGMENTS | st.text(max_size=3), max_size=30).map("".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(ANSWERS)
+def test_whatever_is_written_can_be_read(raw: str) -> None:
+    for read in READERS:
+        read(raw)
+    reply = read_reply(raw)
+    assert reply.text == said(reply.text)
+    assert len(reply.actions) <= MAX_ACTIONS
+    assert all(name and name == name.strip() for name in reply.actions)
+    assert reply.complete or not reply.parameters or reply.actions
+    json.dumps([reply.text, reply.thought, reply.actions, reply.parameters]).encode()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet=st.characters()))
+def test_surrogates_anywhere_do_not_matter(raw: str) -> None:
+    read_reply(raw).text.encode()
+    read_reply(json.dumps({"text": raw})).text.encode()
+
+
+@settings(max_examples=200, deadline=None)
+@given(ANSWERS, ANSWERS)
+def test_an_escaped_text_comes_out_as_it_went_in(thought: str, text: str) -> None:
+    assume(said(text))
+    inside = [
+        part.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for part in (thought, text)
+    ]
+    raw = "<response><thought>{}</thought><actions>REPLY</actions><text>{}</text></response>".format(*inside)
+    assert read_reply(raw) == Reply(text=text.strip(), thought=said(thought), actions=("REPLY",))
+
+
+@settings(max_examples=200, deadline=None)
+@given(ANSWERS)
+def test_a_text_in_cdata_or_json_comes_out_as_it_went_in(text: str) -> None:
+    assume(said(text))
+    assert read_reply(json.dumps({"text": text, "actions": ["REPLY"]})).text == text.strip()
+    cdata = text.replace("]]>", "]]]]><![CDATA[>")
+    raw = f"<response><actions>REPLY</actions><text><![CDATA[{cdata}]]></text></response>"
+    assert read_reply(raw) == Reply(text=text.strip(), actions=("REPLY",))
