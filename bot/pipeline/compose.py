@@ -84,7 +84,7 @@ def _values(turn: Turn) -> dict[str, Any]:
     message, character = turn.message, turn.agent.character
     return {
         "agentName": clean_name(character.name),
-        "characterBio": " ".join(character.bio),
+        "characterBio": " ".join(character.background),
         "messageText": escape_line(message.content.text),
         "userName": clean_name(turn.author.name),
         "roomId": str(turn.room.id),

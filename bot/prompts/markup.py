@@ -27,6 +27,7 @@ _THOUGHT_OR_ANSWER = re.compile(
     r"|<(?P<answer>response|output|thought|reasoning|actions?|parameters|providers|text)\s*+>",
     re.IGNORECASE,
 )
+_BEGUN_OBJECT = re.compile(r'(?:\s|```(?:json)?)*+\{\s*+"', re.IGNORECASE)
 _THOUGHT_END = re.compile(r"</think(?:ing)?\s*+>", re.IGNORECASE)
 _RESPONSE = re.compile(r"<response[\s>]", re.IGNORECASE)
 
@@ -71,6 +72,8 @@ def _without_reasoning(text: str) -> tuple[str, bool]:
     kept: list[str] = []
     at = 0
     while (found := _THOUGHT_OR_ANSWER.search(text, at)) and not found["answer"]:
+        if _BEGUN_OBJECT.match(text, at):
+            break
         if found["slash"]:  # the opening tag stood in the prompt: all up to here was reasoning
             kept, at = [], found.end()
             continue
@@ -95,7 +98,7 @@ def _without_unclosed(text: str, before: str, found: re.Match[str]) -> tuple[str
 def _unfenced(text: str) -> str:
     opening = _OPEN_FENCE.match(text)
     if opening is None:
-        return text
+        return text.strip("`") and text
     inner = text[opening.end() :].rstrip().removesuffix(FENCE)
     return text if FENCE in inner else inner.strip()
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from bot.prompts.markup import whole
 
 _DECODER = json.JSONDecoder(strict=False)
-_MAX_TRIES, _MAX_COST = 64, 2  # each brace in prose costs a try, and a try may read to the end
-_OPENING = re.compile(r'\{(?=\s*+["}])')
+_MAX_OBJECTS = 64
+_OPENING = re.compile(r'\{(?=\s*+(?:\}|"[^"]*+"\s*+:))')
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _KEY = re.compile(r'[\s,]*+"([^"\\]*+)"\s*+:\s*+')
 _VALUE_END = re.compile(r"\s*+(?:[,}]|\Z)")
@@ -21,7 +21,7 @@ _STRING = re.compile(r'"([^"\\]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\]*+)*+
 _HALF_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 _STRING_END = re.compile(r'"(?=\s*+(?:\}|,\s*+"\w++"\s*+:))')
 _BARE_QUOTE = re.compile(r'(\\.)|"', re.DOTALL)
-_HALF_OBJECT = re.compile(r'\{\s*+(?:\Z|"[^"]*+(?:\Z|"\s*+(?:\Z|:)))')
+_CUT_EARLY = re.compile(r'\{\s*+(?:\Z|"[^"]*+(?:\Z|"\s*+\Z))')
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +56,29 @@ def _decoded(text: str, at: int) -> tuple[object, int]:
 
 
 def objects_in(text: str) -> Iterator[Found]:
-    """Yield the objects in `text` that decode and hold anything, none of them inside another."""
-    at, tries, budget = 0, _MAX_TRIES, _MAX_COST * len(text)
-    while tries and budget >= 0 and (opening := _OPENING.search(text, at)):
-        start, tries = opening.start(), tries - 1
-        try:
-            value, at = _decoded(text, start)
-        except json.JSONDecodeError as refusal:
-            budget -= refusal.pos - start
-            at = opening.end()
-        except (ValueError, RecursionError):
-            budget -= len(text) - start
-            at = opening.end()
+    """Yield the objects in `text` that hold anything, none of them inside another.
+
+    One that was cut off is the last: what stands inside it is a part and no object of its own.
+    """
+    at = 0
+    for _ in range(_MAX_OBJECTS):
+        opening = _OPENING.search(text, at)
+        if opening is None:
+            return
+        value = decoded(text, opening.start())
+        if value and isinstance(value[0], dict):
+            found = Found(value[0], opening.start(), value[1])
         else:
-            if value and isinstance(value, dict):
-                yield Found(value, start, at)
+            found = _loose(text, opening.start())
+        if found.members or not found.is_whole:
+            yield found
+        at = found.end
+
+
+def object_in(text: str) -> dict[str, object]:
+    """Return the first object in `text` that holds anything; {} if there is none, or if it was cut off."""
+    found = next(objects_in(text), None)
+    return found.members if found and found.is_whole else {}
 
 
 def object_of(text: str) -> dict[str, object] | None:
@@ -86,19 +94,17 @@ def object_of(text: str) -> dict[str, object] | None:
 
 
 def answer_in(text: str, keys: Collection[str]) -> Found | None:
-    """Find the object that is the answer: one with a key of `keys`, or the beginning of such a one.
+    """Find the object that is the answer: one with a key of `keys`, be it whole or cut off.
 
     An object in the middle of a sentence is part of the sentence, unless it holds two of the keys.
     """
     for found in objects_in(text):
-        if known := found.folded().keys() & set(keys):
+        if known := {*found.folded(), found.cut} & set(keys):
             behind = text[found.end :].partition("\n")[0].strip(" \t\r`")
             return found if len(known) > 1 or not behind or behind.startswith("<") else None
-    choice = "|".join(map(re.escape, keys))
-    if opening := re.search(rf'\{{(?=\s*+"(?:{choice})"\s*+:)', text, re.IGNORECASE):
-        return _loose(text, opening.start())
-    half = _loose(text, 0) if _HALF_OBJECT.match(text) else None
-    return None if half is None or half.is_whole else half
+        if not found.is_whole and found.start == 0:
+            return found
+    return _loose(text, 0) if _CUT_EARLY.match(text) else None
 
 
 def _loose(text: str, start: int) -> Found:

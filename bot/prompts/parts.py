@@ -63,11 +63,10 @@ def structure_of(text: str, shape: Shape, keys: Collection[str]) -> Scan | Found
     """Tell tags from JSON: whichever stands around the other is the answer; None for prose."""
     tags = scan(text, shape)
     start = tags.start if tags and tags.fields else len(text)
-    if text.find("{", 0, start) >= 0 and (found := answer_in(text, keys)):
-        is_around = found.start < start < found.end and (found.is_whole or found.start == 0)
-        if start == len(text) or is_around:
-            return found
-    return tags
+    if text.find("{", 0, start) < 0:
+        return tags
+    found = answer_in(text, keys)
+    return found if found and (found.start < start <= found.end or start == len(text)) else tags
 
 
 def _parts_of_tags(found: Scan) -> Parts:

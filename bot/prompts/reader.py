@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from bot.prompts.markup import MAX_CHARS, bare, plain, said
-from bot.prompts.objects import Found, object_of, objects_in
+from bot.prompts.objects import Found, object_in
 from bot.prompts.parts import (
     MAX_ACTIONS,
     THOUGHTS,
@@ -157,10 +157,12 @@ def read_fields(raw: str, names: Collection[str]) -> dict[str, str]:
 
 
 def read_object(raw: str) -> dict[str, object]:
-    """Find a JSON object, bare, fenced or in prose: the first that holds anything, else {}; never raises."""
+    """Find a JSON object, bare, fenced or in prose: the first that holds anything, else {}.
+
+    One that was cut off is none. Never raises.
+    """
     text, _ = bare(raw)
-    found = next(objects_in(text), None)
-    return found.members if found else object_of(text) or {}
+    return object_in(text)
 
 
 def _word(written: str) -> str:

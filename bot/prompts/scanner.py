@@ -12,6 +12,7 @@ from typing import NamedTuple
 from bot.prompts.markup import FENCE, Tag, tags_in, without_partial
 
 ROOTS = frozenset({"response", "output"})
+REASONING = frozenset({"think", "thinking"})
 
 _SPACE = re.compile(r"\s*+")
 _ANY_TAG = re.compile(r"<(/?)[a-z_][^<>]*?(/?)>", re.IGNORECASE)
@@ -31,7 +32,7 @@ class Field(NamedTuple):
 class Shape:
     """Which fields one kind of answer has, and how each ends when its closing tag is missing or doubtful."""
 
-    names: frozenset[str]
+    names: frozenset[str]  # all of them, and the roots
     lists: frozenset[str]  # short lists of names: end at the next tag that is not one of `items`
     items: frozenset[str]
     arguments: frozenset[str]  # hold tags of any name, these fields' names among them
@@ -59,13 +60,13 @@ class Scan:
     """What the pass found."""
 
     fields: list[Field] = field(default_factory=list)
-    start: int = 0  # where the structure begins
-    before: str = ""  # prose before that
+    start: int = 0  # where the first field opens
+    before: str = ""  # prose before the root, or before that field
     prose: str = ""  # prose between and behind the fields
     has_root: bool = False
     is_ended: bool = False  # by </response>
     is_partial: bool = False  # ends in the middle of a tag
-    may_quote: bool = False  # a field that never ends may be quoting those behind it
+    may_quote: bool = False  # a field that does not surely end may be quoting the actions behind it
 
     def first(self, *names: str) -> Field | None:
         """Return the first field of the first of these names that occurs."""
@@ -96,7 +97,8 @@ def without_partial_tag(text: str, shape: Shape) -> str:
     if at < 0 or ">" in text[at:] or len(text) - at > _LONGEST_PARTIAL:
         return text
     tail = text[at + 1 :].removeprefix("/").lower()
-    is_name = tail.partition(" ")[0] in shape.names or any(name.startswith(tail) for name in shape.names)
+    names = shape.names | REASONING
+    is_name = tail.partition(" ")[0] in names or any(name.startswith(tail) for name in names)
     return text[:at] if is_name and (tail or not text[:at].strip()) else text
 
 
@@ -105,6 +107,8 @@ class _Pass:
 
     def __init__(self, text: str, shape: Shape, tags: list[Tag]) -> None:
         self.text, self.shape, self.tags = text, shape, tags
+        self.acting = shape.lists | shape.items | shape.arguments
+        self.is_doubtful = False  # a field so far may not have ended where it was taken to end
         self.closings: dict[str, list[int]] = {}
         for index, tag in enumerate(tags):
             if not tag.opens:
@@ -113,14 +117,16 @@ class _Pass:
     def walk(self) -> Scan | None:
         """Go from field to field until the first root that holds anything is closed."""
         index = self._first()
-        at = start = self.tags[index].start
-        found, around = Scan(start=start), []
-        has_content = False
-        while index < len(self.tags) and not found.is_ended:
+        at = self.tags[index].start
+        found, around = Scan(before=self.text[:at].strip()), list[str]()
+        has_content = is_over = False
+        while index < len(self.tags) and not is_over:
             tag = self.tags[index]
             around.append(self.text[at : tag.start])
             has_content = has_content or bool(around[-1].strip())
             if tag.opens and tag.name not in ROOTS:
+                found.start = found.start if found.fields else tag.start
+                found.may_quote |= self.is_doubtful and tag.name in self.acting
                 part, index, at = self._field(index)
                 found.fields.append(part)
                 has_content = True
@@ -128,9 +134,11 @@ class _Pass:
             index, at = index + 1, tag.end
             if tag.name in ROOTS:
                 is_second = found.has_root and tag.name == "response"
-                found.is_ended = has_content and (is_second or not tag.opens)
+                is_over = has_content and (is_second or not tag.opens)
+                found.is_ended = is_over and not tag.opens
                 found.has_root = True
-        return self._finished(found, around, self.text[at:])
+        end = self.tags[index].start if index < len(self.tags) else len(self.text)
+        return self._finished(found, around, self.text[at:end])
 
     def _first(self) -> int:
         """Begin at the very start if a field stands there, else at the first root that opens on a field."""
@@ -146,22 +154,16 @@ class _Pass:
     def _finished(self, found: Scan, around: list[str], rest: str) -> Scan | None:
         kept = rest if found.is_ended else without_partial_tag(rest, self.shape)
         found.is_partial = kept != rest and rest[len(kept) + 1 :][:1] not in ("", "/")
-        before = self.text[: found.start].strip()
-        found.before = before
         found.prose = "".join((*around, kept)).strip().removesuffix(FENCE).strip()
-        found.may_quote = any(map(self._is_open, found.fields)) and not self._has_paired_roots(found)
+        found.may_quote &= not self._has_paired_roots(found)
         if not found.has_root:
-            is_structure = not before.strip("`") or any(part.is_closed for part in found.fields)
+            is_structure = not found.before.strip("`") or any(part.is_closed for part in found.fields)
         else:
-            is_structure = bool(found.fields) or found.is_ended or not before
+            is_structure = bool(found.fields) or found.is_ended or not found.before
         return found if is_structure else None
 
-    def _is_open(self, part: Field) -> bool:
-        """Tell a free text that never ended, but only gave way to the next tag."""
-        is_short = part.name in self.shape.lists or part.name in self.shape.items
-        return not (part.is_closed or part.is_cut or is_short or part.name in self.shape.message)
-
     def _has_paired_roots(self, found: Scan) -> bool:
+        """Tell an answer that surely came to its end: then nothing in it was cut off."""
         roots = [tag.opens for tag in self.tags if tag.name == "response"]
         begins = self.tags[self._first()].name in ROOTS
         return begins and found.is_ended and roots.count(True) == roots.count(False)
@@ -184,6 +186,7 @@ class _Pass:
             end = self._next_tag(index)
         if end is None or (opening.name in self.shape.arguments and not self._is_whole(index, end)):
             return self._unended(opening), len(self.tags), len(self.text)
+        self.is_doubtful |= opening.name not in self.acting
         after = self.tags[end].start
         return Field(opening.name, self.text[opening.end : after], is_closed=False), end, after
 
@@ -194,14 +197,20 @@ class _Pass:
         for place in range(first, len(closings)):
             if self._has_structure_behind(closings[place]):
                 return closings[place]
-        return closings[-1] if first < len(closings) else None
+        if first == len(closings):
+            return None
+        self.is_doubtful = True
+        return closings[-1]
 
     def _has_structure_behind(self, index: int) -> bool:
         behind = self._skip(self.tags[index].end)
         if behind == len(self.text) or self.text.startswith(FENCE, behind):
             return True
-        after = self.tags[index + 1] if index + 1 < len(self.tags) else None
-        return after is not None and after.start == behind and (after.opens or after.name in ROOTS)
+        if index + 1 == len(self.tags):
+            is_short = len(self.text) - behind <= _LONGEST_PARTIAL
+            return is_short and not without_partial_tag(self.text[behind:], self.shape)
+        after = self.tags[index + 1]
+        return after.start == behind and (after.opens or after.name in ROOTS)
 
     def _next_tag(self, index: int) -> int | None:
         """The next tag that can end an unclosed field: its own, another field's, the end of the root."""

@@ -5,7 +5,7 @@ import re
 from typing import TypeAlias
 
 from bot.prompts.markup import Tag, bare, plain, tags_in
-from bot.prompts.objects import decoded, objects_in
+from bot.prompts.objects import decoded, object_in
 
 MAX_DEPTH = 64
 
@@ -38,8 +38,8 @@ def read_tree(raw: str) -> Tree:
     for name in _ROOTS:
         if isinstance(tree, dict) and [key.lower() for key in tree] == [name]:
             tree = next(iter(tree.values()))
-    if isinstance(tree, str) and (found := next(objects_in(text), None)):
-        return _tree_of(found.members, MAX_DEPTH)
+    if isinstance(tree, str) and (members := object_in(text)):
+        return _tree_of(members, MAX_DEPTH)
     return tree
 
 

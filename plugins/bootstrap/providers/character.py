@@ -31,7 +31,7 @@ async def character(turn: Turn) -> ProviderResult:
     text = "\n\n".join(render(section, values) for section in sections if section)
     return ProviderResult(
         text=text[:LONGEST],
-        values={"agentName": name, "characterBio": " ".join(who.bio), "system": who.system},
+        values={"agentName": name, "characterBio": " ".join(who.background), "system": who.system},
         data={"character": who},
     )
 

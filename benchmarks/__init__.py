@@ -1,0 +1,1 @@
+"""The measured claims of the README: `make bench` runs them all."""
