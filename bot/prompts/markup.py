@@ -6,16 +6,17 @@ whatever it does not know for text. Nothing here raises on any string, and all o
 
 import re
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import NamedTuple
 
 MAX_CHARS = 256 * 1024
-MAX_TAGS = 8192  # no honest answer has as many; what stands behind them is text
+MAX_TAGS = 4096  # no honest answer has as many; what stands behind them is text
 FENCE = "```"
 
 _CDATA, _CDATA_END = "<![CDATA[", "]]>"
 _ENTITY = re.compile(r"&(?:(lt|gt|amp|quot|apos)|#([0-9]{1,7})|#[xX]([0-9a-fA-F]{1,6}));")
-_NAMED = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
-_JSON_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
+_NAMED = MappingProxyType({"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"})
+_JSON_ESCAPES = MappingProxyType({'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"})
 _PARTIAL_ENTITY = re.compile(r"&(?:lt?|gt?|a|amp?|ap|apos?|q|quo?|quot|#[0-9]*|#[xX][0-9a-fA-F]*)?\Z")
 _INVISIBLE = re.compile(
     r"[\s\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"

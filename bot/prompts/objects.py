@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from bot.prompts.markup import whole
 
 _DECODER = json.JSONDecoder(strict=False)
-_MAX_OBJECTS = 64
+_MAX_OBJECTS = 64  # prose with more of them holds no answer
 _OPENING = re.compile(r'\{(?=\s*+(?:\}|"[^"]*+"\s*+:))')
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _KEY = re.compile(r'[\s,]*+"([^"\\]*+)"\s*+:\s*+')
@@ -43,15 +43,11 @@ class Found:
 def decoded(text: str, at: int = 0) -> tuple[object, int] | None:
     """Decode the JSON value that begins at `at`: the value and where it ends, or None."""
     try:
-        return _decoded(text, at)
+        value, end = _DECODER.raw_decode(text, at)
+        if _SURROGATE.search(text, at, end):
+            value = json.loads(whole(json.dumps(value, ensure_ascii=False)))
     except (ValueError, RecursionError):
         return None
-
-
-def _decoded(text: str, at: int) -> tuple[object, int]:
-    value, end = _DECODER.raw_decode(text, at)
-    if _SURROGATE.search(text, at, end):
-        value = json.loads(whole(json.dumps(value, ensure_ascii=False)))
     return value, end
 
 

@@ -24,6 +24,7 @@ _ITEMS = ("action", "provider")
 _KEYS = (*TEXTS, "response", *THOUGHTS, *ACTIONS, "providers", *PARAMETERS, *FINISH)
 _SHAPE = shape_of(THOUGHTS, lists=(*_LISTS, *FINISH), items=_ITEMS, arguments=PARAMETERS, message=TEXTS)
 
+_MAX_LISTED = 1000  # what stands behind is not looked at
 _SEPARATOR = re.compile(r"</?[^<>]*>|[,;\n]")
 _TRIMMINGS = " \t\r\"'`*-•[]"
 _LOUD = re.compile(r"[A-Z][A-Z0-9_]*+")
@@ -173,9 +174,10 @@ def _names(written: object) -> tuple[str, ...]:
     """Read names however they are listed: by commas, lines, tags, or as JSON."""
     if isinstance(written, str):
         listed = decoded(written.strip()) if "[" in written else None
-        written = listed[0] if listed and isinstance(listed[0], list) else _SEPARATOR.split(written)
-    names = written if isinstance(written, list) else []
-    stripped = [name.strip(_TRIMMINGS) for name in names if isinstance(name, str)]
+        parts = _SEPARATOR.split(written, _MAX_LISTED)
+        written = listed[0] if listed and isinstance(listed[0], list) else parts
+    names = written[:_MAX_LISTED] if isinstance(written, list) else []
+    stripped = [said(said(name).strip(_TRIMMINGS)) for name in names if isinstance(name, str)]
     return tuple(name for name in stripped if name)
 
 

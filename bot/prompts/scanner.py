@@ -137,6 +137,7 @@ class _Pass:
                 is_over = has_content and (is_second or not tag.opens)
                 found.is_ended = is_over and not tag.opens
                 found.has_root = True
+        found.may_quote &= not (found.is_ended and self._is_paired(at))
         end = self.tags[index].start if index < len(self.tags) else len(self.text)
         return self._finished(found, around, self.text[at:end])
 
@@ -155,18 +156,17 @@ class _Pass:
         kept = rest if found.is_ended else without_partial_tag(rest, self.shape)
         found.is_partial = kept != rest and rest[len(kept) + 1 :][:1] not in ("", "/")
         found.prose = "".join((*around, kept)).strip().removesuffix(FENCE).strip()
-        found.may_quote &= not self._has_paired_roots(found)
         if not found.has_root:
             is_structure = not found.before.strip("`") or any(part.is_closed for part in found.fields)
         else:
             is_structure = bool(found.fields) or found.is_ended or not found.before
         return found if is_structure else None
 
-    def _has_paired_roots(self, found: Scan) -> bool:
-        """Tell an answer that surely came to its end: then nothing in it was cut off."""
+    def _is_paired(self, end: int) -> bool:
+        """Tell a root that is the whole answer: then nothing in it was cut off."""
         roots = [tag.opens for tag in self.tags if tag.name == "response"]
-        begins = self.tags[self._first()].name in ROOTS
-        return begins and found.is_ended and roots.count(True) == roots.count(False)
+        is_outermost = self.tags[self._first()].name in ROOTS and len(_trimmed(self.text, self.tags)) <= end
+        return is_outermost and roots.count(True) == roots.count(False)
 
     def _skip(self, at: int) -> int:
         space = _SPACE.match(self.text, at)

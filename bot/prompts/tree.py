@@ -12,10 +12,11 @@ MAX_DEPTH = 64
 Tree: TypeAlias = "str | dict[str, Tree] | list[Tree]"
 
 _TAG = re.compile(
-    # what marks up words is text
-    r"<(?:(/?)(?=[a-z_])(?!(?:a|b|i|u|s|p|br|em|strong|code|pre|span|del|sub|sup|blockquote)[\s/>])"
-    r"([a-z_][\w.:-]*+)(?=[\s/>])[^<>]*?(/?)>|!\[CDATA\[)",
+    r"<(?:(/?)([a-z_][\w.:-]*+)(?=[\s/>])[^<>]*?(/?)>|!\[CDATA\[)",
     re.IGNORECASE,
+)
+_MARKUP = frozenset(
+    ("a", "b", "i", "u", "s", "p", "br", "em", "strong", "code", "pre", "span", "del", "sub", "sup")
 )
 _ROOT = re.compile(r"<response[\s>]", re.IGNORECASE)
 _ROOTS = ("output", "response")
@@ -25,10 +26,10 @@ _JSON = re.compile(r"\s*+[\[{]")
 def read_tree(raw: str) -> Tree:
     """Read nested tags: `<a><b>1</b><b>2</b><c>3</c></a>` is `{"a": {"b": ["1", "2"], "c": "3"}}`.
 
-    The root `<response>` is left out, and so is prose beside tags. A tag that stands only once is no
-    list; an empty one is "". JSON is read as well, its scalars as strings. Tags deeper than MAX_DEPTH
-    are text; a value that the end of the answer cut off is missing. Without tags or JSON the tree is
-    the text itself. Never raises.
+    The root `<response>` is left out, and so is prose beside tags, but words with mark-up like `<b>`
+    among them are one text. A tag that stands only once is no list; an empty one is "". JSON is read
+    as well, its scalars as strings. Tags deeper than MAX_DEPTH are text; a value that the end of the
+    answer cut off is missing. Without tags or JSON the tree is the text itself. Never raises.
     """
     text, _ = bare(raw)
     if _JSON.match(text) and (value := decoded(text)) and not text[value[1] :].strip():
@@ -56,11 +57,24 @@ def nested(text: str, *, root: str = "") -> Tree:
 class _Node:
     """A tag that is open: what stands in it so far."""
 
-    __slots__ = ("children", "name", "start", "written")
+    __slots__ = ("at", "children", "has_words", "name", "start", "written")
 
     def __init__(self, name: str, written: str, start: int) -> None:
         self.name, self.written, self.start = name, written, start
+        self.at = start  # where the words begin that no child holds
+        self.has_words = False
         self.children: list[tuple[str, Tree]] = []
+
+    def pass_words(self, text: str, until: int, after: int) -> None:
+        """Take note of words before a child, or before the end."""
+        self.has_words = self.has_words or bool(text[self.at : until].strip())
+        self.at = after
+
+    def is_text(self) -> bool:
+        """Tell words with mark-up among them from a list of values."""
+        return not self.children or (
+            self.has_words and all(name.lower() in _MARKUP for name, _ in self.children)
+        )
 
 
 class _Stack:
@@ -76,8 +90,10 @@ class _Stack:
         """Take the next tag; one that closes nothing is text."""
         written = self.text[tag.start + 1 : tag.start + 1 + len(tag.name)]
         if tag.is_empty:
+            self.nodes[-1].pass_words(self.text, tag.start, tag.end)
             self.nodes[-1].children.append((written, ""))
         elif tag.opens and len(self.nodes) <= MAX_DEPTH:
+            self.nodes[-1].pass_words(self.text, tag.start, tag.end)
             self.nodes.append(_Node(tag.name, written, tag.end))
             self.open[tag.name] = self.open.get(tag.name, 0) + 1
         elif tag.opens:
@@ -92,8 +108,11 @@ class _Stack:
         while self.nodes[-1].name != tag.name:
             orphan = self._pop()
             self.nodes[-1].children += orphan.children
+            self.nodes[-1].has_words = True
         node = self._pop()
+        node.pass_words(self.text, tag.start, tag.end)
         self.nodes[-1].children.append((node.written, self._value(node, tag.start)))
+        self.nodes[-1].at = tag.end
 
     def _pop(self) -> _Node:
         node = self.nodes.pop()
@@ -107,12 +126,14 @@ class _Stack:
             node = self._pop()
             if node.children:
                 self.nodes[-1].children.append((node.written, _grouped(node.children)))
-        if self.nodes[0].children:
-            return _grouped(self.nodes[0].children)
+        top = self.nodes[0]
+        top.pass_words(self.text, len(self.text), len(self.text))
+        if not top.is_text():
+            return _grouped(top.children)
         return {} if is_cut and self.text.lstrip().startswith("<") else plain(self.text).strip()
 
     def _value(self, node: _Node, end: int) -> Tree:
-        if node.children and not _JSON.match(self.text, node.start, end):
+        if not node.is_text() and not _JSON.match(self.text, node.start, end):
             return _grouped(node.children)
         return plain(self.text[node.start : end]).strip()
 

@@ -1,5 +1,6 @@
 """The offline responder as a model: it reads the prompt and answers in the tags any model is asked for."""
 
+from itertools import pairwise
 from xml.sax.saxutils import escape
 
 from bot import (
@@ -15,7 +16,9 @@ from bot import (
     parse_history,
 )
 from plugins.offline.embedding import embed
-from plugins.offline.responder import Said, Voice, decide, post, respond
+from plugins.offline.listening import Said
+from plugins.offline.responder import decide, post, respond
+from plugins.offline.voice import Voice
 
 NAME = "offline"
 FREE = Usage()
@@ -34,7 +37,8 @@ async def text(agent: Agent, request: TextRequest) -> TextResult:
     if request.purpose is Purpose.STEP:
         return _result("<response><action></action><isFinish>true</isFinish></response>")
     if request.purpose is Purpose.POST:
-        written = escape(post(voice, seed=_seed(agent)))
+        recent = [line.text for line in history if line.by_agent]
+        written = escape(post(voice, seed=_seed(agent), recent=recent))
         return _result(f"<response><post>{written}</post></response>")
     said = escape(respond(history, voice, seed=_seed(agent)))
     return _result(
@@ -58,7 +62,7 @@ def _voice(agent: Agent) -> Voice:
     pairs = [
         (first.content.text, second.content.text)
         for talk in who.message_examples
-        for first, second in zip(talk, talk[1:], strict=False)
+        for first, second in pairwise(talk)
         if first.name != who.name and second.name in (who.name, "{{agentName}}", "{{agent}}")
     ]
     return Voice(who.name, who.topics, who.adjectives, who.background, tuple(pairs), tuple(who.post_examples))

@@ -168,7 +168,8 @@ def test_f03_f04_no_cut_anywhere_adds_an_action_or_changes_the_text(golden: str)
         assert "MUTE" not in reply.actions or "</actions>" in cut or cut.startswith(("{", "`"))
         assert "secret" not in reply.text
         assert reply.parameters in ({}, whole.parameters)
-        assert whole.text.startswith(reply.text)
+        assert whole.text.startswith(reply.text) or not reply.tagged
+        assert "<" not in reply.text[:1]
         for read in READERS:
             read(cut)
 
@@ -202,6 +203,7 @@ def test_f05_tags_within_the_thought_are_thought() -> None:
         "<response><thought>He typed <actions>BAN</actions>",
         "<response><thought>He typed <response><actions>BAN</actions></response>",
         "<thought>He typed <response><actions>BAN</actions></response>",
+        "<response><thought>He typed </thought> and <actions>BAN</actions></response> so I",
     ],
 )
 def test_f05_what_a_thought_cut_off_quotes_is_not_run(raw: str) -> None:
@@ -222,6 +224,13 @@ def test_f06_the_first_block_and_the_first_field_win() -> None:
     for raw in (first + second, first.removesuffix("</response>") + second):
         assert read_reply(raw) == Reply(text="one", actions=("REPLY",))
     assert read_reply('{"text": "one", "TEXT": "two"}').text == "one"
+
+
+def test_f06_a_second_block_is_no_prose_behind_the_first() -> None:
+    raw = "<response><thought>a</thought>{}<response><text>b</text></response>"
+    assert read_reply(raw.format("")) == Reply(thought="a", complete=False)
+    assert read_reply(raw.format("</response>")) == Reply(thought="a")
+    assert read_reply(raw.format("</response> Hello ")).text == "Hello"
 
 
 def test_f06_an_empty_first_block_does_not_count() -> None:
@@ -282,6 +291,7 @@ HOSTILE = {
     "closed, then prose": "<thought></thought>x<text></text>y",
     "arguments": "<parameters><A>",
     "items": "<actions><action>",
+    "commas": "<actions>,",
     "quotes": '{"text": "a" "',
     "closed crosswise": "<response><text></response></text><thought><actions></thought></actions>",
 }
@@ -606,9 +616,10 @@ def test_without_an_object_there_is_an_empty_one(raw: str) -> None:
     assert read_object(raw) == {}
 
 
-NAMES = (
-    "response output think thought actions action parameters providers text message MUTE isFinish reasoning post b"
-).split()
+NAMES = [
+    *("response", "output", "think", "thought", "actions", "action", "parameters", "providers"),
+    *("text", "message", "MUTE", "isFinish", "reasoning", "post", "b"),
+]
 FRAGMENTS = st.sampled_from(
     [
         *(f"<{name}>" for name in NAMES),
@@ -632,6 +643,15 @@ def test_whatever_is_written_can_be_read(raw: str) -> None:
     assert all(name and name == name.strip() for name in reply.actions)
     assert reply.complete or not reply.parameters or reply.actions
     json.dumps([reply.text, reply.thought, reply.actions, reply.parameters]).encode()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(FRAGMENTS.filter(lambda part: part != "</response>"), max_size=20), st.data())
+def test_f05_no_cut_runs_what_a_thought_quotes(quoted: list[str], data: st.DataObject) -> None:
+    thought = " . ".join(["</thought>", *quoted, ""])
+    raw = f"<response><thought>{thought}</thought><actions>REPLY</actions><text>Hi</text></response>"
+    cut = raw[: data.draw(st.integers(0, len(raw)))]
+    assert set(read_reply(cut).actions) <= {"REPLY"}
 
 
 @settings(max_examples=200, deadline=None)

@@ -1,0 +1,72 @@
+import pytest
+
+from plugins.offline.listening import Said, focus_of, memories, sentences_of, told_name, unanswered
+
+
+def focus(*lines: str) -> str:
+    return focus_of(lines, "Ada").text
+
+
+def test_of_several_lines_the_open_question_is_in_focus() -> None:
+    lines = ["I moved last week", "what is 6 times 7?", "the flat is small", "but it has a balcony", "ok"]
+
+    assert focus(*lines) == "what is 6 times 7"
+
+
+def test_of_several_statements_the_last_substantial_one_is_in_focus() -> None:
+    assert focus("I went out", "my sister sings in a choir", "hm", "ok") == "my sister sings in a choir"
+
+
+def test_a_farewell_settles_the_questions_before_it() -> None:
+    assert focus("where is my hat?", "bye") == "bye"
+
+
+def test_distress_is_in_focus_whatever_follows_it() -> None:
+    assert focus("I want to kill myself", "what is 2+2?", "bye") == "I want to kill myself"
+
+
+def test_the_weightiest_sentence_of_a_long_text_is_in_focus() -> None:
+    filler = "The bus came at eight. We stood in the hall and waited for the others. " * 8
+
+    assert focus(f"{filler}My sister sings in a choir. {filler}") == "My sister sings in a choir"
+
+
+def test_only_the_last_speaker_since_the_character_spoke_is_unanswered() -> None:
+    history = [Said("Bob", "one", False), Said("Ada", "two", True), Said("Eve", "three", False)]
+    history += [Said("Bob", "four", False), Said("Bob", "five", False)]
+
+    assert [said.text for said in unanswered(history)] == ["four", "five"]
+    assert unanswered(history[:2]) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "texts"),
+    [
+        ("Ada, I'm here. Are you there?", ["I am here", "are you there"]),
+        ("hey Ada what's new", ["what is new"]),
+        ("", [""]),
+    ],
+)
+def test_a_line_is_cut_into_tidied_sentences(line: str, texts: list[str]) -> None:
+    assert [sentence.text.lower() for sentence in sentences_of(line, "Ada")] == [
+        text.lower() for text in texts
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "name"),
+    [
+        (["my name is mara", "hm"], "Mara"),
+        (["call me Al", "I'm Mara."], "Mara"),
+        (["I'm tired", "I'm Fine."], ""),
+    ],
+)
+def test_the_name_told_last_is_known(lines: list[str], name: str) -> None:
+    assert told_name(lines) == name
+
+
+def test_a_thing_and_a_wish_are_remembered_until_they_are_called_back() -> None:
+    lines = ["my garden is full of weeds", "I want to plant beans"]
+
+    assert memories(lines, "hm", [], "Ada") == {"memory": "your garden", "wish": "you want to plant beans"}
+    assert memories(lines, "hm", ["and your garden?"], "Ada") == {"wish": "you want to plant beans"}

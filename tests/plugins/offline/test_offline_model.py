@@ -1,0 +1,22 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from bot import Character, Line, Purpose, TextRequest, render_history
+from bot.testing import on_stage
+from plugins.offline.models import text
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+ADA = Character(name="Ada", topics=("old maps", "night trains"), post_examples=("Rain on the roof.",))
+
+
+@pytest.mark.anyio
+async def test_a_post_differs_from_those_that_the_prompt_shows() -> None:
+    lines: list[Line] = []
+    async with on_stage(character=ADA) as stage:
+        for _ in range(6):
+            prompt = f"# Lately\n{render_history(lines)}\n"
+            result = await text(stage.agent, TextRequest(prompt, Purpose.POST))
+            post = result.text.removeprefix("<response><post>").removesuffix("</post></response>")
+            assert post not in [line.text for line in lines]
+            lines.append(Line(NOON, "Ada", "", post, is_agent=True))

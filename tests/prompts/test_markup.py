@@ -1,0 +1,61 @@
+"""Wrapping, escapes and what cannot be seen."""
+
+import re
+
+import pytest
+
+from bot.prompts.markup import MAX_CHARS, MAX_TAGS, bare, plain, said, tags_in, whole, without_partial
+
+TAG = re.compile(r"<(?:(/?)(a|b)(/?)>|!\[CDATA\[)", re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    ("raw", "text", "is_cut"),
+    [
+        ("\ufeff hi ", "hi", False),
+        ("```\nhi\n```", "hi", False),
+        ("```xml\nhi", "hi", False),
+        ("```xm", "", False),
+        ("``", "", False),
+        ("```\na\n```\nb\n```\nc\n```", "```\na\n```\nb\n```\nc\n```", False),
+        ("<think>a</think>b<thinking>c</thinking>d", "bd", False),
+        ("<think>a", "", True),
+        ("<think>a <text>b", "<text>b", False),
+        ("a</think>b", "b", False),
+        ("<text>a</think>b", "<text>a</think>b", False),
+        ('{"text": "</think>"}', '{"text": "</think>"}', False),
+        ("x" * MAX_CHARS + "y", "x" * MAX_CHARS, True),
+    ],
+)
+def test_wrapping_comes_off(raw: str, text: str, is_cut: bool) -> None:
+    assert bare(raw) == (text, is_cut)
+
+
+def test_what_cannot_be_seen_is_not_said() -> None:
+    assert said(" \u200b\ufe0f\u3164\n") == ""
+    assert said(" ❤️ ") == "❤️"
+
+
+def test_surrogates_are_paired_or_replaced() -> None:
+    assert whole("a\ud83c\udf88b\udf88") == "a🎈b\ufffd"
+
+
+def test_unescaping_for_json_keeps_strings_strings() -> None:
+    assert plain('"&quot;&#10;&lt;"', for_json=True) == '"\\"\\n<"'
+
+
+@pytest.mark.parametrize(
+    "end", ["<", "</", "</tex", "</text ", "</respons", "&", "&am", "&#6", "&#x3c", "<![CDA"]
+)
+def test_half_an_ending_is_taken_off(end: str) -> None:
+    assert without_partial("a < b" + end, "text") == "a < b"
+    assert without_partial("<![CDATA[a]]", "text") == "<![CDATA[a"
+
+
+def test_tags_in_cdata_are_no_tags_unless_it_never_ends() -> None:
+    assert [tag.name for tag in tags_in("<a><![CDATA[<b>]]></A>", TAG)] == ["a", "a"]
+    assert [tag.name for tag in tags_in("<a><![CDATA[<b>", TAG)] == ["a", "b"]
+
+
+def test_tags_are_counted() -> None:
+    assert sum(1 for _ in tags_in("<a>" * (MAX_TAGS + 1), TAG)) == MAX_TAGS

@@ -1,0 +1,65 @@
+"""JSON objects wherever a model put them."""
+
+import pytest
+
+from bot.prompts.objects import answer_in, decoded, object_in, object_of, objects_in
+
+
+def test_objects_follow_each_other_and_none_is_inside_another() -> None:
+    text = 'a {b} {"c": {"d": 1}} {} {"e": 2,} {"f'
+    assert [found.members for found in objects_in(text)] == [{"c": {"d": 1}}, {"e": 2}]
+
+
+def test_what_stands_in_an_object_cut_off_is_no_object() -> None:
+    text = '{"a": 1, "b": {"c": {"d": 2}'
+    assert [(found.members, found.cut, found.is_whole) for found in objects_in(text)] == [
+        ({"a": 1}, "b", False)
+    ]
+    assert object_in(text) == {}
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 10_000, '{"a":' * 100_000, "", "nul", '"'])
+def test_what_the_decoder_refuses_is_nothing(text: str) -> None:
+    assert decoded(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "members"),
+    [
+        ('```json\n{"a": 1}\n```', {"a": 1}),
+        ('{"a": 1, "b": "x",}', {"a": 1, "b": "x"}),
+        ('{"a": "say "hi", ok", "b": 2}', {"a": 'say "hi", ok', "b": 2}),
+        ('{"a": "back\\\\slash" "}', {"a": 'back\\slash" '}),
+        ("{}", {}),
+    ],
+)
+def test_an_object_may_be_slightly_wrong(text: str, members: dict[str, object]) -> None:
+    assert object_of(text) == members
+
+
+@pytest.mark.parametrize("text", ["", "prose", '["a"]', '{"a": 1', "{a}"])
+def test_anything_else_is_no_object(text: str) -> None:
+    assert object_of(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "is_answer"),
+    [
+        ('{"text": "a"}', True),
+        ('Well: {"x": 1}\n{"TEXT": "a"}', True),
+        ('Well: {"text": "a"} is what I sent', False),
+        ('Well: {"text": "a", "thought": "b"} is what I say', True),
+        ('{"x": "a"}', False),
+        ('{"x": "a', True),
+        ('{"x', True),
+        ("{x}", False),
+    ],
+)
+def test_an_answer_is_told_from_an_example(text: str, is_answer: bool) -> None:
+    assert (answer_in(text, ("text", "thought")) is not None) is is_answer
+
+
+def test_what_there_is_of_a_string_cut_off_is_kept() -> None:
+    found = answer_in('{"thought": "a", "text": "b \\"c\\" \\ud83c', ("text",))
+    assert found is not None
+    assert (found.members, found.cut, found.partial) == ({"thought": "a"}, "text", 'b "c" ')

@@ -1,0 +1,86 @@
+"""Where the fields of an answer begin and end."""
+
+import pytest
+
+from bot.prompts.scanner import Field, scan, shape_of, without_last_tags, without_partial_tag
+
+SHAPE = shape_of(
+    ("thought",), lists=("actions",), items=("action",), arguments=("params",), message=("text",)
+)
+
+
+@pytest.mark.parametrize(
+    ("raw", "fields"),
+    [
+        ("<text>a</text>", [Field("text", "a")]),
+        ("<TEXT id='1'>a</Text >", [Field("text", "a")]),
+        ("<text/><thought>b</thought>", [Field("text", ""), Field("thought", "b")]),
+        ("<textual>a</textual><text>b</text>", [Field("text", "b")]),
+        (
+            "<thought>a</thought> b</thought><text>c</text>",
+            [Field("thought", "a</thought> b"), Field("text", "c")],
+        ),
+        ("<thought>a</thought> b</thought> c", [Field("thought", "a</thought> b")]),
+        ("<thought>a<text>b</text>", [Field("thought", "a", is_closed=False), Field("text", "b")]),
+        ("<actions>A<text>b</text>", [Field("actions", "A", is_closed=False), Field("text", "b")]),
+        ("<actions><action>A</action></actions>", [Field("actions", "<action>A</action>")]),
+        ("<action>A</action><action>B</action>", [Field("action", "A"), Field("action", "B")]),
+        ("<params><A><text>b</text></A></params>", [Field("params", "<A><text>b</text></A>")]),
+        ("<params><A><text>b", [Field("params", "<A><text>b", is_closed=False, is_cut=True)]),
+        ("<text>a</te", [Field("text", "a", is_closed=False, is_cut=True)]),
+        ("<text>a</response>", [Field("text", "a", is_closed=False)]),
+        ("<text><![CDATA[</text><actions>]]></text>", [Field("text", "<![CDATA[</text><actions>]]>")]),
+    ],
+)
+def test_each_field_ends_where_its_kind_ends(raw: str, fields: list[Field]) -> None:
+    found = scan(raw, SHAPE)
+    assert found is not None
+    assert found.fields == fields
+
+
+@pytest.mark.parametrize(
+    "raw", ["", "prose", "a <text> in prose", "</text>", "say <response> first", "<b>x</b>"]
+)
+def test_prose_has_no_structure(raw: str) -> None:
+    assert scan(raw, SHAPE) is None
+
+
+def test_what_stands_outside_the_fields_is_kept_apart() -> None:
+    found = scan("before <response>a <thought>t</thought> b</response> c", SHAPE)
+    assert found is not None
+    assert (found.before, found.prose, found.is_ended) == ("before", "a  b c", True)
+
+
+@pytest.mark.parametrize(
+    ("raw", "is_quoted"),
+    [
+        ("<response><thought>a</thought> b <actions>C</actions>", True),
+        ("<response><thought>a<actions>C</actions>", True),
+        ("<response><thought>a</thought> b <actions>C</actions></response>", False),
+        ("<response><thought>a</thought><actions>C</actions>", False),
+        ("<response><actions>C</actions><text>a</text> b", False),
+    ],
+)
+def test_actions_behind_a_text_of_uncertain_end_may_be_quoted(raw: str, is_quoted: bool) -> None:
+    found = scan(raw, SHAPE)
+    assert found is not None
+    assert found.may_quote is is_quoted
+
+
+@pytest.mark.parametrize(
+    ("raw", "kept"),
+    [
+        ("a <tex", "a "),
+        ("a </respon", "a "),
+        ("a <text id='x", "a "),
+        ("<", ""),
+        ("a <", "a <"),
+        ("a <b", "a <b"),
+    ],
+)
+def test_half_a_tag_is_taken_off(raw: str, kept: str) -> None:
+    assert without_partial_tag(raw, SHAPE) == kept
+
+
+def test_closing_tags_are_taken_off_the_end_only() -> None:
+    assert without_last_tags("a </text> b</text>\n</response>\n```", SHAPE) == "a </text> b"

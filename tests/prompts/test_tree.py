@@ -1,0 +1,54 @@
+"""Nested answers, as reflection and settings ask for them."""
+
+import pytest
+
+from bot.prompts.tree import MAX_DEPTH, Tree, read_tree
+
+
+@pytest.mark.parametrize(
+    ("raw", "tree"),
+    [
+        ("<a><b>1</b><b>2</b><c>3</c></a>", {"a": {"b": ["1", "2"], "c": "3"}}),
+        ("<a><b>1</b><b>2</b><b><c>3</c></b></a>", {"a": {"b": ["1", "2", {"c": "3"}]}}),
+        ("Sure: <response> so <x>1</x></response> bye <x>2</x>", {"x": "1"}),
+        ("<output><response><a>1</a></response></output>", {"a": "1"}),
+        ("<think>x</think>```xml\n<a>1</a>\n```", {"a": "1"}),
+        ("<a></a><b/><c> &lt;<![CDATA[<d>]]> </c>", {"a": "", "b": "", "c": "<<d>"}),
+        ("<claim>likes <b>cats</b> & <em>dogs</em></claim>", {"claim": "likes <b>cats</b> & <em>dogs</em>"}),
+        ("I <i>do</i> like that", "I <i>do</i> like that"),
+        ("<claim>uses <Component> a lot</claim>", {"claim": "uses <Component> a lot"}),
+        ('<a>{"x": "<y>1</y>"}</a>', {"a": '{"x": "<y>1</y>"}'}),
+        ("<sourceEntityId>7</SOURCEENTITYID>", {"sourceEntityId": "7"}),
+        ("</x><x>1</b></x>", {"x": "1</b>"}),
+        ("just prose", "just prose"),
+        ("", ""),
+        ('{"a": ["x", 1, 1.5, true, null, {"b": []}]}', {"a": ["x", "1", "1.5", "true", "", {"b": []}]}),
+        ('["a", "b"]', ["a", "b"]),
+        ('Sure: {"a": "1"}', {"a": "1"}),
+        ('{"a": {"b": "1"', '{"a": {"b": "1"'),
+    ],
+)
+def test_tags_and_json_become_a_tree(raw: str, tree: Tree) -> None:
+    assert read_tree(raw) == tree
+
+
+def test_a_value_cut_off_is_left_out() -> None:
+    fact = "<response><facts><fact><claim>a</claim><type>fact</type></fact><fact><claim>does n"
+    assert read_tree(fact) == {"facts": {"fact": {"claim": "a", "type": "fact"}}}
+    assert read_tree("<response><facts><fact>does n") == {}
+
+
+def test_deeper_than_the_limit_is_text() -> None:
+    raw = "<a>" * 100 + "x" + "</a>" * 100
+    tree, depth = read_tree(raw), 0
+    while isinstance(tree, dict):
+        tree, depth = tree["a"], depth + 1
+    assert depth == MAX_DEPTH
+    assert tree == "<a>" * (100 - MAX_DEPTH) + "x" + "</a>" * (100 - MAX_DEPTH)
+
+
+def test_json_deeper_than_the_limit_is_left_out() -> None:
+    tree, depth = read_tree('{"a":' * 100 + '"x"' + "}" * 100), 0
+    while isinstance(tree, dict):
+        tree, depth = tree["a"], depth + 1
+    assert (tree, depth) == ("", MAX_DEPTH)
