@@ -97,7 +97,7 @@ from bot.platform.routes import BoundRoute, RouteRequest, RouteResponse
 from bot.plugin import Plugin
 from bot.prompts.history import Line, parse_history, render_history
 from bot.prompts.mustache import render
-from bot.settings import Secret, Settings, SettingsModel, Words
+from bot.settings import CoreSettings, Secret, Settings, SettingsModel, Words
 from bot.store.protocols import Store
 from bot.text import clean_name, escape_line, is_blank, shorten
 from bot.turn import Turn
@@ -131,6 +131,7 @@ __all__ = [
     "ConfigError",
     "Content",
     "ControlMessage",
+    "CoreSettings",
     "Delivery",
     "DeliveryError",
     "Door",

@@ -17,24 +17,44 @@ class Failure:
     cause: str
 
 
-async def contained(call: Awaitable[T], *, what: str, deadline: float) -> T | Failure:
-    """Await plugin code for at most `deadline` seconds; whatever it raises becomes a Failure.
+class Cancellation:
+    """Tells a cancellation of the current task that comes from outside from one that its own code raised."""
 
-    Only a cancellation that comes from outside passes through. `what` names the code in the log.
+    def __init__(self) -> None:
+        self._task = asyncio.current_task()
+        self._before = self._count()
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether somebody has asked this task to stop since this was made."""
+        return self._count() > self._before
+
+    def _count(self) -> int:
+        return self._task.cancelling() if self._task is not None else 0
+
+
+async def contained(call: Awaitable[T], *, what: str, deadline: float) -> T | Failure:
+    """Await plugin code for `deadline` seconds, then cancel it; whatever it raises becomes a Failure.
+
+    Only a cancellation that comes from outside passes through, also where the code has swallowed it.
+    Code that goes on after its cancellation is waited for. `what` names the code in the log.
     """
+    cancellation = Cancellation()
+    result: T | Failure
     try:
         async with asyncio.timeout(deadline) as limit:
-            return await call
+            result = await call
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
+        if cancellation.is_asked_for:
             raise
-        cause = "it cancelled itself"
-        logger.warning("%s failed: %s", what, cause)
+        result = Failure("it cancelled itself")
+        logger.warning("%s failed: %s", what, result.cause)
     except TimeoutError as error:
-        cause = f"no answer within {deadline:g} s" if limit.expired() else f"TimeoutError: {error}"
-        logger.warning("%s failed: %s", what, cause)
+        result = Failure(f"no answer within {deadline:g} s" if limit.expired() else f"TimeoutError: {error}")
+        logger.warning("%s failed: %s", what, result.cause)
     except BaseException as error:  # a plugin may raise anything, SystemExit included; the process lives on
-        cause = f"{type(error).__name__}: {error}"
-        logger.warning("%s failed: %s", what, cause, exc_info=True)
-    return Failure(cause)
+        result = Failure(f"{type(error).__name__}: {error}")
+        logger.warning("%s failed: %s", what, result.cause, exc_info=True)
+    if cancellation.is_asked_for:
+        raise asyncio.CancelledError
+    return result

@@ -1,27 +1,40 @@
 """Who is told of what: events subscribed by class, each listener on its own."""
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from bot.boundary import contained
 from bot.domain.events import Event
 
 E = TypeVar("E", bound=Event)
 Listen = Callable[[E], Awaitable[None]]
+logger = logging.getLogger(__name__)
+LAST_WORDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Subscription:
+    listen: Listen[Any]
+    name: str
+
+    async def tell(self, event: Event) -> None:
+        await self.listen(event)
 
 
 class EventBus:
     """Tells listeners what has happened, without waiting for them; their failures reach nobody.
 
     A listener of a class also hears its subclasses. Listeners are started in the order of the
-    events; each has `deadline` seconds. Leaving the context waits for those under way.
+    events; each has `deadline` seconds. Leaving the context gives those under way two seconds.
     """
 
     def __init__(self, *, deadline: float = 60.0) -> None:
-        self._listeners: defaultdict[type[Event], list[Listen[Event]]] = defaultdict(list)
+        self._subscriptions: defaultdict[type[Event], list[_Subscription]] = defaultdict(list)
         self._deadline = deadline
         self._tasks: set[asyncio.Task[object]] = set()
 
@@ -31,31 +44,43 @@ class EventBus:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.settle()
+        """Wait for who is being told, then stop the rest; what does not stop is left alone."""
+        try:
+            async with asyncio.timeout(LAST_WORDS):
+                await self.settle()
+        except TimeoutError:
+            late = set(self._tasks)
+            logger.warning("%d listeners were still at work and were stopped", len(late))
+            for task in late:
+                task.cancel()
+            await asyncio.wait(late, timeout=LAST_WORDS)
 
-    def subscribe(self, kind: type[E], listen: Listen[E]) -> Callable[[], None]:
-        """Have `listen` awaited for every event of `kind`; the returned call ends that."""
-        listeners: list[Listen[E]] = self._listeners[kind]  # type: ignore[assignment]  # keyed by what it takes
-        listeners.append(listen)
+    def subscribe(self, kind: type[E], listen: Listen[E], *, name: str = "") -> Callable[[], None]:
+        """Have `listen` awaited for every event of `kind`; the returned call ends that.
+
+        `name` is for the log.
+        """
+        own = _Subscription(listen, name or getattr(listen, "__qualname__", type(listen).__name__))
+        subscriptions = self._subscriptions[kind]
+        subscriptions.append(own)
 
         def unsubscribe() -> None:
-            if listen in listeners:
-                listeners.remove(listen)
+            if own in subscriptions:
+                subscriptions.remove(own)
 
         return unsubscribe
 
     def emit(self, event: Event) -> None:
         """Tell all listeners of this event's class; returns at once."""
         for kind in type(event).__mro__:
-            for listen in self._listeners.get(kind, ()):
-                told = contained(
-                    listen(event), what=f"listener {listen} of {kind.__name__}", deadline=self._deadline
-                )
+            for one in self._subscriptions.get(kind, ()):
+                what = f"listener {one.name} of {kind.__name__}"
+                told = contained(one.tell(event), what=what, deadline=self._deadline)
                 task = asyncio.get_running_loop().create_task(told)
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
     async def settle(self) -> None:
-        """Wait until every listener has been told what was emitted so far."""
+        """Wait until every listener has been told what was emitted so far, and what they emitted then."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))

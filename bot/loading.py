@@ -6,9 +6,10 @@ import importlib.util
 import pkgutil
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 
@@ -24,6 +25,8 @@ PLUGIN_GROUP, ADAPTER_GROUP = "greenroom.plugins", "greenroom.adapters"
 BOOTSTRAP, OFFLINE = "bootstrap", "offline"
 MODEL_PLUGINS = {"openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL")}  # any of these variables calls for it
 PLATFORMS = frozenset({"discord", "telegram", "twitter", "x", "web", "console"})
+OURS = ("plugins.", "adapters.")
+SCRIPTS = frozenset({".cjs", ".js", ".mjs", ".ts", ".tsx"})
 FOREIGN = re.compile(r"@[\w.-]+/(?:plugin-|adapter-|client-)?([\w.-]+)")
 
 
@@ -48,28 +51,31 @@ def load_plugins(
     notes: list[str] = []
     for name in _wanted(character, settings.load(CoreSettings)):
         plugin, note = _resolve(name, folder, is_foreign=is_foreign)
-        if plugin is not None and plugin.name in found and found[plugin.name] is not plugin:
-            raise PluginError(f"two plugins are called {plugin.name!r}: rename or remove one of them")
+        if plugin is not None and found.get(plugin.name, plugin) is not plugin:
+            raise _two_of(plugin.name)
         if plugin is not None:
             note = _lacks(plugin, settings)
             if not note:
                 found[plugin.name] = plugin
         if note:
             notes.append(note)
-    if not any(_serves_text(plugin) for plugin in found.values()):
-        plugin = _default_model(settings)
-        found[plugin.name] = plugin
-    return Loaded(sort_plugins(list(found.values())), tuple(notes))
+    plugins = list(found.values())
+    if not any(_serves_text(plugin) for plugin in plugins):
+        plugins.append(_default_model(settings))
+    return Loaded(sort_plugins(plugins), tuple(notes))
 
 
 def sort_plugins(plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
     """Put plugins after those they require, otherwise as given.
 
-    Raises PluginError naming the cycle, or the plugin that is required and missing.
+    Raises PluginError naming the cycle, the plugin that is required and missing, or two of a name.
     """
-    by_name = {plugin.name: plugin for plugin in plugins}
-    sorter: TopologicalSorter[str] = TopologicalSorter()
+    by_name: dict[str, Plugin] = {}
     for plugin in plugins:
+        if by_name.setdefault(plugin.name, plugin) is not plugin:
+            raise _two_of(plugin.name)
+    sorter: TopologicalSorter[str] = TopologicalSorter()
+    for plugin in by_name.values():
         for name in plugin.requires:
             if name not in by_name:
                 raise PluginError(
@@ -78,10 +84,11 @@ def sort_plugins(plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
                 )
         sorter.add(plugin.name, *plugin.requires)
     try:
-        return tuple(by_name[name] for name in sorter.static_order())
+        sorter.prepare()
     except CycleError as error:
         circle = " → ".join(reversed(error.args[1]))
         raise PluginError(f"plugins require each other in a circle: {circle}") from None
+    return tuple(_in_order(by_name))
 
 
 def find_plugin(name: str, folder: Path = Path()) -> Plugin | None:
@@ -91,7 +98,9 @@ def find_plugin(name: str, folder: Path = Path()) -> Plugin | None:
     if re.fullmatch(r"\w+", name) and importlib.util.find_spec(f"plugins.{name}") is not None:
         return _only_plugin(_imported(f"plugins.{name}", name), name)
     for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP, name=name):
-        return _only_plugin(_imported(entry.module, name), name)
+        module = _imported(entry.module, name)
+        named = getattr(module, entry.attr, None) if entry.attr else None
+        return named if isinstance(named, Plugin) else _only_plugin(module, name)
     return None
 
 
@@ -102,18 +111,53 @@ def plugin_names() -> list[str]:
 
 def find_adapters() -> dict[str, AdapterSpec | str]:
     """Find every adapter there is: its description, or the reason why it cannot be loaded."""
-    found: dict[str, AdapterSpec | str] = {}
+    return {name: _adapter(name, module) for name, module in _adapter_modules().items()}
+
+
+def find_adapter(name: str) -> AdapterSpec | str:
+    """Find one adapter, as `find_adapters` does, without loading the libraries of the others."""
+    module = _adapter_modules().get(name)
+    return _adapter(name, module) if module else f"there is no adapter called {name!r}"
+
+
+def adapter_names() -> list[str]:
+    """List every adapter there is, ours first."""
+    return list(_adapter_modules())
+
+
+def _in_order(by_name: Mapping[str, Plugin]) -> Iterator[Plugin]:
+    """Walk plugins as given, each with what it requires before it; they require no circle."""
+    placed: set[str] = set()
+    stack = list(by_name)[::-1]
+    while stack:
+        plugin = by_name[stack[-1]]
+        missing = [name for name in plugin.requires if name not in placed]
+        if missing:
+            stack += reversed(missing)
+            continue
+        stack.pop()
+        if plugin.name not in placed:
+            placed.add(plugin.name)
+            yield plugin
+
+
+def _two_of(name: str) -> PluginError:
+    return PluginError(f"two plugins are called {name!r}: rename or remove one of them")
+
+
+def _adapter_modules() -> dict[str, str]:
     modules = {name: f"adapters.{name}" for name in _submodules("adapters")}
     for entry in importlib.metadata.entry_points(group=ADAPTER_GROUP):
         modules.setdefault(entry.name, entry.module)
-    for name, module in modules.items():
-        try:
-            spec = getattr(_imported(module, name), "adapter", None)
-        except PluginError as error:
-            found[name] = f"{error}; install it with: pip install 'greenroom[{name}]'"
-            continue
-        found[name] = spec if isinstance(spec, AdapterSpec) else f"{module} has no AdapterSpec `adapter`"
-    return found
+    return modules
+
+
+def _adapter(name: str, module: str) -> AdapterSpec | str:
+    try:
+        spec = getattr(_imported(module, name), "adapter", None)
+    except PluginError as error:
+        return str(error)
+    return spec if isinstance(spec, AdapterSpec) else f"{module} has no AdapterSpec `adapter`"
 
 
 def _wanted(character: Character, settings: CoreSettings) -> Iterator[str]:
@@ -123,6 +167,8 @@ def _wanted(character: Character, settings: CoreSettings) -> Iterator[str]:
 
 
 def _resolve(name: str, folder: Path, *, is_foreign: bool) -> tuple[Plugin | None, str]:
+    if Path(name).suffix in SCRIPTS:
+        return None, f"{name}: a plugin in JavaScript does not run here; the character works without it"
     foreign = FOREIGN.fullmatch(name)
     bare = foreign[1] if foreign else name
     if (plugin := find_plugin(bare, folder)) is not None:
@@ -169,7 +215,11 @@ def _imported(module: str, name: str) -> ModuleType:
         return importlib.import_module(module)
     except SettingError:
         raise
-    except Exception as error:  # anything may go wrong in somebody else's module
+    except ModuleNotFoundError as error:
+        is_ours = module.startswith(OURS) and not f"{error.name}.".startswith(OURS)
+        hint = f": pip install 'greenroom[{name}]'" if is_ours else ""
+        raise PluginError(f"{name!r} needs {error.name}, which is not installed{hint}") from error
+    except (Exception, SystemExit) as error:  # anything may go wrong in somebody else's module
         raise PluginError(f"{name!r} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
@@ -178,7 +228,8 @@ def _module_at(path: Path, name: str) -> ModuleType:
     file = next((one for one in candidates if one.is_file()), None)
     if file is None:
         raise PluginError(f"plugin {name!r}: there is no {path}.py and no folder {path} with an __init__.py")
-    alias = f"greenroom_plugin_{re.sub(r'[^a-z0-9]+', '_', str(path).lower())}"
+    stem = file.parent.name if file.name == "__init__.py" else file.stem
+    alias = f"greenroom_plugin_{re.sub(r'[^a-z0-9]+', '_', stem.lower())}_{_digest(file)}"
     if alias in sys.modules:
         return sys.modules[alias]
     is_package = file.name == "__init__.py"
@@ -191,10 +242,16 @@ def _module_at(path: Path, name: str) -> ModuleType:
     sys.modules[alias] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # anything may go wrong in somebody else's module
+    except BaseException as error:  # anything may go wrong in somebody else's module, sys.exit included
         del sys.modules[alias]
+        if isinstance(error, KeyboardInterrupt | SettingError):
+            raise
         raise PluginError(f"plugin {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     return module
+
+
+def _digest(file: Path) -> str:
+    return sha256(str(file).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def _submodules(package: str) -> list[str]:

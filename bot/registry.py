@@ -23,7 +23,8 @@ def plain(name: str) -> str:
 class Registry:
     """The components of an agent; built once, then only read.
 
-    Raises PluginError, naming both plugins, where two bring a component of the same name.
+    Raises PluginError, naming both plugins, where two bring a component of the same name; names
+    that a model cannot tell apart (FOLLOW_ROOM, FOLLOWROOM) are the same.
     """
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
@@ -76,11 +77,11 @@ def _unique(kind: str, components: Iterable[tuple[Plugin, str, T]]) -> dict[str,
     found: dict[str, T] = {}
     brought_by: dict[str, str] = {}
     for plugin, name, component in components:
-        if name in found:
+        if plain(name) in brought_by:
             raise PluginError(
-                f"{kind} {name} is brought by plugin {brought_by[name]!r} and by plugin {plugin.name!r}: "
-                "remove one of the two from the character's plugins"
+                f"{kind} {name} is brought by plugin {brought_by[plain(name)]!r} and by plugin "
+                f"{plugin.name!r}: remove one of the two from the character's plugins"
             )
         found[name] = component
-        brought_by[name] = plugin.name
+        brought_by[plain(name)] = plugin.name
     return found

@@ -15,6 +15,7 @@ from bot.domain.character import Character
 from bot.domain.clock import Clock, system_clock
 from bot.domain.ids import derived_id
 from bot.domain.people import Entity
+from bot.errors import PluginError
 from bot.fetch.client import Fetcher
 from bot.models.router import ModelHandler, ModelRouter
 from bot.pipeline.process_message import Processor
@@ -48,6 +49,11 @@ class Blueprint:
     store: Store | None = None
     clock: Clock = system_clock
 
+    @property
+    def agent_id(self) -> UUID:
+        """The agent's id: the character's own, else the one its name always has."""
+        return self.character.id or derived_id("agent", self.character.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Resident:
@@ -63,17 +69,17 @@ class Resident:
 async def move_in(plan: Blueprint) -> AsyncIterator[Resident]:
     """Bring a character to life and, at the end, put it to rest: what was opened last closes first.
 
-    Raises ConfigError where settings or plugins do not fit together. A service that does not start
-    is noted and left out; the others run.
+    Raises ConfigError where settings or plugins do not fit together or a plugin's `init` fails. A
+    service that does not start is noted and left out; the others run.
     """
     core = plan.settings.load(CoreSettings)
-    agent_id = plan.character.id or derived_id("agent", plan.character.name)
+    agent_id = plan.agent_id
     registry = Registry(plan.plugins)
     environment = {name: value for name in OUTSIDE if (value := plan.settings.get(name))}
     async with (
-        EventBus() as events,
         _store(plan, agent_id) as store,
         Fetcher(environment=environment) as fetcher,
+        EventBus() as events,
     ):
         agent = Agent(
             id=agent_id,
@@ -92,13 +98,13 @@ async def move_in(plan: Blueprint) -> AsyncIterator[Resident]:
         own = Entity(agent_id, "greenroom", str(agent_id), (plan.character.name,))
         await store.entities.save_entities([own])
         _bind(agent, plan.plugins)
-        async with _services(agent, plan.plugins), Scheduler(agent, registry):
-            for plugin in plan.plugins:
-                if plugin.init is not None:
-                    await plugin.init(agent)
+        async with _services(agent, plan.plugins):
+            await _init(agent, plan.plugins)
             processor = Processor(agent, registry, core)
             inbox = Inbox(store.ledger, processor.process_message, clock=plan.clock)
-            yield Resident(agent, registry, inbox, _door(agent, plan.plugins, inbox))
+            # Entered again: listeners are told what has happened as long as the services are there.
+            async with events, Scheduler(agent, registry):
+                yield Resident(agent, registry, inbox, _door(agent, plan.plugins, inbox))
 
 
 @asynccontextmanager
@@ -133,22 +139,34 @@ def _bind(agent: Agent, plugins: Sequence[Plugin]) -> None:
             priority = model.priority or plugin.priority
             agent.models.register(ModelHandler(model.type, partial(model, agent), plugin.name, priority))
         for listener in plugin.listeners:
-            agent.events.subscribe(listener.kind, partial(listener, agent))
+            name = f"{plugin.name}.{listener.handler.__name__}"
+            agent.events.subscribe(listener.kind, partial(listener, agent), name=name)
+
+
+async def _init(agent: Agent, plugins: Sequence[Plugin]) -> None:
+    for plugin in plugins:
+        if plugin.init is None:
+            continue
+        done = await contained(
+            plugin.init(agent), what=f"init of plugin {plugin.name}", deadline=START_DEADLINE
+        )
+        if isinstance(done, Failure):
+            raise PluginError(f"plugin {plugin.name!r} could not be set up: {done.cause}")
 
 
 @asynccontextmanager
 async def _services(agent: Agent, plugins: Sequence[Plugin]) -> AsyncIterator[None]:
     started: list[Service] = []
-    for kind in (service for plugin in plugins for service in plugin.services):
-        service = await contained(
-            _started(kind, agent), what=f"service {kind.__name__}", deadline=START_DEADLINE
-        )
-        if isinstance(service, Failure):
-            agent.services.remove(kind, service.cause)
-        else:
-            agent.services.add(service)
-            started.append(service)
     try:
+        for kind in dict.fromkeys(service for plugin in plugins for service in plugin.services):
+            service = await contained(
+                _started(kind, agent), what=f"service {kind.__name__}", deadline=START_DEADLINE
+            )
+            if isinstance(service, Failure):
+                agent.services.remove(kind, service.cause)
+            else:
+                agent.services.add(service)
+                started.append(service)
         yield
     finally:
         for service in reversed(started):
@@ -160,7 +178,9 @@ async def _services(agent: Agent, plugins: Sequence[Plugin]) -> AsyncIterator[No
 
 
 async def _started(kind: type[Service], agent: Agent) -> Service:
-    return await kind(agent).__aenter__()
+    service = kind(agent)
+    await service.__aenter__()
+    return service
 
 
 def _door(agent: Agent, plugins: Sequence[Plugin], inbox: Inbox) -> Door:

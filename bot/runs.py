@@ -40,8 +40,8 @@ current_run: ContextVar[Run | None] = ContextVar("current_run", default=None)
 async def track(run: Run, events: EventBus, agent_id: UUID, *, timeout: float) -> AsyncIterator[Run]:
     """Bracket the work on a message by RunStarted and RunEnded, whatever way it ends.
 
-    `timeout` is in seconds; reaching it cancels the work and sets the outcome to failed. Only a
-    cancellation that comes from outside is raised again; errors are the caller's to catch inside.
+    `timeout` is in seconds; reaching it cancels the work and, where there is none yet, sets the
+    outcome to failed. Any other error, and a cancellation that comes from outside, is raised again.
     """
     events.emit(RunStarted(agent_id, run.id, run.room_id, run.message_id))
     started = time.monotonic()
@@ -50,11 +50,13 @@ async def track(run: Run, events: EventBus, agent_id: UUID, *, timeout: float) -
     try:
         async with asyncio.timeout(timeout) as limit:
             yield run
-    except TimeoutError:
+    except TimeoutError as error:
         if not limit.expired():
-            status = RunStatus.ERROR
+            status, run.error = RunStatus.ERROR, f"TimeoutError: {error}"
             raise
-        status, run.outcome = RunStatus.TIMEOUT, Outcome.FAILED
+        status = RunStatus.TIMEOUT
+        if not run.outcome.is_final:
+            run.outcome = Outcome.FAILED
         run.error = f"no end within RESPONSE_TIMEOUT ({timeout:g} s)"
         events.emit(RunTimedOut(agent_id, run.id, run.room_id, run.message_id, time.monotonic() - started))
     except asyncio.CancelledError:

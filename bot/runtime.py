@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
+from bot.errors import ConfigError
 from bot.platform.adapter import Adapter
 from bot.platform.connections import AdapterSpec, Door
 from bot.resident import Blueprint, Resident, move_in
@@ -27,29 +29,20 @@ class Runtime:
         self._specs = tuple(adapters)
         self._stack = AsyncExitStack()
         self.residents: tuple[Resident, ...] = ()
+        self.adapters: tuple[Adapter, ...] = ()
 
     async def __aenter__(self) -> Self:
         try:
             await self._start()
         except BaseException:
-            await self._stack.aclose()
+            await self._stop(0.0, 0.0)
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for resident in self.residents:
-            resident.inbox.close()
-        stopped = sum(await asyncio.gather(*(one.inbox.drain(TURNS_DEADLINE) for one in self.residents)))
-        unsent = sum(
-            await asyncio.gather(*(one.agent.outbox.drain(SENDS_DEADLINE) for one in self.residents))
-        )
-        if stopped or unsent:
-            logger.info(
-                "stopped with %d messages and %d rooms open; the next start takes them up", stopped, unsent
-            )
-        await self._stack.aclose()
+        await self._stop(TURNS_DEADLINE, SENDS_DEADLINE)
 
     @property
     def doors(self) -> list[Door]:
@@ -59,10 +52,15 @@ class Runtime:
     async def connect(self, adapter: Adapter) -> None:
         """Connect a platform to all agents; it is disconnected when the runtime ends."""
         await self._stack.enter_async_context(adapter)
+        self.adapters += (adapter,)
         for resident in self.residents:
             resident.agent.outbox.connect(adapter)
 
     async def _start(self) -> None:
+        twice = [name for name, count in Counter(plan.agent_id for plan in self._plans).items() if count > 1]
+        if twice:
+            names = ", ".join(repr(plan.character.name) for plan in self._plans if plan.agent_id in twice)
+            raise ConfigError(f"{names}: these characters would be one agent; give one another name or id")
         self.residents = tuple([await self._stack.enter_async_context(move_in(plan)) for plan in self._plans])
         for spec in self._specs:
             await self.connect(spec.open(self.doors))
@@ -71,3 +69,19 @@ class Runtime:
             answering = await resident.inbox.resume()
             if sending or answering:
                 logger.info("%s takes up %d messages and %d parts", resident.agent.name, answering, sending)
+
+    async def _stop(self, turns: float, sends: float) -> None:
+        """Take nothing more in, wait that many seconds for turns and sends, then close everything."""
+        try:
+            for resident in self.residents:
+                resident.inbox.close()
+            stopped = sum(await asyncio.gather(*(one.inbox.drain(turns) for one in self.residents)))
+            unsent = sum(await asyncio.gather(*(one.agent.outbox.close(sends) for one in self.residents)))
+            if stopped or unsent:
+                logger.info(
+                    "stopped with %d messages and %d rooms open; the next start takes them up",
+                    stopped,
+                    unsent,
+                )
+        finally:
+            await self._stack.aclose()

@@ -3,24 +3,32 @@
 import asyncio
 import logging
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
+from uuid import UUID
 
 from bot.agent import Agent
 from bot.boundary import Failure, contained
 from bot.domain.task import Task
 from bot.registry import Registry
+from bot.text import shorten
 
 logger = logging.getLogger(__name__)
 
 TICK = 1.0
 LEASE_MARGIN = timedelta(seconds=60)
+SHORTEST_INTERVAL = timedelta(seconds=1)
 MOST_FAILURES = 20
+LET_GO = 2.0
 
 
 class Scheduler:
-    """Runs the tasks whose workers this agent has; one that is still running is never started again."""
+    """Runs the tasks whose workers this agent has; one that is still running is never started again.
+
+    A run that outlives its lease, because the clock was set or the machine slept, takes the next
+    lease over.
+    """
 
     def __init__(self, agent: Agent, registry: Registry, *, tick: float = TICK) -> None:
         self._agent = agent
@@ -28,6 +36,7 @@ class Scheduler:
         self._tick = tick
         self._loop: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[None]] = set()
+        self._held: dict[UUID, Task] = {}  # what is running, as it was claimed last
 
     async def __aenter__(self) -> Self:
         if self._workers:
@@ -42,7 +51,7 @@ class Scheduler:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks)
+            await asyncio.wait(tasks, timeout=LET_GO)
 
     async def run_due(self) -> int:
         """Run what is due now and wait for it; gives back how many tasks that were."""
@@ -69,22 +78,45 @@ class Scheduler:
         now = self._agent.clock()
         longest = max(worker.deadline for worker in self._workers.values())
         until = now + timedelta(seconds=longest) + LEASE_MARGIN
-        return await self._agent.store.tasks.claim_tasks(list(self._workers), now, until)
+        claimed = await self._agent.store.tasks.claim_tasks(list(self._workers), now, until)
+        new = [task for task in claimed if task.id not in self._held]
+        self._held.update((task.id, task) for task in claimed)
+        return new
 
     async def _work(self, task: Task) -> None:
         worker = self._workers[task.name]
-        done = await contained(
-            worker(self._agent, task), what=f"worker {task.name}", deadline=worker.deadline
-        )
-        now = self._agent.clock()
-        fresh = await self._agent.store.tasks.task(task.id) or task
-        after: Task | None = None
-        if isinstance(done, Failure):
-            failed = replace(fresh, attempts=task.attempts + 1, last_error=done.cause)
-            after = replace(
-                failed, next_run=now + failed.back_off, is_parked=failed.attempts >= MOST_FAILURES
+        try:
+            done = await contained(
+                worker(self._agent, task), what=f"worker {task.name}", deadline=worker.deadline
             )
-        elif fresh.repeats:
-            after = replace(fresh, attempts=0, last_error="", next_run=now + fresh.interval)
-        if not await self._agent.store.tasks.complete_task(task, after):
-            logger.info("task %s was taken over or removed while it ran", task.name)
+            await self._complete(task, done.cause if isinstance(done, Failure) else "")
+        except Exception:  # the store's fault: the lease stands, and the task runs again once it is over
+            logger.warning("task %s of %s could not be completed", task.id, task.name, exc_info=True)
+        finally:
+            self._held.pop(task.id, None)
+
+    async def _complete(self, task: Task, error: str) -> None:
+        """Write down how a run ended; what the worker has changed in its task meanwhile is kept."""
+        fresh = await self._agent.store.tasks.task(task.id)
+        if fresh is None:
+            logger.info("task %s was removed while it ran", task.name)
+            return
+        after = None if not (error or fresh.repeats) else _next(fresh, self._agent.clock(), error)
+        if after is not None and after.is_parked:
+            logger.error("task %s of %s is parked: %s", task.id, task.name, after.last_error)
+        if not await self._agent.store.tasks.complete_task(self._held[task.id], after):
+            logger.info("task %s was taken over while it ran", task.name)
+
+
+def _next(task: Task, now: datetime, error: str) -> Task:
+    """Say when a task runs again: after its interval; after failures later and later, in the end never."""
+    if not error:
+        try:
+            due = now + max(task.interval, SHORTEST_INTERVAL)
+        except (TypeError, ValueError, OverflowError):
+            wrong = shorten(repr(task.metadata["updateInterval"]), 80)
+            error = f"its updateInterval is no number of milliseconds: {wrong}"
+        else:
+            return replace(task, attempts=0, last_error="", next_run=due)
+    failed = replace(task, attempts=task.attempts + 1, last_error=error)
+    return replace(failed, next_run=now + failed.back_off, is_parked=failed.attempts >= MOST_FAILURES)

@@ -21,7 +21,8 @@ class Services:
         for service in self._running.values():
             if isinstance(service, kind):
                 return service
-        cause = self._failures.get(kind, "no plugin of this agent brings it")
+        causes = (cause for failed, cause in self._failures.items() if issubclass(failed, kind))
+        cause = next(causes, "no plugin of this agent brings it")
         raise LookupError(f"service {kind.__name__} is not running: {cause}")
 
     def __contains__(self, kind: type) -> bool:

@@ -6,7 +6,7 @@ A value is looked for in the character's `settings` and `secrets`, then in the e
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -87,10 +87,11 @@ class CoreSettings(SettingsModel):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One place in which settings stand, and what to call it in a message."""
+    """One place in which settings stand, and what to call it; with `is_secret` all it holds is secret."""
 
     name: str
-    values: Mapping[str, str]
+    values: Mapping[str, str] = field(repr=False)
+    is_secret: bool = False
 
 
 class Settings:
@@ -130,7 +131,7 @@ class Settings:
         Raises SettingError naming each wrong variable, where it stands, and what it must be; the
         value itself is never shown.
         """
-        aliases = [field.alias or name for name, field in model.model_fields.items()]
+        aliases = [one.alias or name for name, one in model.model_fields.items()]
         values = {alias: value for alias in aliases if (value := self.get(alias)) is not None}
         try:
             return model.model_validate(values)
@@ -139,9 +140,17 @@ class Settings:
             raise SettingError("\n".join(self._explain(problem) for problem in problems)) from None
 
     def secrets(self, *models: type[SettingsModel]) -> frozenset[str]:
-        """Collect the values that must never leave: those of secret fields and of secret-looking names."""
-        named = {field.alias or name for model in models for name, field in secret_fields(model)}
-        values = (self.get(name) or "" for name in (*named, *filter(looks_secret, self)))
+        """Collect the values that must never leave, from every layer, whether they win or not.
+
+        They are those of secret fields, of secret-looking names, and of layers that hold secrets only.
+        """
+        named = {one.alias or name for model in models for name, one in secret_fields(model)}
+        values = (
+            value.strip()
+            for layer in self._layers
+            for name, value in layer.values.items()
+            if layer.is_secret or name in named or looks_secret(name)
+        )
         return frozenset(value for value in values if len(value) >= SHORTEST_SECRET)
 
     def _find(self, name: str) -> tuple[Layer, str] | None:
@@ -159,15 +168,15 @@ class Settings:
 
 def secret_fields(model: type[BaseModel]) -> Iterator[tuple[str, Any]]:
     """List the fields of a settings model that hold secrets."""
-    for name, field in model.model_fields.items():
-        if "SecretStr" in str(field.annotation):
-            yield name, field
+    for name, one in model.model_fields.items():
+        if "SecretStr" in str(one.annotation):
+            yield name, one
 
 
 def looks_secret(name: str) -> bool:
     """Tell whether a variable of this name holds a secret."""
     upper = name.upper()
-    return upper.endswith(("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "PASSWORD", "_DSN")) or upper in (
+    return upper.endswith(("_KEY", "TOKEN", "SECRET", "PASSWORD", "APIKEY", "_SALT", "_DSN")) or upper in (
         "DATABASE_URL",
         "POSTGRES_URL",
     )
@@ -183,7 +192,7 @@ def read_settings(
     """Put the layers together: the character's settings and secrets, the environment, `.env`."""
     layers = [
         Layer("the character's settings", _scalars(character or {})),
-        Layer("the character's secrets", dict(secrets or {})),
+        Layer("the character's secrets", dict(secrets or {}), is_secret=True),
         Layer("the environment", dict(os.environ if environment is None else environment)),
     ]
     if env_file.is_file():
@@ -193,7 +202,8 @@ def read_settings(
 
 def _read_env_file(path: Path) -> dict[str, str]:
     try:
-        return {name: value or "" for name, value in dotenv_values(path, interpolate=False).items()}
+        values = dotenv_values(path, interpolate=False, encoding="utf-8-sig")
+        return {name: value or "" for name, value in values.items()}
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"{path}: cannot be read as text in UTF-8: {error}") from None
 

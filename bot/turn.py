@@ -7,7 +7,7 @@ from uuid import UUID
 from bot.agent import Agent
 from bot.domain.content import Content
 from bot.domain.ids import derived_id
-from bot.domain.ledger import Receipt
+from bot.domain.ledger import ModelCall, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.people import Entity
 from bot.domain.places import Role, Room, World
@@ -16,12 +16,15 @@ from bot.domain.specs import ActionSpec
 from bot.domain.state import State
 from bot.platform.outbox import Outgoing
 
+REPLIES_A_STEP = 1_000
+
 
 @dataclass(slots=True, eq=False)
 class Input:
     """One message that a turn is to answer, and the receipt that its outcome goes to.
 
-    `arrived` is on the monotonic clock, in seconds; `settle` is told the final receipt.
+    `arrived` is on the monotonic clock, in seconds; `settle` is told the final receipt; `calls` are
+    the model calls made for this message so far.
     """
 
     receipt: Receipt
@@ -29,6 +32,7 @@ class Input:
     author: Entity
     arrived: float
     settle: Callable[[Receipt], None]
+    calls: list[ModelCall] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +40,8 @@ class Turn:
     """One message being answered, with whatever earlier ones it took over; the one mutable traveller.
 
     `inputs` are in order of arrival and never empty; `results` holds what actions did, by name;
-    `actions` are those that the author may use just now.
+    `actions` are those that the author may use just now; `successor` is the newer turn that took
+    this one's messages over; `next_reply` numbers what is said.
     """
 
     agent: Agent
@@ -49,6 +54,8 @@ class Turn:
     replies: list[Memory] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     actions: tuple[ActionSpec, ...] = ()
+    successor: "Turn | None" = None
+    next_reply: int = 0
 
     @property
     def message(self) -> Memory:
@@ -62,8 +69,11 @@ class Turn:
 
     @property
     def role(self) -> Role:
-        """What the author may do in this world, by the platform's word."""
-        return self.world.role_of(self.author.id)
+        """What every author whom this turn answers may do in this world, by the platform's word.
+
+        The lowest of their roles: nobody's request is carried out with somebody else's.
+        """
+        return min((self.world.role_of(one.author.id) for one in self.inputs), key=lambda role: role.rank)
 
     def get_previous_result(self, action: str) -> ActionResult | None:
         """Find what an action did earlier in this turn."""
@@ -77,13 +87,25 @@ class Turn:
         """
         if isinstance(content, str):
             content = Content(text=content)
-        kept = await self.agent.outbox.commit([self.outgoing(content)])
+        outgoing = self.outgoing(content)
+        said = next((memory for memory in self.replies if memory.id == outgoing.memory.id), None)
+        if said is not None:
+            return said
+        kept = await self.agent.outbox.commit([outgoing])
         self.replies += kept
         return kept[0] if kept else None
 
+    def begin_step(self, number: int) -> None:
+        """Number what a step says apart from what the others say.
+
+        So a replay that skips a step, or runs one again, still calls each reply by the same id.
+        """
+        self.next_reply = number * REPLIES_A_STEP
+
     def outgoing(self, content: Content) -> Outgoing:
         """Make the turn's next reply, ready for the outbox."""
-        ordinal = len(self.replies)
+        ordinal = self.next_reply
+        self.next_reply += 1
         memory = Memory(
             id=derived_id(self.id, "reply", str(ordinal)),
             kind=MemoryKind.MESSAGE,

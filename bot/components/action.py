@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Concatenate, Generic, ParamSpec, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic.errors import PydanticUserError
 
 from bot.domain.places import Role
 from bot.domain.results import ActionResult
@@ -31,13 +32,18 @@ class Action(Generic[P]):
     async def __call__(self, turn: Turn, /, *args: P.args, **kwargs: P.kwargs) -> ActionResult | None:
         return await self.handler(turn, *args, **kwargs)
 
+    async def is_usable(self, turn: Turn) -> bool:
+        """Ask `when` whether the action can be used just now; without it, it always can."""
+        return self.when is None or await self.when(turn)
+
     async def run(self, turn: Turn, arguments: Mapping[str, Any]) -> ActionResult | None:
         """Check the arguments against the signature and act.
 
         Raises pydantic's ValidationError, before anything is done, where they do not fit.
         """
         checked = self.arguments.model_validate(dict(arguments))
-        values = {name: getattr(checked, name) for name in self.arguments.model_fields}
+        fields = self.arguments.model_fields
+        values = {field.alias or name: getattr(checked, name) for name, field in fields.items()}
         handler: Callable[..., Awaitable[ActionResult | None]] = self.handler
         return await handler(turn, **values)
 
@@ -58,17 +64,22 @@ def action(
     The other parameters are what the model must give: `Annotated[str, "The city's name"]` describes
     one. `when` tells whether the action can be used at all just now, `role` who may use it,
     `effect` what repeating it would do, `critical` that a failure ends the chain.
-    Raises PluginError for a name that is not UPPER_SNAKE or a parameter without a type.
+    Raises PluginError for a name that is not UPPER_SNAKE or a parameter that no model can give: one
+    without a type, or of a type that JSON does not have.
     """
 
     def decorate(handler: Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]) -> Action[P]:
         check_name(name, "action")
-        arguments = arguments_of(handler, name)
+        try:
+            arguments = arguments_of(handler, name)
+            schema = arguments.model_json_schema()
+        except (NameError, TypeError, PydanticUserError) as error:
+            raise PluginError(f"action {name}: its parameters cannot be described: {error}") from error
         spec = ActionSpec(
             name=name,
             description=description,
             similes=tuple(similes),
-            parameters=arguments.model_json_schema(),
+            parameters=schema,
             role=role,
             effect=effect,
             is_critical=critical,
@@ -86,17 +97,25 @@ def check_name(name: str, kind: str) -> None:
 
 
 def arguments_of(handler: Callable[..., Any], name: str) -> type[BaseModel]:
-    """Make the model of what a handler takes beside its context; raises PluginError."""
+    """Make the model of what a handler takes beside its context; raises PluginError.
+
+    Its fields are numbered and the parameters' names their aliases: a parameter may be called like
+    something that pydantic's models have already.
+    """
     hints = get_type_hints(handler, include_extras=True)
     fields: dict[str, Any] = {}
-    for parameter in list(inspect.signature(handler).parameters.values())[1:]:
+    parameters = list(inspect.signature(handler).parameters.values())
+    if not parameters:
+        raise PluginError(f"action {name}: its first parameter is the turn, and it has none")
+    for number, parameter in enumerate(parameters[1:]):
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise PluginError(f"action {name}: parameter {parameter} cannot be given by name")
         if parameter.name not in hints:
             raise PluginError(f"action {name}: parameter {parameter.name!r} needs a type")
         default = ... if parameter.default is parameter.empty else parameter.default
         hint = hints[parameter.name]
-        fields[parameter.name] = (hint, Field(default, description=_described(hint)))
+        field = Field(default, alias=parameter.name, description=_described(hint))
+        fields[f"parameter_{number}"] = (hint, field)
     return create_model(name, __config__=ConfigDict(extra="forbid", title=name), **fields)
 
 

@@ -18,6 +18,10 @@ class Evaluator:
     handler: Evaluate
     when: When | None = None
 
+    async def wants(self, turn: Turn) -> bool:
+        """Ask `when` whether there is something to look at; without it, there always is."""
+        return self.when is None or await self.when(turn)
+
     async def __call__(self, turn: Turn, /) -> None:
         await self.handler(turn)
 

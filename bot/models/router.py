@@ -4,9 +4,10 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from bot.boundary import Cancellation
 from bot.domain.ledger import ModelCall
 from bot.errors import ModelError, ModelUnavailable
 from bot.models.types import (
@@ -21,6 +22,7 @@ from bot.models.types import (
     TranscriptionRequest,
     Usage,
 )
+from bot.text import tidy
 
 R = TypeVar("R", TextResult, EmbeddingResult)
 Handle = Callable[[Any], Awaitable[ModelResult]]
@@ -32,6 +34,7 @@ STAND_INS: dict[ModelType, tuple[ModelType, ...]] = {
     ModelType.TEXT_LARGE: (ModelType.TEXT_MEDIUM, ModelType.TEXT_SMALL),
 }
 BYTES_A_TOKEN = 4
+LONGEST_ANSWER = 262_144
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class ModelRouter:
     """Asks the handlers of a type in order of priority until one answers.
 
     `deadline` in seconds bounds each handler. `record` is told of every call, failed ones included.
+    A text comes back storable and bounded, vectors as many as there were texts.
     """
 
     def __init__(self, *, record: Callable[[ModelCall], None], deadline: float = 60.0) -> None:
@@ -109,21 +113,27 @@ class ModelRouter:
         self, handler: ModelHandler, kind: ModelType, request: ModelRequest, wanted: type[R]
     ) -> R:
         started = time.monotonic()
-        result: ModelResult | None = None
+        cancellation = Cancellation()
+        result: R | None = None
         error = "cancelled"
         try:
-            async with asyncio.timeout(self._deadline):
-                result = await handler.handle(request)
-            if not isinstance(result, wanted):
-                raise ModelError(f"{handler.name}: gave {type(result).__name__}, not {wanted.__name__}")
+            async with asyncio.timeout(self._deadline) as limit:
+                given = await handler.handle(request)
+            result = _fitting(given, request, wanted, handler.name)
+            if cancellation.is_asked_for:
+                raise asyncio.CancelledError
             error = ""
         except ModelError as raised:
             error = str(raised)
             raise
-        except TimeoutError:
-            error = f"{handler.name}: no answer within {self._deadline:g} s"
+        except TimeoutError as raised:
+            error = f"{handler.name}: TimeoutError: {raised}"
+            if limit.expired():
+                error = f"{handler.name}: no answer within {self._deadline:g} s"
             raise ModelUnavailable(error) from None
-        except Exception as raised:  # a handler is a plugin's: its faults are failures of a model, no more
+        except BaseException as raised:  # a handler is a plugin's: what it raises is a failure of a model
+            if cancellation.is_asked_for:
+                raise
             error = f"{handler.name}: {type(raised).__name__}: {raised}"
             raise ModelError(error) from raised
         else:
@@ -132,26 +142,39 @@ class ModelRouter:
             self._record(_booked(handler, kind, request, result, time.monotonic() - started, error))
 
 
+def _fitting(given: object, request: ModelRequest, wanted: type[R], name: str) -> R:
+    """Check what a handler gave, and bound it; raises ModelError."""
+    if not isinstance(given, wanted):
+        raise ModelError(f"{name}: gave {type(given).__name__}, not {wanted.__name__}")
+    if isinstance(given, TextResult):
+        if not isinstance(given.text, str):
+            raise ModelError(f"{name}: gave a text that is {type(given.text).__name__}")
+        return replace(given, text=tidy(given.text, LONGEST_ANSWER))
+    if isinstance(request, EmbeddingRequest) and len(given.vectors) != len(request.texts):
+        raise ModelError(f"{name}: gave {len(given.vectors)} vectors for {len(request.texts)} texts")
+    return given
+
+
 def _booked(
     handler: ModelHandler,
     kind: ModelType,
     request: ModelRequest,
-    result: ModelResult | None,
+    result: TextResult | EmbeddingResult | None,
     seconds: float,
     error: str,
 ) -> ModelCall:
     size = _prompt_bytes(request)
     usage = result.usage if result is not None else None
-    if usage is None:
-        written = len(result.text.encode()) if isinstance(result, TextResult) else 0
+    if usage is None or min(usage.tokens_in, usage.tokens_out, usage.tokens_cached) < 0:
+        written = _bytes(result.text) if isinstance(result, TextResult) else 0
         usage = Usage(size // BYTES_A_TOKEN, written // BYTES_A_TOKEN, is_estimate=True)
     return ModelCall(
         type=kind.value,
         purpose=request.purpose.value,
         model=(result.model if result is not None else "") or handler.name,
-        tokens_in=max(0, usage.tokens_in),
-        tokens_out=max(0, usage.tokens_out),
-        tokens_cached=max(0, usage.tokens_cached),
+        tokens_in=usage.tokens_in,
+        tokens_out=usage.tokens_out,
+        tokens_cached=usage.tokens_cached,
         is_estimate=usage.is_estimate,
         prompt_bytes=size,
         seconds=seconds,
@@ -161,7 +184,11 @@ def _booked(
 
 def _prompt_bytes(request: ModelRequest) -> int:
     if isinstance(request, TextRequest):
-        return len(request.system.encode()) + len(request.prompt.encode())
+        return _bytes(request.system) + _bytes(request.prompt)
     if isinstance(request, EmbeddingRequest):
-        return sum(len(text.encode()) for text in request.texts)
+        return sum(map(_bytes, request.texts))
     return 0
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))

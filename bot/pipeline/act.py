@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,12 +24,16 @@ from bot.registry import Registry, plain
 from bot.text import escape_line, shorten
 from bot.turn import Turn
 
+logger = logging.getLogger(__name__)
 REPLY = "REPLY"
 SILENT = frozenset({"IGNORE", "NONE"})
 VALIDATE_DEADLINE = 2.0
 ACTION_DEADLINE = 60.0
 MOST_WORKING_MEMORY = 50
 LONGEST_RESULT = 4_000
+LONGEST_NAME = 60
+LARGEST_RESULT = 262_144
+OUTCOME_UNKNOWN = "outcome unknown: the process died while it ran"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +46,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What an answer comes to: say its text, run actions, or neither."""
+    """What an answer comes to: say its text, run actions, or neither; `unknown` names no action there is."""
 
     says: bool
     calls: tuple[Call, ...]
-    notes: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     @property
     def is_simple(self) -> bool:
@@ -55,36 +60,37 @@ class Course:
     @property
     def is_silent(self) -> bool:
         """Whether the character chose to say and do nothing."""
-        return not self.says and not self.calls
+        return not (self.says or self.calls or self.unknown)
 
 
 def course_of(reply: Reply, registry: Registry) -> Course:
     """Read what an answer wants done.
 
-    Names are matched exactly, folded, then as similes; unknown ones are noted and not run. IGNORE or
-    NONE beside anything else counts for nothing; alone it is silence, whatever text came with it.
+    Names are matched exactly, folded, then as similes; unknown ones are not run. IGNORE or NONE
+    beside anything else counts for nothing; alone it is silence, whatever text came with it.
     """
     wanted = [name for name in dict.fromkeys(map(plain, reply.actions)) if name]
-    silent = {plain(name) for name in SILENT}
-    deeds = [name for name in wanted if name not in silent]
-    if wanted and not deeds:
-        return Course(says=False, calls=())
+    written = {plain(name): name for name in reply.actions}
     parameters = {plain(name): values for name, values in reply.parameters.items()}
     calls: dict[str, Call] = {}
-    notes: list[str] = []
-    says = not deeds and bool(reply.text)
-    for name in deeds:
-        action = registry.action(name)
-        if (action is not None and action.spec.name == REPLY) or (action is None and name == REPLY):
+    unknown: list[str] = []
+    says, deeds = False, 0
+    for folded in wanted:
+        action = registry.action(folded)
+        name = action.spec.name if action is not None else folded
+        if name in SILENT:
+            continue
+        deeds += 1
+        if name == REPLY:
             says = bool(reply.text)
         elif action is None:
-            notes.append(f"action {name!r} is not known; it was not run")
+            unknown.append(shorten(written[folded], LONGEST_NAME))
         else:
-            found = parameters.get(name) or parameters.get(plain(action.spec.name)) or {}
-            calls.setdefault(action.spec.name, Call(action, found))
-    if notes and not calls:
+            found = parameters.get(folded) or parameters.get(plain(name)) or {}
+            calls.setdefault(name, Call(action, found))
+    if not wanted or (deeds and not calls):
         says = bool(reply.text)
-    return Course(says, tuple(calls.values()), tuple(notes))
+    return Course(says, tuple(calls.values()), tuple(unknown))
 
 
 async def why_not(turn: Turn, action: Action[Any]) -> str:
@@ -94,10 +100,8 @@ async def why_not(turn: Turn, action: Action[Any]) -> str:
     """
     if not turn.role.reaches(action.spec.role):
         return f"{action.spec.name} needs the role {action.spec.role}"
-    if action.when is None:
-        return ""
     allowed = await contained(
-        action.when(turn), what=f"validating {action.spec.name}", deadline=VALIDATE_DEADLINE
+        action.is_usable(turn), what=f"validating {action.spec.name}", deadline=VALIDATE_DEADLINE
     )
     if isinstance(allowed, Failure):
         return f"{action.spec.name} could not be checked: {allowed.cause}"
@@ -131,21 +135,29 @@ class Actor:
                 turn.notes.append(f"{result.action} failed and is critical; what came after it was not run")
                 return
 
+    def refuse(self, turn: Turn, name: str) -> None:
+        """Have the model told, among the results, that there is no action of this name."""
+        turn.notes.append(f"action {name!r} is not known; it was not run")
+        _remember(
+            turn, ActionResult(False, error="there is no action of this name", action=escape_line(name))
+        )
+
     async def run(self, turn: Turn, call: Call, number: int) -> ActionResult:
         """Run one action, or take its result from the journal; never raises for what the action does."""
         spec = call.action.spec
+        turn.begin_step(number + 1)
         key = f"action:{number}:{spec.name}"
         done = (await turn.agent.store.ledger.steps(turn.id)).get(key)
         if done is not None and done.state is StepState.DONE:
             result = _restored(done)
         elif done is not None and spec.effect is Effect.UNSAFE:
-            result = ActionResult(
-                False, error="outcome unknown: the process died while it ran", action=spec.name
-            )
+            await turn.agent.store.ledger.save_step(replace(done, state=StepState.UNKNOWN))
+            result = ActionResult(False, error=OUTCOME_UNKNOWN, action=spec.name)
             turn.notes.append(f"{spec.name} was under way when the process died; it was not repeated")
         else:
             result = await self._run_fresh(turn, call, key)
         _remember(turn, result)
+        turn.begin_step(number + 2)
         return result
 
     async def _run_fresh(self, turn: Turn, call: Call, key: str) -> ActionResult:
@@ -164,7 +176,7 @@ class Actor:
         given = await contained(
             call.action.run(turn, arguments), what=f"action {spec.name}", deadline=ACTION_DEADLINE
         )
-        result = _normalised(given, spec.name)
+        result = _normalised(turn, given, spec.name)
         await agent.store.ledger.save_step(replace(step, state=StepState.DONE, result=_journalled(result)))
         agent.events.emit(ActionCompleted(agent.id, turn.id, turn.room.id, result))
         if not result.success:
@@ -202,24 +214,48 @@ def _checked(action: Action[Any], parameters: Mapping[str, Any]) -> tuple[Mappin
     return parameters, ""
 
 
-def _normalised(given: object, name: str) -> ActionResult:
+def _normalised(turn: Turn, given: object, name: str) -> ActionResult:
     if isinstance(given, Failure):
         return ActionResult(False, error=given.cause, action=name)
     if given is None:
         return ActionResult(action=name)
     if not isinstance(given, ActionResult):
         return ActionResult(False, error=f"it gave {type(given).__name__}, not ActionResult", action=name)
-    return replace(given, action=name)
+    texts = {key: getattr(given, key) for key in ("text", "error")}
+    mappings = {key: getattr(given, key) for key in ("values", "data")}
+    wrong = [key for key, value in texts.items() if not isinstance(value, str) or len(value) > LARGEST_RESULT]
+    wrong += [key for key, value in mappings.items() if not isinstance(value, Mapping)]
+    if wrong:
+        turn.notes.append(f"{name} gave a result that had to be mended: {', '.join(wrong)}")
+    mended: dict[str, Any] = {
+        key: texts[key][:LARGEST_RESULT] for key in texts if isinstance(texts[key], str)
+    }
+    mended |= {key: mappings[key] for key in mappings if isinstance(mappings[key], Mapping)}
+    return ActionResult(bool(given.success), **mended, action=name)
 
 
 def _journalled(result: ActionResult) -> dict[str, Any]:
     return {
         "success": result.success,
         "text": result.text,
-        "values": dict(result.values),
-        "data": dict(result.data),
+        "values": _as_json(result.values),
+        "data": _as_json(result.data),
         "error": result.error,
     }
+
+
+def _as_json(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep of a mapping what a journal can hold: the rest is there in this process alone."""
+    kept: dict[str, Any] = {}
+    for key, value in given.items():
+        try:
+            written = json.dumps(value, default=str, skipkeys=True, allow_nan=False)
+        except Exception:  # a plugin's object may do anything when it is shown
+            logger.debug("%r of a result is not kept for a restart", key, exc_info=True)
+            continue
+        if len(written) <= LARGEST_RESULT:
+            kept[str(key)] = json.loads(written)
+    return kept
 
 
 def _restored(step: Step) -> ActionResult:

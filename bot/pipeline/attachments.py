@@ -1,6 +1,7 @@
 """What came with a message, read before it is answered; what cannot be read never costs the reply."""
 
 import asyncio
+import re
 from dataclasses import replace
 
 from bot.boundary import Failure, contained
@@ -14,6 +15,7 @@ from bot.turn import Input, Turn
 
 DEADLINE = 30.0
 LONGEST_TEXT = 20_000
+PREFIX = re.compile(r"(?:Fetch|Bot)Error: ")
 
 
 async def read_attachments(turn: Turn) -> None:
@@ -22,7 +24,6 @@ async def read_attachments(turn: Turn) -> None:
     async with asyncio.TaskGroup() as group:
         for one in unread:
             group.create_task(_read_all(turn, one))
-    await turn.agent.store.memories.add([one.message for one in unread])
 
 
 def _is_unread(attachment: Attachment) -> bool:
@@ -34,6 +35,10 @@ async def _read_all(turn: Turn, one: Input) -> None:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_read(turn, attachment)) for attachment in content.attachments]
     read = tuple(task.result() for task in tasks)
+    memories = turn.agent.store.memories
+    stored = (await memories.memories([one.message.id])).get(one.message.id)
+    if stored is not None:  # it may have been removed, or given its vector, in the meantime
+        await memories.add([replace(stored, content=replace(stored.content, attachments=read))])
     one.message = replace(one.message, content=replace(content, attachments=read))
 
 
@@ -42,7 +47,8 @@ async def _read(turn: Turn, attachment: Attachment) -> Attachment:
         return attachment
     result = await contained(_readers(turn, attachment), what="reading an attachment", deadline=DEADLINE)
     if isinstance(result, Failure):
-        return replace(attachment, problem=f"could not be read: {result.cause.removeprefix('FetchError: ')}")
+        cause = PREFIX.sub("", result.cause)
+        return replace(attachment, problem=f"could not be read: {cause}")
     return result
 
 
@@ -60,14 +66,14 @@ async def _readers(turn: Turn, attachment: Attachment) -> Attachment:
         prompt = turn.agent.templates[IMAGE_DESCRIPTION]
         request = ImageDescriptionRequest(fetched.body, fetched.content_type, prompt)
         fields = read_fields((await models.describe(request)).text, ("title", "description"))
-        return replace(
-            attachment,
-            title=attachment.title or fields.get("title", ""),
-            description=fields.get("description", ""),
-        )
+        title, description = (tidy(fields.get(name, ""), LONGEST_TEXT) for name in ("title", "description"))
+        problem = "" if description else "the model could not say what it shows"
+        title = attachment.title or title
+        return replace(attachment, title=title, description=description, problem=problem)
     if attachment.kind is MediaKind.AUDIO:
         result = await models.transcribe(TranscriptionRequest(fetched.body, fetched.content_type))
-        return replace(attachment, text=tidy(result.text, LONGEST_TEXT))
+        heard = tidy(result.text, LONGEST_TEXT)
+        return replace(attachment, text=heard, problem="" if heard.strip() else "nothing is said in it")
     if not fetched.content_type.startswith("text/"):
         raise BotError(f"it is {fetched.content_type or 'of no known type'}, and only text is read")
     return replace(attachment, text=tidy(fetched.text(), LONGEST_TEXT))

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bot.domain.ledger import ModelCall, Outcome, Receipt
+from bot.domain.ledger import Outcome, Receipt
 from bot.platform.outbox import Outgoing
-from bot.runs import current_run
-from bot.turn import Turn
+from bot.turn import Input, Turn
 
 
 async def close(
@@ -16,36 +15,29 @@ async def close(
 
     What is outgoing is kept in the same commit. Whoever waits for an outcome is told afterwards.
     """
-    now = turn.agent.clock()
-    newest = turn.inputs[-1]
-    closed: list[Receipt] = []
-    for one in turn.inputs:
-        receipt = replace(one.receipt, turn_id=turn.id, closed_at=now)
-        if one is newest:
-            receipt = replace(
-                receipt,
-                outcome=outcome,
-                reason=reason,
-                rule=rule,
-                model_calls=(*receipt.model_calls, *_calls()),
-                notes=(*turn.notes, *(f"provider {one.name}: {one.cause}" for one in turn.state.failures)),
-            )
-        else:
-            receipt = replace(
-                receipt,
-                outcome=Outcome.SUPERSEDED,
-                reason="a newer message was answered together with it",
-                rule="LATEST_RESPONSE",
-                superseded_by=newest.message.id,
-            )
+    *earlier, newest = turn.inputs
+    failures = (f"provider {one.name}: {one.cause}" for one in turn.state.failures)
+    notes = tuple(dict.fromkeys((*turn.notes, *failures)))
+    closed = [(one, _taken_over(_booked(turn, one), newest)) for one in earlier]
+    final = replace(_booked(turn, newest), outcome=outcome, reason=reason, rule=rule, notes=notes)
+    closed.append((newest, final))
+    turn.replies += await turn.agent.outbox.commit(outgoing, [receipt for _, receipt in closed])
+    for one, receipt in closed:
         one.receipt = receipt
-        closed.append(receipt)
-    turn.replies += await turn.agent.outbox.commit(outgoing, closed)
-    for one in turn.inputs:
-        one.settle(one.receipt)
+        one.settle(receipt)
     return outcome
 
 
-def _calls() -> Sequence[ModelCall]:
-    run = current_run.get()
-    return run.calls if run is not None else ()
+def _booked(turn: Turn, one: Input) -> Receipt:
+    calls = (*one.receipt.model_calls, *one.calls)
+    return replace(one.receipt, turn_id=turn.id, closed_at=turn.agent.clock(), model_calls=calls)
+
+
+def _taken_over(receipt: Receipt, newest: Input) -> Receipt:
+    return replace(
+        receipt,
+        outcome=Outcome.SUPERSEDED,
+        reason="a newer message was taken up together with it",
+        rule="LATEST_RESPONSE",
+        superseded_by=newest.message.id,
+    )

@@ -1,7 +1,7 @@
 """What the turn knows: providers asked side by side, each once, and put together for the prompt."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from bot.boundary import Failure, contained
@@ -37,6 +37,9 @@ class Composer:
         async with asyncio.TaskGroup() as group:
             for provider in missing:
                 group.create_task(self._ask(turn, provider))
+        for name in (one.spec.name for one in missing):
+            if name not in state.results:
+                _take(state, name, Failure("it cancelled itself"))
         results = [state.results[one.spec.name] for one in chosen]
         state.text = "\n\n".join(result.text for result in results if result.text)
         state.values = {**_values(turn), "providers": state.text}
@@ -44,9 +47,14 @@ class Composer:
             state.values.update(result.values)
         return state
 
+    def wanting(self, turn: Turn, names: Iterable[str]) -> list[str]:
+        """List, of the providers that a model asks for, those that there are and that were not asked yet."""
+        found = (self._registry.provider(name) for name in names)
+        return [one.spec.name for one in found if one is not None and one.spec.name not in turn.state.results]
+
     def render(self, turn: Turn, template: str, **values: Any) -> str:
         """Render one of the agent's templates with what was composed last."""
-        return render(turn.agent.templates[template], {**turn.state.values, **values})
+        return render(turn.agent.templates[template], {**_values(turn), **turn.state.values, **values})
 
     def system(self, turn: Turn) -> str:
         """Render the character's system prompt, or the default one where it has none."""
@@ -66,17 +74,33 @@ class Composer:
 
     async def _ask(self, turn: Turn, provider: Provider) -> None:
         name = provider.spec.name
-        result = await contained(provider(turn), what=f"provider {name}", deadline=self._deadline)
-        if isinstance(result, ProviderResult):
-            turn.state.results[name] = result if len(result.text) <= LARGEST_TEXT else _cut(result)
-            return
-        cause = result.cause if isinstance(result, Failure) else f"it gave {type(result).__name__}"
-        turn.state.results[name] = ProviderResult()
-        turn.state.failures.append(ProviderFailure(name, cause))
+        given = await contained(provider(turn), what=f"provider {name}", deadline=self._deadline)
+        _take(turn.state, name, given)
 
 
-def _cut(result: ProviderResult) -> ProviderResult:
-    return ProviderResult(result.text[:LARGEST_TEXT], result.values, result.data)
+def _take(state: State, name: str, given: object) -> None:
+    """Keep what a provider gave, bounded; whatever else it gave instead counts as nothing."""
+    result, problem = ProviderResult(), ""
+    if isinstance(given, Failure):
+        problem = given.cause
+    elif not isinstance(given, ProviderResult):
+        problem = f"it gave {type(given).__name__}"
+    elif not isinstance(given.text, str):
+        problem = f"its text is {type(given.text).__name__}"
+    elif not (isinstance(given.values, Mapping) and isinstance(given.data, Mapping)):
+        problem = "its values or data are no mapping"
+    else:
+        values = {key: _cut(value) for key, value in given.values.items()}
+        result = ProviderResult(_cut(given.text), values, given.data)
+        if len(given.text) > LARGEST_TEXT:
+            problem = f"its text was cut: {len(given.text)} characters, and {LARGEST_TEXT} are read"
+    state.results[name] = result
+    if problem:
+        state.failures.append(ProviderFailure(name, problem))
+
+
+def _cut(value: Any) -> Any:
+    return value[:LARGEST_TEXT] if isinstance(value, str) else value
 
 
 def _values(turn: Turn) -> dict[str, Any]:

@@ -31,10 +31,9 @@ async def evaluate(turn: Turn, registry: Registry, *, was_to_be_answered: bool) 
 
 async def _run(turn: Turn, evaluator: Evaluator) -> None:
     agent, name = turn.agent, evaluator.spec.name
-    if evaluator.when is not None:
-        wanted = await contained(evaluator.when(turn), what=f"validating {name}", deadline=DEADLINE)
-        if isinstance(wanted, Failure) or not wanted:
-            return
+    wanted = await contained(evaluator.wants(turn), what=f"validating {name}", deadline=DEADLINE)
+    if isinstance(wanted, Failure) or not wanted:
+        return
     agent.events.emit(EvaluatorStarted(agent.id, turn.id, turn.room.id, name))
     result = await contained(evaluator(turn), what=f"evaluator {name}", deadline=DEADLINE)
     error = result.cause if isinstance(result, Failure) else ""
@@ -53,6 +52,8 @@ async def embed(turn: Turn, message: Memory) -> None:
         agent.events.emit(EmbeddingRequested(agent.id, memory.id))
     try:
         result = await agent.models.embed([memory.content.text for memory in memories])
+        if len(result.vectors) != len(memories):
+            raise ModelError(f"{len(result.vectors)} vectors for {len(memories)} texts")
     except ModelError as error:
         for memory in memories:
             agent.events.emit(EmbeddingFailed(agent.id, memory.id, str(error)))

@@ -37,18 +37,21 @@ class Superseded(Exception):
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """One turn's hold, or wait, on its room's floor."""
+    """One turn's hold, or wait, on its room's floor; `covers` as `Floors.hold` has it."""
 
     turn: Turn
     task: asyncio.Task[object]
+    covers: frozenset[UUID] | None = None
     granted: asyncio.Event = field(default_factory=asyncio.Event)
     is_committed: bool = False
-    superseded_by: Turn | None = None
 
-    async def commit(self) -> None:
-        """Pass the point of no return: from here on nothing newer takes this turn over."""
-        if self.superseded_by is not None:
-            await asyncio.sleep(0)  # lets the cancellation that was asked for arrive
+    def commit(self) -> None:
+        """Pass the point of no return: from here on nothing newer takes this turn over.
+
+        Ends a turn that was taken over already: what it called may have swallowed the cancellation.
+        """
+        if self.turn.successor is not None:
+            raise asyncio.CancelledError
         self.is_committed = True
 
 
@@ -58,9 +61,8 @@ class _Lane:
     waiting: list[Claim] = field(default_factory=list)
 
     def uncommitted(self) -> Iterator[Claim]:
-        if self.running is not None and not self.running.is_committed:
-            yield self.running
-        yield from list(self.waiting)
+        claims = [self.running, *self.waiting]
+        yield from [claim for claim in claims if claim is not None and not claim.is_committed]
 
     def remove(self, claim: Claim) -> None:
         if self.running is claim:
@@ -83,24 +85,28 @@ class Floors:
         self._lanes: dict[UUID, _Lane] = {}
 
     @asynccontextmanager
-    async def hold(self, turn: Turn) -> AsyncIterator[Claim]:
+    async def hold(self, turn: Turn, covers: frozenset[UUID] | None = None) -> AsyncIterator[Claim]:
         """Take the room's floor, waiting for it where need be, and give it back at the end.
 
         Raises Superseded, cancelling what is under way inside, where a newer turn takes over. The
-        block must pass `Claim.commit` before it changes anything that others see.
+        block must pass `Claim.commit` before it changes anything that others see. A turn that an
+        earlier process had answered already says with `covers` which messages its answer is about:
+        it takes over these alone, and is itself beyond being taken over.
         """
         task = asyncio.current_task()
         assert task is not None, "a turn runs in a task"
         cancelling = task.cancelling()
-        claim = Claim(turn, task)
+        claim = Claim(turn, task, covers, is_committed=covers is not None)
         self._enter(claim)
         try:
             await claim.granted.wait()
             yield claim
+            if turn.successor is not None:  # the cancellation was swallowed inside
+                raise asyncio.CancelledError
         except asyncio.CancelledError:
-            if claim.superseded_by is None or task.uncancel() > cancelling:
+            if turn.successor is None or task.uncancel() > cancelling:
                 raise
-            raise Superseded(claim.superseded_by) from None
+            raise Superseded(turn.successor) from None
         finally:
             self._leave(claim)
 
@@ -114,13 +120,17 @@ class Floors:
         lane.grant()
 
     def _leave(self, claim: Claim) -> None:
-        lane = self._lanes[claim.turn.room.id]
+        lane = self._lanes.get(claim.turn.room.id)
+        if lane is None:  # taken over, and the newer turn was done first
+            return
         lane.remove(claim)
         lane.grant()
         if lane.running is None:
             del self._lanes[claim.turn.room.id]
 
     def _yields(self, older: Claim, newer: Claim) -> bool:
+        if newer.covers is not None:
+            return all(one.message.id in newer.covers for one in older.turn.inputs)
         if self._mode is LatestResponse.QUEUE:
             return False
         if self._mode is LatestResponse.AUTHOR and older.turn.author.id != newer.turn.author.id:
@@ -137,5 +147,5 @@ class Floors:
                 one.receipt = replace(one.receipt, carried=one.receipt.carried + 1)
         together = [*older.turn.inputs, *newer.turn.inputs]
         newer.turn.inputs = sorted(together, key=lambda one: (one.arrived, one.receipt.id))
-        older.superseded_by = newer.turn
+        older.turn.successor = newer.turn
         older.task.cancel()

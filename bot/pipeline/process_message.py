@@ -6,21 +6,24 @@ from dataclasses import replace
 from datetime import timedelta
 
 from bot.agent import Agent
+from bot.boundary import contained
 from bot.domain.content import Content
 from bot.domain.events import MessageReceived
 from bot.domain.ids import new_id
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import ModelError
-from bot.pipeline.act import Actor, course_of, usable_actions
+from bot.pipeline.act import OUTCOME_UNKNOWN, Actor, course_of, usable_actions
 from bot.pipeline.attachments import read_attachments
 from bot.pipeline.commit import close
 from bot.pipeline.compose import Composer
 from bot.pipeline.evaluate import embed, evaluate
 from bot.pipeline.gate import Verdict, judge
+from bot.pipeline.journal import resumed
 from bot.pipeline.latest import Claim, Floors, LatestResponse, Superseded
 from bot.pipeline.multistep import MultiStep
 from bot.pipeline.respond import NoAnswer, respond
 from bot.platform.inbox import Settle
+from bot.prompts.reader import Reply
 from bot.prompts.templates import APOLOGY
 from bot.registry import Registry
 from bot.runs import Run, track
@@ -29,6 +32,8 @@ from bot.turn import Input, Turn
 
 logger = logging.getLogger(__name__)
 APOLOGY_PAUSE = timedelta(minutes=5)
+EMBEDDING_DEADLINE = 120.0
+RESUMED = Verdict(True, "it was being answered when the process stopped", "restart")
 
 
 class Processor:
@@ -52,15 +57,15 @@ class Processor:
             return
         own = turn.inputs[0]
         agent = self._agent
-        run = Run(turn.id, turn.room.id, own.message.id)
+        run = Run(turn.id, turn.room.id, own.message.id, calls=own.calls)
         async with track(run, agent.events, agent.id, timeout=self._settings.response_timeout / 1000):
             agent.events.emit(MessageReceived(agent.id, own.message, turn.room, own.author))
             verdict = await self._walk(turn, own, run)
             if own.author.id != agent.id:
-                await embed(turn, own.message)
+                await contained(embed(turn, own.message), what="embedding", deadline=EMBEDDING_DEADLINE)
                 await evaluate(turn, self._registry, was_to_be_answered=verdict)
-        if run.error and not own.receipt.outcome.is_final:
-            await self._fail(turn, run.error, "RESPONSE_TIMEOUT")
+        if run.error and turn.successor is None and not own.receipt.outcome.is_final:
+            await self._time_out(turn, run.error)
 
     async def _begin(self, receipt: Receipt, settle: Settle) -> Turn | None:
         """Claim the receipt; None where its message was removed before anybody looked at it."""
@@ -87,21 +92,25 @@ class Processor:
 
     async def _walk(self, turn: Turn, own: Input, run: Run) -> bool:
         """Judge and answer; tells whether the message was to be answered."""
+        covers = await resumed(turn) if own.receipt.attempts > 1 else None
         try:
-            verdict = await judge(turn, self._composer, self._settings)
+            verdict = RESUMED if covers else await judge(turn, self._composer, self._settings)
         except ModelError as error:
             reason = f"no model could decide whether to answer: {error}"
             run.outcome = await close(turn, Outcome.FAILED, reason, "shouldRespond")
+            return False
+        except Exception as error:  # our own fault, or a template's: nobody knows whether it called for words
+            logger.exception("it could not be decided whether to answer message %s", own.message.id)
+            run.outcome = await close(turn, Outcome.FAILED, _told(error), "internal error")
             return False
         if not verdict.answer:
             run.outcome = await close(turn, Outcome.IGNORED, verdict.reason, verdict.rule)
             return False
         try:
-            async with self._floors.hold(turn) as claim, self._agent.outbox.typing(turn.room):
+            async with self._floors.hold(turn, covers) as claim, self._agent.outbox.typing(turn.room):
                 run.outcome = await self._answer(turn, claim, verdict)
         except Superseded:
             run.outcome = Outcome.SUPERSEDED
-            own.receipt = replace(own.receipt, model_calls=(*own.receipt.model_calls, *run.calls))
         return True
 
     async def _answer(self, turn: Turn, claim: Claim, verdict: Verdict) -> Outcome:
@@ -111,35 +120,41 @@ class Processor:
             await read_attachments(turn)
             turn.actions = await usable_actions(turn, self._registry)
             if self._settings.use_multi_step:
-                return await self._work(turn, claim, verdict)
+                claim.commit()
+                text = await self._multistep.work(turn)
+                return await self._say(turn, Content(text=text, actions=tuple(turn.results)), verdict)
             reply = await respond(turn, self._composer)
-            course = course_of(reply, self._registry)
-            turn.notes += course.notes
-            await claim.commit()
-            if course.is_silent:
-                return await close(turn, Outcome.IGNORED, reply.thought or "it chose silence", "IGNORE")
-            said = Content(text=reply.text, thought=reply.thought, actions=reply.actions)
-            if course.is_simple:
-                return await self._say(turn, said, verdict)
-            if course.says:
-                await turn.reply(said)
-            await self._actor.run_all(turn, course.calls, reply.thought)
-            if not turn.replies:
-                said = replace(said, text=reply.text or await self._multistep.summary(turn))
-                return await self._say(turn, said, verdict)
-            return await close(turn, Outcome.ANSWERED, verdict.reason, verdict.rule)
+            claim.commit()
+            return await self._follow(turn, reply, verdict)
         except (ModelError, NoAnswer) as error:
-            await claim.commit()
+            claim.commit()
             return await self._fail(turn, str(error), type(error).__name__)
         except Exception as error:  # our own fault: the room is told, the log has the rest
             logger.exception("message %s could not be answered", turn.message.id)
-            await claim.commit()
-            return await self._fail(turn, f"{type(error).__name__}: {error}", "internal error")
+            claim.commit()
+            return await self._fail(turn, _told(error), "internal error")
 
-    async def _work(self, turn: Turn, claim: Claim, verdict: Verdict) -> Outcome:
-        await claim.commit()
-        text = await self._multistep.work(turn)
-        return await self._say(turn, Content(text=text, actions=tuple(turn.results)), verdict)
+    async def _follow(self, turn: Turn, reply: Reply, verdict: Verdict) -> Outcome:
+        """Say and do what the answer wants; from here on nothing newer takes the turn over."""
+        course = course_of(reply, self._registry)
+        if not reply.complete:
+            turn.notes.append("the model's answer breaks off")
+        for name in course.unknown:
+            self._actor.refuse(turn, name)
+        if course.is_silent:
+            return await close(turn, Outcome.IGNORED, reply.thought or "it chose silence", "IGNORE")
+        said = Content(text=reply.text, thought=reply.thought, actions=reply.actions)
+        if course.is_simple:
+            return await self._say(turn, said, verdict)
+        if course.says:
+            await turn.reply(said)
+        await self._actor.run_all(turn, course.calls, reply.thought)
+        results = turn.results.values()
+        if turn.replies and not any(result.error == OUTCOME_UNKNOWN for result in results):
+            return await close(turn, Outcome.ANSWERED, verdict.reason, verdict.rule)
+        is_as_said = not turn.replies and all(result.success for result in results)
+        text = reply.text if is_as_said and reply.text else await self._multistep.summary(turn)
+        return await self._say(turn, replace(said, text=text), verdict)
 
     async def _say(self, turn: Turn, content: Content, verdict: Verdict) -> Outcome:
         outgoing = [turn.outgoing(content)]
@@ -154,3 +169,16 @@ class Processor:
             await cache.set(key, True, expires_at=now + APOLOGY_PAUSE)
             outgoing = [turn.outgoing(Content(text=self._agent.templates[APOLOGY]))]
         return await close(turn, Outcome.FAILED, reason, rule, outgoing)
+
+    async def _time_out(self, turn: Turn, reason: str) -> None:
+        """Close what RESPONSE_TIMEOUT has ended, unless the books have its outcome already."""
+        kept = [await self._agent.store.ledger.receipt(one.receipt.id) for one in turn.inputs]
+        if not all(receipt is not None and receipt.outcome.is_final for receipt in kept):
+            await self._fail(turn, reason, "RESPONSE_TIMEOUT")
+            return
+        for one, receipt in zip(turn.inputs, kept, strict=True):
+            one.settle(receipt or one.receipt)
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

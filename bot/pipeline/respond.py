@@ -1,17 +1,18 @@
 """What the model answers: composed, asked, read; what it paid for is journalled at once."""
 
 from collections.abc import Sequence
-from datetime import datetime
 
-from bot.domain.content import MediaKind
+from bot.domain.content import Content, MediaKind
 from bot.domain.ids import short_id
-from bot.domain.ledger import Step, StepState
 from bot.errors import BotError
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer
+from bot.pipeline.journal import keep, paid
+from bot.platform.egress import cleared
 from bot.prompts.history import Line, render_history
 from bot.prompts.reader import Reply, read_reply
 from bot.prompts.templates import MESSAGE_HANDLER
+from bot.registry import plain
 from bot.turn import Input, Turn
 
 MOST_TRIES = 3
@@ -29,8 +30,8 @@ async def respond(turn: Turn, composer: Composer) -> Reply:
     An answer that is already in the journal is taken from there. Raises NoAnswer after three empty
     answers, ModelError where no model could be asked.
     """
-    if (paid := (await turn.agent.store.ledger.steps(turn.id)).get(ANSWER)) is not None:
-        return read_reply(str(paid.result["raw"]))
+    if (journalled := await paid(turn, ANSWER)) is not None:
+        return read_reply(journalled)
     include = _include(turn)
     may_ask = True
     tries = 0
@@ -38,13 +39,12 @@ async def respond(turn: Turn, composer: Composer) -> Reply:
         await composer.compose(turn, include)
         raw = await _ask(turn, composer)
         reply = read_reply(raw)
-        wanted = [name for name in reply.providers if name.strip().upper() not in turn.state.results]
+        wanted = composer.wanting(turn, reply.providers)
         if wanted and may_ask:
             include, may_ask = [*include, *wanted], False
             continue
-        if reply.text or reply.actions:
-            step = Step(turn.id, ANSWER, "model", StepState.DONE, result={"raw": raw}, at=_now(turn))
-            await turn.agent.store.ledger.save_step(step)
+        if not _is_empty(reply):
+            await keep(turn, ANSWER, raw)
             return reply
         tries += 1
     raise NoAnswer(f"the model gave {MOST_TRIES} answers with neither a text nor an action")
@@ -77,5 +77,8 @@ def open_messages(inputs: Sequence[Input]) -> str:
     )
 
 
-def _now(turn: Turn) -> datetime:
-    return turn.agent.clock()
+def _is_empty(reply: Reply) -> bool:
+    """Whether there is nothing to do and nothing to say, or nothing that may leave."""
+    if any(plain(name) != "REPLY" for name in reply.actions):
+        return False
+    return cleared(Content(text=reply.text)) is None

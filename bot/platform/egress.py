@@ -4,8 +4,8 @@ import re
 from collections.abc import Collection
 from dataclasses import replace
 
-from bot.domain.content import Content
-from bot.text import is_blank
+from bot.domain.content import Attachment, Content
+from bot.text import is_blank, tidy
 
 REDACTED = "[redacted]"
 LONGEST_REPLY = 32_768
@@ -18,16 +18,36 @@ SCAFFOLDING = re.compile(
 def cleared(content: Content, secrets: Collection[str] = ()) -> Content | None:
     """Make a reply fit to leave, or None where nothing is left of it.
 
-    Leaked prompt scaffolding is taken out, secrets are replaced, and the length is bounded.
+    Leaked prompt scaffolding is taken out, secrets are replaced, and the length is bounded. Of an
+    attachment, what is shown beside it is treated likewise.
     """
-    text = SCAFFOLDING.sub("", content.text)
-    for secret in secrets:
-        text = text.replace(secret, REDACTED)
-    text = text.strip()
+    text = _redacted(SCAFFOLDING.sub("", _storable(content.text)), secrets).strip()
     if len(text) > LONGEST_REPLY:
         text = text[: LONGEST_REPLY - 1].rstrip() + "…"
     if is_blank(text):
         text = ""
     if not text and not content.attachments:
         return None
-    return replace(content, text=text)
+    attachments = tuple(_cleared(attachment, secrets) for attachment in content.attachments)
+    return replace(content, text=text, attachments=attachments)
+
+
+def _redacted(text: str, secrets: Collection[str]) -> str:
+    """Take secrets out, the longest first: one may begin with another."""
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        text = text.replace(secret, REDACTED)
+    return text
+
+
+def _storable(text: str) -> str:
+    return tidy(text, len(text))
+
+
+def _cleared(attachment: Attachment, secrets: Collection[str]) -> Attachment:
+    return replace(
+        attachment,
+        url=_redacted(_storable(attachment.url), secrets),
+        name=_redacted(_storable(attachment.name), secrets),
+        title=_redacted(_storable(attachment.title), secrets),
+        description=_redacted(_storable(attachment.description), secrets),
+    )

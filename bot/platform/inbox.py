@@ -5,12 +5,13 @@ import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 from bot.domain.arrival import Arrival
 from bot.domain.clock import Clock, system_clock
 from bot.domain.ledger import Outcome, Receipt
-from bot.errors import IntakeClosed
+from bot.errors import IntakeClosed, TryAgain
 from bot.platform.intake import tidied
 from bot.store.protocols import Ledger
 
@@ -21,12 +22,14 @@ Process = Callable[[Receipt, Settle], Coroutine[None, None, None]]
 TOO_OLD = timedelta(minutes=15)
 MOST_ATTEMPTS = 3
 MOST_OPEN = 10_000
+LET_GO = 2.0
 
 
 class Inbox:
     """Keeps what comes in, has it processed, and tells who waits what became of it.
 
-    `process` is awaited once for every new event; it calls `settle` when the receipt is final.
+    `process` is awaited once for every new event; it calls `settle` when the receipt is final, and
+    may leave that to the processing of a newer event. Where it raises, the event stays open.
     """
 
     def __init__(self, ledger: Ledger, process: Process, *, clock: Clock = system_clock) -> None:
@@ -34,8 +37,10 @@ class Inbox:
         self._process = process
         self._clock = clock
         self._is_open = True
+        self._is_drained = False
         self._waiting: dict[UUID, asyncio.Future[Receipt]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._under_way: set[UUID] = set()  # receipts: taken up by this process and not settled yet
 
     async def put(self, arrival: Arrival) -> Receipt:
         """Keep a message and start on it; once this returns the platform may be told.
@@ -47,34 +52,40 @@ class Inbox:
             raise IntakeClosed("the bot is stopping; nothing more is taken in")
         now = self._clock()
         [(receipt, is_new)] = await self._ledger.receive([tidied(arrival, now)], now)
-        if is_new:
+        if is_new and self._is_open:
             self._start(receipt)
         return receipt
 
     async def settled(self, receipt_id: UUID) -> Receipt:
-        """Wait until an event has its outcome.
+        """Wait until an event has its outcome; it is named by its receipt's id or its message's.
 
-        Raises LookupError for an unknown receipt, IntakeClosed where the process stops before.
+        Raises LookupError for an unknown one, IntakeClosed where the process stops before, TryAgain
+        where it could not be processed and stays open.
         """
-        future = self._waiting.setdefault(receipt_id, asyncio.get_running_loop().create_future())
         receipt = await self._ledger.receipt(receipt_id)
         if receipt is None:
-            self._waiting.pop(receipt_id, None)
             raise LookupError(f"there is no receipt {receipt_id}")
+        future = self._waiting.setdefault(receipt.id, asyncio.get_running_loop().create_future())
+        receipt = await self._ledger.receipt(receipt.id) or receipt  # it may have got its outcome meanwhile
         if receipt.outcome.is_final:
             self._settle(receipt)
             return receipt
+        if self._is_drained:
+            self._give_up(receipt.id, _stopped())
         return await asyncio.shield(future)
 
     async def resume(self) -> int:
         """Take up what an earlier process left open; gives back how many are processed again.
 
         What is older than fifteen minutes is not answered any more, what failed three times is parked.
+        What this process has under way already is left alone.
         """
         left = await self._ledger.receipts(is_open=True, limit=MOST_OPEN)
         now = self._clock()
         started = 0
         for receipt in reversed(left):
+            if receipt.id in self._under_way or not self._is_open:
+                continue
             if now - receipt.received_at > TOO_OLD:
                 await self._close(receipt, Outcome.EXPIRED, "it was left unanswered for too long", "restart")
             elif receipt.attempts >= MOST_ATTEMPTS:
@@ -91,7 +102,7 @@ class Inbox:
     async def drain(self, seconds: float) -> int:
         """Wait for what is being processed, then stop the rest; gives back how many were stopped.
 
-        What is stopped stays open in the ledger, for the next start.
+        What is stopped stays open in the ledger, for the next start. What does not stop is left alone.
         """
         self.close()
         late: set[asyncio.Task[None]] = set()
@@ -100,29 +111,47 @@ class Inbox:
         for task in late:
             task.cancel()
         if late:
-            await asyncio.wait(late)
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(IntakeClosed("the bot stopped before this message had its outcome"))
-                future.exception()  # whoever waited has it; where nobody did, it is no error
+            await asyncio.wait(late, timeout=LET_GO)
+        self._is_drained = True
+        for receipt_id in list(self._waiting):
+            self._give_up(receipt_id, _stopped())
         return len(late)
 
     def _start(self, receipt: Receipt) -> None:
+        if receipt.id in self._under_way:
+            return  # read by `resume` between its commit and here
+        self._under_way.add(receipt.id)
         task = asyncio.get_running_loop().create_task(self._process(receipt, self._settle))
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(partial(self._done, receipt.id))
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, receipt_id: UUID, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("a message could not be processed; it stays open", exc_info=error)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.error("message %s could not be processed; it stays open", receipt_id, exc_info=error)
+        if (error is not None or task.cancelled()) and self._is_open:
+            self._under_way.discard(receipt_id)
+            cause = TryAgain(f"message {receipt_id} could not be processed; the next start takes it up")
+            self._give_up(receipt_id, cause)
 
     def _settle(self, receipt: Receipt) -> None:
+        self._under_way.discard(receipt.id)
         future = self._waiting.pop(receipt.id, None)
         if future is not None and not future.done():
             future.set_result(receipt)
+
+    def _give_up(self, receipt_id: UUID, error: Exception) -> None:
+        future = self._waiting.pop(receipt_id, None)
+        if future is not None and not future.done():
+            future.set_exception(error)
+            future.exception()  # whoever waits has it; where nobody does, it is no error
 
     async def _close(self, receipt: Receipt, outcome: Outcome, reason: str, rule: str) -> None:
         closed = replace(receipt, outcome=outcome, reason=reason, rule=rule, closed_at=self._clock())
         await self._ledger.save_receipts([closed])
         self._settle(closed)
+
+
+def _stopped() -> IntakeClosed:
+    return IntakeClosed("the bot stopped before this message had its outcome")

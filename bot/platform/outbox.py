@@ -5,8 +5,10 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
+from itertools import count
 from uuid import UUID
 
 from bot.bus import EventBus
@@ -16,15 +18,16 @@ from bot.domain.ids import delivery_id
 from bot.domain.ledger import Delivery, DeliveryState, Receipt
 from bot.domain.memory import Memory
 from bot.domain.places import Room
-from bot.errors import NotSent, Unclear, Undeliverable
 from bot.platform.adapter import Adapter
+from bot.platform.attempt import OPEN, attempt, pause_after
 from bot.platform.egress import cleared
 from bot.store.protocols import Commitment, Ledger
 
 logger = logging.getLogger(__name__)
 
 RETRY_BUDGET = timedelta(minutes=15)
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+TYPING_DEADLINE, LET_GO = 5.0, 2.0
+MOST_FINISHED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,23 @@ class Outgoing:
     room: Room
     ordinal: int = 0
     reply_to: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """One room's parts: those that wait, in order, and the one that is being sent."""
+
+    waiting: deque[Delivery] = field(default_factory=deque)
+    sending: Delivery | None = None
+    sender: asyncio.Task[None] | None = None
+
+    def put(self, delivery: Delivery) -> None:
+        """Queue a part at its place in the room's order; one that is queued already stays as it is."""
+        known = (*self.waiting, self.sending) if self.sending else self.waiting
+        if any(one.id == delivery.id for one in known):
+            return
+        after = sum(one.seq <= delivery.seq for one in self.waiting)
+        self.waiting.insert(after, delivery)
 
 
 class Outbox:
@@ -58,8 +78,10 @@ class Outbox:
         self._secrets = frozenset(secrets)
         self._clock = clock
         self._adapters: dict[str, Adapter] = {}
-        self._lanes: defaultdict[UUID, deque[Delivery]] = defaultdict(deque)
-        self._senders: dict[UUID, asyncio.Task[None]] = {}
+        self._lanes: defaultdict[UUID, _Lane] = defaultdict(_Lane)
+        self._finished: deque[str] = deque(maxlen=MOST_FINISHED)  # a commit or resume may still name them
+        self._broken: set[UUID] = set()  # messages of which a part did not arrive
+        self._is_open = True
 
     def connect(self, adapter: Adapter) -> None:
         """Make a platform reachable; what waits for it leaves now."""
@@ -91,22 +113,34 @@ class Outbox:
     async def resume(self) -> int:
         """Take up what an earlier process left unsent; gives back how many parts that is."""
         left = await self._ledger.deliveries(is_open=True)
+        for turn_id in {delivery.turn_id for delivery in left if delivery.part}:
+            for part in await self._ledger.deliveries(is_open=False, turn_id=turn_id):
+                if part.state is not DeliveryState.SENT:
+                    self._broken.add(part.memory_id)
         self._queue(left)
         return len(left)
 
     async def drain(self, seconds: float) -> int:
-        """Wait for parts on their way, then stop; gives back how many rooms still have some.
+        """Wait for parts on their way, then stop those; gives back how many rooms still have some.
 
-        What is not sent stays in the ledger, for the next start.
+        What is not sent stays in the ledger; it is taken up with the room's next reply, or at the next
+        start.
         """
-        late: set[asyncio.Task[None]] = set()
-        if self._senders:
-            _, late = await asyncio.wait(set(self._senders.values()), timeout=seconds)
-        for task in late:
+        clock = asyncio.get_running_loop().time
+        end = clock() + seconds
+        while (senders := self._senders()) and (left := end - clock()) > 0:
+            await asyncio.wait(senders, timeout=left)
+        for task in senders:
             task.cancel()
-        if late:
-            await asyncio.wait(late)
-        return len(late)
+        if senders:
+            await asyncio.wait(senders, timeout=LET_GO)
+        return sum(1 for lane in self._lanes.values() if lane.waiting or lane.sending)
+
+    async def close(self, seconds: float) -> int:
+        """Drain, and send nothing more: what is committed from now on waits for the next start."""
+        left = await self.drain(seconds)
+        self._is_open = False
+        return left
 
     @asynccontextmanager
     async def typing(self, room: Room) -> AsyncIterator[None]:
@@ -123,7 +157,8 @@ class Outbox:
 
     async def _show(self, adapter: Adapter, room: Room, *, active: bool) -> None:
         try:
-            await adapter.typing(room, active)
+            async with asyncio.timeout(TYPING_DEADLINE):
+                await adapter.typing(room, active)
         except Exception:  # a typing sign is a courtesy: it never costs the answer
             logger.debug("no typing sign in %s", room.id, exc_info=True)
 
@@ -150,82 +185,96 @@ class Outbox:
         ]
 
     def _queue(self, deliveries: Sequence[Delivery]) -> None:
-        open_states = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
         for delivery in deliveries:
-            if delivery.state in open_states:
-                self._lanes[delivery.room_id].append(delivery)
+            if delivery.state in OPEN and delivery.id not in self._finished:
+                self._lanes[delivery.room_id].put(delivery)
         for room_id in {delivery.room_id for delivery in deliveries}:
             self._wake(room_id)
 
+    def _senders(self) -> set[asyncio.Task[None]]:
+        return {lane.sender for lane in self._lanes.values() if lane.sender is not None}
+
     def _wake(self, room_id: UUID) -> None:
         lane = self._lanes.get(room_id)
-        if not lane or room_id in self._senders or lane[0].platform not in self._adapters:
+        if lane is None or lane.sender is not None or not self._is_open:
             return
-        task = asyncio.get_running_loop().create_task(self._send_all(room_id, lane))
-        self._senders[room_id] = task
-        task.add_done_callback(lambda done: self._rest(room_id, done))
+        if lane.waiting and lane.waiting[0].platform in self._adapters:
+            lane.sender = asyncio.get_running_loop().create_task(self._send_all(lane))
+            lane.sender.add_done_callback(partial(self._rest, room_id, lane))
 
-    def _rest(self, room_id: UUID, task: asyncio.Task[None]) -> None:
-        self._senders.pop(room_id, None)
-        if not self._lanes.get(room_id):
-            self._lanes.pop(room_id, None)
-        elif task.cancelled():
-            return
-        elif (error := task.exception()) is not None:
-            logger.error(
-                "replies for room %s wait for the next one: the ledger failed", room_id, exc_info=error
-            )
-        else:
+    def _rest(self, room_id: UUID, lane: _Lane, task: asyncio.Task[None]) -> None:
+        lane.sender = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("replies for room %s wait for the next one", room_id, exc_info=error)
+        elif not lane.waiting:
+            del self._lanes[room_id]
+        elif not task.cancelled():
             self._wake(room_id)
 
-    async def _send_all(self, room_id: UUID, lane: deque[Delivery]) -> None:
-        while lane and (adapter := self._adapters.get(lane[0].platform)) is not None:
-            delivery = await self._send(adapter, lane[0])
-            lane.popleft()
-            is_last = not any(other.memory_id == delivery.memory_id for other in lane)
-            if delivery.state is DeliveryState.SENT and is_last:
-                self._events.emit(MessageSent(self._agent_id, delivery.memory_id, room_id, delivery.turn_id))
+    async def _send_all(self, lane: _Lane) -> None:
+        while lane.waiting and (adapter := self._adapters.get(lane.waiting[0].platform)) is not None:
+            lane.sending = lane.waiting.popleft()
+            try:
+                await self._send(adapter, lane, lane.sending)
+            except BaseException:  # stopped, or our own fault: the part goes on from where it stands
+                lane.waiting.appendleft(lane.sending)
+                lane.sending = None
+                raise
+            done, lane.sending = lane.sending, None
+            self._finish(lane, done)
 
-    async def _send(self, adapter: Adapter, delivery: Delivery) -> Delivery:
-        """Send one part until it is surely sent, surely not, or nobody can know."""
+    def _finish(self, lane: _Lane, delivery: Delivery) -> None:
+        self._finished.append(delivery.id)
+        message_id = delivery.memory_id
+        if delivery.state is not DeliveryState.SENT:
+            logger.warning("part %s is %s: %s", delivery.id, delivery.state, delivery.cause)
+            self._broken.add(message_id)
+        if any(other.memory_id == message_id for other in lane.waiting):
+            return
+        if message_id in self._broken:
+            self._broken.discard(message_id)
+            return
+        self._events.emit(MessageSent(self._agent_id, message_id, delivery.room_id, delivery.turn_id))
+
+    async def _send(self, adapter: Adapter, lane: _Lane, delivery: Delivery) -> None:
+        """Send one part until it is surely sent, surely not, or nobody can know; the lane has its state."""
         is_unclear = delivery.state is DeliveryState.ATTEMPTING
-        while True:
-            now = self._clock()
+        if delivery.state not in OPEN:  # its outcome was known, but not yet written down, when it was stopped
+            await self._record(delivery)
+        while delivery.state in OPEN:
             delivery = replace(
                 delivery,
                 state=DeliveryState.ATTEMPTING,
                 attempts=delivery.attempts + 1,
-                first_attempt_at=delivery.first_attempt_at or now,
+                first_attempt_at=delivery.first_attempt_at or self._clock(),
             )
-            await self._ledger.save_delivery(delivery)
-            state, external_id, cause, pause = await self._attempt(adapter, delivery, is_unclear)
-            is_unclear = state is DeliveryState.UNKNOWN
-            if is_unclear and delivery.attempts == 1:
+            await self._record(delivery)
+            lane.sending = delivery
+            found = await attempt(adapter, delivery, is_unclear)
+            if found.state is DeliveryState.UNKNOWN and not is_unclear:
+                is_unclear = True  # it is asked for before anything is tried again
                 continue
-            if state is DeliveryState.PENDING and now - delivery.created_at > RETRY_BUDGET:
+            is_unclear = False
+            pause = pause_after(delivery.attempts, found.retry_after)
+            state, cause = found.state, found.cause
+            if state is DeliveryState.PENDING and self._is_over(delivery, pause):
                 state, cause = DeliveryState.FAILED, f"given up after {delivery.attempts} attempts: {cause}"
-            delivery = replace(delivery, state=state, external_id=external_id, cause=cause)
-            await self._ledger.save_delivery(delivery)
-            if state is not DeliveryState.PENDING:
-                if cause:
-                    logger.warning("part %s is %s: %s", delivery.id, state, cause)
-                return delivery
-            growing = min(FIRST_PAUSE * 2 ** (delivery.attempts - 1), LONGEST_PAUSE)
-            await asyncio.sleep(growing if pause is None else pause)
+            delivery = replace(delivery, state=state, external_id=found.external_id, cause=cause)
+            lane.sending = delivery
+            await self._record(delivery)
+            if state is DeliveryState.PENDING:
+                await asyncio.sleep(pause)
 
-    async def _attempt(
-        self, adapter: Adapter, delivery: Delivery, is_unclear: bool
-    ) -> tuple[DeliveryState, str, str, float | None]:
-        """Try once: the new state, the platform's id, the cause, and how long to wait before the next try."""
-        try:
-            call = adapter.reconcile(delivery) if is_unclear else adapter.deliver(delivery)
-            return DeliveryState.SENT, await call, "", None
-        except NotSent as error:
-            return DeliveryState.PENDING, "", str(error), error.retry_after
-        except Undeliverable as error:
-            return DeliveryState.FAILED, "", str(error), None
-        except Unclear as error:
-            return DeliveryState.UNKNOWN, "", str(error), None
-        except Exception as error:  # an adapter's fault may have come after the bytes left
-            logger.warning("%s failed to deliver %s", adapter.platform, delivery.id, exc_info=True)
-            return DeliveryState.UNKNOWN, "", f"{type(error).__name__}: {error}", None
+    def _is_over(self, delivery: Delivery, pause: float) -> bool:
+        return self._clock() + timedelta(seconds=pause) - delivery.created_at > RETRY_BUDGET
+
+    async def _record(self, delivery: Delivery) -> None:
+        """Write a delivery's state; while the ledger fails nothing else is done with it."""
+        for failures in count(1):
+            try:
+                await self._ledger.save_delivery(delivery)
+            except Exception:  # the store's fault, and perhaps a passing one: what was sent must be known
+                logger.warning("part %s could not be written down", delivery.id, exc_info=True)
+            else:
+                return
+            await asyncio.sleep(pause_after(failures))

@@ -1,6 +1,7 @@
 """The store as small contracts: a double is small, and a plugin may replace one.
 
-Every method is one transaction. Times are aware datetimes; what is not found is None or empty.
+Every method is one transaction. Times are aware datetimes; what is not found is None or empty. Open
+data (`metadata`, `data`, `body`, a step's `result`, a cached value) is JSON.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,12 +17,17 @@ from bot.domain.people import Attendance, Component, Entity, Relationship
 from bot.domain.places import Role, Room, World
 from bot.domain.task import Task
 
+MOST_NAMES = 20
+
 
 class WorldStore(Protocol):
     """Worlds, rooms, and what the agent has decided about them."""
 
     async def save_world(self, world: World, rooms: Sequence[Room] = ()) -> None:
-        """Insert or update a world and some of its rooms."""
+        """Insert or update a world and some of its rooms, which become the most recently active.
+
+        A blank name keeps the known one, roles are added to the known ones; the rest is replaced.
+        """
 
     async def world(self, world_id: UUID) -> World | None:
         """Find a world."""
@@ -39,14 +45,17 @@ class WorldStore(Protocol):
         """Follow a room, mute it, or neither."""
 
     async def set_role(self, world_id: UUID, entity_id: UUID, role: Role) -> None:
-        """Give somebody a role in a world."""
+        """Give somebody a role in a world; raises LookupError where the world is unknown."""
 
 
 class EntityStore(Protocol):
     """People, what is known of them, and how they stand to one another."""
 
     async def save_entities(self, entities: Sequence[Entity], room_id: UUID | None = None) -> None:
-        """Insert or update people; with a room, they take part in it."""
+        """Insert or update people; with a room, they take part in it and are active there now.
+
+        The names given come first, then the known ones, twenty in all; the rest is replaced.
+        """
 
     async def entities(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
         """Find people by id."""
@@ -55,7 +64,7 @@ class EntityStore(Protocol):
         """List who takes part in a room, the most recently active first."""
 
     async def save_component(self, component: Component) -> None:
-        """Insert or replace one piece of knowledge: one a (entity, type, world, source)."""
+        """Insert or replace one piece of knowledge: one a (entity, type, world or None, source or None)."""
 
     async def components(self, entity_id: UUID, kind: str | None = None) -> list[Component]:
         """List what is known of somebody."""
@@ -100,7 +109,7 @@ class MemoryStore(Protocol):
         kind: MemoryKind = MemoryKind.MESSAGE,
         before: datetime | None = None,
     ) -> list[Memory]:
-        """List the last memories of a room, oldest first."""
+        """List the last memories of a room, oldest first: by their time, then by their id."""
 
     async def by_turn(self, turn_id: UUID) -> list[Memory]:
         """List what a turn has made, oldest first."""
@@ -108,10 +117,13 @@ class MemoryStore(Protocol):
     async def recall(
         self, embedding: Sequence[float], model: str, reach: Reach, kind: MemoryKind, limit: int = 10
     ) -> list[Recalled]:
-        """Find what is nearest in meaning, among memories this place may see and vectors of this model."""
+        """Find what is nearest in meaning, the nearest first, among what this place may see.
+
+        Vectors of another model, or of another dimension, are passed over.
+        """
 
     async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
-        """Give a memory its vector."""
+        """Give a memory its vector; nothing happens where the memory is gone."""
 
     async def remove(self, ids: Collection[UUID]) -> int:
         """Forget memories, and count them."""
@@ -121,7 +133,7 @@ class TaskStore(Protocol):
     """Work for later."""
 
     async def save_task(self, task: Task) -> None:
-        """Insert or replace a task."""
+        """Insert a task, or replace what a known one says: its lease and its fence stay as they are."""
 
     async def task(self, task_id: UUID) -> Task | None:
         """Find a task."""
@@ -139,10 +151,16 @@ class TaskStore(Protocol):
     async def claim_tasks(
         self, names: Collection[str], now: datetime, until: datetime, limit: int = 10
     ) -> list[Task]:
-        """Lease due tasks whose workers are known here; each comes back with its new fence."""
+        """Lease due tasks whose workers are known here, the longest due first, each with its new fence.
+
+        Due is what is tagged `queue`, not parked, not leased beyond `now`, and to run by then.
+        """
 
     async def complete_task(self, task: Task, replacement: Task | None) -> bool:
-        """Replace a leased task by its next state, or remove it; False if the lease was lost."""
+        """Replace a leased task by its next state, or remove it, and end the lease.
+
+        False, and nothing changes, where the task is gone or somebody else has claimed it since.
+        """
 
     async def delete_task(self, task_id: UUID) -> bool:
         """Remove a task; False if there was none."""
@@ -155,7 +173,7 @@ class CacheStore(Protocol):
         """Find a value that has not expired."""
 
     async def set(self, key: str, value: Any, *, expires_at: datetime | None = None) -> None:
-        """Keep a JSON value."""
+        """Keep a JSON value; raises TypeError for any other."""
 
     async def drop(self, key: str) -> None:
         """Forget a value."""
@@ -196,13 +214,16 @@ class ReceiptStore(Protocol):
     """The book of what came in."""
 
     async def receive(self, arrivals: Sequence[Arrival], at: datetime) -> list[tuple[Receipt, bool]]:
-        """Keep events with the rows they need; each comes back with whether it was new."""
+        """Keep events with the rows they need; each comes back with its receipt and whether it was new.
+
+        One whose event id or message is known changes nothing and gets the receipt it has.
+        """
 
     async def save_receipts(self, receipts: Sequence[Receipt]) -> None:
-        """Write the new state of receipts; one that is final stays as it is."""
+        """Write the new state of receipts; one that is final, or not known, stays as it is."""
 
     async def receipt(self, receipt_id: UUID) -> Receipt | None:
-        """Find a receipt by its id, or by the id of its message."""
+        """Find a receipt by its id, or the latest by the id of its message."""
 
     async def arrival(self, receipt: Receipt) -> Arrival | None:
         """Find the rows a receipt was kept with; None where its message is gone."""
@@ -215,7 +236,7 @@ class ReceiptStore(Protocol):
     async def commit(self, commitment: Commitment) -> list[Delivery]:
         """Carry out a commitment; the deliveries come back with their place in the room's order.
 
-        A delivery that is already in the outbox keeps its state.
+        A delivery that is already in the outbox stays as it is; a receipt as in `save_receipts`.
         """
 
 

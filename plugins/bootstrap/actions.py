@@ -18,7 +18,7 @@ async def reply(turn: Turn, text: str = "") -> ActionResult:
 @action(
     "IGNORE",
     "Say and do nothing: the talk is over, or not meant for you.",
-    similes=["STOP_TALKING", "STOP_CHATTING", "STOP_CONVERSATION"],
+    similes=["STOP", "STOP_TALKING", "STOP_CHATTING", "STOP_CONVERSATION"],
     effect=Effect.PURE,
 )
 async def ignore(turn: Turn) -> ActionResult:

@@ -4,13 +4,15 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import openai
-from openai.types.chat import ChatCompletion
+from openai.types import CompletionUsage
+from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatCompletionMessageParam
 
 from bot import Agent, ModelError, ModelRefused, ModelUnavailable, Service, TextRequest, TextResult, Usage
 from plugins.openai.settings import OpenAISettings
 
 T = TypeVar("T")
 NO_KEY = "none"  # the SDK insists on a key where local servers want none
+HUGE = 100_000_000  # more tokens than this in one call are a mistake
 REFUSALS = (400, 401, 402, 403, 404, 422)
 
 
@@ -42,10 +44,7 @@ class Client(Service):
         try:
             completion = await self._sdk.chat.completions.create(
                 model=model,
-                messages=[
-                    {"role": "system", "content": request.system},
-                    {"role": "user", "content": request.prompt},
-                ],
+                messages=_messages(request),
                 max_tokens=_given(request.max_tokens),
                 temperature=_given(request.temperature),
                 top_p=_given(request.top_p),
@@ -58,8 +57,8 @@ class Client(Service):
             raise self._explained(error) from error
         except openai.APIConnectionError as error:
             raise ModelUnavailable(f"openai: no answer from {self._sdk.base_url.host}: {error}") from error
-        except openai.OpenAIError as error:
-            raise ModelError(f"openai: {error}") from error
+        except (openai.OpenAIError, ValueError) as error:  # ValueError: its JSON is none
+            raise ModelError(f"openai: {self._sdk.base_url.host} gave no answer: {error}") from error
         return _result(completion, model)
 
     def _explained(self, error: openai.APIStatusError) -> ModelError:
@@ -84,17 +83,36 @@ def _brief(error: openai.APIStatusError) -> str:
     return " ".join(error.message.split())[:200]
 
 
-def _result(completion: ChatCompletion, model: str) -> TextResult:
-    if not completion.choices:
-        raise ModelError(f"openai: {model} gave no choice in its answer")
+def _messages(request: TextRequest) -> list[ChatCompletionMessageParam]:
+    prompt: ChatCompletionMessageParam = {"role": "user", "content": request.prompt}
+    return [{"role": "system", "content": request.system}, prompt] if request.system else [prompt]
+
+
+def _result(completion: object, model: str) -> TextResult:
+    """Read an answer; the SDK checks none, so it may be of any shape. Raises ModelError."""
+    if not (isinstance(completion, ChatCompletion) and completion.choices):
+        raise ModelError(f"openai: {model} gave no choice in its answer: is OPENAI_BASE_URL right?")
     choice = completion.choices[0]
-    usage = None
-    if completion.usage is not None:
-        details = completion.usage.prompt_tokens_details
-        usage = Usage(
-            tokens_in=completion.usage.prompt_tokens,
-            tokens_out=completion.usage.completion_tokens,
-            tokens_cached=(details.cached_tokens or 0) if details else 0,
-        )
-    text = choice.message.content or choice.message.refusal or ""
-    return TextResult(text, completion.model or model, usage, is_cut=choice.finish_reason == "length")
+    message: ChatCompletionMessage | None = choice.message
+    if message is None:
+        raise ModelError(f"openai: {model} gave a choice without a message")
+    text = message.content or message.refusal or ""
+    is_cut = choice.finish_reason == "length"
+    return TextResult(text, completion.model or model, _usage(completion.usage), is_cut=is_cut)
+
+
+def _usage(counted: CompletionUsage | None) -> Usage | None:
+    """Read the token counts; None, so that they are estimated, where there are none that make sense."""
+    if counted is None or not (_is_count(counted.prompt_tokens) and _is_count(counted.completion_tokens)):
+        return None
+    details = counted.prompt_tokens_details
+    cached = details.cached_tokens if details is not None else 0
+    return Usage(
+        tokens_in=counted.prompt_tokens,
+        tokens_out=counted.completion_tokens,
+        tokens_cached=min(cached, counted.prompt_tokens) if cached and _is_count(cached) else 0,
+    )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value < HUGE

@@ -57,7 +57,8 @@ class InMemoryLedger:
 
     def _save(self, receipts: Sequence[Receipt]) -> None:
         for receipt in receipts:
-            if not self._receipts[receipt.id].outcome.is_final:
+            known = self._receipts.get(receipt.id)
+            if known is not None and not known.outcome.is_final:
                 self._receipts[receipt.id] = receipt
 
     async def receipt(self, receipt_id: UUID) -> Receipt | None:

@@ -22,7 +22,7 @@ class InMemoryMemories:
     def __init__(self) -> None:
         self._memories: dict[UUID, Memory] = {}
         self._rooms: defaultdict[tuple[UUID, MemoryKind], list[Memory]] = defaultdict(list)
-        self._turns: defaultdict[UUID, list[UUID]] = defaultdict(list)
+        self._turns: defaultdict[UUID, dict[UUID, None]] = defaultdict(dict)
 
     async def add(self, memories: Sequence[Memory]) -> None:
         for memory in memories:
@@ -57,6 +57,7 @@ class InMemoryMemories:
             if memory.kind is kind
             and memory.embedding is not None
             and memory.embedding_model == model
+            and len(memory.embedding) == len(embedding)
             and reach.covers(memory)
         )
         return [Recalled(memory, score) for memory, score in nearest(embedding, candidates, limit)]
@@ -78,11 +79,13 @@ class InMemoryMemories:
         known = self._memories.get(memory.id)
         if known is not None:
             self._take_out(known)
-        elif memory.turn_id is not None:
-            self._turns[memory.turn_id].append(memory.id)
+        if memory.turn_id is not None:
+            self._turns[memory.turn_id][memory.id] = None
         self._memories[memory.id] = memory
         insort(lane, memory, key=_age)
 
     def _take_out(self, memory: Memory) -> None:
         lane = self._rooms[memory.room_id, memory.kind]
         del lane[bisect_left(lane, _age(memory), key=_age)]
+        if memory.turn_id is not None:
+            del self._turns[memory.turn_id][memory.id]

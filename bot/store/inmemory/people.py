@@ -6,6 +6,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from bot.domain.people import Component, Entity, Relationship
+from bot.store.protocols import MOST_NAMES
 
 
 class InMemoryEntities:
@@ -49,7 +50,7 @@ class InMemoryEntities:
         known = self._entities.get(entity.id)
         if known is not None:
             names = dict.fromkeys((*entity.names, *known.names))
-            entity = replace(entity, names=tuple(names))
+            entity = replace(entity, names=tuple(names)[:MOST_NAMES])
         self._entities[entity.id] = entity
         if room_id is not None:
             self._participants[room_id].pop(entity.id, None)

@@ -1,5 +1,6 @@
 """The cache and the logs in memory."""
 
+import json
 from collections import deque
 from collections.abc import Mapping
 from datetime import datetime
@@ -9,27 +10,39 @@ from uuid import UUID
 from bot.domain.clock import Clock
 
 MOST_LOGS = 10_000
+FIRST_SWEEP = 1000
 
 
 class InMemoryCache:
     """Keeps small values; see `CacheStore`."""
 
     def __init__(self, clock: Clock) -> None:
-        self._values: dict[str, tuple[Any, datetime | None]] = {}
+        self._values: dict[str, tuple[str, datetime | None]] = {}
         self._clock = clock
+        self._sweep_at = FIRST_SWEEP
 
     async def get(self, key: str) -> Any | None:
-        value, expires_at = self._values.get(key, (None, None))
+        text, expires_at = self._values.get(key, ("null", None))
         if expires_at is not None and expires_at <= self._clock():
             self._values.pop(key)
             return None
-        return value
+        return json.loads(text)
 
     async def set(self, key: str, value: Any, *, expires_at: datetime | None = None) -> None:
-        self._values[key] = (value, expires_at)
+        self._values[key] = (json.dumps(value), expires_at)
+        if len(self._values) >= self._sweep_at:
+            self._sweep()
 
     async def drop(self, key: str) -> None:
         self._values.pop(key, None)
+
+    def _sweep(self) -> None:
+        """Drop what has expired and is never asked for again."""
+        now = self._clock()
+        over = [key for key, (_, end) in self._values.items() if end is not None and end <= now]
+        for key in over:
+            del self._values[key]
+        self._sweep_at = max(FIRST_SWEEP, 2 * len(self._values))
 
 
 class InMemoryLogs:

@@ -15,6 +15,9 @@ class InMemoryTasks:
         self._tasks: dict[UUID, Task] = {}
 
     async def save_task(self, task: Task) -> None:
+        known = self._tasks.get(task.id)
+        if known is not None:
+            task = replace(task, leased_until=known.leased_until, fence=known.fence)
         self._tasks[task.id] = task
 
     async def task(self, task_id: UUID) -> Task | None:
@@ -61,7 +64,7 @@ class InMemoryTasks:
         if replacement is None:
             del self._tasks[task.id]
         else:
-            self._tasks[task.id] = replace(replacement, leased_until=None)
+            self._tasks[task.id] = replace(replacement, leased_until=None, fence=held.fence)
         return True
 
     async def delete_task(self, task_id: UUID) -> bool:

@@ -1,8 +1,8 @@
 """Who the character is: the same words every time, so that prompt caches keep them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from bot import ProviderResult, Turn, clean_name, provider, render
+from bot import ProviderResult, TemplateError, Turn, clean_name, provider, render
 
 NAMES = ("Robin", "Sam", "Alex", "Kim", "Jo", "Max", "Chris", "Toni", "Sasha", "Mika")
 MOST_EXAMPLES = 5
@@ -28,12 +28,20 @@ async def character(turn: Turn) -> ProviderResult:
         _section("How to write", (*who.style.all, *(who.style.post if is_feed else who.style.chat))),
         _section("Posts that sound right", who.post_examples[:MOST_POSTS]) if is_feed else _examples(turn),
     ]
-    text = "\n\n".join(render(section, values) for section in sections if section)
+    text = "\n\n".join(_rendered(section, values) for section in sections if section)
     return ProviderResult(
         text=text[:LONGEST],
         values={"agentName": name, "characterBio": " ".join(who.background), "system": who.system},
         data={"character": who},
     )
+
+
+def _rendered(section: str, values: Mapping[str, str]) -> str:
+    """Fill in placeholders; a section with braces that are no placeholder stays as it was written."""
+    try:
+        return render(section, values)
+    except TemplateError:
+        return section
 
 
 def _section(title: str, lines: Sequence[str]) -> str:

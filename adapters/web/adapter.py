@@ -1,0 +1,92 @@
+"""The web as a platform: a server with a page and an API, for all agents of the process."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+from uuid import UUID
+
+from adapters.web.app import Front
+from adapters.web.auth import Lock
+from adapters.web.books import show_message
+from adapters.web.config import Limits, WebSettings
+from adapters.web.hub import Spoken
+from adapters.web.incoming import PLATFORM
+from adapters.web.origin import ANY_ADDRESS, allowed_hosts
+from adapters.web.server import Server
+from adapters.web.token_file import kept_token
+from bot import Adapter, CoreSettings, Delivery, Door, Room, SettingError
+
+
+class WebAdapter(Adapter):
+    """Serves the page and the API while it is entered; `url` is then the address to open."""
+
+    platform = PLATFORM
+
+    def __init__(
+        self, doors: Sequence[Door], settings: WebSettings, token: str, *, limits: Limits | None = None
+    ) -> None:
+        limits = limits or Limits()
+        self._settings = settings
+        self._token = token
+        self._front = Front(
+            doors,
+            lock=Lock(token),
+            hosts=allowed_hosts(settings.server_host, settings.server_allowed_hosts),
+            secrets={token}.union(*(door.settings.secrets(WebSettings) for door in doors)),
+            limits=limits,
+        )
+        self._server = Server(self._front.app, settings, limits)
+        self._agents = {door.agent_id: door for door in doors}
+        self.app = self._front.app
+        self.port = settings.server_port
+
+    @property
+    def url(self) -> str:
+        """The address to open, with the token."""
+        host = self._settings.server_host
+        host = "127.0.0.1" if host in ANY_ADDRESS else host
+        host = f"[{host}]" if ":" in host else host
+        return f"http://{host}:{self.port}/?token={quote(self._token, safe='')}"
+
+    async def __aenter__(self) -> Self:
+        self.port = await self._server.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._front.stop()
+        await self._server.stop()
+
+    async def deliver(self, delivery: Delivery) -> str:
+        """Show a reply to whoever is in the room; it is in the records for those who come later."""
+        door = self._agents.get(UUID(delivery.account))
+        message = await show_message(door, delivery.memory_id) if door else None
+        if message is not None:
+            self._front.hub.tell(delivery.room_id, Spoken(message))
+        return str(delivery.memory_id)
+
+    async def reconcile(self, delivery: Delivery) -> str:
+        """Show a reply again: whoever has it already knows it by its id."""
+        return await self.deliver(delivery)
+
+    async def typing(self, room: Room, active: bool) -> None:
+        """Show, or stop showing, that the agent is at work in a room."""
+        self._front.hub.show_typing(room.id, active)
+
+
+def open_web(doors: Sequence[Door]) -> WebAdapter:
+    """Make the server for all agents.
+
+    Raises SettingError where they disagree about it, or its token cannot be kept.
+    """
+    if not doors:
+        raise SettingError("the web page has nobody to talk with: name a character")
+    settings = doors[0].settings.load(WebSettings)
+    if any(door.settings.load(WebSettings) != settings for door in doors):
+        raise SettingError("the SERVER_… settings of two characters differ: set them in the environment")
+    if settings.server_token is not None:
+        return WebAdapter(doors, settings, settings.server_token.get_secret_value())
+    folder = doors[0].settings.load(CoreSettings).bot_data_dir
+    return WebAdapter(doors, settings, kept_token(folder))

@@ -1,0 +1,261 @@
+"""What requests and answers look like; the API's documentation is made of these."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from bot import ChannelType, MediaKind, Outcome
+
+LINE = r"^[^\x00-\x1f\x7f\u2028\u2029]+$"
+PRINTABLE = r"^[\x20-\x7e]+$"
+ADDRESS = r"^https?://[^\s\x00-\x1f\x7f]+$"
+
+RoomName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=120, pattern=LINE)]
+UserName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=64, pattern=LINE)]
+AgentName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=200, pattern=LINE)]
+Key = Annotated[str, StringConstraints(max_length=200, pattern=PRINTABLE)]
+
+
+class Asked(BaseModel):
+    """What a client sends: nothing is guessed, and nothing unknown is passed over."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+
+class Told(BaseModel):
+    """What a client is told."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class AttachmentRequest(Asked):
+    """Something that comes with a message, by its address."""
+
+    url: Annotated[str, StringConstraints(max_length=2048, pattern=ADDRESS)]
+    content_type: Annotated[str, StringConstraints(max_length=100, pattern=PRINTABLE)] | None = None
+    title: Annotated[str, StringConstraints(max_length=200)] = ""
+
+
+class MessageRequest(Asked):
+    """A message to an agent.
+
+    `room` and `user` are names of your own choosing: the same names mean the same room and the same
+    person. What is sent twice with one `idempotency_key` is answered once.
+    """
+
+    text: str
+    room: RoomName = "api"
+    user: UserName = "you"
+    idempotency_key: Key | None = None
+    stream: bool = False
+    attachments: Annotated[list[AttachmentRequest], Field(max_length=10)] = []
+
+
+class Query(BaseModel):
+    """What may stand behind the question mark of an address; everything there is text."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class RoomsQuery(Query):
+    """Which rooms are wanted."""
+
+    agent: AgentName | None = None
+    limit: Annotated[int, Field(ge=1, le=500)] = 100
+
+
+class MessagesQuery(Query):
+    """How many of a room's messages are wanted."""
+
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
+class ReceiptsQuery(Query):
+    """Which receipts are wanted."""
+
+    room: UUID | None = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
+class ErrorBody(Told):
+    """Why there is no answer: a stable code, a sentence, and the id under which the log knows it."""
+
+    code: str
+    message: str
+    request_id: str
+
+
+class ErrorAnswer(Told):
+    """What every refused request is answered with."""
+
+    error: ErrorBody
+
+
+class Health(Told):
+    """That the server is there."""
+
+    status: Literal["ok"] = "ok"
+
+
+class AgentBody(Told):
+    """A character that can be talked to."""
+
+    id: UUID
+    name: str
+    username: str
+    bio: list[str]
+    topics: list[str]
+
+
+class AgentsAnswer(Told):
+    """Everybody who lives here."""
+
+    agents: list[AgentBody]
+
+
+class RoomBody(Told):
+    """A place in which an agent talks, on any platform."""
+
+    id: UUID
+    agent_id: UUID
+    name: str
+    type: ChannelType
+    platform: str
+    external_id: str
+
+
+class RoomsAnswer(Told):
+    """Rooms, the most recently active first."""
+
+    rooms: list[RoomBody]
+
+
+class Author(Told):
+    """Who wrote a message."""
+
+    id: UUID
+    name: str
+    is_agent: bool
+
+
+class AttachmentBody(Told):
+    """Something that came with a message, and what was read in it."""
+
+    kind: MediaKind
+    url: str
+    content_type: str
+    title: str
+    description: str
+    problem: str
+
+
+class OutcomeBody(Told):
+    """Where a message stands, and why."""
+
+    outcome: Outcome
+    reason: str
+    rule: str
+
+
+class MessageBody(Told):
+    """A message. `outcome` is that of a message to the agent, where it is known."""
+
+    id: UUID
+    room_id: UUID
+    author: Author
+    text: str
+    created_at: datetime
+    in_reply_to: UUID | None
+    actions: list[str]
+    attachments: list[AttachmentBody]
+    outcome: OutcomeBody | None = None
+
+
+class MessagesAnswer(Told):
+    """The last messages of a room, oldest first."""
+
+    messages: list[MessageBody]
+
+
+class MessageAnswer(Told):
+    """What became of a message.
+
+    A superseded one has no replies: `superseded_by` is the message that was answered in its stead.
+    """
+
+    message_id: UUID
+    outcome: Outcome
+    reason: str
+    rule: str
+    replies: list[MessageBody]
+    superseded_by: UUID | None
+    room: str
+    room_id: UUID
+
+
+class CallBody(Told):
+    """One call to a model."""
+
+    type: str
+    purpose: str
+    model: str
+    tokens_in: int
+    tokens_out: int
+    tokens_cached: int
+    is_estimate: bool
+    seconds: float
+    error: str
+
+
+class ReceiptBody(Told):
+    """What became of one message that came in, why, and what it took. `seconds` is how long, in all."""
+
+    id: UUID
+    agent_id: UUID
+    message_id: UUID
+    room_id: UUID
+    author_id: UUID
+    platform: str
+    outcome: Outcome
+    reason: str
+    rule: str
+    superseded_by: UUID | None
+    received_at: datetime
+    claimed_at: datetime | None
+    closed_at: datetime | None
+    seconds: float | None
+    attempts: int
+    carried: int
+    tokens_in: int
+    tokens_out: int
+    model_calls: list[CallBody]
+    notes: list[str]
+
+
+class ReceiptsAnswer(Told):
+    """Receipts, newest first."""
+
+    receipts: list[ReceiptBody]
+
+
+class DeliveryBody(Told):
+    """One outgoing part of a reply, and whether it arrived."""
+
+    id: str
+    message_id: UUID
+    part: int
+    state: str
+    attempts: int
+    created_at: datetime
+    first_attempt_at: datetime | None
+    cause: str
+
+
+class ReceiptAnswer(ReceiptBody):
+    """A receipt with the message itself, and everything that was said to it."""
+
+    message: MessageBody | None
+    replies: list[MessageBody]
+    deliveries: list[DeliveryBody]

@@ -1,0 +1,57 @@
+"""The variables of the server, and the limits that nobody has to turn."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, SecretStr
+
+from bot import Secret, SettingsModel, Words
+
+SHORTEST_TOKEN = 8
+
+
+def is_usable(token: str) -> bool:
+    """Tell whether a token is long enough, and can stand in a header."""
+    return len(token) >= SHORTEST_TOKEN and token.isascii() and token.isprintable() and " " not in token
+
+
+def _usable(token: SecretStr) -> SecretStr:
+    if not is_usable(token.get_secret_value()):
+        raise ValueError(f"it must be at least {SHORTEST_TOKEN} ASCII characters without spaces")
+    return token
+
+
+class WebSettings(SettingsModel):
+    """Where the web page and the HTTP API are, and who may use them."""
+
+    server_host: str = Field(
+        "127.0.0.1",
+        description="The address to listen on: 127.0.0.1 for this machine alone, 0.0.0.0 for all.",
+    )
+    server_port: int = Field(3000, ge=0, le=65535, description="The port to listen on; 0 takes any free one.")
+    server_token: Annotated[Secret, AfterValidator(_usable)] | None = Field(
+        None,
+        description="The token that opens the page and the API. Without one, it is made at the first start "
+        "and kept in the file server-token in BOT_DATA_DIR.",
+    )
+    server_allowed_hosts: Words = Field(
+        (),
+        description="Further names by which browsers reach the server, as in bot.example.org; "
+        "localhost and SERVER_HOST need not be named.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much anybody may ask of the server; times in seconds, sizes in bytes."""
+
+    header_seconds: float = 10.0
+    body_seconds: float = 30.0
+    plugin_seconds: float = 30.0
+    heartbeat_seconds: float = 20.0
+    keep_alive_seconds: float = 15.0
+    connections: int = 300
+    sockets: int = 200
+    body: int = 1024 * 1024
+    frame: int = 256 * 1024
+    backlog: int = 1024 * 1024

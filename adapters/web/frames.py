@@ -1,0 +1,100 @@
+"""What passes over a WebSocket, in both directions."""
+
+from typing import Annotated, Literal
+from uuid import UUID
+
+from pydantic import Field, TypeAdapter
+
+from adapters.web.bodies import (
+    AgentBody,
+    AgentName,
+    Asked,
+    AttachmentRequest,
+    Author,
+    Key,
+    MessageBody,
+    OutcomeBody,
+    RoomName,
+    Told,
+    UserName,
+)
+
+
+class Hello(Asked):
+    """The first frame of a client: which room it comes into, and who it is there."""
+
+    type: Literal["hello"]
+    room: RoomName = "main"
+    user: UserName = "you"
+    agent: AgentName | None = None
+
+
+class Say(Asked):
+    """A message; one that was not acknowledged is sent again with the same `client_id`."""
+
+    type: Literal["message"]
+    text: str
+    client_id: Key
+    attachments: Annotated[list[AttachmentRequest], Field(max_length=10)] = []
+
+
+ClientFrame = TypeAdapter[Hello | Say](Annotated[Hello | Say, Field(discriminator="type")])
+
+
+class Frame(Told):
+    """What all frames to a client have in common: `seq` grows by one from frame to frame."""
+
+    seq: int = 0
+
+
+class Ready(Frame):
+    """The room as it stands; what follows comes on top of it."""
+
+    type: Literal["ready"] = "ready"
+    agent: AgentBody
+    room: str
+    room_id: UUID
+    user: Author
+    messages: list[MessageBody]
+    is_typing: bool
+
+
+class Ack(Frame):
+    """A message is kept; it will have its outcome whatever happens to this connection."""
+
+    type: Literal["ack"] = "ack"
+    client_id: str
+    message_id: UUID
+
+
+class TypingFrame(Frame):
+    """The agent has begun, or ceased, to work in this room."""
+
+    type: Literal["typing"] = "typing"
+    active: bool
+
+
+class MessageFrame(Frame, MessageBody):
+    """A message of this room: a reply, or what somebody else said."""
+
+    type: Literal["message"] = "message"
+
+
+class OutcomeFrame(Frame, OutcomeBody):
+    """What became of a message."""
+
+    type: Literal["outcome"] = "outcome"
+    message_id: UUID
+    superseded_by: UUID | None
+
+
+class ErrorFrame(Frame):
+    """A frame was refused."""
+
+    type: Literal["error"] = "error"
+    code: str
+    message: str
+    client_id: str | None = None
+
+
+ServerFrame = Ready | Ack | TypingFrame | MessageFrame | OutcomeFrame | ErrorFrame

@@ -1,0 +1,144 @@
+"""What every request passes before a handler sees it: the host, the token, the page it comes from."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from secrets import token_hex
+
+from aiohttp import web
+
+from adapters.web.answers import Answers
+from adapters.web.auth import Credential, Kind, Lock
+from adapters.web.bodies import ErrorAnswer, ErrorBody
+from adapters.web.operations import HEALTH
+from adapters.web.origin import host_name, is_foreign, is_own_page
+from adapters.web.problems import Problem, stopping
+from adapters.web.throttle import Throttle
+from bot import IntakeClosed
+
+logger = logging.getLogger(__name__)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Server": "greenroom",
+}
+CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 417: "expectation_failed"}
+MESSAGES = {
+    404: "there is nothing at this address",
+    405: "this address does not take that method",
+    413: "the body is larger than the server takes",
+}
+SHUT_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark"><title>Greenroom</title></head>
+<body><h1>This door needs its key</h1>
+<p>Open the address that was printed in the terminal when the bot started: it ends in <code>/?token=…</code>.
+The token is also kept in the file <code>server-token</code> in the bot's data folder.</p>
+<p>If you have just done so, <a href="/">go on to the page</a>.</p></body></html>
+"""
+
+
+async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Put the security headers on everything that leaves."""
+    request["is_begun"] = True
+    response.headers.update(HEADERS)
+    response.headers.setdefault("Cache-Control", "no-store")
+    response.headers["X-Request-Id"] = request.get("id", "")
+
+
+class Guards:
+    """The middlewares; `hosts` are the names by which the server may be called."""
+
+    def __init__(self, answers: Answers, lock: Lock, hosts: frozenset[str]) -> None:
+        self._answers = answers
+        self._lock = lock
+        self._hosts = hosts
+        self._throttle = Throttle()
+        self._public: set[web.AbstractRoute] = set()
+
+    def open(self, route: web.AbstractRoute) -> None:
+        """Let everybody in to a route."""
+        self._public.add(route)
+
+    @web.middleware
+    async def explain(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Turn whatever goes wrong into an answer with a code; what is our fault also into a log entry."""
+        request["id"] = token_hex(8)
+        try:
+            return await handler(request)
+        except Problem as problem:
+            refusal = problem
+        except IntakeClosed:
+            refusal = stopping()
+        except web.HTTPException as error:
+            if error.status < 400:
+                raise
+            refusal = _known(error)
+        except ConnectionError:
+            raise
+        except Exception:  # whatever a handler does wrong costs its own request only
+            logger.exception("request %s to %s failed", request["id"], request.path)
+            refusal = Problem(500, "internal_error", "this is a fault of the server; its log says more")
+        if request.get("is_begun"):
+            raise ConnectionResetError(f"request {request['id']} failed after its answer had begun")
+        return self._refuse(request, refusal)
+
+    @web.middleware
+    async def admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Let in who calls us by our name, has the token, and is not another site's page."""
+        if host_name(request.headers.get("Host", "")) not in self._hosts:
+            raise Problem(
+                421, "unknown_host", "the server is not called so: add the name to SERVER_ALLOWED_HOSTS"
+            )
+        credential = None
+        if request.path != HEALTH and request.match_info.route not in self._public:
+            credential = self._check(request)
+        if request.method not in SAFE_METHODS or "Upgrade" in request.headers:
+            _refuse_foreign(request, credential)
+        if credential is not None and credential.kind is Kind.LINK:
+            response = web.Response(status=303, headers={"Location": "/"})
+            self._lock.give_cookie(response)
+            return response
+        return await handler(request)
+
+    def _check(self, request: web.Request) -> Credential:
+        credential = self._lock.shown(request)
+        if credential is None:
+            raise Problem(401, "unauthorized", "this needs the token", {"WWW-Authenticate": "Bearer"})
+        # Another site's page can make a browser guess wrong: that must not shut out whoever sits at it.
+        client = (request.remote, credential.kind, is_foreign(request.headers))
+        if wait := self._throttle.wait(client):
+            retry = {"Retry-After": str(int(wait) + 1)}
+            raise Problem(429, "too_many_attempts", "too many wrong tokens; wait a few minutes", retry)
+        if not self._lock.opens(credential):
+            self._throttle.count(client)
+            raise Problem(401, "unauthorized", "this is not the token", {"WWW-Authenticate": "Bearer"})
+        return credential
+
+    def _refuse(self, request: web.Request, problem: Problem) -> web.Response:
+        if request.path == "/" and problem.status == 401:
+            return web.Response(text=SHUT_PAGE, status=401, content_type="text/html", headers=problem.headers)
+        body = ErrorBody(code=problem.code, message=problem.message, request_id=request["id"])
+        return self._answers.json(ErrorAnswer(error=body), status=problem.status, headers=problem.headers)
+
+
+def _refuse_foreign(request: web.Request, credential: Credential | None) -> None:
+    is_by_cookie = credential is not None and credential.kind is Kind.COOKIE
+    if is_foreign(request.headers) or (is_by_cookie and not is_own_page(request.headers)):
+        raise Problem(403, "cross_site", "only the server's own pages, or a bearer token, may do this")
+
+
+def _known(error: web.HTTPException) -> Problem:
+    """Say in our words what aiohttp refuses."""
+    code = CODES.get(error.status, "refused")
+    allow = {name: value for name, value in error.headers.items() if name == "Allow"}
+    return Problem(error.status, code, MESSAGES.get(error.status, "the request is refused"), allow)

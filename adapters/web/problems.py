@@ -1,0 +1,33 @@
+"""What a request can come to instead of an answer: a status, a stable code, and a sentence."""
+
+from collections.abc import Mapping
+
+from bot import BotError
+
+
+class Problem(BotError):
+    """A request that is refused; the message is shown to whoever sent it."""
+
+    def __init__(
+        self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.headers = dict(headers or {})
+
+
+def not_found(what: str, name: object) -> Problem:
+    """Say that something is not there; what exists but may not be seen is told the same."""
+    return Problem(404, "not_found", f"there is no {what} {str(name)[:100]!r}")
+
+
+def stopping() -> Problem:
+    """Say that the process is about to end."""
+    return Problem(
+        503,
+        "stopping",
+        "the bot is stopping: send it again, with the same idempotency key, when it is back",
+        {"Retry-After": "5"},
+    )

@@ -1,0 +1,85 @@
+"""From a request's bytes to a checked model; whatever is wrong becomes a problem that names it."""
+
+import asyncio
+import json
+from typing import Any, NoReturn, TypeVar
+
+from aiohttp import web
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from adapters.web.problems import Problem
+from bot import shorten
+
+M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
+MOST_KEYS = 1000
+MOST_SHOWN = 5
+
+
+async def read_json(request: web.Request, *, deadline: float) -> object:
+    """Read a request's JSON body. Raises Problem where there is none, or it is too large or too slow."""
+    if request.content_type != "application/json":
+        raise Problem(415, "unsupported_media_type", "send the body as Content-Type: application/json")
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise Problem(415, "unsupported_media_type", "send the body without a Content-Encoding")
+    return parse_json(await read_body(request, deadline=deadline))
+
+
+async def read_body(request: web.Request, *, deadline: float) -> bytes:
+    """Read a request's body within a deadline and the server's limit."""
+    try:
+        async with asyncio.timeout(deadline):
+            return await request.read()
+    except TimeoutError:
+        raise Problem(408, "too_slow", f"the body did not arrive within {deadline:g} seconds") from None
+
+
+def parse_json(text: str | bytes) -> object:
+    """Parse JSON as it is exchanged: no NaN, no key twice, nothing absurdly deep or wide."""
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise Problem(400, "invalid_json", "the JSON is nested too deeply") from None
+    except ValueError as error:
+        raise Problem(400, "invalid_json", f"this is not JSON: {shorten(str(error), 200)}") from None
+
+
+def validated(model: type[M], data: object) -> M:
+    """Check data against a model; raises Problem naming the fields that are wrong."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        _refuse(error)
+
+
+def validated_by(adapter: TypeAdapter[T], data: object) -> T:
+    """Check data against one of several models."""
+    try:
+        return adapter.validate_python(data)
+    except ValidationError as error:
+        _refuse(error)
+
+
+def _refuse(error: ValidationError) -> NoReturn:
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    lines = [f"{_path(one['loc'])}: {one['msg']}" for one in found[:MOST_SHOWN]]
+    if len(found) > MOST_SHOWN:
+        lines.append(f"and {len(found) - MOST_SHOWN} more")
+    raise Problem(422, "invalid_request", "; ".join(lines)) from None
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    return shorten(".".join(map(str, location)), 100) or "body"
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MOST_KEYS:
+        raise ValueError(f"an object has more than {MOST_KEYS} keys")
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has the same key twice")
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")

@@ -1,0 +1,94 @@
+"""The listening socket: bound with an error that says what to do, and never more connections than fit."""
+
+import asyncio
+import errno
+import logging
+import socket
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from adapters.web.config import Limits, WebSettings
+from bot import SettingError
+
+SHUTDOWN, LINGERING = 1.0, 2.0
+
+
+class Server:
+    """An application, listening. Raises SettingError where it cannot."""
+
+    def __init__(self, app: web.Application, settings: WebSettings, limits: Limits) -> None:
+        self._settings = settings
+        self._limits = limits
+        # `keepalive_timeout` also bounds how long the headers may take: it runs from the moment of the
+        # connection, and again from the end of each answer, until a whole request is there.
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            handler_cancellation=True,
+            keepalive_timeout=limits.header_seconds,
+            lingering_time=LINGERING,
+            shutdown_timeout=SHUTDOWN,
+            auto_decompress=False,
+            logger=_ProtocolLogger(logging.getLogger(__name__), {}),
+        )
+        self._listening: asyncio.Server | None = None
+
+    async def start(self) -> int:
+        """Listen; gives back the port."""
+        host, port = self._settings.server_host, self._settings.server_port
+        await self._runner.setup()
+        try:
+            self._listening = await asyncio.get_running_loop().create_server(self._connected, host, port)
+        except OSError as error:
+            await self._runner.cleanup()
+            raise SettingError(_explained(error, host, port)) from None
+        return int(self._listening.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Take no connection any more, then end those that are left."""
+        if self._listening is not None:
+            self._listening.close()
+        await self._runner.cleanup()
+
+    def _connected(self) -> asyncio.BaseProtocol:
+        server = self._runner.server
+        if server is None or len(server.connections) >= self._limits.connections:
+            return _Refusal()
+        return server()
+
+
+class _Refusal(asyncio.Protocol):
+    """Hangs up."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+class _ProtocolLogger(logging.LoggerAdapter[logging.Logger]):
+    """Logs what aiohttp has to say; that a stranger spoke no HTTP is not worth a trace."""
+
+    def exception(self, msg: object, *args: object, exc_info: Any = True, **kwargs: Any) -> None:
+        if isinstance(exc_info, HttpProcessingError):
+            self.debug("a request was not HTTP: %s", exc_info)
+        else:
+            super().exception(msg, *args, exc_info=exc_info, **kwargs)
+
+
+def _explained(error: OSError, host: str, port: int) -> str:
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return f"SERVER_HOST {host!r} is not an address of this machine: use 127.0.0.1, or 0.0.0.0 for all"
+    if error.errno == errno.EADDRINUSE:
+        another = port + 1 if port < 65535 else 3000
+        return (
+            f"SERVER_PORT {port} is in use: another program, or another bot, listens there; choose another, "
+            f"e.g. SERVER_PORT={another}, or 0 for any"
+        )
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"SERVER_PORT {port} may not be used by this user: choose one above 1023, or 0 for any"
+    if error.errno == errno.EAFNOSUPPORT:
+        return f"SERVER_HOST {host!r} needs a kind of address that is off here: use 127.0.0.1"
+    return (
+        f"SERVER_HOST {host!r}, SERVER_PORT {port}: the server cannot listen there: {error.strerror or error}"
+    )

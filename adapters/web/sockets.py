@@ -1,0 +1,235 @@
+"""Conversations over WebSockets: one session a connection, one room at a time."""
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from contextlib import suppress
+from uuid import UUID
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from adapters.web.answers import Answers
+from adapters.web.books import Doors, show_room
+from adapters.web.config import Limits
+from adapters.web.frames import (
+    Ack,
+    ClientFrame,
+    ErrorFrame,
+    Hello,
+    MessageFrame,
+    OutcomeFrame,
+    Ready,
+    Say,
+    ServerFrame,
+    TypingFrame,
+)
+from adapters.web.hub import Hub, Interrupted, News, Settled, Spoken, Typing
+from adapters.web.incoming import room_id, said_by_page, user_id
+from adapters.web.outgoing import agent_body, author_body
+from adapters.web.problems import Problem, stopping
+from adapters.web.reading import parse_json, validated_by
+from adapters.web.talk import Talk
+from bot import Door, IntakeClosed, Receipt
+
+logger = logging.getLogger(__name__)
+HISTORY = 50
+REMEMBERED = 500
+CLOSING = 1.0
+
+
+class Sockets:
+    """All WebSockets of the server."""
+
+    def __init__(self, doors: Doors, talk: Talk, hub: Hub, answers: Answers, limits: Limits) -> None:
+        self.doors = doors
+        self.talk = talk
+        self.hub = hub
+        self.answers = answers
+        self.limits = limits
+        self._open: set[web.WebSocketResponse] = set()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Hold a conversation until the client or the server ends it."""
+        if len(self._open) >= self.limits.sockets:
+            raise Problem(503, "too_many_sockets", "too many are connected just now", {"Retry-After": "30"})
+        socket = web.WebSocketResponse(
+            timeout=CLOSING,
+            heartbeat=self.limits.heartbeat_seconds,
+            max_msg_size=self.limits.frame,
+            compress=False,
+        )
+        if not socket.can_prepare(request):
+            raise Problem(426, "upgrade_required", "this address speaks WebSocket", {"Upgrade": "websocket"})
+        self._open.add(socket)
+        try:
+            await socket.prepare(request)
+            await _Session(self, socket, _aborting(request)).run()
+        except ExceptionGroup:  # our own fault: this conversation ends, the others do not
+            logger.exception("a conversation over a WebSocket failed")
+            await socket.close(code=WSCloseCode.INTERNAL_ERROR)
+        finally:
+            self._open.discard(socket)
+        return socket
+
+    async def close(self) -> None:
+        """Say goodbye to everybody."""
+        async with asyncio.TaskGroup() as group:
+            for socket in list(self._open):
+                group.create_task(_close(socket))
+
+
+class _Session:
+    """One connection: what it may hear, and what still has to be written to it."""
+
+    def __init__(self, sockets: Sockets, socket: web.WebSocketResponse, abort: Callable[[], None]) -> None:
+        self._sockets = sockets
+        self._socket = socket
+        self._abort = abort
+        self._seq = 0
+        self._queue: deque[str] = deque()
+        self._backlog = 0
+        self._wake = asyncio.Event()
+        self._told: OrderedDict[UUID, None] = OrderedDict()
+        self._room: tuple[Door, Hello] | None = None
+        self._held: list[News] | None = None
+        self._leave: Callable[[], None] = lambda: None
+
+    async def run(self) -> None:
+        """Read frames until the connection ends, while another task writes."""
+        async with asyncio.TaskGroup() as group:
+            writer = group.create_task(self._write())
+            try:
+                async for message in self._socket:
+                    if message.type is WSMsgType.ERROR:
+                        break
+                    await self._receive(message.data if message.type is WSMsgType.TEXT else b"")
+            finally:
+                self._leave()
+                writer.cancel()
+
+    async def _receive(self, data: str | bytes) -> None:
+        client_id = None
+        try:
+            frame = parse_json(data)
+            if isinstance(frame, dict) and isinstance(frame.get("client_id"), str):
+                client_id = frame["client_id"][:200]
+            match validated_by(ClientFrame, frame):
+                case Hello() as hello:
+                    await self._enter(hello)
+                case Say() as say:
+                    await self._say(say)
+        except Problem as problem:
+            self._send(ErrorFrame(code=problem.code, message=problem.message, client_id=client_id))
+        except IntakeClosed:
+            self._send(ErrorFrame(code="stopping", message=stopping().message, client_id=client_id))
+
+    async def _enter(self, hello: Hello) -> None:
+        """Come into a room; what happens there while its history is read follows after it."""
+        sockets = self._sockets
+        door = sockets.doors.named(hello.agent)
+        place = room_id(door.agent_id, hello.room)
+        self._leave()
+        self._told.clear()
+        self._room, self._held = (door, hello), []
+        self._leave = sockets.hub.join(place, self._hear)
+        messages = await show_room(door, place, HISTORY)
+        for message in messages:
+            self._remember(message.id)
+        self._send(
+            Ready(
+                agent=agent_body(door.agent_id, door.character),
+                room=hello.room,
+                room_id=place,
+                user=author_body(user_id(hello.user), hello.user, door.agent_id),
+                messages=messages,
+                is_typing=sockets.hub.is_typing(place),
+            )
+        )
+        held, self._held = self._held, None
+        for news in held:
+            self._hear(news)
+        for message in messages:
+            if message.outcome is not None and not message.outcome.outcome.is_final:
+                receipt = await door.records.receipt(message.id)
+                if receipt is not None:
+                    sockets.talk.watch(door, receipt)
+
+    async def _say(self, say: Say) -> None:
+        if self._room is None:
+            raise Problem(409, "hello_first", "send a hello frame before the first message")
+        door, hello = self._room
+
+        def kept(receipt: Receipt) -> None:
+            self._remember(receipt.memory_id)
+            self._send(Ack(client_id=say.client_id, message_id=receipt.memory_id))
+
+        said = said_by_page(hello, say)
+        await self._sockets.talk.put(door, said, kept=kept, sender=self._hear)
+
+    def _hear(self, news: News) -> None:
+        if self._held is not None:
+            self._held.append(news)
+            return
+        match news:
+            case Typing(active):
+                self._send(TypingFrame(active=active))
+            case Spoken(message) if message.id not in self._told:
+                self._remember(message.id)
+                self._send(MessageFrame(**dict(message)))
+            case Settled(answer):
+                self._send(
+                    OutcomeFrame(
+                        message_id=answer.message_id,
+                        outcome=answer.outcome,
+                        reason=answer.reason,
+                        rule=answer.rule,
+                        superseded_by=answer.superseded_by,
+                    )
+                )
+            case Interrupted() | Spoken():
+                pass  # the socket is about to close; or it has that message already
+
+    def _remember(self, message_id: UUID) -> None:
+        self._told[message_id] = None
+        while len(self._told) > REMEMBERED:
+            self._told.popitem(last=False)
+
+    def _send(self, frame: ServerFrame) -> None:
+        """Queue a frame; a reader that lets too much pile up is cut off."""
+        self._seq += 1
+        text = self._sockets.answers.text(frame.model_copy(update={"seq": self._seq}))
+        self._backlog += len(text)
+        if self._backlog > self._sockets.limits.backlog:
+            self._queue.clear()
+            self._abort()
+            return
+        self._queue.append(text)
+        self._wake.set()
+
+    async def _write(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue:
+                text = self._queue.popleft()
+                try:
+                    await self._socket.send_str(text)
+                except ConnectionError:
+                    return  # whoever reads the socket sees its end
+                self._backlog -= len(text)
+
+
+def _aborting(request: web.Request) -> Callable[[], None]:
+    """Make the call that cuts a connection without waiting for its reader."""
+
+    def abort() -> None:
+        if request.transport is not None:
+            request.transport.abort()
+
+    return abort
+
+
+async def _close(socket: web.WebSocketResponse) -> None:
+    with suppress(ConnectionError, RuntimeError):  # it went by itself in the meantime
+        await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server is stopping")

@@ -1,0 +1,142 @@
+"""Talk with the character here in the terminal; piped in, one message a line, each reply on stdout."""
+
+import argparse
+import asyncio
+import sys
+from contextlib import ExitStack, redirect_stdout
+from typing import Protocol, runtime_checkable
+
+from bot.cli.cast import Part, add_character_option, read_part, tell_notes
+from bot.cli.exits import Exit
+from bot.cli.explain import explain
+from bot.cli.signals import aside, stoppable
+from bot.domain.ledger import Outcome, Receipt
+from bot.errors import ModelRefused, ModelUnavailable, PluginError
+from bot.loading import find_adapter
+from bot.logs import harmless, logging_to_stderr
+from bot.platform.connections import AdapterSpec
+from bot.runtime import Runtime
+from bot.settings import CoreSettings
+from bot.text import is_blank
+
+CONSOLE = "console"
+FINISHING = "finishing the message under way; Ctrl-C again ends at once"
+HELP = """\
+/why   what became of your last message, and why
+/help  this
+/quit  end the talk; so does Ctrl-D"""
+
+
+@runtime_checkable
+class Terminal(Protocol):
+    """What the console adapter has beside an adapter's own duties."""
+
+    @property
+    def is_interactive(self) -> bool:
+        """Whether a person sits at a terminal."""
+
+    async def read(self) -> str | None:
+        """Wait for the next line; None at the end."""
+
+    async def say(self, text: str) -> Receipt:
+        """Give the agent a line; back when the replies are written."""
+
+    async def show(self, text: str) -> None:
+        """Write something that is no reply."""
+
+    def restore(self) -> None:
+        """Give the terminal back as it was found."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    add_character_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Talk until the input ends."""
+    part = read_part(args.character)
+    spec = _console()
+    tell_notes([part])
+    core = part.settings.load(CoreSettings)
+    level = part.settings.get("LOG_LEVEL") or "WARNING"
+    with logging_to_stderr(level=level, format=core.log_format, secrets=part.secrets):
+        return asyncio.run(_talk(part, spec))
+
+
+async def _talk(part: Part, spec: AdapterSpec) -> int:
+    talk = Talk(part.name)
+    with stoppable(talk.note_end) as stop, ExitStack() as stack:
+        async with Runtime([part.blueprint], [spec]) as runtime:
+            [terminal] = runtime.adapters
+            if not isinstance(terminal, Terminal):
+                raise PluginError("the console adapter found here is not the one this command needs")
+            stack.callback(terminal.restore)
+            if not terminal.is_interactive:
+                stack.enter_context(redirect_stdout(sys.stderr))  # stdout is for replies alone
+            await talk.hold(terminal)
+    return stop.code or talk.code
+
+
+class Talk:
+    """One conversation at a terminal, and how it went."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._last: Receipt | None = None
+        self._failures: list[str] = []
+        self._count = 0
+        self._farewell: str | None = None
+
+    @property
+    def code(self) -> int:
+        """The exit code: a fault only where no message at all could be answered by the model."""
+        if not self._count or len(self._failures) < self._count:
+            return Exit.OK
+        if all(rule == ModelRefused.__name__ for rule in self._failures):
+            return Exit.CONFIG
+        is_model = all(rule in (ModelRefused.__name__, ModelUnavailable.__name__) for rule in self._failures)
+        return Exit.TRY_AGAIN if is_model else Exit.OK
+
+    async def hold(self, terminal: Terminal) -> None:
+        """Take line after line, each once the former has its outcome."""
+        if terminal.is_interactive:
+            await terminal.show(f"You are talking to {self._name}. /help tells what else there is.")
+        while True:
+            self._farewell = "" if terminal.is_interactive else None
+            line = await terminal.read()
+            self._farewell = FINISHING
+            if line is None or (terminal.is_interactive and line.strip() == "/quit"):
+                break
+            if terminal.is_interactive and line.startswith("/"):
+                await terminal.show(self._answered(line.strip()))
+            elif not is_blank(line):
+                self._note(await terminal.say(line))
+        if terminal.is_interactive and line is None:
+            await terminal.show("")
+
+    def note_end(self) -> None:
+        """Say that a signal was heard, and leave the prompt's line."""
+        if self._farewell is not None:
+            aside(self._farewell)
+
+    def _answered(self, command: str) -> str:
+        if command == "/help":
+            return HELP
+        if command != "/why":
+            return f"{command} is not known here\n{HELP}"
+        return "\n".join(explain(self._last)) if self._last else "there has been no message yet"
+
+    def _note(self, receipt: Receipt) -> None:
+        self._last = receipt
+        self._count += 1
+        if receipt.outcome is Outcome.FAILED:
+            self._failures.append(receipt.rule)
+            aside(harmless(f"bot: not answered: {receipt.reason}"))
+
+
+def _console() -> AdapterSpec:
+    found = find_adapter(CONSOLE)
+    if isinstance(found, str):
+        raise PluginError(found)
+    return found

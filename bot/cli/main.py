@@ -1,0 +1,119 @@
+"""The command `bot`: finds the command that is meant, and turns every error into one line and a code."""
+
+import argparse
+import importlib
+import importlib.metadata
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from bot.cli.exits import Exit, UsageError, exit_code
+from bot.errors import BotError
+from bot.logs import harmless
+from bot.settings import read_settings
+from bot.text import nearest, shorten
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: its name, the module that has `add_arguments` and `run`, and what it does."""
+
+    name: str
+    module: str
+    help: str
+
+
+COMMANDS = (
+    Command("chat", "bot.cli.chat", "talk with the character here in the terminal"),
+    Command("run", "bot.cli.run", "start the character on every platform that is configured"),
+    Command("doctor", "bot.cli.doctor", "check the set-up and say what to mend"),
+    Command("character", "bot.cli.character", "check character files, or write a new one"),
+    Command("plugin", "bot.cli.plugin", "list, check or start a plugin"),
+    Command("settings", "bot.cli.settings", "list every variable, and where its value comes from"),
+)
+EPILOG = """`bot COMMAND --help` tells more.
+
+exit codes: 0 done, 2 usage, 70 a fault of ours, 75 try again later, 78 something is set up wrongly,
+130 interrupted
+"""
+
+
+def entry(argv: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit code; never lets a traceback out unless LOG_LEVEL is DEBUG."""
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        _forget_stdout()
+        return Exit.OK
+    except Exception as error:  # the last boundary: what nobody expected still ends in one line
+        return _tell(error)
+    return code
+
+
+def _run(argv: list[str]) -> int:
+    if argv and not argv[0].startswith("-"):
+        return _run_command(argv[0], argv[1:])
+    parser = argparse.ArgumentParser(
+        prog="bot",
+        usage="bot COMMAND [...]",
+        description="Greenroom: chat bots with character.\n\ncommands:\n" + _listing(),
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="store_true", help="show the version and exit")
+    if parser.parse_args(argv).version:
+        print(f"greenroom {importlib.metadata.version('greenroom')}")
+        return Exit.OK
+    parser.print_help(sys.stderr)
+    return Exit.USAGE
+
+
+def _run_command(name: str, rest: list[str]) -> int:
+    command = next((one for one in COMMANDS if one.name == name), None)
+    if command is None:
+        near = nearest(name, [one.name for one in COMMANDS])
+        hint = f"did you mean {near!r}?" if near else "`bot --help` lists the commands"
+        raise UsageError(f"unknown command {shorten(name, 40)!r}: {hint}")
+    module = importlib.import_module(command.module)
+    parser = argparse.ArgumentParser(prog=f"bot {name}", description=module.__doc__)
+    module.add_arguments(parser)
+    code: int = module.run(parser.parse_args(rest))
+    return code
+
+
+def _listing() -> str:
+    return "\n".join(f"  {one.name:<11}{one.help}" for one in COMMANDS)
+
+
+def _tell(error: Exception) -> int:
+    code = exit_code(error)
+    if code is not Exit.INTERNAL:
+        print(harmless(f"bot: {error}", keep="\n"), file=sys.stderr)
+        return code
+    kind = "" if isinstance(error, BotError) else f"{type(error).__name__}: "
+    print(harmless(f"bot: {kind}{shorten(str(error), 400)}"), file=sys.stderr)
+    if _is_debugging():
+        traceback.print_exception(error)
+    else:
+        print("bot: run again with LOG_LEVEL=DEBUG for the details", file=sys.stderr)
+    return code
+
+
+def _is_debugging() -> bool:
+    level = os.environ.get("LOG_LEVEL", "")
+    with suppress(Exception):  # the settings themselves may be what failed
+        level = read_settings().get("LOG_LEVEL") or ""
+    return level.strip().upper() == "DEBUG"
+
+
+def _forget_stdout() -> None:
+    """Whoever read our output has gone: let the interpreter flush what is left into nothing."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,121 @@
+"""List the plugins there are, check one, or start a new one."""
+
+import argparse
+import keyword
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bot.cli.cast import Part, add_character_option, read_part
+from bot.cli.checks import Status, lines_of
+from bot.cli.exits import Exit, UsageError
+from bot.cli.new_plugin import plugin_files
+from bot.cli.plugin_checks import brought, check_plugin
+from bot.cli.variables import variables
+from bot.errors import PluginError
+from bot.loading import OFFLINE, find_plugin, plugin_names
+from bot.logs import harmless
+from bot.plugin import Plugin
+from bot.text import nearest
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list|check|new")
+    listing = verbs.add_parser("list", help="what is installed, what each brings, and why some are off")
+    add_character_option(listing)
+    check = verbs.add_parser("check", help="load one and tell what is wrong with it")
+    check.add_argument("plugin", metavar="NAME|PATH")
+    new = verbs.add_parser("new", help="write a small working one, with its test, into this folder")
+    new.add_argument("name", metavar="NAME")
+
+
+def run(args: argparse.Namespace) -> int:
+    """List, check or write."""
+    if args.verb == "list":
+        return _list(read_part(args.character))
+    if args.verb == "check":
+        return _check(args.plugin)
+    return _write(args.name)
+
+
+def _list(part: Part) -> int:
+    on = {plugin.name for plugin in part.plugins}
+    known: dict[str, Plugin | str] = {name: _found(name) for name in plugin_names()}
+    known |= {plugin.name: plugin for plugin in part.plugins}
+    for name, plugin in known.items():
+        if isinstance(plugin, str):
+            print(harmless(f"{name:<12} off  {plugin}"))
+            continue
+        state = "on " if name in on else "off"
+        print(harmless(f"{name:<12} {state}  {plugin.description}"))
+        if name not in on:
+            print(harmless(f"{'':<17} off because {_why_off(plugin, part)}"))
+        for line in (*brought(plugin), *_variables(plugin)):
+            print(harmless(f"{'':<17} {line}"))
+    return Exit.OK
+
+
+def _found(name: str) -> Plugin | str:
+    try:
+        return find_plugin(name) or "it has gone"
+    except PluginError as error:
+        return str(error)
+
+
+def _why_off(plugin: Plugin, part: Part) -> str:
+    if missing := plugin.lacks(part.settings):
+        return f"something is missing: {missing}"
+    if plugin.name == OFFLINE:
+        return "another plugin brings a model"
+    return f"{part.path.name} does not name it among its plugins"
+
+
+def _variables(plugin: Plugin) -> Iterator[str]:
+    if plugin.settings is not None:
+        yield f"settings: {', '.join(one.name for one in variables(plugin.settings))}"
+
+
+def _check(name: str) -> int:
+    findings = list(check_plugin(_named(name)))
+    for finding in findings:
+        print("\n".join(lines_of(finding)))
+    return Exit.CONFIG if any(finding.status is Status.FAIL for finding in findings) else Exit.OK
+
+
+def _named(name: str) -> Plugin:
+    if "/" in name or name.endswith(".py"):
+        name = name if name.startswith((".", "/", "~")) else f"./{name}"
+    plugin = find_plugin(name)
+    if plugin is not None:
+        return plugin
+    if Path(f"{name}.py").is_file() or Path(name, "__init__.py").is_file():
+        raise PluginError(f"plugin {name!r} is not installed; for the one in this folder say ./{name}")
+    near = nearest(name, plugin_names())
+    raise PluginError(f"plugin {name!r} is not known: {_hint(near, plugin_names())}")
+
+
+def _hint(near: str | None, names: Sequence[str]) -> str:
+    return f"did you mean {near!r}?" if near else f"there are: {', '.join(names)}; a path begins with ./"
+
+
+def _write(name: str) -> int:
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+        raise UsageError(f"{name!r} cannot be a plugin's name: lower-case letters, digits and _ only")
+    if name in plugin_names():
+        raise UsageError(f"there is a plugin called {name!r} already: take another name")
+    files = {Path(path): text for path, text in plugin_files(name).items()}
+    if there := [str(path) for path in files if path.exists()]:
+        raise PluginError(f"{' and '.join(there)} exist already and are left as they are: take another name")
+    for path, text in files.items():
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise PluginError(f"{path} cannot be written: {error.strerror or error}") from None
+    print(
+        f"wrote {' and '.join(map(str, files))}\n"
+        f"check it:  bot plugin check ./{name}\n"
+        f"test it:   pytest test_{name}.py\n"
+        f'use it:    "plugins": ["./{name}"] in a character file in this folder'
+    )
+    return Exit.OK

@@ -1,0 +1,185 @@
+"""Logging for a process: off the loop's back, one line a record, no secret and no terminal code in it."""
+
+import copy
+import json
+import logging
+import os
+import queue
+import re
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from logging.handlers import QueueHandler, QueueListener
+
+REDACTED = "[redacted]"
+MOST_WAITING = 10_000
+LONGEST_MESSAGE = 8_000
+LAST_WORDS = 1.0
+NOISY = ("aiohttp.access", "asyncio", "httpcore", "httpcore2", "httpx", "httpx2", "openai")
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def harmless(text: str, *, keep: str = "") -> str:
+    """Give a text as a terminal may show it: no terminal code, no direction mark, no control but `keep`."""
+
+    def escaped(found: re.Match[str]) -> str:
+        sign = found[0]
+        return sign if sign in keep else repr(sign)[1:-1]
+
+    return _CONTROL.sub(escaped, _ANSI.sub("", text))
+
+
+@contextmanager
+def logging_to_stderr(
+    *, level: str = "INFO", format: str = "text", secrets: Collection[str] = (), fd: int | None = None
+) -> Iterator[None]:
+    """Log to stderr (or `fd`) as long as the block lasts; at its end what was logged is written.
+
+    `format` is `text` or `json`. Writing happens in a thread of its own: a slow reader costs lines,
+    never the loop's time, and how many is told.
+    """
+    root, chosen = logging.getLogger(), getattr(logging, level.upper())
+    waiting: queue.Queue[logging.LogRecord] = queue.Queue(MOST_WAITING)
+    sink = _Sink(_stderr() if fd is None else fd)
+    sink.setFormatter(_Json() if format == "json" else _Text())
+    handler = _Handler(waiting, secrets, has_traces=chosen <= logging.DEBUG)
+    listener = _Listener(waiting, sink)
+    before = root.level, [(name, logging.getLogger(name).level) for name in NOISY]
+    root.setLevel(chosen)
+    for name in NOISY:
+        logging.getLogger(name).setLevel(max(chosen, logging.WARNING) if chosen > logging.DEBUG else chosen)
+    root.addHandler(handler)
+    listener.start()
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(before[0])
+        for name, old in before[1]:
+            logging.getLogger(name).setLevel(old)
+        handler.report_dropped()
+        listener.stop()
+
+
+def _stderr() -> int:
+    try:
+        return sys.__stderr__.fileno() if sys.__stderr__ is not None else -1
+    except (OSError, ValueError):
+        return -1
+
+
+class _Handler(QueueHandler):
+    """Writes a record's text down at once, cleaned, and queues it; where the queue is full it counts."""
+
+    def __init__(
+        self, waiting: "queue.Queue[logging.LogRecord]", secrets: Collection[str], *, has_traces: bool
+    ) -> None:
+        super().__init__(waiting)
+        self._secrets = sorted(secrets, key=len, reverse=True)
+        self._has_traces = has_traces
+        self._dropped = 0
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        """Give a copy that holds nothing but cleaned text.
+
+        Below ERROR a traceback is for DEBUG alone: a plugin's failure is one line to an operator.
+        """
+        record = copy.copy(record)
+        record.msg, record.args = harmless(self._redacted(record.getMessage())[:LONGEST_MESSAGE]), None
+        trace = ""
+        if record.exc_info and (self._has_traces or record.levelno >= logging.ERROR):
+            trace = logging.Formatter().formatException(record.exc_info)
+        record.exc_text = harmless(self._redacted(trace), keep="\n")
+        record.exc_info = record.stack_info = None
+        return record
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Queue a record, or drop it: whoever logs never waits."""
+        try:
+            self.queue.put_nowait(record)
+        except queue.Full:
+            self._dropped += 1
+        else:
+            self.report_dropped()
+
+    def report_dropped(self) -> None:
+        """Tell how many lines were dropped, as soon as there is room for saying so."""
+        if not self._dropped:
+            return
+        text = f"{self._dropped} log lines were dropped: nobody read them fast enough"
+        told = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None)
+        with suppress(queue.Full):
+            self.queue.put_nowait(told)
+            self._dropped = 0
+
+    def _redacted(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, REDACTED)
+        return text
+
+
+class _Listener(QueueListener):
+    """Writes what is queued; does not wait for ever on a reader that has stopped reading."""
+
+    def __init__(self, waiting: "queue.Queue[logging.LogRecord]", sink: "_Sink") -> None:
+        super().__init__(waiting, sink)
+        self._sink = sink
+
+    def stop(self) -> None:
+        """Write what is left, for at most a moment."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        with suppress(queue.Full):
+            self.queue.put(self._sentinel, timeout=LAST_WORDS)  # type: ignore[attr-defined]  # its own way to end
+            thread.join(LAST_WORDS)
+        self._sink.give_up()
+
+
+class _Sink(logging.Handler):
+    """Writes to a file descriptor, past Python's own buffers: a reader that blocks cannot block the exit."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__()
+        self._fd = fd
+
+    def createLock(self) -> None:
+        """Do without a lock: one thread writes, and at the exit nobody must wait for it."""
+        self.lock = None
+
+    def give_up(self) -> None:
+        """Write nothing more, whatever still waits."""
+        self._fd = -1
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record; a full disk or a closed reader costs the line, nothing else."""
+        data = (self.format(record) + "\n").encode("utf-8", "replace")
+        with suppress(OSError):
+            while data:
+                data = data[os.write(self._fd, data) :]
+
+
+class _Text(logging.Formatter):
+    """For people: moment, level, who, what; a traceback is indented, so that no text can fake a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created).strftime("%Y-%m-%d %H:%M:%S")
+        trace = "".join(f"\n    {line}" for line in (record.exc_text or "").splitlines())
+        return f"{moment} {record.levelname:<7} {record.name}: {record.getMessage()}{trace}"
+
+
+class _Json(logging.Formatter):
+    """For machines: one object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_text:
+            line["error"] = record.exc_text
+        return json.dumps(line, ensure_ascii=False)

@@ -1,0 +1,61 @@
+"""One try at sending a part: what came of it, and how long to wait before the next."""
+
+import asyncio
+import logging
+import math
+from dataclasses import dataclass
+
+from bot.boundary import Cancellation
+from bot.domain.ledger import Delivery, DeliveryState
+from bot.errors import NotSent, Unclear, Undeliverable
+from bot.platform.adapter import Adapter
+
+logger = logging.getLogger(__name__)
+
+OPEN = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
+DEADLINE = 60.0
+FIRST_PAUSE, LONGEST_PAUSE, LONGEST_WAIT = 1.0, 60.0, 86_400.0
+MOST_HASTY = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What came of one try: the new state, and how long the platform wants to be left alone."""
+
+    state: DeliveryState
+    external_id: str = ""
+    cause: str = ""
+    retry_after: float | None = None
+
+
+async def attempt(adapter: Adapter, delivery: Delivery, is_unclear: bool) -> Attempt:
+    """Try once or, where an earlier try is unclear, ask what became of it; at most for a minute."""
+    cancellation = Cancellation()
+    try:
+        async with asyncio.timeout(DEADLINE):
+            call = adapter.reconcile(delivery) if is_unclear else adapter.deliver(delivery)
+            return Attempt(DeliveryState.SENT, await call)
+    except NotSent as error:
+        return Attempt(DeliveryState.PENDING, cause=str(error), retry_after=error.retry_after)
+    except Undeliverable as error:
+        return Attempt(DeliveryState.FAILED, cause=str(error))
+    except Unclear as error:
+        return Attempt(DeliveryState.UNKNOWN, cause=str(error))
+    except asyncio.CancelledError:
+        if cancellation.is_asked_for:
+            raise
+        return Attempt(DeliveryState.UNKNOWN, cause="the adapter cancelled itself")
+    except Exception as error:  # an adapter's fault may have come after the bytes left
+        logger.warning("%s failed to deliver %s", adapter.platform, delivery.id, exc_info=True)
+        return Attempt(DeliveryState.UNKNOWN, cause=f"{type(error).__name__}: {error}")
+
+
+def pause_after(attempts: int, asked: float | None = None) -> float:
+    """How many seconds to wait after so many tries: what the platform asks for, if it is to be believed.
+
+    One that asks for none is given a growing pause all the same after a few tries.
+    """
+    growing = min(math.ldexp(FIRST_PAUSE, min(attempts - 1, 10)), LONGEST_PAUSE)
+    if asked is None or not math.isfinite(asked) or asked < 0:
+        return growing
+    return min(max(asked, growing if attempts > MOST_HASTY else 0.0), LONGEST_WAIT)

@@ -1,0 +1,74 @@
+"""Lines from a pipe or a file."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from adapters.console.lines import LONGEST_LINE, PipedLines
+
+Feed = Callable[[bytes], PipedLines]
+
+
+@pytest.fixture
+def feed() -> Iterator[Feed]:
+    """Give what makes a source of lines that holds these bytes and then ends."""
+    opened: list[int] = []
+    threads: list[threading.Thread] = []
+
+    def make(data: bytes) -> PipedLines:
+        reading, writing = os.pipe()
+        opened.append(reading)
+
+        def write() -> None:
+            with suppress(BrokenPipeError), open(writing, "wb") as file:
+                file.write(data)
+
+        threads.append(threading.Thread(target=write))
+        threads[-1].start()
+        return PipedLines(reading)
+
+    yield make
+    for fd in opened:
+        os.close(fd)
+    for thread in threads:
+        thread.join()
+
+
+def all_of(lines: PipedLines) -> list[str]:
+    return [line for line in iter(lines, None) if line is not None]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", []),
+        (b"one\ntwo\n", ["one", "two"]),
+        (b"one\r\ntwo", ["one", "two"]),
+        (b"\n\nx\n", ["", "", "x"]),
+        (b"\xef\xbb\xbfbom\n", ["bom"]),
+        (b"caf\xc3\xa9 \xff\xfe\n", ["café ��"]),
+        (b"nul\x00byte\n", ["nul\x00byte"]),
+    ],
+)
+def test_bytes_become_lines(feed: Feed, data: bytes, expected: list[str]) -> None:
+    assert all_of(feed(data)) == expected
+
+
+def test_of_an_endless_line_only_the_beginning_is_kept(feed: Feed) -> None:
+    first, second = all_of(feed(b"x" * (3 * LONGEST_LINE) + b"\nnext\n"))
+    assert (len(first), second) == (LONGEST_LINE, "next")
+
+
+def test_a_regular_file_is_read_like_a_pipe(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_text("a\nb\n")
+    with path.open("rb") as file:
+        assert all_of(PipedLines(file.fileno())) == ["a", "b"]
+
+
+def test_without_stdin_there_is_nothing_to_read() -> None:
+    assert PipedLines(None)() is None

@@ -1,0 +1,30 @@
+"""A clean desk for every command: an empty working directory, and none of this machine's keys."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+OURS = (
+    "OPENAI_",
+    "DISCORD_",
+    "TELEGRAM_",
+    "X_",
+    "BOT_",
+    "LOG_",
+    "SERVER_",
+    "HTTP",
+    "NO_PROXY",
+    "SSL_",
+    "CONSOLE_",
+)
+
+
+@pytest.fixture(autouse=True)
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder, with no variable of ours set; gives the folder."""
+    for name in os.environ:
+        if name.upper().startswith(OURS):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -1,0 +1,101 @@
+"""From options to characters that can move in."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bot.cli.cast import adopt_network, default_character, read_part, read_parts, tell_notes
+from bot.errors import CharacterError, PluginError, SettingError
+from bot.settings import Layer, Settings
+
+
+def write(folder: Path, name: str = "Ada", **more: object) -> Path:
+    path = folder / f"{name.lower()}.json"
+    path.write_text(json.dumps({"name": name, **more}), encoding="utf-8")
+    return path
+
+
+def test_without_an_option_the_character_that_comes_along_is_taken() -> None:
+    assert read_part().path == default_character()
+    assert [part.name for part in read_parts([])] == ["Marlo"]
+
+
+def test_several_characters_share_a_process_but_not_their_settings(desk: Path) -> None:
+    one = write(desk, "Ada", settings={"CONVERSATION_LENGTH": 5})
+    ada, bob = read_parts([one, write(desk, "Bob")])
+    assert (ada.name, bob.name) == ("Ada", "Bob")
+    assert (ada.settings.get("CONVERSATION_LENGTH"), bob.settings.get("CONVERSATION_LENGTH")) == ("5", None)
+
+
+def test_the_same_character_twice_is_refused(desk: Path) -> None:
+    path = write(desk)
+    with pytest.raises(CharacterError, match="are the same character"):
+        read_parts([path, path])
+
+
+def test_a_wrong_setting_of_a_loaded_plugin_is_found_before_anything_starts(desk: Path) -> None:
+    (desk / ".env").write_text("OPENAI_API_KEY=changeme\n", encoding="utf-8")
+    with pytest.raises(SettingError, match=r"OPENAI_API_KEY \(in .env\): it is a placeholder"):
+        read_part(write(desk))
+
+
+def test_an_unknown_plugin_is_told_its_nearest(desk: Path) -> None:
+    with pytest.raises(PluginError, match=r"'bootstrop' is not known: did you mean 'bootstrap'"):
+        read_part(write(desk, plugins=["bootstrop"]))
+
+
+@pytest.mark.parametrize("name", ["@elizaos/plugin-solana", "/app/src/index.ts"])
+def test_a_plugin_of_another_program_is_only_noted(desk: Path, name: str) -> None:
+    [note] = read_part(write(desk, plugins=[name])).notes
+    assert note.startswith(f"{name}: ")
+
+
+def test_plugins_that_require_each_other_in_a_circle_are_refused(desk: Path) -> None:
+    for own, other in (("hen", "egg"), ("egg", "hen")):
+        (desk / f"{own}.py").write_text(
+            f"from bot import Plugin\nplugin = Plugin('{own}', requires=['{other}'])\n", encoding="utf-8"
+        )
+    with pytest.raises(PluginError, match=r"in a circle: (hen → egg → hen|egg → hen → egg)"):
+        read_part(write(desk, plugins=["./hen", "./egg"]))
+
+
+def test_a_plugin_of_the_characters_own_folder_is_found_from_anywhere(desk: Path) -> None:
+    folder = desk / "elsewhere"
+    folder.mkdir()
+    (folder / "mine.py").write_text("from bot import Plugin\nplugin = Plugin('mine')\n", encoding="utf-8")
+    assert "mine" in [plugin.name for plugin in read_part(write(folder, plugins=["./mine"])).plugins]
+
+
+def test_proxies_are_adopted_from_env_file_alone() -> None:
+    layers = [
+        Layer("the character's settings", {"HTTP_PROXY": "http://evil.example"}),
+        Layer("the environment", {"https_proxy": "http://mine.example"}),
+        Layer(".env", {"HTTPS_PROXY": "http://a.example", "NO_PROXY": "b.example", "LOG_LEVEL": "DEBUG"}),
+    ]
+    environment = {"https_proxy": "http://mine.example"}
+    adopt_network(Settings(layers), environment)
+    assert environment == {"https_proxy": "http://mine.example", "NO_PROXY": "b.example"}
+
+
+def test_the_operator_is_told_what_is_not_as_it_seems(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key = "sk-" + "a1" * 20
+    plugins = ["openai", "@elizaos/plugin-telegram", *(f"@elizaos/plugin-none{n}" for n in range(9))]
+    part = read_part(write(desk, plugins=plugins, settings={"secrets": {"SOME_API_KEY": key}}))
+    tell_notes([part])
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert key not in err
+    assert "it holds secrets (line 1)" in err
+    assert "plugin openai is off: set OPENAI_API_KEY" in err
+    assert "telegram is an adapter here" in err
+    assert err.splitlines()[-1].endswith("more: bot character check " + str(part.path))
+    assert len(err.splitlines()) <= 9
+
+
+def test_every_secret_is_kept_out_of_the_logs(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "")  # so that the test does not change the process
+    key = "sk-" + "b2" * 20
+    (desk / ".env").write_text("HTTPS_PROXY=http://user:hunter2@proxy.example:1\n", encoding="utf-8")
+    part = read_part(write(desk, settings={"secrets": {"WALLET": key}}))
+    assert {key, "http://user:hunter2@proxy.example:1"} <= part.secrets

@@ -1,0 +1,87 @@
+"""Checking and writing character files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bot.cli.main import entry
+
+Out = pytest.CaptureFixture[str]
+
+
+def write(folder: Path, name: str, text: str) -> str:
+    (folder / name).write_text(text, encoding="utf-8")
+    return name
+
+
+def test_a_new_character_is_valid_and_named(desk: Path, capsys: Out) -> None:
+    assert entry(["character", "new", "--name", "Old  Hand"]) == 0
+    assert "bot chat -c old_hand.json" in capsys.readouterr().out
+    assert entry(["character", "check", "old_hand.json"]) == 0
+    out, err = capsys.readouterr()
+    assert (out, err) == ("old_hand.json: ok: Old Hand (v1)\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "file", "name"),
+    [
+        ([], "ada.json", "Ada"),
+        (["my-friend.json"], "my-friend.json", "My Friend"),
+        (["x.json", "--name", 'Quote "Q" {{x}}'], "x.json", 'Quote "Q" {{x}}'),
+    ],
+)
+def test_file_and_name_stand_for_each_other(desk: Path, arguments: list[str], file: str, name: str) -> None:
+    assert entry(["character", "new", *arguments]) == 0
+    assert json.loads((desk / file).read_text(encoding="utf-8"))["name"] == name
+
+
+def test_an_existing_file_is_never_overwritten(desk: Path, capsys: Out) -> None:
+    write(desk, "ada.json", "mine")
+    assert entry(["character", "new"]) == 78
+    assert (desk / "ada.json").read_text(encoding="utf-8") == "mine"
+    assert capsys.readouterr().err.startswith("bot: ada.json: it exists already")
+
+
+def test_a_file_that_cannot_be_written_is_a_line(capsys: Out) -> None:
+    assert entry(["character", "new", "no/such/folder.json"]) == 78
+    assert "cannot be written: No such file or directory" in capsys.readouterr().err
+
+
+def test_every_file_is_checked_whatever_the_first_one_holds(desk: Path, capsys: Out) -> None:
+    bad = write(desk, "bad.json", '{"name": "Bad",}\n{')
+    good = write(desk, "good.json", '{"name": "Good"}')
+    assert entry(["character", "check", bad, "gone.json", good]) == 78
+    out, err = capsys.readouterr()
+    assert out == "good.json: ok: Good (v1)\n"
+    assert "bot: bad.json:" in err
+    assert "bot: gone.json: no such file" in err
+
+
+def test_the_result_can_be_had_as_json(desk: Path, capsys: Out) -> None:
+    old = write(
+        desk, "old.json", '{"name": "Old", "clients": ["discord"], "plugins": ["@elizaos/plugin-x2"]}'
+    )
+    assert entry(["character", "check", "--json", old, "gone.json"]) == 78
+    told = json.loads(capsys.readouterr().out)
+    assert told["ok"] is False
+    first, second = told["characters"]
+    assert (first["ok"], first["name"], first["report"]["format"]) == (True, "Old", "v0")
+    [note] = first["plugins"]
+    assert note.startswith("@elizaos/plugin-x2: there is no counterpart here")
+    assert second == {"path": "gone.json", "ok": False, "error": "gone.json: no such file"}
+
+
+def test_an_unknown_plugin_is_a_fault_of_the_file(desk: Path, capsys: Out) -> None:
+    path = write(desk, "ada.json", '{"name": "Ada", "plugins": ["ofline"]}')
+    assert entry(["character", "check", path]) == 78
+    assert "plugin 'ofline' is not known: did you mean 'offline'?" in capsys.readouterr().err
+
+
+def test_a_check_runs_none_of_the_files_own_code(desk: Path, capsys: Out) -> None:
+    write(desk, "trap.py", "raise SystemExit('it ran')")
+    path = write(desk, "ada.json", '{"name": "Ada", "plugins": ["./trap", "./gone"]}')
+    assert entry(["character", "check", path]) == 0
+    out = capsys.readouterr().out
+    assert "trap" not in out
+    assert "./gone: there is no such file or folder" in out

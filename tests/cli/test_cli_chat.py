@@ -1,0 +1,97 @@
+"""The conversation at the terminal, with a terminal made of a list."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+
+from bot.cli.chat import Talk
+from bot.domain.ledger import EventKey, Outcome, Receipt
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def receipt(outcome: Outcome = Outcome.ANSWERED, rule: str = "room type DM") -> Receipt:
+    key = EventKey("console", "a", "e", UUID(int=1), "m")
+    return Receipt(
+        UUID(int=2), key, UUID(int=1), UUID(int=3), UUID(int=4), NOON, outcome, "because", rule=rule
+    )
+
+
+class ListedTerminal:
+    """A terminal on which these lines are typed; keeps what was said and shown."""
+
+    def __init__(self, lines: Sequence[str], *, is_interactive: bool, rules: Sequence[str] = ()) -> None:
+        self.is_interactive = is_interactive
+        self.said: list[str] = []
+        self.shown: list[str] = []
+        self._lines = list(lines)
+        self._rules = list(rules)
+
+    async def read(self) -> str | None:
+        return self._lines.pop(0) if self._lines else None
+
+    async def say(self, text: str) -> Receipt:
+        self.said.append(text)
+        return receipt(Outcome.FAILED, self._rules.pop(0)) if self._rules else receipt()
+
+    async def show(self, text: str) -> None:
+        self.shown.append(text)
+
+    def restore(self) -> None:
+        """Nothing was changed."""
+
+
+async def hold(
+    lines: Sequence[str], *, is_interactive: bool = True, rules: Sequence[str] = ()
+) -> ListedTerminal:
+    terminal = ListedTerminal(lines, is_interactive=is_interactive, rules=rules)
+    await Talk("Ada").hold(terminal)
+    return terminal
+
+
+async def test_blank_lines_are_skipped_and_the_others_follow_one_another() -> None:
+    terminal = await hold(["one", "", "  \t", "\u200b", "two"], is_interactive=False)
+    assert (terminal.said, terminal.shown) == (["one", "two"], [])
+
+
+async def test_commands_are_for_people_only() -> None:
+    piped = await hold(["/help", "/quit", "after"], is_interactive=False)
+    assert piped.said == ["/help", "/quit", "after"]
+    typed = await hold(["/help", "hello", "/quit", "after"])
+    assert typed.said == ["hello"]
+
+
+async def test_why_explains_the_last_message() -> None:
+    terminal = await hold(["/why", "hello", "/why"])
+    _, before, after, _ = terminal.shown
+    assert before == "there has been no message yet"
+    assert after.splitlines()[:2] == ["answered: because", "decided by: room type DM"]
+
+
+async def test_an_unknown_command_is_answered_with_the_help() -> None:
+    terminal = await hold(["/hlep"])
+    assert terminal.shown[1].startswith("/hlep is not known here\n/why ")
+    assert terminal.said == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "rules", "code"),
+    [
+        ([], [], 0),
+        (["a"], [], 0),
+        (["a", "b"], ["ModelUnavailable", "ModelUnavailable"], 75),
+        (["a", "b"], ["ModelUnavailable"], 0),
+        (["a"], ["ModelRefused"], 78),
+        (["a", "b"], ["ModelRefused", "ModelUnavailable"], 75),
+        (["a"], ["internal error"], 0),
+    ],
+)
+async def test_the_code_is_a_fault_only_where_no_message_could_be_answered(
+    lines: list[str], rules: list[str], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    talk = Talk("Ada")
+    await talk.hold(ListedTerminal(lines, is_interactive=False, rules=rules))
+    assert talk.code == code
+    assert capsys.readouterr().err == "bot: not answered: because\n" * len(rules)

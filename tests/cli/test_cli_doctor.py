@@ -1,0 +1,117 @@
+"""Checking a set-up."""
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.cli.main import entry
+
+Out = pytest.CaptureFixture[str]
+
+
+def examine(capsys: Out, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
+    code = entry(["doctor", "--json", *arguments])
+    told = json.loads(capsys.readouterr().out)
+    assert told["ok"] is (code == 0)
+    return code, told["findings"]
+
+
+def faults(findings: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(one["check"], one["what"]) for one in findings if one["status"] == "fail"]
+
+
+@pytest.fixture(autouse=True)
+def port(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Have the web page's port be one that is free."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        number: int = free.getsockname()[1]
+    monkeypatch.setenv("SERVER_PORT", str(number))
+    return number
+
+
+def test_an_empty_folder_is_fine_and_offline_is_said(capsys: Out) -> None:
+    assert entry(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert "warn  model      offline: built-in patterns" in out
+    assert "→ for a real one set OPENAI_API_KEY" in out
+    assert "fail" not in out
+
+
+def test_every_wrong_variable_is_named_with_its_place(desk: Path, capsys: Out) -> None:
+    (desk / ".env").write_text("CONVERSATION_LENGTH=many\nOPENAI_API_KEY=your_key_here\n", encoding="utf-8")
+    code, findings = examine(capsys)
+    assert code == 78
+    told = [what for check, what in faults(findings) if check == "settings"]
+    assert [what.split(":")[0] for what in told] == [
+        "CONVERSATION_LENGTH (in .env)",
+        "OPENAI_API_KEY (in .env)",
+    ]
+    assert all(one["advice"] for one in findings if one["status"] != "ok")
+
+
+def test_a_mistyped_name_is_told_its_nearest_and_a_foreign_one_left_alone(desk: Path, capsys: Out) -> None:
+    (desk / ".env").write_text("OPENAI_APIKEY=x\nWEATHER_API_KEY=y\nPGHOST=z\n", encoding="utf-8")
+    code, findings = examine(capsys)
+    warned = {one["what"].split()[0]: one["advice"] for one in findings if one["check"] == "settings"}
+    assert code == 0
+    assert warned["OPENAI_APIKEY"] == "did you mean OPENAI_API_KEY?"
+    assert not {"WEATHER_API_KEY", "PGHOST"} & set(warned)
+
+
+def test_a_broken_character_does_not_end_the_examination(desk: Path, capsys: Out) -> None:
+    (desk / "bad.json").write_text("{", encoding="utf-8")
+    code, findings = examine(capsys, "-c", "bad.json")
+    assert code == 78
+    assert [check for check, _ in faults(findings)] == ["character"]
+    assert "data" in {one["check"] for one in findings}
+
+
+def test_an_unknown_plugin_is_found(desk: Path, capsys: Out) -> None:
+    (desk / "ada.json").write_text('{"name": "Ada", "plugins": ["ofline"]}', encoding="utf-8")
+    code, findings = examine(capsys, "-c", "ada.json")
+    assert (code, [check for check, _ in faults(findings)]) == (78, ["plugins"])
+
+
+def test_a_port_in_use_is_found(capsys: Out, port: int) -> None:
+    with socket.create_server(("127.0.0.1", port)):
+        code, findings = examine(capsys)
+    assert (code, [check for check, _ in faults(findings)]) == (78, ["port"])
+
+
+def test_a_data_directory_that_is_a_file_is_found(desk: Path, capsys: Out) -> None:
+    (desk / "data").write_text("not a folder", encoding="utf-8")
+    code, findings = examine(capsys)
+    assert (code, [check for check, _ in faults(findings)]) == (78, ["data"])
+
+
+def test_files_that_others_can_read_are_warned_of(desk: Path, capsys: Out) -> None:
+    (desk / ".env").write_text("OPENAI_LARGE_MODEL=m\n", encoding="utf-8")
+    (desk / ".env").chmod(0o644)
+    (desk / "data").mkdir(0o700)
+    (desk / "data" / "token").touch(0o600)
+    code, findings = examine(capsys)
+    assert code == 0
+    warned = [(one["what"], one["advice"]) for one in findings if one["check"] == "data" and one["advice"]]
+    assert warned == [(".env can be read by others", "chmod 600 .env")]
+
+
+def test_a_model_that_is_not_there_is_a_matter_of_trying_again(
+    capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        closed = gone.getsockname()[1]
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{closed}/v1")
+    code, findings = examine(capsys)
+    assert code == 75
+    assert [check for check, _ in faults(findings)] == ["model"]
+
+
+def test_no_secret_is_told(desk: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "undefined")
+    (desk / ".env").write_text("OPENAI_APIKEY=sk-abcdefghijklmnop\n", encoding="utf-8")
+    entry(["doctor"])
+    out, err = capsys.readouterr()
+    assert "sk-abc" not in out + err

@@ -1,0 +1,43 @@
+"""What became of a message, in words."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from bot.cli.explain import explain
+from bot.domain.ledger import EventKey, ModelCall, Outcome, Receipt
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+KEY = EventKey("console", "a", "e", UUID(int=1), "m")
+
+
+def test_a_receipt_is_told_with_reason_rule_calls_tokens_and_time() -> None:
+    receipt = Receipt(
+        UUID(int=2),
+        KEY,
+        UUID(int=1),
+        UUID(int=3),
+        UUID(int=4),
+        NOON,
+        outcome=Outcome.ANSWERED,
+        reason="every message of a DM room is answered",
+        rule="room type DM",
+        closed_at=NOON + timedelta(milliseconds=812),
+        model_calls=(
+            ModelCall("TEXT_LARGE", "reply", "gpt-4o", 1200, 34, 1024, seconds=0.8),
+            ModelCall("TEXT_SMALL", "repair", "tiny", 9, 0, is_estimate=True, error="no answer"),
+        ),
+        notes=("provider TIME: late",),
+    )
+    assert explain(receipt) == [
+        "answered: every message of a DM room is answered",
+        "decided by: room type DM",
+        "asked gpt-4o for reply: 1200 tokens in (1024 of them cached), 34 out, 800 ms",
+        "asked tiny for repair: about 9 tokens in, 0 out, 0 ms, failed: no answer",
+        "took 812 ms",
+        "provider TIME: late",
+    ]
+
+
+def test_an_open_receipt_says_what_there_is() -> None:
+    receipt = Receipt(UUID(int=2), KEY, UUID(int=1), UUID(int=3), UUID(int=4), NOON)
+    assert explain(receipt) == ["received", "no model was asked"]

@@ -1,0 +1,117 @@
+"""Listing, checking and starting plugins."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bot.cli.main import entry
+
+Out = pytest.CaptureFixture[str]
+
+
+def write(folder: Path, name: str, body: str) -> str:
+    (folder / f"{name}.py").write_text(
+        "from bot import ActionResult, Plugin, ProviderResult, action, provider\n" + body, encoding="utf-8"
+    )
+    return f"./{name}"
+
+
+def test_the_list_says_what_each_brings_and_why_some_are_off(capsys: Out) -> None:
+    assert entry(["plugin", "list"]) == 0
+    out = capsys.readouterr().out
+    assert "bootstrap    on " in out
+    assert "providers: CHARACTER" in out
+    assert "openai       off" in out
+    assert "off because something is missing: set OPENAI_API_KEY" in out
+
+
+def test_a_characters_own_plugin_is_in_its_list(desk: Path, capsys: Out) -> None:
+    write(desk, "mine", "plugin = Plugin('mine', 'Does nothing.')")
+    (desk / "ada.json").write_text('{"name": "Ada", "plugins": ["./mine"]}', encoding="utf-8")
+    assert entry(["plugin", "list", "-c", "ada.json"]) == 0
+    assert "mine         on   Does nothing." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["bootstrap", "offline", "openai"])
+def test_our_own_plugins_pass_their_check(name: str, capsys: Out) -> None:
+    assert entry(["plugin", "check", name]) == 0
+    assert "fail" not in capsys.readouterr().out
+
+
+def test_a_new_plugin_passes_its_check_and_its_test(desk: Path, capsys: Out) -> None:
+    assert entry(["plugin", "new", "lucky_dice"]) == 0
+    assert sorted(path.name for path in desk.iterdir()) == ["lucky_dice.py", "test_lucky_dice.py"]
+    assert entry(["plugin", "check", "./lucky_dice"]) == 0
+    out = capsys.readouterr().out
+    assert "actions: ROLL_DICE" in out
+    assert "warn" not in out
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_lucky_dice.py"],
+        cwd=desk,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout
+
+
+def test_nothing_is_overwritten(desk: Path, capsys: Out) -> None:
+    (desk / "test_mine.py").write_text("mine", encoding="utf-8")
+    assert entry(["plugin", "new", "mine"]) == 78
+    assert [path.name for path in desk.iterdir()] == ["test_mine.py"]
+    assert "test_mine.py exist already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["Dice", "9dice", "a-b", "../up", "class", "", "openai"])
+def test_a_name_that_cannot_be_a_plugins_is_refused(name: str, desk: Path) -> None:
+    assert entry(["plugin", "new", name]) == 2
+    assert not list(desk.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("plugin = Plugin('odd', requires=['nowhere'])", "requires 'nowhere', which is not loaded"),
+        ("1 / 0", "cannot be loaded: ZeroDivisionError"),
+        ("x = 1", "must hold one Plugin"),
+        ("import nowhere_at_all\nplugin = Plugin('odd')", "nowhere_at_all"),
+        (
+            "@provider('TIME', 'Another clock.')\nasync def time(turn):\n    return ProviderResult()\n"
+            "plugin = Plugin('odd', providers=[time])",
+            "provider TIME is brought by plugin 'bootstrap' and by plugin 'odd'",
+        ),
+        ("plugin = Plugin('odd', services=[int])", "is no Service"),
+        (
+            "@action('lower', 'x')\nasync def a(turn):\n    return None\nplugin = Plugin('odd', actions=[a])",
+            "UPPER_SNAKE",
+        ),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_what_cannot_work_fails_the_check(desk: Path, capsys: Out, body: str, said: str) -> None:
+    assert entry(["plugin", "check", write(desk, "odd", body)]) == 78
+    out, err = capsys.readouterr()
+    assert said in out + err
+    assert "Traceback" not in err
+
+
+def test_what_could_be_better_is_only_said(desk: Path, capsys: Out) -> None:
+    body = (
+        "@action('ACT', ' ')\nasync def act(turn, city: str):\n    return None\n"
+        "plugin = Plugin('Odd', actions=[act], lacks=lambda settings: 'set ODD_KEY')"
+    )
+    assert entry(["plugin", "check", write(desk, "odd", body)]) == 0
+    out = capsys.readouterr().out
+    for said in ("'Odd'", "ACT has no description", "ACT: city has no description", "off here: set ODD_KEY"):
+        assert said in out
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("opnai", "did you mean 'openai'?"), ("mine", "say ./mine"), ("zzz", "there are: ")]
+)
+def test_an_unknown_plugin_is_told_its_nearest(desk: Path, capsys: Out, name: str, said: str) -> None:
+    write(desk, "mine", "plugin = Plugin('mine')")
+    assert entry(["plugin", "check", name]) == 78
+    assert said in capsys.readouterr().err

@@ -1,0 +1,66 @@
+"""A signal asks for a quiet end."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from bot.cli.signals import stoppable
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0), (signal.SIGHUP, 0)], ids=str
+)
+def test_the_first_signal_ends_the_block_after_its_clean_up(number: int, code: int) -> None:
+    seen: list[str] = []
+
+    async def work() -> int:
+        with stoppable(lambda: seen.append("notice")) as stop:
+            try:
+                os.kill(os.getpid(), number)
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                seen.append("cleaned up")
+        seen.append("after")
+        return stop.code
+
+    assert asyncio.run(work()) == code
+    assert seen == ["notice", "cleaned up", "after"]
+
+
+def test_a_cancellation_of_another_kind_passes_through() -> None:
+    async def work() -> None:
+        with stoppable(lambda: None):
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(work())
+
+
+def test_without_a_signal_nothing_happens_and_the_handlers_are_given_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def work() -> int:
+        with stoppable(lambda: None) as stop:
+            pass
+        return stop.code
+
+    assert asyncio.run(work()) == 0
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_what_is_told_to_be_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+
+        async def work() -> bool:
+            with stoppable(lambda: None):
+                os.kill(os.getpid(), signal.SIGHUP)
+                await asyncio.sleep(0)
+            return signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+        assert asyncio.run(work())
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -1,0 +1,115 @@
+"""What the log holds, and what it never holds."""
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from bot.logs import LONGEST_MESSAGE, MOST_WAITING, harmless, logging_to_stderr
+
+logger = logging.getLogger("bot.test")
+
+
+class Paper:
+    """A pipe to log to."""
+
+    def __init__(self) -> None:
+        self.reading, self.fd = os.pipe()
+
+    def lines(self) -> list[str]:
+        """What was logged; ends the logging to it."""
+        os.close(self.fd)
+        with open(self.reading, encoding="utf-8") as file:
+            return file.read().splitlines()
+
+
+@pytest.fixture
+def paper() -> Iterator[Paper]:
+    made = Paper()
+    yield made
+    for fd in (made.reading, made.fd):
+        try:
+            os.close(fd)
+        except OSError:
+            continue  # read to its end already
+
+
+def test_a_line_says_when_how_grave_who_and_what(paper: Paper) -> None:
+    with logging_to_stderr(fd=paper.fd):
+        logger.info("%s came in", "Bob")
+        logger.debug("not this")
+    [line] = paper.lines()
+    assert line.endswith(" INFO    bot.test: Bob came in")
+
+
+def test_json_is_one_object_a_line(paper: Paper) -> None:
+    with logging_to_stderr(format="json", fd=paper.fd):
+        logger.warning("a “quote” and a\nbreak")
+    [line] = paper.lines()
+    told = json.loads(line)
+    assert told["time"].endswith("+00:00")
+    assert {key: told[key] for key in ("level", "logger", "message")} == {
+        "level": "WARNING",
+        "logger": "bot.test",
+        "message": "a “quote” and a\\nbreak",
+    }
+
+
+def test_secrets_and_terminal_codes_are_taken_out(paper: Paper) -> None:
+    with logging_to_stderr(fd=paper.fd, secrets={"hunter2hunter2", "hunter2hunter2-long"}):
+        logger.info("key %s\x1b[31m red\r\n2026 INFO bot: forged", "hunter2hunter2-long")
+        try:
+            raise ValueError("it was hunter2hunter2")
+        except ValueError:
+            logger.exception("failed")
+    text = "\n".join(paper.lines())
+    assert "hunter2" not in text
+    assert "key [redacted] red\\r\\n2026 INFO bot: forged" in text
+    assert "ValueError: it was [redacted]" in text
+
+
+def test_a_secret_at_the_cut_is_not_left_in_half(paper: Paper) -> None:
+    with logging_to_stderr(fd=paper.fd, secrets={"hunter2hunter2"}):
+        logger.info("%s", "x" * (LONGEST_MESSAGE - 7) + "hunter2hunter2")
+    assert "hunter" not in paper.lines()[0]
+
+
+@pytest.mark.parametrize(("level", "is_shown"), [("INFO", False), ("DEBUG", True)])
+def test_where_a_warning_came_from_is_for_debugging(paper: Paper, level: str, is_shown: bool) -> None:
+    with logging_to_stderr(level=level, fd=paper.fd):
+        try:
+            raise ValueError("a plugin's fault")
+        except ValueError:
+            logger.warning("action failed", exc_info=True)
+    text = "\n".join(paper.lines())
+    assert "action failed" in text
+    assert ("Traceback" in text) is is_shown
+
+
+def test_a_reader_that_stopped_reading_costs_lines_not_time(paper: Paper) -> None:
+    with logging_to_stderr(fd=paper.fd):
+        for number in range(MOST_WAITING + 5000):
+            logger.info("%d %s", number, "x" * 200)
+    os.set_blocking(paper.reading, False)
+    assert os.read(paper.reading, 100)
+
+
+def test_the_libraries_chatter_stays_out_unless_debugging(paper: Paper) -> None:
+    with logging_to_stderr(fd=paper.fd):
+        logging.getLogger("httpx").info("HTTP Request: POST")
+    assert paper.lines() == []
+
+
+def test_afterwards_logging_is_as_it_was(paper: Paper) -> None:
+    root = logging.getLogger()
+    before = root.level, list(root.handlers)
+    with logging_to_stderr(level="DEBUG", fd=paper.fd):
+        assert root.level == logging.DEBUG
+    assert (root.level, list(root.handlers)) == before
+
+
+def test_what_is_kept_is_kept() -> None:
+    assert harmless("a\nb\tc\x1b[0m", keep="\n") == "a\nb\\tc"
+    assert harmless("тест — 日本 👩‍👧") == "тест — 日本 👩‍👧"

@@ -1,0 +1,307 @@
+"""The program as whoever starts it meets it: real processes, their output, their exit codes."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+ROOT = Path(__file__).parents[2]
+BOT = (sys.executable, "-m", "bot")
+GREETING = "Hello, I'm Marlo."
+DEADLINE = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a process ended, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder to start the program in, with an environment that holds no key of this machine."""
+
+    folder: Path
+    environment: Mapping[str, str]
+
+    def write(self, name: str, content: object) -> str:
+        """Write a file: text as it is, anything else as JSON."""
+        text = content if isinstance(content, str) else json.dumps(content)
+        (self.folder / name).write_text(text, encoding="utf-8")
+        return name
+
+    async def start(self, *arguments: str, **variables: str) -> asyncio.subprocess.Process:
+        """Start `bot` with all three streams as pipes."""
+        return await asyncio.create_subprocess_exec(
+            *BOT,
+            *arguments,
+            cwd=self.folder,
+            env={**self.environment, **variables},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    async def run(self, *arguments: str, said: str | bytes = "", **variables: str) -> Ended:
+        """Run `bot` to its end on this input; no run may show a traceback."""
+        process = await self.start(*arguments, **variables)
+        return await ended(process, said.encode() if isinstance(said, str) else said)
+
+
+async def ended(process: asyncio.subprocess.Process, said: bytes = b"") -> Ended:
+    async with asyncio.timeout(DEADLINE):
+        out, err = await process.communicate(said)
+    code = process.returncode
+    assert code is not None
+    told = Ended(code, out.decode(), err.decode())
+    assert "Traceback" not in told.err, told.err
+    return told
+
+
+async def until(stream: asyncio.StreamReader | None, wanted: str) -> str:
+    """Read lines until one holds these words; give that line."""
+    assert stream is not None
+    async with asyncio.timeout(DEADLINE):
+        while line := (await stream.readline()).decode():
+            if wanted in line:
+                return line
+    raise AssertionError(f"the process ended without saying {wanted!r}")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """Give an empty folder and a clean environment."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    data = {"BOT_DATA_DIR": str(tmp_path / "data"), "SERVER_PORT": str(free_port()), "PYTHONPATH": str(ROOT)}
+    return Place(tmp_path, kept | data)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        number: int = server.getsockname()[1]
+        return number
+
+
+@pytest.fixture
+async def refusing() -> AsyncIterator[str]:
+    """Give the address of a model server that accepts no key."""
+
+    async def refuse(request: web.Request) -> web.Response:
+        return web.json_response({"error": {"message": "Incorrect API key provided"}}, status=401)
+
+    async with serving(refuse) as address:
+        yield address
+
+
+class serving:
+    """A model server on the loopback that answers everything by one function."""
+
+    def __init__(self, handle: object) -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", handle)  # type: ignore[arg-type]  # aiohttp checks it itself
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+
+    async def __aenter__(self) -> str:
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        return f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
+
+    async def __aexit__(self, *cause: object) -> None:
+        await self._runner.cleanup()
+
+
+async def test_a_piped_talk_is_answered_line_by_line_and_nothing_else_is_on_stdout(place: Place) -> None:
+    told = await place.run("chat", said="hello\n\nmy sister sings in a choir\n")
+    assert told.code == 0
+    first, second = told.out.splitlines()
+    assert first.startswith(GREETING)
+    assert "choir" in second
+    assert told.err.startswith("offline model: ")
+    assert len(told.err.splitlines()) == 1
+
+
+async def test_what_a_plugin_prints_does_not_get_between_the_replies(place: Place) -> None:
+    body = """\
+from bot import Plugin, Turn, ProviderResult, provider
+
+@provider("LOUD", "Prints.")
+async def loud(turn: Turn) -> ProviderResult:
+    print("a plugin's own noise")
+    return ProviderResult()
+
+plugin = Plugin("loud", providers=[loud])
+"""
+    place.write("loud.py", body)
+    told = await place.run(
+        "chat", "-c", place.write("a.json", {"name": "Ada", "plugins": ["./loud"]}), said="hi"
+    )
+    assert (told.code, len(told.out.splitlines())) == (0, 1)
+    assert "a plugin's own noise" in told.err
+
+
+async def test_bytes_that_are_no_text_and_a_line_without_end_are_survived(place: Place) -> None:
+    told = await place.run("chat", said=b"\xff\xfe\x00\x9b31m\n" + b"word " * 2_000_000 + b"\nhello\n")
+    assert told.code == 0
+    assert len(told.out.splitlines()) == 3
+
+
+async def test_no_input_is_no_talk(place: Place) -> None:
+    told = await place.run("chat")
+    assert (told.code, told.out) == (0, "")
+
+
+async def test_without_stdin_and_stdout_it_just_ends(place: Place) -> None:
+    process = await asyncio.create_subprocess_exec(
+        "/bin/sh",
+        "-c",
+        f"exec {sys.executable} -m bot chat <&- >&-",
+        cwd=place.folder,
+        env=dict(place.environment),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    told = await asyncio.wait_for(process.communicate(), DEADLINE)
+    assert process.returncode == 0
+    assert b"Traceback" not in told[1]
+
+
+async def test_whoever_stops_reading_ends_the_talk_quietly(place: Place) -> None:
+    process = await place.start("chat")
+    assert process.stdin is not None
+    process.stdin.write(b"hello\n")
+    await until(process.stdout, GREETING)
+    process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]  # as `head -1` does
+    told = await ended(process, b"are you there?\nhello?\n")
+    assert told.code == 0
+
+
+BROKEN: Mapping[str, tuple[object, str]] = {
+    "missing": (None, "character.json: no such file"),
+    "not JSON": ('{"name": "Ada",\n', "character.json:"),
+    "no name": ({}, "character.json:"),
+    "unknown plugin": (
+        {"name": "A", "plugins": ["ofline"]},
+        "plugin 'ofline' is not known: did you mean 'offline'?",
+    ),
+    "circle": ({"name": "A", "plugins": ["./hen", "./egg"]}, "plugins require each other in a circle: "),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+async def test_a_character_that_cannot_be_used_is_one_message_and_78(place: Place, case: str) -> None:
+    content, said = BROKEN[case]
+    for own, other in (("hen", "egg"), ("egg", "hen")):
+        body = f"from bot import Plugin\nplugin = Plugin({own!r}, requires=[{other!r}])\n"
+        place.write(f"{own}.py", body)
+    if content is not None:
+        place.write("character.json", content)
+    told = await place.run("chat", "-c", "character.json", said="hello\n")
+    assert (told.code, told.out) == (78, "")
+    assert told.err.startswith(f"bot: {said}")
+
+
+async def test_a_refused_key_is_told_on_stderr_and_the_room_gets_one_apology(
+    place: Place, refusing: str
+) -> None:
+    told = await place.run(
+        "chat", said="a\nb\n", OPENAI_BASE_URL=refusing, OPENAI_API_KEY="sk-" + "wrong" * 5
+    )
+    assert told.code == 78
+    assert told.out == "Sorry, I can't answer just now. Please try again in a little while.\n"
+    assert told.err.count("refused the key in OPENAI_API_KEY (401)") == 2
+    assert "wrongwrong" not in told.err
+
+
+async def test_a_model_server_that_is_down_is_75(place: Place) -> None:
+    told = await place.run("chat", said="a\n", OPENAI_BASE_URL=f"http://127.0.0.1:{free_port()}/v1")
+    assert told.code == 75
+    assert "bot: not answered: openai: no answer from 127.0.0.1" in told.err
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)], ids=["SIGINT", "SIGTERM"]
+)
+async def test_a_signal_while_waiting_for_input_ends_the_talk(place: Place, number: int, code: int) -> None:
+    process = await place.start("chat")
+    assert process.stdin is not None
+    process.stdin.write(b"hello\n")
+    await until(process.stdout, GREETING)
+    process.send_signal(number)
+    async with asyncio.timeout(DEADLINE):
+        assert await process.wait() == code  # though stdin is still open
+    assert process.stderr is not None
+    assert b"Traceback" not in await process.stderr.read()
+
+
+async def test_a_second_signal_ends_at_once_what_the_first_would_finish(place: Place) -> None:
+    asked = asyncio.Event()
+
+    async def think(request: web.Request) -> web.Response:
+        asked.set()
+        return await asyncio.Event().wait()  # type: ignore[return-value]  # it never answers
+
+    async with serving(think) as address:
+        process = await place.start("chat", OPENAI_BASE_URL=address)
+        assert process.stdin is not None
+        process.stdin.write(b"hello\n")
+        async with asyncio.timeout(DEADLINE):
+            await asked.wait()
+        process.send_signal(signal.SIGINT)
+        await until(process.stderr, "Ctrl-C again ends at once")
+        process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(2):
+            assert await process.wait() == 130
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)], ids=["SIGINT", "SIGTERM"]
+)
+async def test_run_says_what_is_on_and_stops_at_a_signal(place: Place, number: int, code: int) -> None:
+    place.write("bob.json", {"name": "Bob"})
+    place.write("ada.json", {"name": "Ada"})
+    process = await place.start("run", "-c", "ada.json", "-c", "bob.json")
+    assert "ada.json, model: offline" in await until(process.stdout, "Ada")
+    await until(process.stdout, "Bob")
+    line = await until(process.stdout, "web")
+    assert line.split()[:2] == ["web", "on"]
+    assert f"http://127.0.0.1:{place.environment['SERVER_PORT']}/" in line
+    for name in ("discord", "telegram", "x"):
+        assert (await until(process.stdout, f"  {name} ")).split()[1] == "off"
+    process.send_signal(number)
+    told = await ended(process)
+    assert told.code == code
+    assert "stopping: " in told.err
+
+
+async def test_run_on_a_port_in_use_names_the_setting(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", int(place.environment["SERVER_PORT"]))):
+        told = await place.run("run")
+    assert told.code == 78
+    assert told.err.splitlines()[-1].startswith("bot: ")
+    assert "SERVER_PORT" in told.err
+
+
+async def test_run_where_nothing_can_be_on_says_why(place: Place) -> None:
+    told = await place.run("run", "--only", "telegram")
+    assert (told.code, told.out) == (78, "")
+    assert "bot: nothing is on:" in told.err
+    assert "telegram  off  " in told.err
+
+
+async def test_a_wrong_option_is_a_matter_of_usage(place: Place) -> None:
+    told = await place.run("run", "--only", "telegran")
+    assert (told.code, told.err) == (
+        2,
+        "bot: --only: 'telegran' is not a platform: did you mean 'telegram'?\n",
+    )

@@ -1,0 +1,498 @@
+"""Rules of the floor: who holds a room, who takes over from whom, and that nobody is lost on the way."""
+
+import asyncio
+import random
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+import pytest
+
+from bot.pipeline.latest import BURST, MOST_CARRIED, Floors, LatestResponse, Superseded
+from bot.testing import Stage, make_turn
+from bot.turn import Turn
+
+
+@dataclass
+class Clock:
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(eq=False)
+class Walk:
+    """A turn on its way over the floor, a step whenever the test says so."""
+
+    turn: Turn
+    held: asyncio.Event = field(default_factory=asyncio.Event)
+    may_commit: asyncio.Event = field(default_factory=asyncio.Event)
+    committed: asyncio.Event = field(default_factory=asyncio.Event)
+    may_end: asyncio.Event = field(default_factory=asyncio.Event)
+    task: "asyncio.Task[None]" = field(init=False)
+
+    async def over(self, floors: Floors, covers: frozenset[UUID] | None = None) -> None:
+        async with floors.hold(self.turn, covers) as claim:
+            self.held.set()
+            await self.may_commit.wait()
+            claim.commit()
+            self.committed.set()
+            await self.may_end.wait()
+
+    async def commit(self) -> None:
+        self.may_commit.set()
+        await self.committed.wait()
+
+    async def end(self) -> None:
+        self.may_commit.set()
+        self.may_end.set()
+        await self.task
+
+    @property
+    def texts(self) -> list[str]:
+        return [one.message.content.text for one in self.turn.inputs]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def floors(clock: Clock) -> Floors:
+    return Floors(LatestResponse.ROOM, clock=clock)
+
+
+@pytest.fixture
+def begin(stage: Stage, clock: Clock):
+    """Send a message's turn to the floor and let it come as far as it comes."""
+    walks: list[Walk] = []
+
+    async def begin(
+        floors: Floors, text: str, *, covers: frozenset[UUID] | None = None, **details: object
+    ) -> Walk:
+        walk = Walk(make_turn(stage.agent, text, **details))
+        walk.turn.inputs[0].arrived = clock.now
+        walk.task = asyncio.ensure_future(walk.over(floors, covers))
+        walks.append(walk)
+        await idle()
+        return walk
+
+    yield begin
+    assert all(walk.task.done() for walk in walks), "a turn was left over"
+
+
+async def idle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def superseded(walk: Walk) -> Turn:
+    with pytest.raises(Superseded) as raised:
+        await walk.task
+    return raised.value.by
+
+
+async def test_a_room_without_anybody_is_free_at_once(floors: Floors, begin) -> None:
+    walk = await begin(floors, "one")
+    assert walk.held.is_set()
+    await walk.end()
+
+
+async def test_a_newer_turn_takes_over_with_all_messages_in_their_order(floors: Floors, begin, clock) -> None:
+    first = await begin(floors, "one")
+    clock.now += 0.1
+    second = await begin(floors, "two")
+    clock.now += 0.1
+    third = await begin(floors, "three")
+    assert await superseded(first) is second.turn
+    assert await superseded(second) is third.turn
+    assert third.held.is_set()
+    assert third.texts == ["one", "two", "three"]
+    await third.end()
+
+
+async def test_a_turn_that_was_slow_to_come_leaves_the_newest_message_the_newest(
+    floors: Floors, begin, clock
+) -> None:
+    newer = await begin(floors, "came second")
+    clock.now -= 0.5
+    older = await begin(floors, "came first, judged later")
+    await superseded(newer)
+    assert older.texts == ["came first, judged later", "came second"]
+    assert older.turn.message.content.text == "came second"
+    await older.end()
+
+
+async def test_past_its_point_of_no_return_a_turn_runs_to_its_end(floors: Floors, begin) -> None:
+    first = await begin(floors, "one")
+    await first.commit()
+    second = await begin(floors, "two")
+    assert not second.held.is_set()
+    await first.end()
+    await idle()
+    assert second.held.is_set()
+    assert second.texts == ["two"]
+    await second.end()
+
+
+async def test_a_turn_that_waits_is_taken_over_too(floors: Floors, begin) -> None:
+    first = await begin(floors, "one")
+    await first.commit()
+    second = await begin(floors, "two")
+    third = await begin(floors, "three")
+    assert await superseded(second) is third.turn
+    assert not second.held.is_set()
+    await first.end()
+    await idle()
+    assert third.texts == ["two", "three"]
+    await third.end()
+
+
+async def test_what_was_granted_but_has_not_begun_is_taken_over(floors: Floors, begin, stage: Stage) -> None:
+    first = await begin(floors, "one")
+    await first.commit()
+    second = await begin(floors, "two")
+    first.may_end.set()
+    third = Walk(make_turn(stage.agent, "three"))
+    first.task.add_done_callback(lambda _: setattr(third, "task", asyncio.ensure_future(third.over(floors))))
+    await idle()
+    assert await superseded(second) is third.turn
+    await third.end()
+
+
+async def test_in_a_burst_any_number_is_taken_over(floors: Floors, begin, clock: Clock) -> None:
+    walks = []
+    for number in range(20):
+        walks.append(await begin(floors, str(number)))
+        clock.now += BURST / 20
+    assert walks[-1].texts == [str(number) for number in range(20)]
+    await walks[-1].end()
+    for walk in walks[:-1]:
+        await superseded(walk)
+
+
+async def test_beyond_the_burst_a_message_is_taken_over_only_so_often(
+    floors: Floors, begin, clock: Clock
+) -> None:
+    walks = []
+    for number in range(MOST_CARRIED + 1):
+        walks.append(await begin(floors, str(number)))
+        clock.now += 2 * BURST
+    protected = walks[-1]
+    late = await begin(floors, "late")
+    assert [one.receipt.carried for one in protected.turn.inputs] == [2, 1, 0]
+    assert protected.held.is_set()
+    assert not late.held.is_set()
+    clock.now += 2 * BURST
+    later = await begin(floors, "later")
+    assert await superseded(late) is later.turn
+    await protected.end()
+    await idle()
+    assert later.texts == ["late", "later"]
+    await later.end()
+    for walk in walks[:-1]:
+        await superseded(walk)
+
+
+async def test_a_room_that_never_pauses_starves_nobody(floors: Floors, begin, clock: Clock) -> None:
+    """O-04: a message every 0.9 s, and each answer would take 5 s."""
+    walks = [await begin(floors, "0")]
+    for number in range(1, 10):
+        clock.now += 0.9
+        walks.append(await begin(floors, str(number)))
+    kept = [walk for walk in walks if not walk.task.done()]
+    assert [walk.texts for walk in kept] == [["0", "1", "2", "3"], ["4", "5", "6", "7"], ["8", "9"]]
+    for walk in kept:
+        await walk.end()
+    for walk in walks:
+        if walk not in kept:
+            await superseded(walk)
+
+
+async def test_by_author_only_the_same_person_takes_over(begin, clock: Clock) -> None:
+    floors = Floors(LatestResponse.AUTHOR, clock=clock)
+    alice = await begin(floors, "one", author="Alice")
+    bob = await begin(floors, "two", author="Bob")
+    assert not bob.held.is_set()
+    again = await begin(floors, "three", author="Bob")
+    assert await superseded(bob) is again.turn
+    assert not alice.task.done()
+    await alice.end()
+    await idle()
+    assert again.texts == ["two", "three"]
+    await again.end()
+
+
+async def test_in_a_queue_nobody_takes_over_and_all_go_in_order(begin, clock: Clock) -> None:
+    floors = Floors(LatestResponse.QUEUE, clock=clock)
+    walks = [await begin(floors, str(number)) for number in range(4)]
+    for number, walk in enumerate(walks):
+        assert [one.held.is_set() for one in walks] == [place <= number for place in range(4)]
+        await walk.end()
+        await idle()
+
+
+async def test_rooms_do_not_meet(floors: Floors, begin) -> None:
+    here = await begin(floors, "one", room="here")
+    there = await begin(floors, "two", room="there")
+    assert here.held.is_set()
+    assert there.held.is_set()
+    await here.end()
+    await there.end()
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+async def test_a_turn_that_fails_gives_the_floor_back(floors: Floors, begin, is_committed: bool) -> None:
+    failing = Walk((await begin(floors, "first")).turn)
+    turn = failing.turn
+
+    async def fail() -> None:
+        async with floors.hold(replace_turn(turn)) as claim:
+            if is_committed:
+                claim.commit()
+            raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        await fail()
+    after = await begin(floors, "second")
+    assert after.held.is_set()
+    await after.end()
+
+
+def replace_turn(turn: Turn) -> Turn:
+    return replace(turn, inputs=list(turn.inputs))
+
+
+async def test_a_cancellation_from_outside_passes_through_while_waiting(floors: Floors, begin) -> None:
+    first = await begin(floors, "one")
+    await first.commit()
+    second = await begin(floors, "two")
+    second.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second.task
+    third = await begin(floors, "three")
+    await first.end()
+    await idle()
+    assert third.held.is_set()
+    await third.end()
+
+
+async def test_a_cancellation_from_outside_passes_through_and_frees_the_room(floors: Floors, begin) -> None:
+    first = await begin(floors, "one")
+    first.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first.task
+    second = await begin(floors, "two")
+    assert second.held.is_set()
+    assert second.texts == ["two"]
+    await second.end()
+
+
+async def test_the_process_stops_even_a_turn_that_was_just_taken_over(floors: Floors, begin) -> None:
+    first = await begin(floors, "one")
+    second = Walk(replace_turn(first.turn))
+    second.task = asyncio.ensure_future(second.over(floors))
+    asyncio.get_running_loop().call_soon(first.task.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await first.task
+    await second.end()
+
+
+async def test_after_being_taken_over_the_task_is_free_to_go_on(floors: Floors, begin, stage: Stage) -> None:
+    reached = asyncio.Event()
+
+    async def go_on(turn: Turn) -> None:
+        with pytest.raises(Superseded):
+            async with floors.hold(turn):
+                await asyncio.Event().wait()
+        task = asyncio.current_task()
+        assert task is not None
+        assert not task.cancelling()
+        async with asyncio.timeout(60):
+            await asyncio.sleep(0)
+        reached.set()
+
+    task = asyncio.ensure_future(go_on(make_turn(stage.agent, "one")))
+    await idle()
+    second = await begin(floors, "two")
+    await reached.wait()
+    await task
+    await second.end()
+
+
+async def test_the_newer_turn_may_be_done_before_the_older_has_let_go(
+    floors: Floors, begin, stage: Stage
+) -> None:
+    has_let_go = asyncio.Event()
+
+    async def slow_to_let_go() -> None:
+        async with floors.hold(make_turn(stage.agent, "one")):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await has_let_go.wait()
+
+    older = asyncio.ensure_future(slow_to_let_go())
+    await idle()
+    newer = await begin(floors, "two")
+    await newer.end()
+    has_let_go.set()
+    with pytest.raises(Superseded):
+        await older
+    third = await begin(floors, "three")
+    assert third.held.is_set()
+    await third.end()
+
+
+async def test_letting_go_late_does_not_take_the_floor_from_a_third(
+    floors: Floors, begin, stage: Stage
+) -> None:
+    has_let_go = asyncio.Event()
+
+    async def slow_to_let_go() -> None:
+        async with floors.hold(make_turn(stage.agent, "one")):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await has_let_go.wait()
+
+    older = asyncio.ensure_future(slow_to_let_go())
+    await idle()
+    newer = await begin(floors, "two")
+    await newer.end()
+    third = await begin(floors, "three")
+    await third.commit()
+    has_let_go.set()
+    with pytest.raises(Superseded):
+        await older
+    fourth = await begin(floors, "four")
+    assert not fourth.held.is_set()
+    await third.end()
+    await fourth.end()
+
+
+async def test_who_swallows_the_cancellation_does_not_pass_the_point_of_no_return(
+    floors: Floors, begin, stage: Stage
+) -> None:
+    passed = asyncio.Event()
+
+    async def swallow() -> None:
+        async with floors.hold(make_turn(stage.agent, "one")) as claim:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                pass
+            claim.commit()
+            passed.set()
+
+    older = asyncio.ensure_future(swallow())
+    await idle()
+    newer = await begin(floors, "two")
+    with pytest.raises(Superseded):
+        await older
+    assert not passed.is_set()
+    assert not older.cancelling()
+    await newer.end()
+
+
+async def test_who_swallows_the_cancellation_and_ends_is_superseded_all_the_same(
+    floors: Floors, begin, stage: Stage
+) -> None:
+    async def swallow() -> None:
+        async with floors.hold(make_turn(stage.agent, "one")):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                pass
+
+    older = asyncio.ensure_future(swallow())
+    await idle()
+    newer = await begin(floors, "two")
+    with pytest.raises(Superseded):
+        await older
+    await newer.end()
+
+
+async def test_a_resumed_answer_is_not_taken_over(floors: Floors, begin) -> None:
+    first = await begin(floors, "one", covers=frozenset())
+    second = await begin(floors, "two")
+    assert not first.task.done()
+    assert not second.held.is_set()
+    await first.end()
+    await idle()
+    assert second.texts == ["two"]
+    await second.end()
+
+
+async def test_a_resumed_answer_takes_over_what_it_is_about_and_nothing_else(floors: Floors, begin) -> None:
+    about = await begin(floors, "one", room="a")
+    other = await begin(floors, "one", room="b")
+    resumed = await begin(floors, "two", room="a", covers=frozenset({about.turn.message.id}))
+    waiting = await begin(floors, "two", room="b", covers=frozenset())
+    assert await superseded(about) is resumed.turn
+    assert resumed.texts == ["one", "two"]
+    assert not waiting.held.is_set()
+    await other.end()
+    await idle()
+    assert waiting.texts == ["two"]
+    await resumed.end()
+    await waiting.end()
+
+
+@pytest.mark.parametrize("mode", list(LatestResponse))
+@pytest.mark.parametrize("seed", range(8))
+async def test_whatever_happens_every_message_ends_with_exactly_one_turn(
+    stage: Stage, mode: LatestResponse, seed: int
+) -> None:
+    """Turns that come, commit, swallow, fail, are stopped, and are slow to let go, in any order."""
+    chance = random.Random(seed)
+    clock = Clock()
+    floors = Floors(mode, clock=clock)
+    holders: dict[UUID, int] = {}
+    ended: list[UUID] = []
+
+    async def pause() -> None:
+        for _ in range(chance.randrange(6)):
+            await asyncio.sleep(0)
+
+    async def walk(turn: Turn) -> None:
+        try:
+            await pause()
+            clock.now += chance.random()
+            turn.inputs[0].arrived = clock.now
+            async with floors.hold(turn) as claim:
+                try:
+                    await pause()
+                except asyncio.CancelledError:
+                    if chance.random() < 0.5 or turn.successor is None:
+                        raise
+                claim.commit()
+                holders[turn.room.id] = holders.get(turn.room.id, 0) + 1
+                assert holders[turn.room.id] == 1
+                try:
+                    await pause()
+                    if chance.random() < 0.2:
+                        raise RuntimeError("broken")
+                finally:
+                    holders[turn.room.id] -= 1
+        except Superseded as error:
+            assert error.by is turn.successor
+        finally:
+            if turn.successor is None:
+                ended.extend(one.message.id for one in turn.inputs)
+
+    turns = [
+        make_turn(stage.agent, str(number), room=f"r{number % 3}", author=f"a{number % 2}")
+        for number in range(60)
+    ]
+    messages = {turn.message.id for turn in turns}
+    tasks = [asyncio.ensure_future(walk(turn)) for turn in turns]
+    await asyncio.sleep(0)
+    for task in chance.sample(tasks, 6):
+        await pause()
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert len(ended) == len(messages)
+    assert set(ended) == messages
+    assert not floors._lanes

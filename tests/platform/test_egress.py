@@ -1,0 +1,87 @@
+"""What may leave."""
+
+import pytest
+
+from bot.domain.content import Attachment, Content, MediaKind
+from bot.platform.egress import LONGEST_REPLY, REDACTED, cleared
+
+
+def text_of(text: str, *secrets: str) -> str | None:
+    content = cleared(Content(text=text), secrets)
+    return content.text if content is not None else None
+
+
+@pytest.mark.parametrize(
+    "text", ["Hello.", "a < b > c", "<b>bold</b>", "{{name}} %s {0}", "Grüße 👋🏽\n\n- eins"]
+)
+def test_an_ordinary_text_leaves_unchanged(text: str) -> None:
+    assert text_of(text) == text
+
+
+@pytest.mark.parametrize("text", ["", "   \n", "\u200b\u2060", "<response></response>", "\0"])
+def test_of_nothing_nothing_leaves(text: str) -> None:
+    assert text_of(text) is None
+
+
+def test_an_attachment_leaves_without_a_text() -> None:
+    picture = Attachment("a", MediaKind.IMAGE, "https://a/b.png", data=b"png")
+
+    assert cleared(Content(text="\u200b", attachments=(picture,))) == Content(attachments=(picture,))
+
+
+def test_leaked_scaffolding_is_taken_out() -> None:
+    leaked = '<response><thought>hm</thought><TEXT>Hi</TEXT><isFinish >true</isFinish></response type="x">'
+
+    assert text_of(leaked) == "hm<TEXT>Hi</TEXT>true"
+
+
+def test_secrets_are_replaced_wherever_they_stand() -> None:
+    assert text_of("it is hunter22hunter22!", "hunter22") == f"it is {REDACTED}{REDACTED}!"
+    assert text_of("hunter22", "hunter22", "other-secret") == REDACTED
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_secret_that_begins_with_another_is_replaced_whole(order: int) -> None:
+    secrets = ["sk-12345678", "sk-12345678-abcdefgh"][::order]
+
+    assert text_of("key: sk-12345678-abcdefgh", *secrets) == f"key: {REDACTED}"
+
+
+def test_a_secret_hidden_by_what_is_taken_out_is_still_found() -> None:
+    assert text_of("hun<response>ter22", "hunter22") == REDACTED
+    assert text_of("hun\0ter22", "hunter22") == REDACTED
+
+
+def test_an_empty_secret_replaces_nothing() -> None:
+    assert text_of("Hello.", "") == "Hello."
+
+
+def test_what_is_shown_beside_an_attachment_holds_no_secret() -> None:
+    secret = "hunter22"
+    leak = Attachment("a", MediaKind.IMAGE, f"https://evil/?q={secret}", "", secret, secret, secret)
+    content = cleared(Content(text="look", attachments=(leak,)), [secret])
+
+    assert content is not None
+    assert secret not in repr(content)
+    assert content.attachments[0].url == f"https://evil/?q={REDACTED}"
+
+
+def test_a_text_without_end_is_bounded() -> None:
+    text = text_of("x" * (LONGEST_REPLY + 1))
+
+    assert text is not None
+    assert len(text) == LONGEST_REPLY
+    assert text.endswith("x…")
+    assert text_of("x" * LONGEST_REPLY) == "x" * LONGEST_REPLY
+
+
+def test_what_no_database_takes_does_not_leave() -> None:
+    assert text_of("cut in the middle of \ud83d") == "cut in the middle of \ufffd"
+    assert text_of("a\0b") == "ab"
+
+
+def test_everything_else_of_a_reply_stays() -> None:
+    content = Content(text=" Hello. ", thought="hm", actions=("REPLY",), source="test", metadata={"a": 1})
+    found = cleared(content)
+
+    assert found == Content(text="Hello.", thought="hm", actions=("REPLY",), source="test", metadata={"a": 1})

@@ -1,0 +1,295 @@
+"""What every store promises of its books: what came in, what was done, what goes out."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from bot.domain.arrival import Arrival
+from bot.domain.content import Attachment, Content, MediaKind
+from bot.domain.ids import delivery_id, derived_id, new_id
+from bot.domain.ledger import Delivery, DeliveryState, ModelCall, Outcome, Receipt, Step, StepState
+from bot.domain.memory import Memory, MemoryKind
+from bot.domain.people import Entity
+from bot.store.protocols import Commitment, Store
+from bot.testing import make_arrival
+
+NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
+FINAL = [outcome for outcome in Outcome if outcome.is_final]
+
+
+async def receive(store: Store, *arrivals: Arrival, at: datetime = NOW) -> list[Receipt]:
+    return [receipt for receipt, _ in await store.ledger.receive(arrivals, at)]
+
+
+async def received(store: Store, text: str = "Hello", **details: object) -> Receipt:
+    [receipt] = await receive(store, make_arrival(text, at=NOW, **details))  # type: ignore[arg-type]
+    return receipt
+
+
+def reply_to(receipt: Receipt, text: str, turn_id: UUID, ordinal: int = 0) -> Memory:
+    return Memory(
+        id=derived_id(turn_id, str(ordinal)),
+        kind=MemoryKind.MESSAGE,
+        entity_id=derived_id("agent"),
+        room_id=receipt.room_id,
+        world_id=derived_id("test", "world"),
+        content=Content(text=text),
+        created_at=NOW + timedelta(seconds=1 + ordinal),
+        turn_id=turn_id,
+    )
+
+
+def parts_of(reply: Memory, texts: Sequence[str], ordinal: int = 0) -> tuple[Delivery, ...]:
+    assert reply.turn_id is not None
+    return tuple(
+        Delivery(
+            id=delivery_id(reply.turn_id, ordinal, number),
+            turn_id=reply.turn_id,
+            room_id=reply.room_id,
+            memory_id=reply.id,
+            platform="test",
+            account="account",
+            target="lobby",
+            part=number,
+            content=Content(text=text),
+            created_at=NOW,
+        )
+        for number, text in enumerate(texts)
+    )
+
+
+async def test_an_event_is_kept_with_the_rows_it_needs(store: Store) -> None:
+    arrival = make_arrival("Hello", at=NOW)
+    [(receipt, is_new)] = await store.ledger.receive([arrival], NOW)
+
+    assert is_new
+    assert receipt == Receipt(
+        receipt.id, arrival.key, arrival.room.id, arrival.author.id, arrival.message.id, NOW
+    )
+    assert await store.ledger.receipt(receipt.id) == receipt
+    assert await store.ledger.receipt(arrival.message.id) == receipt
+    assert await store.ledger.arrival(receipt) == arrival
+    assert await store.memories.recent(arrival.room.id) == [arrival.message]
+    assert await store.entities.participants(arrival.room.id) == [arrival.author]
+    assert [room.id for room in await store.worlds.rooms()] == [arrival.room.id]
+    assert await store.ledger.receipt(new_id()) is None
+
+
+async def test_an_event_with_attachments_comes_back_whole(store: Store) -> None:
+    attachment = Attachment("a1", MediaKind.DOCUMENT, "https://a/b.txt", "text/plain", "b.txt", text="words")
+    arrival = make_arrival(Content(text="see", attachments=(attachment,), source="test"), at=NOW)
+    [receipt] = await receive(store, arrival)
+
+    found = await store.ledger.arrival(receipt)
+    assert found is not None
+    assert found.message.content == arrival.message.content
+
+
+@pytest.mark.parametrize("same", ["event_id", "message_id"])
+async def test_an_event_known_by_either_key_gets_the_receipt_it_has(store: Store, same: str) -> None:
+    first = make_arrival("first", at=NOW)
+    again = make_arrival(
+        "again", at=NOW + timedelta(seconds=9), room="attic" if same == "event_id" else "lobby"
+    )
+    again = replace(again, key=replace(again.key, **{same: getattr(first.key, same)}))
+    [(known, _)] = await store.ledger.receive([first], NOW)
+    [(receipt, is_new)] = await store.ledger.receive([again], NOW + timedelta(days=29))
+
+    assert not is_new
+    assert receipt == known
+    assert await store.memories.memories([again.message.id]) == {}
+    assert [room.id for room in await store.worlds.rooms()] == [first.room.id]
+    assert len(await store.ledger.receipts()) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"event_id": "e2", "revision": 1},
+        {"event_id": "e2", "message_id": "m2"},
+        {"account": "b", "message_id": "m2"},
+    ],
+    ids=["a new revision", "another message", "another account"],
+)
+async def test_an_event_that_differs_in_both_keys_is_new(store: Store, other: dict[str, object]) -> None:
+    first = make_arrival("first", at=NOW)
+    second = make_arrival("second", at=NOW)
+    second = replace(second, key=replace(first.key, **other))  # type: ignore[arg-type]
+
+    found = await store.ledger.receive([first, second], NOW)
+
+    assert [is_new for _, is_new in found] == [True, True]
+
+
+async def test_a_batch_may_hold_the_same_event_twice(store: Store) -> None:
+    first, second = make_arrival("first", at=NOW), make_arrival("second", at=NOW)
+    again = replace(first, message=replace(first.message, id=new_id()))
+    found = await store.ledger.receive([first, again, second], NOW)
+
+    assert [is_new for _, is_new in found] == [True, False, True]
+    assert found[0][0] == found[1][0]
+    assert await store.ledger.receive([], NOW) == []
+
+
+async def test_a_final_receipt_stays_as_it_is(store: Store) -> None:
+    for outcome in FINAL:
+        receipt = await received(store)
+        final = replace(receipt, outcome=outcome, reason="because", rule="a rule", closed_at=NOW)
+        await store.ledger.save_receipts([final])
+        await store.ledger.save_receipts([replace(receipt, outcome=Outcome.CLAIMED), receipt])
+
+        assert await store.ledger.receipt(receipt.id) == final
+
+
+async def test_a_receipt_comes_back_with_all_it_was_given(store: Store) -> None:
+    receipt = replace(
+        await received(store),
+        outcome=Outcome.CLAIMED,
+        reason="a mention",
+        rule="mention",
+        turn_id=new_id(),
+        superseded_by=new_id(),
+        attempts=2,
+        carried=1,
+        claimed_at=NOW + timedelta(seconds=1),
+        model_calls=(ModelCall("TEXT_LARGE", "reply", "m", 10, 5, 2, True, 40, 0.5, "slow"),),
+        notes=("provider TIME: no answer", "ä"),
+    )
+    await store.ledger.save_receipts([receipt])
+
+    assert await store.ledger.receipt(receipt.id) == receipt
+
+
+async def test_a_receipt_that_is_not_known_is_passed_over(store: Store) -> None:
+    receipt = await received(store)
+    await store.ledger.save_receipts([replace(receipt, id=new_id()), replace(receipt, attempts=1)])
+
+    assert await store.ledger.receipts() == [replace(receipt, attempts=1)]
+
+
+async def test_receipts_are_listed_newest_first(store: Store) -> None:
+    first, second, third = [
+        (await receive(store, make_arrival(name, at=NOW, room=name), at=NOW + timedelta(seconds=number)))[0]
+        for number, name in enumerate(["attic", "lobby", "attic"])
+    ]
+    closed = replace(second, outcome=Outcome.IGNORED)
+    await store.ledger.save_receipts([closed])
+
+    assert await store.ledger.receipts() == [third, closed, first]
+    assert await store.ledger.receipts(limit=1) == [third]
+    assert await store.ledger.receipts(is_open=True) == [third, first]
+    assert await store.ledger.receipts(is_open=False) == [closed]
+    assert await store.ledger.receipts(room_id=first.room_id) == [third, first]
+    assert await store.ledger.receipts(room_id=first.room_id, is_open=False) == []
+
+
+async def test_the_arrival_of_a_removed_message_is_gone(store: Store) -> None:
+    receipt = await received(store)
+    await store.memories.remove([receipt.memory_id])
+
+    assert await store.ledger.arrival(receipt) is None
+    assert await store.ledger.receipt(receipt.id) == receipt
+
+
+async def test_an_arrival_shows_the_author_as_they_are_now(store: Store) -> None:
+    receipt = await received(store, author="Alice")
+    alice = Entity(receipt.author_id, "test", "Alice", ("Alice B.",))
+    await store.entities.save_entities([alice])
+
+    found = await store.ledger.arrival(receipt)
+    assert found is not None
+    assert found.author.names == ("Alice B.", "Alice")
+
+
+async def test_a_commit_moves_reply_parts_and_receipts_together(store: Store) -> None:
+    receipt, turn = await received(store), new_id()
+    reply = reply_to(receipt, "Hello, Alice.", turn)
+    parts = parts_of(reply, ["Hello,", "Alice."])
+    closed = replace(receipt, outcome=Outcome.ANSWERED, turn_id=turn, closed_at=NOW)
+
+    placed = await store.ledger.commit(Commitment((reply,), parts, (closed,)))
+
+    assert placed == [replace(part, seq=part.part + 1) for part in parts]
+    assert await store.ledger.deliveries(turn_id=turn) == placed
+    assert await store.memories.by_turn(turn) == [reply]
+    assert await store.memories.recent(receipt.room_id, 1) == [reply]
+    assert await store.ledger.receipt(receipt.id) == closed
+    assert await store.ledger.commit(Commitment()) == []
+
+
+async def test_parts_are_numbered_room_by_room(store: Store) -> None:
+    lobby, attic = await received(store), await received(store, room="attic")
+    seqs = []
+    for receipt, texts in ((lobby, ["a", "b"]), (attic, ["c"]), (lobby, ["d"])):
+        reply = reply_to(receipt, "…", new_id())
+        placed = await store.ledger.commit(Commitment((reply,), parts_of(reply, texts)))
+        seqs.append([part.seq for part in placed])
+
+    assert seqs == [[1, 2], [1], [3]]
+    in_lobby = await store.ledger.deliveries(room_id=lobby.room_id)
+    assert [part.content.text for part in in_lobby] == ["a", "b", "d"]
+
+
+async def test_a_commit_repeated_changes_nothing(store: Store) -> None:
+    receipt, turn = await received(store), new_id()
+    reply = reply_to(receipt, "Hello.", turn)
+    commitment = Commitment(
+        (reply,), parts_of(reply, ["Hel", "lo."]), (replace(receipt, outcome=Outcome.ANSWERED),)
+    )
+    first, second = await store.ledger.commit(commitment)
+    sent = replace(first, state=DeliveryState.SENT, attempts=1, external_id="x1", first_attempt_at=NOW)
+    await store.ledger.save_delivery(sent)
+
+    assert await store.ledger.commit(commitment) == [sent, second]
+    assert await store.ledger.deliveries() == [sent, second]
+    assert await store.memories.by_turn(turn) == [reply]
+
+
+async def test_a_delivery_comes_back_as_it_was_saved(store: Store) -> None:
+    receipt = await received(store)
+    reply = reply_to(receipt, "Hello.", new_id())
+    picture = Attachment("a", MediaKind.IMAGE, content_type="image/png", name="a.png", data=b"\x89PNG\x00")
+    [part] = parts_of(reply, ["Hello."])
+    part = replace(part, content=Content(text="Hello.", attachments=(picture,)), reply_to="m-1")
+    [placed] = await store.ledger.commit(Commitment((reply,), (part,)))
+    assert placed == replace(part, seq=1)
+
+    unknown = replace(
+        placed, state=DeliveryState.UNKNOWN, attempts=2, first_attempt_at=NOW, cause="reset", external_id=""
+    )
+    await store.ledger.save_delivery(unknown)
+
+    assert await store.ledger.deliveries() == [unknown]
+
+
+async def test_open_is_what_may_still_leave(store: Store) -> None:
+    receipt = await received(store)
+    reply = reply_to(receipt, "…", new_id())
+    states = list(DeliveryState)
+    placed = await store.ledger.commit(
+        Commitment((reply,), parts_of(reply, [state.value for state in states]))
+    )
+    for part, state in zip(placed, states, strict=True):
+        await store.ledger.save_delivery(replace(part, state=state))
+
+    still_open = await store.ledger.deliveries(is_open=True)
+    closed = await store.ledger.deliveries(is_open=False)
+
+    assert [part.state for part in still_open] == [DeliveryState.PENDING, DeliveryState.ATTEMPTING]
+    assert len(closed) == len(states) - 2
+    assert await store.ledger.deliveries(turn_id=new_id()) == []
+
+
+async def test_a_step_is_written_and_gets_its_new_state(store: Store) -> None:
+    turn = new_id()
+    intended = Step(turn, "action:0:FORECAST", "action", StepState.INTENDED, "unsafe", at=NOW)
+    done = replace(intended, state=StepState.DONE, result={"success": True, "data": {"city": ["Köln"]}})
+    answer = Step(turn, "answer:1", "answer", StepState.DONE, result={"text": "<response/>"})
+    for step in (intended, answer, done, Step(new_id(), "answer:1", "answer", StepState.UNKNOWN)):
+        await store.ledger.save_step(step)
+
+    assert await store.ledger.steps(turn) == {done.key: done, answer.key: answer}
+    assert await store.ledger.steps(new_id()) == {}

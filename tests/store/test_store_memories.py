@@ -1,0 +1,211 @@
+"""What every store promises of memories."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from bot.domain.content import Attachment, Content, MediaKind, MentionContext
+from bot.domain.ids import derived_id, new_id
+from bot.domain.memory import Memory, MemoryKind, Scope
+from bot.store.protocols import Reach, Store
+
+START = datetime(2026, 5, 4, 12, tzinfo=UTC)
+HERE, THERE = derived_id("world", "here"), derived_id("world", "there")
+LOBBY, ATTIC, ABROAD = derived_id("lobby"), derived_id("attic"), derived_id("abroad")
+WORLD_OF = {LOBBY: HERE, ATTIC: HERE, ABROAD: THERE}
+MODEL = "model-2"
+
+
+def memory(text: str, *, at: float = 0, room: UUID = LOBBY, **details: object) -> Memory:
+    kept = {"kind": MemoryKind.MESSAGE, "id": new_id(), **details}
+    return Memory(
+        entity_id=derived_id("alice"),
+        room_id=room,
+        world_id=WORLD_OF[room],
+        content=Content(text=text),
+        created_at=START + timedelta(seconds=at),
+        **kept,  # type: ignore[arg-type]
+    )
+
+
+def fact(text: str, vector: tuple[float, ...], *, room: UUID = LOBBY, **details: object) -> Memory:
+    kept = {"embedding": vector, "embedding_model": MODEL, "kind": MemoryKind.FACT, **details}
+    return memory(text, room=room, **kept)
+
+
+def texts(memories: list[Memory]) -> list[str]:
+    return [one.content.text for one in memories]
+
+
+async def recalled(store: Store, room: UUID = LOBBY, limit: int = 10, model: str = MODEL) -> list[str]:
+    reach = Reach(room, WORLD_OF[room])
+    found = await store.memories.recall((1.0, 0.0), model, reach, MemoryKind.FACT, limit)
+    return [one.memory.content.text for one in found]
+
+
+async def test_a_memory_comes_back_as_it_was_kept(store: Store) -> None:
+    content = Content(
+        text="Grüße 👋🏽\nzweite Zeile",
+        thought="hm",
+        actions=("REPLY",),
+        providers=("TIME",),
+        attachments=(Attachment("a1", MediaKind.IMAGE, "https://a/b.png", "image/png", "b.png"),),
+        source="test",
+        url="https://a/1",
+        in_reply_to=new_id(),
+        mention=MentionContext(is_mention=True, denied_by="allow-list"),
+        metadata={"tone": {"loud": True, "marks": [1, 2.5, None]}},
+    )
+    kept = replace(
+        memory("", at=1.25),
+        content=content,
+        external_id="m-1",
+        scope=Scope.WORLD,
+        source_id=new_id(),
+        turn_id=new_id(),
+        metadata={"confidence": 0.5},
+    )
+    await store.memories.add([kept])
+
+    assert await store.memories.memories([kept.id, new_id()]) == {kept.id: kept}
+
+
+async def test_the_last_memories_of_a_room_come_oldest_first(store: Store) -> None:
+    await store.memories.add([memory(str(at), at=at) for at in (3, 1, 2, 5, 4)])
+    await store.memories.add([memory("elsewhere", at=9, room=ATTIC), fact("a fact", (1.0, 0.0))])
+
+    assert texts(await store.memories.recent(LOBBY)) == ["1", "2", "3", "4", "5"]
+    assert texts(await store.memories.recent(LOBBY, 2)) == ["4", "5"]
+    assert texts(await store.memories.recent(LOBBY, 0)) == []
+    assert texts(await store.memories.recent(LOBBY, kind=MemoryKind.FACT)) == ["a fact"]
+    assert texts(await store.memories.recent(new_id())) == []
+
+
+async def test_memories_before_a_moment_exclude_that_moment(store: Store) -> None:
+    await store.memories.add([memory(str(at), at=at) for at in range(5)])
+
+    before = START + timedelta(seconds=3)
+    assert texts(await store.memories.recent(LOBBY, 2, before=before)) == ["1", "2"]
+
+
+async def test_memories_of_one_moment_come_in_the_order_of_their_ids(store: Store) -> None:
+    ids = [new_id() for _ in range(5)]
+    await store.memories.add([memory(str(number), id=ids[number]) for number in (4, 2, 0, 3, 1)])
+
+    assert texts(await store.memories.recent(LOBBY)) == ["0", "1", "2", "3", "4"]
+    assert texts(await store.memories.recent(LOBBY, 2)) == ["3", "4"]
+
+
+async def test_a_memory_whose_id_is_known_replaces_the_older(store: Store) -> None:
+    first, turn = memory("first", at=1, turn_id=new_id()), new_id()
+    moved = replace(first, content=Content(text="second"), room_id=ATTIC, turn_id=turn)
+    await store.memories.add([first, memory("other", at=2)])
+    await store.memories.add([moved])
+
+    assert texts(await store.memories.recent(LOBBY)) == ["other"]
+    assert texts(await store.memories.recent(ATTIC)) == ["second"]
+    assert await store.memories.by_turn(turn) == [moved]
+    assert first.turn_id is not None
+    assert await store.memories.by_turn(first.turn_id) == []
+
+
+async def test_what_a_turn_made_comes_oldest_first(store: Store) -> None:
+    turn = new_id()
+    late, early = memory("late", at=2, turn_id=turn), memory("early", at=1, turn_id=turn, room=ATTIC)
+    await store.memories.add([late, memory("other", turn_id=new_id()), early, memory("none")])
+
+    assert await store.memories.by_turn(turn) == [early, late]
+    assert await store.memories.by_turn(new_id()) == []
+
+
+async def test_what_is_forgotten_is_gone_everywhere_and_counted(store: Store) -> None:
+    turn = new_id()
+    gone, stays = fact("gone", (1.0, 0.0), turn_id=turn), fact("stays", (1.0, 0.0))
+    await store.memories.add([gone, stays])
+
+    assert await store.memories.remove([gone.id, new_id()]) == 1
+    assert await store.memories.remove([gone.id]) == 0
+    assert await store.memories.memories([gone.id]) == {}
+    assert texts(await store.memories.recent(LOBBY, kind=MemoryKind.FACT)) == ["stays"]
+    assert await store.memories.by_turn(turn) == []
+    assert await recalled(store) == ["stays"]
+
+    await store.memories.add([gone])
+    assert await store.memories.by_turn(turn) == [gone]
+
+
+async def test_recall_finds_the_nearest_first(store: Store) -> None:
+    vectors = {"same": (2.0, 0.0), "near": (1.0, 0.5), "across": (0.0, 1.0), "against": (-1.0, 0.0)}
+    await store.memories.add([fact(text, vector) for text, vector in vectors.items()])
+    reach = Reach(LOBBY, HERE)
+    found = await store.memories.recall((1.0, 0.0), MODEL, reach, MemoryKind.FACT, 3)
+
+    assert [one.memory.content.text for one in found] == ["same", "near", "across"]
+    assert [one.similarity for one in found] == pytest.approx([1.0, 0.8944, 0.0], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("asked_in", "expected"),
+    [
+        (LOBBY, {"lobby only", "the world here", "everywhere"}),
+        (ATTIC, {"the world here", "everywhere"}),
+        (ABROAD, {"everywhere"}),
+    ],
+)
+async def test_recall_sees_only_what_the_place_may_see(
+    store: Store, asked_in: UUID, expected: set[str]
+) -> None:
+    vector = (1.0, 0.0)
+    await store.memories.add(
+        [
+            fact("lobby only", vector),
+            fact("the world here", vector, scope=Scope.WORLD),
+            fact("everywhere", vector, scope=Scope.SHARED),
+        ]
+    )
+
+    assert set(await recalled(store, asked_in)) == expected
+
+
+async def test_what_may_not_be_seen_takes_no_place_in_the_limit(store: Store) -> None:
+    await store.memories.add([fact(f"attic {number}", (1.0, 0.0), room=ATTIC) for number in range(20)])
+    await store.memories.add([fact("lobby", (0.1, 1.0))])
+
+    assert await recalled(store, limit=1) == ["lobby"]
+
+
+async def test_recall_compares_only_vectors_of_the_same_model_kind_and_dimension(store: Store) -> None:
+    await store.memories.add(
+        [
+            fact("mine", (1.0, 0.0)),
+            fact("another model's", (1.0, 0.0), embedding_model="model-3"),
+            fact("longer", (1.0, 0.0, 0.0)),
+            fact("a message", (1.0, 0.0), kind=MemoryKind.MESSAGE),
+            memory("without a vector", kind=MemoryKind.FACT),
+        ]
+    )
+
+    assert await recalled(store) == ["mine"]
+    assert await recalled(store, model="model-9") == []
+    assert await recalled(store, limit=0) == []
+
+
+async def test_a_memory_gets_its_vector_later_and_a_newer_one_replaces_it(store: Store) -> None:
+    bare = memory("bare", kind=MemoryKind.FACT)
+    await store.memories.add([bare])
+    assert await recalled(store) == []
+
+    await store.memories.set_embedding(bare.id, (0.0, 1.0), "model-1")
+    await store.memories.set_embedding(bare.id, (1.0, 0.0), MODEL)
+
+    assert await recalled(store) == ["bare"]
+    assert await recalled(store, model="model-1") == []
+    assert texts(await store.memories.recent(LOBBY, kind=MemoryKind.FACT)) == ["bare"]
+
+
+async def test_a_vector_for_a_memory_that_is_gone_changes_nothing(store: Store) -> None:
+    await store.memories.set_embedding(new_id(), (1.0, 0.0), MODEL)
+
+    assert await recalled(store) == []

@@ -1,0 +1,89 @@
+"""What every store promises of its cache and its logs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bot.domain.ids import derived_id
+from bot.store.protocols import Store
+
+
+async def test_a_value_is_kept_replaced_and_dropped(store: Store) -> None:
+    assert await store.cache.get("key") is None
+
+    await store.cache.set("key", {"a": [1, 2.5, None, "ä"]})
+    assert await store.cache.get("key") == {"a": [1, 2.5, None, "ä"]}
+
+    await store.cache.set("key", False)
+    assert await store.cache.get("key") is False
+
+    await store.cache.drop("key")
+    await store.cache.drop("key")
+    assert await store.cache.get("key") is None
+
+
+async def test_a_value_expires_at_its_moment(store: Store, clock: Any) -> None:
+    await store.cache.set("brief", 1, expires_at=clock.now)
+    await store.cache.set("key", 1, expires_at=clock.advance(seconds=60))
+    clock.advance(seconds=-0.001)
+    assert await store.cache.get("brief") is None
+    assert await store.cache.get("key") == 1
+
+    clock.advance(seconds=0.001)
+    assert await store.cache.get("key") is None
+
+    clock.advance(seconds=-30)
+    await store.cache.set("key", 2)
+    clock.advance(days=400)
+    assert await store.cache.get("key") == 2
+
+
+async def test_a_value_without_an_end_forgets_the_end_it_had(store: Store, clock: Any) -> None:
+    await store.cache.set("key", 1, expires_at=clock.now)
+    await store.cache.set("key", 2)
+
+    assert await store.cache.get("key") == 2
+
+
+async def test_changing_what_was_given_changes_nothing_that_is_kept(store: Store) -> None:
+    given = {"seen": [1]}
+    await store.cache.set("key", given)
+    given["seen"].append(2)
+    taken = await store.cache.get("key")
+    taken["seen"].append(3)
+
+    assert await store.cache.get("key") == {"seen": [1]}
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, b"bytes"], ids=["object", "set", "bytes"])
+async def test_what_is_no_json_is_refused(store: Store, value: object) -> None:
+    with pytest.raises(TypeError):
+        await store.cache.set("key", value)
+
+
+async def test_the_latest_entries_that_match_come_first(store: Store) -> None:
+    lobby, alice = derived_id("lobby"), derived_id("alice")
+    await store.logs.log("role", {"number": 1}, room_id=lobby, entity_id=alice)
+    await store.logs.log("post", {"number": 2, "text": ["a"]})
+    await store.logs.log("role", {"number": 3})
+
+    def numbers(found: list[Any]) -> list[int]:
+        return [entry["body"]["number"] for entry in found]
+
+    assert numbers(await store.logs.logs()) == [3, 2, 1]
+    assert numbers(await store.logs.logs(limit=2)) == [3, 2]
+    assert numbers(await store.logs.logs(kind="role")) == [3, 1]
+    assert numbers(await store.logs.logs(kind="role", room_id=lobby)) == [1]
+    assert await store.logs.logs(kind="nothing") == []
+
+
+async def test_an_entry_tells_when_what_where_and_who(store: Store, clock: Callable[[], Any]) -> None:
+    lobby, alice = derived_id("lobby"), derived_id("alice")
+    await store.logs.log("role", {"to": "ADMIN"}, room_id=lobby, entity_id=alice)
+    [entry] = await store.logs.logs()
+
+    assert entry["kind"] == "role"
+    assert entry["at"] == clock()
+    assert (entry["room_id"], entry["entity_id"]) == (lobby, alice)
+    assert entry["body"] == {"to": "ADMIN"}

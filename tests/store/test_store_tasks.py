@@ -1,0 +1,160 @@
+"""What every store promises of tasks: one holder at a time, and only the holder completes."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from bot.domain.ids import derived_id, new_id
+from bot.domain.task import QUEUE, REPEAT, Task
+from bot.store.protocols import Store
+
+NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
+UNTIL = NOW + timedelta(minutes=5)
+ROOM = derived_id("room")
+
+
+def task(name: str = "POST", due: float = 0, **details: object) -> Task:
+    return Task(new_id(), name, NOW + timedelta(seconds=due), **details)  # type: ignore[arg-type]
+
+
+async def claim(store: Store, *names: str, now: datetime = NOW, limit: int = 10) -> list[Task]:
+    return await store.tasks.claim_tasks(names or ("POST",), now, now + timedelta(minutes=5), limit)
+
+
+async def test_a_task_comes_back_as_it_was_saved(store: Store) -> None:
+    kept = task(
+        description="Write something.",
+        room_id=ROOM,
+        world_id=derived_id("world"),
+        entity_id=derived_id("alice"),
+        tags=frozenset({QUEUE, REPEAT, "post"}),
+        metadata={"updateInterval": 60000, "notes": [1, {"a": None}]},
+        attempts=2,
+        is_parked=True,
+        last_error="no answer",
+    )
+    await store.tasks.save_task(kept)
+
+    assert await store.tasks.task(kept.id) == kept
+    assert await store.tasks.task(new_id()) is None
+
+
+async def test_tasks_are_found_by_everything_given(store: Store) -> None:
+    both = task(room_id=ROOM, tags=frozenset({QUEUE, "a", "b"}), entity_id=derived_id("alice"))
+    one = task(room_id=ROOM, tags=frozenset({"a"}))
+    other = task("REMIND")
+    for each in (both, one, other):
+        await store.tasks.save_task(each)
+
+    async def found(**details: object) -> set[Task]:
+        return set(map(_bare, await store.tasks.tasks(**details)))  # type: ignore[arg-type]
+
+    assert await found() == {_bare(both), _bare(one), _bare(other)}
+    assert await found(name="POST") == {_bare(both), _bare(one)}
+    assert await found(room_id=ROOM, tags=["a"]) == {_bare(both), _bare(one)}
+    assert await found(tags=["a", "b"]) == {_bare(both)}
+    assert await found(entity_id=derived_id("alice")) == {_bare(both)}
+    assert await found(name="REMIND", room_id=ROOM) == set()
+
+
+def _bare(one: Task) -> Task:
+    return replace(one, metadata=())  # type: ignore[arg-type]  # a mapping cannot stand in a set
+
+
+async def test_a_due_task_is_leased_once_and_again_only_when_the_lease_is_over(store: Store) -> None:
+    kept = task()
+    await store.tasks.save_task(kept)
+    [first] = await claim(store)
+
+    assert first == replace(kept, leased_until=UNTIL, fence=1)
+    assert await store.tasks.task(kept.id) == first
+    assert await claim(store) == []
+    assert await claim(store, now=UNTIL - timedelta(microseconds=1)) == []
+
+    [second] = await claim(store, now=UNTIL)
+    assert second.fence == 2
+    assert second.leased_until == UNTIL + timedelta(minutes=5)
+
+
+async def test_only_what_is_queued_due_unparked_and_known_is_claimed(store: Store) -> None:
+    due = task("POST")
+    for one in (
+        due,
+        task("POST", due=0.001),
+        task("POST", tags=frozenset({REPEAT})),
+        task("POST", is_parked=True),
+        task("NOBODY_KNOWS"),
+    ):
+        await store.tasks.save_task(one)
+
+    assert [one.id for one in await claim(store, "POST", "REMIND")] == [due.id]
+    assert await store.tasks.claim_tasks((), NOW, UNTIL) == []
+    assert await store.tasks.task(due.id) is not None
+
+
+async def test_the_longest_due_is_claimed_first_and_no_more_than_the_limit(store: Store) -> None:
+    tasks = [task(due=-seconds) for seconds in (1, 3, 2, 4)]
+    for one in tasks:
+        await store.tasks.save_task(one)
+
+    assert [one.next_run for one in await claim(store, limit=3)] == sorted(one.next_run for one in tasks)[:3]
+    assert len(await claim(store)) == 1
+
+
+async def test_the_holder_completes_a_task_and_the_lease_ends(store: Store) -> None:
+    await store.tasks.save_task(task())
+    [held] = await claim(store)
+    later = replace(held, next_run=NOW + timedelta(minutes=1), attempts=3, last_error="busy", fence=0)
+
+    assert await store.tasks.complete_task(held, later)
+    assert await store.tasks.task(held.id) == replace(later, leased_until=None, fence=held.fence)
+
+    [again] = await claim(store, now=NOW + timedelta(minutes=1))
+    assert again.fence == held.fence + 1
+    assert await store.tasks.complete_task(again, None)
+    assert await store.tasks.task(held.id) is None
+
+
+async def test_who_has_lost_the_lease_changes_nothing(store: Store) -> None:
+    await store.tasks.save_task(task())
+    [slow] = await claim(store)
+    [quick] = await claim(store, now=UNTIL)
+
+    assert not await store.tasks.complete_task(slow, None)
+    assert not await store.tasks.complete_task(slow, replace(slow, last_error="late"))
+    assert await store.tasks.task(slow.id) == quick
+    assert await store.tasks.complete_task(quick, None)
+    assert not await store.tasks.complete_task(quick, None)
+    assert await store.tasks.tasks() == []
+
+
+async def test_a_task_changed_while_it_runs_stays_leased(store: Store) -> None:
+    before = task()
+    await store.tasks.save_task(before)
+    [held] = await claim(store)
+    await store.tasks.save_task(replace(before, metadata={"done": 3}))
+
+    assert await claim(store) == []
+    found = await store.tasks.task(held.id)
+    assert found == replace(held, metadata={"done": 3})
+    assert await store.tasks.complete_task(held, None)
+
+
+async def test_a_zombies_change_does_not_take_the_lease_from_its_successor(store: Store) -> None:
+    await store.tasks.save_task(task())
+    [zombie] = await claim(store)
+    [successor] = await claim(store, now=UNTIL)
+    await store.tasks.save_task(replace(zombie, metadata={"progress": 1}))
+
+    assert not await store.tasks.complete_task(zombie, None)
+    assert await store.tasks.complete_task(successor, None)
+
+
+async def test_a_task_is_removed_once(store: Store) -> None:
+    kept = task()
+    await store.tasks.save_task(kept)
+    [held] = await claim(store)
+
+    assert await store.tasks.delete_task(kept.id)
+    assert not await store.tasks.delete_task(kept.id)
+    assert not await store.tasks.complete_task(held, held)
+    assert await store.tasks.task(kept.id) is None

@@ -1,0 +1,104 @@
+"""What every store promises of worlds and rooms."""
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from bot.domain.ids import derived_id, new_id
+from bot.domain.people import Attendance
+from bot.domain.places import ChannelType, Role, Room, World
+from bot.store.protocols import Store
+
+ALICE, BOB = derived_id("entity", "alice"), derived_id("entity", "bob")
+WORLD = World(derived_id("world"), "test", "w1", "The World", {ALICE: Role.OWNER}, {"icon": "w.png"})
+
+
+def room(name: str, world: World = WORLD, **details: object) -> Room:
+    kept = {"name": name, "account": "account", **details}
+    return Room(derived_id("room", name), world.id, ChannelType.GROUP, "test", name, **kept)  # type: ignore[arg-type]
+
+
+def ids(rooms: list[Room]) -> list[UUID]:
+    return [one.id for one in rooms]
+
+
+async def test_what_is_not_there_is_none_or_empty(store: Store) -> None:
+    assert await store.worlds.world(new_id()) is None
+    assert await store.worlds.room(new_id()) is None
+    assert await store.worlds.rooms() == []
+    assert await store.worlds.rooms(new_id()) == []
+    assert await store.worlds.attendance(new_id()) is Attendance.DEFAULT
+
+
+async def test_a_world_and_its_rooms_come_back_as_they_were_saved(store: Store) -> None:
+    thread = room("thread", parent_id=derived_id("room", "lobby"), metadata={"topic": ["a", 1, None]})
+    await store.worlds.save_world(WORLD, [room("lobby"), thread])
+
+    assert await store.worlds.world(WORLD.id) == WORLD
+    assert await store.worlds.room(thread.id) == thread
+
+
+async def test_a_world_saved_again_is_updated_and_keeps_its_name_and_roles(store: Store) -> None:
+    await store.worlds.save_world(WORLD)
+    await store.worlds.save_world(World(WORLD.id, "test", "w1", "", {BOB: Role.ADMIN}))
+    found = await store.worlds.world(WORLD.id)
+
+    assert found is not None
+    assert found.name == "The World"
+    assert found.roles == {ALICE: Role.OWNER, BOB: Role.ADMIN}
+
+    await store.worlds.save_world(World(WORLD.id, "test", "w1", "New Name", {ALICE: Role.NONE}))
+    found = await store.worlds.world(WORLD.id)
+
+    assert found is not None
+    assert (found.name, found.role_of(ALICE), found.role_of(BOB)) == ("New Name", Role.NONE, Role.ADMIN)
+
+
+async def test_a_room_saved_without_a_name_keeps_the_one_it_had(store: Store) -> None:
+    await store.worlds.save_world(WORLD, [room("lobby")])
+    await store.worlds.save_world(WORLD, [replace(room("lobby"), name="")])
+    found = await store.worlds.room(room("lobby").id)
+
+    assert found is not None
+    assert found.name == "lobby"
+
+
+async def test_rooms_are_listed_the_most_recently_active_first(store: Store) -> None:
+    other = World(derived_id("other"), "test", "w2")
+    await store.worlds.save_world(WORLD, [room("a"), room("b"), room("c")])
+    await store.worlds.save_world(other, [room("z", other)])
+    await store.worlds.save_world(WORLD, [room("a")])
+
+    assert ids(await store.worlds.rooms()) == ids([room("a"), room("z", other), room("c"), room("b")])
+    assert ids(await store.worlds.rooms(WORLD.id)) == ids([room("a"), room("c"), room("b")])
+
+
+async def test_attendance_is_decided_room_by_room(store: Store) -> None:
+    lobby, attic = room("lobby"), room("attic")
+    await store.worlds.save_world(WORLD, [lobby, attic])
+    await store.worlds.set_attendance(lobby.id, Attendance.MUTED)
+    await store.worlds.set_attendance(attic.id, Attendance.FOLLOWED)
+    await store.worlds.set_attendance(attic.id, Attendance.DEFAULT)
+    await store.worlds.save_world(WORLD, [lobby])
+
+    assert await store.worlds.attendance(lobby.id) is Attendance.MUTED
+    assert await store.worlds.attendance(attic.id) is Attendance.DEFAULT
+
+
+async def test_a_role_is_given_to_one_person_in_one_world(store: Store) -> None:
+    other = World(derived_id("other"), "test", "w2")
+    await store.worlds.save_world(WORLD)
+    await store.worlds.save_world(other)
+    await store.worlds.set_role(WORLD.id, BOB, Role.ADMIN)
+    here, there = await store.worlds.world(WORLD.id), await store.worlds.world(other.id)
+
+    assert here is not None
+    assert there is not None
+    assert here.roles == {ALICE: Role.OWNER, BOB: Role.ADMIN}
+    assert there.role_of(BOB) is Role.MEMBER
+
+
+async def test_a_role_in_an_unknown_world_is_refused(store: Store) -> None:
+    with pytest.raises(LookupError):
+        await store.worlds.set_role(new_id(), BOB, Role.ADMIN)
