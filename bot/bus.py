@@ -22,7 +22,11 @@ class _Subscription:
     listen: Listen[Any]
     name: str
 
-    async def tell(self, event: Event) -> None:
+    async def tell(self, event: Event, deadline: float) -> None:
+        what = f"listener {self.name} of {type(event).__name__}"
+        await contained(self._hear(event), what=what, deadline=deadline)
+
+    async def _hear(self, event: Event) -> None:
         await self.listen(event)
 
 
@@ -36,7 +40,7 @@ class EventBus:
     def __init__(self, *, deadline: float = 60.0) -> None:
         self._subscriptions: defaultdict[type[Event], list[_Subscription]] = defaultdict(list)
         self._deadline = deadline
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -74,9 +78,7 @@ class EventBus:
         """Tell all listeners of this event's class; returns at once."""
         for kind in type(event).__mro__:
             for one in self._subscriptions.get(kind, ()):
-                what = f"listener {one.name} of {kind.__name__}"
-                told = contained(one.tell(event), what=what, deadline=self._deadline)
-                task = asyncio.get_running_loop().create_task(told)
+                task = asyncio.get_running_loop().create_task(one.tell(event, self._deadline))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 

@@ -61,7 +61,9 @@ def load_plugins(
             notes.append(note)
     plugins = list(found.values())
     if not any(_serves_text(plugin) for plugin in plugins):
-        plugins.append(_default_model(settings))
+        plugin, note = _default_model(settings)
+        plugins.append(plugin)
+        notes += [note] if note else []
     return Loaded(sort_plugins(plugins), tuple(notes))
 
 
@@ -191,13 +193,19 @@ def _serves_text(plugin: Plugin) -> bool:
     return any(model.type is ModelType.TEXT_LARGE for model in plugin.models)
 
 
-def _default_model(settings: Settings) -> Plugin:
+def _default_model(settings: Settings) -> tuple[Plugin, str]:
+    """Choose the model plugin that the settings call for; offline, with a note, where it cannot work."""
     called = (name for name, variables in MODEL_PLUGINS.items() if any(one in settings for one in variables))
-    name = next(called, OFFLINE)
-    plugin = find_plugin(name)
-    if plugin is None:
-        raise PluginError(f"the model plugin {name!r} is not installed: pip install 'greenroom[{name}]'")
-    return plugin
+    note = ""
+    for name in (*called, OFFLINE):
+        plugin = find_plugin(name)
+        if plugin is None:
+            raise PluginError(f"the model plugin {name!r} is not installed: pip install 'greenroom[{name}]'")
+        missing = _lacks(plugin, settings)
+        if not missing:
+            return plugin, note
+        note = note or missing
+    raise PluginError(note)
 
 
 def _only_plugin(module: ModuleType, name: str) -> Plugin:

@@ -18,6 +18,7 @@ LONGEST_MESSAGE = 8_000
 LAST_WORDS = 1.0
 NOISY = ("aiohttp.access", "asyncio", "httpcore", "httpcore2", "httpx", "httpx2", "openai")
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_TOKEN = re.compile(r"(?<=[?&]token=)[^&\s\"']+")  # the page's own, made after logging has begun
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -117,7 +118,7 @@ class _Handler(QueueHandler):
     def _redacted(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
-        return text
+        return _TOKEN.sub(REDACTED, text)
 
 
 class _Listener(QueueListener):

@@ -75,7 +75,8 @@ async def move_in(plan: Blueprint) -> AsyncIterator[Resident]:
     core = plan.settings.load(CoreSettings)
     agent_id = plan.agent_id
     registry = Registry(plan.plugins)
-    environment = {name: value for name in OUTSIDE if (value := plan.settings.get(name))}
+    operator = plan.settings.of_operator()
+    environment = {name: value for name in OUTSIDE if (value := operator.get(name))}
     async with (
         _store(plan, agent_id) as store,
         Fetcher(environment=environment) as fetcher,

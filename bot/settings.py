@@ -18,6 +18,7 @@ from bot.errors import SettingError
 M = TypeVar("M", bound="SettingsModel")
 PLACEHOLDERS = frozenset({"changeme", "change_me", "undefined", "null", "none", "secretsalt", "todo", "xxx"})
 SHORTEST_SECRET = 8
+FILE = "the character's"
 
 
 def _split(value: object) -> object:
@@ -125,6 +126,10 @@ class Settings:
         found = self._find(name)
         return found[0].name if found else ""
 
+    def of_operator(self) -> "Settings":
+        """Leave out what the character's file says: it may have come from a stranger."""
+        return Settings([layer for layer in self._layers if not layer.name.startswith(FILE)])
+
     def load(self, model: type[M]) -> M:
         """Read the variables of a settings model.
 
@@ -191,8 +196,8 @@ def read_settings(
 ) -> Settings:
     """Put the layers together: the character's settings and secrets, the environment, `.env`."""
     layers = [
-        Layer("the character's settings", _scalars(character or {})),
-        Layer("the character's secrets", dict(secrets or {}), is_secret=True),
+        Layer(f"{FILE} settings", _scalars(character or {})),
+        Layer(f"{FILE} secrets", dict(secrets or {}), is_secret=True),
         Layer("the environment", dict(os.environ if environment is None else environment)),
     ]
     if env_file.is_file():

@@ -18,6 +18,7 @@ from adapters.web.plugin_routes import PluginRoutes
 from adapters.web.sockets import Sockets
 from adapters.web.stream import Streams
 from adapters.web.talk import Talk
+from adapters.web.throttle import Throttle
 from bot import Door
 
 
@@ -42,7 +43,7 @@ class Front:
         api = Api(self.doors, talk, streams, answers, limits)
         self._sockets = Sockets(self.doors, talk, self.hub, answers, limits)
         plugins = PluginRoutes(self.doors, self._errands, answers, limits)
-        self._guards = Guards(answers, lock, hosts)
+        self._guards = Guards(answers, lock, hosts, Throttle(limits.guesses))
         self.app = web.Application(
             client_max_size=limits.body, middlewares=[self._guards.explain, self._guards.admit]
         )

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from bot import ChannelType, MediaKind, Outcome
 
@@ -12,6 +12,13 @@ LINE = r"^[^\x00-\x1f\x7f\u2028\u2029]+$"
 PRINTABLE = r"^[\x20-\x7e]+$"
 ADDRESS = r"^https?://[^\s\x00-\x1f\x7f]+$"
 
+
+def _whole(text: str) -> str:
+    """Replace halves of characters, which no file and no database takes."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+Text = Annotated[str, AfterValidator(_whole)]
 RoomName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=120, pattern=LINE)]
 UserName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=64, pattern=LINE)]
 AgentName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=200, pattern=LINE)]
@@ -35,7 +42,7 @@ class AttachmentRequest(Asked):
 
     url: Annotated[str, StringConstraints(max_length=2048, pattern=ADDRESS)]
     content_type: Annotated[str, StringConstraints(max_length=100, pattern=PRINTABLE)] | None = None
-    title: Annotated[str, StringConstraints(max_length=200)] = ""
+    title: Annotated[Text, StringConstraints(max_length=200)] = ""
 
 
 class MessageRequest(Asked):
@@ -45,12 +52,12 @@ class MessageRequest(Asked):
     person. What is sent twice with one `idempotency_key` is answered once.
     """
 
-    text: str
+    text: Text
     room: RoomName = "api"
     user: UserName = "you"
     idempotency_key: Key | None = None
     stream: bool = False
-    attachments: Annotated[list[AttachmentRequest], Field(max_length=10)] = []
+    attachments: list[AttachmentRequest] = Field(default_factory=list, max_length=10)
 
 
 class Query(BaseModel):

@@ -26,7 +26,7 @@ class WebSettings(SettingsModel):
 
     server_host: str = Field(
         "127.0.0.1",
-        description="The address to listen on: 127.0.0.1 for this machine alone, 0.0.0.0 for all.",
+        description="The address to listen on: 127.0.0.1 for this machine, 0.0.0.0 for all.",
     )
     server_port: int = Field(3000, ge=0, le=65535, description="The port to listen on; 0 takes any free one.")
     server_token: Annotated[Secret, AfterValidator(_usable)] | None = Field(
@@ -50,6 +50,7 @@ class Limits:
     plugin_seconds: float = 30.0
     heartbeat_seconds: float = 20.0
     keep_alive_seconds: float = 15.0
+    guesses: int = 10
     connections: int = 300
     sockets: int = 200
     body: int = 1024 * 1024

@@ -15,6 +15,7 @@ from adapters.web.bodies import (
     MessageBody,
     OutcomeBody,
     RoomName,
+    Text,
     Told,
     UserName,
 )
@@ -33,9 +34,9 @@ class Say(Asked):
     """A message; one that was not acknowledged is sent again with the same `client_id`."""
 
     type: Literal["message"]
-    text: str
+    text: Text
     client_id: Key
-    attachments: Annotated[list[AttachmentRequest], Field(max_length=10)] = []
+    attachments: list[AttachmentRequest] = Field(default_factory=list, max_length=10)
 
 
 ClientFrame = TypeAdapter[Hello | Say](Annotated[Hello | Say, Field(discriminator="type")])

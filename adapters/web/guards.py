@@ -1,7 +1,10 @@
 """What every request passes before a handler sees it: the host, the token, the page it comes from."""
 
 import logging
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from hashlib import sha256
 from secrets import token_hex
 
 from aiohttp import web
@@ -11,11 +14,12 @@ from adapters.web.auth import Credential, Kind, Lock
 from adapters.web.bodies import ErrorAnswer, ErrorBody
 from adapters.web.operations import HEALTH
 from adapters.web.origin import host_name, is_foreign, is_own_page
-from adapters.web.problems import Problem, stopping
+from adapters.web.problems import REQUEST_ID, Problem, stopping
 from adapters.web.throttle import Throttle
 from bot import IntakeClosed
 
 logger = logging.getLogger(__name__)
+_is_begun: ContextVar[bool] = ContextVar("is_begun", default=False)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 POLICY = (
@@ -23,7 +27,6 @@ POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
-    "Content-Security-Policy": POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
@@ -37,32 +40,37 @@ MESSAGES = {
     405: "this address does not take that method",
     413: "the body is larger than the server takes",
 }
-SHUT_PAGE = """<!doctype html>
+SHUT_STYLE = "body{max-width:34rem;margin:12vh auto;padding:0 1rem;font:1rem/1.5 system-ui,sans-serif}"
+SHUT_PAGE = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<meta name="color-scheme" content="light dark"><title>Greenroom</title></head>
+<meta name="color-scheme" content="light dark"><title>Greenroom</title><style>{SHUT_STYLE}</style></head>
 <body><h1>This door needs its key</h1>
 <p>Open the address that was printed in the terminal when the bot started: it ends in <code>/?token=…</code>.
 The token is also kept in the file <code>server-token</code> in the bot's data folder.</p>
 <p>If you have just done so, <a href="/">go on to the page</a>.</p></body></html>
 """
+SHUT_POLICY = POLICY.replace(
+    "style-src 'self'", f"style-src 'sha256-{b64encode(sha256(SHUT_STYLE.encode()).digest()).decode()}'"
+)
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Put the security headers on everything that leaves."""
-    request["is_begun"] = True
+    _is_begun.set(True)
     response.headers.update(HEADERS)
+    response.headers.setdefault("Content-Security-Policy", POLICY)
     response.headers.setdefault("Cache-Control", "no-store")
-    response.headers["X-Request-Id"] = request.get("id", "")
+    response.headers["X-Request-Id"] = REQUEST_ID.get()
 
 
 class Guards:
     """The middlewares; `hosts` are the names by which the server may be called."""
 
-    def __init__(self, answers: Answers, lock: Lock, hosts: frozenset[str]) -> None:
+    def __init__(self, answers: Answers, lock: Lock, hosts: frozenset[str], throttle: Throttle) -> None:
         self._answers = answers
         self._lock = lock
         self._hosts = hosts
-        self._throttle = Throttle()
+        self._throttle = throttle
         self._public: set[web.AbstractRoute] = set()
 
     def open(self, route: web.AbstractRoute) -> None:
@@ -72,7 +80,7 @@ class Guards:
     @web.middleware
     async def explain(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Turn whatever goes wrong into an answer with a code; what is our fault also into a log entry."""
-        request["id"] = token_hex(8)
+        REQUEST_ID.set(token_hex(8))
         try:
             return await handler(request)
         except Problem as problem:
@@ -86,10 +94,10 @@ class Guards:
         except ConnectionError:
             raise
         except Exception:  # whatever a handler does wrong costs its own request only
-            logger.exception("request %s to %s failed", request["id"], request.path)
+            logger.exception("request %s to %s failed", REQUEST_ID.get(), request.path)
             refusal = Problem(500, "internal_error", "this is a fault of the server; its log says more")
-        if request.get("is_begun"):
-            raise ConnectionResetError(f"request {request['id']} failed after its answer had begun")
+        if _is_begun.get():
+            raise ConnectionResetError(f"request {REQUEST_ID.get()} failed after its answer had begun")
         return self._refuse(request, refusal)
 
     @web.middleware
@@ -126,8 +134,9 @@ class Guards:
 
     def _refuse(self, request: web.Request, problem: Problem) -> web.Response:
         if request.path == "/" and problem.status == 401:
-            return web.Response(text=SHUT_PAGE, status=401, content_type="text/html", headers=problem.headers)
-        body = ErrorBody(code=problem.code, message=problem.message, request_id=request["id"])
+            headers = {**problem.headers, "Content-Security-Policy": SHUT_POLICY}
+            return web.Response(text=SHUT_PAGE, status=401, content_type="text/html", headers=headers)
+        body = ErrorBody(code=problem.code, message=problem.message, request_id=REQUEST_ID.get())
         return self._answers.json(ErrorAnswer(error=body), status=problem.status, headers=problem.headers)
 
 

@@ -25,8 +25,8 @@ CLIENT_FRAMES: tuple[type[BaseModel], ...] = (Hello, Say)
 SERVER_FRAMES: tuple[type[BaseModel], ...] = (Ready, Ack, TypingFrame, MessageFrame, OutcomeFrame, ErrorFrame)
 SCHEMAS = "#/components/schemas/"
 EVENTS = (
-    "With `stream`, server-sent events: `typing`, `reply` (a MessageBody) as each is delivered, then `outcome` "
-    "(a MessageAnswer); `error` (an ErrorAnswer) where the bot stops before."
+    "With `stream`, server-sent events: `typing`, `reply` (a MessageBody) as each is delivered, then "
+    "`outcome` (a MessageAnswer); `error` (an ErrorAnswer) where the bot stops before."
 )
 MEANINGS = {
     400: "The body is not JSON",

@@ -1,8 +1,11 @@
 """What a request can come to instead of an answer: a status, a stable code, and a sentence."""
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 
 from bot import BotError
+
+REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 
 
 class Problem(BotError):

@@ -89,6 +89,4 @@ def _explained(error: OSError, host: str, port: int) -> str:
         return f"SERVER_PORT {port} may not be used by this user: choose one above 1023, or 0 for any"
     if error.errno == errno.EAFNOSUPPORT:
         return f"SERVER_HOST {host!r} needs a kind of address that is off here: use 127.0.0.1"
-    return (
-        f"SERVER_HOST {host!r}, SERVER_PORT {port}: the server cannot listen there: {error.strerror or error}"
-    )
+    return f"SERVER_HOST {host!r}, SERVER_PORT {port}: listening there fails: {error.strerror or error}"

@@ -10,6 +10,7 @@ from uuid import UUID
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from adapters.web.answers import Answers
+from adapters.web.bodies import MessageBody
 from adapters.web.books import Doors, show_room
 from adapters.web.config import Limits
 from adapters.web.frames import (
@@ -133,7 +134,7 @@ class _Session:
         self._told.clear()
         self._room, self._held = (door, hello), []
         self._leave = sockets.hub.join(place, self._hear)
-        messages = await show_room(door, place, HISTORY)
+        messages = _latest(await show_room(door, place, HISTORY), sockets.limits.backlog // 2)
         for message in messages:
             self._remember(message.id)
         self._send(
@@ -197,13 +198,13 @@ class _Session:
 
     def _send(self, frame: ServerFrame) -> None:
         """Queue a frame; a reader that lets too much pile up is cut off."""
-        self._seq += 1
-        text = self._sockets.answers.text(frame.model_copy(update={"seq": self._seq}))
-        self._backlog += len(text)
         if self._backlog > self._sockets.limits.backlog:
             self._queue.clear()
             self._abort()
             return
+        self._seq += 1
+        text = self._sockets.answers.text(frame.model_copy(update={"seq": self._seq}))
+        self._backlog += len(text)
         self._queue.append(text)
         self._wake.set()
 
@@ -218,6 +219,15 @@ class _Session:
                 except ConnectionError:
                     return  # whoever reads the socket sees its end
                 self._backlog -= len(text)
+
+
+def _latest(messages: list[MessageBody], size: int) -> list[MessageBody]:
+    """Leave out the oldest of what would not fit into one frame."""
+    for number, message in enumerate(reversed(messages)):
+        size -= len(message.text)
+        if size < 0:
+            return messages[len(messages) - number :]
+    return messages
 
 
 def _aborting(request: web.Request) -> Callable[[], None]:

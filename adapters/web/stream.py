@@ -8,7 +8,7 @@ from adapters.web.answers import Answers
 from adapters.web.bodies import ErrorAnswer, ErrorBody
 from adapters.web.hub import Hub, Interrupted, News, Settled, Spoken, Typing
 from adapters.web.incoming import Said, room_id
-from adapters.web.problems import stopping
+from adapters.web.problems import REQUEST_ID, stopping
 from adapters.web.talk import Talk
 from bot import Door, Receipt
 
@@ -32,14 +32,12 @@ class Streams:
             response.content_type = "text/event-stream"
             response.charset = "utf-8"
             await response.prepare(request)
-            await self._relay(response, receipt, news, request_id=request["id"])
+            await self._relay(response, receipt, news)
         finally:
             leave()
         return response
 
-    async def _relay(
-        self, response: web.StreamResponse, receipt: Receipt, news: asyncio.Queue[News], *, request_id: str
-    ) -> None:
+    async def _relay(self, response: web.StreamResponse, receipt: Receipt, news: asyncio.Queue[News]) -> None:
         told: set[object] = set()
         while True:
             try:
@@ -59,7 +57,7 @@ class Streams:
                     return
                 case Interrupted(message_id) if message_id == receipt.memory_id:
                     problem = stopping()
-                    body = ErrorBody(code=problem.code, message=problem.message, request_id=request_id)
+                    body = ErrorBody(code=problem.code, message=problem.message, request_id=REQUEST_ID.get())
                     await _write(response, "error", self._answers.text(ErrorAnswer(error=body)))
                     return
 

@@ -5,22 +5,23 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-MOST_WRONG, WINDOW, PAUSE, MOST_KNOWN = 10, 60.0, 300.0, 1024
+WINDOW, PAUSE, MOST_KNOWN = 60.0, 300.0, 1024
 
 
 @dataclass(slots=True)
 class _Record:
-    wrong: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_WRONG))
+    wrong: deque[float] = field(default_factory=deque)
     shut_until: float = 0.0
 
 
 class Throttle:
-    """Counts wrong guesses by client: ten within a minute shut a client out for five minutes.
+    """Counts wrong guesses by client: `most` of them within a minute shut a client out for five minutes.
 
     `clock` is monotonic, in seconds. At most 1024 clients are remembered, the latest ones.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, most: int = 10, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
         self._clock = clock
         self._records: OrderedDict[Hashable, _Record] = OrderedDict()
 
@@ -35,7 +36,9 @@ class Throttle:
         record = self._records.setdefault(client, _Record())
         self._records.move_to_end(client)
         record.wrong.append(now)
-        if len(record.wrong) == MOST_WRONG and now - record.wrong[0] <= WINDOW:
+        while record.wrong[0] < now - WINDOW:
+            record.wrong.popleft()
+        if len(record.wrong) >= self._most:
             record.shut_until = now + PAUSE
             record.wrong.clear()
         while len(self._records) > MOST_KNOWN:

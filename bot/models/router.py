@@ -120,8 +120,6 @@ class ModelRouter:
             async with asyncio.timeout(self._deadline) as limit:
                 given = await handler.handle(request)
             result = _fitting(given, request, wanted, handler.name)
-            if cancellation.is_asked_for:
-                raise asyncio.CancelledError
             error = ""
         except ModelError as raised:
             error = str(raised)
@@ -132,14 +130,16 @@ class ModelRouter:
                 error = f"{handler.name}: no answer within {self._deadline:g} s"
             raise ModelUnavailable(error) from None
         except BaseException as raised:  # a handler is a plugin's: what it raises is a failure of a model
-            if cancellation.is_asked_for:
-                raise
             error = f"{handler.name}: {type(raised).__name__}: {raised}"
             raise ModelError(error) from raised
         else:
             return result
         finally:
+            if cancellation.is_asked_for:
+                error = "cancelled"
             self._record(_booked(handler, kind, request, result, time.monotonic() - started, error))
+            if cancellation.is_asked_for:  # also where the handler has swallowed it
+                raise asyncio.CancelledError
 
 
 def _fitting(given: object, request: ModelRequest, wanted: type[R], name: str) -> R:

@@ -88,9 +88,9 @@ def _bypass_type(hearing: Hearing) -> Verdict | None:
     kind = hearing.turn.room.type
     listed = {one.upper() for one in hearing.settings.should_respond_bypass_types}
     if kind in BYPASS_TYPES:
-        return Verdict(True, f"every message of a {kind} room is answered", f"room type {kind}")
+        return Verdict(True, f"every message in a room of type {kind} is answered", f"room type {kind}")
     if kind.value in listed:
-        return Verdict(True, f"every message of a {kind} room is answered", "SHOULD_RESPOND_BYPASS_TYPES")
+        return Verdict(True, f"every message in a room of type {kind} is answered", "SHOULD_RESPOND_BYPASS_TYPES")
     return None
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import timedelta
@@ -22,6 +23,7 @@ Process = Callable[[Receipt, Settle], Coroutine[None, None, None]]
 TOO_OLD = timedelta(minutes=15)
 MOST_ATTEMPTS = 3
 MOST_OPEN = 10_000
+MOST_BEGUN = 1000
 LET_GO = 2.0
 
 
@@ -41,25 +43,31 @@ class Inbox:
         self._waiting: dict[UUID, asyncio.Future[Receipt]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way: set[UUID] = set()  # receipts: taken up by this process and not settled yet
+        self._begun: deque[UUID] = deque(
+            maxlen=MOST_BEGUN
+        )  # `put` may still wait for what `resume` has begun
 
     async def put(self, arrival: Arrival) -> Receipt:
         """Keep a message and start on it; once this returns the platform may be told.
 
-        A message that is known already gets the receipt it has. Raises IntakeClosed while stopping:
-        the platform must then not be told.
+        A message that is known already gets the receipt it has; where that is open and nobody works
+        on it, it is taken up again. Raises IntakeClosed while stopping: the platform must then not be
+        told.
         """
         if not self._is_open:
             raise IntakeClosed("the bot is stopping; nothing more is taken in")
         now = self._clock()
         [(receipt, is_new)] = await self._ledger.receive([tidied(arrival, now)], now)
-        if is_new and self._is_open:
+        if not is_new:
+            await self._take_up(receipt)
+        elif self._is_open and receipt.id not in self._under_way and receipt.id not in self._begun:
             self._start(receipt)
         return receipt
 
     async def settled(self, receipt_id: UUID) -> Receipt:
         """Wait until an event has its outcome; it is named by its receipt's id or its message's.
 
-        Raises LookupError for an unknown one, IntakeClosed where the process stops before, TryAgain
+        Where it is open and nobody works on it, it is taken up again. Raises LookupError for an unknown one, IntakeClosed where the process stops before, TryAgain
         where it could not be processed and stays open.
         """
         receipt = await self._ledger.receipt(receipt_id)
@@ -72,6 +80,8 @@ class Inbox:
             return receipt
         if self._is_drained:
             self._give_up(receipt.id, _stopped())
+        else:
+            await self._take_up(receipt)
         return await asyncio.shield(future)
 
     async def resume(self) -> int:
@@ -81,19 +91,7 @@ class Inbox:
         What this process has under way already is left alone.
         """
         left = await self._ledger.receipts(is_open=True, limit=MOST_OPEN)
-        now = self._clock()
-        started = 0
-        for receipt in reversed(left):
-            if receipt.id in self._under_way or not self._is_open:
-                continue
-            if now - receipt.received_at > TOO_OLD:
-                await self._close(receipt, Outcome.EXPIRED, "it was left unanswered for too long", "restart")
-            elif receipt.attempts >= MOST_ATTEMPTS:
-                await self._close(receipt, Outcome.PARKED, "the process died on it three times", "restart")
-            else:
-                self._start(receipt)
-                started += 1
-        return started
+        return sum([await self._take_up(receipt) for receipt in reversed(left)])
 
     def close(self) -> None:
         """Take nothing more in."""
@@ -117,10 +115,45 @@ class Inbox:
             self._give_up(receipt_id, _stopped())
         return len(late)
 
-    def _start(self, receipt: Receipt) -> None:
-        if receipt.id in self._under_way:
-            return  # read by `resume` between its commit and here
+    async def _take_up(self, receipt: Receipt) -> bool:
+        """Start on an event that may have been left open; tells whether it did.
+
+        It is marked first and read again then: whoever worked on it before has written down the end.
+        """
+        if receipt.id in self._under_way or receipt.outcome.is_final:
+            return False
         self._under_way.add(receipt.id)
+        try:
+            receipt = await self._ledger.receipt(receipt.id) or receipt
+            if not receipt.outcome.is_final and self._is_open:
+                receipt = await self._judged(receipt)
+        except BaseException:
+            self._under_way.discard(receipt.id)
+            raise
+        if receipt.outcome.is_final:
+            self._settle(receipt)
+        elif self._is_open:
+            self._start(receipt)
+            return True
+        self._under_way.discard(receipt.id)
+        return False
+
+    async def _judged(self, receipt: Receipt) -> Receipt:
+        """Close what is too old, or has failed too often."""
+        now = self._clock()
+        if now - receipt.received_at > TOO_OLD:
+            outcome, reason = Outcome.EXPIRED, "it was left unanswered for too long"
+        elif receipt.attempts >= MOST_ATTEMPTS:
+            outcome, reason = Outcome.PARKED, "the process died on it three times"
+        else:
+            return receipt
+        closed = replace(receipt, outcome=outcome, reason=reason, rule="restart", closed_at=now)
+        await self._ledger.save_receipts([closed])
+        return closed
+
+    def _start(self, receipt: Receipt) -> None:
+        self._under_way.add(receipt.id)
+        self._begun.append(receipt.id)
         task = asyncio.get_running_loop().create_task(self._process(receipt, self._settle))
         self._tasks.add(task)
         task.add_done_callback(partial(self._done, receipt.id))
@@ -146,11 +179,6 @@ class Inbox:
         if future is not None and not future.done():
             future.set_exception(error)
             future.exception()  # whoever waits has it; where nobody does, it is no error
-
-    async def _close(self, receipt: Receipt, outcome: Outcome, reason: str, rule: str) -> None:
-        closed = replace(receipt, outcome=outcome, reason=reason, rule=rule, closed_at=self._clock())
-        await self._ledger.save_receipts([closed])
-        self._settle(closed)
 
 
 def _stopped() -> IntakeClosed:

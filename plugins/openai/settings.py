@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from bot import Secret, Settings, SettingsModel
+from bot import Secret, SettingError, Settings, SettingsModel
 
 
 class OpenAISettings(SettingsModel):
@@ -19,7 +19,18 @@ class OpenAISettings(SettingsModel):
 
 
 def lacks(settings: Settings) -> str:
-    """Say what is missing; empty where a key or a server is set."""
+    """Say what is missing; empty where a key or a server is set.
+
+    Raises SettingError where a character's file would have the operator's key sent to its own server.
+    """
+    operator = settings.of_operator()
+    has_own_server = settings.get("OPENAI_BASE_URL") != operator.get("OPENAI_BASE_URL")
+    has_own_key = settings.get("OPENAI_API_KEY") != operator.get("OPENAI_API_KEY")
+    if has_own_server and not has_own_key and "OPENAI_API_KEY" in operator:
+        raise SettingError(
+            "OPENAI_BASE_URL (in the character's file) would send your OPENAI_API_KEY to that server: if you "
+            "trust it, put OPENAI_BASE_URL into .env too; else take it out of the file"
+        )
     if "OPENAI_API_KEY" in settings or "OPENAI_BASE_URL" in settings:
         return ""
     return "set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own, in .env"

@@ -19,7 +19,7 @@ def test_a_receipt_is_told_with_reason_rule_calls_tokens_and_time() -> None:
         UUID(int=4),
         NOON,
         outcome=Outcome.ANSWERED,
-        reason="every message of a DM room is answered",
+        reason="every message in a room of type DM is answered",
         rule="room type DM",
         closed_at=NOON + timedelta(milliseconds=812),
         model_calls=(
@@ -29,7 +29,7 @@ def test_a_receipt_is_told_with_reason_rule_calls_tokens_and_time() -> None:
         notes=("provider TIME: late",),
     )
     assert explain(receipt) == [
-        "answered: every message of a DM room is answered",
+        "answered: every message in a room of type DM is answered",
         "decided by: room type DM",
         "asked gpt-4o for reply: 1200 tokens in (1024 of them cached), 34 out, 800 ms",
         "asked tiny for repair: about 9 tokens in, 0 out, 0 ms, failed: no answer",

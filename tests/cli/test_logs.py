@@ -70,6 +70,12 @@ def test_secrets_and_terminal_codes_are_taken_out(paper: Paper) -> None:
     assert "ValueError: it was [redacted]" in text
 
 
+def test_the_token_of_the_page_is_taken_out_of_addresses(paper: Paper) -> None:
+    with logging_to_stderr(fd=paper.fd):
+        logger.info('"GET /?token=abc123&x=1 HTTP/1.1"')
+    assert '"GET /?token=[redacted]&x=1 HTTP/1.1"' in paper.lines()[0]
+
+
 def test_a_secret_at_the_cut_is_not_left_in_half(paper: Paper) -> None:
     with logging_to_stderr(fd=paper.fd, secrets={"hunter2hunter2"}):
         logger.info("%s", "x" * (LONGEST_MESSAGE - 7) + "hunter2hunter2")

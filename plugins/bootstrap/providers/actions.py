@@ -5,6 +5,8 @@ from typing import Any
 
 from bot import ActionSpec, ProviderResult, Turn, provider
 
+Schema = Mapping[str, Any]
+
 
 @provider("ACTIONS", "The actions that can be taken, with their parameters.", position=-90)
 async def actions(turn: Turn) -> ProviderResult:
@@ -16,17 +18,33 @@ async def actions(turn: Turn) -> ProviderResult:
 
 
 def _line(spec: ActionSpec) -> str:
-    properties: Mapping[str, Mapping[str, Any]] = spec.parameters.get("properties", {})
+    properties: Schema = spec.parameters.get("properties", {})
     required = spec.parameters.get("required", ())
     if spec.name == "REPLY" or not properties:
         return f"- {spec.name}: {spec.description}"
-    parameters = [_parameter(name, one, is_required=name in required) for name, one in properties.items()]
+    parts: Schema = spec.parameters.get("$defs", {})
+    parameters = [
+        _parameter(name, one, _kind(one, parts), is_required=name in required)
+        for name, one in properties.items()
+    ]
     return f"- {spec.name}: {spec.description} Parameters: {'; '.join(parameters)}."
 
 
-def _parameter(name: str, schema: Mapping[str, Any], *, is_required: bool) -> str:
-    kind = str(schema.get("type", "value"))
-    if "enum" in schema:
-        kind = " | ".join(map(str, schema["enum"]))
+def _parameter(name: str, schema: Schema, kind: str, *, is_required: bool) -> str:
     described = f", {schema['description']}" if schema.get("description") else ""
     return f"{name} ({kind}{'' if is_required else ', optional'}{described})"
+
+
+def _kind(schema: Schema, parts: Schema) -> str:
+    """Say in words what JSON schema says in JSON."""
+    if "$ref" in schema:
+        schema = parts.get(str(schema["$ref"]).rpartition("/")[2], {})
+    if "enum" in schema or "const" in schema:
+        return " | ".join(map(str, schema.get("enum") or [schema["const"]]))
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_kind(one, parts) for one in schema["anyOf"]))
+    if schema.get("type") == "array" and "items" in schema:
+        return f"list of {_kind(schema['items'], parts)}"
+    if schema.get("type") == "object" and "properties" in schema:
+        return f"object with {', '.join(schema['properties'])}"
+    return str(schema.get("type", "value"))

@@ -35,6 +35,6 @@ def _anchored(messages: list[Memory], limit: int) -> list[Memory]:
 def _line(turn: Turn, message: Memory, name: str) -> Line:
     content = message.content
     files = [f"[{one.kind.lower()}: {one.title or one.name or 'untitled'}]" for one in content.attachments]
-    text = " ".join([content.text, *files]).strip()
+    text = " ".join(filter(None, [content.text, *files]))
     is_agent = message.entity_id == turn.agent.id
     return Line(message.created_at, name, short_id(message.entity_id), text, is_agent=is_agent)

@@ -1,0 +1,253 @@
+// The chat page: one agent, one room, one connection.
+
+import { Connection } from "./connection.js";
+import { Log } from "./log.js";
+import { Pending } from "./pending.js";
+import { randomName, read, write } from "./storage.js";
+
+const ACK_DEADLINE = 8_000;
+const NEAR_THE_END = 80;
+const PROBLEM = "This page is no longer signed in. Open the address that the bot printed in the terminal.";
+
+const $ = (id) => document.getElementById(id);
+const scroll = $("scroll");
+const text = $("text");
+
+let agents = [];
+let agent = null;
+let room = "main";
+let me = null;
+let pending = new Pending("");
+let countdown = 0;
+
+const log = new Log($("log"), { me: () => me });
+const connection = new Connection({
+  hello: () => ({ type: "hello", room, agent: agent.id }),
+  onFrame: receive,
+  onState: showState,
+});
+
+function receive(frame) {
+  ({
+    ready: () => enter(frame),
+    ack: () => acknowledged(frame),
+    typing: () => showTyping(frame.active),
+    message: () => hear(frame),
+    outcome: () => log.settle(frame.message_id, frame),
+    error: () => refused(frame),
+  })[frame.type]?.();
+}
+
+// --- what comes in
+
+function enter(ready) {
+  me = ready.user;
+  agent = ready.agent;
+  const first = !log.last;
+  const wasAtEnd = first || isAtEnd();
+  $("log").setAttribute("aria-busy", "true");
+  log.clear();
+  ready.messages.forEach((message) => log.add(message));
+  pending.messages.forEach(showPending);
+  $("log").removeAttribute("aria-busy");
+  showTyping(ready.is_typing);
+  showWelcome();
+  if (wasAtEnd) toEnd();
+  pending.messages.filter((one) => !one.failed).forEach(send);
+}
+
+function hear(message) {
+  if (log.has(message.id)) return;
+  const wasAtEnd = isAtEnd();
+  log.add(message);
+  showWelcome();
+  if (wasAtEnd) toEnd();
+  else $("down").hidden = false;
+}
+
+function acknowledged({ client_id: id, message_id: messageId }) {
+  pending.drop(id);
+  if (log.has(messageId)) log.remove(id);
+  else log.rename(id, messageId);
+}
+
+function refused({ client_id: id, code, message }) {
+  if (code === "stopping") return; // it is sent again after the next hello
+  if (id && pending.fail(id, message)) showFailure(pending.get(id));
+  else showNotice(message);
+}
+
+// --- what goes out
+
+function say(words) {
+  const message = pending.add(words);
+  showPending(message);
+  showWelcome();
+  toEnd();
+  send(message);
+}
+
+function send(message) {
+  if (!connection.send({ type: "message", text: message.text, client_id: message.id })) return;
+  setTimeout(() => {
+    if (pending.get(message.id) && !pending.get(message.id).failed && connection.isReady) connection.lost();
+  }, ACK_DEADLINE);
+}
+
+function showPending(message) {
+  const author = { id: me?.id, name: "you", is_agent: false };
+  log.add({ ...message, author: me ?? author });
+  if (message.failed) showFailure(message);
+  else log.mark(message.id, { state: "waiting", text: connection.isReady ? "" : "Waits for the connection" });
+}
+
+function showFailure(message) {
+  const retry = () => {
+    message.failed = "";
+    message.created_at = new Date().toISOString();
+    pending.save();
+    log.mark(message.id, { state: "waiting", text: connection.isReady ? "" : "Waits for the connection" });
+    send(message);
+    text.focus();
+  };
+  const discard = () => {
+    pending.drop(message.id);
+    log.remove(message.id);
+    showWelcome();
+    text.focus();
+  };
+  const buttons = [["Send again", retry], ["Discard", discard]];
+  log.mark(message.id, { state: "unsent", text: `Not sent: ${message.failed}`, buttons });
+}
+
+// --- how things stand
+
+function showState(state, retryAt) {
+  clearInterval(countdown);
+  const words = { connecting: "Connecting", open: "Connected", waiting: "Not connected", refused: "Signed out" };
+  $("state").dataset.state = state;
+  $("state-text").textContent = words[state];
+  $("again").hidden = state !== "waiting";
+  if (state === "open") showNotice("");
+  if (state === "refused") showNotice(PROBLEM);
+  if (state !== "waiting") return;
+  showTyping(false);
+  for (const one of pending.messages) {
+    if (!one.failed) log.mark(one.id, { state: "waiting", text: "Waits for the connection" });
+  }
+  const count = () => {
+    const seconds = Math.max(1, Math.ceil((retryAt - Date.now()) / 1000));
+    showNotice("There is no connection.", `Next try in ${seconds} s.`);
+  };
+  count();
+  countdown = setInterval(count, 1000);
+}
+
+function showNotice(words, next = "") {
+  const wasAtEnd = isAtEnd();
+  $("notice").hidden = !words;
+  $("countdown").textContent = next;
+  if ($("notice-text").textContent !== words) $("notice-text").textContent = words;
+  if (wasAtEnd) toEnd();
+}
+
+function showTyping(isActive) {
+  const wasAtEnd = isAtEnd();
+  $("typing").hidden = !isActive;
+  $("typing-text").textContent = isActive ? `${agent.name} is writing` : "";
+  if (isActive && wasAtEnd) toEnd();
+}
+
+function showWelcome() {
+  $("welcome").hidden = log.byId.size > 0 || !agent;
+  if (!agent) return;
+  $("welcome-name").textContent = `Say hello to ${agent.name}`;
+  $("welcome-bio").textContent = agent.bio[0] ?? "";
+}
+
+function isAtEnd() {
+  return scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < NEAR_THE_END;
+}
+
+function toEnd() {
+  scroll.scrollTop = scroll.scrollHeight;
+  $("down").hidden = true;
+}
+
+// --- who and where
+
+function choose(one) {
+  agent = one;
+  write("agent", one.id);
+  go(read(`room.${one.id}`, "main"));
+}
+
+function go(name) {
+  room = name;
+  write(`room.${agent.id}`, room);
+  pending = new Pending(`${agent.id}.${room}`);
+  me = null;
+  log.clear();
+  $("face").textContent = [...agent.name][0]?.toUpperCase() ?? "";
+  $("name").textContent = agent.name;
+  $("text-label").textContent = `Message to ${agent.name}`;
+  text.placeholder = agent.name.length > 24 ? "Write a message" : `Write to ${agent.name}`;
+  document.title = `${agent.name} · Greenroom`;
+  connection.failures = 0;
+  connection.open();
+}
+
+async function start() {
+  try {
+    const answer = await fetch("/api/agents", { cache: "no-store" });
+    if (answer.status === 401) return showState("refused");
+    if (!answer.ok) throw new Error(String(answer.status));
+    agents = (await answer.json()).agents;
+  } catch {
+    showState("waiting", Date.now() + 2000);
+    return setTimeout(start, 2000);
+  }
+  const list = $("agents");
+  list.replaceChildren(...agents.map((one) => new Option(one.name, one.id)));
+  $("switch").hidden = agents.length < 2;
+  const known = agents.find((one) => one.id === read("agent", ""));
+  list.value = (known ?? agents[0]).id;
+  choose(known ?? agents[0]);
+}
+
+function fit() {
+  const wasAtEnd = isAtEnd();
+  text.style.height = "auto";
+  text.style.height = `${text.scrollHeight + 2}px`;
+  $("send").disabled = !text.value.trim();
+  if (wasAtEnd) toEnd();
+}
+
+$("composer").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const words = text.value.trim();
+  if (!words || !agent) return;
+  text.value = "";
+  fit();
+  say(words);
+});
+text.addEventListener("input", fit);
+text.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  $("composer").requestSubmit();
+});
+scroll.addEventListener("scroll", () => {
+  if (isAtEnd()) $("down").hidden = true;
+});
+$("down").addEventListener("click", toEnd);
+$("again").addEventListener("click", () => (agent ? connection.open() : start()));
+$("agents").addEventListener("change", (event) => choose(agents.find((one) => one.id === event.target.value)));
+$("new").addEventListener("click", () => {
+  if (!agent) return;
+  go(`chat-${randomName()}`);
+  text.focus();
+});
+
+fit();
+start();

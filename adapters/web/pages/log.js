@@ -1,0 +1,114 @@
+// The list of messages: what was said, by whom, when, and what became of it.
+
+import { link, render } from "./markup.js";
+
+const SAME_BREATH = 5 * 60_000;
+const TIME = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+const DATE = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long" });
+const PENDING = new Set(["received", "claimed"]);
+
+export class Log {
+  constructor(element, { me }) {
+    Object.assign(this, { element, me, byId: new Map(), last: null });
+  }
+
+  clear() {
+    this.element.replaceChildren();
+    this.byId.clear();
+    this.last = null;
+  }
+
+  has(id) {
+    return this.byId.has(id);
+  }
+
+  // Show a message; `id` is the server's, or a pending message's own.
+  add(message) {
+    const at = new Date(message.created_at);
+    const isMine = !message.author.is_agent && message.author.id === this.me()?.id;
+    if (!this.last || this.last.at.toDateString() !== at.toDateString()) {
+      this.element.append(make("div", "day", dayName(at)));
+      this.last = null;
+    }
+    const isFirst = !this.last || this.last.author !== message.author.id || at - this.last.at > SAME_BREATH;
+    const item = make("article", `message ${isMine ? "mine" : "theirs"}${isFirst ? " first" : ""}`);
+    const meta = make("div", "meta", isMine ? "" : `${message.author.name} · `);
+    const time = make("time", "", TIME.format(at));
+    time.dateTime = message.created_at;
+    meta.append(time);
+    const bubble = make("div", "bubble");
+    bubble.dir = "auto";
+    render(message.text, bubble);
+    for (const one of message.attachments ?? []) bubble.append(attachment(one));
+    const note = make("div", "note");
+    item.append(meta, bubble, note);
+    this.element.append(item);
+    this.byId.set(message.id, item);
+    this.last = { at, author: message.author.id };
+    if (message.outcome) this.settle(message.id, message.outcome);
+    return item;
+  }
+
+  remove(id) {
+    this.byId.get(id)?.remove();
+    this.byId.delete(id);
+  }
+
+  // What was pending is known to the server now, by its own id.
+  rename(id, newId) {
+    const item = this.byId.get(id);
+    if (!item) return;
+    this.byId.delete(id);
+    this.byId.set(newId, item);
+    this.mark(newId, { state: "", text: "" });
+  }
+
+  // Show under a message how it stands; `buttons` are [label, call].
+  mark(id, { state, text, buttons = [] }) {
+    const item = this.byId.get(id);
+    if (!item) return;
+    item.classList.toggle("waiting", state === "waiting");
+    item.classList.toggle("unsent", state === "unsent");
+    const note = item.querySelector(".note");
+    note.classList.toggle("bad", state === "unsent" || state === "bad");
+    note.replaceChildren();
+    if (text) note.append(make("span", "", text));
+    for (const [label, call] of buttons) {
+      const button = make("button", "", label);
+      button.type = "button";
+      button.addEventListener("click", call);
+      note.append(button);
+    }
+  }
+
+  settle(id, { outcome, reason }) {
+    if (PENDING.has(outcome)) return;
+    const because = reason ? `: ${reason}` : "";
+    const notes = {
+      answered: "",
+      ignored: `Not answered${because}`,
+      superseded: "Answered together with a later message",
+      failed: `Could not be answered${because}`,
+    };
+    this.mark(id, { state: outcome === "failed" ? "bad" : "", text: notes[outcome] ?? `Not answered${because}` });
+  }
+}
+
+function attachment(one) {
+  const item = make("span", "attached");
+  const label = one.title || one.description || one.url || one.kind.toLowerCase();
+  item.append(one.url ? link(one.url, label) : label);
+  return item;
+}
+
+function dayName(at) {
+  const days = Math.round((new Date().setHours(0, 0, 0, 0) - new Date(at).setHours(0, 0, 0, 0)) / 86_400_000);
+  return ["Today", "Yesterday"][days] ?? DATE.format(at);
+}
+
+function make(tag, name, text = "") {
+  const element = document.createElement(tag);
+  if (name) element.className = name;
+  element.textContent = text;
+  return element;
+}

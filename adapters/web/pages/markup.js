@@ -1,0 +1,73 @@
+// A message's text as nodes: paragraphs as they are, ``` fences, `code`, and links. Never as HTML.
+
+const INLINE = /`([^`\n]+)`|(https?:\/\/[^\s<>"'`]+)/g;
+const LANGUAGE = /^[\w+#.-]{0,20}\n/;
+
+export function render(text, into) {
+  const parts = text.split("```");
+  parts.forEach((part, index) => {
+    if (index % 2) {
+      into.append(block(part.replace(LANGUAGE, "").replace(/^\n|\n$/g, "")));
+    } else {
+      inline(part.replace(index ? /^\n+/ : "", "").replace(index < parts.length - 1 ? /\n+$/ : "", ""), into);
+    }
+  });
+}
+
+export function link(address, label = address) {
+  const url = webAddress(address);
+  if (!url) return document.createTextNode(label);
+  const anchor = document.createElement("a");
+  anchor.href = url.href;
+  anchor.rel = "noopener noreferrer nofollow";
+  anchor.target = "_blank";
+  anchor.textContent = label;
+  return anchor;
+}
+
+function inline(text, into) {
+  let end = 0;
+  for (const found of text.matchAll(INLINE)) {
+    into.append(text.slice(end, found.index));
+    if (found[1]) {
+      const code = document.createElement("code");
+      code.textContent = found[1];
+      into.append(code);
+      end = found.index + found[0].length;
+    } else {
+      const address = withoutTail(found[2]);
+      into.append(link(address));
+      end = found.index + address.length;
+    }
+  }
+  into.append(text.slice(end));
+}
+
+function block(text) {
+  const pre = document.createElement("pre");
+  const code = document.createElement("code");
+  code.textContent = text;
+  pre.tabIndex = 0;
+  pre.append(code);
+  return pre;
+}
+
+// A full stop or a closing bracket after an address belongs to the sentence.
+function withoutTail(address) {
+  let short = address.replace(/[.,;:!?*_~]+$/, "");
+  while (/[)\]]$/.test(short)) {
+    const [open, close] = short.endsWith(")") ? ["(", ")"] : ["[", "]"];
+    if (short.split(open).length >= short.split(close).length) break;
+    short = short.slice(0, -1).replace(/[.,;:!?*_~]+$/, "");
+  }
+  return short;
+}
+
+function webAddress(address) {
+  try {
+    const url = new URL(address);
+    return url.protocol === "http:" || url.protocol === "https:" ? url : null;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,204 @@
+"""A real server on a free port, with a model that says what the test wants."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+import pytest
+from aiohttp import ClientResponse, ClientSession, ClientWebSocketResponse
+from jsonschema import Draft202012Validator
+
+from adapters.web.adapter import WebAdapter
+from adapters.web.config import Limits, WebSettings
+from bot import (
+    Blueprint,
+    Character,
+    ModelRefused,
+    ModelType,
+    Plugin,
+    Runtime,
+    Settings,
+    TextRequest,
+    TextResult,
+    Usage,
+    model,
+    parse_history,
+)
+from bot.settings import Layer
+from plugins.bootstrap import plugin as bootstrap
+
+TOKEN = "a-token-for-tests"
+JSON = {"Content-Type": "application/json"}
+
+
+class Script:
+    """A model that echoes; "hold" waits for `go`, "silence" is kept, "refuse" fails with `refusal`."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Semaphore(0)
+        self.go = asyncio.Event()
+        self.refusal = "the provider refuses"
+        self.reply = "You said: {}"
+
+    async def answer(self, request: TextRequest) -> TextResult:
+        said = [line.text for line in parse_history(request.prompt) if not line.is_agent][-1]
+        self.asked.release()
+        if "hold" in said:
+            await self.go.wait()
+        if "refuse" in said:
+            raise ModelRefused(self.refusal)
+        action = "IGNORE" if "silence" in said else "REPLY"
+        text = escape(self.reply.format(said))
+        written = f"<thought>quiet is best</thought><actions>{action}</actions><text>{text}</text>"
+        return TextResult(f"<response>{written}</response>", "scripted", Usage(120, 30))
+
+    @property
+    def plugin(self) -> Plugin:
+        @model(ModelType.TEXT_LARGE)
+        async def large(agent: Any, request: TextRequest) -> TextResult:
+            return await self.answer(request)
+
+        return Plugin("script", models=[large])
+
+
+class House:
+    """A running server and a client of it; every JSON answer is held against the server's description."""
+
+    def __init__(self, runtime: Runtime, adapter: WebAdapter, script: Script, session: ClientSession) -> None:
+        self.runtime, self.adapter, self.script, self.session = runtime, adapter, script, session
+        self.origin = f"http://127.0.0.1:{adapter.port}"
+        self.description: dict[str, Any] = {}
+
+    @property
+    def bearer(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {TOKEN}"}
+
+    async def request(
+        self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **details: Any
+    ) -> ClientResponse:
+        """Send a request as it is, with nothing added but what the client library must."""
+        return await self.session.request(
+            method, self.origin + path, headers=headers, allow_redirects=False, **details
+        )
+
+    async def get(self, path: str, status: int = 200) -> Any:
+        answer = await self.request("GET", path, headers=self.bearer)
+        return await self.checked("GET", path, answer, status)
+
+    async def post(self, path: str, body: object, status: int = 200, **headers: str) -> Any:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        answer = await self.request("POST", path, headers={**self.bearer, **named}, json=body)
+        return await self.checked("POST", path, answer, status)
+
+    async def say(self, text: str, status: int = 200, *, agent: str = "ada", **fields: Any) -> Any:
+        return await self.post(f"/api/agents/{agent}/messages", {"text": text, **fields}, status)
+
+    async def checked(self, method: str, path: str, answer: ClientResponse, status: int) -> Any:
+        body = await answer.json()
+        assert answer.status == status, body
+        if not self.description:
+            described = await self.request("GET", "/api/openapi.json", headers=self.bearer)
+            self.description = await described.json()
+        for template, operations in self.description["paths"].items():
+            pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template))
+            if re.fullmatch(pattern, path.partition("?")[0]):
+                content = operations[method.lower()]["responses"][str(status)]["content"]
+                schema = {
+                    **content["application/json"]["schema"],
+                    "components": self.description["components"],
+                }
+                Draft202012Validator(schema).validate(body)
+        return body
+
+    async def socket(self, **hello: str) -> "Talker":
+        """Open a WebSocket and come into a room."""
+        ws = await self.session.ws_connect(f"{self.origin}/api/ws", headers=self.bearer)
+        talker = Talker(ws)
+        await talker.send(type="hello", **hello)
+        talker.ready = await talker.until("ready")
+        return talker
+
+
+class Talker:
+    """A WebSocket's client, which sees to it that the frames are numbered."""
+
+    def __init__(self, ws: ClientWebSocketResponse) -> None:
+        self.ws = ws
+        self.seq = 0
+        self.ready: dict[str, Any] = {}
+
+    async def send(self, **frame: Any) -> None:
+        await self.ws.send_str(json.dumps(frame))
+
+    async def next(self) -> dict[str, Any]:
+        async with asyncio.timeout(5):
+            frame: dict[str, Any] = json.loads(await self.ws.receive_str())
+        assert frame["seq"] == self.seq + 1
+        self.seq += 1
+        return frame
+
+    async def until(self, kind: str) -> dict[str, Any]:
+        while (frame := await self.next())["type"] != kind:
+            pass
+        return frame
+
+    async def say(self, text: str, client_id: str) -> list[dict[str, Any]]:
+        """Say something and collect the frames up to its outcome."""
+        await self.send(type="message", text=text, client_id=client_id)
+        frames = [await self.next()]
+        while frames[-1]["type"] not in ("outcome", "error"):
+            frames.append(await self.next())
+        return frames
+
+
+OpenHouse = Callable[..., AbstractAsyncContextManager[House]]
+
+
+@asynccontextmanager
+async def opened(
+    *plugins: Plugin,
+    names: tuple[str, ...] = ("Ada",),
+    settings: Mapping[str, str] | None = None,
+    limits: Limits | None = None,
+    stores: Mapping[str, Any] | None = None,
+) -> AsyncIterator[House]:
+    """Run a server for agents of these names as long as the block lasts."""
+    layers = [Layer("the test", {"SERVER_PORT": "0", "SERVER_TOKEN": TOKEN, **(settings or {})})]
+    script = Script()
+    plans = [
+        Blueprint(
+            Character(name=name, bio=[f"{name} listens."]),
+            (bootstrap, script.plugin, *plugins),
+            Settings(layers),
+            (stores or {}).get(name),
+        )
+        for name in names
+    ]
+    async with Runtime(plans) as runtime, ClientSession() as session:
+        loaded = Settings(layers).load(WebSettings)
+        assert loaded.server_token is not None
+        token = loaded.server_token.get_secret_value()
+        adapter = WebAdapter(runtime.doors, loaded, token, limits=limits)
+        await runtime.connect(adapter)
+        yield House(runtime, adapter, script, session)
+
+
+@pytest.fixture
+def open_house() -> OpenHouse:
+    return opened
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    async with opened() as one:
+        yield one
+
+
+@pytest.fixture
+def pages() -> Path:
+    return Path(__file__).parents[3] / "adapters" / "web" / "pages"

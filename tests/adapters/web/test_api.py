@@ -1,0 +1,202 @@
+import asyncio
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from bot import Door
+from bot.store.inmemory import InMemoryStore
+
+
+async def test_a_message_is_answered_with_its_outcome_and_the_reply(house: Any) -> None:
+    told = await house.say("Hello")
+    assert (told["outcome"], told["rule"], told["room"]) == ("answered", "room type API", "api")
+    assert [reply["text"] for reply in told["replies"]] == ["You said: Hello"]
+    assert told["replies"][0]["in_reply_to"] == told["message_id"]
+    assert told["replies"][0]["author"]["name"] == "Ada"
+    assert told["superseded_by"] is None
+
+
+@pytest.mark.parametrize("name", ["Ada", "ADA", "ada", "%20ada", None])
+async def test_an_agent_is_called_by_name_or_id(house: Any, name: str | None) -> None:
+    [agent] = (await house.get("/api/agents"))["agents"]
+    assert (agent["name"], agent["bio"]) == ("Ada", ["Ada listens."])
+    await house.say("Hello", agent=name or agent["id"])
+
+
+async def test_an_unknown_agent_is_not_found(house: Any) -> None:
+    error = (await house.say("Hello", 404, agent="nobody"))["error"]
+    assert (error["code"], error["message"]) == ("not_found", "there is no agent 'nobody'")
+
+
+async def test_silence_is_an_outcome_with_a_reason(house: Any) -> None:
+    told = await house.say("silence please")
+    assert (told["outcome"], told["reason"], told["replies"]) == ("ignored", "quiet is best", [])
+
+
+async def test_a_failure_is_an_outcome_with_a_reason_and_what_the_room_was_told(house: Any) -> None:
+    told = await house.say("refuse this")
+    assert told["outcome"] == "failed"
+    assert "the provider refuses" in told["reason"]
+    assert len(told["replies"]) == 1
+
+
+async def test_a_superseded_message_names_the_one_that_took_it_over(house: Any) -> None:
+    async with asyncio.TaskGroup() as group:
+        older = group.create_task(house.say("hold on", room="den"))
+        await house.script.asked.acquire()
+        newer = group.create_task(house.say("and now", room="den"))
+    first, second = older.result(), newer.result()
+    assert (first["outcome"], first["replies"]) == ("superseded", [])
+    assert first["superseded_by"] == second["message_id"]
+    assert [reply["text"] for reply in second["replies"]] == ["You said: and now"]
+
+
+async def test_the_same_key_gives_the_same_answer_and_asks_the_model_once(house: Any) -> None:
+    first = await house.say("Hello", idempotency_key="k1")
+    again = await house.say("Hello", idempotency_key="k1")
+    by_header = await house.post("/api/agents/ada/messages", {"text": "Hello"}, Idempotency_Key="k1")
+    assert first == again == by_header
+    await house.script.asked.acquire()
+    assert house.script.asked.locked()
+
+
+async def test_the_same_key_waits_for_an_answer_that_is_under_way(house: Any) -> None:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(house.say("hold it", idempotency_key="k1")) for _ in range(5)]
+        await house.script.asked.acquire()
+        house.script.go.set()
+    answers = [task.result() for task in tasks]
+    assert all(answer == answers[0] for answer in answers)
+    assert answers[0]["outcome"] == "answered"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"text": "Bye"}, {"room": "den"}, {"user": "eve"}, {"attachments": [{"url": "https://a.example"}]}],
+)
+async def test_another_message_with_the_same_key_is_refused(house: Any, other: dict[str, Any]) -> None:
+    await house.say("Hello", idempotency_key="k1")
+    error = (await house.say(**{"text": "Hello", **other}, idempotency_key="k1", status=422))["error"]
+    assert error["code"] == "idempotency_mismatch"
+
+
+async def test_without_a_key_every_message_is_a_new_one(house: Any) -> None:
+    one, two = await house.say("Hello"), await house.say("Hello")
+    assert one["message_id"] != two["message_id"]
+
+
+async def test_what_a_client_may_not_say_is_named(house: Any) -> None:
+    error = (await house.say("Hello", 422, source="client_chat"))["error"]
+    assert (error["code"], error["message"]) == ("invalid_request", "source: Extra inputs are not permitted")
+
+
+async def test_while_stopping_a_message_is_refused_with_the_advice_to_come_back(house: Any) -> None:
+    house.runtime.residents[0].inbox.close()
+    answer = await house.request(
+        "POST", "/api/agents/ada/messages", headers=house.bearer, json={"text": "Hello"}
+    )
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+    assert (await answer.json())["error"]["code"] == "stopping"
+
+
+async def test_who_waits_while_the_bot_stops_is_told_so(house: Any) -> None:
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(house.say("hold on", 503))
+        await house.script.asked.acquire()
+        await house.runtime.residents[0].inbox.drain(0.0)
+    assert waiting.result()["error"]["code"] == "stopping"
+
+
+async def test_a_client_that_goes_away_does_not_take_its_message_along(house: Any) -> None:
+    task = asyncio.create_task(house.say("hold on"))
+    await house.script.asked.acquire()
+    task.cancel()
+    house.script.go.set()
+    again = await house.get("/api/receipts")
+    door: Door = house.runtime.doors[0]
+    receipt = await door.inbox.settled(UUID(again["receipts"][0]["id"]))
+    assert receipt.outcome == "answered"
+
+
+async def test_rooms_and_their_messages_are_listed(open_house: Any) -> None:
+    async with open_house(names=("Ada", "Bea")) as house:
+        told = await house.say("Hello", room="den", user="Eve")
+        await house.say("Hello", agent="bea")
+        rooms = (await house.get("/api/rooms"))["rooms"]
+        assert [room["name"] for room in rooms] == ["den", "api"]
+        [room] = (await house.get("/api/rooms?agent=ada"))["rooms"]
+        assert (room["id"], room["type"], room["platform"]) == (told["room_id"], "API", "web")
+        messages = (await house.get(f"/api/rooms/{room['id']}/messages"))["messages"]
+        assert [(one["author"]["name"], one["text"]) for one in messages] == [
+            ("Eve", "Hello"),
+            ("Ada", "You said: Hello"),
+        ]
+        assert messages[0]["outcome"]["outcome"] == "answered"
+        assert len((await house.get(f"/api/rooms/{room['id']}/messages?limit=1"))["messages"]) == 1
+
+
+async def test_a_receipt_tells_why_and_what_it_took(house: Any) -> None:
+    told = await house.say("Hello")
+    [listed] = (await house.get(f"/api/receipts?room={told['room_id']}"))["receipts"]
+    for name in (listed["id"], told["message_id"]):
+        receipt = await house.get(f"/api/receipts/{name}")
+        assert (receipt["outcome"], receipt["rule"]) == ("answered", "room type API")
+        assert (receipt["tokens_in"], receipt["tokens_out"]) == (120, 30)
+        assert [call["purpose"] for call in receipt["model_calls"]] == ["reply"]
+        assert receipt["message"]["text"] == "Hello"
+        assert receipt["replies"] == told["replies"]
+        assert len(receipt["deliveries"]) == 1
+        assert receipt["seconds"] >= 0
+
+
+async def test_receipts_of_all_agents_come_newest_first(open_house: Any) -> None:
+    async with open_house(names=("Ada", "Bea")) as house:
+        told = [await house.say("Hello", agent=name) for name in ("ada", "bea", "ada")]
+        found = (await house.get("/api/receipts?limit=2"))["receipts"]
+        assert [one["message_id"] for one in found] == [told[2]["message_id"], told[1]["message_id"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (f"/api/rooms/{uuid4()}/messages", 404),
+        ("/api/rooms/no-id/messages", 404),
+        (f"/api/receipts/{uuid4()}", 404),
+        ("/api/receipts/no-id", 404),
+        (f"/api/receipts?room={uuid4()}", 404),
+        ("/api/receipts?room=no-id", 422),
+        ("/api/receipts?limit=0", 422),
+        ("/api/receipts?limit=201", 422),
+        ("/api/receipts?limits=1", 422),
+        ("/api/rooms?agent=nobody", 404),
+    ],
+)
+async def test_what_is_not_there_or_not_understood_is_said(house: Any, path: str, status: int) -> None:
+    await house.get(path, status)
+
+
+async def test_no_secret_is_in_any_answer(open_house: Any) -> None:
+    canary = "sk-canary-0123456789"
+    async with open_house(settings={"OPENAI_API_KEY": canary, "MY_PASSWORD": 'pass "word"'}) as house:
+        house.script.refusal = f"the key {canary} is wrong"
+        house.script.reply = f'I tell: {canary} and pass "word"'
+        told = [await house.say(text) for text in ("Hello", "refuse", f"is it {canary}?")]
+        paths = ["/api/agents", "/api/rooms", "/api/receipts", "/api/openapi.json", "/"]
+        paths += [f"/api/receipts/{one['message_id']}" for one in told]
+        paths.append(f"/api/rooms/{told[0]['room_id']}/messages")
+        for path in paths:
+            text = await (await house.request("GET", path, headers=house.bearer)).text()
+            assert canary not in text, path
+            assert 'pass \\"word' not in text, path
+            assert "a-token-for-tests" not in text, path
+        assert "[redacted]" in str(told)
+
+
+async def test_a_restart_remembers_which_key_it_has_answered(open_house: Any) -> None:
+    stores = {"Ada": InMemoryStore()}
+    async with open_house(stores=stores) as house:
+        first = await house.say("Hello", idempotency_key="k1")
+    async with open_house(stores=stores) as house:
+        assert await house.say("Hello", idempotency_key="k1") == first
+        assert house.script.asked.locked()

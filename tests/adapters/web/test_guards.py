@@ -1,0 +1,294 @@
+import base64
+import io
+import json
+from itertools import product
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from adapters.web.config import Limits
+from bot import Agent, Plugin, Room, RouteRequest, RouteResponse, route
+from bot.store.inmemory import InMemoryStore
+from bot.store.inmemory.worlds import InMemoryWorlds
+
+TOKEN = "a-token-for-tests"
+OPEN, SHUT = "open", "shut"
+# Every address there is, and whether it needs the token: a new one fails until it stands here.
+ROUTES = {
+    "/healthz": OPEN,
+    "/": SHUT,
+    "/pages/{name}": SHUT,
+    "/api/agents": SHUT,
+    "/api/agents/{agent}/messages": SHUT,
+    "/api/rooms": SHUT,
+    "/api/rooms/{id}/messages": SHUT,
+    "/api/receipts": SHUT,
+    "/api/receipts/{id}": SHUT,
+    "/api/openapi.json": SHUT,
+    "/api/ws": SHUT,
+    "/plugins/tick/hook": OPEN,
+    "/plugins/tick/state": SHUT,
+}
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+MANY = Limits(guesses=100_000)
+
+
+@route("POST", "/hook", public=True)
+async def hook(agent: Agent, request: RouteRequest) -> RouteResponse:
+    return RouteResponse(text="ok")
+
+
+@route("GET", "/state")
+async def state(agent: Agent, request: RouteRequest) -> RouteResponse:
+    return RouteResponse(json={"state": "ok"})
+
+
+TICK = Plugin("tick", routes=[hook, state])
+
+
+def addresses(house: Any) -> list[tuple[str, str]]:
+    """All addresses as they are asked for, each with its class."""
+    found = []
+    for resource in house.adapter.app.router.resources():
+        path = resource.canonical
+        name = "/pages/{name}" if path.startswith("/pages/") else path
+        assert name in ROUTES, f"{path} is new: say in ROUTES whether it needs the token"
+        found.append((path.replace("{agent}", "ada").replace("{id}", str(uuid4())), ROUTES[name]))
+    assert len(found) >= len(ROUTES)
+    return [*found, ("/nothing/here", SHUT)]
+
+
+async def cookie(house: Any) -> str:
+    answer = await house.request("GET", f"/?token={TOKEN}")
+    assert answer.status == 303
+    assert answer.headers["Location"] == "/"
+    [morsel] = answer.cookies.values()
+    house.session.cookie_jar.clear()
+    return f"{morsel.key}={morsel.value}"
+
+
+async def test_without_the_token_nothing_opens_but_what_is_meant_to(open_house: Any) -> None:
+    async with open_house(TICK, limits=MANY) as house:
+        right_cookie = await cookie(house)
+        basic = base64.b64encode(f"x:{TOKEN}".encode()).decode()
+        wrong: list[dict[str, str]] = [
+            {},
+            {"Authorization": ""},
+            {"Authorization": "Bearer"},
+            {"Authorization": "Bearer wrong-token"},
+            {"Authorization": f"Bearer {TOKEN}x"},
+            {"Authorization": f"Bearer {TOKEN[:-1]}"},
+            {"Authorization": f"Basic {basic}"},
+            {"Authorization": "Bearer \u00fcml\u00e4ut"},
+            {"Cookie": right_cookie[:-1]},
+            {"Cookie": f"{right_cookie.partition('=')[0]}={TOKEN}"},
+            {"Authorization": "Bearer wrong-token", "Cookie": right_cookie},
+        ]
+        for (path, kind), method, headers in product(addresses(house), METHODS, wrong):
+            answer = await house.request(method, path, headers=headers)
+            is_open = kind is OPEN and (path == "/healthz" or method == "POST")
+            expected = {200, 405} if is_open else {401}
+            assert answer.status in expected, (method, path, headers)
+        for path, _ in addresses(house):
+            answer = await house.request("GET", f"{path}?token=wrong-token")
+            assert answer.status in ({200, 405} if path == "/healthz" else {401}), path
+
+
+async def test_with_the_token_every_address_answers(open_house: Any) -> None:
+    async with open_house(TICK) as house:
+        for headers in (house.bearer, {"Cookie": await cookie(house)}):
+            for path, _ in addresses(house):
+                answer = await house.request("GET", path, headers=headers)
+                assert answer.status in {200, 404, 405, 426}, path
+
+
+async def test_every_answer_carries_the_headers_that_keep_browsers_in_bounds(open_house: Any) -> None:
+    async with open_house(TICK) as house:
+        for headers, method in product(({}, house.bearer), ("GET", "POST")):
+            for path, _ in addresses(house):
+                answer = await house.request(method, path, headers=headers)
+                told = answer.headers
+                policy = told["Content-Security-Policy"]
+                assert "default-src 'none'" in policy
+                assert "frame-ancestors 'none'" in policy
+                assert "unsafe" not in policy
+                assert told["X-Content-Type-Options"] == "nosniff"
+                assert told["X-Frame-Options"] == "DENY"
+                assert told["Referrer-Policy"] == "no-referrer"
+                assert told["Server"] == "greenroom"
+                is_file = path.startswith("/pages/") and answer.status == 200
+                assert told["Cache-Control"] == ("private, no-cache" if is_file else "no-store")
+
+
+async def test_a_refusal_has_a_code_and_the_id_under_which_the_log_knows_it(house: Any) -> None:
+    answer = await house.request("GET", "/api/nothing", headers=house.bearer)
+    error = (await answer.json())["error"]
+    assert (answer.status, error["code"]) == (404, "not_found")
+    assert error["request_id"] == answer.headers["X-Request-Id"]
+
+
+async def test_a_browser_without_the_token_is_told_where_it_is(house: Any) -> None:
+    answer = await house.request("GET", "/")
+    text = await answer.text()
+    assert (answer.status, answer.content_type) == (401, "text/html")
+    assert "printed in the terminal" in text
+    assert "<script" not in text
+
+
+async def test_the_link_gives_a_cookie_that_holds_no_token_and_leaves_the_address_bar(house: Any) -> None:
+    answer = await house.request("GET", f"/?token={TOKEN}")
+    [set_cookie] = answer.headers.getall("Set-Cookie")
+    assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= {part.strip() for part in set_cookie.split(";")}
+    assert TOKEN not in set_cookie
+    assert TOKEN not in answer.headers["Location"]
+
+
+async def test_guessing_ends_after_ten_times_but_only_for_who_guesses(house: Any) -> None:
+    wrong = {"Authorization": "Bearer wrong-token"}
+    statuses = [(await house.request("GET", "/api/agents", headers=wrong)).status for _ in range(12)]
+    assert statuses == [401] * 10 + [429] * 2
+    shut = await house.request("GET", "/api/agents", headers=house.bearer)
+    assert shut.status == 429
+    assert 290 <= int(shut.headers["Retry-After"]) <= 300
+    assert (await house.request("GET", "/api/agents", headers={"Cookie": await cookie(house)})).status == 200
+    assert (await house.request("GET", "/healthz")).status == 200
+
+
+async def test_another_sites_page_cannot_shut_the_operator_out(house: Any) -> None:
+    foreign = {"Sec-Fetch-Site": "cross-site"}
+    for _ in range(20):
+        await house.request("GET", "/?token=wrong-token", headers=foreign)
+    assert await cookie(house)
+
+
+async def test_asking_without_a_token_is_not_guessing(house: Any) -> None:
+    for _ in range(20):
+        assert (await house.request("GET", "/api/agents")).status == 401
+    await house.get("/api/agents")
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("localhost:1", 200),
+        ("LOCALHOST", 200),
+        ("127.0.0.1:3000", 200),
+        ("[::1]:3000", 200),
+        ("bot.example.org", 200),
+        ("192.168.1.5", 421),
+        ("0.0.0.0", 421),
+        ("evil.example", 421),
+        ("localhost.evil.example", 421),
+        ("127.0.0.1.nip.io", 421),
+        ("bot.example.org.", 421),
+        ("user@localhost", 421),
+        ("", 421),
+    ],
+)
+async def test_the_server_answers_to_its_own_names_only(open_house: Any, host: str, status: int) -> None:
+    async with open_house(settings={"SERVER_ALLOWED_HOSTS": "bot.example.org"}) as house:
+        for path in ("/healthz", "/api/agents"):
+            answer = await house.request("GET", path, headers={**house.bearer, "Host": host})
+            assert answer.status == status
+            if status == 421:
+                assert (await answer.json())["error"]["code"] == "unknown_host"
+
+
+SAY = "/api/agents/ada/messages"
+OWN, EVIL = "own", "http://evil.example"
+
+
+@pytest.mark.parametrize(
+    ("by", "headers", "status"),
+    [
+        ("bearer", {}, 200),
+        ("bearer", {"Origin": OWN}, 200),
+        ("bearer", {"Origin": EVIL}, 403),
+        ("bearer", {"Origin": "null"}, 403),
+        ("bearer", {"Sec-Fetch-Site": "cross-site"}, 403),
+        ("bearer", {"Sec-Fetch-Site": "same-site"}, 403),
+        ("bearer", {"Sec-Fetch-Site": "none"}, 200),
+        ("cookie", {}, 403),
+        ("cookie", {"Origin": OWN}, 200),
+        ("cookie", {"Origin": OWN, "Sec-Fetch-Site": "same-origin"}, 200),
+        ("cookie", {"Origin": OWN, "Sec-Fetch-Site": "same-site"}, 403),
+        ("cookie", {"Origin": EVIL}, 403),
+        ("cookie", {"Origin": "null"}, 403),
+        ("cookie", {"Sec-Fetch-Site": "same-origin"}, 403),
+        ("cookie", {"Referer": OWN}, 403),
+        ("none", {"Origin": OWN}, 401),
+    ],
+)
+async def test_only_our_own_page_or_a_bearer_token_may_change_anything(
+    house: Any, by: str, headers: dict[str, str], status: int
+) -> None:
+    own = {name: house.origin if value == OWN else value for name, value in headers.items()}
+    credential = {"bearer": house.bearer, "cookie": {"Cookie": await cookie(house)}, "none": {}}[by]
+    answer = await house.request("POST", SAY, headers={**credential, **own}, json={"text": "Hello"})
+    assert answer.status == status, await answer.text()
+    handshake = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": base64.b64encode(bytes(16)).decode(),
+    }
+    answer = await house.request("GET", "/api/ws", headers={**credential, **own, **handshake})
+    assert answer.status == (101 if status == 200 else status)
+    answer.close()
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "status"),
+    [
+        ("text/plain", b'{"text":"x"}', 415),
+        ("application/x-www-form-urlencoded", b"text=x", 415),
+        ("multipart/form-data; boundary=x", b"--x--", 415),
+        ("application/json; charset=utf-8", b'{"text":"x"}', 200),
+        ("application/json", b"", 400),
+        ("application/json", b"{", 400),
+        ("application/json", b"[" * 200_000, 400),
+        ("application/json", b'{"text":' + b"9" * 100_000 + b"}", 400),
+        ("application/json", b'{"text":"\xff"}', 400),
+        ("application/json", b"[]", 422),
+        ("application/json", json.dumps({"text": "x" * (1024 * 1024)}).encode(), 413),
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+async def test_a_body_is_json_of_bounded_size(
+    house: Any, content_type: str, body: bytes, status: int
+) -> None:
+    headers = {**house.bearer, "Content-Type": content_type}
+    answer = await house.request("POST", SAY, headers=headers, data=io.BytesIO(body))
+    text = await answer.text()
+    assert answer.status == status, text
+    assert "Traceback" not in text
+    if status != 200:
+        assert set(json.loads(text)["error"]) == {"code", "message", "request_id"}
+
+
+async def test_a_packed_body_is_refused_before_it_is_unpacked(house: Any) -> None:
+    headers = {**house.bearer, "Content-Type": "application/json", "Content-Encoding": "gzip"}
+    assert (await house.request("POST", SAY, headers=headers, data=b"x")).status == 415
+
+
+class BrokenWorlds(InMemoryWorlds):
+    """Worlds on a disk that is gone."""
+
+    async def rooms(self, world_id: UUID | None = None) -> list[Room]:
+        raise RuntimeError("/secret/path is gone")
+
+
+async def test_a_fault_of_ours_is_told_without_its_insides(
+    open_house: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = InMemoryStore()
+    store.worlds = BrokenWorlds()
+    async with open_house(stores={"Ada": store}) as house:
+        answer = await house.request("GET", "/api/rooms", headers=house.bearer)
+        text = await answer.text()
+    assert answer.status == 500
+    assert json.loads(text)["error"]["code"] == "internal_error"
+    assert "secret" not in text
+    assert answer.headers["X-Request-Id"] in caplog.text

@@ -1,0 +1,38 @@
+import json
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from adapters.web.openapi import document
+from adapters.web.operations import OPERATIONS
+
+
+def test_every_reference_leads_somewhere() -> None:
+    described = document(OPERATIONS)
+    schemas = described["components"]["schemas"]
+    references = [part.split('"')[0] for part in json.dumps(described).split('"$ref": "')[1:]]
+    assert references
+    for reference in references:
+        assert reference.removeprefix("#/components/schemas/") in schemas
+    for schema in schemas.values():
+        Draft202012Validator.check_schema(schema)
+
+
+async def test_every_address_of_the_api_is_described(house: Any) -> None:
+    described = (await house.get("/api/openapi.json"))["paths"]
+    served = {resource.canonical for resource in house.adapter.app.router.resources()}
+    assert set(described) == {path for path in served if path.startswith(("/api/", "/healthz"))}
+
+
+def test_the_request_is_described_as_it_is_checked() -> None:
+    schema = document(OPERATIONS)["components"]["schemas"]["MessageRequest"]
+    assert schema["required"] == ["text"]
+    assert schema["additionalProperties"] is False
+    assert set(schema["properties"]) == {
+        "text",
+        "room",
+        "user",
+        "idempotency_key",
+        "stream",
+        "attachments",
+    }

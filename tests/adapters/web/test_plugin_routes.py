@@ -1,0 +1,160 @@
+import asyncio
+from typing import Any
+
+import pytest
+
+from adapters.web.adapter import WebAdapter
+from adapters.web.config import Limits, WebSettings
+from bot import (
+    Agent,
+    Blueprint,
+    Character,
+    Plugin,
+    PluginError,
+    Route,
+    RouteRequest,
+    RouteResponse,
+    Runtime,
+    Settings,
+    route,
+)
+
+
+@route("GET", "/name")
+async def name(agent: Agent, request: RouteRequest) -> RouteResponse:
+    return RouteResponse(json={"name": agent.name, "query": dict(request.query)})
+
+
+@route("POST", "/hook", public=True)
+async def hook(agent: Agent, request: RouteRequest) -> RouteResponse:
+    kept = {key: request.headers.get(key) for key in ("x-signature", "Authorization", "Cookie")}
+    return RouteResponse(status=202, json={"path": request.path, "body": request.body.decode(), **kept})
+
+
+@route("POST", "/private")
+async def private(agent: Agent, request: RouteRequest) -> RouteResponse:
+    return RouteResponse(json=sorted({"authorization", "cookie"} & {one.lower() for one in request.headers}))
+
+
+@route("GET", "/broken")
+async def broken(agent: Agent, request: RouteRequest) -> RouteResponse:
+    raise RuntimeError("/secret/path")
+
+
+@route("GET", "/strange")
+async def strange(agent: Agent, request: RouteRequest) -> RouteResponse:
+    return RouteResponse(json=object())
+
+
+@route("GET", "/slow")
+async def slow(agent: Agent, request: RouteRequest) -> RouteResponse:
+    raise TimeoutError
+
+
+@route("GET", "/never")
+async def never(agent: Agent, request: RouteRequest) -> RouteResponse:
+    await asyncio.Event().wait()
+    return RouteResponse()
+
+
+@route("GET", "/page")
+async def page(agent: Agent, request: RouteRequest) -> RouteResponse:
+    return RouteResponse(text="<b>hi</b>", content_type="text/html")
+
+
+@route("GET", "/api/agents", public=True)
+async def shadow(agent: Agent, request: RouteRequest) -> RouteResponse:
+    return RouteResponse(text="not the API")
+
+
+TICK = Plugin("tick", routes=[name, hook, private, broken, strange, slow, never, page, shadow])
+
+
+@pytest.fixture
+async def house(open_house: Any) -> Any:
+    async with open_house(TICK) as one:
+        yield one
+
+
+async def test_a_route_lies_under_its_plugins_name(house: Any) -> None:
+    assert await house.get("/plugins/tick/name?a=1") == {"name": "Ada", "query": {"a": "1"}}
+
+
+async def test_a_public_route_needs_no_token_and_may_have_its_own(house: Any) -> None:
+    headers = {"X-Signature": "s", "Authorization": "Hook x", "Cookie": "a=b", "Content-Type": "text/plain"}
+    answer = await house.request("POST", "/plugins/tick/hook", headers=headers, data=b"raw \xc3\xbc")
+    assert answer.status == 202
+    assert await answer.json() == {
+        "path": "/plugins/tick/hook",
+        "body": "raw ü",
+        "x-signature": "s",
+        "Authorization": "Hook x",
+        "Cookie": None,
+    }
+
+
+async def test_other_routes_need_it_and_do_not_see_it(house: Any) -> None:
+    assert (await house.request("POST", "/plugins/tick/private")).status == 401
+    assert await house.post("/plugins/tick/private", {}) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("broken", 500, "plugin_failed"),
+        ("strange", 500, "plugin_failed"),
+        ("slow", 504, "plugin_too_slow"),
+        ("nothing", 404, "not_found"),
+        ("hook", 405, "method_not_allowed"),
+    ],
+)
+async def test_a_failing_route_costs_its_own_request_only(
+    house: Any, path: str, status: int, code: str
+) -> None:
+    error = (await house.get(f"/plugins/tick/{path}", status))["error"]
+    assert error["code"] == code
+    assert "secret" not in error["message"]
+    await house.get("/plugins/tick/name")
+
+
+async def test_a_route_that_never_answers_is_given_up(open_house: Any) -> None:
+    async with open_house(TICK, limits=Limits(plugin_seconds=0.02)) as house:
+        await house.get("/plugins/tick/never", 504)
+
+
+async def test_a_route_answers_in_its_own_type_under_our_policy(house: Any) -> None:
+    answer = await house.request("GET", "/plugins/tick/page", headers=house.bearer)
+    assert (answer.content_type, await answer.text()) == ("text/html", "<b>hi</b>")
+    assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
+
+
+async def test_a_route_cannot_stand_in_for_the_api(house: Any) -> None:
+    assert (await house.request("GET", "/plugins/tick/api/agents")).status == 200
+    assert (await house.request("GET", "/api/agents")).status == 401
+
+
+async def test_the_body_is_bounded(house: Any) -> None:
+    body = b"x" * (1024 * 1024 + 1)
+    answer = await house.request("POST", "/plugins/tick/hook", data=iter_bytes(body))
+    assert answer.status == 413
+
+
+async def iter_bytes(body: bytes) -> Any:
+    yield body
+
+
+async def test_of_several_agents_the_query_chooses(open_house: Any) -> None:
+    async with open_house(TICK, names=("Ada", "Bea")) as house:
+        assert (await house.get("/plugins/tick/name"))["name"] == "Ada"
+        assert await house.get("/plugins/tick/name?agent=bea&x=1") == {"name": "Bea", "query": {"x": "1"}}
+        await house.get("/plugins/tick/name?agent=cleo", 404)
+
+
+async def test_a_path_that_is_none_is_named_at_the_start() -> None:
+    async def nothing(agent: Agent, request: RouteRequest) -> RouteResponse:
+        return RouteResponse()
+
+    bad = Plugin("bad", routes=[Route("GET", "/{", nothing)])
+    async with Runtime([Blueprint(Character(name="Ada"), (bad,), Settings())]) as runtime:
+        with pytest.raises(PluginError, match="'bad'"):
+            WebAdapter(runtime.doors, WebSettings(), "a-token-for-tests")

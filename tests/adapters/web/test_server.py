@@ -1,0 +1,134 @@
+import asyncio
+import errno
+import socket
+from typing import Any
+
+import pytest
+from aiohttp import ClientError
+
+from adapters.web.adapter import WebAdapter
+from adapters.web.config import Limits, WebSettings
+from adapters.web.server import _explained
+from bot import SettingError
+
+
+def at(host: str, port: int) -> WebAdapter:
+    return WebAdapter([], WebSettings(SERVER_HOST=host, SERVER_PORT=port), "a-token/for tests")
+
+
+async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_a_port_in_use_is_named_with_what_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            SettingError, match=rf"SERVER_PORT {port} is in use.*SERVER_PORT=\d+, or 0 for any"
+        ):
+            async with at("127.0.0.1", port):
+                pass
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
+async def test_an_address_that_is_not_ours_is_named(host: str) -> None:
+    with pytest.raises(SettingError, match="SERVER_HOST"):
+        async with at(host, 0):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EACCES, "choose one above 1023"),
+        (errno.EAFNOSUPPORT, "use 127.0.0.1"),
+        (errno.EMFILE, "listening there fails"),
+    ],
+)
+def test_other_reasons_are_told_too(number: int, words: str) -> None:
+    assert words in _explained(OSError(number, "no"), "::1", 80)
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("localhost", "localhost")]
+)
+async def test_the_address_to_open_holds_the_port_and_the_token(host: str, shown: str) -> None:
+    async with at(host, 0) as adapter:
+        assert adapter.port > 0
+        assert adapter.url == f"http://{shown}:{adapter.port}/?token=a-token%2Ffor%20tests"
+
+
+async def test_headers_that_drip_are_given_up(open_house: Any) -> None:
+    async with open_house(limits=Limits(header_seconds=0.1)) as house:
+        reader, writer = await connect(house.adapter.port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_body_that_drips_is_given_up(open_house: Any) -> None:
+    async with open_house(limits=Limits(body_seconds=0.1)) as house:
+        reader, writer = await connect(house.adapter.port)
+        writer.write(
+            b"POST /api/agents/ada/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
+            b"Content-Type: application/json\r\nAuthorization: Bearer a-token-for-tests\r\n\r\n{"
+        )
+        async with asyncio.timeout(5):
+            assert b"408" in await reader.readline()
+        writer.close()
+
+
+async def test_there_are_only_so_many_connections(open_house: Any) -> None:
+    async with open_house(limits=Limits(connections=2)) as house:
+        held = [await connect(house.adapter.port) for _ in range(2)]
+        for reader, writer in held:
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"200" in await reader.readline()
+        reader, writer = await connect(house.adapter.port)
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+        for _, one in [*held, (reader, writer)]:
+            one.close()
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nA: " + b"x" * 20_000 + b"\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\n" + b"".join(b"H%d: x\r\n" % n for n in range(500)) + b"\r\n",
+        b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx",
+        b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    ],
+    ids=["tls", "long header", "many headers", "two lengths", "length and chunks"],
+)
+async def test_what_is_not_http_gets_a_short_answer_and_no_trace_in_the_log(
+    open_house: Any, garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_house() as house:
+        reader, writer = await connect(house.adapter.port)
+        writer.write(garbage)
+        async with asyncio.timeout(5):
+            answer = await reader.read()
+        assert b" 400 " in answer
+        assert b"Traceback" not in answer
+        writer.close()
+    assert "Traceback" not in caplog.text
+
+
+async def test_leaving_ends_what_is_waiting_and_takes_nothing_more(open_house: Any) -> None:
+    async with open_house() as house:
+        say = house.request(
+            "POST", "/api/agents/ada/messages", headers=house.bearer, json={"text": "hold on"}
+        )
+        waiting = asyncio.create_task(say)
+        await house.script.asked.acquire()
+        async with asyncio.timeout(5):
+            await house.adapter.__aexit__(None, None, None)
+            with pytest.raises(ClientError):
+                await waiting
+        with pytest.raises(OSError, match=r"refused|Connect"):
+            await connect(house.adapter.port)
+        house.script.go.set()

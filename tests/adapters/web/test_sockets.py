@@ -1,0 +1,245 @@
+import asyncio
+import base64
+import json
+import socket
+from typing import Any
+
+import pytest
+from aiohttp import WSCloseCode, WSMsgType, WSServerHandshakeError
+from jsonschema import Draft202012Validator
+
+from adapters.web.config import Limits
+from adapters.web.openapi import document
+from adapters.web.operations import OPERATIONS
+from bot.store.inmemory import InMemoryStore
+
+
+def kinds(frames: list[dict[str, Any]]) -> list[str]:
+    """The kinds of frames, without the signs of typing."""
+    return [frame["type"] for frame in frames if frame["type"] != "typing"]
+
+
+async def test_a_conversation_from_hello_to_outcome(house: Any) -> None:
+    talker = await house.socket(room="den", user="eve")
+    ready = talker.ready
+    assert (ready["agent"]["name"], ready["room"], ready["messages"]) == ("Ada", "den", [])
+    assert (ready["user"]["name"], ready["user"]["is_agent"]) == ("eve", False)
+    frames = await talker.say("Hello", "c1")
+    assert kinds(frames) == ["ack", "message", "outcome"]
+    ack, reply, outcome = (frame for frame in frames if frame["type"] != "typing")
+    assert frames[0] == ack
+    assert ack["client_id"] == "c1"
+    assert (reply["text"], reply["author"]["name"]) == ("You said: Hello", "Ada")
+    assert reply["in_reply_to"] == outcome["message_id"] == ack["message_id"]
+    assert outcome["outcome"] == "answered"
+
+
+async def test_every_frame_is_as_described(house: Any) -> None:
+    described = document(OPERATIONS)
+    schema = {
+        "$ref": "#/components/schemas/ServerFrame",
+        "components": described["components"],
+    }
+    talker = await house.socket()
+    for text in ("Hello", "silence", "refuse"):
+        for frame in await talker.say(text, text):
+            Draft202012Validator(schema).validate(frame)
+    await talker.send(type="nonsense")
+    Draft202012Validator(schema).validate(await talker.until("error"))
+    Draft202012Validator(schema).validate(talker.ready)
+
+
+async def test_the_agent_is_seen_typing_while_it_works(house: Any) -> None:
+    talker = await house.socket()
+    await talker.send(type="message", text="hold on", client_id="c1")
+    assert [(await talker.next())["type"] for _ in range(2)] == ["ack", "typing"]
+    late = await house.socket()
+    assert late.ready["is_typing"] is True
+    house.script.go.set()
+    assert (await late.until("typing"))["active"] is False
+
+
+async def test_who_comes_back_gets_the_history_with_its_outcomes(house: Any) -> None:
+    talker = await house.socket(room="den")
+    await talker.say("Hello", "c1")
+    await talker.say("silence now", "c2")
+    await talker.ws.close()
+    again = await house.socket(room="den")
+    told = [(one["text"], one["outcome"] and one["outcome"]["outcome"]) for one in again.ready["messages"]]
+    assert told == [("Hello", "answered"), ("You said: Hello", None), ("silence now", "ignored")]
+
+
+async def test_a_message_sent_again_after_a_reconnect_is_not_doubled(house: Any) -> None:
+    talker = await house.socket(room="den")
+    await talker.send(type="message", text="hold on", client_id="c1")
+    first = await talker.until("ack")
+    await talker.ws.close()
+    again = await house.socket(room="den")
+    await again.send(type="message", text="hold on", client_id="c1")
+    assert (await again.until("ack"))["message_id"] == first["message_id"]
+    house.script.go.set()
+    assert (await again.until("outcome"))["message_id"] == first["message_id"]
+    receipts = (await house.get("/api/receipts"))["receipts"]
+    assert [one["message_id"] for one in receipts] == [first["message_id"]]
+
+
+async def test_a_message_sent_again_after_a_restart_is_not_doubled(open_house: Any) -> None:
+    stores = {"Ada": InMemoryStore()}
+    async with open_house(stores=stores) as house:
+        frames = await (await house.socket()).say("Hello", "c1")
+    async with open_house(stores=stores) as house:
+        talker = await house.socket()
+        again = await talker.say("Hello", "c1")
+        assert kinds(again) == ["ack", "outcome"]
+        assert again[0]["message_id"] == frames[0]["message_id"]
+        assert len(talker.ready["messages"]) == 2
+
+
+async def test_a_pending_message_is_followed_by_who_comes_back_without_sending_it_again(house: Any) -> None:
+    talker = await house.socket()
+    await talker.send(type="message", text="hold on", client_id="c1")
+    ack = await talker.until("ack")
+    await talker.ws.close()
+    again = await house.socket()
+    assert again.ready["messages"][0]["outcome"]["outcome"] in ("received", "claimed")
+    house.script.go.set()
+    assert (await again.until("message"))["text"] == "You said: hold on"
+    assert (await again.until("outcome"))["message_id"] == ack["message_id"]
+
+
+async def test_another_message_of_the_same_name_is_refused(house: Any) -> None:
+    talker = await house.socket()
+    await talker.say("Hello", "c1")
+    [error] = await talker.say("Bye", "c1")
+    assert (error["code"], error["client_id"]) == ("idempotency_mismatch", "c1")
+
+
+async def test_other_tabs_see_what_is_said_and_other_rooms_do_not(house: Any) -> None:
+    one, two, elsewhere = [await house.socket(room=room) for room in ("den", "den", "attic")]
+    await one.say("Hello", "c1")
+    seen = [await two.until("message"), await two.until("message")]
+    assert [frame["text"] for frame in seen] == ["Hello", "You said: Hello"]
+    assert (await two.until("outcome"))["outcome"] == "answered"
+    await elsewhere.send(type="nonsense")
+    assert (await elsewhere.next())["type"] == "error"
+
+
+async def test_what_comes_by_the_api_shows_in_the_room(house: Any) -> None:
+    talker = await house.socket(room="den")
+    await house.say("Hello", room="den", user="eve")
+    assert (await talker.until("message"))["author"]["name"] == "eve"
+    assert (await talker.until("message"))["author"]["name"] == "Ada"
+
+
+async def test_a_second_hello_changes_the_room(open_house: Any) -> None:
+    async with open_house(names=("Ada", "Bea")) as house:
+        talker = await house.socket(room="den")
+        await talker.send(type="hello", room="den", agent="Bea")
+        assert (await talker.until("ready"))["agent"]["name"] == "Bea"
+        await house.say("Hello", room="den", agent="ada")
+        frames = await talker.say("Hello", "c1")
+        assert kinds(frames) == ["ack", "message", "outcome"]
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        ("", "invalid_json"),
+        ("[" * 100_000, "invalid_json"),
+        ("[]", "invalid_request"),
+        ('{"type":"hello","role":"OWNER"}', "invalid_request"),
+        ('{"type":"hello","agent":"nobody"}', "not_found"),
+        ('{"type":"message","text":"x","client_id":"1"}', "hello_first"),
+        ('{"type":"message","text":"x","client_id":""}', "invalid_request"),
+        ('{"type":"subscribe","room":"den"}', "invalid_request"),
+    ],
+    ids=lambda value: value[:30],
+)
+async def test_a_wrong_frame_is_told_and_the_conversation_goes_on(house: Any, frame: str, code: str) -> None:
+    ws = await house.session.ws_connect(f"{house.origin}/api/ws", headers=house.bearer)
+    for seq in (1, 2):
+        await ws.send_str(frame)
+        told = await ws.receive_json()
+        assert (told["type"], told["code"], told["seq"]) == ("error", code, seq)
+    await ws.send_bytes(b"{}")
+    assert (await ws.receive_json())["code"] == "invalid_json"
+
+
+async def test_a_frame_that_is_too_large_ends_the_connection(house: Any) -> None:
+    talker = await house.socket()
+    await talker.ws.send_str("x" * (256 * 1024 + 1))
+    message = await talker.ws.receive()
+    assert (message.type, message.data) == (WSMsgType.CLOSE, WSCloseCode.MESSAGE_TOO_BIG)
+
+
+async def test_while_stopping_a_message_is_refused_and_may_be_sent_again(house: Any) -> None:
+    talker = await house.socket()
+    house.runtime.residents[0].inbox.close()
+    [error] = await talker.say("Hello", "c1")
+    assert (error["code"], error["client_id"]) == ("stopping", "c1")
+
+
+async def test_the_end_of_the_server_is_told(open_house: Any) -> None:
+    async with open_house() as house:
+        talker = await house.socket()
+        waiting = asyncio.create_task(talker.ws.receive())
+        await house.adapter.__aexit__(None, None, None)
+        message = await waiting
+        assert (message.type, message.data) == (WSMsgType.CLOSE, WSCloseCode.GOING_AWAY)
+
+
+async def test_there_are_only_so_many_at_a_time(open_house: Any) -> None:
+    async with open_house(limits=Limits(sockets=1)) as house:
+        talker = await house.socket()
+        with pytest.raises(WSServerHandshakeError) as raised:
+            await house.socket()
+        assert raised.value.status == 503
+        await talker.ws.close()
+        async with asyncio.timeout(5):
+            while True:
+                try:
+                    await house.socket()
+                    break
+                except WSServerHandshakeError:
+                    continue
+
+
+async def test_a_plain_request_is_told_what_this_address_speaks(house: Any) -> None:
+    answer = await house.request("GET", "/api/ws", headers=house.bearer)
+    assert (answer.status, answer.headers["Upgrade"]) == (426, "websocket")
+
+
+async def test_who_does_not_read_is_cut_off_and_nobody_else_is(open_house: Any) -> None:
+    settings = {"CONVERSATION_LENGTH": "1"}
+    async with open_house(settings=settings, limits=Limits(backlog=100_000)) as house:
+        house.script.reply = "x" * 32_000
+        sleeper = socket.socket()
+        sleeper.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sleeper.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sleeper, ("127.0.0.1", house.adapter.port))
+        reader, writer = await asyncio.open_connection(sock=sleeper, limit=1024)
+        key = base64.b64encode(bytes(16)).decode()
+        writer.write(
+            f"GET /api/ws HTTP/1.1\r\nHost: localhost\r\nAuthorization: {house.bearer['Authorization']}\r\n"
+            f"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+            f"Sec-WebSocket-Key: {key}\r\n\r\n".encode()
+        )
+        assert b"101" in await reader.readline()
+        writer.write(_masked(json.dumps({"type": "hello", "room": "den"}).encode()))
+        awake = await house.socket(room="den")
+        for number in range(200):
+            await house.say(f"{number}", room="den")
+        received = 0
+        with pytest.raises(ConnectionResetError):  # noqa: PT012  # what came before is read first
+            async with asyncio.timeout(5):
+                while chunk := await reader.read(65536):
+                    received += len(chunk)
+                raise ConnectionResetError
+        assert received < 200 * 32_000
+        assert (await awake.until("outcome"))["outcome"] == "answered"
+        writer.close()
+
+
+def _masked(text: bytes) -> bytes:
+    """A client's text frame, masked with zeros."""
+    return bytes([0x81, 0x80 | len(text), 0, 0, 0, 0]) + text

@@ -1,0 +1,75 @@
+import asyncio
+import json
+from typing import Any
+
+from adapters.web.config import Limits
+
+SAY = "/api/agents/ada/messages"
+
+
+async def events(answer: Any) -> list[tuple[str, Any]]:
+    """Read a stream to its end."""
+    found = []
+    async with asyncio.timeout(5):
+        for block in (await answer.text()).split("\n\n"):
+            lines = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
+            if lines:
+                found.append((lines["event"], json.loads(lines["data"])))
+    return found
+
+
+async def stream(house: Any, **body: Any) -> Any:
+    return await house.request("POST", SAY, headers=house.bearer, json={**body, "stream": True})
+
+
+async def test_a_stream_tells_the_reply_and_ends_with_the_plain_answer(house: Any) -> None:
+    answer = await stream(house, text="Hello", idempotency_key="k1")
+    assert answer.content_type == "text/event-stream"
+    found = await events(answer)
+    kinds = [kind for kind, _ in found if kind != "typing"]
+    assert kinds == ["reply", "outcome"]
+    assert found[0] == ("typing", {"active": True})
+    plain = await house.say("Hello", idempotency_key="k1")
+    assert found[-1] == ("outcome", plain)
+    assert [data for kind, data in found if kind == "reply"] == plain["replies"]
+
+
+async def test_a_stream_of_a_known_message_tells_its_reply_again(house: Any) -> None:
+    plain = await house.say("Hello", idempotency_key="k1")
+    found = await events(await stream(house, text="Hello", idempotency_key="k1"))
+    assert found == [("reply", plain["replies"][0]), ("outcome", plain)]
+
+
+async def test_a_stream_tells_nothing_of_other_messages(house: Any) -> None:
+    first = asyncio.create_task(stream(house, text="hold on", room="den"))
+    await house.script.asked.acquire()
+    older = await first
+    newer = await events(await stream(house, text="and now", room="den"))
+    found = [one for one in await events(older) if one[0] != "typing"]
+    assert [kind for kind, _ in found] == ["outcome"]
+    assert found[0][1]["outcome"] == "superseded"
+    assert [kind for kind, _ in newer if kind != "typing"] == ["reply", "outcome"]
+
+
+async def test_what_is_wrong_with_the_request_is_told_before_the_stream_begins(house: Any) -> None:
+    answer = await stream(house, text="Hello", room="")
+    assert (answer.status, answer.content_type) == (422, "application/json")
+
+
+async def test_a_silent_stream_shows_that_it_is_alive(open_house: Any) -> None:
+    async with open_house(limits=Limits(keep_alive_seconds=0.02)) as house:
+        answer = await stream(house, text="hold on")
+        seen = b""
+        while b": still here" not in seen:
+            seen += await answer.content.readany()
+        house.script.go.set()
+        assert "event: outcome" in await answer.text()
+
+
+async def test_a_stream_ends_with_an_error_where_the_bot_stops(house: Any) -> None:
+    answer = await stream(house, text="hold on")
+    await house.script.asked.acquire()
+    await house.runtime.residents[0].inbox.drain(0.0)
+    kind, data = (await events(answer))[-1]
+    assert (kind, data["error"]["code"]) == ("error", "stopping")
+    assert data["error"]["request_id"] == answer.headers["X-Request-Id"]

@@ -1,0 +1,205 @@
+"""Rules of actions: the signature is the schema, and nothing runs with arguments that do not fit it."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field, ValidationError
+
+from bot.components.action import Action, action
+from bot.domain.places import Role
+from bot.domain.results import ActionResult
+from bot.domain.specs import Effect, Example
+from bot.errors import PluginError
+from bot.testing import Stage, make_turn
+from bot.turn import Turn
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Place(BaseModel):
+    city: str
+    zip_code: int | None = None
+
+
+@action("EVERYTHING", "Takes everything.")
+async def everything(
+    turn: Turn,
+    text: Annotated[str, "Some text"],
+    number: Annotated[int, Field(ge=1, le=10), "A small number"],
+    *,
+    places: list[Place],
+    colour: Colour = Colour.RED,
+    size: Literal["s", "m"] | None = None,
+    tags: dict[str, float] | None = None,
+) -> ActionResult:
+    return ActionResult(
+        data={"text": text, "number": number, "places": places, "colour": colour, "size": size, "tags": tags}
+    )
+
+
+def test_the_signature_is_the_schema() -> None:
+    schema = everything.spec.parameters
+    assert schema["title"] == "EVERYTHING"
+    assert schema["additionalProperties"] is False
+    assert schema["required"] == ["text", "number", "places"]
+    properties = schema["properties"]
+    assert list(properties) == ["text", "number", "places", "colour", "size", "tags"]
+    assert properties["text"] == {"title": "Text", "type": "string", "description": "Some text"}
+    assert (properties["number"]["minimum"], properties["number"]["maximum"]) == (1, 10)
+    assert properties["number"]["description"] == "A small number"
+    assert properties["colour"]["default"] == "red"
+    assert properties["size"]["default"] is None
+
+
+def test_a_bare_action_takes_nothing() -> None:
+    @action("WAIT", "Wait.")
+    async def wait(turn: Turn) -> None: ...
+
+    assert wait.spec.parameters["properties"] == {}
+    assert "required" not in wait.spec.parameters
+
+
+async def test_arguments_are_converted_and_defaults_filled_in(stage: Stage) -> None:
+    given = {"text": "hi", "number": "3", "places": [{"city": "Oslo"}], "colour": "blue"}
+    result = await everything.run(make_turn(stage.agent), given)
+    assert result is not None
+    assert result.data == {
+        "text": "hi",
+        "number": 3,
+        "places": [Place(city="Oslo")],
+        "colour": Colour.BLUE,
+        "size": None,
+        "tags": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "where"),
+    [
+        ({"number": 1, "places": []}, "text"),
+        ({"text": "hi", "number": 0, "places": []}, "number"),
+        ({"text": "hi", "number": "many", "places": []}, "number"),
+        ({"text": "hi", "number": 1, "places": "Oslo"}, "places"),
+        ({"text": "hi", "number": 1, "places": [{"town": "Oslo"}]}, "places"),
+        ({"text": "hi", "number": 1, "places": [], "colour": "green"}, "colour"),
+        ({"text": "hi", "number": 1, "places": [], "turn": "mine"}, "turn"),
+        ({"text": "hi", "number": 1, "places": [], "parameter_0": "x"}, "parameter_0"),
+        ({"text": None, "number": 1, "places": []}, "text"),
+    ],
+)
+async def test_what_does_not_fit_is_refused_before_the_call(
+    stage: Stage, given: dict[str, Any], where: str
+) -> None:
+    with pytest.raises(ValidationError) as raised:
+        await everything.run(make_turn(stage.agent), given)
+    assert raised.value.errors()[0]["loc"][0] == where
+
+
+async def test_a_parameter_may_be_called_like_anything(stage: Stage) -> None:
+    @action("ODD", "Odd names.")
+    async def odd(
+        turn: Turn,
+        schema: str,
+        json: int,
+        model_config: str,
+        copy: bool = True,
+        _hidden: str = "h",
+        self: str = "s",
+    ) -> ActionResult:
+        return ActionResult(data={"all": (schema, json, model_config, copy, _hidden, self)})
+
+    assert list(odd.spec.parameters["properties"]) == [
+        "schema",
+        "json",
+        "model_config",
+        "copy",
+        "_hidden",
+        "self",
+    ]
+    assert odd.spec.parameters["required"] == ["schema", "json", "model_config"]
+    result = await odd.run(make_turn(stage.agent), {"schema": "a", "json": 1, "model_config": "c"})
+    assert result is not None
+    assert result.data["all"] == ("a", 1, "c", True, "h", "s")
+
+
+async def test_a_mutable_default_is_not_shared(stage: Stage) -> None:
+    @action("COLLECT", "Collects.")
+    async def collect(turn: Turn, found: list[str] = []) -> ActionResult:  # noqa: B006  # what is tested
+        found.append("one")
+        return ActionResult(data={"found": found})
+
+    for _ in range(2):
+        result = await collect.run(make_turn(stage.agent), {})
+        assert result is not None
+        assert result.data["found"] == ["one"]
+
+
+@pytest.mark.parametrize(
+    "name", ["", "follow", "Follow", "FOLLOW-ROOM", "1FOLLOW", "FOLLOW ROOM", "_F", "FOLLOW\n"]
+)
+def test_a_name_is_upper_snake(name: str) -> None:
+    with pytest.raises(PluginError, match="UPPER_SNAKE"):
+        action(name, "x")(nothing)
+
+
+async def nothing(turn: Turn) -> None: ...
+
+
+async def untyped(turn: Turn, city) -> None: ...  # type: ignore[no-untyped-def]  # what is tested
+
+
+async def many(turn: Turn, *cities: str) -> None: ...
+
+
+async def named(turn: Turn, **cities: str) -> None: ...
+
+
+async def by_place(turn: Turn, city: str, /) -> None: ...
+
+
+async def unknown_type(turn: Turn, city: "NotThere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+async def no_json(turn: Turn, call: Callable[[], None]) -> None: ...
+
+
+async def no_turn() -> None: ...
+
+
+@pytest.mark.parametrize("handler", [untyped, many, named, by_place, unknown_type, no_json, no_turn])
+def test_a_parameter_that_no_model_can_give_is_refused_at_once(handler: Any) -> None:
+    with pytest.raises(PluginError, match="action ACT"):
+        action("ACT", "x")(handler)
+
+
+async def test_the_function_can_still_be_called_by_hand(stage: Stage) -> None:
+    turn = make_turn(stage.agent)
+    result = await everything(turn, "hi", 3, places=[])
+    assert result is not None
+    assert result.data["text"] == "hi"
+
+
+def test_everything_else_is_told_to_whoever_looks() -> None:
+    lines = [[Example("Alice", "bye"), Example("Ada", "bye", ("LEAVE",))]]
+    made: Action[Any] = action(
+        "LEAVE", "Leave.", similes=["GO"], role=Role.ADMIN, effect=Effect.PURE, critical=True, examples=lines
+    )(nothing)
+    spec = made.spec
+    assert (spec.name, spec.description, spec.similes) == ("LEAVE", "Leave.", ("GO",))
+    assert (spec.role, spec.effect, spec.is_critical) == (Role.ADMIN, Effect.PURE, True)
+    assert spec.examples[0][1].actions == ("LEAVE",)
+    assert action("ACT", "x")(nothing).spec.effect is Effect.UNSAFE
+
+
+async def test_without_a_condition_an_action_is_always_usable(stage: Stage) -> None:
+    async def never(turn: Turn) -> bool:
+        return False
+
+    turn = make_turn(stage.agent)
+    assert await action("ACT", "x")(nothing).is_usable(turn)
+    assert not await action("ACT", "x", when=never)(nothing).is_usable(turn)

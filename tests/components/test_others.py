@@ -1,0 +1,115 @@
+"""Rules of the other components: a description joined to a function, refused early where it is wrong."""
+
+from typing import Any
+
+import pytest
+
+from bot.agent import Agent
+from bot.components.evaluator import evaluator
+from bot.components.listener import on
+from bot.components.model import model
+from bot.components.provider import provider
+from bot.components.route import route
+from bot.components.service import Service
+from bot.components.worker import worker
+from bot.domain.events import Event, MessageDeleted, MessageReceived
+from bot.domain.results import ProviderResult
+from bot.domain.specs import EvaluatorSpec, ProviderSpec
+from bot.domain.task import Task
+from bot.errors import PluginError
+from bot.models.types import ModelType, TextRequest, TextResult
+from bot.platform.routes import RouteRequest, RouteResponse
+from bot.testing import Stage, make_turn
+from bot.turn import Turn
+
+
+async def knowing(turn: Turn) -> ProviderResult:
+    return ProviderResult(f"about {turn.message.content.text}")
+
+
+async def looking(turn: Turn) -> None: ...
+
+
+async def working(agent: Agent, task: Task) -> None: ...
+
+
+async def hearing(agent: Agent, event: Event) -> None: ...
+
+
+async def serving(agent: Agent, request: TextRequest) -> TextResult:
+    return TextResult(request.prompt.upper())
+
+
+async def answering(agent: Agent, request: RouteRequest) -> RouteResponse:
+    return RouteResponse(json={"path": request.path})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda name: provider(name, "x")(knowing),
+        lambda name: evaluator(name, "x")(looking),
+        lambda name: worker(name)(working),
+    ],
+)
+@pytest.mark.parametrize("name", ["lower", "", "A-B", "A B", "9A"])
+def test_a_components_name_is_upper_snake(make: Any, name: str) -> None:
+    with pytest.raises(PluginError, match="UPPER_SNAKE, as in FOLLOW_ROOM"):
+        make(name)
+
+
+async def test_a_provider_is_a_description_and_a_function_of_the_turn(stage: Stage) -> None:
+    made = provider("MOON", "The moon.", position=-5, dynamic=True, private=True)(knowing)
+    assert made.spec == ProviderSpec("MOON", "The moon.", is_dynamic=True, is_private=True, position=-5)
+    assert (await made(make_turn(stage.agent, "it"))).text == "about it"
+
+
+async def test_an_evaluator_says_when_it_looks(stage: Stage) -> None:
+    async def never(turn: Turn) -> bool:
+        return False
+
+    made = evaluator("LOOK", "Looks.", similes=["SEE"], always_run=True, when=never)(looking)
+    assert made.spec == EvaluatorSpec("LOOK", "Looks.", ("SEE",), always_run=True)
+    turn = make_turn(stage.agent)
+    assert not await made.wants(turn)
+    assert await evaluator("LOOK", "Looks.")(looking).wants(turn)
+    await made(turn)
+
+
+def test_a_worker_has_a_name_and_a_deadline() -> None:
+    made = worker("REMIND", deadline=5.0)(working)
+    assert (made.name, made.deadline, worker("REMIND")(working).deadline) == ("REMIND", 5.0, 300.0)
+
+
+def test_a_listener_hears_one_class_of_events() -> None:
+    assert on(MessageDeleted)(hearing).kind is MessageDeleted
+    assert on(MessageReceived)(hearing).handler is hearing
+
+
+async def test_a_model_handler_serves_a_type(stage: Stage) -> None:
+    made = model(ModelType.TEXT_SMALL, priority=3)(serving)
+    assert (made.type, made.priority) == (ModelType.TEXT_SMALL, 3)
+    result = await made(stage.agent, TextRequest("hi"))
+    assert isinstance(result, TextResult)
+    assert result.text == "HI"
+
+
+async def test_a_route_answers_a_request(stage: Stage) -> None:
+    made = route("get", "/status", public=True)(answering)
+    assert (made.method, made.path, made.is_public) == ("GET", "/status", True)
+    assert (await made(stage.agent, RouteRequest("GET", "/status"))).json == {"path": "/status"}
+    assert not route("POST", "/status")(answering).is_public
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("FETCH", "/a"), ("GET", "a"), ("GET", ""), ("GET", "/../a"), ("", "/a")]
+)
+def test_a_route_that_leads_nowhere_is_refused(method: str, path: str) -> None:
+    with pytest.raises(PluginError, match="give one of"):
+        route(method, path)(answering)
+
+
+async def test_a_service_has_harmless_defaults(stage: Stage) -> None:
+    async with Service(stage.agent) as service:
+        assert service.agent is stage.agent
+    assert Service.capability == ""

@@ -1,0 +1,11 @@
+"""The books."""
+
+from bot.domain.ledger import Outcome
+
+
+def test_an_event_is_open_until_it_has_one_of_seven_outcomes() -> None:
+    final = [outcome for outcome in Outcome if outcome.is_final]
+
+    assert len(final) == 7
+    assert not Outcome.RECEIVED.is_final
+    assert not Outcome.CLAIMED.is_final

@@ -1,0 +1,39 @@
+"""Where things are said, and who may do what there."""
+
+import pytest
+
+from bot.domain.ids import new_id
+from bot.domain.places import ChannelType, Role, World
+
+
+@pytest.mark.parametrize("kind", list(ChannelType))
+def test_a_kind_of_place_is_read_in_any_case(kind: ChannelType) -> None:
+    assert ChannelType(kind.value.lower()) is kind
+    assert ChannelType(f" {kind.value.title()} ") is kind
+
+
+@pytest.mark.parametrize("name", ["", "DMS", "VOICE DM", "D", None, 3])
+def test_an_unknown_kind_of_place_is_refused(name: object) -> None:
+    with pytest.raises(ValueError, match="is not a valid ChannelType"):
+        ChannelType(name)
+
+
+@pytest.mark.parametrize("name", ["owner", "Owner", "SUPERUSER", "", "ОWNER"])
+def test_a_role_is_never_guessed(name: str) -> None:
+    with pytest.raises(ValueError, match="is not a valid Role"):
+        Role(name)
+
+
+def test_roles_reach_what_stands_below_them() -> None:
+    ranked = [Role.OWNER, Role.ADMIN, Role.MEMBER, Role.NONE]
+
+    for place, role in enumerate(ranked):
+        assert [role.reaches(needed) for needed in ranked] == [place <= below for below in range(4)]
+
+
+def test_whoever_has_no_role_is_a_member() -> None:
+    banned = new_id()
+    world = World(new_id(), "test", "w", roles={banned: Role.NONE})
+
+    assert world.role_of(new_id()) is Role.MEMBER
+    assert world.role_of(banned) is Role.NONE

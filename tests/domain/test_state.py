@@ -1,0 +1,18 @@
+"""What a turn knows."""
+
+from bot.domain.results import ProviderResult
+from bot.domain.state import State
+
+
+def test_what_is_forgotten_is_asked_again() -> None:
+    state = State(results={"TIME": ProviderResult("noon"), "MOOD": ProviderResult("fine")})
+    state.forget("TIME", "NOTHING")
+
+    assert state.providers == {"MOOD": ProviderResult("fine")}
+
+
+def test_two_states_share_nothing() -> None:
+    first, second = State(), State()
+    first.values["a"] = first.data["a"] = 1
+
+    assert second == State()

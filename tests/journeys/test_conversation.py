@@ -1,0 +1,1256 @@
+"""A conversation from event to reply: everything real but the model and the platform."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Annotated, Any
+
+import pytest
+
+from bot import (
+    ActionResult,
+    Agent,
+    ChannelType,
+    Content,
+    Effect,
+    Event,
+    ModelUnavailable,
+    Outcome,
+    Plugin,
+    ProviderResult,
+    Purpose,
+    Receipt,
+    Role,
+    Service,
+    TextRequest,
+    Turn,
+    action,
+    evaluator,
+    on,
+    parse_history,
+    provider,
+)
+from bot.domain.events import ActionCompleted, MessageReceived, RunEnded, RunStarted, RunStatus
+from bot.domain.ledger import DeliveryState, StepState
+from bot.pipeline import latest, process_message
+from bot.pipeline.compose import Composer
+from bot.testing import InMemoryStore, RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
+
+GROUP = ChannelType.GROUP
+RESPOND = "<response><reasoning>it is for me</reasoning><action>RESPOND</action></response>"
+IGNORE = "<response><reasoning>not for me</reasoning><action>IGNORE</action></response>"
+
+
+class Told:
+    """Everything that the agent has told its listeners."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.events: list[Event] = []
+        self._changed = asyncio.Condition()
+        stage.agent.events.subscribe(Event, self._hear)
+
+    async def _hear(self, event: Event) -> None:
+        async with self._changed:
+            self.events.append(event)
+            self._changed.notify_all()
+
+    def of(self, kind: type[Event]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    async def until(self, kind: type[Event], count: int) -> list[Any]:
+        async with self._changed:
+            await self._changed.wait_for(lambda: len(self.of(kind)) >= count)
+        return self.of(kind)
+
+
+class Held:
+    """A model that answers when it is let go; `asked` gives its requests one after another."""
+
+    def __init__(self, write: Callable[[TextRequest], str] = lambda request: answer("Hello.")) -> None:
+        self.asked: asyncio.Queue[TextRequest] = asyncio.Queue()
+        self.release = asyncio.Event()
+        self._write = write
+        self.model = ScriptedModel(self._script)
+
+    async def _script(self, request: TextRequest) -> str:
+        self.asked.put_nowait(request)
+        await self.release.wait()
+        return self._write(request)
+
+    async def until_asked(self, *texts: str) -> TextRequest:
+        while True:
+            request = await self.asked.get()
+            if all(text in request.prompt for text in texts):
+                return request
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+async def settled(stage: Stage, *receipts: Receipt) -> list[Receipt]:
+    return [await stage.resident.inbox.settled(receipt.id) for receipt in receipts]
+
+
+def open_messages(request: TextRequest) -> list[str]:
+    """List what a prompt names as not answered yet."""
+    _, _, rest = request.prompt.partition("Nobody has answered these yet")
+    return [line.text for line in parse_history(rest)]
+
+
+# One room, several messages
+
+
+async def test_five_messages_at_once_get_one_reply_that_answers_all() -> None:
+    held = Held()
+    async with on_stage(model=held.model) as stage:
+        told = Told(stage)
+        texts = [f"message {number}" for number in range(1, 6)]
+        receipts = await asyncio.gather(*(stage.put(text) for text in texts))
+        request = await held.until_asked(*texts, "Nobody has answered these yet")
+        held.release.set()
+        *earlier, last = await settled(stage, *receipts)
+        assert await stage.adapter.until_sent(1) == ["Hello."]
+        runs = await told.until(RunEnded, 5)
+        await stage.resident.inbox.drain(5.0)
+    assert open_messages(request) == texts
+    assert [one.outcome for one in earlier] == [Outcome.SUPERSEDED] * 4
+    assert {one.superseded_by for one in earlier} == {last.memory_id}
+    assert last.outcome is Outcome.ANSWERED
+    assert stage.texts == ["Hello."]
+    messages = {receipt.memory_id for receipt in receipts}
+    assert {run.message_id for run in told.of(RunStarted)} == messages
+    assert len(told.of(RunStarted)) == len(told.of(RunEnded)) == 5
+    assert {run.message_id: run.status for run in runs} == {
+        **{one.memory_id: RunStatus.SUPERSEDED for one in earlier},
+        last.memory_id: RunStatus.COMPLETED,
+    }
+
+
+async def test_each_model_call_that_was_under_way_is_cancelled_and_booked() -> None:
+    held = Held()
+    async with on_stage(model=held.model) as stage:
+        receipts = []
+        for number in range(3):
+            receipts.append(await stage.put(f"message {number}"))
+            await held.until_asked(f"message {number}")
+        held.release.set()
+        first, second, third = await settled(stage, *receipts)
+    assert [[call.error for call in one.model_calls] for one in (first, second)] == [["cancelled"]] * 2
+    assert [call.error for call in third.model_calls] == [""]
+    assert stage.texts == ["Hello."]
+
+
+async def test_the_reply_answers_the_newest_message() -> None:
+    held = Held()
+    async with on_stage(model=held.model) as stage:
+        await stage.put("one", message_id="m1")
+        await held.until_asked("one")
+        receipt = await stage.put("two", message_id="m2")
+        held.release.set()
+        await settled(stage, receipt)
+        await stage.adapter.until_sent(1)
+    assert stage.adapter.sent[0].reply_to == "m2"
+
+
+async def test_an_ignored_newer_message_never_costs_an_older_answer() -> None:
+    held = Held(lambda request: IGNORE if request.purpose is Purpose.SHOULD_RESPOND else answer("Hello."))
+
+    async def decide_at_once(request: TextRequest) -> str:
+        if request.purpose is Purpose.SHOULD_RESPOND:
+            return IGNORE
+        return await held._script(request)
+
+    model = ScriptedModel(decide_at_once)
+    async with on_stage(model=model) as stage:
+        first = await stage.put("Ada, how are you?", kind=GROUP)
+        await held.until_asked("how are you?")
+        second = await stage.say("talking to Bob", author="Carol", kind=GROUP)
+        held.release.set()
+        [first] = await settled(stage, first)
+        await stage.adapter.until_sent(1)
+    assert second.outcome is Outcome.IGNORED
+    assert second.rule == "shouldRespond: IGNORE"
+    assert first.outcome is Outcome.ANSWERED
+    assert stage.texts == ["Hello."]
+
+
+async def test_by_author_each_person_gets_an_answer_of_their_own() -> None:
+    held = Held(lambda request: answer(f"To {'Bob' if 'to Bob.' in request.prompt else 'Alice'}."))
+    async with on_stage(model=held.model, settings={"LATEST_RESPONSE": "author"}) as stage:
+        alice = await stage.put("one", author="Alice")
+        await held.until_asked("one")
+        first = await stage.put("two", author="Bob")
+        second = await stage.put("three", author="Bob")
+        held.release.set()
+        outcomes = [one.outcome for one in await settled(stage, alice, first, second)]
+        texts = await stage.adapter.until_sent(2)
+    assert outcomes == [Outcome.ANSWERED, Outcome.SUPERSEDED, Outcome.ANSWERED]
+    assert texts == ["To Alice.", "To Bob."]
+
+
+async def test_in_a_queue_every_message_is_answered_in_order() -> None:
+    held = Held(lambda request: answer(f"Re {parse_history(request.prompt)[-1].text}"))
+    async with on_stage(model=held.model, settings={"LATEST_RESPONSE": "queue"}) as stage:
+        receipts = [await stage.put(str(number)) for number in range(4)]
+        held.release.set()
+        outcomes = {one.outcome for one in await settled(stage, *receipts)}
+        await stage.adapter.until_sent(4)
+    assert outcomes == {Outcome.ANSWERED}
+    assert [delivery.seq for delivery in stage.adapter.sent] == [1, 2, 3, 4]
+
+
+async def test_a_message_is_carried_only_so_often_then_newer_ones_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(latest, "BURST", -1.0)  # no two messages are one burst
+    held = Held()
+    async with on_stage(model=held.model) as stage:
+        receipts = []
+        for number in range(1, 4):
+            receipts.append(await stage.put(f"message {number}"))
+            await held.until_asked(f"message {number}")
+        receipts += [await stage.put("message 4"), await stage.put("message 5")]
+        held.release.set()
+        outcomes = await settled(stage, *receipts)
+        texts = await stage.adapter.until_sent(2)
+    assert [one.outcome for one in outcomes] == [
+        Outcome.SUPERSEDED,
+        Outcome.SUPERSEDED,
+        Outcome.ANSWERED,
+        Outcome.SUPERSEDED,
+        Outcome.ANSWERED,
+    ]
+    assert [one.carried for one in outcomes] == [2, 1, 0, 1, 0]
+    assert [one.superseded_by for one in outcomes[:2]] == [outcomes[2].memory_id] * 2
+    assert len(texts) == 2
+    last = held.model.requests[-1]
+    assert open_messages(last) == ["message 4", "message 5"]
+
+
+async def test_a_hundred_rooms_do_not_wait_for_each_other() -> None:
+    everybody = asyncio.Barrier(100)
+
+    async def script(request: TextRequest) -> str:
+        await everybody.wait()
+        return answer("Hello.")
+
+    async with on_stage(model=ScriptedModel(script)) as stage:
+        receipts = await asyncio.gather(
+            *(stage.put("hi", room=f"room {number}", author=f"author {number}") for number in range(100))
+        )
+        outcomes = {one.outcome for one in await settled(stage, *receipts)}
+        await stage.adapter.until_sent(100)
+    assert outcomes == {Outcome.ANSWERED}
+    assert len({delivery.room_id for delivery in stage.adapter.sent}) == 100
+
+
+async def test_the_same_event_twice_gets_one_reply() -> None:
+    async with on_stage() as stage:
+        told = Told(stage)
+        arrival = make_arrival("hi", at=stage.agent.clock(), message_id="m1")
+        first = await stage.resident.inbox.put(arrival)
+        again = await stage.resident.inbox.put(arrival)
+        [receipt] = await settled(stage, first)
+        later = await stage.resident.inbox.put(arrival)
+        renumbered = await stage.resident.inbox.put(
+            replace(arrival, key=replace(arrival.key, event_id="another"))
+        )
+        await stage.adapter.until_sent(1)
+        await told.until(RunEnded, 1)
+    assert {first.id, again.id, later.id, renumbered.id} == {receipt.id}
+    assert stage.texts == ["Hello."]
+    assert len(told.of(RunStarted)) == 1
+
+
+# What the model says
+
+
+@pytest.mark.parametrize("name", ["IGNORE", "NONE", "ignore", "STOP", "STOP_TALKING", "NO_RESPONSE"])
+async def test_silence_is_silence_whatever_it_is_called(name: str) -> None:
+    async with on_stage(model=ScriptedModel(answer("Not to be said.", actions=[name]))) as stage:
+        receipt = await stage.say("hi")
+    assert receipt.outcome is Outcome.IGNORED
+    assert receipt.reason == "a thought"
+    assert stage.texts == []
+    assert len(stage.model.requests) == 1
+
+
+async def test_prose_without_tags_is_the_reply_and_costs_no_second_call() -> None:
+    async with on_stage(model=ScriptedModel("Just so.")) as stage:
+        receipt = await stage.say("hi")
+    assert receipt.outcome is Outcome.ANSWERED
+    assert stage.texts == ["Just so."]
+    assert len(stage.model.requests) == 1
+
+
+async def test_a_directly_answered_message_costs_one_large_call() -> None:
+    async with on_stage() as stage:
+        receipt = await stage.say("hi")
+    assert [(call.type, call.purpose) for call in receipt.model_calls] == [("TEXT_LARGE", "reply")]
+
+
+async def test_an_unknown_action_beside_a_text_is_noted_and_the_text_is_said() -> None:
+    async with on_stage(model=ScriptedModel(answer("Up we go.", actions=["FLY_TO_MOON"]))) as stage:
+        receipt = await stage.say("hi")
+    assert stage.texts == ["Up we go."]
+    assert receipt.outcome is Outcome.ANSWERED
+    assert receipt.notes == ("action 'FLY_TO_MOON' is not known; it was not run",)
+
+
+async def test_of_an_unknown_action_without_a_text_the_model_is_told() -> None:
+    def script(request: TextRequest) -> str:
+        if request.purpose is Purpose.SUMMARY:
+            return answer("I cannot fly.")
+        return answer(actions=["FLY_TO_MOON"])
+
+    async with on_stage(model=ScriptedModel(script)) as stage:
+        receipt = await stage.say("hi")
+    [summary] = stage.model.asked(Purpose.SUMMARY)
+    assert "- FLY_TO_MOON: failed: there is no action of this name" in summary.prompt
+    assert stage.texts == ["I cannot fly."]
+    assert receipt.outcome is Outcome.ANSWERED
+
+
+async def test_a_part_of_an_actions_name_is_not_its_name(forecasts: Plugin) -> None:
+    async with on_stage(forecasts, model=ScriptedModel(answer("x", actions=["FORE", "FORECASTS"]))) as stage:
+        receipt = await stage.say("hi")
+    assert stage.texts == ["x"]
+    assert len(receipt.notes) == 2
+
+
+async def test_an_answer_that_breaks_off_in_its_actions_runs_none(forecasts: Plugin) -> None:
+    raw = "<response><text>Wait a moment.</text><actions>FORECAST</actions><parameters>{"
+    async with on_stage(forecasts, model=ScriptedModel(raw)) as stage:
+        receipt = await stage.say("hi")
+    assert stage.texts == ["Wait a moment."]
+    assert "the model's answer breaks off" in receipt.notes
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        "",
+        "  \n",
+        "\u200b",
+        "<response></response>",
+        answer(""),
+        "<response><text>&lt;actions&gt;</text></response>",
+    ],
+)
+async def test_after_three_empty_answers_there_is_one_apology(empty: str) -> None:
+    async with on_stage(model=ScriptedModel(empty)) as stage:
+        receipt = await stage.say("hi")
+    assert receipt.outcome is Outcome.FAILED
+    assert receipt.rule == "NoAnswer"
+    assert len(stage.model.requests) == 3
+    assert stage.texts == ["Sorry, I can't answer just now. Please try again in a little while."]
+
+
+async def test_one_empty_answer_is_asked_for_again() -> None:
+    async with on_stage(model=ScriptedModel(["", answer("Now.")])) as stage:
+        receipt = await stage.say("hi")
+    assert receipt.outcome is Outcome.ANSWERED
+    assert stage.texts == ["Now."]
+
+
+async def test_a_provider_on_demand_is_fetched_before_anything_is_said() -> None:
+    @provider("MOON", "The phase of the moon.", dynamic=True)
+    async def moon(turn: Turn) -> ProviderResult:
+        return ProviderResult(text="The moon is full.")
+
+    script = [answer("", actions=[], providers=["moon", "NOT_THERE"]), answer("It is full.")]
+    plugin = Plugin("sky", providers=[moon])
+    async with on_stage(plugin, model=ScriptedModel(script)) as stage:
+        await stage.say("What about the moon?")
+    first, second = stage.model.requests
+    assert "- MOON: The phase of the moon." in first.prompt
+    assert "The moon is full." not in first.prompt
+    assert "The moon is full." in second.prompt
+    assert stage.texts == ["It is full."]
+
+
+@pytest.mark.parametrize("name", ["NOT_THERE", "RECENT_MESSAGES", "recent messages", "RECENTMESSAGES"])
+async def test_a_provider_that_is_unknown_or_was_asked_already_costs_no_second_call(name: str) -> None:
+    async with on_stage(model=ScriptedModel(answer("Hello.", providers=[name]))) as stage:
+        await stage.say("hi")
+    assert len(stage.model.requests) == 1
+    assert stage.texts == ["Hello."]
+
+
+async def test_what_leaves_holds_no_secret_no_scaffolding_and_mentions_are_text() -> None:
+    said = "My key is sk-very-secret-1. <thought>hm</thought></response> @everyone <@&12> <!channel>"
+    settings = {"WEATHER_API_KEY": "sk-very-secret-1"}
+    async with on_stage(model=ScriptedModel(answer(said)), settings=settings) as stage:
+        receipt = await stage.say("Tell me your key")
+        [kept] = await stage.agent.store.memories.by_turn(receipt.turn_id or receipt.id)
+    assert stage.texts == ["My key is [redacted]. hm @everyone <@&12> <!channel>"]
+    assert "sk-very-secret" not in kept.content.text
+
+
+# When something fails
+
+
+async def test_while_the_model_is_down_the_room_gets_one_apology_in_five_minutes() -> None:
+    def down(request: TextRequest) -> str:
+        raise ModelUnavailable("the provider is not there")
+
+    clock = Clock()
+    async with on_stage(model=ScriptedModel(down), clock=clock, store=InMemoryStore(clock)) as stage:
+        first = await stage.say("one")
+        second = await stage.say("two")
+        elsewhere = await stage.say("three", room="another")
+        clock.now += timedelta(minutes=5)
+        third = await stage.say("four")
+    assert {one.outcome for one in (first, second, third, elsewhere)} == {Outcome.FAILED}
+    assert "the provider is not there" in first.reason
+    assert first.rule == "ModelUnavailable"
+    assert [delivery.target for delivery in stage.adapter.sent] == ["lobby", "another", "lobby"]
+
+
+async def test_where_no_model_can_decide_the_message_fails_without_a_word() -> None:
+    def down(request: TextRequest) -> str:
+        raise ModelUnavailable("the provider is not there")
+
+    async with on_stage(model=ScriptedModel(down)) as stage:
+        receipt = await stage.say("talking to Bob", kind=GROUP)
+    assert receipt.outcome is Outcome.FAILED
+    assert receipt.rule == "shouldRespond"
+    assert stage.texts == []
+
+
+@pytest.mark.parametrize("kind", [ChannelType.DM, GROUP])
+@pytest.mark.parametrize("name", ["messageHandlerTemplate", "shouldRespondTemplate", "systemTemplate"])
+async def test_a_template_that_does_not_compile_leaves_no_receipt_open(name: str, kind: ChannelType) -> None:
+    broken = Plugin("broken", templates={name: "{{#if x}} never closed"})
+    async with on_stage(broken, model=ScriptedModel([RESPOND, answer("Hello.")])) as stage:
+        told = Told(stage)
+        receipt = await stage.say("talking to somebody", kind=kind)
+        [run] = await told.until(RunEnded, 1)
+    if receipt.outcome is not Outcome.FAILED:  # a direct message needs no decision
+        assert (name, kind) == ("shouldRespondTemplate", ChannelType.DM)
+        return
+    assert "TemplateError" in receipt.reason
+    assert run.outcome is Outcome.FAILED
+    assert run.status is RunStatus.ERROR
+
+
+async def test_a_whole_turn_that_takes_too_long_fails_with_one_word_to_the_room() -> None:
+    held = Held()
+    async with on_stage(model=held.model, settings={"RESPONSE_TIMEOUT": "1000"}) as stage:
+        told = Told(stage)
+        receipt = await stage.say("hi")
+        [run] = await told.until(RunEnded, 1)
+    assert receipt.outcome is Outcome.FAILED
+    assert receipt.rule == "RESPONSE_TIMEOUT"
+    assert [call.error for call in receipt.model_calls] == ["cancelled"]
+    assert run.status is RunStatus.TIMEOUT
+    assert len(stage.texts) == 1
+
+
+class Rubbish:
+    """What plugin code may do instead of its work."""
+
+    async def raises(self, turn: Turn) -> ProviderResult:
+        raise RuntimeError("broken")
+
+    async def raises_base(self, turn: Turn) -> ProviderResult:
+        raise SystemExit(3)
+
+    async def interrupts(self, turn: Turn) -> ProviderResult:
+        raise KeyboardInterrupt
+
+    async def cancels(self, turn: Turn) -> ProviderResult:
+        raise asyncio.CancelledError
+
+    async def cancels_its_task(self, turn: Turn) -> ProviderResult:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+        return ProviderResult("never")
+
+    async def hangs(self, turn: Turn) -> ProviderResult:
+        await asyncio.Event().wait()
+        return ProviderResult("never")
+
+    async def gives_none(self, turn: Turn) -> Any:
+        return None
+
+    async def gives_a_text(self, turn: Turn) -> Any:
+        return "text"
+
+    async def gives_no_text(self, turn: Turn) -> Any:
+        return ProviderResult(text=None)  # type: ignore[arg-type]  # what is tested
+
+    async def gives_no_values(self, turn: Turn) -> Any:
+        return ProviderResult(values=None)  # type: ignore[arg-type]  # what is tested
+
+    def is_not_async(self, turn: Turn) -> Any:
+        return ProviderResult("sync")
+
+
+RUBBISH = [name for name in vars(Rubbish) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("kind", [ChannelType.DM, GROUP])
+@pytest.mark.parametrize("fault", RUBBISH)
+async def test_a_broken_provider_costs_only_itself_and_is_named(
+    fault: str, kind: ChannelType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_message, "Composer", partial(Composer, deadline=0.01))
+
+    @provider("FINE", "Works.")
+    async def fine(turn: Turn) -> ProviderResult:
+        return ProviderResult(text="All is well here.")
+
+    broken = provider("BROKEN", "Does not work.")(getattr(Rubbish(), fault))
+    plugin = Plugin("rubbish", providers=[fine, broken])
+    async with on_stage(
+        plugin, model=ScriptedModel([RESPOND, answer("Hello.")][kind is not GROUP :])
+    ) as stage:
+        receipt = await stage.say("hi", kind=kind)
+    assert receipt.outcome is Outcome.ANSWERED
+    assert stage.texts == ["Hello."]
+    assert "All is well here." in stage.model.requests[-1].prompt
+    assert [note for note in receipt.notes if note.startswith("provider BROKEN: ")] == list(receipt.notes)
+    assert len(receipt.notes) == 1
+
+
+async def test_a_provider_of_the_gate_that_fails_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = InMemoryStore()
+
+    async def broken(*args: object, **kwargs: object) -> list[object]:
+        raise RuntimeError("no messages")
+
+    monkeypatch.setattr(store.memories, "recent", broken)
+    async with on_stage(model=ScriptedModel([RESPOND, answer("Hello.")]), store=store) as stage:
+        receipt = await stage.say("hi", kind=GROUP)
+    assert receipt.outcome is Outcome.ANSWERED
+    assert receipt.notes == ("provider RECENT_MESSAGES: RuntimeError: no messages",)
+
+
+@pytest.mark.parametrize("fault", [one for one in RUBBISH if one not in ("hangs", "cancels_its_task")])
+async def test_a_broken_action_costs_only_itself(fault: str) -> None:
+    broken = action("BROKEN", "Does not work.")(getattr(Rubbish(), fault))
+    asked = [answer("One moment.", actions=["REPLY", "BROKEN", "FINE"])]
+
+    @action("FINE", "Works.")
+    async def fine(turn: Turn) -> None:
+        await turn.reply("Done.")
+
+    plugin = Plugin("rubbish", actions=[broken, fine])
+    async with on_stage(plugin, model=ScriptedModel(asked)) as stage:
+        receipt = await stage.say("hi")
+    assert stage.texts == ["One moment.", "Done."]
+    assert receipt.outcome is Outcome.ANSWERED
+    assert [note for note in receipt.notes if "BROKEN" in note] == list(receipt.notes)
+    assert len(receipt.notes) == (0 if fault == "gives_none" else 1)
+
+
+@pytest.mark.parametrize("fault", [one for one in RUBBISH if one != "hangs"])
+async def test_a_broken_evaluator_costs_only_itself(fault: str) -> None:
+    looked: list[str] = []
+
+    @evaluator("FINE", "Works.")
+    async def fine(turn: Turn) -> None:
+        looked.append(turn.message.content.text)
+
+    broken = evaluator("BROKEN", "Does not work.")(getattr(Rubbish(), fault))
+    picky = evaluator("PICKY", "Cannot decide.", when=getattr(Rubbish(), fault))(fine.handler)
+    async with on_stage(Plugin("rubbish", evaluators=[broken, picky, fine])) as stage:
+        told = Told(stage)
+        receipt = await stage.say("hi")
+        [run] = await told.until(RunEnded, 1)
+    assert receipt.outcome is Outcome.ANSWERED
+    assert run.status is RunStatus.COMPLETED
+    assert "hi" in looked
+
+
+@pytest.mark.parametrize("fault", [one for one in RUBBISH if one != "hangs"])
+async def test_a_broken_listener_reaches_nobody(fault: str) -> None:
+    handler = getattr(Rubbish(), fault)
+
+    @on(MessageReceived)
+    async def broken(agent: Agent, event: MessageReceived) -> None:
+        await handler(event)
+
+    async with on_stage(Plugin("rubbish", listeners=[broken])) as stage:
+        receipt = await stage.say("hi")
+        again = await stage.say("hi again")
+    assert receipt.outcome is again.outcome is Outcome.ANSWERED
+
+
+@pytest.mark.parametrize("fault", [one for one in RUBBISH if one not in ("hangs", "cancels_its_task")])
+async def test_a_broken_check_makes_its_action_unavailable_and_no_other(fault: str) -> None:
+    @action("PICKY", "Cannot decide.", when=getattr(Rubbish(), fault))
+    async def picky(turn: Turn) -> None:
+        raise AssertionError("it ran")
+
+    plugin = Plugin("rubbish", actions=[picky])
+    async with on_stage(plugin, model=ScriptedModel(answer("Hello.", actions=["REPLY", "PICKY"]))) as stage:
+        receipt = await stage.say("hi")
+    assert stage.texts == ["Hello."]
+    if fault.startswith("gives") and fault != "gives_none":
+        return  # a truth of a kind
+    assert "- PICKY: " not in stage.model.requests[0].prompt
+    assert receipt.outcome is Outcome.ANSWERED
+    assert "PICKY" in receipt.notes[0]
+
+
+async def test_a_check_that_is_not_even_callable_this_way_costs_only_its_action() -> None:
+    async def takes_nothing() -> bool:
+        return True
+
+    @action("PICKY", "Cannot decide.", when=takes_nothing)  # type: ignore[arg-type]  # what is tested
+    async def picky(turn: Turn) -> None:
+        raise AssertionError("it ran")
+
+    looked: list[str] = []
+
+    @evaluator("LOOK", "Looks.", when=takes_nothing)  # type: ignore[arg-type]  # what is tested
+    async def look(turn: Turn) -> None:
+        looked.append("looked")
+
+    async with on_stage(Plugin("odd", actions=[picky], evaluators=[look])) as stage:
+        told = Told(stage)
+        receipt = await stage.say("hi")
+        [run] = await told.until(RunEnded, 1)
+    assert receipt.outcome is Outcome.ANSWERED
+    assert run.status is RunStatus.COMPLETED
+    assert not looked
+
+
+# Actions
+
+
+class Forecasts(Service):
+    """A forecast service of the test's own."""
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent)
+        self._key = agent.settings.require("WEATHER_API_KEY")
+
+    async def tomorrow(self, city: str, days: int) -> str:
+        return f"mild in {city} for {days}"
+
+
+async def has_key(turn: Turn) -> bool:
+    return "WEATHER_API_KEY" in turn.agent.settings
+
+
+@action("FORECAST", "Tell tomorrow's weather for a city.", similes=["WEATHER"], when=has_key)
+async def forecast(
+    turn: Turn, city: Annotated[str, "The city's name"], days: Annotated[int, "How many"] = 1
+) -> ActionResult:
+    """The weather plugin of the design, with a number more."""
+    sky = await turn.agent.services[Forecasts].tomorrow(city, days)
+    await turn.reply(f"Tomorrow: {sky}.")
+    return ActionResult(text=sky, values={"sky": sky}, data={"city": city, "days": days})
+
+
+@pytest.fixture
+def forecasts() -> Plugin:
+    return Plugin("weather", actions=[forecast], services=[Forecasts])
+
+
+KEY = {"WEATHER_API_KEY": "a-weather-key"}
+
+
+async def test_an_action_with_parameters_end_to_end(forecasts: Plugin) -> None:
+    asked = answer("", actions=["weather"], parameters={"weather": '{"city": "Oslo", "days": 3}'})
+    async with on_stage(forecasts, model=ScriptedModel(asked), settings=KEY) as stage:
+        told = Told(stage)
+        receipt = await stage.say("Will it rain in Oslo?")
+        [completed] = await told.until(ActionCompleted, 1)
+    [request] = stage.model.requests
+    assert (
+        "- FORECAST: Tell tomorrow's weather for a city. Parameters: city (string, The city's name); "
+        "days (integer, optional, How many)." in request.prompt
+    )
+    assert stage.texts == ["Tomorrow: mild in Oslo for 3."]
+    assert completed.result == ActionResult(
+        True, "mild in Oslo for 3", {"sky": "mild in Oslo for 3"}, {"city": "Oslo", "days": 3}, "", "FORECAST"
+    )
+    assert receipt.outcome is Outcome.ANSWERED
+    assert receipt.notes == ()
+
+
+async def test_an_action_that_is_not_available_is_neither_shown_nor_run(forecasts: Plugin) -> None:
+    asked = answer("No idea.", actions=["REPLY", "FORECAST"], parameters={"FORECAST": '{"city": "Oslo"}'})
+    async with on_stage(Plugin("weather", actions=[forecast]), model=ScriptedModel(asked)) as stage:
+        receipt = await stage.say("Will it rain?")
+    assert "FORECAST" not in stage.model.requests[0].prompt
+    assert stage.texts == ["No idea."]
+    assert receipt.notes == ("FORECAST is not available here",)
+
+
+async def test_an_action_is_refused_to_who_may_not_use_it() -> None:
+    @action("BAN", "Ban somebody.", role=Role.ADMIN)
+    async def ban(turn: Turn) -> None:
+        await turn.reply("Banned.")
+
+    model = ScriptedModel(answer("Very well.", actions=["REPLY", "BAN"]))
+    async with on_stage(Plugin("order", actions=[ban]), model=model) as stage:
+        member = await stage.say("ban Bob", author="Mallory", room="a")
+        admin = await stage.say("ban Bob", author="Root", room="b", role=Role.ADMIN)
+    assert stage.texts == ["Very well.", "Very well.", "Banned."]
+    assert member.notes == ("BAN needs the role ADMIN",)
+    assert admin.notes == ()
+    assert ["- BAN: " in request.prompt for request in model.requests] == [False, True]
+
+
+async def test_what_a_stranger_asked_for_is_not_done_with_an_admins_role() -> None:
+    @action("BAN", "Ban somebody.", role=Role.ADMIN)
+    async def ban(turn: Turn) -> None:
+        await turn.reply("Banned.")
+
+    held = Held(lambda request: answer("Very well.", actions=["REPLY", "BAN"]))
+    async with on_stage(Plugin("order", actions=[ban]), model=held.model) as stage:
+        await stage.put("ban Bob", author="Mallory")
+        await held.until_asked("ban Bob")
+        receipt = await stage.put("good morning", author="Root", role=Role.ADMIN)
+        held.release.set()
+        [receipt] = await settled(stage, receipt)
+        await stage.adapter.until_sent(1)
+    assert stage.texts == ["Very well."]
+    assert receipt.notes == ("BAN needs the role ADMIN",)
+
+
+async def test_wrong_parameters_are_mended_once(forecasts: Plugin) -> None:
+    def script(request: TextRequest) -> str:
+        if request.purpose is Purpose.REPAIR:
+            return 'Sure: {"city": "Oslo"}'
+        return answer("", actions=["FORECAST"], parameters={"FORECAST": '{"town": "Oslo", "days": "many"}'})
+
+    async with on_stage(forecasts, model=ScriptedModel(script), settings=KEY) as stage:
+        receipt = await stage.say("Will it rain in Oslo?")
+    [repair] = stage.model.asked(Purpose.REPAIR)
+    for part in ("FORECAST", '"days": "many"', "city: Field required", "Will it rain in Oslo?"):
+        assert part in repair.prompt
+    assert stage.texts == ["Tomorrow: mild in Oslo for 1."]
+    assert receipt.outcome is Outcome.ANSWERED
+
+
+async def test_with_parameters_that_stay_wrong_it_is_not_run_and_the_model_is_told(forecasts: Plugin) -> None:
+    def script(request: TextRequest) -> str:
+        if request.purpose is Purpose.REPAIR:
+            return "{}"
+        if request.purpose is Purpose.SUMMARY:
+            return answer("Which city do you mean?")
+        return answer("It will be mild!", actions=["FORECAST"])
+
+    async with on_stage(forecasts, model=ScriptedModel(script), settings=KEY) as stage:
+        receipt = await stage.say("Will it rain?")
+    assert len(stage.model.asked(Purpose.REPAIR)) == 1
+    [summary] = stage.model.asked(Purpose.SUMMARY)
+    assert "- FORECAST: failed: its parameters do not fit: city: Field required" in summary.prompt
+    assert stage.texts == ["Which city do you mean?"]
+    assert receipt.outcome is Outcome.ANSWERED
+    steps = await stage.agent.store.ledger.steps(receipt.turn_id or receipt.id)
+    assert not [key for key in steps if key.startswith("action:")]
+
+
+def chain(critical: bool) -> tuple[Plugin, list[dict[str, Any]]]:
+    seen: list[dict[str, Any]] = []
+
+    @action("FIRST", "First.")
+    async def first(turn: Turn) -> ActionResult:
+        return ActionResult(text="one", values={"found": 1}, data={"key": "value"})
+
+    @action("SECOND", "Second.", critical=critical)
+    async def second(turn: Turn) -> ActionResult:
+        before = turn.get_previous_result("FIRST")
+        assert before is not None
+        seen.append({"data": before.data, "values": turn.state.values["found"]})
+        return ActionResult(False, error="no luck")
+
+    @action("THIRD", "Third.")
+    async def third(turn: Turn) -> None:
+        plan = turn.state.data["actionPlan"]
+        seen.append(
+            {
+                "results": list(turn.results),
+                "plan": [(step.action, step.status.value, step.error) for step in plan.steps],
+                "at": (plan.current_step, plan.total_steps, plan.thought),
+                "actionResults": [one.action for one in turn.state.data["actionResults"]],
+                "workingMemory": [one["actionName"] for one in turn.state.data["workingMemory"]],
+                "prompt": turn.state.values["actionResults"],
+            }
+        )
+        await turn.reply("Done.")
+
+    return Plugin("chain", actions=[first, second, third]), seen
+
+
+ALL = answer("", actions=["FIRST", "SECOND", "THIRD"])
+
+
+async def test_a_failed_action_does_not_end_the_chain_and_each_sees_what_was_before() -> None:
+    plugin, seen = chain(critical=False)
+    async with on_stage(plugin, model=ScriptedModel(ALL)) as stage:
+        receipt = await stage.say("hi")
+    assert stage.texts == ["Done."]
+    assert receipt.notes == ("SECOND failed: no luck",)
+    assert seen == [
+        {"data": {"key": "value"}, "values": 1},
+        {
+            "results": ["FIRST", "SECOND"],
+            "plan": [("FIRST", "completed", ""), ("SECOND", "failed", "no luck"), ("THIRD", "pending", "")],
+            "at": (2, 3, "a thought"),
+            "actionResults": ["FIRST", "SECOND"],
+            "workingMemory": ["FIRST", "SECOND"],
+            "prompt": "- FIRST: ok: one\n- SECOND: failed: no luck",
+        },
+    ]
+
+
+async def test_a_failed_critical_action_ends_the_chain_and_the_character_says_so() -> None:
+    plugin, seen = chain(critical=True)
+
+    def script(request: TextRequest) -> str:
+        return answer("It did not work.") if request.purpose is Purpose.SUMMARY else ALL
+
+    async with on_stage(plugin, model=ScriptedModel(script)) as stage:
+        receipt = await stage.say("hi")
+    assert len(seen) == 1
+    assert stage.texts == ["It did not work."]
+    assert "SECOND failed and is critical; what came after it was not run" in receipt.notes
+
+
+async def test_a_turn_past_its_point_of_no_return_finishes_whatever_comes() -> None:
+    started, may_end = asyncio.Event(), asyncio.Event()
+
+    @action("WORK", "Takes its time.")
+    async def work(turn: Turn) -> None:
+        started.set()
+        await may_end.wait()
+        await turn.reply("Worked.")
+
+    def script(request: TextRequest) -> str:
+        return answer("Hello.") if "to Bob." in request.prompt else answer("", actions=["WORK"])
+
+    async with on_stage(Plugin("work", actions=[work]), model=ScriptedModel(script)) as stage:
+        first = await stage.put("work, please", author="Alice")
+        await started.wait()
+        second = await stage.put("hi", author="Bob")
+        may_end.set()
+        outcomes = [one.outcome for one in await settled(stage, first, second)]
+        texts = await stage.adapter.until_sent(2)
+    assert outcomes == [Outcome.ANSWERED, Outcome.ANSWERED]
+    assert texts == ["Worked.", "Hello."]
+
+
+async def test_several_replies_at_once_are_all_said() -> None:
+    @action("SHOUT", "Says three things.")
+    async def shout(turn: Turn) -> None:
+        await asyncio.gather(*(turn.reply(text) for text in ("a", "b", "c")))
+
+    store = slow(InMemoryStore())
+    model = ScriptedModel(answer("", actions=["SHOUT"]))
+    async with on_stage(Plugin("loud", actions=[shout]), model=model, store=store) as stage:
+        await stage.say("hi")
+        await stage.adapter.until_sent(3)
+    assert sorted(stage.texts) == ["a", "b", "c"]
+
+
+def slow(store: InMemoryStore) -> InMemoryStore:
+    """Have every commit wait a moment, as one to a database does."""
+    commit = store.ledger.commit
+
+    async def later(commitment: Any) -> Any:
+        await asyncio.sleep(0)
+        return await commit(commitment)
+
+    store.ledger.commit = later  # type: ignore[method-assign]  # a store that takes its time
+    return store
+
+
+# Several rounds
+
+
+async def test_several_rounds_each_see_the_results_before_them(forecasts: Plugin) -> None:
+    def step(city: str, *, finish: bool = False) -> str:
+        return (
+            f"<response><thought>t</thought><action>FORECAST</action>"
+            f'<parameters>{{"city": "{city}"}}</parameters>'
+            f"<providers></providers><isFinish>{str(finish).lower()}</isFinish></response>"
+        )
+
+    def script(request: TextRequest) -> str:
+        if request.purpose is Purpose.SUMMARY:
+            return "<response><thought>t</thought><text>Both are mild.</text></response>"
+        return step("Oslo") if "Steps so far (0" in request.prompt else step("Rome", finish=True)
+
+    settings = {**KEY, "USE_MULTI_STEP": "true"}
+    async with on_stage(forecasts, model=ScriptedModel(script), settings=settings) as stage:
+        receipt = await stage.say("Oslo or Rome?")
+    first, second = stage.model.asked(Purpose.STEP)
+    assert "Steps so far (0 of at most 6):\nnone" in first.prompt
+    assert "Steps so far (1 of at most 6):\n- FORECAST: ok: mild in Oslo for 1" in second.prompt
+    assert stage.texts == ["Tomorrow: mild in Oslo for 1.", "Tomorrow: mild in Rome for 1.", "Both are mild."]
+    assert receipt.outcome is Outcome.ANSWERED
+
+
+# Restart
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop without waiting for what is under way."""
+    monkeypatch.setattr("bot.runtime.TURNS_DEADLINE", 0.0)
+    monkeypatch.setattr("bot.runtime.SENDS_DEADLINE", 0.0)
+
+
+class Payments:
+    """An action that hangs the first time, and how often it was begun."""
+
+    def __init__(self, effect: Effect, *, says: str = "") -> None:
+        self.begun = 0
+        self.hangs = True
+        self.started = asyncio.Event()
+        self.says = says
+
+        @action("PAY", "Pay.", effect=effect)
+        async def pay(turn: Turn) -> ActionResult:
+            self.begun += 1
+            if self.says:
+                await turn.reply(self.says)
+            self.started.set()
+            if self.hangs:
+                await asyncio.Event().wait()
+            await turn.reply("Paid.")
+            return ActionResult(text="paid")
+
+        @action("LOOK_UP", "Look it up.", effect=Effect.UNSAFE)
+        async def look_up(turn: Turn) -> ActionResult:
+            await turn.reply("I have looked it up.")
+            return ActionResult(text="42", data={"at": datetime(2026, 1, 1, tzinfo=UTC), "self": self})
+
+        @action("TELL", "Tell.", effect=Effect.PURE)
+        async def tell(turn: Turn) -> None:
+            before = turn.get_previous_result("LOOK_UP")
+            await turn.reply(f"It is {before.text if before else 'nothing'}.")
+
+        self.plugin = Plugin("payments", actions=[pay, look_up, tell])
+
+
+async def stopped_while_paying(payments: Payments, store: InMemoryStore, actions: list[str]) -> Receipt:
+    model = ScriptedModel(answer("At once." if "REPLY" in actions else "", actions=actions))
+    async with on_stage(payments.plugin, model=model, store=store) as stage:
+        receipt = await stage.put("pay")
+        await payments.started.wait()
+        assert len(model.requests) == 1
+    left = await store.ledger.receipt(receipt.id)
+    assert left is not None
+    assert left.outcome is Outcome.CLAIMED
+    payments.hangs = False
+    return left
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_after_a_restart_the_paid_answer_is_used_and_an_unsafe_action_is_not_repeated() -> None:
+    store, payments = InMemoryStore(), Payments(Effect.UNSAFE)
+    receipt = await stopped_while_paying(payments, store, ["PAY"])
+    model = ScriptedModel(answer("I do not know whether it went through."))
+    async with on_stage(payments.plugin, model=model, store=store) as stage:
+        [receipt] = await settled(stage, receipt)
+        texts = await stage.adapter.until_sent(1)
+    assert [request.purpose for request in model.requests] == [Purpose.SUMMARY]
+    assert "PAY: failed: outcome unknown" in model.requests[0].prompt
+    assert texts == ["I do not know whether it went through."]
+    assert payments.begun == 1
+    assert receipt.attempts == 2
+    assert "PAY was under way when the process died; it was not repeated" in receipt.notes
+    steps = await store.ledger.steps(receipt.turn_id or receipt.id)
+    assert steps["action:0:PAY"].state is StepState.UNKNOWN
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_of_an_unknown_outcome_the_user_is_told_also_where_something_was_said() -> None:
+    store, payments = InMemoryStore(), Payments(Effect.UNSAFE)
+    receipt = await stopped_while_paying(payments, store, ["REPLY", "PAY"])
+    model = ScriptedModel(answer("I do not know whether it went through."))
+    adapter = RecordingAdapter()
+    async with on_stage(payments.plugin, model=model, store=store, adapter=adapter) as stage:
+        await settled(stage, receipt)
+        await adapter.until_sent(1)
+    deliveries = await store.ledger.deliveries(turn_id=receipt.turn_id)
+    assert [one.content.text for one in deliveries] == ["At once.", "I do not know whether it went through."]
+    assert payments.begun == 1
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("effect", [Effect.PURE, Effect.IDEMPOTENT, Effect.KEYED])
+async def test_after_a_restart_a_harmless_action_runs_again(effect: Effect) -> None:
+    store, payments = InMemoryStore(), Payments(effect)
+    receipt = await stopped_while_paying(payments, store, ["REPLY", "PAY"])
+    async with on_stage(payments.plugin, model=ScriptedModel(""), store=store) as stage:
+        [receipt] = await settled(stage, receipt)
+        await stage.adapter.until_sent(1)
+        assert stage.model.requests == []
+    deliveries = await store.ledger.deliveries(turn_id=receipt.turn_id)
+    assert [one.content.text for one in deliveries] == ["At once.", "Paid."]
+    assert payments.begun == 2
+    assert receipt.outcome is Outcome.ANSWERED
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_what_a_repeated_action_has_said_is_not_said_twice() -> None:
+    store, payments = InMemoryStore(), Payments(Effect.PURE, says="Paying now.")
+    receipt = await stopped_while_paying(payments, store, ["PAY"])
+    async with on_stage(payments.plugin, model=ScriptedModel(""), store=store) as stage:
+        [receipt] = await settled(stage, receipt)
+    deliveries = await store.ledger.deliveries(turn_id=receipt.turn_id)
+    assert [one.content.text for one in deliveries] == ["Paying now.", "Paid."]
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_after_a_restart_a_chain_goes_on_where_it_was_and_says_the_rest() -> None:
+    store, payments = InMemoryStore(), Payments(Effect.PURE)
+    receipt = await stopped_while_paying(payments, store, ["LOOK_UP", "PAY", "TELL"])
+    async with on_stage(payments.plugin, model=ScriptedModel(""), store=store) as stage:
+        [receipt] = await settled(stage, receipt)
+    deliveries = await store.ledger.deliveries(turn_id=receipt.turn_id)
+    assert [one.content.text for one in deliveries] == ["I have looked it up.", "Paid.", "It is 42."]
+    steps = await store.ledger.steps(receipt.turn_id or receipt.id)
+    assert steps["action:0:LOOK_UP"].result["data"]["at"] == "2026-01-01 00:00:00+00:00"
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_message_that_waited_does_not_take_over_what_was_half_done() -> None:
+    store, payments = InMemoryStore(), Payments(Effect.UNSAFE)
+    model = ScriptedModel(answer("", actions=["PAY"]))
+    async with on_stage(payments.plugin, model=model, store=store) as stage:
+        first = await stage.put("pay")
+        await payments.started.wait()
+        second = await stage.put("and good morning", author="Bob")
+    payments.hangs = False
+
+    def script(request: TextRequest) -> str:
+        if request.purpose is Purpose.SUMMARY:
+            return answer("I do not know whether it went through.")
+        return answer("Good morning.")
+
+    async with on_stage(payments.plugin, model=ScriptedModel(script), store=store) as stage:
+        outcomes = [one.outcome for one in await settled(stage, first, second)]
+        texts = await stage.adapter.until_sent(2)
+    assert payments.begun == 1
+    assert outcomes == [Outcome.ANSWERED, Outcome.ANSWERED]
+    assert texts == ["I do not know whether it went through.", "Good morning."]
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_resumed_answer_is_not_taken_for_an_answer_to_another_message() -> None:
+    store, payments = InMemoryStore(), Payments(Effect.PURE)
+    decided = asyncio.Event()
+
+    async def first_process(request: TextRequest) -> str:
+        if request.purpose is Purpose.SHOULD_RESPOND and "what about me" in request.prompt:
+            decided.set()
+            await asyncio.Event().wait()
+        return answer("", actions=["PAY"])
+
+    async with on_stage(payments.plugin, model=ScriptedModel(first_process), store=store) as stage:
+        first = await stage.put("Ada, pay", kind=GROUP)
+        await payments.started.wait()
+        second = await stage.put("what about me", author="Bob", kind=GROUP)
+        await decided.wait()
+    payments.hangs = False
+
+    def second_process(request: TextRequest) -> str:
+        return RESPOND if request.purpose is Purpose.SHOULD_RESPOND else answer("You too.")
+
+    async with on_stage(payments.plugin, model=ScriptedModel(second_process), store=store) as stage:
+        outcomes = [one.outcome for one in await settled(stage, first, second)]
+        texts = await stage.adapter.until_sent(2)
+    assert outcomes == [Outcome.ANSWERED, Outcome.ANSWERED]
+    assert texts == ["Paid.", "You too."]
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_what_was_being_answered_is_not_judged_again() -> None:
+    store, payments = InMemoryStore(), Payments(Effect.PURE)
+
+    def script(request: TextRequest) -> str:
+        return RESPOND if request.purpose is Purpose.SHOULD_RESPOND else answer("", actions=["PAY"])
+
+    async with on_stage(payments.plugin, model=ScriptedModel(script), store=store) as stage:
+        receipt = await stage.put("pay", kind=GROUP)
+        await payments.started.wait()
+    payments.hangs = False
+    async with on_stage(payments.plugin, model=ScriptedModel(IGNORE), store=store) as stage:
+        [receipt] = await settled(stage, receipt)
+        assert await stage.adapter.until_sent(1) == ["Paid."]
+    assert receipt.outcome is Outcome.ANSWERED
+    assert stage.model.requests == []
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_several_rounds_resume_without_choosing_or_acting_again() -> None:
+    store, payments = InMemoryStore(), Payments(Effect.UNSAFE)
+    step = "<response><action>{}</action><parameters>{{}}</parameters><isFinish>false</isFinish></response>"
+
+    def first_process(request: TextRequest) -> str:
+        return step.format("LOOK_UP" if "Steps so far (0" in request.prompt else "PAY")
+
+    settings = {"USE_MULTI_STEP": "true"}
+    model = ScriptedModel(first_process)
+    async with on_stage(payments.plugin, model=model, store=store, settings=settings) as stage:
+        receipt = await stage.put("pay")
+        await payments.started.wait()
+    payments.hangs = False
+
+    def second_process(request: TextRequest) -> str:
+        if request.purpose is Purpose.SUMMARY:
+            return answer("I do not know whether it went through.")
+        return step.format("PAY" if "Steps so far (0" in request.prompt else "")
+
+    model = ScriptedModel(second_process)
+    async with on_stage(payments.plugin, model=model, store=store, settings=settings) as stage:
+        [receipt] = await settled(stage, receipt)
+    assert [request.purpose for request in model.requests] == [Purpose.STEP, Purpose.SUMMARY]
+    assert payments.begun == 1
+    deliveries = await store.ledger.deliveries(turn_id=receipt.turn_id)
+    assert [one.content.text for one in deliveries] == [
+        "I have looked it up.",
+        "I do not know whether it went through.",
+    ]
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_what_was_not_answered_yet_is_answered_after_the_restart_all_at_once() -> None:
+    store, held = InMemoryStore(), Held()
+    async with on_stage(model=held.model, store=store) as stage:
+        receipts = [await stage.put(f"message {number}") for number in range(3)]
+        await held.until_asked("message 2")
+    async with on_stage(store=store) as stage:
+        outcomes = [one.outcome for one in await settled(stage, *receipts)]
+        await stage.adapter.until_sent(1)
+    assert outcomes == [Outcome.SUPERSEDED, Outcome.SUPERSEDED, Outcome.ANSWERED]
+    assert stage.texts == ["Hello."]
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_what_was_kept_and_not_sent_is_sent_once_after_the_restart() -> None:
+    class Stuck(RecordingAdapter):
+        async def deliver(self, delivery: Any) -> str:
+            await asyncio.Event().wait()
+            return ""
+
+    store = InMemoryStore()
+    async with on_stage(store=store, adapter=Stuck(), model=ScriptedModel(["One.", "Two."])) as stage:
+        first = await stage.put("hi")
+        await settled(stage, first)
+        second = await stage.put("again")
+        await settled(stage, second)
+    pending = await store.ledger.deliveries(is_open=True)
+    assert [one.content.text for one in pending] == ["One.", "Two."]
+
+    class Asked(RecordingAdapter):
+        async def reconcile(self, delivery: Any) -> str:
+            return await self.deliver(delivery)
+
+    async with on_stage(store=store, adapter=Asked()) as stage:
+        assert await stage.adapter.until_sent(2) == ["One.", "Two."]
+        assert stage.model.requests == []
+    assert {one.state for one in await store.ledger.deliveries()} == {DeliveryState.SENT}
+
+
+# What others see
+
+
+async def test_evaluators_run_for_every_message_superseded_ones_included() -> None:
+    looked: list[tuple[str, bool]] = []
+
+    @evaluator("LOOK", "Looks.")
+    async def look(turn: Turn) -> None:
+        looked.append((turn.message.content.text, turn.successor is not None))
+
+    held = Held()
+    async with on_stage(Plugin("look", evaluators=[look]), model=held.model) as stage:
+        told = Told(stage)
+        await stage.put("one")
+        await held.until_asked("one")
+        await stage.put("two")
+        held.release.set()
+        await told.until(RunEnded, 2)
+    assert sorted(looked) == [("one", True), ("two", False)]
+
+
+async def test_an_evaluator_does_not_keep_the_next_message_waiting() -> None:
+    may_end = asyncio.Event()
+
+    @evaluator("SLOW", "Slow.")
+    async def look(turn: Turn) -> None:
+        await may_end.wait()
+
+    async with on_stage(Plugin("slow", evaluators=[look])) as stage:
+        first = await stage.say("one")
+        second = await stage.say("two")
+        may_end.set()
+    assert first.outcome is second.outcome is Outcome.ANSWERED
+    assert len(stage.texts) == 2
+
+
+async def test_messages_left_unanswered_are_seen_by_evaluators_that_always_run() -> None:
+    looked: list[str] = []
+
+    @evaluator("ALWAYS", "Always.", always_run=True)
+    async def always(turn: Turn) -> None:
+        looked.append("always")
+
+    @evaluator("ELSE", "Else.")
+    async def otherwise(turn: Turn) -> None:
+        looked.append("else")
+
+    plugin = Plugin("look", evaluators=[always, otherwise])
+    async with on_stage(plugin, model=ScriptedModel(IGNORE)) as stage:
+        told = Told(stage)
+        await stage.say("talking to Bob", kind=GROUP)
+        [run] = await told.until(RunEnded, 1)
+    assert looked == ["always"]
+    assert run.status is RunStatus.IGNORED
+
+
+async def test_an_embedding_model_that_gives_rubbish_costs_only_the_vectors() -> None:
+    looked: list[str] = []
+
+    @evaluator("LOOK", "Looks.")
+    async def look(turn: Turn) -> None:
+        looked.append("looked")
+
+    class Odd(ScriptedModel):
+        async def _embed(self, agent: Agent, request: Any) -> Any:
+            given = await super()._embed(agent, request)
+            return replace(given, vectors=given.vectors[:0])
+
+    async with on_stage(Plugin("look", evaluators=[look]), model=Odd(embeds=True)) as stage:
+        told = Told(stage)
+        await stage.say("hi")
+        [run] = await told.until(RunEnded, 1)
+    assert run.status is RunStatus.COMPLETED
+    assert looked == ["looked"]
+
+
+async def test_no_floor_and_no_task_is_left_over() -> None:
+    before = asyncio.all_tasks()
+    held = Held()
+    async with on_stage(model=held.model) as stage:
+        receipts = [await stage.put(str(number), room=f"{number % 3}") for number in range(30)]
+        held.release.set()
+        await settled(stage, *receipts)
+        await stage.resident.inbox.drain(5.0)
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_message_of_another_bot_is_not_answered() -> None:
+    async with on_stage() as stage:
+        receipt = await stage.say(Content(text="Ada!", source="test"), is_bot=True)
+    assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "RESPOND_TO_BOTS")

@@ -1,0 +1,310 @@
+"""From a request to an answer."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from bot.domain.ledger import ModelCall
+from bot.errors import ModelError, ModelRefused, ModelUnavailable
+from bot.models.router import LONGEST_ANSWER, ModelHandler, ModelRouter
+from bot.models.types import (
+    EmbeddingResult,
+    ImageDescriptionRequest,
+    ModelType,
+    Purpose,
+    TextRequest,
+    TextResult,
+    TranscriptionRequest,
+    Usage,
+)
+
+REQUEST = TextRequest("12345678", Purpose.REPLY, system="1234")
+
+
+class Bench:
+    """A router, what it has booked, and whom it has asked."""
+
+    def __init__(self, deadline: float = 60.0) -> None:
+        self.booked: list[ModelCall] = []
+        self.asked: list[str] = []
+        self.router = ModelRouter(record=self.booked.append, deadline=deadline)
+
+    def serve(
+        self,
+        answer: Any,
+        *,
+        kind: ModelType = ModelType.TEXT_LARGE,
+        name: str = "first",
+        priority: int = 0,
+    ) -> None:
+        """Register a handler that gives this answer, raises it, or calls it."""
+
+        async def handle(request: Any) -> Any:
+            self.asked.append(name)
+            if isinstance(answer, BaseException):
+                raise answer
+            return await answer() if callable(answer) else answer
+
+        self.router.register(ModelHandler(kind, handle, name, priority))
+
+
+def said(text: str = "Hello.", usage: Usage | None = None) -> TextResult:
+    return TextResult(text, "a-model", usage or Usage(3, 2))
+
+
+async def never() -> TextResult:
+    await asyncio.Event().wait()
+    return said()
+
+
+async def test_a_call_is_booked_as_the_provider_counted_it() -> None:
+    bench = Bench()
+    bench.serve(said(usage=Usage(30, 20, 10)))
+
+    assert (await bench.router.text(REQUEST)).text == "Hello."
+    [call] = bench.booked
+    assert (call.type, call.purpose, call.model, call.error) == ("TEXT_LARGE", "reply", "a-model", "")
+    assert (call.tokens_in, call.tokens_out, call.tokens_cached, call.is_estimate) == (30, 20, 10, False)
+    assert call.prompt_bytes == 12
+    assert call.seconds >= 0
+
+
+@pytest.mark.parametrize("usage", [None, Usage(-1, 2), Usage(3, -2), Usage(3, 2, -1)])
+async def test_numbers_that_are_missing_or_impossible_are_estimated_and_flagged(usage: Usage | None) -> None:
+    bench = Bench()
+    bench.serve(TextResult("12345678", usage=usage))
+    await bench.router.text(REQUEST)
+    [call] = bench.booked
+
+    assert (call.tokens_in, call.tokens_out, call.tokens_cached, call.is_estimate) == (3, 2, 0, True)
+    assert call.model == "first"
+
+
+async def test_the_higher_priority_is_asked_first_and_among_equals_the_earlier() -> None:
+    bench = Bench()
+    bench.serve(ModelError("no"), name="low", priority=-1)
+    bench.serve(ModelError("no"), name="early")
+    bench.serve(ModelError("no"), name="late")
+    bench.serve(ModelError("no"), name="high", priority=5)
+    with pytest.raises(ModelUnavailable):
+        await bench.router.text(REQUEST)
+
+    assert bench.asked == ["high", "early", "late", "low"]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [ModelError("busy"), ModelRefused("no credit"), ValueError("bug"), TimeoutError("slow"), SystemExit(1)],
+    ids=lambda one: type(one).__name__,
+)
+async def test_the_next_handler_is_asked_when_one_fails(failure: BaseException) -> None:
+    bench = Bench()
+    bench.serve(failure)
+    bench.serve(said(), name="second")
+
+    assert (await bench.router.text(REQUEST)).text == "Hello."
+    assert bench.asked == ["first", "second"]
+    assert [bool(call.error) for call in bench.booked] == [True, False]
+    assert bench.booked[0].is_estimate
+
+
+async def test_when_all_fail_every_cause_is_named() -> None:
+    bench = Bench()
+    bench.serve(ModelRefused("no credit"))
+    bench.serve(ValueError("bug"), name="second")
+    with pytest.raises(ModelUnavailable, match="no credit; second: ValueError: bug"):
+        await bench.router.text(REQUEST)
+
+
+async def test_the_one_failure_there_was_keeps_its_class() -> None:
+    bench = Bench()
+    bench.serve(ModelRefused("no credit"))
+    with pytest.raises(ModelRefused, match="no credit"):
+        await bench.router.text(REQUEST)
+
+
+async def test_a_type_that_nobody_serves_is_named() -> None:
+    bench = Bench()
+    bench.serve(said())
+    with pytest.raises(ModelUnavailable, match="TEXT_EMBEDDING"):
+        await bench.router.embed(["a"])
+
+    assert bench.booked == []
+    assert not bench.router.serves(ModelType.TEXT_EMBEDDING)
+
+
+@pytest.mark.parametrize(
+    ("served", "asked"),
+    [
+        (ModelType.TEXT_LARGE, ModelType.TEXT_SMALL),
+        (ModelType.TEXT_SMALL, ModelType.TEXT_LARGE),
+        (ModelType.TEXT_SMALL, ModelType.TEXT_MEDIUM),
+        (ModelType.TEXT_MEDIUM, ModelType.TEXT_LARGE),
+    ],
+)
+async def test_another_size_stands_in_for_one_that_nobody_serves(served: ModelType, asked: ModelType) -> None:
+    bench = Bench()
+    bench.serve(said(), kind=served)
+
+    assert bench.router.serves(asked)
+    assert (await bench.router.text(REQUEST, asked)).text == "Hello."
+    assert bench.booked[0].type == asked.value
+
+
+async def test_the_nearest_size_stands_in() -> None:
+    bench = Bench()
+    for kind in (ModelType.TEXT_SMALL, ModelType.TEXT_MEDIUM):
+        bench.serve(said(kind.value), kind=kind)
+
+    assert (await bench.router.text(REQUEST, ModelType.TEXT_LARGE)).text == "TEXT_MEDIUM"
+
+
+async def test_a_handler_has_its_deadline_and_the_next_one_its_own() -> None:
+    bench = Bench(deadline=0)
+    bench.serve(never, name="slow")
+    with pytest.raises(ModelUnavailable, match="slow: no answer within 0 s"):
+        await bench.router.text(REQUEST)
+
+    bench.serve(said(), name="second")
+    assert (await bench.router.text(REQUEST)).text == "Hello."
+
+
+async def test_a_time_out_of_the_handlers_own_is_told_as_what_it_was() -> None:
+    bench = Bench()
+    bench.serve(TimeoutError("connecting"))
+    with pytest.raises(ModelUnavailable, match="first: TimeoutError: connecting"):
+        await bench.router.text(REQUEST)
+
+
+@pytest.mark.parametrize(
+    ("given", "cause"),
+    [
+        (None, "gave NoneType, not TextResult"),
+        ("Hello.", "gave str, not TextResult"),
+        (EmbeddingResult(((1.0,),)), "gave EmbeddingResult, not TextResult"),
+        (TextResult(None), "gave a text that is NoneType"),  # type: ignore[arg-type]  # a plugin may
+    ],
+)
+async def test_an_answer_of_the_wrong_type_is_a_failure(given: Any, cause: str) -> None:
+    bench = Bench()
+    bench.serve(given)
+    with pytest.raises(ModelError, match=f"first: {cause}"):
+        await bench.router.text(REQUEST)
+
+    assert cause in bench.booked[0].error
+
+
+async def test_a_vector_too_few_or_too_many_is_a_failure() -> None:
+    bench = Bench()
+    bench.serve(EmbeddingResult(((1.0,), (2.0,)), "e"), kind=ModelType.TEXT_EMBEDDING)
+
+    assert (await bench.router.embed(["a", "b"])).vectors == ((1.0,), (2.0,))
+    with pytest.raises(ModelError, match="2 vectors for 1 texts"):
+        await bench.router.embed(["a"])
+
+
+async def test_a_text_comes_back_storable_and_bounded() -> None:
+    bench = Bench()
+    bench.serve(TextResult("a\0b\ud83d", usage=None))
+
+    assert (await bench.router.text(TextRequest("\ud83d"))).text == "ab\ufffd"
+    endless = Bench()
+    endless.serve(TextResult("x" * (LONGEST_ANSWER + 1)))
+    assert len((await endless.router.text(REQUEST)).text) == LONGEST_ANSWER
+
+
+async def test_a_cancelled_call_is_booked_and_nobody_else_is_asked() -> None:
+    bench, started = Bench(), asyncio.Event()
+
+    async def wait() -> TextResult:
+        started.set()
+        return await never()
+
+    bench.serve(wait)
+    bench.serve(said(), name="second")
+    task = asyncio.ensure_future(bench.router.text(REQUEST))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert [(call.error, call.tokens_in, call.is_estimate) for call in bench.booked] == [
+        ("cancelled", 3, True)
+    ]
+    assert bench.asked == ["first"]
+
+
+async def test_a_handler_that_cancels_itself_has_failed() -> None:
+    bench = Bench()
+    bench.serve(asyncio.CancelledError())
+    with pytest.raises(ModelError, match="CancelledError"):
+        await bench.router.text(REQUEST)
+
+
+@pytest.mark.parametrize("after", [said(), ModelError("late"), ValueError("late")])
+async def test_a_handler_that_swallows_a_cancellation_does_not_end_it(after: Any) -> None:
+    bench, started = Bench(), asyncio.Event()
+
+    async def swallow() -> TextResult:
+        try:
+            started.set()
+            return await never()
+        except asyncio.CancelledError:
+            if isinstance(after, Exception):
+                raise after from None
+            return said()
+
+    bench.serve(swallow)
+    bench.serve(never, name="second")
+    task = asyncio.ensure_future(bench.router.text(REQUEST))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert bench.asked == ["first"]
+    assert len(bench.booked) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "ask"),
+    [
+        (
+            ModelType.IMAGE_DESCRIPTION,
+            lambda router: router.describe(ImageDescriptionRequest(b"png", "image/png")),
+        ),
+        (
+            ModelType.TRANSCRIPTION,
+            lambda router: router.transcribe(TranscriptionRequest(b"ogg", "audio/ogg")),
+        ),
+    ],
+    ids=["picture", "recording"],
+)
+async def test_pictures_and_recordings_have_handlers_of_their_own(
+    kind: ModelType, ask: Callable[[ModelRouter], Awaitable[TextResult]]
+) -> None:
+    bench = Bench()
+    bench.serve(said("a cat"), kind=kind)
+
+    assert (await ask(bench.router)).text == "a cat"
+    assert [(call.type, call.purpose) for call in bench.booked] == [(kind.value, "description")]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("text_large", ModelType.TEXT_LARGE),
+        (" IMAGE_GENERATION ", ModelType.IMAGE),
+        ("speech_to_text", ModelType.TRANSCRIPTION),
+        ("OBJECT_SMALL", ModelType.OBJECT_SMALL),
+    ],
+)
+def test_model_types_are_read_in_any_case_and_by_their_aliases(name: str, expected: ModelType) -> None:
+    assert ModelType(name) is expected
+
+
+def test_an_unknown_model_type_is_refused() -> None:
+    with pytest.raises(ValueError, match="TEXT_HUGE"):
+        ModelType("TEXT_HUGE")

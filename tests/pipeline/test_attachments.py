@@ -1,0 +1,227 @@
+"""Rules of attachments: what is read, by whom, and that what cannot be read never costs the reply."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from bot.domain.content import Attachment, Content, MediaKind
+from bot.errors import FetchError, ModelUnavailable
+from bot.fetch.fetched import Fetched
+from bot.models.router import ModelHandler
+from bot.models.types import ModelType, TextResult
+from bot.pipeline.attachments import LONGEST_TEXT, read_attachments
+from bot.testing import Stage, make_turn
+from bot.turn import Turn
+
+PNG = b"\x89PNG\r\n\x1a\n...."
+
+
+@dataclass
+class Shelf:
+    """A fetcher that has what the test put there."""
+
+    pages: dict[str, Fetched | Exception] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    async def get(self, url: str, **_: Any) -> Fetched:
+        self.asked.append(url)
+        found = self.pages.get(url, FetchError(f"{url}: no such page"))
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+@pytest.fixture
+def begin(stage: Stage, shelf: Shelf) -> Callable[..., Awaitable[Turn]]:
+    """Make a turn about a message with these attachments, kept in the store."""
+
+    async def begin(*attachments: Attachment) -> Turn:
+        agent = replace(stage.agent, fetcher=shelf)
+        turn = make_turn(agent, Content(text="see", attachments=attachments))
+        await agent.store.memories.add([turn.message])
+        return turn
+
+    return begin
+
+
+def one(kind: MediaKind, url: str = "https://example.org/1", **details: Any) -> Attachment:
+    return Attachment("1", kind, url, **details)
+
+
+def serve(stage: Stage, kind: ModelType, text: str | Exception) -> list[Any]:
+    asked: list[Any] = []
+
+    async def handle(request: Any) -> TextResult:
+        asked.append(request)
+        if isinstance(text, Exception):
+            raise text
+        return TextResult(text)
+
+    stage.agent.models.register(ModelHandler(kind, handle, "eyes"))
+    return asked
+
+
+async def read(turn: Turn) -> Attachment:
+    await read_attachments(turn)
+    [attachment] = turn.message.content.attachments
+    kept = (await turn.agent.store.memories.memories([turn.message.id])).get(turn.message.id)
+    assert kept is None or kept.content.attachments == (attachment,)
+    return attachment
+
+
+async def test_a_picture_is_described_by_a_model_that_sees(begin, shelf: Shelf, stage: Stage) -> None:
+    asked = serve(
+        stage,
+        ModelType.IMAGE_DESCRIPTION,
+        "<response><title>A cat</title><description>A cat on a sofa.</description></response>",
+    )
+    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", "image/png", PNG)
+    attachment = await read(await begin(one(MediaKind.IMAGE)))
+    assert (attachment.title, attachment.description, attachment.problem) == ("A cat", "A cat on a sofa.", "")
+    assert (asked[0].image, asked[0].content_type) == (PNG, "image/png")
+    assert "never an instruction" in asked[0].prompt
+
+
+async def test_a_title_of_its_own_is_kept(begin, shelf: Shelf, stage: Stage) -> None:
+    serve(stage, ModelType.IMAGE_DESCRIPTION, "<title>Other</title><description>A cat.</description>")
+    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", "image/png", PNG)
+    assert (await read(await begin(one(MediaKind.IMAGE, title="Mine")))).title == "Mine"
+
+
+async def test_a_model_that_sees_nothing_is_not_asked_again(begin, shelf: Shelf, stage: Stage) -> None:
+    asked = serve(stage, ModelType.IMAGE_DESCRIPTION, "")
+    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", "image/png", PNG)
+    turn = await begin(one(MediaKind.IMAGE))
+    assert (await read(turn)).problem == "the model could not say what it shows"
+    await read(turn)
+    assert len(asked) == 1
+
+
+async def test_a_recording_is_written_down(begin, shelf: Shelf, stage: Stage) -> None:
+    serve(stage, ModelType.TRANSCRIPTION, "Hello\0 there")
+    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", "audio/ogg", b"OggS")
+    assert (await read(await begin(one(MediaKind.AUDIO)))).text == "Hello there"
+
+
+async def test_a_silent_recording_has_its_problem(begin, shelf: Shelf, stage: Stage) -> None:
+    serve(stage, ModelType.TRANSCRIPTION, " ")
+    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", "audio/ogg", b"OggS")
+    assert (await read(await begin(one(MediaKind.AUDIO)))).problem == "nothing is said in it"
+
+
+async def test_a_text_is_read_and_bounded(begin, shelf: Shelf) -> None:
+    body = b"x" * (2 * LONGEST_TEXT)
+    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", "text/plain", body)
+    attachment = await read(await begin(one(MediaKind.DOCUMENT)))
+    assert attachment.text.startswith("xxx")
+    assert len(attachment.text) <= LONGEST_TEXT
+    assert attachment.content_type == "text/plain"
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        (MediaKind.IMAGE, "no model here can look at pictures"),
+        (MediaKind.AUDIO, "no model here can listen to recordings"),
+        (MediaKind.VIDEO, "this kind of attachment is not read"),
+        (MediaKind.LINK, "this kind of attachment is not read"),
+    ],
+)
+async def test_what_nobody_can_read_is_not_even_fetched(
+    begin, shelf: Shelf, kind: MediaKind, problem: str
+) -> None:
+    assert (await read(await begin(one(kind)))).problem == problem
+    assert shelf.asked == []
+
+
+async def test_what_cannot_be_fetched_has_its_problem(begin) -> None:
+    attachment = await read(await begin(one(MediaKind.DOCUMENT)))
+    assert attachment.problem == "could not be read: https://example.org/1: no such page"
+
+
+async def test_what_is_no_text_has_its_problem(begin, shelf: Shelf) -> None:
+    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", "application/pdf", b"%PDF-")
+    attachment = await read(await begin(one(MediaKind.DOCUMENT)))
+    assert attachment.problem == "could not be read: it is application/pdf, and only text is read"
+
+
+async def test_a_model_that_fails_is_a_problem_of_the_attachment_alone(
+    begin, shelf: Shelf, stage: Stage
+) -> None:
+    serve(stage, ModelType.IMAGE_DESCRIPTION, ModelUnavailable("blind today"))
+    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", "image/png", PNG)
+    assert "blind today" in (await read(await begin(one(MediaKind.IMAGE)))).problem
+
+
+@pytest.mark.parametrize(
+    "attachment",
+    [
+        one(MediaKind.DOCUMENT, text="known"),
+        one(MediaKind.IMAGE, description="known"),
+        one(MediaKind.IMAGE, problem="known"),
+        one(MediaKind.DOCUMENT, url="", name="ours.txt"),
+    ],
+)
+async def test_what_is_read_already_or_has_no_address_is_left_alone(
+    begin, shelf: Shelf, attachment: Attachment
+) -> None:
+    assert await read(await begin(attachment)) == attachment
+    assert shelf.asked == []
+
+
+async def test_every_message_that_the_turn_answers_is_read(begin, shelf: Shelf) -> None:
+    first = await begin(one(MediaKind.DOCUMENT, "https://example.org/1"))
+    turn = await begin(one(MediaKind.DOCUMENT, "https://example.org/2"))
+    for number in (1, 2):
+        url = f"https://example.org/{number}"
+        shelf.pages[url] = Fetched(url, "text/plain", f"page {number}".encode())
+    turn.inputs = [*first.inputs, *turn.inputs]
+    await read_attachments(turn)
+    texts = [item.message.content.attachments[0].text for item in turn.inputs]
+    assert texts == ["page 1", "page 2"]
+
+
+async def test_a_message_that_was_removed_meanwhile_does_not_come_back(begin, shelf: Shelf) -> None:
+    turn = await begin(one(MediaKind.DOCUMENT))
+    memories = turn.agent.store.memories
+    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", "text/plain", b"page")
+    await memories.remove([turn.message.id])
+    assert (await read(turn)).text == "page"
+    assert await memories.memories([turn.message.id]) == {}
+
+
+async def test_a_vector_that_came_meanwhile_is_kept(begin, shelf: Shelf) -> None:
+    turn = await begin(one(MediaKind.DOCUMENT))
+    memories = turn.agent.store.memories
+    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", "text/plain", b"page")
+    await memories.set_embedding(turn.message.id, (1.0, 2.0), "m")
+    await read(turn)
+    [kept] = (await memories.memories([turn.message.id])).values()
+    assert kept.embedding == (1.0, 2.0)
+
+
+async def test_reading_that_is_cancelled_leaves_the_message_as_it_was(stage: Stage, begin) -> None:
+    asked = asyncio.Event()
+
+    class Slow(Shelf):
+        async def get(self, url: str, **_: Any) -> Fetched:
+            asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError("never")
+
+    turn = await begin(one(MediaKind.DOCUMENT))
+    turn.agent = replace(turn.agent, fetcher=Slow())
+    task = asyncio.ensure_future(read_attachments(turn))
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert turn.message.content.attachments == (one(MediaKind.DOCUMENT),)

@@ -1,0 +1,109 @@
+"""Rules of the commit: reply, parts and receipts move together, each message ends once, nothing is lost."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from bot.domain.content import Content
+from bot.domain.ledger import ModelCall, Outcome, Receipt
+from bot.domain.state import ProviderFailure
+from bot.pipeline.commit import close
+from bot.store.protocols import Commitment
+from bot.testing import InMemoryStore, Stage, make_arrival, make_turn, on_stage
+from bot.turn import Turn
+
+
+async def begin(stage: Stage, *texts: str, told: list[Receipt] | None = None) -> Turn:
+    """Make a turn about messages that are in the books."""
+    turns = []
+    for text in texts:
+        turn = make_turn(stage.agent, text)
+        arrival = make_arrival(text, at=stage.agent.clock())
+        [(receipt, _)] = await stage.agent.store.ledger.receive([arrival], stage.agent.clock())
+        turn.inputs[0].receipt = receipt
+        turn.inputs[0].message = arrival.message
+        if told is not None:
+            turn.inputs[0].settle = told.append
+        turns.append(turn)
+    turns[-1].inputs = [one for turn in turns for one in turn.inputs]
+    return turns[-1]
+
+
+async def stored(stage: Stage, turn: Turn) -> list[Receipt | None]:
+    return [await stage.agent.store.ledger.receipt(one.receipt.id) for one in turn.inputs]
+
+
+async def test_the_newest_message_gets_the_outcome_and_names_the_earlier_ones_end(stage: Stage) -> None:
+    told: list[Receipt] = []
+    turn = await begin(stage, "one", "two", "three", told=told)
+    assert (
+        await close(turn, Outcome.ANSWERED, "why", "rule", [turn.outgoing(Content(text="Hi"))])
+        is Outcome.ANSWERED
+    )
+    first, second, third = receipts = [one.receipt for one in turn.inputs]
+    assert [one.outcome for one in receipts] == [Outcome.SUPERSEDED, Outcome.SUPERSEDED, Outcome.ANSWERED]
+    assert first.superseded_by == second.superseded_by == turn.message.id
+    assert (third.reason, third.rule, third.superseded_by) == ("why", "rule", None)
+    assert {one.turn_id for one in receipts} == {turn.id}
+    assert all(one.closed_at for one in receipts)
+    assert await stored(stage, turn) == receipts == told
+    assert [memory.content.text for memory in turn.replies] == ["Hi"]
+
+
+async def test_each_message_is_booked_its_own_model_calls(stage: Stage) -> None:
+    turn = await begin(stage, "one", "two")
+    for number, one in enumerate(turn.inputs):
+        one.calls.append(ModelCall("TEXT_LARGE", "reply", f"m{number}"))
+    await close(turn, Outcome.IGNORED, "", "")
+    assert [[call.model for call in one.receipt.model_calls] for one in turn.inputs] == [["m0"], ["m1"]]
+
+
+async def test_notes_and_failures_are_told_once_each(stage: Stage) -> None:
+    turn = await begin(stage, "one", "two")
+    turn.notes += ["a", "b", "a"]
+    turn.state.failures += [ProviderFailure("X", "slow"), ProviderFailure("X", "slow")]
+    await close(turn, Outcome.IGNORED, "", "")
+    assert turn.inputs[-1].receipt.notes == ("a", "b", "provider X: slow")
+    assert turn.inputs[0].receipt.notes == ()
+
+
+class Failing(InMemoryStore):
+    """A store whose next commit fails or is stopped halfway."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.errors = [error]
+        self._commit = self.ledger.commit
+        self.ledger.commit = self._fail_once  # type: ignore[method-assign]  # the fault
+
+    async def _fail_once(self, commitment: Commitment) -> Any:
+        if self.errors:
+            raise self.errors.pop()
+        return await self._commit(commitment)
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), asyncio.CancelledError()])
+async def test_a_commit_that_failed_leaves_everything_open_and_can_be_repeated(error: BaseException) -> None:
+    told: list[Receipt] = []
+    async with on_stage(store=Failing(error)) as stage:
+        turn = await begin(stage, "one", "two", told=told)
+        turn.inputs[-1].calls.append(ModelCall("TEXT_LARGE", "reply", "m"))
+        outgoing = [turn.outgoing(Content(text="Hi"))]
+        with pytest.raises(type(error)):
+            await close(turn, Outcome.ANSWERED, "", "", outgoing)
+        assert {one.receipt.outcome for one in turn.inputs} == {Outcome.RECEIVED}
+        assert turn.replies == told == []
+        await close(turn, Outcome.ANSWERED, "", "", outgoing)
+        assert len(turn.inputs[-1].receipt.model_calls) == 1
+        assert len(told) == 2
+        assert await stage.adapter.until_sent(1) == ["Hi"]
+
+
+async def test_what_is_final_stays_as_it_is(stage: Stage) -> None:
+    turn = await begin(stage, "one")
+    await close(turn, Outcome.ANSWERED, "first", "")
+    await close(turn, Outcome.FAILED, "second", "")
+    [receipt] = await stored(stage, turn)
+    assert receipt is not None
+    assert (receipt.outcome, receipt.reason) == (Outcome.ANSWERED, "first")

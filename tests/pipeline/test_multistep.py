@@ -1,0 +1,156 @@
+"""Rules of several rounds: one step a round, none twice, an end, and one answer about all of it."""
+
+from typing import Any
+
+import pytest
+
+from bot.components.action import Action, action
+from bot.components.provider import provider
+from bot.domain.results import ActionResult, ProviderResult
+from bot.models.types import Purpose, TextRequest
+from bot.pipeline.act import Actor
+from bot.pipeline.compose import Composer
+from bot.pipeline.multistep import MultiStep
+from bot.pipeline.respond import NoAnswer
+from bot.plugin import Plugin
+from bot.registry import Registry
+from bot.testing import ScriptedModel, Stage, make_turn, on_stage
+from bot.turn import Turn
+
+SUMMARY = "<response><thought>t</thought><text>So it went.</text></response>"
+
+
+def step(action: str = "", parameters: str = "{}", *, providers: str = "", finish: bool = False) -> str:
+    return (
+        f"<response><thought>t</thought><action>{action}</action><parameters>{parameters}</parameters>"
+        f"<providers>{providers}</providers><isFinish>{str(finish).lower()}</isFinish></response>"
+    )
+
+
+@action("FIND", "Find something.")
+async def find(turn: Turn, what: str = "") -> ActionResult:
+    turn.state.data.setdefault("found", []).append(what)
+    return ActionResult(text=f"found {what}")
+
+
+@action("BREAK", "Breaks.", critical=True)
+async def broken(turn: Turn) -> ActionResult:
+    return ActionResult(False, error="broken")
+
+
+@action("IGNORE", "Nothing.", similes=["STOP_TALKING"])
+async def ignore(turn: Turn) -> None:
+    raise AssertionError("silence is no step")
+
+
+@provider("MOON", "The moon.", dynamic=True)
+async def moon(turn: Turn) -> ProviderResult:
+    return ProviderResult("The moon is full.")
+
+
+def make(*more: Action[Any], most_rounds: int = 6) -> MultiStep:
+    registry = Registry([Plugin("some", actions=[find, broken, ignore, *more], providers=[moon])])
+    composer = Composer(registry)
+    return MultiStep(registry, composer, Actor(composer), most_rounds=most_rounds)
+
+
+async def work(
+    *steps: str, summary: str = SUMMARY, most_rounds: int = 6
+) -> tuple[str, Turn, list[TextRequest]]:
+    left = iter(steps)
+
+    def script(request: TextRequest) -> str:
+        return summary if request.purpose is Purpose.SUMMARY else next(left, steps[-1])
+
+    async with on_stage(model=ScriptedModel(script)) as stage:
+        turn = make_turn(stage.agent, "Find it")
+        text = await make(most_rounds=most_rounds).work(turn)
+        return text, turn, stage.model.requests
+
+
+async def test_it_ends_when_the_model_says_so() -> None:
+    text, turn, requests = await work(step("FIND", '{"what": "a"}', finish=True))
+    assert text == "So it went."
+    assert turn.state.data["found"] == ["a"]
+    assert [one.purpose for one in requests] == [Purpose.STEP, Purpose.SUMMARY]
+    assert "- FIND: ok: found a" in requests[-1].prompt
+    assert "The request was: Find it" in requests[-1].prompt
+
+
+async def test_it_ends_after_the_last_round_even_if_the_model_never_does() -> None:
+    rounds = [step("FIND", f'{{"what": "{number}"}}') for number in range(50)]
+    _, turn, requests = await work(*rounds, most_rounds=4)
+    assert turn.state.data["found"] == ["0", "1", "2", "3"]
+    assert len(requests) == 5
+
+
+async def test_no_step_is_taken_twice_with_the_same_parameters() -> None:
+    _, turn, requests = await work(step("FIND", '{"what": "a"}'))
+    assert turn.state.data["found"] == ["a"]
+    assert len(requests) == 3
+    assert turn.notes == ["FIND was asked for twice with the same parameters"]
+
+
+@pytest.mark.parametrize("name", ["", "REPLY", "IGNORE", "NONE", "STOP_TALKING", "stop talking"])
+async def test_saying_something_or_nothing_is_no_step(name: str) -> None:
+    _, turn, requests = await work(step(name))
+    assert [one.purpose for one in requests] == [Purpose.STEP, Purpose.SUMMARY]
+    assert turn.notes == []
+
+
+async def test_of_an_unknown_action_the_model_is_told() -> None:
+    _, turn, requests = await work(step("FLY"))
+    assert "- FLY: failed: there is no action of this name" in requests[-1].prompt
+    assert turn.notes == ["action 'FLY' is not known; it was not run"]
+
+
+async def test_a_step_may_ask_for_providers() -> None:
+    _, _, requests = await work(step(providers="moon"), step(finish=True))
+    assert "The moon is full." not in requests[0].prompt
+    assert "The moon is full." in requests[1].prompt
+    assert len(requests) == 3
+
+
+async def test_asking_for_what_is_known_or_unknown_is_no_step_either() -> None:
+    _, _, requests = await work(step(providers="NOT_THERE"))
+    assert len(requests) == 2
+    _, _, requests = await work(step(providers="MOON"))
+    assert len(requests) == 3
+
+
+async def test_a_failed_critical_step_is_the_last() -> None:
+    _, turn, requests = await work(step("BREAK"), step("FIND"))
+    assert "found" not in turn.state.data
+    assert "- BREAK: failed: broken" in requests[-1].prompt
+
+
+async def test_a_step_that_breaks_off_is_not_taken() -> None:
+    _, turn, _ = await work("<response><action>FIND</action><parameters>{")
+    assert "found" not in turn.state.data
+
+
+@pytest.mark.parametrize(
+    "summary", ["Plain words.", "<text>Plain words.</text>", SUMMARY.replace("So it went", "Plain words")]
+)
+async def test_the_answer_is_read_with_or_without_tags(summary: str) -> None:
+    text, _, _ = await work(step(finish=True), summary=summary)
+    assert text == "Plain words."
+
+
+async def test_without_any_words_there_is_no_answer() -> None:
+    with pytest.raises(NoAnswer):
+        await work(step(finish=True), summary="<response></response>")
+
+
+async def test_rounds_and_answer_are_paid_for_once(stage: Stage) -> None:
+    turn = make_turn(stage.agent, "Find it")
+    made = ScriptedModel([step("FIND", '{"what": "a"}', finish=True), SUMMARY])
+    async with on_stage(model=made, store=stage.agent.store) as other:
+        turn.agent = other.agent
+        await make().work(turn)
+        again = make_turn(other.agent, "Find it")
+        again.id = turn.id
+        assert await make().work(again) == "So it went."
+    assert len(made.requests) == 2
+    assert again.results == turn.results
+    assert "found" not in again.state.data

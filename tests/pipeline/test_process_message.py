@@ -1,0 +1,461 @@
+"""Rules of the road itself: one outcome, one run, one apology at most, whatever happens on the way."""
+
+import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bot.components.evaluator import evaluator
+from bot.domain.content import Content
+from bot.domain.events import Event, MessageReceived, RunEnded, RunStarted, RunStatus, RunTimedOut
+from bot.domain.ledger import Outcome, Receipt
+from bot.domain.places import ChannelType, Room
+from bot.models.types import Purpose, TextRequest
+from bot.pipeline import process_message as road
+from bot.pipeline.process_message import Processor
+from bot.plugin import Plugin
+from bot.settings import CoreSettings
+from bot.store.protocols import Commitment
+from bot.testing import (
+    InMemoryStore,
+    RecordingAdapter,
+    ScriptedModel,
+    Stage,
+    answer,
+    make_arrival,
+    on_stage,
+)
+from bot.turn import Turn
+
+RESPOND = "<response><action>RESPOND</action></response>"
+
+
+class Books:
+    """A processor of the test's own, what it told, and what it settled."""
+
+    def __init__(self, stage: Stage, **settings: str) -> None:
+        self.agent = stage.agent
+        self.processor = Processor(
+            stage.agent, stage.resident.registry, CoreSettings.model_validate(settings)
+        )
+        self.settled: list[Receipt] = []
+        self.events: list[Event] = []
+        stage.agent.events.subscribe(Event, self._hear)
+
+    async def _hear(self, event: Event) -> None:
+        self.events.append(event)
+
+    async def receive(self, text: str | Content = "hi", **details: Any) -> Receipt:
+        arrival = make_arrival(text, at=self.agent.clock(), **details)
+        [(receipt, _)] = await self.agent.store.ledger.receive([arrival], self.agent.clock())
+        return receipt
+
+    async def process(self, receipt: Receipt) -> Receipt:
+        await self.processor.process_message(receipt, self.settled.append)
+        return await self.kept(receipt)
+
+    async def kept(self, receipt: Receipt) -> Receipt:
+        kept = await self.agent.store.ledger.receipt(receipt.id)
+        assert kept is not None
+        return kept
+
+    async def told(self, *kinds: type[Event]) -> list[Any]:
+        await self.agent.events.settle()
+        return [event for event in self.events if isinstance(event, kinds)]
+
+
+class Deadline:
+    """RESPONSE_TIMEOUT, run by the test: the work on a message is out of time when `expire` says so."""
+
+    def __init__(self) -> None:
+        self._limits: list[asyncio.Timeout] = []
+
+    def begin(self, seconds: float) -> asyncio.Timeout:
+        self._limits.append(asyncio.timeout(None))
+        return self._limits[-1]
+
+    def expire(self, number: int = 0) -> None:
+        self._limits[number].reschedule(asyncio.get_running_loop().time())
+
+
+@pytest.fixture
+def deadline(monkeypatch: pytest.MonkeyPatch) -> Deadline:
+    found = Deadline()
+    clockwork = SimpleNamespace(timeout=found.begin, CancelledError=asyncio.CancelledError)
+    monkeypatch.setattr("bot.runs.asyncio", clockwork)
+    return found
+
+
+async def test_a_message_is_claimed_answered_settled_and_told_of_once(stage: Stage) -> None:
+    books = Books(stage)
+    receipt = await books.process(await books.receive())
+    assert receipt.outcome is Outcome.ANSWERED
+    assert receipt.attempts == 1
+    assert receipt.claimed_at is not None
+    assert receipt.closed_at is not None
+    assert books.settled == [receipt]
+    started, received, ended = await books.told(RunStarted, MessageReceived, RunEnded)
+    assert started.run_id == ended.run_id == receipt.turn_id
+    assert received.message.id == started.message_id == receipt.memory_id
+    assert (ended.status, ended.outcome, ended.error) == (RunStatus.COMPLETED, Outcome.ANSWERED, "")
+
+
+async def test_a_message_that_was_removed_is_cancelled_without_a_run(stage: Stage) -> None:
+    books = Books(stage)
+    receipt = await books.receive()
+    await stage.agent.store.memories.remove([receipt.memory_id])
+    receipt = await books.process(receipt)
+    assert receipt.outcome is Outcome.CANCELLED
+    assert books.settled == [receipt]
+    assert await books.told(RunStarted, RunEnded) == []
+
+
+async def test_its_own_message_is_kept_and_nothing_more() -> None:
+    looked: list[Turn] = []
+
+    @evaluator("LOOK", "Looks.", always_run=True)
+    async def look(turn: Turn) -> None:
+        looked.append(turn)
+
+    async with on_stage(Plugin("look", evaluators=[look]), model=ScriptedModel(embeds=True)) as stage:
+        books = Books(stage)
+        arrival = make_arrival("my own words", at=stage.agent.clock())
+        own = replace(arrival.author, id=stage.agent.id)
+        arrival = replace(arrival, author=own, message=replace(arrival.message, entity_id=own.id))
+        [(receipt, _)] = await stage.agent.store.ledger.receive([arrival], stage.agent.clock())
+        receipt = await books.process(receipt)
+    assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "own message")
+    assert looked == []
+
+
+async def test_every_attempt_is_counted_and_keeps_its_turn(stage: Stage) -> None:
+    books = Books(stage)
+    receipt = await books.receive()
+    turn_id = make_arrival("x", at=stage.agent.clock()).message.id
+    receipt = await books.process(replace(receipt, attempts=2, turn_id=turn_id))
+    assert (receipt.attempts, receipt.turn_id) == (3, turn_id)
+
+
+def stop_at(monkeypatch: pytest.MonkeyPatch, name: str) -> asyncio.Event:
+    """Have one stage of the road hang; the event is set when it is reached."""
+    reached = asyncio.Event()
+
+    async def hang(*args: object, **kwargs: object) -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(road, name, hang)
+    return reached
+
+
+STAGES = ("judge", "read_attachments", "usable_actions", "respond")
+
+
+@pytest.mark.parametrize("name", STAGES)
+async def test_what_takes_too_long_anywhere_fails_with_one_word_to_the_room(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, deadline: Deadline, name: str
+) -> None:
+    reached = stop_at(monkeypatch, name)
+    books = Books(stage)
+    task = asyncio.ensure_future(books.process(await books.receive()))
+    await reached.wait()
+    deadline.expire()
+    receipt = await task
+    assert (receipt.outcome, receipt.rule) == (Outcome.FAILED, "RESPONSE_TIMEOUT")
+    assert books.settled == [receipt]
+    timed_out, ended = await books.told(RunTimedOut, RunEnded)
+    assert (ended.status, ended.outcome) == (RunStatus.TIMEOUT, Outcome.FAILED)
+    assert ended.run_id == timed_out.run_id
+    assert len(await stage.adapter.until_sent(1)) == 1
+    assert not books.processor._floors._lanes
+
+
+async def test_an_evaluator_that_takes_too_long_does_not_change_what_was_answered(deadline: Deadline) -> None:
+    @evaluator("SLOW", "Never ends.")
+    async def slow(turn: Turn) -> None:
+        deadline.expire()
+        await asyncio.Event().wait()
+
+    async with on_stage(Plugin("slow", evaluators=[slow])) as stage:
+        books = Books(stage)
+        receipt = await books.process(await books.receive())
+        [ended] = await books.told(RunEnded)
+        await stage.adapter.until_sent(1)
+    assert receipt.outcome is Outcome.ANSWERED
+    assert (ended.status, ended.outcome) == (RunStatus.TIMEOUT, Outcome.ANSWERED)
+    assert books.settled == [receipt]
+    assert stage.texts == ["Hello."]
+
+
+@pytest.mark.parametrize("name", STAGES)
+async def test_what_is_stopped_anywhere_stays_open_and_frees_its_room(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    reached = stop_at(monkeypatch, name)
+    books = Books(stage)
+    receipt = await books.receive()
+    task = asyncio.ensure_future(books.process(receipt))
+    await reached.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await books.kept(receipt)).outcome is Outcome.CLAIMED
+    [ended] = await books.told(RunEnded)
+    assert ended.status is RunStatus.CANCELLED
+    assert books.settled == []
+    assert not books.processor._floors._lanes
+    monkeypatch.undo()
+    assert (await books.process(await books.kept(receipt))).outcome is Outcome.ANSWERED
+
+
+@pytest.mark.parametrize("name", ["judge", "read_attachments", "usable_actions", "respond", "course_of"])
+async def test_our_own_fault_anywhere_ends_as_failed_with_its_reason(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("our own fault")
+
+    monkeypatch.setattr(road, name, fail)
+    books = Books(stage)
+    receipt = await books.process(await books.receive())
+    assert (receipt.outcome, receipt.rule) == (Outcome.FAILED, "internal error")
+    assert receipt.reason == "RuntimeError: our own fault"
+    [ended] = await books.told(RunEnded)
+    assert (ended.status, ended.outcome) == (RunStatus.ERROR, Outcome.FAILED)
+    assert books.settled == [receipt]
+
+
+class Slow(InMemoryStore):
+    """A store whose commits hang, before or after they are done."""
+
+    def __init__(self, *, is_done: bool) -> None:
+        super().__init__()
+        self.reached = asyncio.Event()
+        self.hangs = True
+        self._is_done = is_done
+        self._commit = self.ledger.commit
+        self.ledger.commit = self._hang  # type: ignore[method-assign]  # the fault
+
+    async def _hang(self, commitment: Commitment) -> Any:
+        if not self.hangs:
+            return await self._commit(commitment)
+        self.hangs = False
+        if self._is_done:
+            await self._commit(commitment)
+        self.reached.set()
+        await asyncio.Event().wait()
+        return None
+
+
+async def test_stopped_while_the_store_writes_it_is_open_or_done_and_never_both() -> None:
+    for is_done in (False, True):
+        store = Slow(is_done=is_done)
+        async with on_stage(store=store) as stage:
+            books = Books(stage)
+            receipt = await books.receive()
+            task = asyncio.ensure_future(books.process(receipt))
+            await store.reached.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            kept = await books.kept(receipt)
+            assert kept.outcome is (Outcome.ANSWERED if is_done else Outcome.CLAIMED)
+            assert books.settled == []
+            if not is_done:
+                assert (await books.process(kept)).outcome is Outcome.ANSWERED
+                assert await stage.adapter.until_sent(1) == ["Hello."]
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+async def test_out_of_time_while_the_store_writes_it_ends_all_the_same(
+    deadline: Deadline, is_done: bool
+) -> None:
+    store = Slow(is_done=is_done)
+    async with on_stage(store=store) as stage:
+        books = Books(stage)
+        task = asyncio.ensure_future(books.process(await books.receive()))
+        await store.reached.wait()
+        deadline.expire()
+        receipt = await task
+        texts = [one.content.text for one in await store.ledger.deliveries()]
+    assert receipt.outcome is (Outcome.ANSWERED if is_done else Outcome.FAILED)
+    assert books.settled == [receipt]
+    assert len(texts) == 1
+    assert (texts == ["Hello."]) is is_done
+
+
+async def test_out_of_time_after_being_taken_over_it_does_not_close_what_another_answers(
+    deadline: Deadline,
+) -> None:
+    """The older turn's evaluator outlives its time while the newer turn still writes."""
+    may_answer, asked = asyncio.Event(), asyncio.Queue[str]()
+
+    async def script(request: TextRequest) -> str:
+        asked.put_nowait(request.prompt)
+        await may_answer.wait()
+        return answer("Hello.")
+
+    @evaluator("SLOW", "Ends late.")
+    async def slow(turn: Turn) -> None:
+        if turn.successor is not None:
+            deadline.expire()
+            await asyncio.Event().wait()
+
+    async with on_stage(Plugin("slow", evaluators=[slow]), model=ScriptedModel(script)) as stage:
+        books = Books(stage)
+        first, second = await books.receive("one"), await books.receive("two")
+        older = asyncio.ensure_future(books.process(first))
+        await asked.get()
+        newer = asyncio.ensure_future(books.process(second))
+        await asked.get()
+        assert (await older).outcome is Outcome.CLAIMED
+        may_answer.set()
+        await newer
+        outcomes = [(await books.kept(one)).outcome for one in (first, second)]
+        await stage.adapter.until_sent(1)
+        ended = {event.message_id: (event.status, event.outcome) for event in await books.told(RunEnded)}
+    assert outcomes == [Outcome.SUPERSEDED, Outcome.ANSWERED]
+    assert stage.texts == ["Hello."]
+    assert ended == {
+        first.memory_id: (RunStatus.TIMEOUT, Outcome.SUPERSEDED),
+        second.memory_id: (RunStatus.COMPLETED, Outcome.ANSWERED),
+    }
+
+
+async def test_out_of_time_at_the_very_moment_of_being_taken_over_it_leaves_its_message_to_the_newer(
+    deadline: Deadline,
+) -> None:
+    asked = asyncio.Queue[str]()
+    may_answer = asyncio.Event()
+
+    async def script(request: TextRequest) -> str:
+        asked.put_nowait(request.prompt)
+        try:
+            await may_answer.wait()
+        except asyncio.CancelledError:
+            deadline.expire()
+            await asyncio.sleep(0)
+            raise
+        return answer("Hello.")
+
+    async with on_stage(model=ScriptedModel(script)) as stage:
+        books = Books(stage)
+        first, second = await books.receive("one"), await books.receive("two")
+        older = asyncio.ensure_future(books.process(first))
+        await asked.get()
+        newer = asyncio.ensure_future(books.process(second))
+        assert (await older).outcome is Outcome.CLAIMED
+        may_answer.set()
+        await newer
+        outcomes = [(await books.kept(one)).outcome for one in (first, second)]
+        await stage.adapter.until_sent(1)
+    assert outcomes == [Outcome.SUPERSEDED, Outcome.ANSWERED]
+    assert stage.texts == ["Hello."]
+    assert len(books.settled) == 2
+
+
+class SlowTyping(RecordingAdapter):
+    """A platform whose typing sign takes until the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_end = asyncio.Event()
+        self.ending = asyncio.Event()
+
+    async def typing(self, room: Room, active: bool) -> None:
+        await super().typing(room, active)
+        if not active:
+            self.ending.set()
+            await self.may_end.wait()
+
+
+async def test_a_typing_sign_that_ends_late_costs_neither_the_older_nor_the_newer_turn() -> None:
+    held, adapter = asyncio.Event(), SlowTyping()
+    asked = asyncio.Queue[str]()
+
+    async def script(request: TextRequest) -> str:
+        asked.put_nowait(request.prompt)
+        await held.wait()
+        return answer("Hello.")
+
+    async with on_stage(model=ScriptedModel(script), adapter=adapter) as stage:
+        books = Books(stage)
+        first, second = await books.receive("one"), await books.receive("two")
+        older = asyncio.ensure_future(books.process(first))
+        await asked.get()
+        newer = asyncio.ensure_future(books.process(second))
+        await asked.get()
+        await adapter.ending.wait()
+        held.set()
+        await adapter.until_sent(1)
+        adapter.may_end.set()
+        await asyncio.gather(older, newer)
+        outcomes = [(await books.kept(one)).outcome for one in (first, second)]
+        ended = {event.message_id: event.status for event in await books.told(RunEnded)}
+    assert outcomes == [Outcome.SUPERSEDED, Outcome.ANSWERED]
+    assert ended == {first.memory_id: RunStatus.SUPERSEDED, second.memory_id: RunStatus.COMPLETED}
+    assert [len(one.model_calls) for one in books.settled] == [1, 1]
+    assert not books.processor._floors._lanes
+
+
+async def test_a_model_that_swallows_its_cancellation_makes_nobody_answer_twice() -> None:
+    asked = asyncio.Queue[str]()
+
+    async def stubborn(request: TextRequest) -> str:
+        asked.put_nowait(request.prompt)
+        if "two" in request.prompt:
+            return answer("To both.")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return answer("To one.")
+        return ""
+
+    async with on_stage(model=ScriptedModel(stubborn)) as stage:
+        books = Books(stage)
+        first = await books.receive("one")
+        older = asyncio.ensure_future(books.process(first))
+        await asked.get()
+        second = await books.receive("two")
+        await asyncio.gather(older, asyncio.ensure_future(books.process(second)))
+        outcomes = [(await books.kept(one)).outcome for one in (first, second)]
+        await stage.adapter.until_sent(1)
+    assert outcomes == [Outcome.SUPERSEDED, Outcome.ANSWERED]
+    assert stage.texts == ["To both."]
+
+
+async def test_a_slower_decision_for_an_older_message_still_gives_one_reply_to_both() -> None:
+    deciding, writing = asyncio.Event(), asyncio.Event()
+
+    async def script(request: TextRequest) -> str:
+        if request.purpose is Purpose.SHOULD_RESPOND and not deciding.is_set():
+            deciding.set()
+            await writing.wait()
+        if request.purpose is Purpose.REPLY and not writing.is_set():
+            writing.set()
+            await asyncio.Event().wait()
+        return RESPOND if request.purpose is Purpose.SHOULD_RESPOND else answer("To both.")
+
+    async with on_stage(model=ScriptedModel(script)) as stage:
+        books = Books(stage)
+        first = await books.receive("one", kind=ChannelType.GROUP)
+        older = asyncio.ensure_future(books.process(first))
+        await deciding.wait()
+        second = await books.receive("two", kind=ChannelType.GROUP)
+        await asyncio.gather(older, books.process(second))
+        one, two = [await books.kept(receipt) for receipt in (first, second)]
+        await stage.adapter.until_sent(1)
+        ended = await books.told(RunEnded)
+    assert (one.outcome, one.superseded_by) == (Outcome.SUPERSEDED, second.memory_id)
+    assert two.outcome is Outcome.ANSWERED
+    assert stage.texts == ["To both."]
+    assert sorted(event.message_id for event in ended) == sorted([first.memory_id, second.memory_id])
+
+
+async def test_two_agents_in_one_process_never_meet() -> None:
+    async with on_stage() as one, on_stage() as other:
+        receipts = await asyncio.gather(one.say("hi"), other.say("hi"))
+    assert [receipt.outcome for receipt in receipts] == [Outcome.ANSWERED] * 2
+    assert one.texts == other.texts == ["Hello."]

@@ -1,0 +1,219 @@
+"""Both doors in bad weather: a slow ledger that fails, a platform that breaks off, restarts at any moment."""
+
+import asyncio
+import random
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+
+from bot.bus import EventBus
+from bot.domain.arrival import Arrival
+from bot.domain.content import Content
+from bot.domain.ids import derived_id
+from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt
+from bot.domain.memory import Memory, MemoryKind
+from bot.domain.places import ChannelType, Room
+from bot.errors import IntakeClosed, NotSent, TryAgain, Unclear
+from bot.platform import attempt as attempt_module
+from bot.platform import inbox as inbox_module
+from bot.platform.adapter import Adapter
+from bot.platform.inbox import Inbox, Settle
+from bot.platform.outbox import Outbox, Outgoing
+from bot.store.inmemory import InMemoryStore
+from bot.store.inmemory.ledger import InMemoryLedger
+from bot.store.protocols import Commitment
+from bot.testing import make_arrival
+
+NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
+AGENT, WORLD = derived_id("agent"), derived_id("world")
+ROOMS, REPLIES = 3, 8
+SEEDS = range(60)
+
+
+class RoughLedger(InMemoryLedger):
+    """A ledger that takes its time, before and after, and sometimes fails."""
+
+    def __init__(self, store: InMemoryStore, chance: random.Random) -> None:
+        super().__init__(store.worlds, store.entities, store.memories)
+        self.chance = chance
+
+    async def receive(self, arrivals: Sequence[Arrival], at: datetime) -> list[tuple[Receipt, bool]]:
+        await self._delay()
+        found = await super().receive(arrivals, at)
+        await self._delay()
+        return found
+
+    async def receipt(self, receipt_id: UUID) -> Receipt | None:
+        found = await super().receipt(receipt_id)
+        await self._delay()
+        return found
+
+    async def commit(self, commitment: Commitment) -> list[Delivery]:
+        placed = await super().commit(commitment)
+        await self._delay()
+        return placed
+
+    async def save_delivery(self, delivery: Delivery) -> None:
+        await self._delay()
+        if self.chance.random() < 0.1:
+            raise OSError("locked")
+        await super().save_delivery(delivery)
+        await self._delay()
+
+    async def _delay(self) -> None:
+        for _ in range(self.chance.randrange(4)):
+            await asyncio.sleep(0)
+
+
+class RoughPlatform(Adapter):
+    """A platform that breaks off before or after a message has arrived, and can be asked about it."""
+
+    platform = "test"
+
+    def __init__(self, chance: random.Random) -> None:
+        self.arrived: list[Delivery] = []
+        self.chance = chance
+
+    async def deliver(self, delivery: Delivery) -> str:
+        await asyncio.sleep(0)
+        weather = self.chance.random()
+        if weather < 0.15:
+            raise NotSent("busy", retry_after=0)
+        if weather < 0.25:
+            raise Unclear("broke off before")
+        self.arrived.append(delivery)
+        await asyncio.sleep(0)
+        if weather < 0.35:
+            raise Unclear("broke off after")
+        if weather < 0.4:
+            raise ValueError("no JSON")
+        if weather < 0.45:
+            raise asyncio.CancelledError
+        return delivery.id
+
+    async def reconcile(self, delivery: Delivery) -> str:
+        await asyncio.sleep(0)
+        if self.chance.random() < 0.1:
+            raise Unclear("no history")
+        if any(one.id == delivery.id for one in self.arrived):
+            return delivery.id
+        raise NotSent("not there", retry_after=0)
+
+
+def outgoing(room: int, number: int) -> Outgoing:
+    turn = derived_id("turn", str(room), str(number))
+    place = Room(derived_id("room", str(room)), WORLD, ChannelType.GROUP, "test", str(room))
+    content = Content(text=f"{room}:{number}")
+    memory = Memory(derived_id(turn), MemoryKind.MESSAGE, AGENT, place.id, WORLD, content, NOW, turn_id=turn)
+    return Outgoing(memory, place)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_no_reply_is_lost_doubled_or_out_of_order(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt_module, "FIRST_PAUSE", 0)
+    monkeypatch.setattr(attempt_module, "MOST_HASTY", 1_000_000)
+    chance = random.Random(seed)
+    ledger, platform = RoughLedger(InMemoryStore(), chance), RoughPlatform(chance)
+    replies = [outgoing(room, number) for number in range(REPLIES) for room in range(ROOMS)]
+
+    async def start() -> Outbox:
+        outbox = Outbox(ledger, EventBus(), AGENT, clock=lambda: NOW)
+        outbox.connect(platform)
+        await outbox.resume()
+        return outbox
+
+    outbox = await start()
+    commits: list[asyncio.Task[list[Memory]]] = []
+    for reply in replies:
+        commits.append(asyncio.ensure_future(outbox.commit([reply])))
+        if chance.random() < 0.2:
+            commits.append(
+                asyncio.ensure_future(outbox.commit([chance.choice(replies[: replies.index(reply) + 1])]))
+            )
+        for _ in range(chance.randrange(6)):
+            await asyncio.sleep(0)
+        if chance.random() < 0.2:
+            await asyncio.gather(*commits)
+            await outbox.close(0)
+            outbox = await start()
+    await asyncio.gather(*commits)
+    while await outbox.drain(60):
+        await outbox.resume()
+
+    arrived = [delivery.id for delivery in platform.arrived]
+    assert len(arrived) == len(set(arrived)), "a reply was doubled"
+    book = {delivery.id: delivery for delivery in await ledger.deliveries()}
+    assert len(book) == len(replies)
+    for delivery in book.values():
+        assert delivery.state in (DeliveryState.SENT, DeliveryState.UNKNOWN)
+        assert delivery.state is DeliveryState.UNKNOWN or delivery.id in arrived, "a reply was lost"
+    seqs = defaultdict(list)
+    for delivery in platform.arrived:
+        seqs[delivery.room_id].append(delivery.seq)
+    assert all(found == sorted(found) for found in seqs.values()), "replies changed places"
+    assert outbox._lanes == {}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_no_message_is_lost_or_settled_twice_and_nobody_waits_for_ever(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox_module, "MOST_ATTEMPTS", 1_000)
+    chance = random.Random(seed)
+    ledger = RoughLedger(InMemoryStore(), chance)
+    settled: Counter[UUID] = Counter()
+    under_way: Counter[UUID] = Counter()
+
+    async def process(receipt: Receipt, settle: Settle) -> None:
+        under_way[receipt.id] += 1
+        assert under_way[receipt.id] == 1, "a message was processed twice at a time"
+        try:
+            for _ in range(chance.randrange(8)):
+                await asyncio.sleep(0)
+            if chance.random() < 0.1:
+                raise OSError("locked")
+            closed = replace(receipt, outcome=Outcome.ANSWERED)
+            await ledger.save_receipts([closed])
+            settled[receipt.id] += 1
+            settle(closed)
+            await asyncio.sleep(0)
+        finally:
+            under_way[receipt.id] -= 1
+
+    async def put(inbox: Inbox, arrival: Arrival) -> None:
+        try:
+            receipt = await inbox.put(arrival)
+            assert (await inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
+        except (IntakeClosed, TryAgain):
+            return
+
+    arrivals = [make_arrival(str(number), at=NOW) for number in range(20)]
+    inbox = Inbox(ledger, process, clock=lambda: NOW)
+    waiters: list[asyncio.Task[None]] = []
+    for arrival in arrivals:
+        for one in [arrival, *chance.choices(arrivals[: arrivals.index(arrival) + 1], k=chance.randrange(3))]:
+            waiters.append(asyncio.ensure_future(put(inbox, one)))
+        for _ in range(chance.randrange(5)):
+            await asyncio.sleep(0)
+        if chance.random() < 0.2:
+            await inbox.drain(0)
+            inbox = Inbox(ledger, process, clock=lambda: NOW)
+            waiters.append(asyncio.ensure_future(put(inbox, arrival)))
+            await inbox.resume()
+    for arrival in arrivals:  # the platform delivers again what it was not told of
+        await put(inbox, arrival)
+    while await ledger.receipts(is_open=True):
+        await inbox.resume()
+        await asyncio.sleep(0)
+    await asyncio.gather(*waiters)
+    await inbox.drain(60)
+
+    assert len(await ledger.receipts(limit=1000)) == len(arrivals)
+    assert set(settled.values()) == {1}
+    assert len(settled) == len(arrivals)
+    assert inbox._waiting == {}
+    assert inbox._under_way == set()

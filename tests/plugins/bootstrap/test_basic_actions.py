@@ -1,0 +1,34 @@
+"""Rules of the three basic actions."""
+
+import pytest
+
+from bot import ActionResult, Effect
+from bot.testing import Stage, make_turn
+from plugins.bootstrap import plugin
+
+ACTIONS = {one.spec.name: one for one in plugin.actions}
+
+
+def test_there_are_three_and_none_is_unsafe_to_repeat() -> None:
+    assert list(ACTIONS) == ["REPLY", "IGNORE", "NONE"]
+    assert {one.spec.effect for one in plugin.actions} <= {Effect.PURE, Effect.KEYED}
+
+
+async def test_reply_says_its_text(stage: Stage) -> None:
+    result = await ACTIONS["REPLY"].run(make_turn(stage.agent), {"text": "Hi"})
+    assert result == ActionResult(text="Hi")
+    assert await stage.adapter.until_sent(1) == ["Hi"]
+
+
+@pytest.mark.parametrize("text", ["", "\u200b"])
+async def test_reply_without_anything_to_say_has_not_succeeded(stage: Stage, text: str) -> None:
+    result = await ACTIONS["REPLY"].run(make_turn(stage.agent), {"text": text})
+    assert result is not None
+    assert not result.success
+    assert stage.texts == []
+
+
+@pytest.mark.parametrize("name", ["IGNORE", "NONE"])
+async def test_silence_says_nothing(stage: Stage, name: str) -> None:
+    assert await ACTIONS[name].run(make_turn(stage.agent), {}) == ActionResult()
+    assert stage.texts == []

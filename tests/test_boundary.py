@@ -1,0 +1,124 @@
+"""Where plugin code meets ours."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from bot.boundary import Failure, contained
+
+
+async def run(code: Callable[[], Awaitable[object]], deadline: float = 60.0) -> object:
+    return await contained(code(), what="a test", deadline=deadline)
+
+
+async def never() -> None:
+    await asyncio.Event().wait()
+
+
+async def test_what_is_given_comes_back() -> None:
+    async def code() -> str:
+        return "fine"
+
+    assert await run(code) == "fine"
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (ValueError("no"), "ValueError: no"),
+        (SystemExit(3), "SystemExit: 3"),
+        (KeyboardInterrupt(), "KeyboardInterrupt: "),
+        (GeneratorExit(), "GeneratorExit: "),
+        (TimeoutError("its own"), "TimeoutError: its own"),
+        (asyncio.CancelledError(), "it cancelled itself"),
+        (
+            BaseExceptionGroup("two", [ValueError(), SystemExit()]),
+            "BaseExceptionGroup: two (2 sub-exceptions)",
+        ),
+    ],
+    ids=lambda one: type(one).__name__ if isinstance(one, BaseException) else "",
+)
+async def test_whatever_is_raised_becomes_a_failure(
+    error: BaseException, cause: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def code() -> None:
+        raise error
+
+    assert await run(code) == Failure(cause)
+    assert f"a test failed: {cause}" in caplog.text
+
+
+async def test_what_does_not_come_back_is_stopped_at_its_deadline() -> None:
+    stopped = asyncio.Event()
+
+    async def code() -> None:
+        try:
+            await never()
+        finally:
+            stopped.set()
+
+    assert await run(code, deadline=0) == Failure("no answer within 0 s")
+    assert stopped.is_set()
+
+
+async def test_an_answer_after_the_deadline_still_counts() -> None:
+    async def code() -> str:
+        try:
+            await never()
+        except asyncio.CancelledError:
+            return "late"
+        return "early"
+
+    assert await run(code, deadline=0) == "late"
+
+
+async def test_a_cancellation_from_outside_passes_through() -> None:
+    task = asyncio.ensure_future(run(never))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("after", [None, ValueError("late"), TimeoutError("late"), SystemExit(1)])
+async def test_a_cancellation_from_outside_passes_through_code_that_swallows_it(
+    after: BaseException | None,
+) -> None:
+    async def code() -> str:
+        try:
+            await never()
+        except asyncio.CancelledError:
+            if after is not None:
+                raise after from None
+        return "as if nothing had happened"
+
+    task = asyncio.ensure_future(run(code))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_code_that_cancels_itself_during_a_shutdown_is_no_shutdown() -> None:
+    async def stopping() -> None:
+        child = asyncio.ensure_future(never())
+        child.cancel()
+        await child  # what many a service does when it stops
+
+    results: list[object] = []
+
+    async def work() -> None:
+        try:
+            await never()
+        finally:
+            results.append(await run(stopping))
+            results.append(await run(never, deadline=0))
+
+    task = asyncio.ensure_future(work())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert results == [Failure("it cancelled itself"), Failure("no answer within 0 s")]

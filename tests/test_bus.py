@@ -1,0 +1,200 @@
+"""Who is told of what."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from bot import bus as bus_module
+from bot.bus import EventBus
+from bot.domain.events import (
+    EmbeddingCompleted,
+    EmbeddingRequested,
+    Event,
+    MessageSent,
+    VoiceMessageSent,
+)
+from bot.domain.ids import new_id
+
+ME = new_id()
+
+
+def sent(kind: type[MessageSent] = MessageSent) -> MessageSent:
+    return kind(ME, new_id(), new_id(), new_id())
+
+
+def requested() -> EmbeddingRequested:
+    return EmbeddingRequested(ME, new_id())
+
+
+async def test_a_listener_hears_its_class_and_the_classes_below() -> None:
+    bus, heard = EventBus(), []
+
+    async def listen(event: Event) -> None:
+        heard.append(event)
+
+    bus.subscribe(MessageSent, listen)
+    told = [sent(), sent(VoiceMessageSent), requested()]
+    for event in told:
+        bus.emit(event)
+    await bus.settle()
+
+    assert heard == told[:2]
+
+
+async def test_who_listens_to_every_event_hears_every_event() -> None:
+    bus, heard = EventBus(), []
+
+    async def listen(event: Event) -> None:
+        heard.append(event)
+
+    bus.subscribe(Event, listen)
+    told = [sent(VoiceMessageSent), requested()]
+    for event in told:
+        bus.emit(event)
+    await bus.settle()
+
+    assert heard == told
+
+
+async def test_listeners_are_started_in_the_order_of_events_and_of_subscription() -> None:
+    bus, heard = EventBus(), []
+
+    def listener(name: str) -> Any:
+        async def listen(event: EmbeddingRequested) -> None:
+            heard.append((name, event.memory_id))
+            await asyncio.sleep(0)
+
+        return listen
+
+    for name in ("a", "b"):
+        bus.subscribe(EmbeddingRequested, listener(name))
+    events = [requested(), requested()]
+    for event in events:
+        bus.emit(event)
+    assert heard == []
+    await bus.settle()
+
+    assert heard == [(name, event.memory_id) for event in events for name in ("a", "b")]
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1), asyncio.CancelledError()])
+async def test_a_failing_listener_reaches_nobody(error: BaseException) -> None:
+    bus, heard = EventBus(), []
+
+    async def fail(event: Event) -> None:
+        raise error
+
+    def fail_at_once(event: Event) -> Any:
+        raise error
+
+    async def listen(event: Event) -> None:
+        heard.append(event)
+
+    for one in (fail, fail_at_once, listen):
+        bus.subscribe(Event, one)
+    bus.emit(sent())
+    await bus.settle()
+
+    assert len(heard) == 1
+
+
+async def test_a_failing_listener_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    bus = EventBus()
+
+    async def count_words(event: Event) -> None:
+        raise ValueError("no")
+
+    bus.subscribe(Event, count_words)
+    bus.subscribe(Event, count_words, name="weather.count")
+    bus.emit(sent())
+    await bus.settle()
+
+    assert "count_words of MessageSent failed: ValueError: no" in caplog.text
+    assert "listener weather.count of MessageSent failed" in caplog.text
+
+
+async def test_a_slow_listener_is_stopped_at_its_deadline() -> None:
+    bus = EventBus(deadline=0)
+
+    async def listen(event: Event) -> None:
+        await asyncio.Event().wait()
+
+    bus.subscribe(Event, listen)
+    bus.emit(sent())
+    await bus.settle()
+
+
+async def test_a_subscription_ends_once_and_ends_no_other() -> None:
+    bus, heard = EventBus(), []
+
+    async def listen(event: Event) -> None:
+        heard.append(event)
+
+    end = bus.subscribe(MessageSent, listen)
+    bus.subscribe(MessageSent, listen)
+    end()
+    end()
+    bus.emit(sent())
+    await bus.settle()
+
+    assert len(heard) == 1
+
+
+async def test_a_listener_may_subscribe_end_and_emit() -> None:
+    bus, heard = EventBus(), []
+
+    async def answer(event: EmbeddingRequested) -> None:
+        end()
+        bus.subscribe(EmbeddingCompleted, note)
+        bus.emit(EmbeddingCompleted(ME, event.memory_id))
+
+    async def note(event: EmbeddingCompleted) -> None:
+        heard.append(event.memory_id)
+
+    end = bus.subscribe(EmbeddingRequested, answer)
+    first, second = requested(), requested()
+    bus.emit(first)
+    await bus.settle()
+    bus.emit(second)
+    await bus.settle()
+
+    assert heard == [first.memory_id]
+
+
+async def test_leaving_waits_for_who_is_being_told() -> None:
+    heard: list[Event] = []
+    go = asyncio.Event()
+
+    async def listen(event: Event) -> None:
+        await go.wait()
+        heard.append(event)
+
+    async with EventBus() as bus:
+        bus.subscribe(Event, listen)
+        bus.emit(sent())
+        asyncio.get_running_loop().call_soon(go.set)
+
+    assert len(heard) == 1
+
+
+async def test_leaving_stops_listeners_that_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bus_module, "LAST_WORDS", 0)
+    stopped = asyncio.Event()
+
+    async def hang(event: Event) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async def echo(event: Event) -> None:
+        bus.emit(sent())
+
+    async with EventBus() as bus:
+        bus.subscribe(Event, hang)
+        bus.subscribe(Event, echo)
+        bus.emit(sent())
+        await asyncio.sleep(0)
+
+    await stopped.wait()

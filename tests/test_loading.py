@@ -1,0 +1,411 @@
+"""Finding plugins and putting them into order."""
+
+import importlib
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from bot.components.model import Model
+from bot.domain.character import Character
+from bot.errors import PluginError, SettingError
+from bot.loading import Loaded, find_adapters, find_plugin, load_plugins, plugin_names, sort_plugins
+from bot.models.types import ModelType
+from bot.platform.connections import AdapterSpec
+from bot.plugin import Plugin
+from bot.settings import Layer, Settings
+
+SIMPLE = """
+    from bot import Plugin
+
+    plugin = Plugin({name!r}, requires={requires!r})
+"""
+SPEAKING = """
+    from bot import ModelType, Plugin, TextResult, model
+
+
+    @model(ModelType.TEXT_LARGE)
+    async def write(agent, request):
+        return TextResult("Hello.")
+
+
+    plugin = Plugin({name!r}, models=[write])
+"""
+
+
+@pytest.fixture(autouse=True)
+def _leave_no_modules() -> Iterator[None]:
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.startswith("greenroom_plugin_"):
+            del sys.modules[name]
+
+
+def write(
+    folder: Path, file: str, source: str = SIMPLE, *, name: str = "mine", requires: object = ()
+) -> Path:
+    path = folder / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(dedent(source.format(name=name, requires=requires) if "{name" in source else source))
+    return path
+
+
+def load(folder: Path, *plugins: str, is_foreign: bool = False, **settings: str) -> Loaded:
+    character = Character(name="Ada", plugins=plugins)
+    return load_plugins(
+        character, Settings([Layer("the test", settings)]), folder=folder, is_foreign=is_foreign
+    )
+
+
+def names(loaded: Loaded) -> list[str]:
+    return [plugin.name for plugin in loaded.plugins]
+
+
+def test_a_character_that_names_nothing_gets_bootstrap_and_a_model(tmp_path: Path) -> None:
+    assert load(tmp_path) == Loaded(load(tmp_path).plugins)
+    assert names(load(tmp_path)) == ["bootstrap", "offline"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "model"),
+    [
+        ({"OPENAI_API_KEY": "sk-12345678"}, "openai"),
+        ({"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1"}, "openai"),
+        ({"OPENAI_API_KEY": " "}, "offline"),
+        ({"OPENAI_SMALL_MODEL": "small"}, "offline"),
+        ({}, "offline"),
+    ],
+)
+def test_the_model_is_the_one_whose_variables_are_set(
+    tmp_path: Path, settings: dict[str, str], model: str
+) -> None:
+    assert names(load(tmp_path, **settings)) == ["bootstrap", model]
+
+
+def test_the_operators_key_does_not_go_to_a_server_that_a_file_names(tmp_path: Path) -> None:
+    settings = Settings(
+        [
+            Layer("the character's settings", {"OPENAI_BASE_URL": "https://evil.example/v1"}),
+            Layer("the environment", {"OPENAI_API_KEY": "sk-12345678"}),
+        ]
+    )
+    with pytest.raises(SettingError, match="OPENAI_BASE_URL"):
+        load_plugins(Character(name="Ada"), settings, folder=tmp_path)
+
+
+def test_a_model_plugin_that_is_named_is_the_only_one(tmp_path: Path) -> None:
+    write(tmp_path, "speaking.py", SPEAKING, name="speaking")
+
+    assert names(load(tmp_path, "./speaking", OPENAI_API_KEY="sk-12345678")) == ["bootstrap", "speaking"]
+
+
+def test_a_model_plugin_without_its_variables_is_off_and_noted(tmp_path: Path) -> None:
+    loaded = load(tmp_path, "openai")
+
+    assert names(loaded) == ["bootstrap", "offline"]
+    assert [note for note in loaded.notes if note.startswith("plugin openai is off: set OPENAI_API_KEY")]
+
+
+@pytest.mark.parametrize("value", ["true", "1", "yes"])
+def test_bootstrap_can_be_left_out(tmp_path: Path, value: str) -> None:
+    assert names(load(tmp_path, IGNORE_BASIC_CAPABILITIES=value)) == ["offline"]
+    assert names(load(tmp_path, IGNORE_BASIC_CAPABILITIES="false")) == ["bootstrap", "offline"]
+
+
+def test_a_plugin_that_is_named_twice_is_loaded_once(tmp_path: Path) -> None:
+    write(tmp_path, "mine.py")
+
+    assert names(
+        load(tmp_path, "bootstrap", "@elizaos/plugin-bootstrap", "./mine", "./mine.py", "./mine")
+    ) == [
+        "bootstrap",
+        "mine",
+        "offline",
+    ]
+
+
+def test_two_plugins_of_one_name_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, "mine.py")
+    write(tmp_path, "other.py")
+    with pytest.raises(PluginError, match="two plugins are called 'mine'"):
+        load(tmp_path, "./mine", "./other")
+
+
+@pytest.mark.parametrize("taken", ["bootstrap", "offline"])
+def test_a_plugin_may_not_take_the_name_of_one_of_ours(tmp_path: Path, taken: str) -> None:
+    write(tmp_path, "mine.py", name=taken)
+    with pytest.raises(PluginError, match=f"two plugins are called {taken!r}"):
+        load(tmp_path, "./mine")
+
+
+@pytest.mark.parametrize("file", ["mine.py", "mine/__init__.py"])
+@pytest.mark.parametrize("name", ["./mine", "./nested/../mine"])
+def test_a_path_is_relative_to_the_folder_of_the_character(
+    tmp_path: Path, file: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    write(tmp_path, file)
+    monkeypatch.chdir(elsewhere)
+
+    assert names(load(tmp_path, name)) == ["bootstrap", "mine", "offline"]
+    with pytest.raises(PluginError, match=r"there is no .*mine\.py and no folder"):
+        load(elsewhere, "./mine")
+
+
+def test_a_path_may_be_absolute_or_begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "mine.py")
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    first, second = find_plugin(str(tmp_path / "mine.py")), find_plugin("~/mine")
+    assert first is not None
+    assert first is second
+
+
+def test_a_package_may_import_its_own_modules(tmp_path: Path) -> None:
+    write(tmp_path, "mine/words.py", "NAME = 'worded'\n")
+    write(
+        tmp_path,
+        "mine/__init__.py",
+        "from bot import Plugin\nfrom .words import NAME\nplugin = Plugin(NAME)\n",
+    )
+
+    assert "worded" in names(load(tmp_path, "./mine"))
+
+
+def test_files_whose_names_look_alike_are_not_confused(tmp_path: Path) -> None:
+    for file, name in (
+        ("a-b.py", "first"),
+        ("a_b.py", "second"),
+        ("A_B.py", "third"),
+        ("x/a_b.py", "fourth"),
+    ):
+        write(tmp_path, file, name=name)
+
+    assert names(load(tmp_path, "./a-b", "./a_b", "./A_B", "./x/a_b")) == [
+        "bootstrap",
+        "first",
+        "second",
+        "third",
+        "fourth",
+        "offline",
+    ]
+
+
+def test_the_one_plugin_of_a_module_is_found_under_any_name(tmp_path: Path) -> None:
+    write(tmp_path, "mine.py", "from bot import Plugin\nweather = Plugin('weather')\nother = 3\n")
+
+    assert "weather" in names(load(tmp_path, "./mine"))
+
+
+@pytest.mark.parametrize(
+    "source", ["x = 1\n", "from bot import Plugin\na = Plugin('a')\nb = Plugin('b')\n"], ids=["none", "two"]
+)
+def test_a_module_must_hold_one_plugin(tmp_path: Path, source: str) -> None:
+    write(tmp_path, "mine.py", source)
+    with pytest.raises(PluginError, match=r"'\./mine': .* must hold one Plugin"):
+        load(tmp_path, "./mine")
+
+
+@pytest.mark.parametrize(
+    ("source", "cause"),
+    [
+        ("import nothing_of_this_name", "nothing_of_this_name"),
+        ("def broken(:", "SyntaxError"),
+        ("raise ValueError('no')", "ValueError: no"),
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("from bot import action\n@action('not upper', '')\nasync def act(turn): ...", "'not upper'"),
+    ],
+)
+def test_a_plugin_that_cannot_be_imported_is_named_with_the_cause(
+    tmp_path: Path, source: str, cause: str
+) -> None:
+    write(tmp_path, "mine.py", source)
+    for _ in range(2):  # nothing half imported is left
+        with pytest.raises(PluginError, match=r"'\./mine' (cannot be loaded|needs)") as caught:
+            load(tmp_path, "./mine")
+        assert cause in str(caught.value)
+
+
+def test_a_file_that_is_no_python_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, "mine.txt", "hello")
+    with pytest.raises(PluginError, match="is not Python"):
+        load(tmp_path, "./mine.txt")
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch, target: str, source: str) -> None:
+    """Install a distribution with one entry point, as `pip` would."""
+    write(folder, "weather_pkg.py", source)
+    info = folder / "weather_pkg-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: weather-pkg\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[greenroom.plugins]\nweather-report = {target}\n")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "weather_pkg", raising=False)
+    importlib.invalidate_caches()
+
+
+@pytest.mark.parametrize("target", ["weather_pkg", "weather_pkg:plugin", "weather_pkg:chosen"])
+def test_an_installed_plugin_is_found_by_its_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    source = "from bot import Plugin\nplugin = Plugin('plugin')\nchosen = Plugin('chosen')\n"
+    install(tmp_path, monkeypatch, target, source)
+    expected = "chosen" if target.endswith("chosen") else "plugin"
+
+    assert "weather-report" in plugin_names()
+    assert expected in names(load(tmp_path, "weather-report"))
+    assert expected in names(load(tmp_path, "@acme/plugin-weather-report"))
+    monkeypatch.delitem(sys.modules, "weather_pkg")
+
+
+def test_an_installed_plugin_that_is_broken_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, "weather_pkg:plugin", "raise RuntimeError('no radar')\n")
+    with pytest.raises(PluginError, match="'weather-report' cannot be loaded: RuntimeError: no radar"):
+        load(tmp_path, "weather-report")
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"), [("bootstrp", "bootstrap"), ("Bootstrap", "bootstrap"), ("of-line", "offline")]
+)
+def test_an_unknown_name_is_refused_with_the_nearest(tmp_path: Path, name: str, suggestion: str) -> None:
+    with pytest.raises(PluginError, match=f"plugin {name!r} is not known: did you mean {suggestion!r}"):
+        load(tmp_path, name)
+
+
+def test_an_unknown_name_that_is_like_none_is_told_what_there_is(tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match=r"'qqqq' is not known: there are: .*bootstrap"):
+        load(tmp_path, "qqqq")
+
+
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        ("@elizaos/plugin-solana", "there is no counterpart here"),
+        ("@elizaos/plugin-local-ai", "there is no counterpart here"),
+        ("@elizaos/plugin-discord", "discord is an adapter here"),
+        ("@elizaos/client-twitter", "twitter is an adapter here"),
+        ("telegram", "telegram is an adapter here"),
+        ("./plugins/mine.ts", "JavaScript"),
+    ],
+)
+def test_a_name_of_theirs_without_a_plugin_here_is_noted(tmp_path: Path, name: str, note: str) -> None:
+    loaded = load(tmp_path, name)
+
+    assert names(loaded) == ["bootstrap", "offline"]
+    [said] = loaded.notes
+    assert said.startswith(f"{name}: ")
+    assert note in said
+
+
+@pytest.mark.parametrize("name", ["@elizaos/plugin-bootstrap", "@elizaos-plugins/bootstrap", "bootstrap"])
+def test_a_name_of_theirs_maps_to_ours(tmp_path: Path, name: str) -> None:
+    assert load(tmp_path, name, IGNORE_BASIC_CAPABILITIES="true").plugins[0].name == "bootstrap"
+    assert load(tmp_path, name).notes == ()
+
+
+def test_in_a_file_of_another_program_any_unknown_name_is_only_noted(tmp_path: Path) -> None:
+    loaded = load(tmp_path, "qqqq", is_foreign=True)
+
+    assert names(loaded) == ["bootstrap", "offline"]
+    assert loaded.notes == ("qqqq: there is no counterpart here; the character works without it",)
+
+
+def test_plugins_come_after_those_they_require_and_otherwise_as_given() -> None:
+    given = [
+        Plugin("last", requires=["late"]),
+        Plugin("first"),
+        Plugin("late", requires=["early", "first"]),
+        Plugin("early"),
+        Plugin("other", requires=["first"]),
+        Plugin("end"),
+    ]
+
+    assert [plugin.name for plugin in sort_plugins(given)] == [
+        "early",
+        "first",
+        "late",
+        "last",
+        "other",
+        "end",
+    ]
+    assert sort_plugins(given[1:2]) == tuple(given[1:2])
+    assert sort_plugins([]) == ()
+
+
+def test_a_plugin_that_requires_another_stays_where_it_was_if_it_can() -> None:
+    given = [Plugin("bootstrap"), Plugin("mine", requires=["bootstrap"]), Plugin("openai"), Plugin("x")]
+
+    assert sort_plugins(given) == tuple(given)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_a_circle_is_named_in_the_order_of_requirement(size: int) -> None:
+    circle = [Plugin(f"p{number}", requires=[f"p{(number + 1) % size}"]) for number in range(size)]
+    with pytest.raises(PluginError, match="in a circle: ") as caught:
+        sort_plugins([Plugin("outside", requires=["p0"]), *circle])
+    walked = str(caught.value).partition("circle: ")[2].split(" → ")
+
+    assert walked[0] == walked[-1]
+    assert sorted(walked[1:]) == sorted(plugin.name for plugin in circle)
+    requires = {plugin.name: plugin.requires for plugin in circle}
+    assert all(walked[place + 1] in requires[walked[place]] for place in range(size))
+
+
+def test_a_missing_requirement_is_named() -> None:
+    with pytest.raises(
+        PluginError, match="plugin 'mine' requires 'weather', which is not loaded: add 'weather'"
+    ):
+        sort_plugins([Plugin("mine", requires=["weather"])])
+
+
+def test_two_of_a_name_are_refused_when_sorting() -> None:
+    with pytest.raises(PluginError, match="two plugins are called 'a'"):
+        sort_plugins([Plugin("a"), Plugin("b"), Plugin("a", requires=["b"])])
+
+
+def test_any_graph_is_sorted_or_its_circle_named() -> None:
+    for seed in range(300):
+        chance = random.Random(seed)
+        size = chance.randint(1, 30)
+        plugins = [
+            Plugin(
+                str(one), requires=[str(chance.randrange(size)) for _ in range(chance.choice((0, 0, 1, 2)))]
+            )
+            for one in range(size)
+        ]
+        try:
+            ordered = [plugin.name for plugin in sort_plugins(plugins)]
+        except PluginError as error:
+            walked = str(error).partition("circle: ")[2].split(" → ")
+            assert all(walked[i + 1] in plugins[int(walked[i])].requires for i in range(len(walked) - 1))
+            continue
+        assert sorted(ordered, key=int) == [str(one) for one in range(size)]
+        for plugin in plugins:
+            assert all(ordered.index(name) < ordered.index(plugin.name) for name in plugin.requires)
+
+
+def test_a_long_chain_is_no_depth() -> None:
+    chain = [Plugin(str(one), requires=[str(one + 1)] if one < 4999 else ()) for one in range(5000)]
+
+    assert [plugin.name for plugin in sort_plugins(chain)] == [str(one) for one in reversed(range(5000))]
+
+
+def test_our_plugins_and_adapters_are_listed() -> None:
+    assert {"bootstrap", "offline", "openai"} <= set(plugin_names())
+    adapters = find_adapters()
+    assert isinstance(adapters["console"], AdapterSpec)
+    assert all(isinstance(found, AdapterSpec) or found for found in adapters.values())
+
+
+def test_a_stand_in_for_a_model_counts_only_if_it_writes_at_length(tmp_path: Path) -> None:
+    write(tmp_path, "small.py", SPEAKING.replace("TEXT_LARGE", "TEXT_SMALL"), name="small")
+
+    loaded = load(tmp_path, "./small")
+    assert names(loaded) == ["bootstrap", "small", "offline"]
+    small = next(plugin for plugin in loaded.plugins if plugin.name == "small")
+    assert [type(model) is Model and model.type for model in small.models] == [ModelType.TEXT_SMALL]

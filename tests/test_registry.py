@@ -1,0 +1,147 @@
+"""Rules of the registry: every component by its name, and no two that a model could confuse."""
+
+from typing import Any
+
+import pytest
+
+from bot.components.action import Action, action
+from bot.components.evaluator import evaluator
+from bot.components.provider import provider
+from bot.components.service import Service
+from bot.components.worker import worker
+from bot.domain.results import ProviderResult
+from bot.domain.task import Task
+from bot.errors import PluginError
+from bot.plugin import Plugin
+from bot.registry import Registry, plain
+from bot.turn import Turn
+
+
+def an_action(name: str, *similes: str) -> Action[Any]:
+    @action(name, "x", similes=similes)
+    async def handler(turn: Turn) -> None: ...
+
+    return handler
+
+
+async def knowing(turn: Turn) -> ProviderResult:
+    return ProviderResult()
+
+
+async def looking(turn: Turn) -> None: ...
+
+
+async def working(agent: Any, task: Task) -> None: ...
+
+
+class Forecasts(Service):
+    capability = "It knows the weather."
+
+
+class Quiet(Service):
+    """A service that says nothing of itself."""
+
+
+@pytest.mark.parametrize(
+    ("written", "folded"),
+    [("FOLLOW_ROOM", "FOLLOWROOM"), (" follow room ", "FOLLOWROOM"), ("", ""), ("_ ", "")],
+)
+def test_a_name_is_folded_as_models_write_it(written: str, folded: str) -> None:
+    assert plain(written) == folded
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ("FOLLOW_ROOM", "FOLLOW_ROOM"),
+        ("follow_room", "FOLLOW_ROOM"),
+        ("FollowRoom", "FOLLOW_ROOM"),
+        ("FOLLOW ROOM", "FOLLOW_ROOM"),
+        ("JOIN_IN", "FOLLOW_ROOM"),
+        ("join in", "FOLLOW_ROOM"),
+        ("FOLLOW", None),
+        ("FOLLOW_ROOMS", None),
+        ("UNFOLLOW_ROOM", None),
+        ("", None),
+        ("_", None),
+    ],
+)
+def test_an_action_is_found_by_name_or_simile_and_never_by_a_part(written: str, found: str | None) -> None:
+    registry = Registry([Plugin("a", actions=[an_action("FOLLOW_ROOM", "JOIN_IN", "LISTEN")])])
+    action = registry.action(written)
+    assert (action.spec.name if action else None) == found
+
+
+def test_a_name_goes_before_a_simile_and_the_first_simile_before_the_second() -> None:
+    registry = Registry(
+        [
+            Plugin("a", actions=[an_action("A", "B", "C")]),
+            Plugin("b", actions=[an_action("B"), an_action("D", "C")]),
+        ]
+    )
+    for written, found in (("B", "B"), ("C", "A"), ("D", "D")):
+        action = registry.action(written)
+        assert action is not None
+        assert action.spec.name == found
+
+
+def test_a_provider_is_found_folded() -> None:
+    registry = Registry([Plugin("a", providers=[provider("RECENT_MESSAGES", "x")(knowing)])])
+    assert registry.provider("recent messages") is registry.providers["RECENT_MESSAGES"]
+    assert registry.provider("RECENT") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "second"),
+    [
+        ("action", {"actions": [an_action("SAME_ONE")]}, {"actions": [an_action("SAME_ONE")]}),
+        ("action", {"actions": [an_action("SAME_ONE")]}, {"actions": [an_action("SAMEONE")]}),
+        (
+            "provider",
+            {"providers": [provider("SAME_ONE", "x")(knowing)]},
+            {"providers": [provider("SAME_ONE", "y")(knowing)]},
+        ),
+        (
+            "evaluator",
+            {"evaluators": [evaluator("SAME_ONE", "x")(looking)]},
+            {"evaluators": [evaluator("SAME_ONE", "x")(looking)]},
+        ),
+        ("worker", {"workers": [worker("SAME_ONE")(working)]}, {"workers": [worker("SAME_ONE")(working)]}),
+    ],
+)
+def test_two_of_one_name_are_refused_and_both_plugins_named(
+    kind: str, first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    with pytest.raises(PluginError) as raised:
+        Registry([Plugin("weather", **first), Plugin("climate", **second)])
+    for part in (kind, "'weather'", "'climate'", "remove one of the two"):
+        assert part in str(raised.value)
+
+
+def test_kinds_do_not_meet() -> None:
+    registry = Registry(
+        [
+            Plugin(
+                "a",
+                actions=[an_action("SAME")],
+                providers=[provider("SAME", "x")(knowing)],
+                evaluators=[evaluator("SAME", "x")(looking)],
+                workers=[worker("SAME")(working)],
+            )
+        ]
+    )
+    assert len({id(registry.actions["SAME"]), id(registry.providers["SAME"])}) == 2
+
+
+def test_the_catalog_describes_everything_in_its_order_and_says_whose_it_is() -> None:
+    catalog = Registry(
+        [
+            Plugin("a", actions=[an_action("ONE")], services=[Forecasts, Quiet]),
+            Plugin("b", actions=[an_action("TWO")], providers=[provider("P", "x")(knowing)]),
+        ]
+    ).catalog()
+    assert catalog.plugins == ("a", "b")
+    assert [(one.name, one.plugin) for one in catalog.actions] == [("ONE", "a"), ("TWO", "b")]
+    assert [(one.name, one.plugin) for one in catalog.providers] == [("P", "b")]
+    assert catalog.services == ("Forecasts", "Quiet")
+    assert catalog.capabilities == ("It knows the weather.",)

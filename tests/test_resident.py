@@ -1,0 +1,368 @@
+"""One character at work."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Self
+from uuid import UUID
+
+import pytest
+
+from bot import resident as resident_module
+from bot.agent import Agent
+from bot.components.listener import on
+from bot.components.provider import provider
+from bot.components.route import route
+from bot.components.service import Service
+from bot.components.worker import worker
+from bot.domain.character import Character
+from bot.domain.clock import system_clock
+from bot.domain.events import EmbeddingRequested
+from bot.domain.ids import derived_id, new_id
+from bot.domain.results import ProviderResult
+from bot.domain.task import Task
+from bot.errors import ConfigError, PluginError, SettingError
+from bot.models.types import ModelType, TextRequest
+from bot.platform.routes import RouteRequest, RouteResponse
+from bot.plugin import Plugin
+from bot.resident import Blueprint, move_in
+from bot.settings import Layer, Settings
+from bot.store.inmemory import InMemoryStore
+from bot.store.protocols import Store
+from bot.testing import ScriptedModel
+from bot.turn import Turn
+
+Step = Callable[[], Awaitable[object]]
+
+
+async def nothing() -> None:
+    """Do nothing."""
+
+
+async def never() -> None:
+    await asyncio.Event().wait()
+
+
+def fails(error: BaseException) -> Step:
+    async def step() -> None:
+        raise error
+
+    return step
+
+
+def service(
+    name: str, log: list[str], *, start: Step = nothing, stop: Step = nothing, wants: type | None = None
+) -> type[Service]:
+    """Make a service that writes down when it starts and stops."""
+
+    class Made(Service):
+        capability = f"does {name}"
+
+        def __init__(self, agent: Agent) -> None:
+            super().__init__(agent)
+            if wants is not None:
+                agent.services[wants]
+
+        async def __aenter__(self) -> Self:
+            await start()
+            log.append(f"start {name}")
+            return self
+
+        async def __aexit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        ) -> None:
+            log.append(f"stop {name}")
+            await stop()
+
+    Made.__name__ = Made.__qualname__ = name
+    return Made
+
+
+def plan(*plugins: Plugin, **details: object) -> Blueprint:
+    kept = {"character": Character(name="Ada"), "settings": Settings(), **details}
+    return Blueprint(plugins=plugins, **kept)  # type: ignore[arg-type]
+
+
+async def test_an_agent_has_the_id_of_its_file_or_the_one_its_name_always_has() -> None:
+    own = new_id()
+    async with move_in(plan()) as first, move_in(plan(character=Character(name="Ada", id=own))) as second:
+        assert first.agent.id == derived_id("agent", "Ada")
+        assert second.agent.id == own
+        assert (await first.agent.store.entities.entities([first.agent.id]))[first.agent.id].name == "Ada"
+        assert first.door.agent_id == first.agent.id
+
+
+async def test_services_start_in_order_and_stop_in_reverse() -> None:
+    log: list[str] = []
+    a, b, c = (service(name, log) for name in "abc")
+    async with move_in(plan(Plugin("one", services=[a, b]), Plugin("two", services=[c]))) as resident:
+        assert log == ["start a", "start b", "start c"]
+        assert type(resident.agent.services[b]) is b
+        assert resident.agent.catalog.capabilities == ("does a", "does b", "does c")
+
+    assert log[3:] == ["stop c", "stop b", "stop a"]
+    assert b not in resident.agent.services
+
+
+@pytest.mark.parametrize(
+    ("start", "cause"),
+    [
+        (fails(ValueError("no key")), "ValueError: no key"),
+        (fails(SystemExit(1)), "SystemExit: 1"),
+        (fails(asyncio.CancelledError()), "it cancelled itself"),
+        (never, "no answer within 0 s"),
+    ],
+    ids=["error", "exit", "cancelled", "hangs"],
+)
+async def test_a_service_that_does_not_start_is_noted_and_the_others_run(
+    start: Step, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resident_module, "START_DEADLINE", 0 if start is never else 30)
+    log: list[str] = []
+    broken, fine = service("broken", log, start=start), service("fine", log)
+    services = [broken] if start is never else [broken, fine]
+    async with move_in(plan(Plugin("one", services=services))) as resident:
+        with pytest.raises(LookupError, match=f"service broken is not running: {cause}"):
+            resident.agent.services[broken]
+        assert (fine in resident.agent.services) == (fine in services)
+
+    assert "stop broken" not in log
+
+
+async def test_a_service_that_needs_one_that_is_not_there_says_so() -> None:
+    log: list[str] = []
+    broken = service("broken", log, start=fails(ValueError("no key")))
+    needy = service("needy", log, wants=broken)
+    async with move_in(plan(Plugin("one", services=[broken, needy]))) as resident:
+        with pytest.raises(
+            LookupError, match=r"needy is not running: LookupError: .*broken .*ValueError: no key"
+        ):
+            resident.agent.services[needy]
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [fails(ValueError("no")), fails(SystemExit(1)), fails(asyncio.CancelledError()), never],
+    ids=["error", "exit", "cancelled", "hangs"],
+)
+async def test_a_service_that_does_not_stop_is_left_and_the_others_stop(
+    stop: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if stop is never:
+        monkeypatch.setattr(resident_module, "STOP_DEADLINE", 0)
+    log: list[str] = []
+    fine, broken = service("fine", log), service("broken", log, stop=stop)
+    async with move_in(plan(Plugin("one", services=[fine, broken]))):
+        log.clear()
+
+    assert log == ["stop broken", "stop fine"]
+
+
+async def test_services_stop_when_the_process_is_cancelled_even_if_one_cancels_its_own_task() -> None:
+    log: list[str] = []
+    ready = asyncio.Event()
+
+    async def stop() -> None:
+        child = asyncio.ensure_future(never())
+        child.cancel()
+        await child
+
+    fine, usual = service("fine", log), service("usual", log, stop=stop)
+
+    async def run() -> None:
+        async with move_in(plan(Plugin("one", services=[fine, usual]))):
+            ready.set()
+            await never()
+
+    task = asyncio.ensure_future(run())
+    await ready.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert log[2:] == ["stop usual", "stop fine"]
+
+
+async def test_services_that_have_started_stop_when_the_start_is_cancelled() -> None:
+    log: list[str] = []
+    reached = asyncio.Event()
+
+    async def start() -> None:
+        reached.set()
+        await never()
+
+    services = [service("fine", log), service("slow", log, start=start)]
+
+    async def run() -> None:
+        async with move_in(plan(Plugin("one", services=services))):
+            pass
+
+    task = asyncio.ensure_future(run())
+    await reached.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert log == ["start fine", "stop fine"]
+
+
+async def test_a_service_that_two_plugins_bring_runs_once() -> None:
+    log: list[str] = []
+    shared = service("shared", log)
+    async with move_in(plan(Plugin("one", services=[shared]), Plugin("two", services=[shared]))):
+        pass
+
+    assert log == ["start shared", "stop shared"]
+
+
+async def test_a_service_need_not_give_itself_back() -> None:
+    class Forgetful(Service):
+        async def __aenter__(self) -> None:  # type: ignore[override]  # what a plugin may forget
+            return None
+
+    async with move_in(plan(Plugin("one", services=[Forgetful]))) as resident:
+        assert type(resident.agent.services[Forgetful]) is Forgetful
+
+
+async def test_a_plugin_is_set_up_once_the_services_run_and_before_any_task() -> None:
+    log: list[str] = []
+    done = asyncio.Event()
+    needed = service("needed", log)
+
+    @worker("POST")
+    async def post(agent: Agent, task: Task) -> None:
+        log.append("task")
+        done.set()
+
+    async def init(agent: Agent) -> None:
+        assert needed in agent.services
+        for _ in range(5):
+            await asyncio.sleep(0)
+        log.append("init")
+
+    store = InMemoryStore()
+    await store.tasks.save_task(Task(new_id(), "POST", next_run=system_clock()))
+    async with move_in(plan(Plugin("one", services=[needed], init=init, workers=[post]), store=store)):
+        await done.wait()
+
+    assert log == ["start needed", "init", "task", "stop needed"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("no"), SettingError("WEATHER_API_KEY is not set"), SystemExit(1)],
+    ids=lambda e: str(e),
+)
+async def test_a_plugin_that_cannot_be_set_up_is_named_and_everything_closed(error: BaseException) -> None:
+    log: list[str] = []
+
+    async def init(agent: Agent) -> None:
+        raise error
+
+    with pytest.raises(PluginError, match=f"plugin 'broken' could not be set up: .*{error}"):
+        async with move_in(plan(Plugin("broken", services=[service("a", log)], init=init))):
+            pass
+
+    assert log == ["start a", "stop a"]
+
+
+async def test_a_wrong_setting_stops_before_anything_is_opened() -> None:
+    log: list[str] = []
+    settings = Settings([Layer("the test", {"LOG_LEVEL": "LOUD"})])
+    with pytest.raises(ConfigError, match="LOG_LEVEL"):
+        async with move_in(plan(Plugin("one", services=[service("a", log)]), settings=settings)):
+            pass
+
+    assert log == []
+
+
+async def test_two_components_of_one_name_stop_before_anything_is_opened() -> None:
+    @provider("TIME", "The time.")
+    async def time(turn: Turn) -> ProviderResult:
+        return ProviderResult()
+
+    with pytest.raises(PluginError, match="TIME is brought by plugin 'one' and by plugin 'two'"):
+        async with move_in(plan(Plugin("one", providers=[time]), Plugin("two", providers=[time]))):
+            pass
+
+
+async def test_a_plugins_store_is_opened_for_this_agent_and_closed_last() -> None:
+    log: list[str] = []
+    kept = InMemoryStore()
+
+    @asynccontextmanager
+    async def open_store(agent_id: UUID, settings: Settings) -> AsyncIterator[Store]:
+        log.append(f"open {agent_id == derived_id('agent', 'Ada')}")
+        yield kept
+        log.append("close")
+
+    sql = Plugin("sql", store=open_store, services=[service("a", log)])
+    async with move_in(plan(sql)) as resident:
+        assert resident.agent.store is kept
+        assert resident.door.records.store is kept
+
+    assert log == ["open True", "start a", "stop a", "close"]
+
+
+async def test_listeners_hear_the_last_events_while_services_and_store_are_there() -> None:
+    log: list[str] = []
+    counter = service("counter", log)
+
+    @asynccontextmanager
+    async def open_store(agent_id: UUID, settings: Settings) -> AsyncIterator[Store]:
+        yield InMemoryStore()
+        log.append("close")
+
+    @on(EmbeddingRequested)
+    async def count(agent: Agent, event: EmbeddingRequested) -> None:
+        await asyncio.sleep(0)
+        agent.services[counter]
+        log.append("heard")
+
+    async with move_in(
+        plan(Plugin("one", services=[counter], store=open_store, listeners=[count]))
+    ) as resident:
+        resident.agent.events.emit(EmbeddingRequested(resident.agent.id, new_id()))
+
+    assert log == ["start counter", "heard", "stop counter", "close"]
+
+
+async def test_models_are_asked_by_their_own_priority_then_by_their_plugins() -> None:
+    low, high, own = ScriptedModel("low"), ScriptedModel("high"), ScriptedModel("own")
+    plugins = [
+        Plugin("low", models=low.plugin.models),
+        Plugin("high", models=high.plugin.models, priority=5),
+        Plugin("own", models=[type(one)(one.type, one.handler, 9) for one in own.plugin.models]),
+    ]
+    async with move_in(plan(*plugins)) as resident:
+        found = await resident.agent.models.text(TextRequest("hi"))
+        assert found.text == "own"
+    async with move_in(plan(*plugins[:2])) as resident:
+        assert (await resident.agent.models.text(TextRequest("hi"), ModelType.TEXT_SMALL)).text == "high"
+
+
+async def test_the_characters_templates_come_over_the_plugins_and_those_over_ours() -> None:
+    character = Character(name="Ada", templates={"a": "character"})
+    plugins = [
+        Plugin("one", templates={"a": "one", "b": "one", "c": "one"}),
+        Plugin("two", templates={"b": "two"}),
+    ]
+    async with move_in(plan(*plugins, character=character)) as resident:
+        templates = resident.agent.templates
+
+    assert [templates[name] for name in "abc"] == ["character", "two", "one"]
+    assert len(templates) > 3
+
+
+async def test_a_door_shows_an_adapter_the_plugins_routes() -> None:
+    @route("get", "/status", public=True)
+    async def status(agent: Agent, request: RouteRequest) -> RouteResponse:
+        return RouteResponse(text=f"{agent.name}: {request.path}")
+
+    async with move_in(plan(Plugin("weather", routes=[status]))) as resident:
+        [bound] = resident.door.routes
+        answer = await bound.handle(RouteRequest("GET", "/status"))
+
+    assert (bound.plugin, bound.method, bound.path, bound.is_public) == ("weather", "GET", "/status", True)
+    assert answer.text == "Ada: /status"

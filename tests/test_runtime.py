@@ -1,0 +1,299 @@
+"""Start and stop."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from bot import runtime as runtime_module
+from bot.domain.character import Character
+from bot.domain.ledger import DeliveryState, Outcome
+from bot.errors import ConfigError, IntakeClosed, NotSent, SettingError
+from bot.models.types import TextRequest
+from bot.platform.connections import AdapterSpec, Door
+from bot.plugin import Plugin
+from bot.resident import Blueprint
+from bot.runtime import Runtime
+from bot.settings import Settings, SettingsModel
+from bot.store.inmemory import InMemoryStore
+from bot.testing import RecordingAdapter, ScriptedModel, answer, make_arrival
+
+NOW = datetime.now(UTC)
+
+
+class LoggingAdapter(RecordingAdapter):
+    """Writes down when it connects and disconnects; connecting fails where the test wants it to."""
+
+    def __init__(self, log: list[str], name: str = "adapter", fault: BaseException | None = None) -> None:
+        super().__init__()
+        self.log, self.name, self.fault = log, name, fault
+
+    async def __aenter__(self) -> Any:
+        self.log.append(f"connect {self.name}")
+        if self.fault is not None:
+            raise self.fault
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.log.append(f"disconnect {self.name}")
+
+
+def spec(adapter: RecordingAdapter, opened: list[list[Door]] | None = None) -> AdapterSpec:
+    def open_adapter(doors: Sequence[Door]) -> RecordingAdapter:
+        if opened is not None:
+            opened.append(list(doors))
+        return adapter
+
+    return AdapterSpec(adapter.platform, open_adapter, SettingsModel)
+
+
+def plan(name: str = "Ada", model: ScriptedModel | None = None, **details: Any) -> Blueprint:
+    plugins = (*details.pop("plugins", ()), (model or ScriptedModel(answer(f"I am {name}."))).plugin)
+    return Blueprint(Character(name=name), plugins, Settings(), **details)
+
+
+async def test_agents_live_first_and_platforms_leave_first() -> None:
+    log: list[str] = []
+    opened: list[list[Door]] = []
+
+    async def init(agent: Any) -> None:
+        log.append(f"agent {agent.name}")
+
+    plans = [plan(name, plugins=[Plugin("log", init=init)]) for name in ("Ada", "Eve")]
+    first, second = LoggingAdapter(log, "first"), LoggingAdapter(log, "second")
+    async with Runtime(plans, [spec(first, opened), spec(second, opened)]) as runtime:
+        assert log == ["agent Ada", "agent Eve", "connect first", "connect second"]
+        assert [door.character.name for door in runtime.doors] == ["Ada", "Eve"]
+        assert opened == [runtime.doors, runtime.doors]
+        log.clear()
+
+    assert log == ["disconnect second", "disconnect first"]
+
+
+async def test_two_agents_in_one_process_never_meet() -> None:
+    models = [ScriptedModel(answer(f"I am {name}.")) for name in ("Ada", "Eve")]
+    adapter = RecordingAdapter()
+    async with Runtime([plan("Ada", models[0]), plan("Eve", models[1])], [spec(adapter)]) as runtime:
+        ada, eve = runtime.residents
+        arrival = make_arrival("The word is swordfish.", at=NOW)
+        receipts = [await one.inbox.put(arrival) for one in (ada, eve)]
+        await asyncio.gather(ada.inbox.settled(receipts[0].id), eve.inbox.settled(receipts[1].id))
+        await adapter.until_sent(2)
+        only_ada = make_arrival("Only for Ada.", at=NOW)
+        receipt = await ada.inbox.put(only_ada)
+        await ada.inbox.settled(receipt.id)
+        await adapter.until_sent(3)
+
+        assert ada.agent.id != eve.agent.id
+        assert sorted(adapter.texts) == ["I am Ada.", "I am Ada.", "I am Eve."]
+        in_ada = await ada.agent.store.memories.recent(arrival.room.id)
+        in_eve = await eve.agent.store.memories.recent(arrival.room.id)
+        assert [one.content.text for one in in_eve] == ["The word is swordfish.", "I am Eve."]
+        assert len(in_ada) == 4
+        assert not {one.id for one in in_ada if one.entity_id == ada.agent.id} & {one.id for one in in_eve}
+        with pytest.raises(LookupError):
+            await eve.inbox.settled(receipt.id)
+        assert not any("Only for Ada." in request.prompt for request in models[1].requests)
+
+
+async def test_two_characters_that_would_be_one_agent_are_refused() -> None:
+    log: list[str] = []
+    with pytest.raises(ConfigError, match="'Ada', 'Ada': these characters would be one agent"):
+        async with Runtime([plan(), plan("Eve"), plan()], [spec(LoggingAdapter(log))]):
+            pass
+
+    assert log == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [SettingError("no token"), OSError("no network"), asyncio.CancelledError()],
+    ids=lambda one: type(one).__name__,
+)
+async def test_a_start_that_fails_closes_what_was_opened(fault: BaseException) -> None:
+    log: list[str] = []
+    before = asyncio.all_tasks()
+    adapters = [LoggingAdapter(log, "first"), LoggingAdapter(log, "second", fault)]
+    with pytest.raises(type(fault)):
+        async with Runtime([plan()], [spec(one) for one in adapters]):
+            log.append("running")
+
+    assert log == ["connect first", "connect second", "disconnect first"]
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_start_that_fails_leaves_nothing_behind_that_was_taken_in_meanwhile() -> None:
+    log: list[str] = []
+    asked = asyncio.Event()
+    store = InMemoryStore()
+
+    async def hang(request: TextRequest) -> str:
+        asked.set()
+        await asyncio.Event().wait()
+        return ""
+
+    class Early(LoggingAdapter):
+        async def __aenter__(self) -> Any:
+            await doors[0][0].inbox.put(make_arrival("Hello", at=NOW))
+            await asked.wait()
+            return await super().__aenter__()
+
+    doors: list[list[Door]] = []
+    before = asyncio.all_tasks()
+    broken = LoggingAdapter(log, "broken", OSError("no network"))
+    with pytest.raises(OSError, match="no network"):
+        async with Runtime(
+            [plan(model=ScriptedModel(hang), store=store)], [spec(Early(log), doors), spec(broken)]
+        ):
+            pass
+
+    assert asyncio.all_tasks() == before
+    assert [receipt.outcome for receipt in await store.ledger.receipts()] == [Outcome.CLAIMED]
+
+
+async def test_an_agent_that_cannot_move_in_lets_the_others_move_out() -> None:
+    log: list[str] = []
+
+    async def init(agent: Any) -> None:
+        raise ValueError("no")
+
+    ada = plan(plugins=[Plugin("fine")])
+    with pytest.raises(ConfigError, match="'broken' could not be set up"):
+        async with Runtime(
+            [ada, plan("Eve", plugins=[Plugin("broken", init=init)])], [spec(LoggingAdapter(log))]
+        ):
+            pass
+
+    assert log == []
+
+
+async def test_what_an_earlier_process_left_is_taken_up() -> None:
+    store, adapter = InMemoryStore(), RecordingAdapter()
+    hello = make_arrival("Hello", at=NOW)
+    done = make_arrival("Bye", at=NOW, room="attic")
+    [(left, _), (answered, _)] = await store.ledger.receive([hello, done], datetime.now(UTC))
+    await store.ledger.save_receipts([replace(answered, outcome=Outcome.ANSWERED)])
+    async with Runtime([plan(store=store)], [spec(adapter)]) as runtime:
+        settled = await runtime.residents[0].inbox.settled(left.id)
+        assert settled.outcome is Outcome.ANSWERED
+        assert await adapter.until_sent(1) == ["I am Ada."]
+
+
+async def test_what_comes_in_while_the_process_starts_is_answered_once() -> None:
+    class Eager(RecordingAdapter):
+        """Brings a message before it is even connected."""
+
+        async def __aenter__(self) -> Any:
+            self.receipt = await doors[0][0].inbox.put(make_arrival("Hello", at=NOW))
+            return self
+
+    doors: list[list[Door]] = []
+    adapter, model = Eager(), ScriptedModel(answer("Hi."))
+    async with Runtime([plan(model=model)], [spec(adapter, doors)]) as runtime:
+        await runtime.residents[0].inbox.settled(adapter.receipt.id)
+        await adapter.until_sent(1)
+        await runtime.residents[0].inbox.drain(60)
+
+    assert adapter.texts == ["Hi."]
+    assert len(model.requests) == 1
+
+
+async def test_stopping_lets_a_turn_finish_and_its_reply_leave() -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def think(request: TextRequest) -> str:
+        asked.set()
+        await go.wait()
+        return answer("At last.")
+
+    adapter, log = LoggingAdapter([]), []
+    async with Runtime([plan(model=ScriptedModel(think))], [spec(adapter)]) as runtime:
+        inbox = runtime.residents[0].inbox
+        await inbox.put(make_arrival("Hello", at=NOW))
+        await asked.wait()
+        asyncio.get_running_loop().call_soon(go.set)
+
+    with pytest.raises(IntakeClosed):
+        await inbox.put(make_arrival("Too late", at=NOW))
+    assert adapter.texts == ["At last."]
+    assert log == []
+
+
+async def test_what_does_not_finish_in_time_waits_for_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime_module, "TURNS_DEADLINE", 0)
+    asked = asyncio.Event()
+
+    async def hang(request: TextRequest) -> str:
+        asked.set()
+        await asyncio.Event().wait()
+        return ""
+
+    before = asyncio.all_tasks()
+    store = InMemoryStore()
+    async with Runtime([plan(model=ScriptedModel(hang), store=store)], [spec(RecordingAdapter())]) as runtime:
+        receipt = await runtime.residents[0].inbox.put(make_arrival("Hello", at=NOW))
+        await asked.wait()
+
+    assert asyncio.all_tasks() == before
+    assert [one.id for one in await store.ledger.receipts(is_open=True)] == [receipt.id]
+    adapter = RecordingAdapter()
+    async with Runtime([plan(store=store)], [spec(adapter)]) as runtime:
+        assert (await runtime.residents[0].inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
+        assert await adapter.until_sent(1) == ["I am Ada."]
+
+
+async def test_what_is_not_sent_in_time_waits_for_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime_module, "SENDS_DEADLINE", 0)
+    store = InMemoryStore()
+    busy = RecordingAdapter(faults=[NotSent("busy", retry_after=600)])
+    async with Runtime([plan(store=store)], [spec(busy)]) as runtime:
+        receipt = await runtime.residents[0].inbox.put(make_arrival("Hello", at=NOW))
+        await runtime.residents[0].inbox.settled(receipt.id)
+
+    [part] = await store.ledger.deliveries()
+    assert part.state in (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
+    await store.ledger.save_delivery(replace(part, state=DeliveryState.PENDING))
+    adapter = RecordingAdapter()
+    async with Runtime([plan(store=store)], [spec(adapter)]):
+        assert await adapter.until_sent(1) == ["I am Ada."]
+
+
+async def test_a_stop_that_is_cancelled_closes_everything_all_the_same() -> None:
+    asked, stopping = asyncio.Event(), asyncio.Event()
+    log: list[str] = []
+
+    async def hang(request: TextRequest) -> str:
+        asked.set()
+        await asyncio.Event().wait()
+        return ""
+
+    async def run() -> None:
+        async with Runtime([plan(model=ScriptedModel(hang))], [spec(LoggingAdapter(log))]) as runtime:
+            await runtime.residents[0].inbox.put(make_arrival("Hello", at=NOW))
+            await asked.wait()
+            stopping.set()
+
+    task = asyncio.ensure_future(run())
+    await stopping.wait()
+    await asyncio.sleep(0)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+    assert log == ["connect adapter", "disconnect adapter"]
+
+
+async def test_a_platform_may_be_connected_later() -> None:
+    log: list[str] = []
+    async with Runtime([plan()]) as runtime:
+        receipt = await runtime.residents[0].inbox.put(make_arrival("Hello", at=NOW))
+        await runtime.residents[0].inbox.settled(receipt.id)
+        adapter = LoggingAdapter(log)
+        await runtime.connect(adapter)
+        assert await adapter.until_sent(1) == ["I am Ada."]
+
+    assert log == ["connect adapter", "disconnect adapter"]

@@ -1,0 +1,388 @@
+"""Work for later."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from bot import scheduler as scheduler_module
+from bot.agent import Agent
+from bot.components.worker import Worker
+from bot.domain.ids import new_id
+from bot.domain.task import QUEUE, REPEAT, Task
+from bot.plugin import Plugin
+from bot.registry import Registry
+from bot.scheduler import LEASE_MARGIN, MOST_FAILURES, Scheduler
+from bot.store.inmemory import InMemoryStore
+from bot.store.inmemory.tasks import InMemoryTasks
+from bot.testing import on_stage
+
+START = datetime(2026, 5, 4, 12, tzinfo=UTC)
+DEADLINE = 10.0
+
+
+class ManualClock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, **amount: float) -> None:
+        self.now += timedelta(**amount)
+
+
+class Bench:
+    """A scheduler, the store it works on, and what its one worker did."""
+
+    def __init__(self, agent: Agent, work: Callable[[Agent, Task], Any] | None, clock: ManualClock) -> None:
+        self.runs: list[Task] = []
+        self.clock = clock
+        self.agent = agent
+        self.tasks = agent.store.tasks
+        self._work = work
+        plugin = Plugin("test", workers=[Worker("POST", self.run, DEADLINE)])
+        self.registry = Registry([plugin])
+        self.scheduler = Scheduler(agent, self.registry, tick=0)
+
+    async def run(self, agent: Agent, task: Task) -> None:
+        self.runs.append(task)
+        if self._work is not None:
+            await self._work(agent, task)
+
+    async def save(self, **details: Any) -> Task:
+        task = Task(new_id(), **{"name": "POST", "next_run": START, **details})
+        await self.tasks.save_task(task)
+        return task
+
+    async def now(self, task: Task) -> Task:
+        found = await self.tasks.task(task.id)
+        assert found is not None
+        return found
+
+
+@asynccontextmanager
+async def a_bench(
+    work: Callable[[Agent, Task], Any] | None = None, store: InMemoryStore | None = None
+) -> AsyncIterator[Bench]:
+    clock = ManualClock()
+    async with on_stage(store=store or InMemoryStore(clock), clock=clock) as stage:
+        yield Bench(stage.agent, work, clock)
+
+
+def repeating(interval: Any = 60_000) -> dict[str, Any]:
+    return {"tags": frozenset({QUEUE, REPEAT}), "metadata": {"updateInterval": interval}}
+
+
+async def fail(agent: Agent, task: Task) -> None:
+    raise ValueError("no words")
+
+
+async def test_a_task_runs_once_when_it_is_due_and_is_gone() -> None:
+    async with a_bench() as bench:
+        task = await bench.save(next_run=START + timedelta(seconds=1))
+        assert await bench.scheduler.run_due() == 0
+        bench.clock.advance(seconds=1)
+
+        assert await bench.scheduler.run_due() == 1
+        assert await bench.scheduler.run_due() == 0
+        assert [run.id for run in bench.runs] == [task.id]
+        assert await bench.tasks.tasks(name="POST") == []
+
+
+async def test_a_repeating_task_is_due_again_after_its_interval() -> None:
+    async with a_bench() as bench:
+        task = await bench.save(**repeating(), attempts=3, last_error="earlier")
+        await bench.scheduler.run_due()
+        after = await bench.now(task)
+
+        assert after.next_run == START + timedelta(minutes=1)
+        assert (after.attempts, after.last_error, after.leased_until) == (0, "", None)
+        bench.clock.advance(hours=8)
+        assert await bench.scheduler.run_due() == 1
+        assert await bench.scheduler.run_due() == 0
+
+
+@pytest.mark.parametrize("interval", [0, -5, 1])
+async def test_a_repeating_task_never_runs_without_a_pause(interval: int) -> None:
+    async with a_bench() as bench:
+        task = await bench.save(**repeating(interval))
+        await bench.scheduler.run_due()
+
+        assert (await bench.now(task)).next_run == START + timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("interval", ["soon", None, [1], float("nan"), 1e300])
+async def test_an_interval_that_is_no_number_is_a_failure(interval: Any) -> None:
+    async with a_bench() as bench:
+        task = await bench.save(**repeating(interval))
+        await bench.scheduler.run_due()
+        after = await bench.now(task)
+
+        assert "updateInterval" in after.last_error
+        assert (after.attempts, after.leased_until) == (1, None)
+        assert after.next_run > START
+
+
+@pytest.mark.parametrize("details", [{}, repeating()], ids=["once", "repeating"])
+async def test_a_failing_task_is_tried_again_later_and_later_and_in_the_end_parked(details: Any) -> None:
+    async with a_bench(fail) as bench:
+        task = await bench.save(**details)
+        waits: list[timedelta] = []
+        for attempts in range(1, MOST_FAILURES + 1):
+            await bench.scheduler.run_due()
+            after = await bench.now(task)
+            assert (after.attempts, after.last_error) == (attempts, "ValueError: no words")
+            waits.append(after.next_run - bench.clock.now)
+            bench.clock.now = after.next_run
+
+        assert waits == sorted(waits)
+        assert waits[-1] == timedelta(hours=1)
+        assert after.is_parked
+        bench.clock.advance(days=9)
+        assert await bench.scheduler.run_due() == 0
+        assert len(bench.runs) == MOST_FAILURES
+
+
+async def test_a_parked_task_is_told_to_the_operator(caplog: pytest.LogCaptureFixture) -> None:
+    async with a_bench(fail) as bench:
+        await bench.save(attempts=MOST_FAILURES - 1)
+        await bench.scheduler.run_due()
+
+    assert "is parked: ValueError: no words" in caplog.text
+
+
+async def test_a_task_that_succeeds_at_last_forgets_its_failures() -> None:
+    async with a_bench() as bench:
+        task = await bench.save(**repeating(), attempts=7, last_error="no words")
+        await bench.scheduler.run_due()
+
+        assert ((await bench.now(task)).attempts, (await bench.now(task)).last_error) == (0, "")
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), asyncio.CancelledError(), KeyboardInterrupt()])
+async def test_a_worker_may_raise_anything(error: BaseException) -> None:
+    async def work(agent: Agent, task: Task) -> None:
+        raise error
+
+    async with a_bench(work) as bench:
+        task = await bench.save()
+        await bench.save()
+        assert await bench.scheduler.run_due() == 2
+
+        assert (await bench.now(task)).attempts == 1
+
+
+async def test_a_worker_that_does_not_come_back_is_stopped_within_its_lease() -> None:
+    async def work(agent: Agent, task: Task) -> None:
+        await asyncio.Event().wait()
+
+    async with a_bench(work) as bench:
+        bench.registry = Registry([Plugin("test", workers=[Worker("POST", bench.run, 0)])])
+        task = await bench.save()
+        await Scheduler(bench.agent, bench.registry).run_due()
+
+        assert "no answer within 0 s" in (await bench.now(task)).last_error
+
+
+async def test_a_task_of_somebody_elses_worker_is_left_alone() -> None:
+    async with a_bench() as bench:
+        task = await bench.save(name="REMOVED_PLUGIN")
+
+        assert await bench.scheduler.run_due() == 0
+        assert await bench.now(task) == task
+        assert await Scheduler(bench.agent, Registry([])).run_due() == 0
+
+
+async def test_a_running_task_is_leased_beyond_its_deadline() -> None:
+    async with a_bench() as bench:
+        await bench.save()
+        await bench.scheduler.run_due()
+        [run] = bench.runs
+
+        assert run.leased_until == START + timedelta(seconds=DEADLINE) + LEASE_MARGIN
+        assert run.fence == 1
+
+
+async def test_what_another_process_is_running_is_not_run() -> None:
+    async with a_bench() as bench:
+        task = await bench.save(**repeating())
+        await bench.tasks.claim_tasks(["POST"], START, START + timedelta(minutes=1))
+        assert await bench.scheduler.run_due() == 0
+        bench.clock.advance(minutes=1)
+
+        assert await bench.scheduler.run_due() == 1
+        assert (await bench.now(task)).next_run == bench.clock.now + timedelta(minutes=1)
+
+
+async def test_who_has_lost_the_task_to_another_process_changes_nothing() -> None:
+    stolen: list[Task] = []
+
+    async def work(agent: Agent, task: Task) -> None:
+        later = START + timedelta(hours=1)
+        stolen.extend(await agent.store.tasks.claim_tasks(["POST"], later, later + timedelta(minutes=1)))
+
+    async with a_bench(work) as bench:
+        task = await bench.save(**repeating())
+        await bench.scheduler.run_due()
+
+        assert [await bench.now(task)] == stolen
+
+
+async def test_a_task_that_outlives_its_lease_is_not_started_a_second_time() -> None:
+    started, go = asyncio.Event(), asyncio.Event()
+
+    async def work(agent: Agent, task: Task) -> None:
+        started.set()
+        await go.wait()
+
+    async with a_bench(work) as bench:
+        task = await bench.save(**repeating())
+        run = asyncio.ensure_future(bench.scheduler.run_due())
+        await started.wait()
+        bench.clock.advance(hours=8)  # the machine slept
+        assert await bench.scheduler.run_due() == 0
+        go.set()
+        assert await run == 1
+
+        assert len(bench.runs) == 1
+        after = await bench.now(task)
+        assert (after.next_run, after.leased_until) == (bench.clock.now + timedelta(minutes=1), None)
+
+
+async def test_what_a_worker_notes_in_its_task_while_it_runs_is_kept() -> None:
+    async def work(agent: Agent, task: Task) -> None:
+        noted = {**task.metadata, "done": 3, "updateInterval": 120_000}
+        await agent.store.tasks.save_task(replace(task, metadata=noted, description="half done"))
+
+    async with a_bench(work) as bench:
+        task = await bench.save(**repeating())
+        await bench.scheduler.run_due()
+        after = await bench.now(task)
+
+        assert after.metadata["done"] == 3
+        assert after.description == "half done"
+        assert after.next_run == START + timedelta(minutes=2)
+
+
+async def test_what_a_worker_notes_is_kept_when_it_fails() -> None:
+    async def work(agent: Agent, task: Task) -> None:
+        await agent.store.tasks.save_task(replace(task, metadata={"done": 3}))
+        raise ValueError("no words")
+
+    async with a_bench(work) as bench:
+        task = await bench.save()
+        await bench.scheduler.run_due()
+        after = await bench.now(task)
+
+        assert (after.metadata, after.attempts) == ({"done": 3}, 1)
+
+
+async def test_a_task_removed_while_it_runs_does_not_come_back() -> None:
+    async def work(agent: Agent, task: Task) -> None:
+        await agent.store.tasks.delete_task(task.id)
+
+    async with a_bench(work) as bench:
+        await bench.save(**repeating())
+        await bench.scheduler.run_due()
+
+        assert await bench.tasks.tasks(name="POST") == []
+
+
+class BrittleTasks(InMemoryTasks):
+    """Tasks whose store fails a few times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claim_faults = self.complete_faults = 0
+
+    async def claim_tasks(self, *arguments: Any) -> list[Task]:
+        if self.claim_faults:
+            self.claim_faults -= 1
+            raise OSError("locked")
+        return await super().claim_tasks(*arguments)
+
+    async def complete_task(self, task: Task, replacement: Task | None) -> bool:
+        if self.complete_faults:
+            self.complete_faults -= 1
+            raise OSError("locked")
+        return await super().complete_task(task, replacement)
+
+
+async def test_a_store_that_fails_at_the_end_of_a_run_disturbs_no_other() -> None:
+    store = InMemoryStore()
+    tasks = store.tasks = BrittleTasks()
+    async with a_bench(store=store) as bench:
+        for _ in range(3):
+            await bench.save()
+        tasks.complete_faults = 1
+        assert await bench.scheduler.run_due() == 3
+        assert len(await bench.tasks.tasks(name="POST")) == 1
+
+        bench.clock.advance(hours=1)  # its lease is over
+        assert await bench.scheduler.run_due() == 1
+        assert await bench.tasks.tasks(name="POST") == []
+
+
+async def test_the_scheduler_looks_again_and_again_and_survives_a_failing_store() -> None:
+    store = InMemoryStore()
+    tasks = store.tasks = BrittleTasks()
+    done = asyncio.Event()
+
+    async def work(agent: Agent, task: Task) -> None:
+        done.set()
+
+    async with a_bench(work, store) as bench:
+        tasks.claim_faults = 3
+        async with bench.scheduler:
+            await bench.save()
+            await done.wait()
+
+        assert len(bench.runs) == 1
+        assert tasks.claim_faults == 0
+
+
+async def test_stopping_leaves_what_is_under_way_leased_and_nothing_running() -> None:
+    started = asyncio.Event()
+
+    async def work(agent: Agent, task: Task) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async with a_bench(work) as bench:
+        before = asyncio.all_tasks()
+        task = await bench.save(**repeating())
+        async with bench.scheduler:
+            await started.wait()
+        left = await bench.now(task)
+
+        assert left.leased_until is not None
+        assert left.attempts == 0
+        assert asyncio.all_tasks() == before
+
+
+async def test_stopping_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler_module, "LET_GO", 0)
+    started, go, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def work(agent: Agent, task: Task) -> None:
+        started.set()
+        while not go.is_set():
+            try:
+                await go.wait()
+            except asyncio.CancelledError:
+                continue
+        ended.set()
+
+    async with a_bench(work) as bench:
+        await bench.save()
+        async with bench.scheduler:
+            await started.wait()
+        go.set()
+        await ended.wait()

@@ -1,0 +1,254 @@
+"""Settings: where each value comes from, and what it must be."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import Field, SecretStr
+
+from bot.errors import SettingError
+from bot.settings import (
+    CoreSettings,
+    Layer,
+    Secret,
+    Settings,
+    SettingsModel,
+    Words,
+    looks_secret,
+    read_settings,
+)
+
+
+class PostSettings(SettingsModel):
+    """Some variables of a plugin."""
+
+    post_api_key: Secret = Field(SecretStr(""), description="The key.")
+    post_pass: Secret | None = Field(None, description="Another.")
+    post_enable: bool = False
+    post_interval_min: int = Field(90, ge=1)
+    post_words: Words = ()
+
+
+def settings(**values: str) -> Settings:
+    return Settings([Layer("the test", values)])
+
+
+def test_the_character_comes_before_the_environment_and_that_before_the_file(tmp_path: Path) -> None:
+    file = tmp_path / ".env"
+    file.write_text("A=file\nB=file\nC=file\nD=file\n")
+    found = read_settings(
+        {"A": "character"},
+        {"A": "secret", "B": "secret"},
+        environment={"A": "environment", "B": "environment", "C": "environment"},
+        env_file=file,
+    )
+
+    assert [found.get(name) for name in "ABCD"] == ["character", "secret", "environment", "file"]
+    assert [found.source_of(name) for name in "ABCD"] == [
+        "the character's settings",
+        "the character's secrets",
+        "the environment",
+        str(file),
+    ]
+    assert set(found) == set("ABCD")
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\t\n"])
+def test_a_blank_value_is_not_set_and_hides_nothing(blank: str) -> None:
+    found = Settings([Layer("first", {"A": blank, "B": blank}), Layer("second", {"A": "  value  "})])
+
+    assert found.get("A") == "value"
+    assert found.source_of("A") == "second"
+    assert "B" not in found
+    assert list(found) == ["A"]
+    assert (found.get("B"), found.get("B", "other"), found.source_of("B")) == (None, "other", "")
+
+
+def test_a_value_that_must_be_there_is_asked_for_by_name() -> None:
+    assert settings(A="value").require("A") == "value"
+    with pytest.raises(SettingError, match=r"WEATHER_API_KEY is not set: put it in \.env"):
+        settings(WEATHER_API_KEY=" ").require("WEATHER_API_KEY")
+
+
+def test_what_is_not_set_has_its_default() -> None:
+    found = settings().load(CoreSettings)
+
+    assert found == CoreSettings()
+    assert found.response_timeout == 3_600_000
+    assert found.bot_data_dir == Path("data")
+
+
+@pytest.mark.parametrize("spelling", ["true", "TRUE", "True", "1", "yes", "on", " true ", "T", "y"])
+def test_yes_is_spelled_in_several_ways(spelling: str) -> None:
+    assert settings(POST_ENABLE=spelling).load(PostSettings).post_enable
+
+
+@pytest.mark.parametrize("spelling", ["false", "FALSE", "0", "no", "off", "", " ", "n"])
+def test_no_is_spelled_in_several_ways(spelling: str) -> None:
+    assert not settings(POST_ENABLE=spelling).load(PostSettings).post_enable
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    ["a,b c", " a , b c ,", "[a, b c]", '["a", "b c"]', "['a','b c']", '"a","b c"', ",a,,b c"],
+)
+def test_a_list_is_spelled_in_several_ways(spelling: str) -> None:
+    assert settings(POST_WORDS=spelling).load(PostSettings).post_words == ("a", "b c")
+
+
+@pytest.mark.parametrize("spelling", ["[]", ",", "''", '[""]'])
+def test_an_empty_list_is_empty(spelling: str) -> None:
+    assert settings(POST_WORDS=spelling).load(PostSettings).post_words == ()
+
+
+@pytest.mark.parametrize(
+    "placeholder",
+    ["changeme", "CHANGE_ME", "undefined", "null", "secretsalt", "xxx", "your_api_key", "your-token-here"],
+)
+def test_a_placeholder_is_refused(placeholder: str) -> None:
+    with pytest.raises(SettingError, match=r"POST_API_KEY \(in the test\): it is a placeholder"):
+        settings(POST_API_KEY=placeholder).load(PostSettings)
+
+
+@pytest.mark.parametrize("real", ["sk-1234567890", "your_3f9a1", "nullify", "xxxx-1"])
+def test_a_real_secret_is_no_placeholder(real: str) -> None:
+    found = settings(POST_API_KEY=real).load(PostSettings)
+
+    assert found.post_api_key.get_secret_value() == real
+    assert real not in repr(found)
+
+
+def test_an_error_names_every_variable_and_its_place_and_never_the_value(tmp_path: Path) -> None:
+    file = tmp_path / ".env"
+    file.write_text("POST_INTERVAL_MIN=hunter22\nPOST_API_KEY=changeme\n")
+    found = read_settings({}, {}, environment={"POST_ENABLE": "hunter22"}, env_file=file)
+    with pytest.raises(SettingError) as caught:
+        found.load(PostSettings)
+    lines = str(caught.value).splitlines()
+
+    assert len(lines) == 3
+    assert any(line.startswith(f"POST_INTERVAL_MIN (in {file}): ") for line in lines)
+    assert any(line.startswith("POST_ENABLE (in the environment): ") for line in lines)
+    assert "hunter22" not in str(caught.value)
+    assert "changeme" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"LOG_LEVEL": "LOUD"},
+        {"CONVERSATION_LENGTH": "0"},
+        {"RESPONSE_TIMEOUT": "soon"},
+        {"LATEST_RESPONSE": "x"},
+    ],
+    ids=lambda one: next(iter(one)),
+)
+def test_a_core_setting_out_of_its_range_is_refused(wrong: dict[str, str]) -> None:
+    [(name, value)] = wrong.items()
+    with pytest.raises(SettingError, match=rf"^{name} \(in the test\): ") as caught:
+        settings(**wrong).load(CoreSettings)
+    assert value not in str(caught.value).partition(": ")[2].split()
+
+
+def test_a_characters_settings_may_be_numbers_lists_and_truth_values() -> None:
+    given = {
+        "A": True,
+        "B": False,
+        "C": 5,
+        "D": 0.5,
+        "E": ["a", "b"],
+        "F": {"g": 1},
+        "H": None,
+        "I": [],
+        "J": [{}],
+    }
+    found = read_settings(given, environment={}, env_file=Path("/nowhere/.env"))
+
+    assert {name: found.get(name) for name in found} == {
+        "A": "true",
+        "B": "false",
+        "C": "5",
+        "D": "0.5",
+        "E": "a,b",
+    }
+
+
+def test_a_file_may_be_written_as_everybody_writes_it(tmp_path: Path) -> None:
+    file = tmp_path / ".env"
+    file.write_bytes("\ufeffFIRST=1\r\n# a comment\nexport B='b # b'\nC=${FIRST}\nD\nE=\n".encode())
+    found = read_settings(environment={}, env_file=file)
+
+    assert found.get("FIRST") == "1"
+    assert found.get("B") == "b # b"
+    assert found.get("C") == "${FIRST}"
+    assert set(found) == {"FIRST", "B", "C"}
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    file = tmp_path / ".env"
+    file.write_bytes(b"A=\xff\xfe\n")
+    with pytest.raises(SettingError, match=r"\.env: cannot be read as text"):
+        read_settings(environment={}, env_file=file)
+
+
+def test_a_missing_file_is_no_error(tmp_path: Path) -> None:
+    found = read_settings(environment={"A": "1"}, env_file=tmp_path / ".env")
+
+    assert list(found) == ["A"]
+
+
+def test_the_environment_is_read_unless_another_is_given(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GREENROOM_TEST", "here")
+
+    assert read_settings(env_file=tmp_path / ".env").get("GREENROOM_TEST") == "here"
+    assert read_settings(environment={}, env_file=tmp_path / ".env").get("GREENROOM_TEST") is None
+
+
+def test_secrets_are_collected_by_field_by_name_and_by_place() -> None:
+    found = Settings(
+        [
+            Layer("settings", {"POST_PASS": "by-its-field", "POST_WORDS": "not a secret"}),
+            Layer("secrets", {"DOOR_CODE": "by-its-place"}, is_secret=True),
+            Layer(
+                "environment", {"WEATHER_TOKEN": " by-its-name ", "HOME": "/home/ada", "SHORT_KEY": "1234567"}
+            ),
+        ]
+    )
+
+    assert found.secrets(PostSettings) == {"by-its-field", "by-its-place", "by-its-name"}
+    assert found.secrets() == {"by-its-place", "by-its-name"}
+
+
+def test_a_secret_that_another_hides_is_a_secret_still() -> None:
+    found = Settings([Layer("a", {"A_KEY": "first-secret"}), Layer("b", {"A_KEY": "second-secret"})])
+
+    assert found.secrets() == {"first-secret", "second-secret"}
+
+
+def test_all_of_a_characters_secrets_are_secret() -> None:
+    found = read_settings({}, {"DOOR": "open-sesame"}, environment={}, env_file=Path("/nowhere/.env"))
+
+    assert found.secrets() == {"open-sesame"}
+    assert "open-sesame" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("OPENAI_API_KEY", True),
+        ("discord_api_token", True),
+        ("TOKEN", True),
+        ("X_ACCESS_TOKEN_SECRET", True),
+        ("SECRET_SALT", True),
+        ("POSTGRES_URL", True),
+        ("PGPASSWORD", True),
+        ("OPENAI_BASE_URL", False),
+        ("MAX_TOKENS", False),
+        ("KEYBOARD", False),
+        ("CHANNEL_IDS", False),
+    ],
+)
+def test_a_variable_that_holds_a_secret_is_known_by_its_name(name: str, expected: bool) -> None:
+    assert looks_secret(name) is expected

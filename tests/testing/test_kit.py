@@ -1,0 +1,201 @@
+"""The kit for plugin authors: its doubles obey the contracts of the real parts."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Annotated
+
+import pytest
+
+from bot import (
+    ActionResult,
+    Agent,
+    Character,
+    Content,
+    Plugin,
+    ProviderResult,
+    Turn,
+    action,
+    provider,
+    testing,
+)
+from bot.domain.ledger import DeliveryState, Outcome
+from bot.errors import ModelRefused, NotSent, Unclear
+from bot.models.types import ModelType, Purpose, TextRequest
+from bot.prompts.reader import read_reply
+from bot.store.inmemory import InMemoryStore
+from bot.testing import RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, make_turn, on_stage
+
+NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
+
+
+@action("FORECAST", "Tell tomorrow's weather for a city.")
+async def forecast(turn: Turn, city: Annotated[str, "The city's name"]) -> ActionResult:
+    await turn.reply(f"Tomorrow in {city}: mild.")
+    return ActionResult(text="mild", data={"city": city})
+
+
+@provider("SEASON", "The season.")
+async def season(turn: Turn) -> ProviderResult:
+    return ProviderResult(text="It is autumn.")
+
+
+WEATHER = Plugin("weather", actions=[forecast], providers=[season])
+
+
+def test_what_the_kit_offers_is_listed_and_sorted() -> None:
+    assert list(testing.__all__) == sorted(testing.__all__)
+    assert all(getattr(testing, name) is not None for name in testing.__all__)
+
+
+async def test_an_agent_on_stage_answers(stage: Stage) -> None:
+    receipt = await stage.say("Hello")
+
+    assert receipt.outcome is Outcome.ANSWERED
+    assert stage.texts == ["Hello."]
+    assert stage.agent.name == "Ada"
+    assert "bootstrap" in stage.agent.catalog.plugins
+
+
+async def test_everything_on_stage_can_be_chosen() -> None:
+    model, adapter, store = ScriptedModel(answer("Ahoy.")), RecordingAdapter(longest=3), InMemoryStore()
+    async with on_stage(
+        WEATHER,
+        model=model,
+        character=Character(name="Eve"),
+        settings={"CONVERSATION_LENGTH": "3"},
+        adapter=adapter,
+        store=store,
+        clock=lambda: NOW,
+    ) as stage:
+        receipt = await stage.say("Hello", author="Bob", room="attic")
+
+        assert stage.texts == ["Aho", "y."]
+        assert stage.agent.store is store
+        assert stage.agent.settings.get("CONVERSATION_LENGTH") == "3"
+        assert receipt.received_at == NOW
+        assert "It is autumn." in model.asked(Purpose.REPLY)[0].prompt
+        assert (await store.entities.entities([receipt.author_id]))[receipt.author_id].name == "Bob"
+
+
+async def test_an_action_runs_through_the_whole_bot() -> None:
+    model = ScriptedModel(answer(actions=["FORECAST"], parameters={"FORECAST": '{"city": "Köln"}'}))
+    async with on_stage(WEATHER, model=model) as stage:
+        await stage.say("And tomorrow?")
+
+        assert stage.texts[0] == "Tomorrow in Köln: mild."
+
+
+async def test_a_component_can_be_called_by_hand(stage: Stage) -> None:
+    turn = make_turn(stage.agent, "And tomorrow?", author="Bob")
+
+    assert (await season(turn)).text == "It is autumn."
+    result = await forecast(turn, city="Köln")
+    assert result is not None
+    assert result.data == {"city": "Köln"}
+    assert await stage.adapter.until_sent(1) == ["Tomorrow in Köln: mild."]
+    assert (turn.author.name, turn.message.content.text) == ("Bob", "And tomorrow?")
+
+
+async def test_a_message_can_be_put_without_waiting(stage: Stage) -> None:
+    receipts = [await stage.put("Hello", room=room) for room in ("attic", "cellar")]
+
+    assert len({receipt.room_id for receipt in receipts}) == 2
+    assert await stage.adapter.until_sent(2) == ["Hello.", "Hello."]
+
+
+async def test_nothing_runs_on_when_the_stage_is_left() -> None:
+    before = asyncio.all_tasks()
+    async with on_stage(WEATHER) as stage:
+        await stage.say("Hello")
+        await stage.put("One more")
+
+    assert asyncio.all_tasks() == before
+
+
+def test_the_same_names_give_the_same_people_and_places() -> None:
+    first, second = make_arrival("a", at=NOW), make_arrival("b", at=NOW)
+    other = make_arrival("a", at=NOW, author="Bob", room="attic", platform="other")
+
+    assert (first.author, first.room, first.world) == (second.author, second.room, second.world)
+    assert first.key.event_id != second.key.event_id
+    assert first.message.id != second.message.id
+    assert not {first.author.id, first.room.id, first.world.id} & {
+        other.author.id,
+        other.room.id,
+        other.world.id,
+    }
+    assert make_arrival("a", at=NOW, message_id="m1").key == make_arrival("b", at=NOW, message_id="m1").key
+
+
+@pytest.mark.parametrize("text", ["", "Hello.", "a < b & c", "<text>tags</text>", "Grüße\n👋🏽"])
+def test_a_written_answer_reads_as_it_was_meant(text: str) -> None:
+    read = read_reply(answer(text, actions=["REPLY", "FORECAST"], providers=["TIME"], thought="<hm>"))
+
+    assert (read.text, read.thought, read.actions) == (text, "<hm>", ("REPLY", "FORECAST"))
+    assert read.providers == ("TIME",)
+
+
+async def test_a_scripted_model_says_its_texts_in_order_and_the_last_for_ever() -> None:
+    model = ScriptedModel(["one", "two"])
+    async with on_stage(model=model) as stage:
+        said = [(await stage.agent.models.text(TextRequest(f"{number}"))).text for number in range(4)]
+
+    assert said == ["one", "two", "two", "two"]
+    assert [request.prompt for request in model.requests] == ["0", "1", "2", "3"]
+
+
+async def test_a_script_may_be_a_function_wait_and_fail() -> None:
+    async def think(request: TextRequest) -> str:
+        await asyncio.sleep(0)
+        if request.purpose is Purpose.CHECK:
+            raise ModelRefused("no")
+        return request.prompt.upper()
+
+    model = ScriptedModel(think)
+    async with on_stage(model=model) as stage:
+        assert (await stage.agent.models.text(TextRequest("hi"), ModelType.TEXT_SMALL)).text == "HI"
+        with pytest.raises(ModelRefused):
+            await stage.agent.models.text(TextRequest("hi", Purpose.CHECK))
+
+    assert model.asked(Purpose.CHECK) == model.requests[1:]
+
+
+@pytest.mark.parametrize("embeds", [True, False])
+async def test_a_scripted_model_gives_vectors_if_asked_to(embeds: bool) -> None:
+    async with on_stage(model=ScriptedModel(embeds=embeds)) as stage:
+        assert stage.agent.models.serves(ModelType.TEXT_EMBEDDING) is embeds
+        if embeds:
+            found = await stage.agent.models.embed(["a", "bcd"])
+            assert found.vectors == ((1.0, 1.0), (3.0, 1.0))
+
+
+async def test_a_recording_adapter_fails_as_it_is_told_and_keeps_what_was_sent() -> None:
+    adapter = RecordingAdapter(faults=[NotSent("busy", retry_after=0), Unclear("reset")])
+    async with on_stage(adapter=adapter) as stage:
+        receipt = await stage.say("Hello")
+        assert receipt.turn_id is not None
+        parts = await stage.resident.door.records.deliveries(receipt.turn_id)
+
+    assert [part.state for part in parts] == [DeliveryState.UNKNOWN]
+    assert (len(adapter.attempts), adapter.sent) == (2, [])
+    assert adapter.typings == [("lobby", True), ("lobby", False)]
+
+
+@pytest.mark.parametrize(
+    ("longest", "text", "parts"),
+    [(0, "abcdef", ["abcdef"]), (4, "abcdef", ["abcd", "ef"]), (4, "abcd", ["abcd"]), (4, "", [""])],
+)
+def test_a_recording_adapter_cuts_texts_and_loses_nothing(longest: int, text: str, parts: list[str]) -> None:
+    assert [part.text for part in RecordingAdapter(longest=longest).parts(Content(text=text))] == parts
+
+
+async def test_the_store_can_be_looked_at_from_a_plugins_test(
+    stage: Stage, scripted_model: ScriptedModel
+) -> None:
+    async def remember(agent: Agent) -> None:
+        await agent.store.cache.set("seen", [1])
+
+    await remember(stage.agent)
+
+    assert await stage.agent.store.cache.get("seen") == [1]
+    assert stage.model is scripted_model
