@@ -134,7 +134,7 @@ class RoomBody(Told):
 
 
 class RoomsAnswer(Told):
-    """Rooms, the most recently active first."""
+    """Rooms, agent by agent, the most recently active first."""
 
     rooms: list[RoomBody]
 

@@ -94,7 +94,7 @@ class Guards:
         except ConnectionError:
             raise
         except Exception:  # whatever a handler does wrong costs its own request only
-            logger.exception("request %s to %s failed", REQUEST_ID.get(), request.path)
+            logger.exception("request %s to %s failed", REQUEST_ID.get(), request.rel_url.raw_path)
             refusal = Problem(500, "internal_error", "this is a fault of the server; its log says more")
         if _is_begun.get():
             raise ConnectionResetError(f"request {REQUEST_ID.get()} failed after its answer had begun")

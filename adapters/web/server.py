@@ -12,7 +12,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from adapters.web.config import Limits, WebSettings
 from bot import SettingError
 
-SHUTDOWN, LINGERING = 1.0, 2.0
+SHUTDOWN, LINGERING = 0.5, 2.0
 
 
 class Server:

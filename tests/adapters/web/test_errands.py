@@ -1,0 +1,54 @@
+import asyncio
+
+import pytest
+
+from adapters.web.errands import Errands
+
+
+async def test_an_errand_is_finished_where_whoever_waited_has_gone() -> None:
+    errands, go, done = Errands(), asyncio.Event(), asyncio.Event()
+
+    async def errand() -> None:
+        await go.wait()
+        done.set()
+
+    waiting = asyncio.ensure_future(errands.run(errand()))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    go.set()
+    async with asyncio.timeout(5):
+        await done.wait()
+
+
+async def test_an_error_reaches_whoever_waits_and_otherwise_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    errands = Errands()
+
+    async def errand() -> None:
+        raise LookupError("gone")
+
+    with pytest.raises(LookupError):
+        await errands.run(errand())
+    assert not caplog.records
+    errands.start(errand())
+    await errands.stop()
+    await asyncio.sleep(0)
+    errands.start(errand())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert "something begun for a client failed" in caplog.text
+
+
+async def test_the_end_of_the_server_ends_what_is_under_way() -> None:
+    errands = Errands()
+    ended = asyncio.Event()
+
+    async def errand() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    errands.start(errand())
+    await asyncio.sleep(0)
+    await errands.stop()
+    assert ended.is_set()
