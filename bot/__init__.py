@@ -55,17 +55,18 @@ from bot.domain.events import (
     WorldLeft,
     event_class,
 )
-from bot.domain.ids import derived_id, new_id, short_id
-from bot.domain.ledger import Delivery, EventKey, ModelCall, Outcome, Receipt
+from bot.domain.ids import delivery_id, derived_id, new_id, short_id
+from bot.domain.ledger import Delivery, DeliveryState, EventKey, ModelCall, Outcome, Receipt, Step, StepState
 from bot.domain.memory import Memory, MemoryKind, Recalled, Scope
 from bot.domain.people import Attendance, Component, Entity, Relationship
 from bot.domain.places import ChannelType, Role, Room, World
-from bot.domain.results import ActionPlan, ActionResult, PlanStep, ProviderResult
+from bot.domain.results import ActionPlan, ActionResult, PlanStep, ProviderResult, StepStatus
 from bot.domain.specs import ActionSpec, Catalog, Effect, EvaluatorSpec, Example, ProviderSpec
 from bot.domain.state import State
-from bot.domain.task import Task
+from bot.domain.task import QUEUE, REPEAT, Task
 from bot.errors import (
     BotError,
+    CharacterError,
     ConfigError,
     DeliveryError,
     FetchError,
@@ -77,6 +78,7 @@ from bot.errors import (
     PluginError,
     SettingError,
     TemplateError,
+    TryAgain,
     Unclear,
     Undeliverable,
 )
@@ -93,12 +95,14 @@ from bot.models.types import (
 )
 from bot.platform.adapter import Adapter
 from bot.platform.connections import AdapterSpec, Door
+from bot.platform.outbox import Outgoing
 from bot.platform.routes import BoundRoute, RouteRequest, RouteResponse
 from bot.plugin import Plugin
 from bot.prompts.history import Line, parse_history, render_history
 from bot.prompts.mustache import render
 from bot.settings import CoreSettings, Secret, Settings, SettingsModel, Words
-from bot.store.protocols import Store
+from bot.store.protocols import MOST_NAMES, Commitment, Reach, Store
+from bot.store.vectors import cosine
 from bot.text import clean_name, escape_line, is_blank, shorten
 from bot.turn import Turn
 
@@ -107,6 +111,9 @@ if TYPE_CHECKING:
     from bot.runtime import Runtime
 
 __all__ = [
+    "MOST_NAMES",
+    "QUEUE",
+    "REPEAT",
     "Action",
     "ActionCompleted",
     "ActionPlan",
@@ -126,7 +133,9 @@ __all__ = [
     "ChannelCleared",
     "ChannelType",
     "Character",
+    "CharacterError",
     "Clock",
+    "Commitment",
     "Component",
     "ConfigError",
     "Content",
@@ -134,6 +143,7 @@ __all__ = [
     "CoreSettings",
     "Delivery",
     "DeliveryError",
+    "DeliveryState",
     "Door",
     "Effect",
     "EmbeddingCompleted",
@@ -175,6 +185,7 @@ __all__ = [
     "ModelUsed",
     "NotSent",
     "Outcome",
+    "Outgoing",
     "PlanStep",
     "Plugin",
     "PluginError",
@@ -183,6 +194,7 @@ __all__ = [
     "ProviderResult",
     "ProviderSpec",
     "Purpose",
+    "Reach",
     "ReactionReceived",
     "Recalled",
     "Receipt",
@@ -206,12 +218,16 @@ __all__ = [
     "Settings",
     "SettingsModel",
     "State",
+    "Step",
+    "StepState",
+    "StepStatus",
     "Store",
     "Task",
     "TemplateError",
     "TextRequest",
     "TextResult",
     "TranscriptionRequest",
+    "TryAgain",
     "Turn",
     "Unclear",
     "Undeliverable",
@@ -226,6 +242,8 @@ __all__ = [
     "WorldLeft",
     "action",
     "clean_name",
+    "cosine",
+    "delivery_id",
     "derived_id",
     "escape_line",
     "evaluator",

@@ -22,7 +22,8 @@ from bot.settings import CoreSettings, Settings
 from bot.text import nearest
 
 PLUGIN_GROUP, ADAPTER_GROUP = "greenroom.plugins", "greenroom.adapters"
-BOOTSTRAP, OFFLINE = "bootstrap", "offline"
+BOOTSTRAP, OFFLINE, SQL = "bootstrap", "offline", "sql"
+DATABASES = ("DATABASE_URL", "POSTGRES_URL")  # either calls for the sql plugin
 MODEL_PLUGINS = {"openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL")}  # any of these variables calls for it
 PLATFORMS = frozenset({"discord", "telegram", "twitter", "x", "web", "console"})
 OURS = ("plugins.", "adapters.")
@@ -49,7 +50,7 @@ def load_plugins(
     """
     found: dict[str, Plugin] = {}
     notes: list[str] = []
-    for name in _wanted(character, settings.load(CoreSettings)):
+    for name in _wanted(character, settings):
         plugin, note = _resolve(name, folder, is_foreign=is_foreign)
         if plugin is not None and found.get(plugin.name, plugin) is not plugin:
             raise _two_of(plugin.name)
@@ -162,9 +163,11 @@ def _adapter(name: str, module: str) -> AdapterSpec | str:
     return spec if isinstance(spec, AdapterSpec) else f"{module} has no AdapterSpec `adapter`"
 
 
-def _wanted(character: Character, settings: CoreSettings) -> Iterator[str]:
-    if not settings.ignore_basic_capabilities:
+def _wanted(character: Character, settings: Settings) -> Iterator[str]:
+    if not settings.load(CoreSettings).ignore_basic_capabilities:
         yield BOOTSTRAP
+    if SQL not in character.plugins and any(name in settings for name in DATABASES):
+        yield SQL
     yield from character.plugins
 
 

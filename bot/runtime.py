@@ -62,10 +62,11 @@ class Runtime:
             names = ", ".join(repr(plan.character.name) for plan in self._plans if plan.agent_id in twice)
             raise ConfigError(f"{names}: these characters would be one agent; give one another name or id")
         self.residents = tuple([await self._stack.enter_async_context(move_in(plan)) for plan in self._plans])
+        # What was left unsent is queued before anything new can be, and answers wait for their platforms.
+        left = [await resident.agent.outbox.resume() for resident in self.residents]
         for spec in self._specs:
             await self.connect(spec.open(self.doors))
-        for resident in self.residents:
-            sending = await resident.agent.outbox.resume()
+        for resident, sending in zip(self.residents, left, strict=True):
             answering = await resident.inbox.resume()
             if sending or answering:
                 logger.info("%s takes up %d messages and %d parts", resident.agent.name, answering, sending)

@@ -151,7 +151,7 @@ def test_a_module_says_in_one_line_why_it_exists(path: Path) -> None:
 
 
 def test_what_is_public_is_listed_and_sorted() -> None:
-    assert list(bot.__all__) == sorted(bot.__all__)
+    assert list(bot.__all__) == sorted(bot.__all__, key=lambda name: (not name.isupper(), name))
     assert all(getattr(bot, name) is not None for name in bot.__all__)
     tree = _tree(ROOT / "bot" / "__init__.py")
     imported = {

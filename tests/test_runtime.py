@@ -183,6 +183,27 @@ async def test_what_an_earlier_process_left_is_taken_up() -> None:
         assert await adapter.until_sent(1) == ["I am Ada."]
 
 
+async def test_what_was_left_unsent_leaves_before_anything_new() -> None:
+    class Eager(RecordingAdapter):
+        """Brings a message, and is answered, before it is even connected."""
+
+        async def __aenter__(self) -> Any:
+            [door] = doors[0]
+            receipt = await door.inbox.put(make_arrival("Hello", at=NOW))
+            await door.inbox.settled(receipt.id)
+            return self
+
+    store = InMemoryStore()
+    async with Runtime([plan("Ada", store=store)]) as runtime:  # no platform: its reply is left
+        receipt = await runtime.residents[0].inbox.put(make_arrival("Hello", at=NOW))
+        await runtime.residents[0].inbox.settled(receipt.id)
+
+    doors: list[list[Door]] = []
+    adapter = Eager()
+    async with Runtime([plan("Ada", ScriptedModel(answer("New.")), store=store)], [spec(adapter, doors)]):
+        assert await adapter.until_sent(2) == ["I am Ada.", "New."]
+
+
 async def test_what_comes_in_while_the_process_starts_is_answered_once() -> None:
     class Eager(RecordingAdapter):
         """Brings a message before it is even connected."""

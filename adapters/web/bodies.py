@@ -54,7 +54,7 @@ class MessageRequest(Asked):
 
     text: Text
     room: RoomName = "api"
-    user: UserName = "you"
+    user: UserName = "guest"
     idempotency_key: Key | None = None
     stream: bool = False
     attachments: list[AttachmentRequest] = Field(default_factory=list, max_length=10)

@@ -26,7 +26,7 @@ class Hello(Asked):
 
     type: Literal["hello"]
     room: RoomName = "main"
-    user: UserName = "you"
+    user: UserName = "guest"
     agent: AgentName | None = None
 
 

@@ -144,7 +144,7 @@ class _Conversion:
     def _model_provider(self, node: Node, path: Path) -> str:
         provider = self._shapes.text(node, path).strip().lower()
         if provider:
-            self._findings.mapped(node.key_at, path, f"read as the preferred model plugin: {provider}")
+            self._findings.ignored(node.key_at, path, "the model plugin whose key or server is set is used")
         return provider
 
     def _adapters(self, node: Node, path: Path) -> tuple[str, ...]:
@@ -196,6 +196,10 @@ class _Conversion:
         if not (item.get("content") or item.get("path") or item.get("directory")):
             self._findings.warn(
                 node.at, path, "names neither content, path nor directory; nothing is learnt from it"
+            )
+        elif not item.get("content"):
+            self._findings.ignored(
+                node.at, path, "files and folders are not read yet; put the words themselves"
             )
         return item
 

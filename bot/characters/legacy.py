@@ -29,10 +29,10 @@ SETTINGS_WITHOUT_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
     {
         "voice": "replies are written, not spoken",
         "model": "set the model plugin's own name, such as OPENAI_LARGE_MODEL and OPENAI_SMALL_MODEL",
-        "embeddingModel": "set the model plugin's own name, such as OPENAI_EMBEDDING_MODEL",
-        "modelConfig": "set the model plugin's own names, such as TEXT_LARGE_TEMPERATURE",
+        "embeddingModel": "the model plugin chooses it",
+        "modelConfig": "the model plugin chooses them",
         "imageSettings": "set the model plugin's own names",
-        "ragKnowledge": "knowledge is always searched",
+        "ragKnowledge": "what the file itself says of knowledge is always told",
         "chains": "there is no wallet here",
         "intiface": "there is no such client here",
         "buttplug": "there is no such client here",

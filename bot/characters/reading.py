@@ -74,8 +74,8 @@ def read_character_source(path: Path) -> str:
 
 def _too_large(name: str, size: int) -> CharacterError:
     return CharacterError(
-        f"{name}: {size / 2**20:.1f} MiB; a character file holds at most {SIZE_LIMIT // 2**20} MiB. "
-        'Put long knowledge into files of its own and name them: {"path": "…"}'
+        f"{name}: {size / 2**20:.1f} MiB; a character file holds at most {SIZE_LIMIT // 2**20} MiB: "
+        "shorten its knowledge and examples"
     )
 
 

@@ -90,7 +90,9 @@ def _bypass_type(hearing: Hearing) -> Verdict | None:
     if kind in BYPASS_TYPES:
         return Verdict(True, f"every message in a room of type {kind} is answered", f"room type {kind}")
     if kind.value in listed:
-        return Verdict(True, f"every message in a room of type {kind} is answered", "SHOULD_RESPOND_BYPASS_TYPES")
+        return Verdict(
+            True, f"every message in a room of type {kind} is answered", "SHOULD_RESPOND_BYPASS_TYPES"
+        )
     return None
 
 

@@ -14,6 +14,7 @@ from bot.domain.clock import Clock, system_clock
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import IntakeClosed, TryAgain
 from bot.platform.intake import tidied
+from bot.platform.unbroken import Unbroken
 from bot.store.protocols import Ledger
 
 logger = logging.getLogger(__name__)
@@ -43,9 +44,8 @@ class Inbox:
         self._waiting: dict[UUID, asyncio.Future[Receipt]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way: set[UUID] = set()  # receipts: taken up by this process and not settled yet
-        self._begun: deque[UUID] = deque(
-            maxlen=MOST_BEGUN
-        )  # `put` may still wait for what `resume` has begun
+        self._begun: deque[UUID] = deque(maxlen=MOST_BEGUN)  # `put` may not know yet what `resume` began
+        self._keeping = Unbroken()
 
     async def put(self, arrival: Arrival) -> Receipt:
         """Keep a message and start on it; once this returns the platform may be told.
@@ -56,19 +56,14 @@ class Inbox:
         """
         if not self._is_open:
             raise IntakeClosed("the bot is stopping; nothing more is taken in")
-        now = self._clock()
-        [(receipt, is_new)] = await self._ledger.receive([tidied(arrival, now)], now)
-        if not is_new:
-            await self._take_up(receipt)
-        elif self._is_open and receipt.id not in self._under_way and receipt.id not in self._begun:
-            self._start(receipt)
-        return receipt
+        return await self._keeping.run(self._keep(arrival))
 
     async def settled(self, receipt_id: UUID) -> Receipt:
         """Wait until an event has its outcome; it is named by its receipt's id or its message's.
 
-        Where it is open and nobody works on it, it is taken up again. Raises LookupError for an unknown one, IntakeClosed where the process stops before, TryAgain
-        where it could not be processed and stays open.
+        Where it is open and nobody works on it, it is taken up again. Raises LookupError for an
+        unknown one, IntakeClosed where the process stops before, TryAgain where it could not be
+        processed and stays open.
         """
         receipt = await self._ledger.receipt(receipt_id)
         if receipt is None:
@@ -103,6 +98,7 @@ class Inbox:
         What is stopped stays open in the ledger, for the next start. What does not stop is left alone.
         """
         self.close()
+        await self._keeping.wait(min(seconds, LET_GO))
         late: set[asyncio.Task[None]] = set()
         if self._tasks:
             _, late = await asyncio.wait(set(self._tasks), timeout=seconds)
@@ -114,6 +110,15 @@ class Inbox:
         for receipt_id in list(self._waiting):
             self._give_up(receipt_id, _stopped())
         return len(late)
+
+    async def _keep(self, arrival: Arrival) -> Receipt:
+        now = self._clock()
+        [(receipt, is_new)] = await self._ledger.receive([tidied(arrival, now)], now)
+        if not is_new:
+            await self._take_up(receipt)
+        elif self._is_open and receipt.id not in self._under_way and receipt.id not in self._begun:
+            self._start(receipt)
+        return receipt
 
     async def _take_up(self, receipt: Receipt) -> bool:
         """Start on an event that may have been left open; tells whether it did.

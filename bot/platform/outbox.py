@@ -21,6 +21,7 @@ from bot.domain.places import Room
 from bot.platform.adapter import Adapter
 from bot.platform.attempt import OPEN, attempt, pause_after
 from bot.platform.egress import cleared
+from bot.platform.unbroken import Unbroken
 from bot.store.protocols import Commitment, Ledger
 
 logger = logging.getLogger(__name__)
@@ -42,11 +43,15 @@ class Outgoing:
 
 @dataclass(slots=True, eq=False)
 class _Lane:
-    """One room's parts: those that wait, in order, and the one that is being sent."""
+    """One room's parts: those that wait, in order, and the one that is being sent.
+
+    While commits are under way nothing is begun: one of them may bring what comes before it.
+    """
 
     waiting: deque[Delivery] = field(default_factory=deque)
     sending: Delivery | None = None
     sender: asyncio.Task[None] | None = None
+    commits: int = 0
 
     def put(self, delivery: Delivery) -> None:
         """Queue a part at its place in the room's order; one that is queued already stays as it is."""
@@ -81,6 +86,7 @@ class Outbox:
         self._lanes: defaultdict[UUID, _Lane] = defaultdict(_Lane)
         self._finished: deque[str] = deque(maxlen=MOST_FINISHED)  # a commit or resume may still name them
         self._broken: set[UUID] = set()  # messages of which a part did not arrive
+        self._commits = Unbroken()
         self._is_open = True
 
     def connect(self, adapter: Adapter) -> None:
@@ -106,8 +112,7 @@ class Outbox:
             memory = replace(reply.memory, content=content)
             kept.append(memory)
             deliveries += self._pack(replace(reply, memory=memory))
-        placed = await self._ledger.commit(Commitment(tuple(kept), tuple(deliveries), tuple(receipts)))
-        self._queue(placed)
+        await self._commits.run(self._commit(Commitment(tuple(kept), tuple(deliveries), tuple(receipts))))
         return kept
 
     async def resume(self) -> int:
@@ -126,6 +131,7 @@ class Outbox:
         What is not sent stays in the ledger; it is taken up with the room's next reply, or at the next
         start.
         """
+        await self._commits.wait(min(seconds, LET_GO))
         clock = asyncio.get_running_loop().time
         end = clock() + seconds
         while (senders := self._senders()) and (left := end - clock()) > 0:
@@ -191,14 +197,27 @@ class Outbox:
         for room_id in {delivery.room_id for delivery in deliveries}:
             self._wake(room_id)
 
+    async def _commit(self, commitment: Commitment) -> None:
+        room_ids = {delivery.room_id for delivery in commitment.deliveries}
+        for room_id in room_ids:
+            self._lanes[room_id].commits += 1
+        try:
+            self._queue(await self._ledger.commit(commitment))
+        finally:
+            for room_id in room_ids:
+                self._lanes[room_id].commits -= 1
+                self._wake(room_id)
+
     def _senders(self) -> set[asyncio.Task[None]]:
         return {lane.sender for lane in self._lanes.values() if lane.sender is not None}
 
     def _wake(self, room_id: UUID) -> None:
         lane = self._lanes.get(room_id)
-        if lane is None or lane.sender is not None or not self._is_open:
+        if lane is None or lane.sender is not None or lane.commits:
             return
-        if lane.waiting and lane.waiting[0].platform in self._adapters:
+        if not lane.waiting:
+            del self._lanes[room_id]
+        elif self._is_open and lane.waiting[0].platform in self._adapters:
             lane.sender = asyncio.get_running_loop().create_task(self._send_all(lane))
             lane.sender.add_done_callback(partial(self._rest, room_id, lane))
 
@@ -206,13 +225,12 @@ class Outbox:
         lane.sender = None
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("replies for room %s wait for the next one", room_id, exc_info=error)
-        elif not lane.waiting:
-            del self._lanes[room_id]
-        elif not task.cancelled():
+        elif not (task.cancelled() and lane.waiting):
             self._wake(room_id)
 
     async def _send_all(self, lane: _Lane) -> None:
-        while lane.waiting and (adapter := self._adapters.get(lane.waiting[0].platform)) is not None:
+        while lane.waiting and not lane.commits:
+            adapter = self._adapters[lane.waiting[0].platform]  # a room has one platform
             lane.sending = lane.waiting.popleft()
             try:
                 await self._send(adapter, lane, lane.sending)

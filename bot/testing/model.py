@@ -1,6 +1,7 @@
 """A model that says what the test told it to, and remembers what it was asked."""
 
 import inspect
+import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
@@ -29,8 +30,11 @@ def answer(
     parameters: Mapping[str, Any] | None = None,
     thought: str = "a thought",
 ) -> str:
-    """Write an answer as a well-behaved model would."""
-    given = "".join(f"<{name}>{escape(str(value))}</{name}>" for name, value in (parameters or {}).items())
+    """Write an answer as a well-behaved model would; `parameters` are by action, or those of the only one."""
+    given = "".join(
+        f"<{name}>{escape(value if isinstance(value, str) else json.dumps(value))}</{name}>"
+        for name, value in (parameters or {}).items()
+    )
     return (
         f"<response><thought>{escape(thought)}</thought><actions>{','.join(actions)}</actions>"
         f"<parameters>{given}</parameters><providers>{','.join(providers)}</providers>"

@@ -105,7 +105,6 @@ def test_a_file_of_the_first_generation_is_reported_by_line() -> None:
     assert report.format is Format.V0
     assert [(note.line, note.path) for note in report.mapped] == [
         (4, "clients"),
-        (5, "modelProvider"),
         (13, "bio"),
         (14, "lore"),
         (18, "messageExamples.user"),
@@ -115,6 +114,7 @@ def test_a_file_of_the_first_generation_is_reported_by_line() -> None:
         (29, "clientConfig.discord.shouldIgnoreBotMessages"),
     ]
     assert [(note.line, note.path) for note in report.ignored] == [
+        (5, "modelProvider"),
         (6, "imageModelProvider"),
         (9, "settings.voice"),
         (10, "settings.modelConfig"),
@@ -137,7 +137,7 @@ def test_a_file_of_the_second_generation_is_taken_as_it_stands() -> None:
     del expected["secrets"], expected["settings"]["secrets"]
     assert loaded.character == Character.model_validate(expected)
     assert loaded.report.format is Format.V1
-    assert [name for name, notes in loaded.report.sections().items() if notes] == ["secrets"]
+    assert [name for name, notes in loaded.report.sections().items() if notes] == ["ignored", "secrets"]
     assert dict(loaded.secrets) == {"TILL_KEY": "brass-and-heavy"}
 
 

@@ -198,6 +198,56 @@ async def test_processing_that_fails_leaves_the_message_open_and_tells_who_waits
     assert (await inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
 
 
+@pytest.mark.parametrize("how", ["delivered again", "asked for"])
+async def test_a_message_whose_processing_failed_is_taken_up_when_anybody_comes_back_to_it(
+    inbox: Inbox, processing: Processing, clock: Any, how: str
+) -> None:
+    processing.error = OSError("locked")
+    processing.go.set()
+    arrival = make_arrival("Hello", at=clock())
+    receipt = await inbox.put(arrival)
+    await turns()
+    processing.error = None
+    if how == "delivered again":
+        assert await inbox.put(arrival) == receipt
+
+    assert (await inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
+    assert processing.ids == [receipt.id] * 2
+
+
+async def test_a_poisonous_message_is_not_taken_up_for_ever(
+    inbox: Inbox, store: InMemoryStore, processing: Processing, clock: Any
+) -> None:
+    arrival = make_arrival("Hello", at=clock())
+    [(receipt, _)] = await store.ledger.receive([arrival], clock())
+    await store.ledger.save_receipts([replace(receipt, outcome=Outcome.CLAIMED, attempts=3)])
+    await inbox.put(arrival)  # the platform brings it before this process has looked at what is left
+
+    assert (await inbox.settled(receipt.id)).outcome is Outcome.PARKED
+    assert processing.started == []
+
+
+async def test_a_message_that_ends_while_it_is_delivered_again_is_not_processed_twice(
+    store: InMemoryStore, processing: Processing, clock: Any
+) -> None:
+    ledger = HeldLedger(store)
+    inbox = Inbox(ledger, processing, clock=clock)
+    arrival = make_arrival("Hello", at=clock())
+    receipt = await inbox.put(arrival)
+    ledger.hold_receive = True
+    again = asyncio.ensure_future(inbox.put(arrival))
+    await ledger.held.wait()  # it has read that the message is open, and is told so only after its end
+    processing.go.set()
+    await ledger.save_receipts([replace(receipt, outcome=Outcome.ANSWERED)])
+    await inbox.settled(receipt.id)
+    await turns()
+    ledger.go.set()
+    await again
+    await turns()
+
+    assert processing.ids == [receipt.id]
+
+
 async def test_processing_that_cancels_itself_tells_who_waits(
     inbox: Inbox, processing: Processing, clock: Any
 ) -> None:
@@ -323,6 +373,23 @@ async def test_what_is_kept_while_the_inbox_closes_waits_for_the_next_start(
     assert await ledger.receipts(is_open=True) == [receipt]
     with pytest.raises(IntakeClosed):
         await inbox.settled(receipt.id)
+
+
+async def test_a_message_that_is_kept_is_processed_also_where_the_platform_has_hung_up(
+    store: InMemoryStore, processing: Processing, clock: Any
+) -> None:
+    ledger = HeldLedger(store)
+    ledger.hold_receive = True
+    inbox = Inbox(ledger, processing, clock=clock)
+    put = asyncio.ensure_future(inbox.put(make_arrival("Hello", at=clock())))
+    await ledger.held.wait()
+    put.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await put
+    ledger.go.set()
+    await turns()
+
+    assert len(processing.started) == 1
 
 
 async def test_draining_waits_for_what_is_under_way(inbox: Inbox, processing: Processing, clock: Any) -> None:

@@ -65,6 +65,7 @@ class BrittleLedger(InMemoryLedger):
         self.failing: set[DeliveryState] = set()
         self.failures = 0
         self.hold_commit: asyncio.Event | None = None
+        self.is_locked = False
 
     async def save_delivery(self, delivery: Delivery) -> None:
         if delivery.state in self.failing:
@@ -75,6 +76,8 @@ class BrittleLedger(InMemoryLedger):
         await super().save_delivery(delivery)
 
     async def commit(self, commitment: Commitment) -> list[Delivery]:
+        if self.is_locked:
+            raise OSError("locked")
         placed = await super().commit(commitment)
         if self.hold_commit is not None:
             hold, self.hold_commit = self.hold_commit, None
@@ -232,6 +235,54 @@ async def test_the_order_of_commits_holds_whoever_hears_of_his_first(
     outbox.connect(adapter)
 
     assert await adapter.until_sent(2) == ["first", "second"]
+
+
+async def test_a_reply_waits_for_one_that_was_committed_before_it(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any
+) -> None:
+    adapter = RecordingAdapter()
+    outbox.connect(adapter)
+    ledger.hold_commit = hold = asyncio.Event()
+    first = asyncio.ensure_future(outbox.commit([outgoing("first", at=clock())]))
+    await turns()
+    await outbox.commit([outgoing("second", at=clock())])
+    await outbox.commit([outgoing("elsewhere", at=clock(), room="attic")])
+    assert await adapter.until_sent(1) == ["elsewhere"]
+    await turns(20)
+    hold.set()
+    await first
+
+    assert await adapter.until_sent(3) == ["elsewhere", "first", "second"]
+
+
+async def test_a_reply_that_is_kept_leaves_also_where_whoever_said_it_was_stopped(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any
+) -> None:
+    adapter = RecordingAdapter()
+    outbox.connect(adapter)
+    ledger.hold_commit = hold = asyncio.Event()
+    stopped = asyncio.ensure_future(outbox.commit([outgoing("kept", at=clock())]))
+    await turns()
+    stopped.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopped
+    hold.set()
+
+    assert await adapter.until_sent(1) == ["kept"]
+
+
+async def test_a_commit_that_fails_holds_nobody_up(outbox: Outbox, ledger: BrittleLedger, clock: Any) -> None:
+    adapter = RecordingAdapter()
+    outbox.connect(adapter)
+    ledger.is_locked = True
+    with pytest.raises(OSError, match="locked"):
+        await outbox.commit([outgoing("lost", at=clock())])
+    ledger.is_locked = False
+    await outbox.commit([outgoing("next", at=clock())])
+
+    assert await adapter.until_sent(1) == ["next"]
+    assert await outbox.drain(60) == 0
+    assert outbox._lanes == {}
 
 
 async def test_a_part_surely_not_sent_is_tried_again(

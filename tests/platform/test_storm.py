@@ -104,6 +104,31 @@ class RoughPlatform(Adapter):
         raise NotSent("not there", retry_after=0)
 
 
+class RoughProcessing:
+    """Works on messages for a while, and sometimes fails before or dies after it has closed them."""
+
+    def __init__(self, ledger: RoughLedger, chance: random.Random) -> None:
+        self.settled: Counter[UUID] = Counter()
+        self._under_way: set[UUID] = set()
+        self._ledger, self._chance = ledger, chance
+
+    async def __call__(self, receipt: Receipt, settle: Settle) -> None:
+        assert receipt.id not in self._under_way, "a message was processed twice at a time"
+        self._under_way.add(receipt.id)
+        try:
+            for _ in range(self._chance.randrange(8)):
+                await asyncio.sleep(0)
+            if self._chance.random() < 0.1:
+                raise OSError("locked")
+            closed = replace(receipt, outcome=Outcome.ANSWERED)
+            await self._ledger.save_receipts([closed])
+            self.settled[receipt.id] += 1
+            settle(closed)
+            await asyncio.sleep(0)
+        finally:
+            self._under_way.discard(receipt.id)
+
+
 def outgoing(room: int, number: int) -> Outgoing:
     turn = derived_id("turn", str(room), str(number))
     place = Room(derived_id("room", str(room)), WORLD, ChannelType.GROUP, "test", str(room))
@@ -165,24 +190,7 @@ async def test_no_message_is_lost_or_settled_twice_and_nobody_waits_for_ever(
     monkeypatch.setattr(inbox_module, "MOST_ATTEMPTS", 1_000)
     chance = random.Random(seed)
     ledger = RoughLedger(InMemoryStore(), chance)
-    settled: Counter[UUID] = Counter()
-    under_way: Counter[UUID] = Counter()
-
-    async def process(receipt: Receipt, settle: Settle) -> None:
-        under_way[receipt.id] += 1
-        assert under_way[receipt.id] == 1, "a message was processed twice at a time"
-        try:
-            for _ in range(chance.randrange(8)):
-                await asyncio.sleep(0)
-            if chance.random() < 0.1:
-                raise OSError("locked")
-            closed = replace(receipt, outcome=Outcome.ANSWERED)
-            await ledger.save_receipts([closed])
-            settled[receipt.id] += 1
-            settle(closed)
-            await asyncio.sleep(0)
-        finally:
-            under_way[receipt.id] -= 1
+    process = RoughProcessing(ledger, chance)
 
     async def put(inbox: Inbox, arrival: Arrival) -> None:
         try:
@@ -213,7 +221,7 @@ async def test_no_message_is_lost_or_settled_twice_and_nobody_waits_for_ever(
     await inbox.drain(60)
 
     assert len(await ledger.receipts(limit=1000)) == len(arrivals)
-    assert set(settled.values()) == {1}
-    assert len(settled) == len(arrivals)
+    assert set(process.settled.values()) == {1}
+    assert len(process.settled) == len(arrivals)
     assert inbox._waiting == {}
     assert inbox._under_way == set()

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from itertools import pairwise
-from os.path import commonprefix
+from itertools import pairwise, takewhile
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -345,7 +344,7 @@ async def test_two_prompts_of_a_conversation_share_their_beginning_up_to_what_is
 
 
 def shared(one: str, other: str) -> int:
-    return len(commonprefix([one, other]))
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def message(stage: Stage, number: int) -> Memory:

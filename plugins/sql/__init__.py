@@ -1,0 +1,14 @@
+"""Everything is kept: the store on SQL."""
+
+from bot import Plugin
+from plugins.sql.opening import OpenFiles
+from plugins.sql.settings import SqlSettings
+
+__all__ = ["plugin"]
+
+plugin = Plugin(
+    "sql",
+    "Keeps everything in a database.",
+    settings=SqlSettings,
+    store=OpenFiles().open_store,
+)

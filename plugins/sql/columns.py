@@ -1,0 +1,55 @@
+"""The columns that tables are put together from."""
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Integer,
+    LargeBinary,
+    Text,
+    literal_column,
+)
+
+COUNTING = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts by itself only an INTEGER key
+
+
+def agent(*, key: bool = False) -> Column[int]:
+    """The agent a row belongs to."""
+    return Column(
+        "agent_id", Integer, ForeignKey("agents.id", ondelete="CASCADE"), nullable=False, primary_key=key
+    )
+
+
+def position() -> Column[int]:
+    """The order in which rows were made."""
+    return Column("position", COUNTING, primary_key=True)
+
+
+def ids(*names: str, missing: bool = False, key: bool = False) -> list[Column[bytes]]:
+    """Ids of 16 bytes."""
+    return [Column(name, LargeBinary(16), nullable=missing, primary_key=key) for name in names]
+
+
+def numbers(*names: str, missing: bool = False) -> list[Column[int]]:
+    """Counters, moments in microseconds, and yes or no as 1 or 0."""
+    return [Column(name, BigInteger, nullable=missing) for name in names]
+
+
+def texts(*names: str, key: bool = False) -> list[Column[str]]:
+    """Text that is never missing; what has structure is JSON."""
+    return [Column(name, Text, nullable=False, primary_key=key) for name in names]
+
+
+def belongs_to(table: str, column: str) -> ForeignKeyConstraint:
+    """A reference to another row of the same agent, which goes together with it."""
+    return ForeignKeyConstraint(
+        ["agent_id", column], [f"{table}.agent_id", f"{table}.id"], ondelete="CASCADE"
+    )
+
+
+def only(condition: str) -> dict[str, Any]:
+    """Restrict an index to the rows for which this holds."""
+    return {"sqlite_where": literal_column(condition), "postgresql_where": literal_column(condition)}

@@ -1,0 +1,208 @@
+"""Memories in SQL."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from uuid import UUID
+
+from sqlalchemy import Connection, and_, delete, select
+
+from bot import Memory, MemoryKind, Reach, Recalled, Scope
+from plugins.sql import vectors
+from plugins.sql.book import Book
+from plugins.sql.content import content_of, content_text
+from plugins.sql.schema import embeddings, memories
+from plugins.sql.statements import Listing, Row, Statement, limit, same, upsert, value
+from plugins.sql.values import dumps, id_bytes, id_of, id_or_none, loads, moment, moment_of, words
+
+MEMORY_NAMES = (
+    "agent_id",
+    "id",
+    "kind",
+    "entity_id",
+    "room_id",
+    "world_id",
+    "content",
+    "created_at",
+    "external_id",
+    "scope",
+    "source_id",
+    "turn_id",
+    "metadata",
+)
+MEMORY = tuple(memories.c[name] for name in MEMORY_NAMES[1:])
+WITH_VECTOR = (*MEMORY, embeddings.c.model, embeddings.c.vector, embeddings.c.memory)
+HAS_VECTOR = embeddings.c.memory == memories.c.position
+OF_AGENT = same(memories.c.agent_id, "agent")
+IN_LANE = and_(OF_AGENT, same(memories.c.room_id, "room"), same(memories.c.kind, "kind"))
+NEWEST = (memories.c.created_at.desc(), memories.c.id.desc())
+
+UPSERT = upsert(memories, ("agent_id", "id"), MEMORY_NAMES)
+FIND = Listing(
+    lambda ids: (
+        select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(OF_AGENT, memories.c.id.in_(ids))
+    ),
+    "agent",
+)
+AT_POSITIONS = Listing(
+    lambda ids: select(*WITH_VECTOR).join(embeddings, HAS_VECTOR).where(memories.c.position.in_(ids))
+)
+RECENT = Statement(
+    lambda _: select(*MEMORY).where(IN_LANE).order_by(*NEWEST).limit(limit()),
+    "agent",
+    "room",
+    "kind",
+    "limit",
+)
+RECENT_BEFORE = Statement(
+    lambda _: (
+        select(*MEMORY)
+        .where(IN_LANE, memories.c.created_at < value(memories.c.created_at, "before"))
+        .order_by(*NEWEST)
+        .limit(limit())
+    ),
+    "agent",
+    "room",
+    "kind",
+    "before",
+    "limit",
+)
+BY_TURN = Statement(
+    lambda _: (
+        select(*WITH_VECTOR)
+        .outerjoin(embeddings, HAS_VECTOR)
+        .where(OF_AGENT, same(memories.c.turn_id, "turn"))
+        .order_by(memories.c.created_at, memories.c.id)
+    ),
+    "agent",
+    "turn",
+)
+REMOVE = Listing(lambda ids: delete(memories).where(OF_AGENT, memories.c.id.in_(ids)), "agent")
+
+
+def put_memories(connection: Connection, agent: int, kept: Sequence[Memory]) -> None:
+    """Insert, or replace the memory of that id; a vector that comes along is kept too."""
+    UPSERT.run_many(connection, [_values(agent, memory) for memory in kept])
+    vectors.put(
+        connection,
+        agent,
+        [
+            vectors.Kept(memory.id, memory.embedding, memory.embedding_model)
+            for memory in kept
+            if memory.embedding is not None
+        ],
+    )
+
+
+def memory_of(row: Row) -> Memory:
+    """Read a memory from its columns."""
+    (memory_id, kind, entity_id, room_id, world_id, content) = row[:6]
+    (created_at, external_id, scope, source_id, turn_id, metadata) = row[6:12]
+    return Memory(
+        id=id_of(memory_id),
+        kind=MemoryKind(kind),
+        entity_id=id_of(entity_id),
+        room_id=id_of(room_id),
+        world_id=id_of(world_id),
+        content=content_of(content),
+        created_at=moment_of(created_at),
+        external_id=external_id,
+        scope=Scope(scope),
+        source_id=id_or_none(source_id),
+        turn_id=id_or_none(turn_id),
+        metadata=loads(metadata),
+    )
+
+
+def _with_vector(row: Row) -> Memory:
+    memory = memory_of(row)
+    model, vector = row[12:14]
+    if vector is None:
+        return memory
+    return replace(memory, embedding=vectors.unpacked(vector), embedding_model=model)
+
+
+def _values(agent: int, memory: Memory) -> Row:
+    return (
+        agent,
+        memory.id.bytes,
+        memory.kind.value,
+        memory.entity_id.bytes,
+        memory.room_id.bytes,
+        memory.world_id.bytes,
+        content_text(memory.content),
+        moment(memory.created_at),
+        words(memory.external_id),
+        memory.scope.value,
+        id_bytes(memory.source_id),
+        id_bytes(memory.turn_id),
+        dumps(memory.metadata),
+    )
+
+
+def _add(agent: int, added: Sequence[Memory], connection: Connection) -> None:
+    """What replaces a memory replaces its vector too: that of another text would mislead."""
+    vectors.drop(connection, agent, [memory.id for memory in added])
+    put_memories(connection, agent, added)
+
+
+def _recall(
+    agent: int, wanted: vectors.Wanted, reach: Reach, limit: int, connection: Connection
+) -> list[Recalled]:
+    audiences = (vectors.EVERYBODY, reach.world_id.bytes, reach.room_id.bytes)
+    scores = vectors.nearest(connection, agent, wanted, audiences, limit)
+    rows = AT_POSITIONS.rows(connection, ids=list(scores))
+    found = [Recalled(_with_vector(row), scores[row[14]]) for row in rows]
+    return sorted(found, key=lambda one: -one.similarity)
+
+
+class SqlMemories(Book):
+    """Keeps memories; see `MemoryStore`. `recent` leaves out vectors, which the road does not need."""
+
+    async def add(self, memories: Sequence[Memory]) -> None:
+        if memories:
+            await self._database.write(partial(_add, self._agent, memories))
+
+    async def memories(self, ids: Collection[UUID]) -> dict[UUID, Memory]:
+        keys = [one.bytes for one in ids]
+        if not keys:
+            return {}
+        rows = await self._database.read(lambda db: FIND.rows(db, self._agent, ids=keys))
+        return {memory.id: memory for memory in map(_with_vector, rows)}
+
+    async def recent(
+        self,
+        room_id: UUID,
+        limit: int = 20,
+        *,
+        kind: MemoryKind = MemoryKind.MESSAGE,
+        before: datetime | None = None,
+    ) -> list[Memory]:
+        lane = (self._agent, room_id.bytes, kind.value)
+        if before is None:
+            rows = await self._database.read(lambda db: RECENT.rows(db, *lane, limit))
+        else:
+            end = moment(before)
+            rows = await self._database.read(lambda db: RECENT_BEFORE.rows(db, *lane, end, limit))
+        return [memory_of(row) for row in reversed(rows)]
+
+    async def by_turn(self, turn_id: UUID) -> list[Memory]:
+        rows = await self._database.read(lambda db: BY_TURN.rows(db, self._agent, turn_id.bytes))
+        return [_with_vector(row) for row in rows]
+
+    async def recall(
+        self, embedding: Sequence[float], model: str, reach: Reach, kind: MemoryKind, limit: int = 10
+    ) -> list[Recalled]:
+        wanted = vectors.Wanted(tuple(embedding), model, kind)
+        return await self._database.search(partial(_recall, self._agent, wanted, reach, limit))
+
+    async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
+        row = vectors.Kept(memory_id, tuple(embedding), model)
+        await self._database.write(lambda db: vectors.replace(db, self._agent, [row]))
+
+    async def remove(self, ids: Collection[UUID]) -> int:
+        keys = [one.bytes for one in ids]
+        if not keys:
+            return 0
+        return await self._database.write(lambda db: REMOVE.count(db, self._agent, ids=keys))

@@ -1,0 +1,243 @@
+"""People in SQL."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import partial
+from uuid import UUID
+
+from sqlalchemy import Connection, func, select
+from sqlalchemy.sql.expression import Executable
+
+from bot import MOST_NAMES, Component, Entity, Relationship
+from plugins.sql.book import Book
+from plugins.sql.schema import components, entities, participants, relationships
+from plugins.sql.statements import Insert, Listing, Row, Statement, insert_into, limit, same, upsert
+from plugins.sql.values import (
+    NO_ID,
+    dumps,
+    id_bytes,
+    id_of,
+    id_or_none,
+    loads,
+    moment_of_or_none,
+    moment_or_none,
+    words,
+)
+
+ENTITY = (
+    entities.c.id,
+    entities.c.platform,
+    entities.c.external_id,
+    entities.c.names,
+    entities.c.is_bot,
+    entities.c.metadata,
+)
+ENTITY_NAMES = ("agent_id", *(column.name for column in ENTITY))
+COMPONENT_NAMES = (
+    "agent_id",
+    "id",
+    "entity_id",
+    "type",
+    "world_id",
+    "source_entity_id",
+    "room_id",
+    "data",
+    "created_at",
+)
+COMPONENT = tuple(components.c[name] for name in COMPONENT_NAMES[1:])
+RELATIONSHIP_NAMES = ("agent_id", "source_id", "target_id", "tags", "interactions", "metadata")
+RELATIONSHIP = tuple(relationships.c[name] for name in RELATIONSHIP_NAMES[1:])
+
+
+def _attend(insert: Insert) -> Executable:
+    """Who was active last comes first; nothing is written where that is so already."""
+    latest = select(func.coalesce(func.max(participants.c.active), 0) + 1).where(
+        same(participants.c.agent_id, "agent_id"), same(participants.c.room_id, "room_id")
+    )
+    names = ("agent_id", "room_id", "entity_id", "attendance")
+    statement = insert_into(participants, names, active=latest.scalar_subquery())(insert)
+    new = statement.excluded
+    return statement.on_conflict_do_update(  # type: ignore[no-any-return]
+        index_elements=["agent_id", "room_id", "entity_id"],
+        set_={"active": new.active},
+        where=participants.c.active < new.active - 1,
+    )
+
+
+UPSERT_ENTITY = upsert(entities, ("agent_id", "id"), ENTITY_NAMES)
+BARE_ENTITY = Statement(
+    lambda insert: insert_into(entities, ENTITY_NAMES)(insert).on_conflict_do_nothing(), *ENTITY_NAMES
+)
+ATTEND = Statement(_attend, "agent_id", "room_id", "entity_id", "attendance")
+FIND_ENTITIES = Listing(
+    lambda ids: select(*ENTITY).where(same(entities.c.agent_id, "agent"), entities.c.id.in_(ids)), "agent"
+)
+PARTICIPANTS = Statement(
+    lambda _: (
+        select(*ENTITY)
+        .join(
+            participants,
+            (participants.c.agent_id == entities.c.agent_id) & (participants.c.entity_id == entities.c.id),
+        )
+        .where(
+            same(participants.c.agent_id, "agent"),
+            same(participants.c.room_id, "room"),
+            participants.c.active > 0,
+        )
+        .order_by(participants.c.active.desc())
+        .limit(limit())
+    ),
+    "agent",
+    "room",
+    "limit",
+)
+UPSERT_COMPONENT = upsert(
+    components, ("agent_id", "entity_id", "type", "world_id", "source_entity_id"), COMPONENT_NAMES
+)
+FIND_COMPONENTS = Statement(
+    lambda _: (
+        select(*COMPONENT)
+        .where(same(components.c.agent_id, "agent"), same(components.c.entity_id, "entity"))
+        .order_by(components.c.position)
+    ),
+    "agent",
+    "entity",
+)
+UPSERT_RELATIONSHIP = upsert(relationships, ("agent_id", "source_id", "target_id"), RELATIONSHIP_NAMES)
+FIND_RELATIONSHIPS = Statement(
+    lambda _: (
+        select(*RELATIONSHIP)
+        .where(same(relationships.c.agent_id, "agent"), same(relationships.c.source_id, "source"))
+        .order_by(relationships.c.interactions.desc(), relationships.c.position.desc())
+    ),
+    "agent",
+    "source",
+)
+
+
+def put_entities(connection: Connection, agent: int, people: Sequence[Entity]) -> None:
+    """Insert or update, writing only what is new."""
+    known = find_entities(connection, agent, [one.id for one in people])
+    changed: dict[UUID, Entity] = {}
+    for one in people:
+        before = known.get(one.id)
+        names = dict.fromkeys((*one.names, *(before.names if before else ())))
+        after = replace(one, names=tuple(names)[: MOST_NAMES if before else None])
+        if after != before:
+            known[one.id] = changed[one.id] = after
+    UPSERT_ENTITY.run_many(connection, [_entity_values(agent, one) for one in changed.values()])
+
+
+def attend(connection: Connection, agent: int, active: Sequence[tuple[UUID, UUID]]) -> None:
+    """Note who is active in which room, the last one latest."""
+    ATTEND.run_many(connection, [(agent, room.bytes, one.bytes, "DEFAULT") for room, one in active])
+
+
+def bare_entity(connection: Connection, agent: int, entity_id: UUID) -> None:
+    """See to it that there is such an entity."""
+    own = Entity(entity_id, "greenroom", str(entity_id))
+    BARE_ENTITY.run(connection, *_entity_values(agent, own))
+
+
+def find_entities(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, Entity]:
+    """Find people by id."""
+    rows = FIND_ENTITIES.rows(connection, agent, ids=[one.bytes for one in ids])
+    return {one.id: one for one in map(entity_of, rows)}
+
+
+def entity_of(row: Row) -> Entity:
+    """Read an entity from its columns."""
+    entity_id, platform, external_id, names, is_bot, metadata = row
+    return Entity(id_of(entity_id), platform, external_id, tuple(loads(names)), bool(is_bot), loads(metadata))
+
+
+def _entity_values(agent: int, one: Entity) -> Row:
+    return (
+        agent,
+        one.id.bytes,
+        words(one.platform),
+        words(one.external_id),
+        dumps(one.names),
+        int(one.is_bot),
+        dumps(one.metadata),
+    )
+
+
+def _component_values(agent: int, one: Component) -> Row:
+    return (
+        agent,
+        one.id.bytes,
+        one.entity_id.bytes,
+        words(one.type),
+        id_bytes(one.world_id) or NO_ID,
+        id_bytes(one.source_entity_id) or NO_ID,
+        id_bytes(one.room_id),
+        dumps(one.data),
+        moment_or_none(one.created_at),
+    )
+
+
+def _component_of(row: Row) -> Component:
+    component_id, entity_id, kind, world_id, source_id, room_id, data, created_at = row
+    return Component(
+        id_of(component_id),
+        id_of(entity_id),
+        kind,
+        loads(data),
+        room_id=id_or_none(room_id),
+        world_id=id_or_none(world_id),
+        source_entity_id=id_or_none(source_id),
+        created_at=moment_of_or_none(created_at),
+    )
+
+
+def _relationship_values(agent: int, one: Relationship) -> Row:
+    source, target = one.source_id.bytes, one.target_id.bytes
+    return (agent, source, target, dumps(one.tags), one.interactions, dumps(one.metadata))
+
+
+def _relationship_of(row: Row) -> Relationship:
+    source, target, tags, interactions, metadata = row
+    return Relationship(id_of(source), id_of(target), tuple(loads(tags)), interactions, loads(metadata))
+
+
+def _save(agent: int, people: Sequence[Entity], room_id: UUID | None, connection: Connection) -> None:
+    put_entities(connection, agent, people)
+    if room_id is not None:
+        attend(connection, agent, [(room_id, one.id) for one in people])
+
+
+class SqlEntities(Book):
+    """Keeps people, components and relationships; see `EntityStore`."""
+
+    async def save_entities(self, entities: Sequence[Entity], room_id: UUID | None = None) -> None:
+        if entities:
+            await self._database.write(partial(_save, self._agent, entities, room_id))
+
+    async def entities(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
+        if not ids:
+            return {}
+        return await self._database.read(lambda db: find_entities(db, self._agent, ids))
+
+    async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
+        key = (self._agent, room_id.bytes, limit)
+        rows = await self._database.read(lambda db: PARTICIPANTS.rows(db, *key))
+        return [entity_of(row) for row in rows]
+
+    async def save_component(self, component: Component) -> None:
+        values = _component_values(self._agent, component)
+        await self._database.write(lambda db: UPSERT_COMPONENT.run(db, *values))
+
+    async def components(self, entity_id: UUID, kind: str | None = None) -> list[Component]:
+        key = (self._agent, entity_id.bytes)
+        rows = await self._database.read(lambda db: FIND_COMPONENTS.rows(db, *key))
+        return [one for one in map(_component_of, rows) if kind in (None, one.type)]
+
+    async def save_relationship(self, relationship: Relationship) -> None:
+        values = _relationship_values(self._agent, relationship)
+        await self._database.write(lambda db: UPSERT_RELATIONSHIP.run(db, *values))
+
+    async def relationships(self, entity_id: UUID) -> list[Relationship]:
+        key = (self._agent, entity_id.bytes)
+        rows = await self._database.read(lambda db: FIND_RELATIONSHIPS.rows(db, *key))
+        return [_relationship_of(row) for row in rows]

@@ -1,0 +1,156 @@
+"""The cache and the logs in SQL."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, and_, delete, select
+
+from bot import Clock
+from plugins.sql.book import Book, Owner
+from plugins.sql.database import Database
+from plugins.sql.schema import cache, logs
+from plugins.sql.statements import Row, Statement, insert_into, limit, same, upsert, value
+from plugins.sql.values import dumps, id_bytes, id_or_none, loads, moment, moment_of, moment_or_none, words
+
+MOST_LOGS = 10_000
+SWEEP_EVERY = 500
+
+CACHE_NAMES = ("agent_id", "key", "value", "expires_at")
+LOG_NAMES = ("agent_id", "kind", "at", "room_id", "entity_id", "body")
+LOG = tuple(logs.c[name] for name in LOG_NAMES[1:])
+OF_AGENT = same(logs.c.agent_id, "agent")
+NEWEST = logs.c.position.desc()
+
+SET = upsert(cache, ("agent_id", "key"), CACHE_NAMES)
+GET = Statement(
+    lambda _: select(cache.c.value, cache.c.expires_at).where(
+        same(cache.c.agent_id, "agent"), same(cache.c.key, "key")
+    ),
+    "agent",
+    "key",
+)
+DROP = Statement(
+    lambda _: delete(cache).where(same(cache.c.agent_id, "agent"), same(cache.c.key, "key")), "agent", "key"
+)
+SWEEP = Statement(
+    lambda _: delete(cache).where(
+        same(cache.c.agent_id, "agent"), cache.c.expires_at <= value(cache.c.expires_at, "now")
+    ),
+    "agent",
+    "now",
+)
+LOG_ENTRY = Statement(lambda insert: insert_into(logs, LOG_NAMES)(insert), *LOG_NAMES)
+ALL = Statement(lambda _: select(*LOG).where(OF_AGENT).order_by(NEWEST).limit(limit()), "agent", "limit")
+OF_KIND = Statement(
+    lambda _: select(*LOG).where(OF_AGENT, same(logs.c.kind, "kind")).order_by(NEWEST).limit(limit()),
+    "agent",
+    "kind",
+    "limit",
+)
+OF_ROOM = Statement(
+    lambda _: select(*LOG).where(OF_AGENT, same(logs.c.room_id, "room")).order_by(NEWEST).limit(limit()),
+    "agent",
+    "room",
+    "limit",
+)
+OF_BOTH = Statement(
+    lambda _: (
+        select(*LOG)
+        .where(and_(OF_AGENT, same(logs.c.room_id, "room"), same(logs.c.kind, "kind")))
+        .order_by(NEWEST)
+        .limit(limit())
+    ),
+    "agent",
+    "room",
+    "kind",
+    "limit",
+)
+OLDEST_KEPT = (
+    select(logs.c.position).where(OF_AGENT).order_by(NEWEST).limit(1).offset(MOST_LOGS).scalar_subquery()
+)
+FORGET = Statement(lambda _: delete(logs).where(OF_AGENT, logs.c.position <= OLDEST_KEPT), "agent")
+
+
+class SqlCache(Book):
+    """Keeps small values; see `CacheStore`. Setting one takes out those that are over."""
+
+    def __init__(self, database: Database, owner: Owner, clock: Clock) -> None:
+        super().__init__(database, owner)
+        self._clock = clock
+
+    async def get(self, key: str) -> Any | None:
+        row = await self._database.read(lambda db: GET.first(db, self._agent, words(key)))
+        if row is None or (row[1] is not None and row[1] <= moment(self._clock())):
+            return None
+        return loads(row[0])
+
+    async def set(self, key: str, value: Any, *, expires_at: datetime | None = None) -> None:
+        row = (self._agent, words(key), json.dumps(value), moment_or_none(expires_at))
+        await self._database.write(partial(_set, row, moment(self._clock())))
+
+    async def drop(self, key: str) -> None:
+        await self._database.write(lambda db: DROP.run(db, self._agent, words(key)))
+
+
+class SqlLogs(Book):
+    """Keeps the last ten thousand entries; see `LogStore`."""
+
+    def __init__(self, database: Database, owner: Owner, clock: Clock) -> None:
+        super().__init__(database, owner)
+        self._clock = clock
+        self._until_sweep = 0
+
+    async def log(
+        self,
+        kind: str,
+        body: Mapping[str, Any],
+        *,
+        room_id: UUID | None = None,
+        entity_id: UUID | None = None,
+    ) -> None:
+        at = moment(self._clock())
+        row = (self._agent, words(kind), at, id_bytes(room_id), id_bytes(entity_id), dumps(body))
+        self._until_sweep = (self._until_sweep - 1) % SWEEP_EVERY
+        await self._database.write(partial(_log, row, is_sweeping=not self._until_sweep))
+
+    async def logs(
+        self, *, kind: str | None = None, room_id: UUID | None = None, limit: int = 100
+    ) -> list[Mapping[str, Any]]:
+        found = await self._database.read(partial(_logs, self._agent, kind, id_bytes(room_id), limit))
+        return [_entry_of(row) for row in found]
+
+
+def _set(row: Row, now: int, connection: Connection) -> None:
+    SWEEP.run(connection, row[0], now)
+    SET.run(connection, *row)
+
+
+def _log(row: Row, connection: Connection, *, is_sweeping: bool) -> None:
+    LOG_ENTRY.run(connection, *row)
+    if is_sweeping:
+        FORGET.run(connection, row[0])
+
+
+def _logs(agent: int, kind: str | None, room: bytes | None, most: int, connection: Connection) -> list[Row]:
+    if room is None:
+        return list(
+            ALL.rows(connection, agent, most) if kind is None else OF_KIND.rows(connection, agent, kind, most)
+        )
+    if kind is None:
+        return list(OF_ROOM.rows(connection, agent, room, most))
+    return list(OF_BOTH.rows(connection, agent, room, kind, most))
+
+
+def _entry_of(row: Row) -> dict[str, Any]:
+    kind, at, room_id, entity_id, body = row
+    return {
+        "kind": kind,
+        "at": moment_of(at),
+        "room_id": id_or_none(room_id),
+        "entity_id": id_or_none(entity_id),
+        "body": loads(body),
+    }

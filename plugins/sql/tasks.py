@@ -1,0 +1,228 @@
+"""Tasks in SQL."""
+
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from uuid import UUID
+
+from sqlalchemy import Connection, and_, delete, or_, select, update
+from sqlalchemy.sql.expression import Executable
+
+from bot import QUEUE, Task
+from plugins.sql.book import Book
+from plugins.sql.schema import tasks
+from plugins.sql.statements import Insert, Listing, Row, Statement, flag, insert_into, limit, same, value
+from plugins.sql.values import (
+    dumps,
+    id_bytes,
+    id_of,
+    id_or_none,
+    loads,
+    moment,
+    moment_of,
+    moment_of_or_none,
+    moment_or_none,
+    words,
+)
+
+TASK_NAMES = (
+    "agent_id",
+    "id",
+    "name",
+    "next_run",
+    "description",
+    "room_id",
+    "world_id",
+    "entity_id",
+    "tags",
+    "metadata",
+    "attempts",
+    "leased_until",
+    "fence",
+    "is_parked",
+    "last_error",
+    "is_queued",
+)
+TASK = tuple(tasks.c[name] for name in TASK_NAMES[1:-1])
+LEASE = ("leased_until", "fence")
+OF_AGENT = same(tasks.c.agent_id, "agent")
+HELD = and_(OF_AGENT, same(tasks.c.id, "of_id"), same(tasks.c.fence, "of_fence"))
+DUE = and_(
+    OF_AGENT,
+    flag(tasks.c.is_queued),
+    flag(tasks.c.is_parked, is_set=False),
+    tasks.c.next_run <= value(tasks.c.next_run, "now"),
+    or_(tasks.c.leased_until.is_(None), tasks.c.leased_until <= value(tasks.c.next_run, "now")),
+)
+
+
+def _save(insert: Insert) -> Executable:
+    statement = insert_into(tasks, TASK_NAMES)(insert)
+    kept = ("agent_id", "id", *LEASE)
+    changed = {name: statement.excluded[name] for name in TASK_NAMES if name not in kept}
+    return statement.on_conflict_do_update(  # type: ignore[no-any-return]
+        index_elements=["agent_id", "id"], set_=changed
+    )
+
+
+SAVE = Statement(_save, *TASK_NAMES)
+FIND = Statement(lambda _: select(*TASK).where(OF_AGENT, same(tasks.c.id, "id")), "agent", "id")
+ALL = Statement(lambda _: select(*TASK).where(OF_AGENT).order_by(tasks.c.position), "agent")
+NAMED = Statement(
+    lambda _: select(*TASK).where(OF_AGENT, same(tasks.c.name, "name")).order_by(tasks.c.position),
+    "agent",
+    "name",
+)
+IN_ROOM = Statement(
+    lambda _: select(*TASK).where(OF_AGENT, same(tasks.c.room_id, "room")).order_by(tasks.c.position),
+    "agent",
+    "room",
+)
+FIND_DUE = Listing(
+    lambda names: (
+        select(*TASK)
+        .where(DUE, tasks.c.name.in_(names))
+        .order_by(tasks.c.next_run)
+        .limit(limit())
+        .with_for_update(skip_locked=True)
+    ),  # for databases with several writers; SQLite needs none of it
+    "agent",
+    "now",
+    "limit",
+)
+LEASE_TASK = Statement(
+    lambda _: (
+        update(tasks)
+        .where(HELD)
+        .values(leased_until=value(tasks.c.next_run, "until"), fence=tasks.c.fence + 1)
+    ),
+    "until",
+    "agent",
+    "of_id",
+    "of_fence",
+)
+REPLACED = tuple(name for name in TASK_NAMES if name not in ("agent_id", "id", "fence"))
+REPLACE = Statement(
+    lambda _: update(tasks).where(HELD).values({name: value(tasks.c[name], name) for name in REPLACED}),
+    *REPLACED,
+    "agent",
+    "of_id",
+    "of_fence",
+)
+END = Statement(lambda _: delete(tasks).where(HELD), "agent", "of_id", "of_fence")
+DELETE = Statement(lambda _: delete(tasks).where(OF_AGENT, same(tasks.c.id, "id")), "agent", "id")
+
+
+def _values(agent: int, task: Task) -> Row:
+    return (
+        agent,
+        task.id.bytes,
+        words(task.name),
+        moment(task.next_run),
+        words(task.description),
+        id_bytes(task.room_id),
+        id_bytes(task.world_id),
+        id_bytes(task.entity_id),
+        dumps(sorted(task.tags)),
+        dumps(task.metadata),
+        task.attempts,
+        moment_or_none(task.leased_until),
+        task.fence,
+        int(task.is_parked),
+        words(task.last_error),
+        int(QUEUE in task.tags),
+    )
+
+
+def _task_of(row: Row) -> Task:
+    (task_id, name, next_run, description, room_id, world_id, entity_id) = row[:7]
+    (tags, metadata, attempts, leased_until, fence, is_parked, last_error) = row[7:]
+    return Task(
+        id=id_of(task_id),
+        name=name,
+        next_run=moment_of(next_run),
+        description=description,
+        room_id=id_or_none(room_id),
+        world_id=id_or_none(world_id),
+        entity_id=id_or_none(entity_id),
+        tags=frozenset(loads(tags)),
+        metadata=loads(metadata),
+        attempts=attempts,
+        leased_until=moment_of_or_none(leased_until),
+        fence=fence,
+        is_parked=bool(is_parked),
+        last_error=last_error,
+    )
+
+
+def _due(agent: int, names: Collection[str], now: int, most: int, connection: Connection) -> list[Task]:
+    return [_task_of(row) for row in FIND_DUE.rows(connection, agent, now, most, ids=sorted(names))]
+
+
+def _claim(
+    agent: int, names: Collection[str], now: int, until: datetime, most: int, connection: Connection
+) -> list[Task]:
+    due = _due(agent, names, now, most, connection)
+    end = moment(until)
+    LEASE_TASK.run_many(connection, [(end, agent, task.id.bytes, task.fence) for task in due])
+    return [replace(task, leased_until=until, fence=task.fence + 1) for task in due]
+
+
+def _complete(agent: int, held: Task, replacement: Task | None, connection: Connection) -> bool:
+    key = (agent, held.id.bytes, held.fence)
+    if replacement is None:
+        return END.run(connection, *key) == 1
+    values = dict(zip(TASK_NAMES, _values(agent, replace(replacement, leased_until=None)), strict=True))
+    return REPLACE.run(connection, *(values[name] for name in REPLACED), *key) == 1
+
+
+class SqlTasks(Book):
+    """Keeps tasks; see `TaskStore`."""
+
+    async def save_task(self, task: Task) -> None:
+        values = _values(self._agent, task)
+        await self._database.write(lambda db: SAVE.run(db, *values))
+
+    async def task(self, task_id: UUID) -> Task | None:
+        row = await self._database.read(lambda db: FIND.first(db, self._agent, task_id.bytes))
+        return _task_of(row) if row else None
+
+    async def tasks(
+        self,
+        *,
+        name: str | None = None,
+        room_id: UUID | None = None,
+        entity_id: UUID | None = None,
+        tags: Collection[str] = (),
+    ) -> list[Task]:
+        if name is not None:
+            rows = await self._database.read(lambda db: NAMED.rows(db, self._agent, name))
+        elif room_id is not None:
+            rows = await self._database.read(lambda db: IN_ROOM.rows(db, self._agent, room_id.bytes))
+        else:
+            rows = await self._database.read(lambda db: ALL.rows(db, self._agent))
+        return [
+            task
+            for task in map(_task_of, rows)
+            if room_id in (None, task.room_id)
+            and entity_id in (None, task.entity_id)
+            and task.tags.issuperset(tags)
+        ]
+
+    async def claim_tasks(
+        self, names: Collection[str], now: datetime, until: datetime, limit: int = 10
+    ) -> list[Task]:
+        """Look before writing: the scheduler asks every second, and mostly nothing is due."""
+        if not names:
+            return []
+        present = moment(now)
+        if not await self._database.read(partial(_due, self._agent, names, present, 1)):
+            return []
+        return await self._database.write(partial(_claim, self._agent, names, present, until, limit))
+
+    async def complete_task(self, task: Task, replacement: Task | None) -> bool:
+        return await self._database.write(partial(_complete, self._agent, task, replacement))
+
+    async def delete_task(self, task_id: UUID) -> bool:
+        return await self._database.write(lambda db: DELETE.run(db, self._agent, task_id.bytes) == 1)

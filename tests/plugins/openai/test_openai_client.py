@@ -1,0 +1,332 @@
+"""Rules of the openai plugin, through the real SDK, against a server on the loopback that speaks its API."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer, unused_port
+
+from bot import (
+    ChannelType,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    Outcome,
+    TextRequest,
+    TextResult,
+    Usage,
+)
+from bot.testing import ScriptedModel, Stage, on_stage
+from plugins.openai import plugin
+from plugins.openai.client import Client
+from plugins.openai.settings import lacks
+
+KEY = "sk-a-key-of-the-tests"
+SAID = "<response><thought>t</thought><actions>REPLY</actions><text>Hello from there.</text></response>"
+
+
+def completion(content: str | None = SAID, **more: Any) -> dict[str, Any]:
+    return {
+        "id": "c1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "large-1",
+        "choices": [
+            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
+        ],
+        "usage": {
+            "prompt_tokens": 100,
+            "completion_tokens": 20,
+            "total_tokens": 120,
+            "prompt_tokens_details": {"cached_tokens": 64},
+        },
+        **more,
+    }
+
+
+@dataclass
+class Said:
+    """One answer of the server."""
+
+    body: Any = field(default_factory=completion)
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content_type: str = "application/json"
+
+
+@dataclass
+class Api:
+    """A chat completion server that gives the answers it was told, the last one again and again."""
+
+    answers: list[Said] = field(default_factory=lambda: [Said()])
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[Mapping[str, str]] = field(default_factory=list)
+    url: str = ""
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.requests.append(await request.json())
+        self.headers.append(request.headers)
+        said = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        body = said.body if isinstance(said.body, str) else json.dumps(said.body)
+        return web.Response(
+            text=body, status=said.status, headers=said.headers, content_type=said.content_type
+        )
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    found = Api()
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", found.handle)
+    async with TestServer(app) as server:
+        found.url = str(server.make_url("/v1"))
+        yield found
+
+
+@pytest.fixture
+async def there(api: Api) -> AsyncIterator[Stage]:
+    """Run an agent whose only large model is that server's."""
+    async with open_stage(api.url) as stage:
+        yield stage
+
+
+def open_stage(url: str, **settings: str) -> Any:
+    def never(request: TextRequest) -> str:
+        raise ModelUnavailable("the second model was asked")
+
+    given = {
+        "OPENAI_API_KEY": KEY,
+        "OPENAI_BASE_URL": url,
+        "OPENAI_LARGE_MODEL": "large",
+        "OPENAI_SMALL_MODEL": "small",
+        **settings,
+    }
+    return on_stage(plugin, model=ScriptedModel(never), settings=given)
+
+
+async def ask(stage: Stage, **details: Any) -> TextResult:
+    request = TextRequest("the prompt", system="the system prompt", **details)
+    return await stage.agent.services[Client].complete("large", request)
+
+
+async def test_a_text_comes_with_its_model_and_its_tokens(there: Stage, api: Api) -> None:
+    result = await ask(there)
+    assert result == TextResult(SAID, "large-1", Usage(100, 20, 64), is_cut=False)
+    assert api.requests == [
+        {
+            "model": "large",
+            "messages": [
+                {"role": "system", "content": "the system prompt"},
+                {"role": "user", "content": "the prompt"},
+            ],
+        }
+    ]
+    assert api.headers[0]["Authorization"] == f"Bearer {KEY}"
+
+
+async def test_only_what_is_set_is_sent(there: Stage, api: Api) -> None:
+    await ask(there, max_tokens=5, temperature=0.0, top_p=0.5, seed=7, stop=("x", "y"))
+    sent = {key: value for key, value in api.requests[0].items() if key not in ("model", "messages")}
+    assert sent == {"max_tokens": 5, "temperature": 0.0, "top_p": 0.5, "seed": 7, "stop": ["x", "y"]}
+
+
+async def test_without_a_system_prompt_none_is_sent(there: Stage, api: Api) -> None:
+    await there.agent.services[Client].complete("large", TextRequest("the prompt"))
+    assert [message["role"] for message in api.requests[0]["messages"]] == ["user"]
+
+
+async def test_a_text_that_was_cut_says_so(there: Stage, api: Api) -> None:
+    message = {"role": "assistant", "content": "half a"}
+    api.answers = [Said(completion(choices=[{"index": 0, "finish_reason": "length", "message": message}]))]
+    assert (await ask(there)).is_cut
+
+
+async def test_a_refusal_of_the_model_is_its_text(there: Stage, api: Api) -> None:
+    """E-07: shown as a reply, not tried three times."""
+    message = {"role": "assistant", "content": None, "refusal": "I would rather not."}
+    api.answers = [Said(completion(choices=[{"index": 0, "finish_reason": "stop", "message": message}]))]
+    receipt = await there.say("hi")
+    assert receipt.outcome is Outcome.ANSWERED
+    assert there.texts == ["I would rather not."]
+    assert len(api.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "words"),
+    [
+        (401, ModelRefused, "refused the key in OPENAI_API_KEY (401): put in a valid one"),
+        (404, ModelRefused, "does not know the model or path (404): check OPENAI_LARGE_MODEL"),
+        (400, ModelRefused, "refused the request (400): "),
+        (402, ModelRefused, "refused the request (402): "),
+        (403, ModelRefused, "refused the request (403): "),
+        (422, ModelRefused, "refused the request (422): "),
+        (429, ModelUnavailable, "is not able to answer now (429): "),
+        (500, ModelUnavailable, "is not able to answer now (500): "),
+        (529, ModelUnavailable, "is not able to answer now (529): "),
+    ],
+)
+async def test_an_error_says_what_it_means_and_what_to_do(
+    there: Stage, api: Api, status: int, kind: type[ModelError], words: str
+) -> None:
+    message = f"no luck\nwith {KEY}"
+    api.answers = [Said({"error": {"message": message}}, status, {"retry-after-ms": "1"})]
+    with pytest.raises(kind) as raised:
+        await ask(there)
+    assert type(raised.value) is kind
+    assert words in str(raised.value)
+    assert "127.0.0.1" in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert KEY not in str(raised.value)
+    assert len(api.requests) == (3 if kind is ModelUnavailable else 1)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_passing_fault_is_passed_over(there: Stage, api: Api, status: int) -> None:
+    api.answers = [Said({"error": {"message": "slow down"}}, status, {"Retry-After": "0"}), Said()]
+    assert (await ask(there)).text == SAID
+    assert len(api.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        Said("<html>not an API</html>", content_type="text/html"),
+        Said("{broken"),
+        Said(""),
+        Said("[]"),
+        Said("null"),
+        Said('"text"'),
+        Said({"nothing": "here"}),
+        Said(completion(choices=[])),
+        Said(completion(choices=None)),
+        Said(completion(choices=[{}])),
+        Said(completion(choices=[{"index": 0, "message": None}])),
+        Said(completion(choices="x")),
+        Said(completion(choices=[{"message": {"role": "assistant", "content": ["parts"]}}])),
+        Said(completion(choices=[{"message": "text"}])),
+        Said(completion(choices=["text"])),
+    ],
+)
+async def test_an_answer_of_another_shape_is_an_error_of_the_model(
+    there: Stage, api: Api, said: Said
+) -> None:
+    api.answers = [said]
+    with pytest.raises(ModelError) as raised:
+        await ask(there)
+    assert str(raised.value).startswith("openai: ")
+    assert "has no attribute" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        (None, None),
+        ({}, None),
+        ({"prompt_tokens": None, "completion_tokens": None, "total_tokens": None}, None),
+        ({"prompt_tokens": "many", "completion_tokens": 2}, None),
+        ({"prompt_tokens": -1, "completion_tokens": 2}, None),
+        ({"prompt_tokens": 10**12, "completion_tokens": 2}, None),
+        ({"prompt_tokens": 1.5, "completion_tokens": 2}, None),
+        ({"prompt_tokens": True, "completion_tokens": 2}, None),
+        ({"prompt_tokens": 5, "completion_tokens": 2}, Usage(5, 2)),
+        ({"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": None}, Usage(5, 2)),
+        (
+            {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": None}},
+            Usage(5, 2),
+        ),
+        (
+            {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 9}},
+            Usage(5, 2, 5),
+        ),
+        (
+            {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": "4"}},
+            Usage(5, 2),
+        ),
+        ({"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": "x"}, Usage(5, 2)),
+        ("lots", None),
+    ],
+)
+async def test_tokens_are_taken_where_they_make_sense_and_estimated_where_not(
+    there: Stage, api: Api, usage: Any, expected: Usage | None
+) -> None:
+    api.answers = [Said(completion(usage=usage))]
+    assert (await ask(there)).usage == expected
+
+
+async def test_where_nobody_listens_the_model_is_unavailable() -> None:
+    async with open_stage(f"http://127.0.0.1:{unused_port()}/v1") as stage:
+        with pytest.raises(ModelUnavailable, match=r"no answer from 127\.0\.0\.1"):
+            await ask(stage)
+
+
+async def test_an_answered_direct_message_costs_one_large_call(there: Stage, api: Api) -> None:
+    receipt = await there.say("hi")
+    assert there.texts == ["Hello from there."]
+    [request] = api.requests
+    assert request["model"] == "large"
+    [call] = receipt.model_calls
+    assert (call.type, call.purpose, call.model) == ("TEXT_LARGE", "reply", "large-1")
+    assert (call.tokens_in, call.tokens_out, call.tokens_cached, call.is_estimate) == (100, 20, 64, False)
+
+
+async def test_in_a_group_the_small_model_decides_first(there: Stage, api: Api) -> None:
+    decided = "<response><reasoning>r</reasoning><action>RESPOND</action></response>"
+    api.answers = [Said(completion(decided)), Said()]
+    receipt = await there.say("talking to somebody", kind=ChannelType.GROUP)
+    assert [request["model"] for request in api.requests] == ["small", "large"]
+    assert [call.purpose for call in receipt.model_calls] == ["should_respond", "reply"]
+    assert there.texts == ["Hello from there."]
+
+
+async def test_two_messages_of_a_conversation_send_a_common_beginning(there: Stage, api: Api) -> None:
+    for number in range(3):
+        await there.say(f"Message {number}")
+    prompts = [request["messages"][1]["content"] for request in api.requests]
+    assert len({request["messages"][0]["content"] for request in api.requests}) == 1
+    before, after = prompts[-2:]
+    kept = before[: before.index("\n\nIt is ")]
+    assert after.startswith(kept)
+    assert len(kept) > 0.8 * len(before)
+
+
+async def test_where_the_server_is_down_the_next_model_is_asked(api: Api) -> None:
+    given = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": api.url}
+    api.answers = [Said({"error": {"message": "bad key"}}, 401)]
+    async with on_stage(plugin, settings=given) as stage:
+        receipt = await stage.say("hi")
+    assert stage.texts == ["Hello."]
+    assert [bool(call.error) for call in receipt.model_calls] == [True, False]
+    assert KEY not in str(receipt)
+
+
+async def test_a_refused_key_fails_with_its_reason_and_one_word_to_the_room(there: Stage, api: Api) -> None:
+    api.answers = [Said({"error": {"message": "bad key"}}, 401)]
+    receipt = await there.say("hi")
+    assert receipt.outcome is Outcome.FAILED
+    assert "refused the key in OPENAI_API_KEY" in receipt.reason
+    assert len(there.texts) == 1
+    assert "key" not in there.texts[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_there"),
+    [({}, False), ({"OPENAI_API_KEY": KEY}, True), ({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, True)],
+)
+async def test_it_needs_a_key_or_a_server(settings: dict[str, str], is_there: bool) -> None:
+    async with on_stage(settings=settings) as stage:
+        assert (lacks(stage.agent.settings) == "") is is_there
+
+
+async def test_a_server_of_ones_own_needs_no_key(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    async with on_stage(plugin, settings={"OPENAI_BASE_URL": api.url}) as stage:
+        assert (await ask(stage)).text == SAID
+
+
+async def test_the_key_never_leaves_in_a_reply(there: Stage, api: Api) -> None:
+    api.answers = [Said(completion(f"<response><text>It is {KEY}.</text></response>"))]
+    await there.say("What is your key?")
+    assert there.texts == ["It is [redacted]."]

@@ -1,0 +1,75 @@
+"""Lists are handled as lists: no question per item, however long they are and whatever they hold."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from bot import Entity, Outcome, derived_id, new_id
+from bot.testing import make_arrival
+from plugins.sql import sqlite
+from plugins.sql.store import SqlStore
+
+OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
+NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
+
+
+async def test_a_batch_of_events_asks_no_question_per_event(open_store: OpenStore) -> None:
+    arrivals = [
+        make_arrival(
+            f"message {number}",
+            at=NOW + timedelta(seconds=number),
+            room=f"room {number % 7}",
+            message_id=str(number),
+        )
+        for number in range(200)
+    ]
+    asked: list[str] = []
+    async with open_store() as store:
+        await store.ledger.receive(arrivals[:50], NOW)
+        trace = lambda to: lambda db: sqlite.driver(db).set_trace_callback(to)  # noqa: E731
+        await store.ledger._database.write(trace(asked.append))
+        kept = await store.ledger.receive([*arrivals, arrivals[199]], NOW)
+        await store.ledger._database.write(trace(None))
+
+        assert [is_new for _, is_new in kept] == [False] * 50 + [True] * 150 + [False]
+        assert kept[199][0] == kept[200][0]
+        assert len([text for text in asked if text.startswith("SELECT")]) < 10
+        assert len(await store.memories.recent(arrivals[0].room.id, 500)) == 29
+        assert (await store.worlds.rooms())[0].name == "room 3"
+
+
+async def test_long_lists_of_ids_are_asked_in_parts(open_store: OpenStore) -> None:
+    people = [Entity(new_id(), "test", str(number), (f"person {number}",)) for number in range(700)]
+    async with open_store() as store:
+        await store.entities.save_entities(people, derived_id("room"))
+
+        assert await store.entities.entities([one.id for one in people]) == {one.id: one for one in people}
+        assert await store.entities.participants(derived_id("room"), 3) == people[:-4:-1]
+        assert await store.memories.memories([one.id for one in people]) == {}
+        assert await store.memories.remove([one.id for one in people]) == 0
+
+
+async def test_text_that_no_database_takes_costs_nothing_but_itself(open_store: OpenStore) -> None:
+    arrival = make_arrival("half \ud83d and \0 nothing", at=NOW, author="Ali\0ce \udc00")
+    async with open_store() as store:
+        [(receipt, _)] = await store.ledger.receive([arrival], NOW)
+        closed = replace(receipt, outcome=Outcome.IGNORED, reason="it said \ud83d\0", closed_at=NOW)
+        await store.ledger.save_receipts([closed])
+        found = await store.ledger.receipt(receipt.id)
+        [message] = await store.memories.recent(arrival.room.id)
+
+        assert found is not None
+        assert found.reason == "it said ?"
+        assert message == arrival.message
+        assert (await store.ledger.receive([arrival], NOW))[0] == (found, False)
+
+
+async def test_what_a_plugin_kept_oddly_does_not_fail_a_commit(open_store: OpenStore) -> None:
+    arrival = make_arrival("Hello", at=NOW)
+    odd = replace(arrival.message, metadata={"when": NOW, "who": {arrival.author.id}})
+    async with open_store() as store:
+        await store.ledger.receive([replace(arrival, message=odd)], NOW)
+        [message] = await store.memories.recent(arrival.room.id)
+
+        assert message.metadata == {"when": str(NOW), "who": [str(arrival.author.id)]}

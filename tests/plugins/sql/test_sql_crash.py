@@ -1,0 +1,56 @@
+"""What was acknowledged is there after the process is killed, at whatever moment (A-02, A-15, I-08)."""
+
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+from uuid import UUID
+
+from bot import Outcome, derived_id
+from plugins.sql.opening import OpenFiles
+from plugins.sql.store import SqlStore
+
+WRITING = Path(__file__).with_name("writing.py")
+ROUNDS = 5
+
+
+def killed(path: Path, after: int) -> list[tuple[str, UUID]]:
+    """Let the process acknowledge so many writes, kill it, and give all that it has acknowledged."""
+    process = subprocess.Popen([sys.executable, str(WRITING), str(path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        lines = list(islice(process.stdout, after))
+    finally:
+        process.kill()
+    rest, _ = process.communicate()
+    told = [line.split() for line in (*lines, *rest.splitlines(keepends=True)) if line.endswith("\n")]
+    return [(what, UUID(receipt_id)) for what, receipt_id in told]
+
+
+async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(path: Path) -> None:
+    acknowledged: list[tuple[str, UUID]] = []
+    for number in range(ROUNDS):
+        acknowledged += killed(path, 60 + 37 * number)
+        async with OpenFiles().store_in(path, derived_id("agent")) as store:
+            await verify(store, acknowledged)
+
+    assert len(acknowledged) > ROUNDS * 60
+
+
+async def verify(store: SqlStore, acknowledged: list[tuple[str, UUID]]) -> None:
+    found = {one.id: one for one in await store.ledger.receipts(limit=100_000)}
+    deliveries = await store.ledger.deliveries()
+    turns = {one.turn_id for one in deliveries}
+    for what, receipt_id in acknowledged:
+        assert receipt_id in found
+        if what == "answered":
+            assert found[receipt_id].outcome is Outcome.ANSWERED
+    for receipt in found.values():
+        assert await store.ledger.arrival(receipt) is not None
+        assert (receipt.outcome is Outcome.ANSWERED) == (receipt.turn_id in turns)
+    for room_id in {one.room_id for one in deliveries}:
+        places = [one.seq for one in await store.ledger.deliveries(room_id=room_id)]
+        assert places == list(range(1, len(places) + 1))
+    check = store.ledger._database.read
+    assert await check(lambda db: db.exec_driver_sql("PRAGMA integrity_check").scalar()) == "ok"
+    assert await check(lambda db: db.exec_driver_sql("PRAGMA foreign_key_check").fetchall()) == []

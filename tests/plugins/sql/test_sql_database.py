@@ -1,0 +1,260 @@
+"""The database: shared commits, one process a file, and nothing left behind."""
+
+import asyncio
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection
+
+from bot import ConfigError
+from bot.errors import TryAgain
+from plugins.sql import sqlite
+from plugins.sql.database import Database
+from plugins.sql.opening import OpenFiles
+from plugins.sql.sqlite import Synchronous
+
+SET = "INSERT INTO cache (agent_id, key, value) VALUES (1, ?, '1')"
+HOLD = "import sys; from pathlib import Path; from plugins.sql.lock import FileLock\n" + (
+    "FileLock(Path(sys.argv[1])).acquire(); print('held', flush=True); sys.stdin.read()"
+)
+
+
+@pytest.fixture
+async def database(path: Path) -> AsyncIterator[Database]:
+    async with OpenFiles().use(path, Synchronous.NORMAL) as opened:
+        await opened.write(lambda db: db.exec_driver_sql("INSERT INTO agents VALUES (1, x'00')"))
+        yield opened
+
+
+def write(key: str) -> sqlite.Any:
+    def work(connection: Connection) -> str:
+        connection.exec_driver_sql(SET, (key,))
+        return key
+
+    return work
+
+
+def damage(path: Path) -> bytes:
+    content = bytearray(path.read_bytes())
+    content[4096 * 3 : 4096 * 8] = b"\xa5" * 4096 * 5
+    path.write_bytes(content)
+    return bytes(content)
+
+
+def scribble(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text("My shopping list. " * 500)
+
+
+def content_of(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+async def keys(database: Database) -> list[str]:
+    rows = await database.read(lambda db: db.exec_driver_sql("SELECT key FROM cache ORDER BY key").fetchall())
+    return [row[0] for row in rows]
+
+
+async def test_jobs_that_wait_together_share_commits(database: Database) -> None:
+    before = database.commits
+    written = await asyncio.gather(*(database.write(write(f"{number:03}")) for number in range(200)))
+
+    assert written == await keys(database)
+    assert database.commits - before < 20
+
+
+async def test_a_job_that_fails_does_not_fail_the_others(database: Database) -> None:
+    jobs = [write("a"), write("b"), write("a"), write("c")]
+    results = await asyncio.gather(*map(database.write, jobs), return_exceptions=True)
+
+    assert [results[0], results[1], results[3]] == ["a", "b", "c"]
+    assert isinstance(results[2], Exception)
+    assert await keys(database) == ["a", "b", "c"]
+
+
+async def test_a_job_that_fails_leaves_nothing_of_itself(database: Database) -> None:
+    def half(connection: Connection) -> None:
+        write("half")(connection)
+        raise ValueError("halfway")
+
+    results = await asyncio.gather(
+        database.write(half), database.write(write("whole")), return_exceptions=True
+    )
+
+    assert isinstance(results[0], ValueError)
+    assert await keys(database) == ["whole"]
+
+
+async def test_a_full_disk_fails_what_was_not_kept_and_says_what_to_do(
+    database: Database, path: Path
+) -> None:
+    def limit(pages: int) -> sqlite.Any:
+        return lambda db: db.exec_driver_sql(f"PRAGMA max_page_count = {pages}").scalar()
+
+    most = await database.write(lambda db: db.exec_driver_sql("PRAGMA max_page_count").scalar())
+    used = await database.write(lambda db: db.exec_driver_sql("PRAGMA page_count").scalar())
+    await database.write(limit(used + 2))
+    large = "x" * 4000
+    results = await asyncio.gather(
+        *(database.write(write(f"{number}{large}")) for number in range(20)), return_exceptions=True
+    )
+    failed = [result for result in results if isinstance(result, BaseException)]
+
+    assert failed
+    assert all(isinstance(error, TryAgain) for error in failed)
+    assert str(path) in str(failed[0])
+    assert "free some space" in str(failed[0])
+    assert len(await keys(database)) == len(results) - len(failed)
+
+    await database.write(limit(most))
+    await database.write(write("again"))
+    assert "again" in await keys(database)
+
+
+async def test_a_read_sees_every_write_that_has_returned(database: Database) -> None:
+    for number in range(50):
+        await database.write(write(f"{number:03}"))
+        assert len(await keys(database)) == number + 1
+
+
+async def test_a_reader_cannot_write(database: Database) -> None:
+    with pytest.raises(TryAgain, match="cannot be written"):
+        await database.read(write("a"))
+
+    assert await keys(database) == []
+
+
+async def test_a_cancelled_caller_disturbs_nobody(database: Database) -> None:
+    waiting = [asyncio.ensure_future(database.write(write(str(number)))) for number in range(5)]
+    await asyncio.sleep(0)
+    waiting[2].cancel()
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert [result for result in results if isinstance(result, str)] == ["0", "1", "3", "4"]
+
+
+async def test_foreign_keys_hold(database: Database) -> None:
+    with pytest.raises(Exception, match="FOREIGN KEY"):
+        await database.write(
+            lambda db: db.exec_driver_sql("INSERT INTO cache (agent_id, key, value) VALUES (9, 'a', '1')")
+        )
+
+
+async def test_a_commit_is_as_careful_as_the_setting_says(path: Path) -> None:
+    for wanted, number in ((Synchronous.FULL, 2), (Synchronous.NORMAL, 1)):
+        async with OpenFiles().use(path, wanted) as database:
+            found = await database.write(lambda db: db.exec_driver_sql("PRAGMA synchronous").scalar())
+            assert found == number
+
+
+async def test_the_log_is_written_back_when_it_is_closed(database: Database, path: Path) -> None:
+    await database.write(write("a"))
+    await database.close()
+
+    assert not path.with_name("greenroom.db-wal").exists()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT key FROM cache").fetchall() == [("a",)]
+    connection.close()
+
+
+async def test_files_are_for_their_owner_alone(database: Database, path: Path) -> None:
+    await database.write(write("a"))
+
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    for file in path.parent.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+
+
+async def test_no_thread_is_left_after_closing(path: Path) -> None:
+    before = set(threading.enumerate())
+    async with OpenFiles().use(path) as database:
+        await database.read(lambda db: None)
+        assert len(set(threading.enumerate()) - before) == 3
+
+    assert set(threading.enumerate()) == before
+
+
+async def test_what_was_asked_for_before_closing_is_done(path: Path) -> None:
+    files = OpenFiles()
+    async with files.use(path) as database:
+        await database.write(lambda db: db.exec_driver_sql("INSERT INTO agents VALUES (1, x'00')"))
+        waiting = [asyncio.ensure_future(database.write(write(f"{number}"))) for number in range(9)]
+        await asyncio.sleep(0)
+    await asyncio.gather(*waiting)
+
+    async with files.use(path) as database:
+        assert len(await keys(database)) == 9
+
+
+async def test_agents_of_one_process_share_a_file(path: Path) -> None:
+    files = OpenFiles()
+    async with files.use(path) as first:
+        async with files.use(path.parent / "." / path.name) as second:
+            assert first is second
+        await first.read(lambda db: None)
+
+
+async def test_a_second_process_is_refused_and_told_what_to_do(path: Path) -> None:
+    sqlite.create_file(path)
+    holder = subprocess.Popen(  # noqa: ASYNC220
+        [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(ConfigError, match=f"{path}.*process {holder.pid}.*BOT_DATA_DIR"):
+            async with OpenFiles().use(path):
+                pass
+    finally:
+        holder.kill()
+        holder.communicate()
+
+    async with OpenFiles().use(path):  # the system took the lock back
+        pass
+
+
+async def test_a_damaged_file_is_refused_before_anything_is_written(path: Path) -> None:
+    async with OpenFiles().use(path):
+        pass
+    content = damage(path)
+
+    with pytest.raises(ConfigError, match="damaged"):
+        async with OpenFiles().use(path):
+            pass
+    assert content_of(path) == content
+
+
+async def test_what_is_no_database_is_refused(path: Path) -> None:
+    scribble(path)
+
+    with pytest.raises(ConfigError, match="no SQLite database"):
+        async with OpenFiles().use(path):
+            pass
+
+
+async def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+
+    with pytest.raises(ConfigError, match="taken"):
+        async with OpenFiles().use(tmp_path / "taken" / "greenroom.db"):
+            pass
+
+
+async def test_a_locked_file_is_waited_for_then_explained(database: Database, path: Path) -> None:
+    await database.write(lambda db: db.exec_driver_sql("PRAGMA busy_timeout = 20").scalar())
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        with pytest.raises(TryAgain, match="locked by another program"):
+            await database.write(write("a"))
+    finally:
+        other.close()
+
+    await database.write(write("b"))
+    assert await keys(database) == ["b"]

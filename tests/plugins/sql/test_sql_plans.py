@@ -1,0 +1,75 @@
+"""Every statement finds its rows by an index, and in the order in which it gives them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection
+
+from plugins.sql import (
+    book,
+    deliveries,
+    ledger,
+    memories,
+    people,
+    receipts,
+    small,
+    sqlite,
+    tasks,
+    upgrade,
+    vectors,
+    worlds,
+)
+from plugins.sql.statements import Listing, Statement
+
+BOOKS = (book, deliveries, ledger, memories, people, receipts, small, tasks, vectors, worlds)
+NAMED = {
+    f"{module.__name__.rpartition('.')[2]}.{name}": value
+    for module in BOOKS
+    for name, value in vars(module).items()
+    if isinstance(value, Statement | Listing)
+}
+
+
+@pytest.fixture(scope="module")
+def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+    path: Path = tmp_path_factory.mktemp("plans") / "greenroom.db"
+    sqlite.create_file(path)
+    opened = sqlite.open_writer(sqlite.engine_of(path), sqlite.Synchronous.NORMAL)
+    upgrade.bring_up_to_date(opened, path)
+    yield opened
+    sqlite.close_writer(opened)
+
+
+def plan(connection: Connection, statement: Statement | Listing, size: int) -> list[str]:
+    sized = statement.sized(size) if isinstance(statement, Listing) else statement
+    text, count = sized.text(connection)
+    return [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", (None,) * count)]
+
+
+def test_there_are_statements_to_look_at() -> None:
+    assert len(NAMED) > 50
+
+
+@pytest.mark.parametrize("name", sorted(NAMED))
+@pytest.mark.parametrize("size", [1, 4, 32])
+def test_no_statement_scans_or_sorts(connection: Connection, name: str, size: int) -> None:
+    for line in plan(connection, NAMED[name], size):
+        assert "SCAN" not in line
+        assert "TEMP B-TREE" not in line
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("memories.RECENT", "ix_memories_room"),
+        ("memories.RECENT_BEFORE", "ix_memories_room"),
+        ("memories.BY_TURN", "ix_memories_turn"),
+        ("receipts.ALL_OPEN", "ix_receipts_open"),
+        ("deliveries.ALL_OPEN", "ix_deliveries_open"),
+        ("tasks.FIND_DUE", "ix_tasks_due"),
+        ("people.PARTICIPANTS", "ix_participants_active"),
+    ],
+)
+def test_the_road_takes_the_index_made_for_it(connection: Connection, name: str, index: str) -> None:
+    assert index in " ".join(plan(connection, NAMED[name], 1))
