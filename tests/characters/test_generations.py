@@ -118,6 +118,7 @@ def test_a_file_of_the_first_generation_is_reported_by_line() -> None:
         (6, "imageModelProvider"),
         (9, "settings.voice"),
         (10, "settings.modelConfig"),
+        (15, "knowledge[1]"),
         (26, "people"),
         (29, "clientConfig.discord.isPartOfTeam"),
         (32, "twitterProfile"),
