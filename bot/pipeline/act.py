@@ -18,7 +18,7 @@ from bot.domain.specs import ActionSpec, Effect
 from bot.errors import ModelError
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer
-from bot.prompts.reader import Reply, read_object
+from bot.prompts.reading.reader import Reply, read_object
 from bot.prompts.templates import PARAMETER_REPAIR
 from bot.registry import Registry, plain
 from bot.text import escape_line, shorten

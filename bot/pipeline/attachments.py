@@ -8,7 +8,7 @@ from bot.boundary import Failure, contained
 from bot.domain.content import Attachment, MediaKind
 from bot.errors import BotError
 from bot.models.types import ImageDescriptionRequest, ModelType, TranscriptionRequest
-from bot.prompts.reader import read_fields
+from bot.prompts.reading.reader import read_fields
 from bot.prompts.templates import IMAGE_DESCRIPTION
 from bot.text import tidy
 from bot.turn import Input, Turn

@@ -1,11 +1,15 @@
 """How a message ends: reply, parts and receipts move together, or not at all."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
 from bot.domain.ledger import Outcome, Receipt
 from bot.platform.outbox import Outgoing
+from bot.text import shorten
 from bot.turn import Input, Turn
+
+logger = logging.getLogger(__name__)
 
 
 async def close(
@@ -25,6 +29,11 @@ async def close(
     for one, receipt in closed:
         one.receipt = receipt
         one.settle(receipt)
+    level = logging.WARNING if outcome is Outcome.FAILED else logging.INFO
+    taken = f", with {len(earlier)} before it" if earlier else ""
+    logger.log(
+        level, "message %s: %s%s: %s (%s)", newest.message.id, outcome, taken, shorten(reason, 300), rule
+    )
     return outcome
 
 

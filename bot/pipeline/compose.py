@@ -48,9 +48,11 @@ class Composer:
         return state
 
     def wanting(self, turn: Turn, names: Iterable[str]) -> list[str]:
-        """List, of the providers that a model asks for, those that there are and that were not asked yet."""
+        """List, of the providers a model asks for, those it may have and that were not asked yet."""
         found = (self._registry.provider(name) for name in names)
-        return [one.spec.name for one in found if one is not None and one.spec.name not in turn.state.results]
+        asked = turn.state.results
+        specs = [one.spec for one in found if one is not None]
+        return [spec.name for spec in specs if not spec.is_private and spec.name not in asked]
 
     def render(self, turn: Turn, template: str, **values: Any) -> str:
         """Render one of the agent's templates with what was composed last."""

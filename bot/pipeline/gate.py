@@ -8,7 +8,7 @@ from bot.domain.places import ChannelType
 from bot.mentions import calls, names
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer
-from bot.prompts.reader import read_decision
+from bot.prompts.reading.reader import read_decision
 from bot.prompts.templates import SHOULD_RESPOND
 from bot.settings import CoreSettings
 from bot.text import is_blank

@@ -9,7 +9,7 @@ from bot.pipeline.act import LONGEST_NAME, REPLY, SILENT, Actor, Call
 from bot.pipeline.compose import Composer
 from bot.pipeline.journal import keep, paid
 from bot.pipeline.respond import NoAnswer
-from bot.prompts.reader import NextStep, read_fields, read_step
+from bot.prompts.reading.reader import NextStep, read_fields, read_step
 from bot.prompts.templates import MULTI_STEP_DECISION, MULTI_STEP_SUMMARY
 from bot.registry import Registry, plain
 from bot.text import shorten

@@ -23,7 +23,7 @@ from bot.pipeline.latest import Claim, Floors, LatestResponse, Superseded
 from bot.pipeline.multistep import MultiStep
 from bot.pipeline.respond import NoAnswer, respond
 from bot.platform.inbox import Settle
-from bot.prompts.reader import Reply
+from bot.prompts.reading.reader import Reply
 from bot.prompts.templates import APOLOGY
 from bot.registry import Registry
 from bot.runs import Run, track
@@ -167,7 +167,7 @@ class Processor:
         outgoing = []
         if not turn.replies and await cache.get(key) is None:
             await cache.set(key, True, expires_at=now + APOLOGY_PAUSE)
-            outgoing = [turn.outgoing(Content(text=self._agent.templates[APOLOGY]))]
+            outgoing = [turn.outgoing(Content(text=self._composer.render(turn, APOLOGY)))]
         return await close(turn, Outcome.FAILED, reason, rule, outgoing)
 
     async def _time_out(self, turn: Turn, reason: str) -> None:

@@ -10,7 +10,7 @@ from bot.pipeline.compose import Composer
 from bot.pipeline.journal import keep, paid
 from bot.platform.egress import cleared
 from bot.prompts.history import Line, render_history
-from bot.prompts.reader import Reply, read_reply
+from bot.prompts.reading.reader import Reply, read_reply
 from bot.prompts.templates import MESSAGE_HANDLER
 from bot.registry import plain
 from bot.turn import Input, Turn

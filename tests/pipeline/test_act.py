@@ -29,7 +29,7 @@ from bot.pipeline.act import (
 )
 from bot.pipeline.compose import Composer
 from bot.plugin import Plugin
-from bot.prompts.reader import Reply, read_reply
+from bot.prompts.reading.reader import Reply, read_reply
 from bot.registry import Registry
 from bot.testing import ScriptedModel, Stage, answer, make_turn, on_stage
 from bot.turn import Turn

@@ -563,7 +563,7 @@ async def test_a_part_that_is_sent_while_its_commit_is_repeated_is_not_sent_agai
     await turns()  # it has read `attempting`, and is told so only after the part is sent
     adapter.hold.set()
     await adapter.until_sent(1)
-    await outbox.drain(60)
+    await turns(20)
     hold.set()
     await again
     await turns(20)

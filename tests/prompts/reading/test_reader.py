@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bot.prompts.markup import said
-from bot.prompts.reader import (
+from bot.prompts.reading.markup import said
+from bot.prompts.reading.reader import (
     MAX_ACTIONS,
     MAX_CHARS,
     Decision,

@@ -9,9 +9,9 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from bot.prompts.markup import MAX_CHARS, bare, plain, said
-from bot.prompts.objects import Found, object_in
-from bot.prompts.parts import (
+from bot.prompts.reading.markup import MAX_CHARS, bare, plain, said
+from bot.prompts.reading.objects import Found, object_in
+from bot.prompts.reading.parts import (
     MAX_ACTIONS,
     THOUGHTS,
     by_action,
@@ -21,8 +21,8 @@ from bot.prompts.parts import (
     string,
     structure_of,
 )
-from bot.prompts.scanner import shape_of
-from bot.prompts.tree import Tree, read_tree
+from bot.prompts.reading.scanner import shape_of
+from bot.prompts.reading.tree import Tree, read_tree
 
 __all__ = [
     "MAX_ACTIONS",

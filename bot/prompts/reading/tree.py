@@ -4,8 +4,8 @@ import json
 import re
 from typing import TypeAlias
 
-from bot.prompts.markup import Tag, bare, plain, tags_in
-from bot.prompts.objects import decoded, object_in
+from bot.prompts.reading.markup import Tag, bare, plain, tags_in
+from bot.prompts.reading.objects import decoded, object_in
 
 MAX_DEPTH = 64
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.prompts.scanner import Field, scan, shape_of, without_last_tags, without_partial_tag
+from bot.prompts.reading.scanner import Field, scan, shape_of, without_last_tags, without_partial_tag
 
 SHAPE = shape_of(
     ("thought",), lists=("actions",), items=("action",), arguments=("params",), message=("text",)

@@ -5,10 +5,18 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from bot.prompts.markup import bare, plain, said
-from bot.prompts.objects import Found, answer_in, decoded, object_of
-from bot.prompts.scanner import Field, Scan, Shape, scan, shape_of, without_last_tags, without_partial_tag
-from bot.prompts.tree import Tree, nested
+from bot.prompts.reading.markup import bare, plain, said
+from bot.prompts.reading.objects import Found, answer_in, decoded, object_of
+from bot.prompts.reading.scanner import (
+    Field,
+    Scan,
+    Shape,
+    scan,
+    shape_of,
+    without_last_tags,
+    without_partial_tag,
+)
+from bot.prompts.reading.tree import Tree, nested
 
 MAX_ACTIONS = 10
 

@@ -1,0 +1,1 @@
+"""What a model wrote, read whatever shape it has: tags, JSON or plain prose."""
