@@ -147,9 +147,7 @@ class _Session:
                 is_typing=sockets.hub.is_typing(place),
             )
         )
-        held, self._held = self._held, None
-        for news in held:
-            self._hear(news)
+        self._let_go()
         for message in messages:
             if message.outcome is not None and not message.outcome.outcome.is_final:
                 receipt = await door.records.receipt(message.id)
@@ -166,7 +164,16 @@ class _Session:
             self._send(Ack(client_id=say.client_id, message_id=receipt.memory_id))
 
         said = said_by_page(hello, say)
-        await self._sockets.talk.put(door, said, kept=kept, sender=self._hear)
+        self._held = []  # what the agent does with it is told after the acknowledgement
+        try:
+            await self._sockets.talk.put(door, said, kept=kept, sender=self._hear)
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        held, self._held = self._held or [], None
+        for news in held:
+            self._hear(news)
 
     def _hear(self, news: News) -> None:
         if self._held is not None:

@@ -29,11 +29,8 @@ async def close(
     for one, receipt in closed:
         one.receipt = receipt
         one.settle(receipt)
-    level = logging.WARNING if outcome is Outcome.FAILED else logging.INFO
     taken = f", with {len(earlier)} before it" if earlier else ""
-    logger.log(
-        level, "message %s: %s%s: %s (%s)", newest.message.id, outcome, taken, shorten(reason, 300), rule
-    )
+    logger.info("message %s: %s%s: %s (%s)", newest.message.id, outcome, taken, shorten(reason, 300), rule)
     return outcome
 
 

@@ -397,7 +397,4 @@ POSTS = (
     "If you had to explain {topic} to a child in one sentence, which would it be?",
     "What does hardly anybody ask about {topic}?",
     "{topic:top}: overrated, underrated, or just right?",
-    "What changed your mind lately?",
-    "What have you learned this week that you wish you had known before?",
-    "Name something plain that deserves more praise.",
 )
