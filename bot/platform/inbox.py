@@ -56,7 +56,18 @@ class Inbox:
         """
         if not self._is_open:
             raise IntakeClosed("the bot is stopping; nothing more is taken in")
-        return await self._keeping.run(self._keep(arrival))
+        now = self._clock()
+        kept = self._keeping.begin(self._ledger.receive([tidied(arrival, now)], now))
+        try:
+            [(receipt, is_new)] = await asyncio.shield(kept)
+        except asyncio.CancelledError:
+            kept.add_done_callback(self._kept)
+            raise
+        if is_new:
+            self._begin(receipt)
+        else:
+            await self._take_up(receipt)
+        return receipt
 
     async def settled(self, receipt_id: UUID) -> Receipt:
         """Wait until an event has its outcome; it is named by its receipt's id or its message's.
@@ -111,14 +122,17 @@ class Inbox:
             self._give_up(receipt_id, _stopped())
         return len(late)
 
-    async def _keep(self, arrival: Arrival) -> Receipt:
-        now = self._clock()
-        [(receipt, is_new)] = await self._ledger.receive([tidied(arrival, now)], now)
-        if not is_new:
-            await self._take_up(receipt)
-        elif self._is_open and receipt.id not in self._under_way and receipt.id not in self._begun:
+    def _kept(self, kept: asyncio.Task[list[tuple[Receipt, bool]]]) -> None:
+        """Start on what was kept after whoever brought it had hung up."""
+        if not kept.cancelled() and kept.exception() is None:
+            for receipt, is_new in kept.result():
+                if is_new:
+                    self._begin(receipt)
+
+    def _begin(self, receipt: Receipt) -> None:
+        """Start on a new event, unless `resume` has done so between its commit and here."""
+        if self._is_open and receipt.id not in self._under_way and receipt.id not in self._begun:
             self._start(receipt)
-        return receipt
 
     async def _take_up(self, receipt: Receipt) -> bool:
         """Start on an event that may have been left open; tells whether it did.

@@ -5,7 +5,7 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from itertools import count
@@ -21,6 +21,7 @@ from bot.domain.places import Room
 from bot.platform.adapter import Adapter
 from bot.platform.attempt import OPEN, attempt, pause_after
 from bot.platform.egress import cleared
+from bot.platform.lane import Lane
 from bot.platform.unbroken import Unbroken
 from bot.store.protocols import Commitment, Ledger
 
@@ -39,27 +40,6 @@ class Outgoing:
     room: Room
     ordinal: int = 0
     reply_to: str = ""
-
-
-@dataclass(slots=True, eq=False)
-class _Lane:
-    """One room's parts: those that wait, in order, and the one that is being sent.
-
-    While commits are under way nothing is begun: one of them may bring what comes before it.
-    """
-
-    waiting: deque[Delivery] = field(default_factory=deque)
-    sending: Delivery | None = None
-    sender: asyncio.Task[None] | None = None
-    commits: int = 0
-
-    def put(self, delivery: Delivery) -> None:
-        """Queue a part at its place in the room's order; one that is queued already stays as it is."""
-        known = (*self.waiting, self.sending) if self.sending else self.waiting
-        if any(one.id == delivery.id for one in known):
-            return
-        after = sum(one.seq <= delivery.seq for one in self.waiting)
-        self.waiting.insert(after, delivery)
 
 
 class Outbox:
@@ -83,7 +63,7 @@ class Outbox:
         self._secrets = frozenset(secrets)
         self._clock = clock
         self._adapters: dict[str, Adapter] = {}
-        self._lanes: defaultdict[UUID, _Lane] = defaultdict(_Lane)
+        self._lanes: defaultdict[UUID, Lane] = defaultdict(Lane)
         self._finished: deque[str] = deque(maxlen=MOST_FINISHED)  # a commit or resume may still name them
         self._broken: set[UUID] = set()  # messages of which a part did not arrive
         self._commits = Unbroken()
@@ -112,7 +92,7 @@ class Outbox:
             memory = replace(reply.memory, content=content)
             kept.append(memory)
             deliveries += self._pack(replace(reply, memory=memory))
-        await self._commits.run(self._commit(Commitment(tuple(kept), tuple(deliveries), tuple(receipts))))
+        await self._commit(Commitment(tuple(kept), tuple(deliveries), tuple(receipts)))
         return kept
 
     async def resume(self) -> int:
@@ -198,15 +178,25 @@ class Outbox:
             self._wake(room_id)
 
     async def _commit(self, commitment: Commitment) -> None:
+        """Carry a commitment out and queue its parts, also where whoever asked for it is stopped."""
         room_ids = {delivery.room_id for delivery in commitment.deliveries}
         for room_id in room_ids:
             self._lanes[room_id].commits += 1
+        task = self._commits.begin(self._ledger.commit(commitment))
         try:
-            self._queue(await self._ledger.commit(commitment))
+            await asyncio.shield(task)
         finally:
-            for room_id in room_ids:
-                self._lanes[room_id].commits -= 1
-                self._wake(room_id)
+            if task.done():
+                self._committed(room_ids, task)
+            else:
+                task.add_done_callback(partial(self._committed, room_ids))
+
+    def _committed(self, room_ids: Collection[UUID], task: asyncio.Task[list[Delivery]]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            self._queue(task.result())
+        for room_id in room_ids:
+            self._lanes[room_id].commits -= 1
+            self._wake(room_id)
 
     def _senders(self) -> set[asyncio.Task[None]]:
         return {lane.sender for lane in self._lanes.values() if lane.sender is not None}
@@ -221,14 +211,14 @@ class Outbox:
             lane.sender = asyncio.get_running_loop().create_task(self._send_all(lane))
             lane.sender.add_done_callback(partial(self._rest, room_id, lane))
 
-    def _rest(self, room_id: UUID, lane: _Lane, task: asyncio.Task[None]) -> None:
+    def _rest(self, room_id: UUID, lane: Lane, task: asyncio.Task[None]) -> None:
         lane.sender = None
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("replies for room %s wait for the next one", room_id, exc_info=error)
         elif not (task.cancelled() and lane.waiting):
             self._wake(room_id)
 
-    async def _send_all(self, lane: _Lane) -> None:
+    async def _send_all(self, lane: Lane) -> None:
         while lane.waiting and not lane.commits:
             adapter = self._adapters[lane.waiting[0].platform]  # a room has one platform
             lane.sending = lane.waiting.popleft()
@@ -241,7 +231,7 @@ class Outbox:
             done, lane.sending = lane.sending, None
             self._finish(lane, done)
 
-    def _finish(self, lane: _Lane, delivery: Delivery) -> None:
+    def _finish(self, lane: Lane, delivery: Delivery) -> None:
         self._finished.append(delivery.id)
         message_id = delivery.memory_id
         if delivery.state is not DeliveryState.SENT:
@@ -254,7 +244,7 @@ class Outbox:
             return
         self._events.emit(MessageSent(self._agent_id, message_id, delivery.room_id, delivery.turn_id))
 
-    async def _send(self, adapter: Adapter, lane: _Lane, delivery: Delivery) -> None:
+    async def _send(self, adapter: Adapter, lane: Lane, delivery: Delivery) -> None:
         """Send one part until it is surely sent, surely not, or nobody can know; the lane has its state."""
         is_unclear = delivery.state is DeliveryState.ATTEMPTING
         if delivery.state not in OPEN:  # its outcome was known, but not yet written down, when it was stopped

@@ -8,17 +8,17 @@ T = TypeVar("T")
 
 
 class Unbroken:
-    """Runs what must not be broken off half way: a row that is written, and what follows from it."""
+    """Owns work that must not be broken off half way: wait for it through `asyncio.shield`."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for the work; a cancellation ends the waiting alone."""
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin on something."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(task)
+        return task
 
     async def wait(self, seconds: float) -> None:
         """Wait for all that is under way, but no longer than this."""

@@ -5,10 +5,9 @@ its answers, parted by ` | `. A pattern is searched, whatever the case, in one t
 characters: contractions are written out ("I am"), the character's name and closing marks are gone; `%word%`
 stands for an entry of `WORDS`. The matching rule of the highest rank speaks; among equals, the first.
 
-In an answer `{1}` is a group of the pattern with the persons turned round, `{1:raw}` the same as it was said,
-`{1:quoted}` in quotation marks, `{1:base}` with the verb's base form first, `{1:she}` the pronoun for a
-relative, `{…:top}` with a capital; other slots are filled by the responder, and `[first]` and the like are
-conditions. An answer whose slot cannot be filled or whose condition does not hold is passed over.
+In an answer `{1}` is a group with the persons turned round, `{1:raw}` as it was said, `{1:quoted}` in marks,
+`{1:base}` with the verb's base form first, `{1:she}` the pronoun for a relative, `{…:top}` with a capital;
+`[first]` and the like are conditions. What cannot be filled or does not hold is passed over.
 """
 
 import re
@@ -384,9 +383,7 @@ BASE_FORMS = _pairs("has=have; is=be; does=do; goes=go; was=be")
 SIGNS = _pairs("divided by=/; multiplied by=*; plus=+; minus=-; times=*; over=/; x=*; ×=*; ÷=/")
 SHE = _set("sister mother mom mum wife daughter aunt niece grandmother grandma gran girlfriend")
 HE = _set("brother father dad husband son uncle nephew grandfather grandpa boyfriend")
-NOT_NAMES = _set(
-    "not back here home fine good happy sad ok okay done later when if a the tomorrow maybe so german english"
-)
+NOT_NAMES = _set("not back here home fine good happy sad ok okay done later when if a the maybe so german")
 DULL = _set(
     "the a an and or of to in on for is are was were be it i you your my me we do does did what who how why "
     "when where that this with about at from as not have has can could will tell know think like am"
@@ -397,4 +394,7 @@ POSTS = (
     "If you had to explain {topic} to a child in one sentence, which would it be?",
     "What does hardly anybody ask about {topic}?",
     "{topic:top}: overrated, underrated, or just right?",
+    "What changed your mind lately?",
+    "What have you learned this week that you wish you had known before?",
+    "Name something plain that deserves more praise.",
 )

@@ -1,0 +1,28 @@
+"""One room's way out: which parts wait, in which order, and which is being sent."""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+from bot.domain.ledger import Delivery
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """One room's parts: those that wait, in order, and the one that is being sent.
+
+    While commits are under way nothing is begun: one of them may bring what comes before it.
+    """
+
+    waiting: deque[Delivery] = field(default_factory=deque)
+    sending: Delivery | None = None
+    sender: asyncio.Task[None] | None = None
+    commits: int = 0
+
+    def put(self, delivery: Delivery) -> None:
+        """Queue a part at its place in the room's order; one that is queued already stays as it is."""
+        known = (*self.waiting, self.sending) if self.sending else self.waiting
+        if any(one.id == delivery.id for one in known):
+            return
+        after = sum(one.seq <= delivery.seq for one in self.waiting)
+        self.waiting.insert(after, delivery)
