@@ -95,6 +95,7 @@ async def test_a_message_is_kept_before_the_platform_is_told_and_then_processed(
 
     assert await store.ledger.receipt(receipt.id) == receipt
     assert receipt.outcome is Outcome.RECEIVED
+    assert processing.started == []
     processing.go.set()
     assert (await inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
     assert processing.started == [receipt]
