@@ -49,4 +49,4 @@ class Task:
     @property
     def back_off(self) -> timedelta:
         """How long to wait after the present number of failures: 1 s, doubled, at most an hour."""
-        return min(timedelta(seconds=2.0 ** min(self.attempts, 12)), LONGEST_BACK_OFF)
+        return min(timedelta(seconds=2.0 ** min(self.attempts - 1, 12)), LONGEST_BACK_OFF)

@@ -32,6 +32,7 @@ from bot.turn import Input, Turn
 
 logger = logging.getLogger(__name__)
 APOLOGY_PAUSE = timedelta(minutes=5)
+MOST_ATTEMPTS = 3
 EMBEDDING_DEADLINE = 120.0
 RESUMED = Verdict(True, "it was being answered when the process stopped", "restart")
 
@@ -57,6 +58,9 @@ class Processor:
             return
         own = turn.inputs[0]
         agent = self._agent
+        if own.receipt.attempts > MOST_ATTEMPTS:
+            await self._fail(turn, f"{MOST_ATTEMPTS} attempts ended before it had an answer", "restart")
+            return
         run = Run(turn.id, turn.room.id, own.message.id, calls=own.calls)
         async with track(run, agent.events, agent.id, timeout=self._settings.response_timeout / 1000):
             agent.events.emit(MessageReceived(agent.id, own.message, turn.room, own.author))

@@ -22,7 +22,6 @@ Settle = Callable[[Receipt], None]
 Process = Callable[[Receipt, Settle], Coroutine[None, None, None]]
 
 TOO_OLD = timedelta(minutes=15)
-MOST_ATTEMPTS = 3
 MOST_OPEN = 10_000
 MOST_BEGUN = 1000
 LET_GO = 2.0
@@ -93,7 +92,7 @@ class Inbox:
     async def resume(self) -> int:
         """Take up what an earlier process left open; gives back how many are processed again.
 
-        What is older than fifteen minutes is not answered any more, what failed three times is parked.
+        What is older than fifteen minutes is not answered any more.
         What this process has under way already is left alone.
         """
         left = await self._ledger.receipts(is_open=True, limit=MOST_OPEN)
@@ -158,15 +157,12 @@ class Inbox:
         return False
 
     async def _judged(self, receipt: Receipt) -> Receipt:
-        """Close what is too old, or has failed too often."""
+        """Close what is too old to be answered."""
         now = self._clock()
-        if now - receipt.received_at > TOO_OLD:
-            outcome, reason = Outcome.EXPIRED, "it was left unanswered for too long"
-        elif receipt.attempts >= MOST_ATTEMPTS:
-            outcome, reason = Outcome.PARKED, "the process died on it three times"
-        else:
+        if now - receipt.received_at <= TOO_OLD:
             return receipt
-        closed = replace(receipt, outcome=outcome, reason=reason, rule="restart", closed_at=now)
+        reason = "it was left unanswered for too long"
+        closed = replace(receipt, outcome=Outcome.EXPIRED, reason=reason, rule="restart", closed_at=now)
         await self._ledger.save_receipts([closed])
         return closed
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -64,6 +64,7 @@ class Outbox:
         self._clock = clock
         self._adapters: dict[str, Adapter] = {}
         self._lanes: defaultdict[UUID, Lane] = defaultdict(Lane)
+        self._at_work: Counter[UUID] = Counter()
         self._finished: deque[str] = deque(maxlen=MOST_FINISHED)  # a commit or resume may still name them
         self._broken: set[UUID] = set()  # messages of which a part did not arrive
         self._commits = Unbroken()
@@ -135,11 +136,16 @@ class Outbox:
         if adapter is None:
             yield
             return
-        await self._show(adapter, room, active=True)
+        self._at_work[room.id] += 1
+        if self._at_work[room.id] == 1:
+            await self._show(adapter, room, active=True)
         try:
             yield
         finally:
-            await self._show(adapter, room, active=False)
+            self._at_work[room.id] -= 1
+            if not self._at_work[room.id]:  # a turn that took this one over may still be writing
+                del self._at_work[room.id]
+                await self._show(adapter, room, active=False)
 
     async def _show(self, adapter: Adapter, room: Room, *, active: bool) -> None:
         try:

@@ -1254,3 +1254,20 @@ async def test_a_message_of_another_bot_is_not_answered() -> None:
     async with on_stage() as stage:
         receipt = await stage.say(Content(text="Ada!", source="test"), is_bot=True)
     assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "RESPOND_TO_BOTS")
+
+
+async def test_a_message_the_process_died_on_three_times_gets_one_apology() -> None:
+    store, model = InMemoryStore(), ScriptedModel()
+    now = datetime.now(UTC)
+    [(receipt, _)] = await store.ledger.receive([make_arrival("Hello", at=now)], now)
+    await store.ledger.save_receipts([replace(receipt, outcome=Outcome.CLAIMED, attempts=3)])
+
+    async with on_stage(store=store, model=model) as stage:
+        await stage.resident.inbox.resume()
+        settled = await stage.resident.inbox.settled(receipt.id)
+        said = await stage.adapter.until_sent(1)
+
+    assert (settled.outcome, settled.rule) == (Outcome.FAILED, "restart")
+    assert len(said) == 1
+    assert "sorry" in said[0].lower()
+    assert model.requests == []

@@ -681,3 +681,16 @@ async def test_whoever_waits_for_a_room_does_not_wait_for_another_platform(
 
     assert await adapter.until_sent(1) == ["here"]
     assert await outbox.drain(60) == 1
+
+
+async def test_the_typing_sign_stays_until_the_last_of_a_rooms_turns_is_done(clock: Any) -> None:
+    adapter = RecordingAdapter()
+    outbox = Outbox(InMemoryStore().ledger, EventBus(), new_id(), clock=clock)
+    outbox.connect(adapter)
+    room = make_arrival("Hello", at=clock()).room
+
+    async with outbox.typing(room):
+        async with outbox.typing(room):
+            pass
+        assert adapter.typings == [("lobby", True)]
+    assert adapter.typings == [("lobby", True), ("lobby", False)]

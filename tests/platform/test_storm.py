@@ -19,7 +19,6 @@ from bot.domain.memory import Memory, MemoryKind
 from bot.domain.places import ChannelType, Room
 from bot.errors import IntakeClosed, NotSent, TryAgain, Unclear
 from bot.platform import attempt as attempt_module
-from bot.platform import inbox as inbox_module
 from bot.platform.adapter import Adapter
 from bot.platform.inbox import Inbox, Settle
 from bot.platform.outbox import Outbox, Outgoing
@@ -185,9 +184,8 @@ async def test_no_reply_is_lost_doubled_or_out_of_order(seed: int, monkeypatch: 
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_no_message_is_lost_or_settled_twice_and_nobody_waits_for_ever(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int,
 ) -> None:
-    monkeypatch.setattr(inbox_module, "MOST_ATTEMPTS", 1_000)
     chance = random.Random(seed)
     ledger = RoughLedger(InMemoryStore(), chance)
     process = RoughProcessing(ledger, chance)
