@@ -384,9 +384,9 @@ async def test_a_typing_sign_that_ends_late_costs_neither_the_older_nor_the_newe
         await asked.get()
         newer = asyncio.ensure_future(books.process(second))
         await asked.get()
-        await adapter.ending.wait()
         held.set()
         await adapter.until_sent(1)
+        await adapter.ending.wait()
         adapter.may_end.set()
         await asyncio.gather(older, newer)
         outcomes = [(await books.kept(one)).outcome for one in (first, second)]
