@@ -150,6 +150,11 @@ class _Sink(logging.Handler):
         """Do without a lock: one thread writes, and at the exit nobody must wait for it."""
         self.lock = None
 
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Write one record; the library's own way takes the lock, from Python 3.13 on without asking."""
+        self.emit(record)
+        return True
+
     def give_up(self) -> None:
         """Write nothing more, whatever still waits."""
         self._fd = -1
