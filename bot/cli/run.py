@@ -64,7 +64,9 @@ def _introduced(part: Part) -> str:
         for plugin in part.plugins
         if any(model.type is ModelType.TEXT_LARGE for model in plugin.models)
     ]
-    return f"{part.name}  from {part.path}, model: {', '.join(models)}"
+    stores = [plugin.name for plugin in part.plugins if plugin.store is not None]
+    kept = f"kept by: {stores[0]}" if stores else "kept until the process ends (DATABASE_URL keeps it longer)"
+    return f"{part.name}  from {part.path}, model: {', '.join(models)}, {kept}"
 
 
 def _line(platform: Platform, adapter: Adapter | None = None) -> str:

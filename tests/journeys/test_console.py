@@ -271,7 +271,9 @@ async def test_run_says_what_is_on_and_stops_at_a_signal(place: Place, number: i
     place.write("bob.json", {"name": "Bob"})
     place.write("ada.json", {"name": "Ada"})
     process = await place.start("run", "-c", "ada.json", "-c", "bob.json")
-    assert "ada.json, model: offline" in await until(process.stdout, "Ada")
+    introduced = await until(process.stdout, "Ada")
+    assert "ada.json, model: offline" in introduced
+    assert "kept until the process ends" in introduced
     await until(process.stdout, "Bob")
     line = await until(process.stdout, "web")
     assert line.split()[:2] == ["web", "on"]
