@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: run chat test check bench clean
+.PHONY: run chat test check bench chaos clean
 
 run: $(VENV)/.installed
 	@$(BIN)/bot run
@@ -22,6 +22,9 @@ check: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks
+
+chaos: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.chaos
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

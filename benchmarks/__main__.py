@@ -1,120 +1,54 @@
-"""Measure what the README claims, in one run, and print it as a table."""
+"""Measure what the README claims, and print it as a table: all of it, or what is named."""
 
-import asyncio
-import resource
-import statistics
-import subprocess
+import os
+import platform
+import sqlite3
 import sys
-import time
-from collections.abc import Callable, Sequence
-from itertools import pairwise, takewhile
+from collections.abc import Callable, Mapping
 
-from bot import ChannelType, Purpose, TextRequest
-from bot.testing import ScriptedModel, Stage, answer, on_stage
+from benchmarks.figures import Row
+from benchmarks.growth import flat
+from benchmarks.memory import grown
+from benchmarks.starting import started
+from benchmarks.store import compared
+from benchmarks.talking import talked
+from benchmarks.throughput import whole_road
+from benchmarks.vectors import nearest
 
-MODEL_SECONDS = 0.05
-ROOMS = 100
-TURNS = 300
-TALK = 40
-
-
-def main() -> None:
-    """Run every measurement and print one line for each."""
-    rows = [
-        ("import bot", _process("import bot")),
-        ("bot --help", _process("from bot.cli.main import main; main(['--help'])")),
-        *asyncio.run(_measured()),
-        (
-            "peak memory of this process",
-            f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB",
-        ),
-    ]
-    width = max(len(name) for name, _ in rows)
-    for name, figure in rows:
-        print(f"{name:<{width}}  {figure}")
+MEASUREMENTS: Mapping[str, Callable[[], list[Row]]] = {
+    "starting": started,
+    "talking": talked,
+    "store": compared,
+    "growth": flat,
+    "throughput": whole_road,
+    "vectors": nearest,
+    "memory": grown,
+}
+WIDTH = 46
+USAGE = 2
 
 
-def _process(code: str) -> str:
-    times = []
-    for _ in range(5):
-        started = time.perf_counter()
-        subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-        times.append(time.perf_counter() - started)
-    return f"{statistics.median(times):.2f} s (median of 5 processes)"
+def main() -> int:
+    """Run measurements, and print a line for each figure as soon as it is there."""
+    names = sys.argv[1:] or list(MEASUREMENTS)
+    if unknown := [name for name in names if name not in MEASUREMENTS]:
+        print(f"there is no {unknown[0]!r}; there is: {', '.join(MEASUREMENTS)}", file=sys.stderr)
+        return USAGE
+    _show("machine", f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {_load()}")
+    for name in names:
+        for row in MEASUREMENTS[name]():
+            _show(*row)
+    _show("machine, at the end", _load())
+    return 0
 
 
-async def _measured() -> list[tuple[str, str]]:
-    return [await _overhead(), await _rooms(), await _burst(), *await _prompts()]
+def _show(name: str, figure: str) -> None:
+    print(f"{name:<{WIDTH}}  {figure}", flush=True)
 
 
-async def _overhead() -> tuple[str, str]:
-    """What one direct message costs beside its model call."""
-    async with on_stage() as stage:
-        times = []
-        for number in range(TURNS):
-            started = time.perf_counter()
-            await stage.say(f"message {number}", room=f"room {number}")
-            times.append(1000 * (time.perf_counter() - started))
-    p50, p95 = statistics.median(times), statistics.quantiles(times, n=20)[-1]
-    return "one message, model at once", f"p50 {p50:.1f} ms, p95 {p95:.1f} ms"
-
-
-async def _rooms() -> tuple[str, str]:
-    """Many rooms at once, each with one message and a model that takes its time."""
-    async with on_stage(model=ScriptedModel(_slow)) as stage:
-        started = time.perf_counter()
-        await asyncio.gather(*(stage.put("Hello", room=f"room {number}") for number in range(ROOMS)))
-        await stage.adapter.until_sent(ROOMS)
-        seconds = time.perf_counter() - started
-    return f"{ROOMS} rooms at once, {1000 * MODEL_SECONDS:.0f} ms model", f"all answered in {seconds:.2f} s"
-
-
-async def _burst() -> tuple[str, str]:
-    """Five quick messages of one person: one reply."""
-    async with on_stage(model=ScriptedModel(_slow)) as stage:
-        receipts = [await stage.put(f"part {number}") for number in range(5)]
-        await asyncio.gather(*(stage.resident.inbox.settled(receipt.id) for receipt in receipts))
-        await stage.agent.outbox.drain(5)
-        calls, replies = len(stage.model.requests), len(stage.texts)
-    return "five quick messages", f"{replies} reply, {calls} model calls begun"
-
-
-async def _prompts() -> list[tuple[str, str]]:
-    """How large prompts are, and how much of each is what the one before it began with."""
-    async with on_stage(model=ScriptedModel(_group)) as stage:
-        await _talk(stage, lambda number: f"Ada, what about point {number}?")
-        large = [request.prompt for request in stage.model.asked(Purpose.REPLY)]
-        small = stage.model.asked(Purpose.SHOULD_RESPOND)
-    shares = [_shared(*pair) / len(pair[1]) for pair in pairwise(large)]
-    return [
-        ("first prompt, bootstrap, plain character", f"{len(large[0].encode()) / 1024:.1f} KB"),
-        (
-            f"{TALK} messages of a group, {len(large)} answers",
-            f"{len(large[-1].encode()) / 1024:.1f} KB at the end, {len(small)} small calls",
-        ),
-        ("the same beginning as the prompt before", f"{100 * statistics.mean(shares):.0f} % of each prompt"),
-    ]
-
-
-def _shared(first: str, second: str) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
-
-
-async def _talk(
-    stage: Stage, text: Callable[[int], str], people: Sequence[str] = ("Ann", "Bo", "Cy")
-) -> None:
-    for number in range(TALK):
-        await stage.say(text(number), author=people[number % len(people)], kind=ChannelType.GROUP)
-
-
-async def _slow(request: TextRequest) -> str:
-    await asyncio.sleep(MODEL_SECONDS)
-    return answer("Hello to you too.")
-
-
-def _group(request: TextRequest) -> str:
-    return answer(f"Well, since you ask, {len(request.prompt)} characters of thought went into it.")
+def _load() -> str:
+    return f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}"
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

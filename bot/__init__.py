@@ -16,7 +16,18 @@ from bot.components.provider import Provider, provider
 from bot.components.route import Route, route
 from bot.components.service import Service
 from bot.components.worker import Worker, worker
-from bot.domain.arrival import Arrival
+from bot.domain.arrival import Arrival, Cursor, Received, first_claim
+from bot.domain.changes import (
+    LATEST,
+    Reaction,
+    Removed,
+    Revised,
+    cancelled,
+    sent_as,
+    unasked,
+    weighed,
+    withheld,
+)
 from bot.domain.character import Character
 from bot.domain.clock import Clock, system_clock
 from bot.domain.content import Attachment, Content, MediaKind, MentionContext
@@ -44,6 +55,7 @@ from bot.domain.events import (
     ReactionReceived,
     RoomJoined,
     RoomLeft,
+    RoomMoved,
     RunEnded,
     RunStarted,
     RunStatus,
@@ -71,17 +83,22 @@ from bot.errors import (
     DeliveryError,
     FetchError,
     IntakeClosed,
+    LaneLost,
     ModelError,
     ModelRefused,
     ModelUnavailable,
     NotSent,
     PluginError,
     SettingError,
+    StoreRefused,
+    StoreUnavailable,
     TemplateError,
     TryAgain,
     Unclear,
     Undeliverable,
 )
+from bot.health import Health, Trouble
+from bot.killpoints import reached
 from bot.models.types import (
     EmbeddingRequest,
     EmbeddingResult,
@@ -95,13 +112,16 @@ from bot.models.types import (
 )
 from bot.platform.adapter import Adapter
 from bot.platform.connections import AdapterSpec, Door
-from bot.platform.outbox import Outgoing
+from bot.platform.packing import Outgoing
 from bot.platform.routes import BoundRoute, RouteRequest, RouteResponse
+from bot.platform.unsent import Decided, Unsent
 from bot.plugin import Plugin
 from bot.prompts.history import Line, parse_history, render_history
 from bot.prompts.mustache import render
 from bot.settings import CoreSettings, Secret, Settings, SettingsModel, Words
-from bot.store.protocols import MOST_NAMES, Commitment, Reach, Store
+from bot.store.protocols import MOST_NAMES, Commitment, OpenWork, Reach, Sharing, Store
+from bot.store.schema import Schema, Schemas, Tables
+from bot.store.storage import NO_SCHEMAS, Checkup, Storage, Upgraded
 from bot.store.vectors import cosine
 from bot.text import clean_name, escape_line, is_blank, shorten
 from bot.turn import Turn
@@ -111,7 +131,9 @@ if TYPE_CHECKING:
     from bot.runtime import Runtime
 
 __all__ = [
+    "LATEST",
     "MOST_NAMES",
+    "NO_SCHEMAS",
     "QUEUE",
     "REPEAT",
     "Action",
@@ -134,6 +156,7 @@ __all__ = [
     "ChannelType",
     "Character",
     "CharacterError",
+    "Checkup",
     "Clock",
     "Commitment",
     "Component",
@@ -141,6 +164,8 @@ __all__ = [
     "Content",
     "ControlMessage",
     "CoreSettings",
+    "Cursor",
+    "Decided",
     "Delivery",
     "DeliveryError",
     "DeliveryState",
@@ -163,9 +188,11 @@ __all__ = [
     "EventKey",
     "Example",
     "FetchError",
+    "Health",
     "ImageDescriptionRequest",
     "IntakeClosed",
     "InteractionReceived",
+    "LaneLost",
     "Line",
     "Listener",
     "MediaKind",
@@ -184,6 +211,7 @@ __all__ = [
     "ModelUnavailable",
     "ModelUsed",
     "NotSent",
+    "OpenWork",
     "Outcome",
     "Outgoing",
     "PlanStep",
@@ -195,14 +223,19 @@ __all__ = [
     "ProviderSpec",
     "Purpose",
     "Reach",
+    "Reaction",
     "ReactionReceived",
     "Recalled",
     "Receipt",
+    "Received",
     "Relationship",
+    "Removed",
+    "Revised",
     "Role",
     "Room",
     "RoomJoined",
     "RoomLeft",
+    "RoomMoved",
     "Route",
     "RouteRequest",
     "RouteResponse",
@@ -211,26 +244,36 @@ __all__ = [
     "RunStatus",
     "RunTimedOut",
     "Runtime",
+    "Schema",
+    "Schemas",
     "Scope",
     "Secret",
     "Service",
     "SettingError",
     "Settings",
     "SettingsModel",
+    "Sharing",
     "State",
     "Step",
     "StepState",
     "StepStatus",
+    "Storage",
     "Store",
+    "StoreRefused",
+    "StoreUnavailable",
+    "Tables",
     "Task",
     "TemplateError",
     "TextRequest",
     "TextResult",
     "TranscriptionRequest",
+    "Trouble",
     "TryAgain",
     "Turn",
     "Unclear",
     "Undeliverable",
+    "Unsent",
+    "Upgraded",
     "Usage",
     "VoiceMessageReceived",
     "VoiceMessageSent",
@@ -241,6 +284,7 @@ __all__ = [
     "WorldJoined",
     "WorldLeft",
     "action",
+    "cancelled",
     "clean_name",
     "cosine",
     "delivery_id",
@@ -248,18 +292,24 @@ __all__ = [
     "escape_line",
     "evaluator",
     "event_class",
+    "first_claim",
     "is_blank",
     "model",
     "new_id",
     "on",
     "parse_history",
     "provider",
+    "reached",
     "render",
     "render_history",
     "route",
+    "sent_as",
     "short_id",
     "shorten",
     "system_clock",
+    "unasked",
+    "weighed",
+    "withheld",
     "worker",
 ]
 

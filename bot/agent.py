@@ -14,7 +14,8 @@ from bot.domain.places import Room
 from bot.domain.specs import Catalog
 from bot.fetch.fetched import Fetch
 from bot.models.router import ModelRouter
-from bot.platform.outbox import Outbox, Outgoing
+from bot.platform.outbox import Outbox
+from bot.platform.packing import Outgoing
 from bot.services import Services
 from bot.settings import Settings
 from bot.store.protocols import Store

@@ -33,8 +33,8 @@ class Cancellation:
         return self._task.cancelling() if self._task is not None else 0
 
 
-async def contained(call: Awaitable[T], *, what: str, deadline: float) -> T | Failure:
-    """Await plugin code for `deadline` seconds, then cancel it; whatever it raises becomes a Failure.
+async def contained(call: Awaitable[T], *, what: str, deadline: float | None) -> T | Failure:
+    """Await plugin code for `deadline` seconds, if any, then cancel it; what it raises becomes a Failure.
 
     Only a cancellation that comes from outside passes through, also where the code has swallowed it.
     Code that goes on after its cancellation is waited for. `what` names the code in the log.

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 from bot.boundary import contained
 from bot.domain.events import Event
+from bot.patience import Patience
 
 E = TypeVar("E", bound=Event)
 Listen = Callable[[E], Awaitable[None]]
@@ -34,12 +35,14 @@ class EventBus:
     """Tells listeners what has happened, without waiting for them; their failures reach nobody.
 
     A listener of a class also hears its subclasses. Listeners are started in the order of the
-    events; each has `deadline` seconds. Leaving the context gives those under way two seconds.
+    events; each has `deadline` seconds. Leaving the context gives those under way two seconds, and no more
+    than `patience` leaves.
     """
 
-    def __init__(self, *, deadline: float = 60.0) -> None:
+    def __init__(self, *, deadline: float = 60.0, patience: Patience | None = None) -> None:
         self._subscriptions: defaultdict[type[Event], list[_Subscription]] = defaultdict(list)
         self._deadline = deadline
+        self._patience = patience or Patience()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -50,14 +53,14 @@ class EventBus:
     ) -> None:
         """Wait for who is being told, then stop the rest; what does not stop is left alone."""
         try:
-            async with asyncio.timeout(LAST_WORDS):
+            async with asyncio.timeout(self._patience.left(LAST_WORDS)):
                 await self.settle()
         except TimeoutError:
             late = set(self._tasks)
             logger.warning("%d listeners were still at work and were stopped", len(late))
             for task in late:
                 task.cancel()
-            await asyncio.wait(late, timeout=LAST_WORDS)
+            await asyncio.wait(late, timeout=self._patience.left(LAST_WORDS))
 
     def subscribe(self, kind: type[E], listen: Listen[E], *, name: str = "") -> Callable[[], None]:
         """Have `listen` awaited for every event of `kind`; the returned call ends that.

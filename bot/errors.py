@@ -4,8 +4,11 @@ BotError
 ├── ConfigError                 something a person wrote is wrong; exit code 78
 │   ├── CharacterError          a character file
 │   ├── SettingError            a variable, a `.env` line, a token
-│   └── PluginError             a plugin or adapter that cannot be loaded
+│   ├── PluginError             a plugin or adapter that cannot be loaded
+│   └── StoreRefused            what is kept is in use by another process, or cannot be written
 ├── TryAgain                    something outside is not there just now; exit code 75
+│   └── StoreUnavailable        nothing can be kept just now: the database is locked, full, damaged
+│       └── LaneLost            nothing of this room, by this process: another one works on it now
 ├── ModelError                  a model handler could not answer
 │   ├── ModelUnavailable        every handler failed, or none is registered
 │   └── ModelRefused            the request itself was refused: key, credit, content; never retried
@@ -41,8 +44,27 @@ class PluginError(ConfigError):
     """A plugin or adapter cannot be found, loaded, or combined with the others."""
 
 
+class StoreRefused(ConfigError):
+    """What is kept is whole, but this process cannot have it: another one has, or it cannot be written."""
+
+
 class TryAgain(BotError):
     """Something outside is not there just now."""
+
+
+class StoreUnavailable(TryAgain):
+    """Nothing can be kept just now; `cause` says why in a word, such as `db_locked`."""
+
+    def __init__(self, message: str, *, cause: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+class LaneLost(StoreUnavailable):
+    """Another process has taken a room over: nothing was written, and what is open there is its work now."""
+
+    def __init__(self) -> None:
+        super().__init__("another process works on this room now, and goes on with it", cause="lane_lost")
 
 
 class ModelError(BotError):

@@ -44,13 +44,16 @@ def load_plugins(
 ) -> Loaded:
     """Load what a character names, and what it cannot do without: bootstrap and a model.
 
-    Paths are relative to `folder`. A name of an elizaOS package maps to ours; where there is none it
-    is noted. With `is_foreign` (a file of another program's format) any unknown name is only noted.
+    For one that names nothing also what keeps its store. Paths are relative to `folder`. A name of an
+    elizaOS package maps to ours; where there is none it is noted. With `is_foreign` (a file of another
+    program's format) any unknown name is only noted.
+
     Raises PluginError for an unknown name, a plugin that cannot be imported, a cycle, two of a name.
     """
     found: dict[str, Plugin] = {}
-    notes: list[str] = []
-    for name in _wanted(character, settings):
+    store, note = _default_store(character, settings)
+    notes = [note] if note else []
+    for name in _wanted(character, settings, store):
         plugin, note = _resolve(name, folder, is_foreign=is_foreign)
         if plugin is not None and found.get(plugin.name, plugin) is not plugin:
             raise _two_of(plugin.name)
@@ -163,12 +166,28 @@ def _adapter(name: str, module: str) -> AdapterSpec | str:
     return spec if isinstance(spec, AdapterSpec) else f"{module} has no AdapterSpec `adapter`"
 
 
-def _wanted(character: Character, settings: Settings) -> Iterator[str]:
+def _wanted(character: Character, settings: Settings, store: Sequence[str]) -> Iterator[str]:
     if not settings.load(CoreSettings).ignore_basic_capabilities:
         yield BOOTSTRAP
-    if SQL not in character.plugins and any(name in settings for name in DATABASES):
-        yield SQL
+    yield from store
     yield from character.plugins
+
+
+def _default_store(character: Character, settings: Settings) -> tuple[Sequence[str], str]:
+    """Choose what keeps a character's store; memory, with a note, where its libraries are not installed."""
+    if SQL in character.plugins:
+        return (), ""
+    if any(name in settings for name in DATABASES):
+        return (SQL,), ""
+    if character.plugins:
+        return (), ""
+    try:
+        find_plugin(SQL)
+    except PluginError as error:
+        if not isinstance(error.__cause__, ModuleNotFoundError):
+            raise
+        return (), f"everything is forgotten when the process ends: {error}"
+    return (SQL,), ""
 
 
 def _resolve(name: str, folder: Path, *, is_foreign: bool) -> tuple[Plugin | None, str]:

@@ -1,10 +1,8 @@
 """A plugin: a name and what it brings."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import UUID
 
 from bot.agent import Agent
 from bot.components.action import Action
@@ -16,9 +14,8 @@ from bot.components.route import Route
 from bot.components.service import Service
 from bot.components.worker import Worker
 from bot.settings import Settings, SettingsModel
-from bot.store.protocols import Store
-
-OpenStore = Callable[[UUID, Settings], AbstractAsyncContextManager[Store]]
+from bot.store.schema import Schema, Schemas
+from bot.store.storage import OpenStore, Plain, Storage
 
 
 def _always(settings: Settings) -> str:
@@ -32,7 +29,8 @@ class Plugin:
     `requires` names plugins that must be there too and come first; `lacks` says what is missing for
     this one to work (empty: nothing), and then it is left out with that line; `settings` declares its
     variables; `init` runs once the agent's services are up. Among model handlers of equal priority
-    the plugin of higher `priority` is asked first.
+    the plugin of higher `priority` is asked first. `store` opens an agent's store; a `Storage` can also
+    be looked after with `bot db`. `schema` are tables of the plugin's own in that store.
     """
 
     name: str
@@ -51,4 +49,16 @@ class Plugin:
     priority: int = 0
     lacks: Callable[[Settings], str] = _always
     init: Callable[[Agent], Awaitable[None]] | None = None
-    store: OpenStore | None = None
+    store: Storage | OpenStore | None = None
+    schema: Schema | None = None
+
+
+def storage_of(plugins: Sequence[Plugin]) -> Storage | None:
+    """Give what keeps an agent's store: the first of its plugins that brings one."""
+    store = next((plugin.store for plugin in plugins if plugin.store is not None), None)
+    return store if store is None or isinstance(store, Storage) else Plain(store)
+
+
+def schemas_of(plugins: Iterable[Plugin]) -> Schemas:
+    """Collect the schemas of these plugins, by their names."""
+    return {plugin.name: plugin.schema for plugin in plugins if plugin.schema is not None}

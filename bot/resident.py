@@ -1,7 +1,7 @@
 """One character at work: from its file and its plugins to a running agent."""
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,13 +18,17 @@ from bot.domain.people import Entity
 from bot.errors import PluginError
 from bot.fetch.client import Fetcher
 from bot.models.router import ModelHandler, ModelRouter
+from bot.patience import Patience
 from bot.pipeline.process_message import Processor
+from bot.platform.changes import Changes
 from bot.platform.connections import Door
 from bot.platform.inbox import Inbox
 from bot.platform.outbox import Outbox
 from bot.platform.records import Records
 from bot.platform.routes import BoundRoute
-from bot.plugin import Plugin
+from bot.platform.sharing import SharedWork
+from bot.platform.unsent import Unsent
+from bot.plugin import Plugin, schemas_of, storage_of
 from bot.prompts.templates import DEFAULTS
 from bot.registry import Registry
 from bot.runs import recorder
@@ -33,6 +37,8 @@ from bot.services import Services
 from bot.settings import CoreSettings, Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
+from bot.store.schema import Schemas
+from bot.store.storage import NO_SCHEMAS
 
 logger = logging.getLogger(__name__)
 OUTSIDE = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_FILE")
@@ -66,21 +72,24 @@ class Resident:
 
 
 @asynccontextmanager
-async def move_in(plan: Blueprint) -> AsyncIterator[Resident]:
+async def move_in(
+    plan: Blueprint, patience: Patience | None = None, schemas: Schemas = NO_SCHEMAS
+) -> AsyncIterator[Resident]:
     """Bring a character to life and, at the end, put it to rest: what was opened last closes first.
 
+    `schemas` are those of all plugins in this process, for agents that share a database.
+    Services stop within five seconds each, and all of it within what `patience` leaves.
     Raises ConfigError where settings or plugins do not fit together or a plugin's `init` fails. A
     service that does not start is noted and left out; the others run.
     """
+    patience = patience or Patience()
     core = plan.settings.load(CoreSettings)
     agent_id = plan.agent_id
     registry = Registry(plan.plugins)
-    operator = plan.settings.of_operator()
-    environment = {name: value for name in OUTSIDE if (value := operator.get(name))}
     async with (
-        _store(plan, agent_id) as store,
-        Fetcher(environment=environment) as fetcher,
-        EventBus() as events,
+        _store(plan, agent_id, schemas or schemas_of(plan.plugins)) as store,
+        Fetcher(environment=_environment(plan.settings)) as fetcher,
+        EventBus(patience=patience) as events,
     ):
         agent = Agent(
             id=agent_id,
@@ -89,7 +98,7 @@ async def move_in(plan: Blueprint) -> AsyncIterator[Resident]:
             models=ModelRouter(record=recorder(events, agent_id)),
             store=store,
             events=events,
-            outbox=Outbox(store.ledger, events, agent_id, secrets=_secrets(plan), clock=plan.clock),
+            outbox=_outbox(plan, store, events, patience),
             services=Services(),
             catalog=registry.catalog(),
             fetcher=fetcher,
@@ -99,26 +108,61 @@ async def move_in(plan: Blueprint) -> AsyncIterator[Resident]:
         own = Entity(agent_id, "greenroom", str(agent_id), (plan.character.name,))
         await store.entities.save_entities([own])
         _bind(agent, plan.plugins)
-        async with _services(agent, plan.plugins):
+        async with _services(agent, plan.plugins, patience):
             await _init(agent, plan.plugins)
             processor = Processor(agent, registry, core)
-            inbox = Inbox(store.ledger, processor.process_message, clock=plan.clock)
+            inbox = Inbox(
+                store.ledger,
+                processor.process_message,
+                holds=_holds(store),
+                reaches=agent.outbox.reaches,
+                clock=plan.clock,
+                patience=patience,
+            )
             # Entered again: listeners are told what has happened as long as the services are there.
-            async with events, Scheduler(agent, registry):
-                yield Resident(agent, registry, inbox, _door(agent, plan.plugins, inbox))
+            scheduler = Scheduler(agent, registry, patience=patience)
+            async with events, scheduler, SharedWork(store, inbox, agent.outbox, plan.clock):
+                yield Resident(agent, registry, inbox, _door(agent, plan.plugins, inbox, processor))
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """Give what says how the outside is reached: the operator's word alone."""
+    operator = settings.of_operator()
+    return {name: value for name in OUTSIDE if (value := operator.get(name))}
 
 
 @asynccontextmanager
-async def _store(plan: Blueprint, agent_id: UUID) -> AsyncIterator[Store]:
+async def _store(plan: Blueprint, agent_id: UUID, schemas: Schemas) -> AsyncIterator[Store]:
     if plan.store is not None:
         yield plan.store
         return
-    for plugin in plan.plugins:
-        if plugin.store is not None:
-            async with plugin.store(agent_id, plan.settings) as store:
-                yield store
-            return
-    yield InMemoryStore(plan.clock)
+    storage = storage_of(plan.plugins)
+    if storage is None:
+        if own := sorted(schemas_of(plan.plugins)):
+            raise PluginError(
+                f"{', '.join(own)} needs a database for its tables: give the character the sql plugin"
+            )
+        yield InMemoryStore(plan.clock)
+        return
+    async with storage.open(agent_id, plan.settings, schemas) as store:
+        yield store
+
+
+def _outbox(plan: Blueprint, store: Store, events: EventBus, patience: Patience) -> Outbox:
+    return Outbox(
+        store.ledger,
+        events,
+        plan.agent_id,
+        secrets=_secrets(plan),
+        holds=_holds(store),
+        clock=plan.clock,
+        patience=patience,
+    )
+
+
+def _holds(store: Store) -> Callable[[UUID], bool]:
+    """Give what tells whether a room is this process's work: every one is, where nobody else works."""
+    return store.sharing.holds if store.sharing is not None else lambda room_id: True
 
 
 def _secrets(plan: Blueprint) -> frozenset[str]:
@@ -156,7 +200,7 @@ async def _init(agent: Agent, plugins: Sequence[Plugin]) -> None:
 
 
 @asynccontextmanager
-async def _services(agent: Agent, plugins: Sequence[Plugin]) -> AsyncIterator[None]:
+async def _services(agent: Agent, plugins: Sequence[Plugin], patience: Patience) -> AsyncIterator[None]:
     started: list[Service] = []
     try:
         for kind in dict.fromkeys(service for plugin in plugins for service in plugin.services):
@@ -171,9 +215,10 @@ async def _services(agent: Agent, plugins: Sequence[Plugin]) -> AsyncIterator[No
         yield
     finally:
         for service in reversed(started):
-            name = type(service).__name__
             await contained(
-                service.__aexit__(None, None, None), what=f"stopping {name}", deadline=STOP_DEADLINE
+                service.__aexit__(None, None, None),
+                what=f"stopping {type(service).__name__}",
+                deadline=patience.left(STOP_DEADLINE),
             )
             agent.services.remove(type(service))
 
@@ -184,7 +229,7 @@ async def _started(kind: type[Service], agent: Agent) -> Service:
     return service
 
 
-def _door(agent: Agent, plugins: Sequence[Plugin], inbox: Inbox) -> Door:
+def _door(agent: Agent, plugins: Sequence[Plugin], inbox: Inbox, processor: Processor) -> Door:
     routes = tuple(
         BoundRoute(plugin.name, route.method, route.path, route.is_public, partial(route, agent))
         for plugin in plugins
@@ -195,7 +240,17 @@ def _door(agent: Agent, plugins: Sequence[Plugin], inbox: Inbox) -> Door:
         character=agent.character,
         settings=agent.settings,
         inbox=inbox,
+        changes=Changes(
+            agent.id,
+            store=agent.store,
+            inbox=inbox,
+            outbox=agent.outbox,
+            work=processor.underway,
+            events=agent.events,
+            clock=agent.clock,
+        ),
         records=Records(agent.store),
+        unsent=Unsent(agent.store.ledger, agent.outbox),
         events=agent.events,
         catalog=agent.catalog,
         routes=routes,

@@ -11,6 +11,8 @@ from uuid import UUID
 from bot.agent import Agent
 from bot.boundary import Failure, contained
 from bot.domain.task import Task
+from bot.errors import StoreUnavailable
+from bot.patience import Patience
 from bot.registry import Registry
 from bot.text import shorten
 
@@ -30,10 +32,13 @@ class Scheduler:
     lease over.
     """
 
-    def __init__(self, agent: Agent, registry: Registry, *, tick: float = TICK) -> None:
+    def __init__(
+        self, agent: Agent, registry: Registry, *, tick: float = TICK, patience: Patience | None = None
+    ) -> None:
         self._agent = agent
         self._workers = registry.workers
         self._tick = tick
+        self._patience = patience or Patience()
         self._loop: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._held: dict[UUID, Task] = {}  # what is running, as it was claimed last
@@ -51,7 +56,7 @@ class Scheduler:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=LET_GO)
+            await asyncio.wait(tasks, timeout=self._patience.left(LET_GO))
 
     async def run_due(self) -> int:
         """Run what is due now and wait for it; gives back how many tasks that were."""
@@ -68,6 +73,8 @@ class Scheduler:
                     running = asyncio.get_running_loop().create_task(self._work(task))
                     self._running.add(running)
                     running.add_done_callback(self._running.discard)
+            except StoreUnavailable:  # the log has it once, and not for every tick
+                logger.debug("due tasks wait until the store is back")
             except Exception:  # one tick's fault, the store's most likely: the next tick tries again
                 logger.warning("due tasks could not be claimed", exc_info=True)
             await asyncio.sleep(self._tick)

@@ -70,6 +70,12 @@ class CoreSettings(SettingsModel):
         description="What a newer message does to an answer that is not out yet: `room` (the newer one takes "
         "it over), `author` (only if the same person wrote it), `queue` (nothing; they follow one another).",
     )
+    on_edit: str = Field(
+        "ignore",
+        pattern="^(ignore|rerun)$",
+        description="What the edit of a message that has its outcome already does: `ignore` (it is "
+        "remembered), `rerun` (it is answered again, and the old answer changed where the platform can).",
+    )
     should_respond_bypass_types: Words = Field(
         (), description="Kinds of room in which every message is answered, beside DM, VOICE_DM, SELF and API."
     )
@@ -84,6 +90,12 @@ class CoreSettings(SettingsModel):
         False, description="Whether an answer may take several rounds, each seeing the last one's results."
     )
     max_multistep_iterations: int = Field(6, ge=1, le=6, description="How many such rounds at most.")
+    crash_loop_boots: int = Field(
+        3,
+        ge=0,
+        description="After how many crashed starts within five minutes `bot run` leaves every platform but "
+        "the web page off, until those minutes are over; 0 for never.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import lru_cache
 from hashlib import sha256
 from types import MappingProxyType
 
@@ -62,6 +63,7 @@ def is_blank(text: str) -> bool:
     return _BLANK.fullmatch(text) is not None
 
 
+@lru_cache(maxsize=4096)  # the same few names stand in every prompt
 def clean_name(name: str, limit: int = 64) -> str:
     """Make a display name safe inside one line of a prompt: no control, no bracket, never empty."""
     visible = _HIDDEN.sub("", _without_surrogates(name[: 64 * limit]))

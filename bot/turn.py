@@ -14,7 +14,7 @@ from bot.domain.places import Role, Room, World
 from bot.domain.results import ActionResult
 from bot.domain.specs import ActionSpec
 from bot.domain.state import State
-from bot.platform.outbox import Outgoing
+from bot.platform.packing import Outgoing
 
 REPLIES_A_STEP = 1_000
 
@@ -24,7 +24,7 @@ class Input:
     """One message that a turn is to answer, and the receipt that its outcome goes to.
 
     `arrived` is on the monotonic clock, in seconds; `settle` is told the final receipt; `calls` are
-    the model calls made for this message so far.
+    the model calls made for this message so far; `is_learnt` once the evaluators have looked at it.
     """
 
     receipt: Receipt
@@ -33,15 +33,19 @@ class Input:
     arrived: float
     settle: Callable[[Receipt], None]
     calls: list[ModelCall] = field(default_factory=list)
+    is_learnt: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Turn:
     """One message being answered, with whatever earlier ones it took over; the one mutable traveller.
 
-    `inputs` are in order of arrival and never empty; `results` holds what actions did, by name;
+    `inputs` are in their room's order and never empty; `results` holds what actions did, by name;
     `actions` are those that the author may use just now; `successor` is the newer turn that took
-    this one's messages over; `next_reply` numbers what is said.
+    this one's messages over; `next_reply` numbers what is said; a turn that `is_fresh` has nothing in
+    the journal from an earlier try. One that `is_committed` is past its point of no return; one that
+    `is_called_off` says no more, because its messages were edited or are gone. The first words of one
+    that `replaces` something take the place of that.
     """
 
     agent: Agent
@@ -56,6 +60,10 @@ class Turn:
     actions: tuple[ActionSpec, ...] = ()
     successor: "Turn | None" = None
     next_reply: int = 0
+    is_fresh: bool = False
+    is_committed: bool = False
+    is_called_off: bool = False
+    replaces: Memory | None = None
 
     @property
     def message(self) -> Memory:
@@ -85,6 +93,8 @@ class Turn:
         Kept and on its way when this returns; None where nothing was left to say. Replayed after a
         crash, the same reply is not said twice.
         """
+        if self.is_called_off:
+            return None
         if isinstance(content, str):
             content = Content(text=content)
         outgoing = self.outgoing(content)
@@ -116,4 +126,7 @@ class Turn:
             created_at=self.agent.clock(),
             turn_id=self.id,
         )
+        if self.replaces is not None and ordinal == 0:
+            memory = replace(memory, id=self.replaces.id, created_at=self.replaces.created_at)
+            return Outgoing(memory, self.room, ordinal, self.message.external_id, self.replaces)
         return Outgoing(memory, self.room, ordinal, self.message.external_id)

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytest_plugins = ["tests.postgres"]
+
 
 @pytest.fixture
 def anyio_backend() -> str:

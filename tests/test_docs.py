@@ -118,6 +118,12 @@ async def _asks_for_three_lines(stage: Stage) -> None:
     assert "in three short lines" in stage.model.asked(Purpose.REPLY)[0].prompt
 
 
+async def _keeps_what_is_owed(stage: Stage) -> None:
+    await stage.say("The round was on me")
+    await stage.say("Who owes what?")
+    assert "- Alice: 450" in stage.model.requests[-1].prompt
+
+
 TRIED: dict[str, tuple[Check, list[str]]] = {
     "dice": (_rolls, [answer(actions=["ROLL_DICE"], parameters={"dice": 3})]),
     "library": (
@@ -127,6 +133,13 @@ TRIED: dict[str, tuple[Check, list[str]]] = {
     "guestbook": (_counts, [answer("Hello.")]),
     "tides": (_knows_the_tide, [answer(providers=["TIDES"]), answer("1.2 m.")]),
     "parrot": (_repeats, [answer("not I")]),
+    "tally": (
+        _keeps_what_is_owed,
+        [
+            answer("Noted.", actions=["NOTE_DEBT", "REPLY"], parameters={"NOTE_DEBT": '{"cents": 450}'}),
+            answer("Alice, 4.50."),
+        ],
+    ),
     "haiku": (_asks_for_three_lines, [answer("One.")]),
 }
 
@@ -141,7 +154,7 @@ async def test_a_documented_plugin_does_what_it_says(name: str, tmp_path: Path) 
     plugin = find_plugin(f"./{name}", tmp_path)
     assert plugin is not None
     check, script = TRIED[name]
-    settings = {"LIBRARY_BOOKS": "Kim, Emma"}
+    settings = {"LIBRARY_BOOKS": "Kim, Emma", "BOT_DATA_DIR": str(tmp_path / "data")}
     async with on_stage(plugin, model=ScriptedModel(script), settings=settings) as stage:
         await check(stage)
 

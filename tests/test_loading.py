@@ -2,6 +2,7 @@
 
 import importlib
 import random
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from bot.platform.connections import AdapterSpec
 from bot.plugin import Plugin
 from bot.settings import Layer, Settings
 
+ROOT = Path(__file__).parents[1]
 SIMPLE = """
     from bot import Plugin
 
@@ -65,9 +67,9 @@ def names(loaded: Loaded) -> list[str]:
     return [plugin.name for plugin in loaded.plugins]
 
 
-def test_a_character_that_names_nothing_gets_bootstrap_and_a_model(tmp_path: Path) -> None:
+def test_a_character_that_names_nothing_gets_bootstrap_a_store_and_a_model(tmp_path: Path) -> None:
     assert load(tmp_path) == Loaded(load(tmp_path).plugins)
-    assert names(load(tmp_path)) == ["bootstrap", "offline"]
+    assert names(load(tmp_path)) == ["bootstrap", "sql", "offline"]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_a_character_that_names_nothing_gets_bootstrap_and_a_model(tmp_path: Pat
 def test_the_model_is_the_one_whose_variables_are_set(
     tmp_path: Path, settings: dict[str, str], model: str
 ) -> None:
-    assert names(load(tmp_path, **settings)) == ["bootstrap", model]
+    assert names(load(tmp_path, **settings)) == ["bootstrap", "sql", model]
 
 
 def test_the_operators_key_does_not_go_to_a_server_that_a_file_names(tmp_path: Path) -> None:
@@ -112,8 +114,36 @@ def test_a_model_plugin_without_its_variables_is_off_and_noted(tmp_path: Path) -
 
 @pytest.mark.parametrize("value", ["true", "1", "yes"])
 def test_bootstrap_can_be_left_out(tmp_path: Path, value: str) -> None:
-    assert names(load(tmp_path, IGNORE_BASIC_CAPABILITIES=value)) == ["offline"]
-    assert names(load(tmp_path, IGNORE_BASIC_CAPABILITIES="false")) == ["bootstrap", "offline"]
+    assert names(load(tmp_path, IGNORE_BASIC_CAPABILITIES=value)) == ["sql", "offline"]
+    assert names(load(tmp_path, IGNORE_BASIC_CAPABILITIES="false")) == ["bootstrap", "sql", "offline"]
+
+
+def test_a_character_that_names_its_plugins_is_kept_by_those_alone(tmp_path: Path) -> None:
+    assert names(load(tmp_path, "bootstrap")) == ["bootstrap", "offline"]
+    named = load(tmp_path, "bootstrap", DATABASE_URL="sqlite:///a.db")
+    assert names(named) == ["bootstrap", "sql", "offline"]
+
+
+def test_without_the_libraries_of_the_store_memory_is_noted_unless_a_database_is_named(
+    tmp_path: Path,
+) -> None:
+    source = """
+        import sys
+        from pathlib import Path
+        sys.modules["sqlalchemy"] = None
+        from bot import Character, Settings
+        from bot.loading import load_plugins
+        from bot.settings import Layer
+        print(load_plugins(Character(name="Ada"), Settings([]), folder=Path()).notes)
+        named = Settings([Layer("the test", {"DATABASE_URL": "sqlite:///a.db"})])
+        load_plugins(Character(name="Ada"), named, folder=Path())
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", dedent(source)], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert "everything is forgotten when the process ends: 'sql' needs sqlalchemy" in ended.stdout
+    assert "pip install 'greenroom[sql]'" in ended.stdout
+    assert "PluginError: 'sql' needs sqlalchemy" in ended.stderr
 
 
 def test_a_plugin_that_is_named_twice_is_loaded_once(tmp_path: Path) -> None:

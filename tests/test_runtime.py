@@ -1,6 +1,7 @@
 """Start and stop."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -10,8 +11,16 @@ from typing import Any
 import pytest
 
 from bot import runtime as runtime_module
+from bot.agent import Agent
+from bot.components.evaluator import evaluator
+from bot.components.listener import on
+from bot.components.service import Service
+from bot.components.worker import worker
 from bot.domain.character import Character
-from bot.domain.ledger import DeliveryState, Outcome
+from bot.domain.events import MessageReceived
+from bot.domain.ids import new_id
+from bot.domain.ledger import Delivery, DeliveryState, Outcome
+from bot.domain.task import Task
 from bot.errors import ConfigError, IntakeClosed, NotSent, SettingError
 from bot.models.types import TextRequest
 from bot.platform.connections import AdapterSpec, Door
@@ -21,6 +30,7 @@ from bot.runtime import Runtime
 from bot.settings import Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore
 from bot.testing import RecordingAdapter, ScriptedModel, answer, make_arrival
+from bot.turn import Turn
 
 NOW = datetime.now(UTC)
 
@@ -175,7 +185,8 @@ async def test_what_an_earlier_process_left_is_taken_up() -> None:
     store, adapter = InMemoryStore(), RecordingAdapter()
     hello = make_arrival("Hello", at=NOW)
     done = make_arrival("Bye", at=NOW, room="attic")
-    [(left, _), (answered, _)] = await store.ledger.receive([hello, done], datetime.now(UTC))
+    received = await store.ledger.receive([hello, done], datetime.now(UTC))
+    left, answered = (one.receipt for one in received)
     await store.ledger.save_receipts([replace(answered, outcome=Outcome.ANSWERED)])
     async with Runtime([plan(store=store)], [spec(adapter)]) as runtime:
         settled = await runtime.residents[0].inbox.settled(left.id)
@@ -308,6 +319,150 @@ async def test_a_stop_that_is_cancelled_closes_everything_all_the_same() -> None
     assert log == ["connect adapter", "disconnect adapter"]
 
 
+async def test_k08_a_stop_that_was_asked_for_is_no_attempt_of_the_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def hang(request: TextRequest) -> str:
+        asked.set()
+        await asyncio.Event().wait()
+        return ""
+
+    monkeypatch.setattr(runtime_module, "TURNS_DEADLINE", 0)
+    store = InMemoryStore()
+    [received] = await store.ledger.receive([make_arrival("Hello", at=NOW)], datetime.now(UTC))
+    for _ in range(5):
+        asked = asyncio.Event()
+        async with Runtime([plan(model=ScriptedModel(hang), store=store)], [spec(RecordingAdapter())]):
+            await asked.wait()
+
+    async with Runtime([plan(store=store)], [spec(RecordingAdapter())]) as runtime:
+        settled = await runtime.residents[0].inbox.settled(received.receipt.id)
+    assert (settled.outcome, settled.attempts) == (Outcome.ANSWERED, 2)
+
+
+async def test_after_a_long_outage_fifty_messages_are_taken_up_at_once_and_new_ones_beside_them() -> None:
+    at_work, most = 0, 0
+    fifty_and_the_new_one, go = asyncio.Event(), asyncio.Event()
+
+    async def think(request: TextRequest) -> str:
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        if at_work == 51:
+            fifty_and_the_new_one.set()
+        await go.wait()
+        at_work -= 1
+        return answer("Here I am.")
+
+    store = InMemoryStore()
+    arrivals = [make_arrival("Old.", at=NOW, room=f"room {number}") for number in range(120)]
+    await store.ledger.receive(arrivals, datetime.now(UTC))
+    adapter = RecordingAdapter()
+    async with Runtime([plan(model=ScriptedModel(think), store=store)], [spec(adapter)]) as runtime:
+        await runtime.residents[0].inbox.put(make_arrival("New.", at=NOW))
+        await fifty_and_the_new_one.wait()
+        go.set()
+        await adapter.until_sent(121)
+
+    assert most == 51
+
+
+async def test_k08_a_platform_that_does_not_disconnect_keeps_nothing_else_from_ending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Clinging(LoggingAdapter):
+        async def __aexit__(self, *error: object) -> None:
+            await super().__aexit__(*error)
+            await asyncio.Event().wait()
+
+    class Failing(LoggingAdapter):
+        async def __aexit__(self, *error: object) -> None:
+            await super().__aexit__(*error)
+            raise OSError("no network")
+
+    monkeypatch.setattr(runtime_module, "DISCONNECT_DEADLINE", 0)
+    log: list[str] = []
+    adapters = [LoggingAdapter(log, "first"), Clinging(log, "clinging"), Failing(log, "failing")]
+    async with Runtime([plan()], [spec(one) for one in adapters]):
+        log.clear()
+
+    assert log == ["disconnect failing", "disconnect clinging", "disconnect first"]
+
+
+async def test_k08_everything_that_stops_shares_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Service):
+        async def __aexit__(self, *error: object) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                log.append("service let go")
+
+    class Clinging(LoggingAdapter):
+        async def __aexit__(self, *error: object) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                log.append("platform let go")
+
+    monkeypatch.setattr(runtime_module, "STOP_BUDGET", 0)  # each alone would have five seconds
+    log: list[str] = []
+    plugins = [Plugin("slow", services=[Slow])]
+    async with asyncio.timeout(4), Runtime([plan(plugins=plugins)], [spec(Clinging([]))]):
+        pass
+
+    assert log == ["platform let go", "service let go"]
+
+
+async def test_k08_what_does_not_let_itself_be_stopped_shares_the_deadline_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    over, all_at_work, at_work = asyncio.Event(), asyncio.Event(), set[str]()
+    is_quick = [False, True]
+
+    async def cling(what: str) -> None:
+        at_work.add(what)
+        if len(at_work) == 4:
+            all_at_work.set()
+        while not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await over.wait()
+
+    class Sending(RecordingAdapter):
+        async def deliver(self, delivery: Delivery) -> str:
+            await cling("sending")
+            return "sent"
+
+    @on(MessageReceived)
+    async def hear(agent: Agent, event: MessageReceived) -> None:
+        await cling("listening")
+
+    @worker("CLING")
+    async def work(agent: Agent, task: Task) -> None:
+        await cling("working")
+
+    async def write(request: TextRequest) -> str:
+        if not is_quick.pop():
+            await cling("thinking")
+        return answer("Hello.")
+
+    monkeypatch.setattr(runtime_module, "TURNS_DEADLINE", 0)
+    monkeypatch.setattr(runtime_module, "STOP_BUDGET", 0)  # each alone would have one or two seconds
+    plugins = [Plugin("clinging", listeners=[hear], workers=[work])]
+    try:
+        async with Runtime([plan(model=ScriptedModel(write), plugins=plugins)], [spec(Sending())]) as runtime:
+            [resident] = runtime.residents
+            task = Task(new_id(), "CLING", next_run=resident.agent.clock())
+            await resident.agent.store.tasks.save_task(task)
+            for room in ("lobby", "attic"):
+                await resident.inbox.put(make_arrival("Hello", at=NOW, room=room))
+            async with asyncio.timeout(5):
+                await all_at_work.wait()
+            began = time.monotonic()
+        assert time.monotonic() - began < 1
+    finally:
+        over.set()
+
+
 async def test_a_platform_may_be_connected_later() -> None:
     log: list[str] = []
     async with Runtime([plan()]) as runtime:
@@ -318,3 +473,46 @@ async def test_a_platform_may_be_connected_later() -> None:
         assert await adapter.until_sent(1) == ["I am Ada."]
 
     assert log == ["connect adapter", "disconnect adapter"]
+
+
+async def test_what_was_left_of_a_platform_that_is_not_connected_waits_for_a_process_that_has_it() -> None:
+    store, model = InMemoryStore(), ScriptedModel(answer("Hi."))
+    arrivals = [make_arrival(f"Hello {name}", at=NOW, room=name, platform=name) for name in ("test", "other")]
+    here, there = [one.receipt for one in await store.ledger.receive(arrivals, datetime.now(UTC))]
+    async with Runtime([plan(model=model, store=store)], [spec(RecordingAdapter())]) as runtime:
+        await runtime.residents[0].inbox.settled(here.id)
+        await runtime.residents[0].inbox.drain(60)
+
+    assert len(model.requests) == 1
+    assert await store.ledger.receipt(there.id) == there
+
+
+async def test_what_was_left_of_a_platform_is_taken_up_when_it_is_connected() -> None:
+    store = InMemoryStore()
+    [received] = await store.ledger.receive([make_arrival("Hello", at=NOW)], datetime.now(UTC))
+    async with Runtime([plan(store=store)]) as runtime:
+        assert await store.ledger.receipt(received.receipt.id) == received.receipt
+        adapter = RecordingAdapter()
+        await runtime.connect(adapter)
+        assert await adapter.until_sent(1) == ["I am Ada."]
+
+
+async def test_only_what_was_left_of_connected_platforms_is_learnt_from_and_each_once() -> None:
+    looked: list[str] = []
+
+    @evaluator("LOOK", "Looks at every message.", always_run=True)
+    async def look(turn: Turn) -> None:
+        looked.append(turn.message.content.text)
+
+    store = InMemoryStore()
+    for platform in ("test", "other"):
+        arrival = make_arrival(f"Hello {platform}", at=NOW, platform=platform, room=platform)
+        [received] = await store.ledger.receive([arrival], datetime.now(UTC))
+        closed = replace(received.receipt, outcome=Outcome.IGNORED, is_learnt=False)
+        await store.ledger.save_receipts([closed])
+    async with Runtime([plan(store=store, plugins=[Plugin("look", evaluators=[look])])]) as runtime:
+        await runtime.connect(RecordingAdapter())
+        await runtime.connect(LoggingAdapter([]))
+        await runtime.residents[0].inbox.drain(60)
+
+    assert looked == ["Hello test"]

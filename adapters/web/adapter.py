@@ -22,6 +22,7 @@ class WebAdapter(Adapter):
     """Serves the page and the API while it is entered; `url` is then the address to open."""
 
     platform = PLATFORM
+    repeats_harmlessly = True
 
     def __init__(
         self, doors: Sequence[Door], settings: WebSettings, token: str, *, limits: Limits | None = None

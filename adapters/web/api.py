@@ -43,8 +43,12 @@ class Api:
         self._document = json.dumps(document(OPERATIONS))
 
     async def health(self, request: web.Request) -> web.StreamResponse:
-        """Tell that the server is there."""
-        return self._answers.json(Health())
+        """Tell that the server is there, and whether it takes messages in."""
+        trouble = next((one for door in self._doors if (one := door.inbox.trouble)), None)
+        if trouble is None:
+            return self._answers.json(Health())
+        body = Health(status="unavailable", cause=trouble.cause, since=trouble.since)
+        return self._answers.json(body, status=503)
 
     async def agents(self, request: web.Request) -> web.StreamResponse:
         """List the agents."""

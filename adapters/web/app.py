@@ -14,6 +14,7 @@ from adapters.web.files import add_files
 from adapters.web.guards import Guards, add_headers
 from adapters.web.hub import Hub
 from adapters.web.operations import OPERATIONS
+from adapters.web.outbox import OutboxApi
 from adapters.web.plugin_routes import PluginRoutes
 from adapters.web.sockets import Sockets
 from adapters.web.stream import Streams
@@ -41,6 +42,7 @@ class Front:
         talk = Talk(self.hub, self._errands)
         streams = Streams(talk, self.hub, answers, keep_alive=limits.keep_alive_seconds)
         api = Api(self.doors, talk, streams, answers, limits)
+        outbox = OutboxApi(self.doors, self._errands, answers)
         self._sockets = Sockets(self.doors, talk, self.hub, answers, limits)
         plugins = PluginRoutes(self.doors, self._errands, answers, limits)
         self._guards = Guards(answers, lock, hosts, Throttle(limits.guesses))
@@ -56,6 +58,9 @@ class Front:
             "messages": api.messages,
             "receipts": api.receipts,
             "receipt": api.receipt,
+            "outbox": outbox.outbox,
+            "send": outbox.send,
+            "drop": outbox.drop,
             "openapi": api.openapi,
             "socket": self._sockets.handle,
         }

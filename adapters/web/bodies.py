@@ -86,6 +86,13 @@ class ReceiptsQuery(Query):
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 
 
+class OutboxQuery(Query):
+    """Which parts are wanted."""
+
+    agent: AgentName | None = None
+    limit: Annotated[int, Field(ge=1, le=500)] = 100
+
+
 class ErrorBody(Told):
     """Why there is no answer: a stable code, a sentence, and the id under which the log knows it."""
 
@@ -101,9 +108,14 @@ class ErrorAnswer(Told):
 
 
 class Health(Told):
-    """That the server is there."""
+    """That the server is there, and whether it takes messages in.
 
-    status: Literal["ok"] = "ok"
+    Where nothing can be kept just now, `cause` says why in a word, such as `db_locked`.
+    """
+
+    status: Literal["ok", "unavailable"] = "ok"
+    cause: str | None = None
+    since: datetime | None = None
 
 
 class AgentBody(Told):
@@ -258,6 +270,28 @@ class DeliveryBody(Told):
     created_at: datetime
     first_attempt_at: datetime | None
     cause: str
+
+
+class UnsentBody(DeliveryBody):
+    """An outgoing part that has not arrived: it waits, is under way, is held (`unknown`) or has failed."""
+
+    agent_id: UUID
+    room_id: UUID
+    room: str
+    platform: str
+    text: str
+
+
+class OutboxAnswer(Told):
+    """What has not arrived, agent by agent, in the order in which it leaves."""
+
+    parts: list[UnsentBody]
+
+
+class DecisionAnswer(UnsentBody):
+    """A part as it stands after a decision about it, and a word about that."""
+
+    note: str
 
 
 class ReceiptAnswer(ReceiptBody):

@@ -14,9 +14,9 @@ from adapters.web.auth import Credential, Kind, Lock
 from adapters.web.bodies import ErrorAnswer, ErrorBody
 from adapters.web.operations import HEALTH
 from adapters.web.origin import host_name, is_foreign, is_own_page
-from adapters.web.problems import REQUEST_ID, Problem, stopping
+from adapters.web.problems import REQUEST_ID, Problem, stopping, unavailable
 from adapters.web.throttle import Throttle
-from bot import IntakeClosed
+from bot import IntakeClosed, TryAgain
 
 logger = logging.getLogger(__name__)
 _is_begun: ContextVar[bool] = ContextVar("is_begun", default=False)
@@ -87,6 +87,8 @@ class Guards:
             refusal = problem
         except IntakeClosed:
             refusal = stopping()
+        except TryAgain as error:
+            refusal = unavailable(error)
         except web.HTTPException as error:
             if error.status < 400:
                 raise

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from adapters.web.bodies import ErrorAnswer
+from adapters.web.bodies import ErrorAnswer, Health
 from adapters.web.frames import (
     Ack,
     ErrorFrame,
@@ -34,12 +34,13 @@ MEANINGS = {
     403: "Another site's page sent this",
     404: "There is no such thing",
     408: "The body came too slowly",
+    409: "It is not as it would have to be for this",
     413: "The body is larger than 1 MiB",
     415: "The body is not application/json",
     421: "The server is not called so",
     422: "A field is wrong, or the idempotency key belongs to another message",
     429: "Too many wrong tokens",
-    503: "The bot is stopping, or too many are connected",
+    503: "The bot is stopping, nothing can be kept just now, or too many are connected",
 }
 ANYWHERE = (401, 403, 421, 429)
 
@@ -109,9 +110,9 @@ def _parameters(one: Operation) -> list[Json]:
 
 def _responses(one: Operation) -> Json:
     statuses = one.refusals if one.path == HEALTH else sorted({*ANYWHERE, *one.refusals})
+    refusal = _ref(Health if one.path == HEALTH else ErrorAnswer)
     refusals = {
-        str(status): {"description": MEANINGS[status], "content": _content(_ref(ErrorAnswer))}
-        for status in statuses
+        str(status): {"description": MEANINGS[status], "content": _content(refusal)} for status in statuses
     }
     if one.path == SOCKET:
         return {"101": {"description": "The conversation begins"}, **refusals}

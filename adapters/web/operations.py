@@ -6,11 +6,14 @@ from pydantic import BaseModel
 
 from adapters.web.bodies import (
     AgentsAnswer,
+    DecisionAnswer,
     Health,
     MessageAnswer,
     MessageRequest,
     MessagesAnswer,
     MessagesQuery,
+    OutboxAnswer,
+    OutboxQuery,
     Query,
     ReceiptAnswer,
     ReceiptsAnswer,
@@ -38,7 +41,14 @@ class Operation:
 
 
 OPERATIONS = (
-    Operation("health", "GET", HEALTH, "Tell that the server is there; needs no token", Health),
+    Operation(
+        "health",
+        "GET",
+        HEALTH,
+        "Tell that the server is there, and takes messages in; needs no token",
+        Health,
+        refusals=(503,),
+    ),
     Operation("agents", "GET", "/api/agents", "List the agents", AgentsAnswer),
     Operation(
         "say",
@@ -75,6 +85,31 @@ OPERATIONS = (
         "Tell what became of a message, by its id or its receipt's, and why",
         ReceiptAnswer,
         refusals=(404,),
+    ),
+    Operation(
+        "outbox",
+        "GET",
+        "/api/outbox",
+        "List the parts that wait, are held or have failed",
+        OutboxAnswer,
+        OutboxQuery,
+        refusals=(404, 422),
+    ),
+    Operation(
+        "send",
+        "POST",
+        "/api/outbox/{id}/send",
+        "Put a held or failed part back, so that it leaves",
+        DecisionAnswer,
+        refusals=(404, 409),
+    ),
+    Operation(
+        "drop",
+        "POST",
+        "/api/outbox/{id}/drop",
+        "Give a part up for good",
+        DecisionAnswer,
+        refusals=(404, 409),
     ),
     Operation("openapi", "GET", "/api/openapi.json", "This description"),
     Operation("socket", "GET", SOCKET, "Talk over a WebSocket; its frames are ClientFrame and ServerFrame"),

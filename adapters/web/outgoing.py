@@ -15,6 +15,7 @@ from adapters.web.bodies import (
     ReceiptAnswer,
     ReceiptBody,
     RoomBody,
+    UnsentBody,
 )
 from bot import Attachment, Character, Delivery, Entity, Memory, ModelCall, Outcome, Receipt, Room
 
@@ -121,6 +122,18 @@ def receipt_answer(
     """Show a receipt with what belongs to it."""
     return ReceiptAnswer(
         **dict(body), message=message, replies=list(replies), deliveries=list(map(_delivery, deliveries))
+    )
+
+
+def unsent_body(delivery: Delivery, agent_id: UUID, room: Room | None) -> UnsentBody:
+    """Show a part that has not arrived."""
+    return UnsentBody(
+        **dict(_delivery(delivery)),
+        agent_id=agent_id,
+        room_id=delivery.room_id,
+        room=(room.name or room.external_id) if room else delivery.target,
+        platform=delivery.platform,
+        text=delivery.content.text,
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextvars import ContextVar
 
-from bot import BotError
+from bot import BotError, StoreUnavailable, TryAgain
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 
@@ -33,4 +33,15 @@ def stopping() -> Problem:
         "stopping",
         "the bot is stopping: send it again, with the same idempotency key, when it is back",
         {"Retry-After": "5"},
+    )
+
+
+def unavailable(error: TryAgain) -> Problem:
+    """Say that it cannot be done just now; what is wrong, and where, is for the log alone."""
+    code = error.cause if isinstance(error, StoreUnavailable) else "try_again"
+    return Problem(
+        503,
+        code,
+        "this cannot be done just now: send it again, with the same idempotency key, in a while",
+        {"Retry-After": "10"},
     )

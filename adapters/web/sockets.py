@@ -28,10 +28,10 @@ from adapters.web.frames import (
 from adapters.web.hub import Hub, Interrupted, News, Settled, Spoken, Typing
 from adapters.web.incoming import room_id, said_by_page, user_id
 from adapters.web.outgoing import agent_body, author_body
-from adapters.web.problems import Problem, stopping
+from adapters.web.problems import Problem, stopping, unavailable
 from adapters.web.reading import parse_json, validated_by
 from adapters.web.talk import Talk
-from bot import Door, IntakeClosed, Receipt
+from bot import Door, IntakeClosed, Receipt, TryAgain
 
 logger = logging.getLogger(__name__)
 HISTORY = 50
@@ -124,6 +124,9 @@ class _Session:
             self._send(ErrorFrame(code=problem.code, message=problem.message, client_id=client_id))
         except IntakeClosed:
             self._send(ErrorFrame(code="stopping", message=stopping().message, client_id=client_id))
+        except TryAgain as error:
+            refusal = unavailable(error)
+            self._send(ErrorFrame(code=refusal.code, message=refusal.message, client_id=client_id))
 
     async def _enter(self, hello: Hello) -> None:
         """Come into a room; what happens there while its history is read follows after it."""

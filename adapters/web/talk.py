@@ -10,7 +10,7 @@ from adapters.web.hub import Hub, Interrupted, Listen, Settled, Spoken
 from adapters.web.incoming import FINGERPRINT, Said, message_received
 from adapters.web.outgoing import message_body
 from adapters.web.problems import Problem
-from bot import Clock, Door, IntakeClosed, Receipt, new_id, system_clock
+from bot import Clock, Door, IntakeClosed, Receipt, TryAgain, new_id, system_clock
 
 Kept = Callable[[Receipt], None]
 
@@ -69,7 +69,7 @@ class Talk:
     async def _watch(self, door: Door, receipt: Receipt) -> None:
         try:
             answer = await self.answer(door, receipt)
-        except (IntakeClosed, LookupError):
+        except (IntakeClosed, LookupError, TryAgain):
             self._hub.tell(receipt.room_id, Interrupted(receipt.memory_id))
             return
         finally:

@@ -3,7 +3,9 @@
 import argparse
 import asyncio
 import sys
-from contextlib import ExitStack, redirect_stdout
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, redirect_stdout
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from bot.cli.cast import Part, add_character_option, read_part, tell_notes
@@ -11,12 +13,15 @@ from bot.cli.exits import Exit
 from bot.cli.explain import explain
 from bot.cli.signals import aside, stoppable
 from bot.domain.ledger import Outcome, Receipt
-from bot.errors import ModelRefused, ModelUnavailable, PluginError
+from bot.errors import ModelRefused, ModelUnavailable, PluginError, StoreRefused
 from bot.loading import find_adapter
 from bot.logs import harmless, logging_to_stderr
 from bot.platform.connections import AdapterSpec
+from bot.plugin import schemas_of, storage_of
+from bot.resident import Blueprint
 from bot.runtime import Runtime
 from bot.settings import CoreSettings
+from bot.store.inmemory import InMemoryStore
 from bot.text import is_blank
 
 CONSOLE = "console"
@@ -67,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 async def _talk(part: Part, spec: AdapterSpec) -> int:
     talk = Talk(part.name)
     with stoppable(talk.note_end) as stop, ExitStack() as stack:
-        async with Runtime([part.blueprint], [spec]) as runtime:
+        async with _kept(part) as plan, Runtime([plan], [spec]) as runtime:
             [terminal] = runtime.adapters
             if not isinstance(terminal, Terminal):
                 raise PluginError("the console adapter found here is not the one this command needs")
@@ -76,6 +81,21 @@ async def _talk(part: Part, spec: AdapterSpec) -> int:
                 stack.enter_context(redirect_stdout(sys.stderr))  # stdout is for replies alone
             await talk.hold(terminal)
     return stop.code or talk.code
+
+
+@asynccontextmanager
+async def _kept(part: Part) -> AsyncIterator[Blueprint]:
+    """Open what keeps the talk; memory, and a word about it, where another process has that."""
+    plan, storage, schemas = part.blueprint, storage_of(part.plugins), schemas_of(part.plugins)
+    async with AsyncExitStack() as stack:
+        if storage is not None:
+            try:
+                store = await stack.enter_async_context(storage.open(plan.agent_id, plan.settings, schemas))
+            except StoreRefused as error:
+                aside(harmless(f"this talk is forgotten at its end: {error}"))
+                store = InMemoryStore(plan.clock)
+            plan = replace(plan, store=store)
+        yield plan
 
 
 class Talk:

@@ -18,10 +18,11 @@ from bot.characters import LoadedCharacter
 from bot.cli.cast import ENV_FILE, Part
 from bot.cli.platforms import Platform
 from bot.cli.variables import Group, variables
-from bot.errors import ModelError, ModelRefused, SettingError
+from bot.errors import ConfigError, ModelError, ModelRefused, SettingError
 from bot.loading import OFFLINE
 from bot.logs import harmless
 from bot.models.types import Purpose, TextRequest
+from bot.plugin import storage_of
 from bot.resident import move_in
 from bot.settings import CoreSettings, Settings
 from bot.store.inmemory import InMemoryStore
@@ -132,6 +133,25 @@ def check_files(core: CoreSettings) -> Iterator[Finding]:
         if path.exists() and path.stat().st_mode & PRIVATE:
             mode = "700" if path.is_dir() else "600"
             yield Finding(Status.WARN, "data", f"{path} can be read by others", f"chmod {mode} {path}")
+
+
+def check_database(part: Part) -> Iterator[Finding]:
+    """Look at what keeps the character's store, beside a bot that may have it open."""
+    storage = storage_of(part.plugins)
+    if storage is None:
+        advice = "name the plugin sql in its file, or set DATABASE_URL, to have it remembered"
+        yield Finding(Status.WARN, "database", "memory alone: a restart forgets everything", advice)
+        return
+    try:
+        found = asyncio.run(storage.check(part.settings))
+    except ConfigError as error:
+        yield Finding(Status.FAIL, "database", str(error), "see `bot db check`")
+        return
+    state = f"schema {found.facts.get('schema')}" if found.is_there else "it is made when it is first needed"
+    if not found.problems:
+        yield Finding(Status.OK, "database", f"{found.place}: {state}")
+    for problem in found.problems:
+        yield Finding(Status.FAIL, "database", f"{found.place}: {problem}", "`bot db check` tells more")
 
 
 def check_port(settings: Settings, page: Platform) -> Iterator[Finding]:

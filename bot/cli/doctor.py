@@ -1,4 +1,4 @@
-"""Check the set-up: Python, settings, character, plugins, model, data, port and platforms."""
+"""Check the set-up: Python, settings, character, plugins, database, model, data, port and platforms."""
 
 import argparse
 import asyncio
@@ -13,6 +13,7 @@ from bot.cli.checks import (
     Finding,
     Status,
     check_character,
+    check_database,
     check_files,
     check_model,
     check_platforms,
@@ -92,6 +93,7 @@ def _about(settings: Settings, part: Part | None) -> Iterator[Finding]:
     if part is None:
         return
     yield from check_plugins(part)
+    yield from check_database(part)
     platforms = survey([part])
     yield from check_platforms(platforms)
     for platform in platforms:

@@ -29,6 +29,9 @@ class Command:
 COMMANDS = (
     Command("chat", "bot.cli.chat", "talk with the character here in the terminal"),
     Command("run", "bot.cli.run", "start the character on every platform that is configured"),
+    Command("why", "bot.cli.why", "say why messages were answered, or were not"),
+    Command("outbox", "bot.cli.outbox", "list what has not arrived; send it after all, or drop it"),
+    Command("db", "bot.cli.db", "check, upgrade or back up the database"),
     Command("doctor", "bot.cli.doctor", "check the set-up and say what to mend"),
     Command("character", "bot.cli.character", "check character files, or write a new one"),
     Command("plugin", "bot.cli.plugin", "list, check or start a plugin"),

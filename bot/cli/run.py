@@ -2,11 +2,17 @@
 
 import argparse
 import asyncio
+import logging
+import time
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 
+from bot.cli.boots import Boots, CrashLoop
 from bot.cli.cast import Part, add_character_option, read_parts, tell_notes
-from bot.cli.platforms import Platform, named_platforms, survey
-from bot.cli.signals import aside, stoppable
+from bot.cli.platforms import PAGE, Platform, named_platforms, survey
+from bot.cli.signals import aside, ending_at_once, stoppable
+from bot.cli.watchdog import watching
 from bot.errors import ConfigError
 from bot.logs import harmless, logging_to_stderr
 from bot.models.types import ModelType
@@ -14,6 +20,7 @@ from bot.platform.adapter import Adapter
 from bot.runtime import Runtime
 from bot.settings import CoreSettings
 
+logger = logging.getLogger(__name__)
 STOPPING = "stopping: nothing more is taken in, what is under way is finished; again ends at once"
 
 
@@ -25,6 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run until a signal comes."""
+    with ending_at_once():
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
     only = named_platforms(args.only) if args.only else []
     parts = read_parts(args.character or [])
     tell_notes(parts)
@@ -41,21 +53,47 @@ def run(args: argparse.Namespace) -> int:
         for secret in part.secrets | part.settings.secrets(*(spec.settings for spec in specs))
     }
     core = parts[0].settings.load(CoreSettings)
-    with logging_to_stderr(level=core.log_level, format=core.log_format, secrets=secrets):
-        return asyncio.run(_live(parts, platforms))
+    boots = Boots(core.bot_data_dir, limit=core.crash_loop_boots)
+    with (
+        logging_to_stderr(level=core.log_level, format=core.log_format, secrets=secrets),
+        boots.judged(),
+    ):
+        return asyncio.run(_live(parts, platforms, boots))
 
 
-async def _live(parts: Sequence[Part], platforms: Sequence[Platform]) -> int:
-    specs = [one.spec for one in platforms if one.is_on and one.spec]
-    with stoppable(lambda: aside(STOPPING)) as stop:
+async def _live(parts: Sequence[Part], platforms: Sequence[Platform], boots: Boots) -> int:
+    def notice() -> None:
+        boots.strike_out()
+        aside(STOPPING)
+
+    kept_off = [one for one in platforms if one.is_on and one.name != PAGE]
+    loop = boots.loop() if kept_off else None
+    if loop is not None:
+        platforms = [replace(one, why_off=str(loop)) if one in kept_off else one for one in platforms]
+    with stoppable(notice) as stop, watching(stop):
+        if loop is None:
+            boots.begin()
+        specs = [one.spec for one in platforms if one.is_on and one.spec]
         async with Runtime([part.blueprint for part in parts], specs) as runtime:
-            connected = dict(zip((spec.name for spec in specs), runtime.adapters, strict=True))
             for part in parts:
-                print(harmless(_introduced(part)))
-            for platform in platforms:
-                print(_line(platform, connected.get(platform.name)), flush=True)
+                _tell(_introduced(part))
+            _tell_platforms(platforms, runtime)
+            if loop is not None:
+                await _try_again(kept_off, runtime, loop, boots)
             await asyncio.Event().wait()
     return stop.code
+
+
+async def _try_again(platforms: Sequence[Platform], runtime: Runtime, loop: CrashLoop, boots: Boots) -> None:
+    """Connect what a crash loop has kept off, once its time is over."""
+    names = ", ".join(one.name for one in platforms)
+    logger.error("%s: not connected: %s", names, loop)
+    await asyncio.sleep(max(0.0, loop.until - time.time()))
+    boots.begin()
+    for platform in platforms:
+        if platform.spec is not None:
+            await runtime.connect(platform.spec.open(runtime.doors))
+    _tell_platforms(platforms, runtime)
 
 
 def _introduced(part: Part) -> str:
@@ -65,11 +103,22 @@ def _introduced(part: Part) -> str:
         if any(model.type is ModelType.TEXT_LARGE for model in plugin.models)
     ]
     stores = [plugin.name for plugin in part.plugins if plugin.store is not None]
-    kept = f"kept by: {stores[0]}" if stores else "kept until the process ends (DATABASE_URL keeps it longer)"
+    kept = f"kept by: {stores[0]}" if stores else "kept until the process ends"
     return f"{part.name}  from {part.path}, model: {', '.join(models)}, {kept}"
+
+
+def _tell_platforms(platforms: Sequence[Platform], runtime: Runtime) -> None:
+    connected = {adapter.platform: adapter for adapter in runtime.adapters}
+    for platform in platforms:
+        _tell(_line(platform, connected.get(platform.name)))
 
 
 def _line(platform: Platform, adapter: Adapter | None = None) -> str:
     if not platform.is_on:
         return f"  {platform.name:<9} off  {platform.why_off}"
     return f"  {platform.name:<9} on   {getattr(adapter, 'url', '')}".rstrip()
+
+
+def _tell(line: str) -> None:
+    with suppress(OSError):  # nobody reads it: the character is there for others than the operator
+        print(harmless(line), flush=True)

@@ -4,20 +4,24 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import FrameType
 
 from bot.cli.exits import Exit
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
+Receive = Callable[[int, FrameType | None], None]
 
 
 @dataclass(slots=True)
 class Stop:
-    """Whether, and by which signal, the process was asked to end."""
+    """Whether the process was asked to end: by which signal, and when by the monotonic clock."""
 
     by: signal.Signals | None = None
+    at: float = 0.0
 
     @property
     def code(self) -> int:
@@ -33,29 +37,51 @@ def stoppable(notice: Callable[[], None]) -> Iterator[Stop]:
     """
     loop, task, stop = asyncio.get_running_loop(), asyncio.current_task(), Stop()
 
-    def receive(number: signal.Signals) -> None:
+    def receive(number: int, frame: FrameType | None) -> None:
         if stop.by is not None:
             os._exit(Exit.INTERRUPTED)
-        stop.by = number
+        stop.by, stop.at = signal.Signals(number), time.monotonic()
+        loop.call_soon_threadsafe(begin)
+
+    def begin() -> None:
         notice()
         if task is not None:
             task.cancel()
 
-    for number in SIGNALS:
+    # Not the loop's own way to hear signals: where something blocks the loop, they must be heard too.
+    with _handled(receive):
+        try:
+            yield stop
+        except asyncio.CancelledError:
+            if stop.by is None:
+                raise
+            if task is not None:
+                task.uncancel()
+
+
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """Have any signal end the process: nothing is under way yet, or nothing any more."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        os._exit(Stop(signal.Signals(number)).code)
+
+    with _handled(leave):
+        yield
+
+
+@contextmanager
+def _handled(receive: Receive) -> Iterator[None]:
+    before = {}
+    for number in set(SIGNALS):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, and a shell's background job, mean it
-            with suppress(NotImplementedError, RuntimeError):  # not on Windows, not in a side thread
-                loop.add_signal_handler(number, receive, number)
+            with suppress(ValueError):  # not in a side thread
+                before[number] = signal.signal(number, receive)
     try:
-        yield stop
-    except asyncio.CancelledError:
-        if stop.by is None:
-            raise
-        if task is not None:
-            task.uncancel()
+        yield
     finally:
-        for number in SIGNALS:
-            with suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.remove_signal_handler(number)
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 def aside(text: str) -> None:

@@ -1,10 +1,12 @@
 """What a platform hands over: one event, with the rows that must exist before it can be stored."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
-from bot.domain.ledger import EventKey
+from bot.domain.ids import new_id
+from bot.domain.ledger import EventKey, Outcome, Receipt
 from bot.domain.memory import Memory
-from bot.domain.people import Entity
+from bot.domain.people import Attendance, Entity
 from bot.domain.places import Room, World
 
 
@@ -21,3 +23,45 @@ class Arrival:
     room: Room
     author: Entity
     message: Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What the books say of an event that was handed in, or is taken up again.
+
+    `arrival` has the rows as they are kept, with the names and roles known from before; None where the
+    event was known already, or its message is gone. `is_ours` tells whether this process works on the
+    room: where several share a database, another one may.
+    """
+
+    receipt: Receipt
+    arrival: Arrival | None = None
+    attendance: Attendance = Attendance.DEFAULT
+    is_new: bool = False
+    is_ours: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far a platform's stream has been read; `value` is the platform's own word for the place."""
+
+    platform: str
+    account: str
+    name: str
+    value: str
+
+
+def first_claim(arrival: Arrival, at: datetime) -> Receipt:
+    """Make the receipt of a new event, claimed by the turn that is to answer it."""
+    return Receipt(
+        new_id(),
+        arrival.key,
+        arrival.room.id,
+        arrival.author.id,
+        arrival.message.id,
+        received_at=at,
+        outcome=Outcome.CLAIMED,
+        turn_id=new_id(),
+        attempts=1,
+        claimed_at=at,
+    )

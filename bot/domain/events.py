@@ -140,6 +140,14 @@ class ChannelCleared(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RoomMoved(Event):
+    """A room goes on under another id; what was said in it is in `room` now."""
+
+    room_id: UUID
+    room: Room
+
+
+@dataclass(frozen=True, slots=True)
 class ReactionReceived(Event):
     """Somebody reacted to a message."""
 
@@ -299,6 +307,7 @@ STANDARD: Mapping[str, type[Event]] = {
     "MESSAGE_EDITED": MessageEdited,
     "MESSAGE_DELETED": MessageDeleted,
     "CHANNEL_CLEARED": ChannelCleared,
+    "ROOM_MOVED": RoomMoved,
     "VOICE_MESSAGE_RECEIVED": VoiceMessageReceived,
     "VOICE_MESSAGE_SENT": VoiceMessageSent,
     "REACTION_RECEIVED": ReactionReceived,

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from functools import lru_cache
 from uuid import UUID, uuid5
 
 from uuid_utils.compat import uuid7
@@ -32,6 +33,7 @@ def delivery_id(turn_id: UUID, ordinal: int, part: int) -> str:
     return base64.b32encode(digest).decode("ascii")[:24].lower()
 
 
+@lru_cache(maxsize=4096)  # a prompt asks for the same people line after line
 def short_id(value: UUID) -> str:
     """Shorten an id to the eight hexadecimal digits a prompt shows for a person."""
     return hashlib.sha256(value.bytes).hexdigest()[:8]

@@ -9,6 +9,8 @@ from uuid import UUID
 
 from bot.domain.content import Content
 
+EDITS = "edits"
+
 
 class Outcome(StrEnum):
     """Where an inbound event stands; every one that came in ends in exactly one of the last seven."""
@@ -66,7 +68,8 @@ class Receipt:
     """What became of one inbound event, and why.
 
     `reason` is a sentence for people; `rule` names the rule, setting or stage that decided;
-    `carried` counts how often the message was taken over by a newer turn.
+    `carried` counts how often the message was taken over by a newer turn. From its close on, until the
+    evaluators have looked at it, a receipt is not `is_learnt`.
     """
 
     id: UUID
@@ -86,6 +89,7 @@ class Receipt:
     closed_at: datetime | None = None
     model_calls: tuple[ModelCall, ...] = ()
     notes: tuple[str, ...] = ()
+    is_learnt: bool = True
 
 
 class StepState(StrEnum):
@@ -148,3 +152,8 @@ class Delivery:
     external_id: str = ""
     reply_to: str = ""
     cause: str = ""
+
+    @property
+    def edits(self) -> str:
+        """The platform's id of what this part takes the place of; blank for one that is said anew."""
+        return str(self.content.metadata.get(EDITS, ""))

@@ -18,6 +18,7 @@ class MemoryKind(StrEnum):
     DOCUMENT = "DOCUMENT"
     FRAGMENT = "FRAGMENT"
     DESCRIPTION = "DESCRIPTION"
+    REACTION = "REACTION"
     CUSTOM = "CUSTOM"
 
 

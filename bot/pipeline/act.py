@@ -16,8 +16,10 @@ from bot.domain.ledger import Step, StepState
 from bot.domain.results import ActionPlan, ActionResult, PlanStep, StepStatus
 from bot.domain.specs import ActionSpec, Effect
 from bot.errors import ModelError
+from bot.killpoints import reached
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer
+from bot.pipeline.journal import journalled
 from bot.prompts.reading.reader import Reply, read_object
 from bot.prompts.templates import PARAMETER_REPAIR
 from bot.registry import Registry, plain
@@ -100,6 +102,8 @@ async def why_not(turn: Turn, action: Action[Any]) -> str:
     """
     if not turn.role.reaches(action.spec.role):
         return f"{action.spec.name} needs the role {action.spec.role}"
+    if action.when is None:
+        return ""
     allowed = await contained(
         action.is_usable(turn), what=f"validating {action.spec.name}", deadline=VALIDATE_DEADLINE
     )
@@ -110,9 +114,12 @@ async def why_not(turn: Turn, action: Action[Any]) -> str:
 
 async def usable_actions(turn: Turn, registry: Registry) -> tuple[ActionSpec, ...]:
     """List the actions the author of the message may use just now, in the registry's order."""
-    actions = list(registry.actions.values())
-    causes = await asyncio.gather(*(why_not(turn, action) for action in actions))
-    return tuple(action.spec for action, cause in zip(actions, causes, strict=True) if not cause)
+    role = turn.role
+    allowed = [action for action in registry.actions.values() if role.reaches(action.spec.role)]
+    asked = [action for action in allowed if action.when is not None]
+    causes = await asyncio.gather(*(why_not(turn, action) for action in asked)) if asked else []
+    refused = {action.spec.name for action, cause in zip(asked, causes, strict=True) if cause}
+    return tuple(action.spec for action in allowed if action.spec.name not in refused)
 
 
 class Actor:
@@ -128,6 +135,7 @@ class Actor:
         for number, call in enumerate(calls):
             plan.current_step = number
             result = await self.run(turn, call, number)
+            reached(f"chain.{number + 1}")
             step = plan.steps[number]
             step.result, step.error = result, result.error
             step.status = StepStatus.COMPLETED if result.success else StepStatus.FAILED
@@ -147,7 +155,7 @@ class Actor:
         spec = call.action.spec
         turn.begin_step(number + 1)
         key = f"action:{number}:{spec.name}"
-        done = (await turn.agent.store.ledger.steps(turn.id)).get(key)
+        done = (await journalled(turn)).get(key)
         if done is not None and done.state is StepState.DONE:
             result = _restored(done)
         elif done is not None and spec.effect is Effect.UNSAFE:
@@ -173,9 +181,11 @@ class Actor:
         await agent.store.ledger.save_step(step)
         agent.events.emit(ActionStarted(agent.id, turn.id, turn.room.id, spec.name))
         turn.state.data["actionParams"] = arguments
+        reached("action.pre")
         given = await contained(
             call.action.run(turn, arguments), what=f"action {spec.name}", deadline=ACTION_DEADLINE
         )
+        reached("action.post")
         result = _normalised(turn, given, spec.name)
         await agent.store.ledger.save_step(replace(step, state=StepState.DONE, result=_journalled(result)))
         agent.events.emit(ActionCompleted(agent.id, turn.id, turn.room.id, result))

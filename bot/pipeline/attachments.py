@@ -7,6 +7,7 @@ from dataclasses import replace
 from bot.boundary import Failure, contained
 from bot.domain.content import Attachment, MediaKind
 from bot.errors import BotError
+from bot.killpoints import reached
 from bot.models.types import ImageDescriptionRequest, ModelType, TranscriptionRequest
 from bot.prompts.reading.reader import read_fields
 from bot.prompts.templates import IMAGE_DESCRIPTION
@@ -61,6 +62,7 @@ async def _readers(turn: Turn, attachment: Attachment) -> Attachment:
     if attachment.kind not in (MediaKind.IMAGE, MediaKind.AUDIO, MediaKind.DOCUMENT):
         return replace(attachment, problem="this kind of attachment is not read")
     fetched = await turn.agent.fetcher.get(attachment.url)
+    reached("attach.mid")
     attachment = replace(attachment, content_type=fetched.content_type)
     if attachment.kind is MediaKind.IMAGE:
         prompt = turn.agent.templates[IMAGE_DESCRIPTION]

@@ -1,7 +1,8 @@
 """What the turn knows: providers asked side by side, each once, and put together for the prompt."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from bot.boundary import Failure, contained
@@ -14,6 +15,7 @@ from bot.registry import Registry
 from bot.text import clean_name, escape_line
 from bot.turn import Turn
 
+logger = logging.getLogger(__name__)
 PROVIDER_DEADLINE = 5.0
 LARGEST_TEXT = 262_144
 
@@ -34,12 +36,8 @@ class Composer:
         state = turn.state
         chosen = self._chosen(include, only=only)
         missing = [one for one in chosen if one.spec.name not in state.results]
-        async with asyncio.TaskGroup() as group:
-            for provider in missing:
-                group.create_task(self._ask(turn, provider))
-        for name in (one.spec.name for one in missing):
-            if name not in state.results:
-                _take(state, name, Failure("it cancelled itself"))
+        if missing:
+            await self._ask(turn, missing)
         results = [state.results[one.spec.name] for one in chosen]
         state.text = "\n\n".join(result.text for result in results if result.text)
         state.values = {**_values(turn), "providers": state.text}
@@ -74,10 +72,23 @@ class Composer:
         found = (one for name, one in self._registry.providers.items() if name in wanted)
         return sorted(found, key=lambda one: (one.spec.position, one.spec.name))
 
-    async def _ask(self, turn: Turn, provider: Provider) -> None:
-        name = provider.spec.name
-        given = await contained(provider(turn), what=f"provider {name}", deadline=self._deadline)
-        _take(turn.state, name, given)
+    async def _ask(self, turn: Turn, providers: Sequence[Provider]) -> None:
+        """Ask providers side by side, and stop those that have not answered by the deadline."""
+        tasks: dict[str, asyncio.Task[object]] = {}
+        async with asyncio.TaskGroup() as group:
+            for one in providers:
+                name = one.spec.name
+                tasks[name] = group.create_task(contained(one(turn), what=f"provider {name}", deadline=None))
+            _, late = await asyncio.wait(tasks.values(), timeout=self._deadline)
+            for task in late:
+                task.cancel()
+        for name, task in tasks.items():
+            cause = f"no answer within {self._deadline:g} s" if task in late else "it cancelled itself"
+            if task in late or task.cancelled():
+                logger.warning("provider %s failed: %s", name, cause)
+                _take(turn.state, name, Failure(cause))
+            else:
+                _take(turn.state, name, task.result())
 
 
 def _take(state: State, name: str, given: object) -> None:

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bot.domain.changes import LATE_EDIT
 from bot.domain.people import Attendance
 from bot.domain.places import ChannelType
+from bot.killpoints import reached
 from bot.mentions import calls, names
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer
@@ -57,6 +59,17 @@ def own_names(turn: Turn) -> list[str]:
 def _own(hearing: Hearing) -> Verdict | None:
     if hearing.turn.author.id == hearing.turn.agent.id:
         return Verdict(False, "it is the agent's own message", "own message")
+    return None
+
+
+def _edited_late(hearing: Hearing) -> Verdict | None:
+    turn = hearing.turn
+    if turn.inputs[-1].receipt.rule != LATE_EDIT:
+        return None
+    if hearing.settings.on_edit == "ignore":
+        return Verdict(False, "it was edited when it had its outcome already", "ON_EDIT")
+    if turn.replaces is not None and not turn.agent.outbox.can_edit(turn.room):
+        return Verdict(False, f"what was said on {turn.room.platform} cannot be changed", "ON_EDIT")
     return None
 
 
@@ -123,6 +136,7 @@ def _followed(hearing: Hearing) -> Verdict | None:
 
 RULES: tuple[Rule, ...] = (
     _own,
+    _edited_late,
     _denied,
     _empty,
     _bot,
@@ -134,9 +148,9 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-async def judge(turn: Turn, composer: Composer, settings: CoreSettings) -> Verdict:
+async def judge(turn: Turn, composer: Composer, settings: CoreSettings, attendance: Attendance) -> Verdict:
     """Decide whether to answer; the first rule that has an opinion decides, else the small model."""
-    hearing = Hearing(turn, await turn.agent.store.worlds.attendance(turn.room.id), settings)
+    hearing = Hearing(turn, attendance, settings)
     for rule in RULES:
         if (verdict := rule(hearing)) is not None:
             return verdict
@@ -152,6 +166,7 @@ async def _ask(turn: Turn, composer: Composer) -> Verdict:
     )
     for _ in range(2):
         result = await turn.agent.models.text(request, ModelType.TEXT_SMALL)
+        reached("model.decide")
         decision = read_decision(result.text)
         if decision.action in ANSWERS:
             return Verdict(True, decision.reasoning or "the model chose to answer", "shouldRespond: RESPOND")

@@ -7,9 +7,14 @@ from bot.domain.memory import MemoryKind
 from bot.turn import Turn
 
 
+async def journalled(turn: Turn) -> dict[str, Step]:
+    """Find what earlier tries at this turn have done, by step."""
+    return {} if turn.is_fresh else await turn.agent.store.ledger.steps(turn.id)
+
+
 async def paid(turn: Turn, key: str) -> str | None:
     """Find what a model gave for this step of the turn; None where it has not been asked yet."""
-    step = (await turn.agent.store.ledger.steps(turn.id)).get(key)
+    step = (await journalled(turn)).get(key)
     return None if step is None else str(step.result["raw"])
 
 
@@ -27,7 +32,7 @@ async def resumed(turn: Turn) -> frozenset[UUID] | None:
     Gives back the messages that its answer is about; None where there is no answer yet. What the
     turn has said already counts among its replies again.
     """
-    steps = (await turn.agent.store.ledger.steps(turn.id)).values()
+    steps = (await journalled(turn)).values()
     listed = [step.result["inputs"] for step in steps if "inputs" in step.result]
     if not listed:
         return None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from uuid import UUID
 
+from bot.pipeline.order import in_order
 from bot.turn import Turn
 
 MOST_CARRIED = 2
@@ -43,16 +44,21 @@ class Claim:
     task: asyncio.Task[object]
     covers: frozenset[UUID] | None = None
     granted: asyncio.Event = field(default_factory=asyncio.Event)
-    is_committed: bool = False
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the turn is past its point of no return."""
+        return self.turn.is_committed
 
     def commit(self) -> None:
         """Pass the point of no return: from here on nothing newer takes this turn over.
 
-        Ends a turn that was taken over already: what it called may have swallowed the cancellation.
+        Ends a turn that was taken over or called off already: what it called may have swallowed the
+        cancellation.
         """
-        if self.turn.successor is not None:
+        if self.turn.successor is not None or self.turn.is_called_off:
             raise asyncio.CancelledError
-        self.is_committed = True
+        self.turn.is_committed = True
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +69,14 @@ class _Lane:
     def uncommitted(self) -> Iterator[Claim]:
         claims = [self.running, *self.waiting]
         yield from [claim for claim in claims if claim is not None and not claim.is_committed]
+
+    def wait(self, claim: Claim) -> None:
+        """Queue a claim behind those whose messages stand before its own."""
+        newest = claim.turn.inputs[-1]
+        place = len(self.waiting)
+        while place and in_order([self.waiting[place - 1].turn.inputs[-1], newest])[0] is newest:
+            place -= 1
+        self.waiting.insert(place, claim)
 
     def remove(self, claim: Claim) -> None:
         if self.running is claim:
@@ -96,7 +110,8 @@ class Floors:
         task = asyncio.current_task()
         assert task is not None, "a turn runs in a task"
         cancelling = task.cancelling()
-        claim = Claim(turn, task, covers, is_committed=covers is not None)
+        claim = Claim(turn, task, covers)
+        turn.is_committed = covers is not None
         self._enter(claim)
         try:
             await claim.granted.wait()
@@ -113,10 +128,12 @@ class Floors:
     def _enter(self, claim: Claim) -> None:
         lane = self._lanes.setdefault(claim.turn.room.id, _Lane())
         for older in lane.uncommitted():
-            if self._yields(older, claim):
+            if older.turn.is_called_off:  # it is on its way out; its messages come back by themselves
+                lane.remove(older)
+            elif self._yields(older, claim):
                 self._hand_over(older, claim)
                 lane.remove(older)
-        lane.waiting.append(claim)
+        lane.wait(claim)
         lane.grant()
 
     def _leave(self, claim: Claim) -> None:
@@ -145,7 +162,6 @@ class Floors:
         for one in older.turn.inputs:
             if one.arrived < burst_began:
                 one.receipt = replace(one.receipt, carried=one.receipt.carried + 1)
-        together = [*older.turn.inputs, *newer.turn.inputs]
-        newer.turn.inputs = sorted(together, key=lambda one: (one.arrived, one.receipt.id))
+        newer.turn.inputs = in_order([*older.turn.inputs, *newer.turn.inputs])
         older.turn.successor = newer.turn
         older.task.cancel()

@@ -1,27 +1,37 @@
 """The road of one message, from the inbox to its one outcome."""
 
+import asyncio
 import logging
 import time
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
 from bot.agent import Agent
-from bot.boundary import contained
+from bot.boundary import Cancellation, contained
+from bot.domain.arrival import Received
+from bot.domain.changes import REVISIONS
 from bot.domain.content import Content
 from bot.domain.events import MessageReceived
 from bot.domain.ids import new_id
 from bot.domain.ledger import Outcome, Receipt
-from bot.errors import ModelError
+from bot.domain.memory import MemoryKind
+from bot.domain.people import Attendance
+from bot.errors import ModelError, StoreUnavailable
+from bot.killpoints import reached
 from bot.pipeline.act import OUTCOME_UNKNOWN, Actor, course_of, usable_actions
+from bot.pipeline.again import drop_echo, earlier_answer
 from bot.pipeline.attachments import read_attachments
 from bot.pipeline.commit import close
 from bot.pipeline.compose import Composer
-from bot.pipeline.evaluate import embed, evaluate
+from bot.pipeline.evaluate import embed, evaluate, has_lessons, note_learnt
 from bot.pipeline.gate import Verdict, judge
 from bot.pipeline.journal import resumed
 from bot.pipeline.latest import Claim, Floors, LatestResponse, Superseded
 from bot.pipeline.multistep import MultiStep
+from bot.pipeline.pace import Pace
 from bot.pipeline.respond import NoAnswer, respond
+from bot.pipeline.underway import CalledOff, Underway
 from bot.platform.inbox import Settle
 from bot.prompts.reading.reader import Reply
 from bot.prompts.templates import APOLOGY
@@ -34,6 +44,8 @@ logger = logging.getLogger(__name__)
 APOLOGY_PAUSE = timedelta(minutes=5)
 MOST_ATTEMPTS = 3
 EMBEDDING_DEADLINE = 120.0
+SILENCE = "IGNORE"  # what the character chose, not the gate
+EDIT_PACE = 5.0
 RESUMED = Verdict(True, "it was being answered when the process stopped", "restart")
 
 
@@ -45,64 +57,122 @@ class Processor:
         self._registry = registry
         self._settings = settings
         self._floors = Floors(LatestResponse(settings.latest_response))
+        self.underway = Underway()
+        self._pace = Pace(EDIT_PACE)
         self._composer = Composer(registry)
         self._actor = Actor(self._composer)
         self._multistep = MultiStep(
             registry, self._composer, self._actor, most_rounds=settings.max_multistep_iterations
         )
 
-    async def process_message(self, receipt: Receipt, settle: Settle) -> None:
+    async def process_message(self, received: Received, settle: Settle) -> None:
         """Bring one stored message to its outcome, then learn from it."""
-        turn = await self._begin(receipt, settle)
-        if turn is None:
+        if received.arrival is None:
+            received = await self._taken_up(received.receipt)
+        receipt, arrival, agent = received.receipt, received.arrival, self._agent
+        if arrival is None:
+            settle(receipt)
+            if not receipt.is_learnt:
+                await agent.store.ledger.mark_learnt([receipt.id])
             return
-        own = turn.inputs[0]
+        own = Input(receipt, arrival.message, arrival.author, time.monotonic(), settle)
+        turn_id = receipt.turn_id or new_id()
+        turn = Turn(agent, turn_id, arrival.room, arrival.world, [own], is_fresh=received.is_new)
+        if receipt.outcome.is_final:
+            await self._learn_late(turn, own)
+            return
+        reached("turn.claimed")
+        cancellation = Cancellation()
+        try:
+            await self._bring_to_an_end(turn, own, received.attendance)
+        except asyncio.CancelledError:
+            if cancellation.is_asked_for:
+                await self._forgive(turn)
+            raise
+        except StoreUnavailable:  # what it has come to stands in the journal
+            _hand_back(turn)
+
+    async def _forgive(self, turn: Turn) -> None:
+        """Take an attempt back: that the process was told to stop is no fault of the message."""
+        left = (one.receipt for one in turn.inputs if not one.receipt.outcome.is_final)
+        forgiven = [replace(receipt, attempts=receipt.attempts - 1) for receipt in left]
+        with suppress(StoreUnavailable):
+            await self._agent.store.ledger.save_receipts(forgiven)
+
+    async def _bring_to_an_end(self, turn: Turn, own: Input, attendance: Attendance) -> None:
         agent = self._agent
         if own.receipt.attempts > MOST_ATTEMPTS:
             await self._fail(turn, f"{MOST_ATTEMPTS} attempts ended before it had an answer", "restart")
             return
         run = Run(turn.id, turn.room.id, own.message.id, calls=own.calls)
         async with track(run, agent.events, agent.id, timeout=self._settings.response_timeout / 1000):
-            agent.events.emit(MessageReceived(agent.id, own.message, turn.room, own.author))
-            verdict = await self._walk(turn, own, run)
-            if own.author.id != agent.id:
-                await contained(embed(turn, own.message), what="embedding", deadline=EMBEDDING_DEADLINE)
-                await evaluate(turn, self._registry, was_to_be_answered=verdict)
+            is_edited = REVISIONS in own.message.metadata
+            if not is_edited:
+                agent.events.emit(MessageReceived(agent.id, own.message, turn.room, own.author))
+            try:
+                with self.underway.working(turn):
+                    if is_edited:
+                        await self._pace.wait(own.message.id)
+                        turn.replaces = await earlier_answer(turn)
+                    self._pace.note(own.message.id)
+                    verdict = await self._walk(turn, own, run, attendance)
+            except CalledOff:
+                run.outcome = Outcome.CANCELLED
+                return
+            if own.author.id == agent.id:
+                await drop_echo(turn)
+            elif has_lessons(agent):
+                await self._learn(turn, own, was_to_be_answered=verdict)
         if run.error and turn.successor is None and not own.receipt.outcome.is_final:
             await self._time_out(turn, run.error)
 
-    async def _begin(self, receipt: Receipt, settle: Settle) -> Turn | None:
-        """Claim the receipt; None where its message was removed before anybody looked at it."""
-        ledger, now = self._agent.store.ledger, self._agent.clock()
-        turn_id = receipt.turn_id or new_id()
-        receipt = replace(
-            receipt,
-            outcome=Outcome.CLAIMED,
-            turn_id=turn_id,
-            attempts=receipt.attempts + 1,
-            claimed_at=now,
-        )
-        arrival = await ledger.arrival(receipt)
-        if arrival is None:
-            gone = replace(
-                receipt, outcome=Outcome.CANCELLED, reason="its message was removed", closed_at=now
-            )
-            await ledger.save_receipts([gone])
-            settle(gone)
-            return None
-        await ledger.save_receipts([receipt])
-        own = Input(receipt, arrival.message, arrival.author, time.monotonic(), settle)
-        return Turn(self._agent, turn_id, arrival.room, arrival.world, [own])
+    async def _learn(self, turn: Turn, own: Input, *, was_to_be_answered: bool) -> None:
+        await contained(embed(turn, own.message), what="embedding", deadline=EMBEDDING_DEADLINE)
+        reached("eval.pre")
+        await evaluate(turn, self._registry, was_to_be_answered=was_to_be_answered)
+        await note_learnt(turn, own)
 
-    async def _walk(self, turn: Turn, own: Input, run: Run) -> bool:
+    async def _learn_late(self, turn: Turn, own: Input) -> None:
+        """Learn from what an earlier process has closed and then died."""
+        own.settle(own.receipt)
+        made = await turn.agent.store.memories.by_turn(turn.id)
+        turn.replies = [memory for memory in made if memory.kind is MemoryKind.MESSAGE]
+        was_ignored = own.receipt.outcome is Outcome.IGNORED and own.receipt.rule != SILENCE
+        await self._learn(turn, own, was_to_be_answered=not was_ignored)
+
+    async def _taken_up(self, receipt: Receipt) -> Received:
+        """Claim what an earlier process left open; it is cancelled where its message was removed."""
+        store, now = self._agent.store, self._agent.clock()
+        arrival = await store.ledger.arrival(receipt)
+        if receipt.outcome.is_final:
+            return Received(receipt, arrival)
+        room_id = receipt.room_id if arrival is None else arrival.room.id
+        attendance = await store.worlds.attendance(room_id)
+        if arrival is None:
+            gone = "its message was removed"
+            receipt = replace(receipt, outcome=Outcome.CANCELLED, reason=gone, closed_at=now)
+        else:
+            receipt = replace(
+                receipt,
+                outcome=Outcome.CLAIMED,
+                turn_id=receipt.turn_id or new_id(),
+                attempts=receipt.attempts + 1,
+                claimed_at=now,
+            )
+        await store.ledger.save_receipts([receipt])
+        return Received(receipt, arrival, attendance)
+
+    async def _walk(self, turn: Turn, own: Input, run: Run, attendance: Attendance) -> bool:
         """Judge and answer; tells whether the message was to be answered."""
-        covers = await resumed(turn) if own.receipt.attempts > 1 else None
+        covers = await resumed(turn)
         try:
-            verdict = RESUMED if covers else await judge(turn, self._composer, self._settings)
+            verdict = RESUMED if covers else await judge(turn, self._composer, self._settings, attendance)
         except ModelError as error:
             reason = f"no model could decide whether to answer: {error}"
             run.outcome = await close(turn, Outcome.FAILED, reason, "shouldRespond")
             return False
+        except StoreUnavailable:
+            raise
         except Exception as error:  # our own fault, or a template's: nobody knows whether it called for words
             logger.exception("it could not be decided whether to answer message %s", own.message.id)
             run.outcome = await close(turn, Outcome.FAILED, _told(error), "internal error")
@@ -133,6 +203,8 @@ class Processor:
         except (ModelError, NoAnswer) as error:
             claim.commit()
             return await self._fail(turn, str(error), type(error).__name__)
+        except StoreUnavailable:
+            raise
         except Exception as error:  # our own fault: the room is told, the log has the rest
             logger.exception("message %s could not be answered", turn.message.id)
             claim.commit()
@@ -146,7 +218,7 @@ class Processor:
         for name in course.unknown:
             self._actor.refuse(turn, name)
         if course.is_silent:
-            return await close(turn, Outcome.IGNORED, reply.thought or "it chose silence", "IGNORE")
+            return await close(turn, Outcome.IGNORED, reply.thought or "it chose silence", SILENCE)
         said = Content(text=reply.text, thought=reply.thought, actions=reply.actions)
         if course.is_simple:
             return await self._say(turn, said, verdict)
@@ -182,6 +254,13 @@ class Processor:
             return
         for one, receipt in zip(turn.inputs, kept, strict=True):
             one.settle(receipt or one.receipt)
+
+
+def _hand_back(turn: Turn) -> None:
+    """Leave the turn's messages open; the inbox comes back to them when the store's outage is over."""
+    if turn.successor is None:
+        for one in turn.inputs:
+            one.settle(one.receipt)
 
 
 def _told(error: Exception) -> str:

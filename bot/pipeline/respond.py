@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from bot.domain.content import Content, MediaKind
 from bot.domain.ids import short_id
 from bot.errors import BotError
+from bot.killpoints import reached
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer
 from bot.pipeline.journal import keep, paid
@@ -62,7 +63,10 @@ def _include(turn: Turn) -> list[str]:
 async def _ask(turn: Turn, composer: Composer) -> str:
     prompt = composer.render(turn, MESSAGE_HANDLER, openMessages=open_messages(turn.inputs))
     request = TextRequest(prompt, purpose=Purpose.REPLY, system=composer.system(turn))
-    return (await turn.agent.models.text(request, ModelType.TEXT_LARGE)).text
+    reached("model.reply")
+    written = await turn.agent.models.text(request, ModelType.TEXT_LARGE)
+    reached("model.post")
+    return written.text
 
 
 def open_messages(inputs: Sequence[Input]) -> str:

@@ -7,16 +7,20 @@ from typing import ClassVar, Self
 from bot.domain.content import Content
 from bot.domain.ledger import Delivery
 from bot.domain.places import Room
-from bot.errors import Unclear
+from bot.errors import Unclear, Undeliverable
 
 
 class Adapter(ABC):
     """Brings a platform's messages to the inbox and takes replies out.
 
-    Entering the context connects, leaving it disconnects. An adapter never touches the store.
+    Entering the context connects, leaving it disconnects. An adapter never touches the store. Where
+    sending a part again does no harm, no attempt is written down before it leaves: after a crash it is
+    simply sent again.
     """
 
     platform: ClassVar[str]
+    repeats_harmlessly: ClassVar[bool] = False  # a part that is sent twice is shown once
+    can_edit: bool = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -37,6 +41,14 @@ class Adapter(ABC):
         Raises NotSent where it surely was not sent and may be tried again, Undeliverable where it
         never can be, Unclear where nobody knows. Any other error counts as Unclear.
         """
+
+    async def edit(self, delivery: Delivery) -> str:
+        """Put a part in the place of the one that `delivery.edits` names, and give back the platform's id.
+
+        A part that holds nothing takes that one away. Called where `can_edit` says so, and again
+        wherever its outcome is unclear: the second time changes nothing. Raises as `deliver` does.
+        """
+        raise Undeliverable(f"{self.platform} cannot change what was said")
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Find out what became of an unclear delivery: give back its id, or raise as `deliver` does.

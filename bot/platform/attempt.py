@@ -29,12 +29,14 @@ class Attempt:
 
 
 async def attempt(adapter: Adapter, delivery: Delivery, is_unclear: bool) -> Attempt:
-    """Try once or, where an earlier try is unclear, ask what became of it; at most for a minute."""
+    """Try once or, where an earlier try is unclear, ask what became of it; at most for a minute.
+
+    An edit is not asked for: it is made once more.
+    """
     cancellation = Cancellation()
     try:
         async with asyncio.timeout(DEADLINE):
-            call = adapter.reconcile(delivery) if is_unclear else adapter.deliver(delivery)
-            return Attempt(DeliveryState.SENT, await call)
+            return Attempt(DeliveryState.SENT, await _call(adapter, delivery, is_unclear))
     except NotSent as error:
         return Attempt(DeliveryState.PENDING, cause=str(error), retry_after=error.retry_after)
     except Undeliverable as error:
@@ -48,6 +50,12 @@ async def attempt(adapter: Adapter, delivery: Delivery, is_unclear: bool) -> Att
     except Exception as error:  # an adapter's fault may have come after the bytes left
         logger.warning("%s failed to deliver %s", adapter.platform, delivery.id, exc_info=True)
         return Attempt(DeliveryState.UNKNOWN, cause=f"{type(error).__name__}: {error}")
+
+
+async def _call(adapter: Adapter, delivery: Delivery, is_unclear: bool) -> str:
+    if delivery.edits:
+        return await adapter.edit(delivery)
+    return await (adapter.reconcile(delivery) if is_unclear else adapter.deliver(delivery))
 
 
 def pause_after(attempts: int, asked: float | None = None) -> float:

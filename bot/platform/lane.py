@@ -26,3 +26,10 @@ class Lane:
             return
         after = sum(one.seq <= delivery.seq for one in self.waiting)
         self.waiting.insert(after, delivery)
+
+    def remove(self, delivery_id: str) -> bool:
+        """Take a part out; tells whether others of its message still wait."""
+        left = [one for one in self.waiting if one.id != delivery_id]
+        gone = [one for one in self.waiting if one.id == delivery_id]
+        self.waiting = deque(left)
+        return any(one.memory_id == out.memory_id for out in gone for one in left)

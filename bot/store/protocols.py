@@ -10,12 +10,15 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-from bot.domain.arrival import Arrival
+from bot.domain.arrival import Arrival, Cursor, Received
+from bot.domain.changes import Reaction, Removed, Revised
 from bot.domain.ledger import Delivery, Receipt, Step
 from bot.domain.memory import Memory, MemoryKind, Recalled, Scope
 from bot.domain.people import Attendance, Component, Entity, Relationship
 from bot.domain.places import Role, Room, World
 from bot.domain.task import Task
+from bot.health import Health
+from bot.store.schema import Tables
 
 MOST_NAMES = 20
 
@@ -213,11 +216,21 @@ class Commitment:
 class ReceiptStore(Protocol):
     """The book of what came in."""
 
-    async def receive(self, arrivals: Sequence[Arrival], at: datetime) -> list[tuple[Receipt, bool]]:
-        """Keep events with the rows they need; each comes back with its receipt and whether it was new.
+    @property
+    def health(self) -> Health:
+        """Whether what comes in can be kept just now."""
 
-        One whose event id or message is known changes nothing and gets the receipt it has.
+    async def receive(
+        self, arrivals: Sequence[Arrival], at: datetime, cursor: Cursor | None = None
+    ) -> list[Received]:
+        """Keep events with the rows they need, and how far the stream has been read with them.
+
+        A new one comes back claimed by the turn that is to answer it. One whose event id or message is
+        known changes nothing and gets the receipt it has.
         """
+
+    async def cursor(self, platform: str, account: str, name: str) -> str | None:
+        """Find how far a stream has been read; None where nothing has been kept of it."""
 
     async def save_receipts(self, receipts: Sequence[Receipt]) -> None:
         """Write the new state of receipts; one that is final, or not known, stays as it is."""
@@ -226,17 +239,27 @@ class ReceiptStore(Protocol):
         """Find a receipt by its id, or the latest by the id of its message."""
 
     async def arrival(self, receipt: Receipt) -> Arrival | None:
-        """Find the rows a receipt was kept with; None where its message is gone."""
+        """Find the rows a receipt was kept with; None where its message is gone.
+
+        The room is the one in which the message is now.
+        """
 
     async def receipts(
         self, *, room_id: UUID | None = None, is_open: bool | None = None, limit: int = 50
     ) -> list[Receipt]:
         """List receipts that match, newest first."""
 
+    async def unlearnt(self, limit: int = 1000) -> list[Receipt]:
+        """List closed receipts from which is still to be learnt, oldest first."""
+
+    async def mark_learnt(self, receipt_ids: Sequence[UUID]) -> None:
+        """Note that the evaluators have looked at what these receipts are about."""
+
     async def commit(self, commitment: Commitment) -> list[Delivery]:
         """Carry out a commitment; the deliveries come back with their place in the room's order.
 
-        A delivery that is already in the outbox stays as it is; a receipt as in `save_receipts`.
+        A delivery that is already in the outbox stays as it is; a receipt as in `save_receipts`. Where
+        every receipt is final already, somebody else has closed them: nothing new is kept then.
         """
 
 
@@ -262,8 +285,93 @@ class DeliveryStore(Protocol):
         """List deliveries that match, in the order in which they leave."""
 
 
-class Ledger(ReceiptStore, StepStore, DeliveryStore, Protocol):
-    """The three books together: one commit moves all of them."""
+class EnquiryStore(Protocol):
+    """What a person asks the books for, by the names that a person has."""
+
+    async def called(self, message_id: str) -> list[Receipt]:
+        """Find the receipts of messages that their platforms call so, newest first."""
+
+    async def delivery(self, delivery_id: str) -> Delivery | None:
+        """Find a part by its id."""
+
+    async def unsent(self, limit: int = 100) -> list[Delivery]:
+        """List the latest parts that have not arrived, in the order in which they leave.
+
+        They wait, are under way, are held because nobody knows, or have failed.
+        """
+
+
+class Ledger(ReceiptStore, StepStore, DeliveryStore, EnquiryStore, Protocol):
+    """The books together: one commit moves all of them."""
+
+
+class ChangeStore(Protocol):
+    """What platforms change afterwards: each change moves all that it concerns; repeated, it moves no more.
+
+    A part that is on its way already is never held back.
+    """
+
+    async def revise(self, arrival: Arrival, at: datetime, *, is_answering: bool = False) -> Revised:
+        """Keep an edit of a message, as `weighed` decides; of an unknown message it is an event like any."""
+
+    async def remove(self, room_id: UUID, message_ids: Collection[str], at: datetime) -> Removed:
+        """Forget messages that a platform calls so, ours included, and whatever was drawn from them alone.
+
+        Their open receipts are cancelled, and so are the waiting parts of replies to nothing else.
+        """
+
+    async def clear(self, room_id: UUID, at: datetime) -> Removed:
+        """Forget all that was said in a room and was drawn from it, and cancel what is open there."""
+
+    async def abandon(self, room_ids: Collection[UUID], at: datetime, reason: str) -> Removed:
+        """Cancel what is open in rooms, and forget nothing."""
+
+    async def react(self, reaction: Reaction) -> Memory | None:
+        """Keep a sign on a message; None where it is known already."""
+
+    async def move(self, room_id: UUID, world: World, room: Room) -> list[Delivery]:
+        """Have a room go on as another one: what was said there and what is still to leave go along.
+
+        Receipts stay with the room in which their messages were counted. Gives the parts to leave.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWork:
+    """In which of a process's rooms messages are open, and in which parts are to leave."""
+
+    messages: frozenset[UUID] = frozenset()
+    parts: frozenset[UUID] = frozenset()
+
+
+class Sharing(Protocol):
+    """The work on one agent's rooms, shared by several processes: a room is one process's at a time.
+
+    Who receives something in a room that is nobody's works on it from then on. What is written of a room
+    for another one's message raises LaneLost.
+    """
+
+    def holds(self, room_id: UUID) -> bool:
+        """Tell whether a room is this process's work, as far as it knows."""
+
+    async def join(self) -> None:
+        """Begin to share, as somebody new."""
+
+    async def keep_alive(self) -> bool:
+        """Say that this process lives, and take over what the dead have left; to be called twice a second.
+
+        False where it has itself been taken for dead and has no room any more: before it joins again, all
+        that it has under way must have ended.
+        """
+
+    async def open_work(self) -> OpenWork:
+        """Tell what is open in this process's rooms, whether it is under way or not."""
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until another process has left something to do, but no longer than this."""
+
+    async def leave(self) -> None:
+        """Give all rooms back, for others to take over at once."""
 
 
 class Store(Protocol):
@@ -283,3 +391,10 @@ class Store(Protocol):
     def logs(self) -> LogStore: ...
     @property
     def ledger(self) -> Ledger: ...
+    @property
+    def changes(self) -> ChangeStore: ...
+    @property
+    def tables(self) -> Tables: ...
+    @property
+    def sharing(self) -> Sharing | None:
+        """How the work is shared with other processes; None where there can be no others."""

@@ -10,16 +10,18 @@ from bot.platform.adapter import Adapter
 
 
 class RecordingAdapter(Adapter):
-    """Keeps every delivery in `sent` and every typing sign in `typings`.
+    """Keeps every delivery in `sent`, every edit in `edited` and every typing sign in `typings`.
 
     `faults` are raised one after another before anything is sent; with `longest` texts are cut
-    into parts of that many characters.
+    into parts of that many characters; without `can_edit` nothing that was said can be changed.
     """
 
     platform = "test"
 
-    def __init__(self, *, faults: Iterable[Exception] = (), longest: int = 0) -> None:
+    def __init__(self, *, faults: Iterable[Exception] = (), longest: int = 0, can_edit: bool = False) -> None:
+        self.can_edit = can_edit
         self.sent: list[Delivery] = []
+        self.edited: list[Delivery] = []
         self.attempts: list[str] = []
         self.typings: list[tuple[str, bool]] = []
         self._faults = list(faults)
@@ -44,6 +46,13 @@ class RecordingAdapter(Adapter):
             self.sent.append(delivery)
             self._changed.notify_all()
         return f"sent-{len(self.sent)}"
+
+    async def edit(self, delivery: Delivery) -> str:
+        self.attempts.append(delivery.id)
+        if self._faults:
+            raise self._faults.pop(0)
+        self.edited.append(delivery)
+        return delivery.edits
 
     async def typing(self, room: Room, active: bool) -> None:
         self.typings.append((room.external_id, active))

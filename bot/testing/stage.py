@@ -1,6 +1,6 @@
 """A running agent to talk to in a test: everything real but the platform and the model."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -62,14 +62,27 @@ async def on_stage(
     store: Store | None = None,
     clock: Clock = system_clock,
 ) -> AsyncIterator[Stage]:
-    """Run an agent with bootstrap, these plugins and a scripted model, as long as the block lasts."""
-    bootstrap = find_plugin(BOOTSTRAP)
-    if bootstrap is None:
-        raise PluginError("the bootstrap plugin is not installed")
+    """Run an agent with bootstrap, these plugins and a scripted model, as long as the block lasts.
+
+    What a plugin requires comes with it, where it is installed.
+    """
     model, adapter = model or ScriptedModel(), adapter or RecordingAdapter()
     character = character or Character(name="Ada")
     layers = [Layer("the test", settings or {})]
-    plan = Blueprint(character, (bootstrap, *plugins, model.plugin), Settings(layers), store, clock)
+    plan = Blueprint(character, (*_with_required(plugins), model.plugin), Settings(layers), store, clock)
     async with Runtime([plan]) as runtime:
         await runtime.connect(adapter)
         yield Stage(runtime.residents[0], model, adapter)
+
+
+def _with_required(plugins: Sequence[Plugin]) -> list[Plugin]:
+    """Put bootstrap and whatever they require before these plugins."""
+    given = {plugin.name for plugin in plugins}
+    required = [BOOTSTRAP, *(name for plugin in plugins for name in plugin.requires)]
+    found = []
+    for name in dict.fromkeys(name for name in required if name not in given):
+        plugin = find_plugin(name)
+        if plugin is None:
+            raise PluginError(f"the {name} plugin is not installed")
+        found.append(plugin)
+    return [*found, *plugins]

@@ -1,7 +1,7 @@
 """Everything is kept: the store on SQL."""
 
 from bot import Plugin
-from plugins.sql.opening import OpenFiles
+from plugins.sql.choice import SqlStorage
 from plugins.sql.settings import SqlSettings
 
 __all__ = ["plugin"]
@@ -10,5 +10,5 @@ plugin = Plugin(
     "sql",
     "Keeps everything in a database.",
     settings=SqlSettings,
-    store=OpenFiles().open_store,
+    store=SqlStorage(),
 )

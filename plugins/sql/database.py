@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sqlite3
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -9,16 +10,20 @@ from typing import TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import DatabaseError
 
-from bot import ConfigError
+from bot import NO_SCHEMAS, Health, Schemas
 from plugins.sql import sqlite
-from plugins.sql.faults import explained
+from plugins.sql.faults import at_opening
 from plugins.sql.lock import FileLock
+from plugins.sql.places import doubts
 from plugins.sql.reader import Reader
+from plugins.sql.restored import hold_what_was_open
 from plugins.sql.threads import Work
 from plugins.sql.upgrade import bring_up_to_date
+from plugins.sql.watch import Watch
 from plugins.sql.writer import Writer
 
 logger = logging.getLogger(__name__)
+FAULTS = (DatabaseError, sqlite3.Error)  # as Core has them, and as the driver itself
 T = TypeVar("T")
 
 
@@ -26,19 +31,29 @@ class Database:
     """Runs synchronous work with a connection, off the event loop.
 
     `write` returns once what was written is committed. `read` sees every write that has returned.
-    `search` is a read that may take long and must not keep the others waiting.
+    `search` is a read that may take long and must not keep the others waiting. `health` tells whether
+    anything can be kept just now; while the file is locked, full or out of reach it is tried again and
+    again, while it is damaged nothing more is written.
     """
 
-    def __init__(self, path: Path, synchronous: sqlite.Synchronous = sqlite.Synchronous.FULL) -> None:
+    def __init__(
+        self,
+        path: Path,
+        synchronous: sqlite.Synchronous = sqlite.Synchronous.FULL,
+        schemas: Schemas = NO_SCHEMAS,
+        connected: type[sqlite3.Connection] = sqlite3.Connection,
+    ) -> None:
         self.path = path
+        self.schemas = schemas
         self._synchronous = synchronous
-        self._engine = sqlite.engine_of(path)
+        self._engine = sqlite.engine_of(path, connected)
         self._lock = FileLock(path)
-        explain = partial(explained, path=path)
+        self.health = Health()
+        self._watch = Watch(path, self.health)
         open_reader = partial(sqlite.open_reader, self._engine)
-        self._writer = Writer(self._open, self._close, explain)
-        self._reader = Reader("greenroom-sql-reader", open_reader, explain)
-        self._searcher = Reader("greenroom-sql-searcher", open_reader, explain)
+        self._writer = Writer(self._open, self._close, self._watch, self._lock.note_log, self._synchronous)
+        self._reader = Reader("greenroom-sql-reader", open_reader, self._watch.of_reader)
+        self._searcher = Reader("greenroom-sql-searcher", open_reader, self._watch.of_reader)
 
     async def open(self) -> None:
         """Lock, check and upgrade the file, and start the threads.
@@ -56,9 +71,9 @@ class Database:
         await self._writer.stop()
         self._engine.dispose()
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], *, lasting: bool = True) -> T:
         """Run work that changes something, together with whatever else waits; a failure undoes it alone."""
-        return await self._writer.run(work)
+        return await self._writer.run(work, lasting=lasting)
 
     async def read(self, work: Work[T]) -> T:
         """Run work that only reads, and quickly."""
@@ -77,23 +92,37 @@ class Database:
         sqlite.create_file(self.path)
         self._lock.acquire()
         try:
-            connection = sqlite.open_writer(self._engine, self._synchronous)
-            try:
-                sqlite.check(connection, self.path)
-                bring_up_to_date(connection, self.path)
-            except BaseException:
-                connection.close()
-                raise
-        except DatabaseError as error:
+            for doubt in doubts(self.path):
+                logger.warning("%s", doubt)
+            return self._opened()
+        except FAULTS as error:
             self._lock.release()
-            raise ConfigError(str(explained(error, self.path))) from error
+            raise at_opening(error, self.path) from error
         except BaseException:
             self._lock.release()
+            raise
+
+    def _opened(self) -> Connection:
+        if hold_what_was_open(self._engine, self.path):
+            self._lock.note_log(is_needed=False)
+        else:
+            sqlite.check_log(self.path, self._lock.log_needed_since)
+        connection = sqlite.open_writer(self._engine, self._synchronous)
+        try:
+            sqlite.check(connection, self.path)
+            sqlite.check_writable(connection)
+            bring_up_to_date(connection, self.path, self.schemas)
+            self._watch.begin(connection)
+        except BaseException:
+            connection.close()
             raise
         return connection
 
     def _close(self, connection: Connection) -> None:
         try:
             sqlite.close_writer(connection)
+            self._lock.note_log(is_needed=False)
+        except FAULTS as error:
+            raise at_opening(error, self.path) from error
         finally:
             self._lock.release()

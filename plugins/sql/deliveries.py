@@ -1,6 +1,7 @@
 """What goes out, in SQL: parts in the order of their room, and their states."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from sqlalchemy import Connection, func, select, update
@@ -48,7 +49,8 @@ def _place(insert: Insert) -> Executable:
         same(deliveries.c.agent_id, "agent_id"), same(deliveries.c.room_id, "room_id")
     )
     statement = insert_into(deliveries, NAMES, seq=last.scalar_subquery())(insert)
-    return statement.on_conflict_do_nothing(index_elements=["agent_id", "id"])  # type: ignore[no-any-return]
+    statement = statement.on_conflict_do_nothing(index_elements=["agent_id", "id"])
+    return statement.returning(deliveries.c.seq)  # type: ignore[no-any-return]
 
 
 PLACE = Statement(_place, *NAMES)
@@ -77,17 +79,23 @@ def place(connection: Connection, agent: int, parts: Sequence[Delivery]) -> list
     """Put parts into the outbox; they come back as they stand there."""
     if not parts:
         return []
-    PLACE.run_many(connection, [_values(agent, part) for part in parts])
-    rows = FIND.rows(connection, agent, ids=[part.id for part in parts])
-    placed = {one.id: one for one in map(delivery_of, rows)}
-    return [placed[part.id] for part in parts]
+    placed = [(part, PLACE.first(connection, *part_values(agent, part))) for part in parts]
+    known = find_deliveries(connection, agent, [part.id for part, row in placed if row is None])
+    before = {part.id: part for part in known}
+    return [replace(part, seq=row[0]) if row else before[part.id] for part, row in placed]
+
+
+def find_deliveries(connection: Connection, agent: int, ids: Sequence[str]) -> list[Delivery]:
+    """Find parts by id, in that order."""
+    found = {one.id: one for one in map(delivery_of, FIND.rows(connection, agent, ids=ids))}
+    return [found[one] for one in ids if one in found]
 
 
 def save_delivery(agent: int, part: Delivery, connection: Connection) -> None:
     """Write a part's new state; one that is not in the outbox yet is put there."""
-    later = _values(agent, part)[11:]
+    later = part_values(agent, part)[11:]
     if not SAVE.run(connection, *later, agent, part.id):
-        PLACE.run(connection, *_values(agent, part))
+        PLACE.rows(connection, *part_values(agent, part))
 
 
 def list_deliveries(
@@ -134,7 +142,8 @@ def delivery_of(row: Row) -> Delivery:
     )
 
 
-def _values(agent: int, part: Delivery) -> Row:
+def part_values(agent: int, part: Delivery) -> Row:
+    """Write a part."""
     return (
         agent,
         part.id,

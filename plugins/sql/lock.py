@@ -2,9 +2,10 @@
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
-from bot import ConfigError
+from bot import StoreRefused
 
 if sys.platform == "win32":
     import msvcrt
@@ -12,8 +13,15 @@ else:
     import fcntl
 
 
+HOLDER = 32
+NEEDED = b"the log holds what the file does not\n"
+
+
 class FileLock:
     """Holds `<file>.lock`; whoever else wants it is told who has it.
+
+    `log_needed_since` is when the process before began a log that it has not written back (None where
+    there is no such log), in nanoseconds as files have them.
 
     The database's own file is not opened for this: closing any handle of it would drop the locks that
     SQLite holds there (POSIX locks belong to the process, not to the handle).
@@ -23,29 +31,50 @@ class FileLock:
         self._database = database
         self._path = database.with_name(f"{database.name}.lock")
         self._handle: int | None = None
+        self.log_needed_since: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock; raises ConfigError where another process has it."""
+        """Take the lock; raises StoreRefused where another process has it."""
         try:
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise ConfigError(
+            raise StoreRefused(
                 f"{self._path} cannot be made: {error.strerror}; see to its directory"
             ) from None
         try:
             _lock(handle)
-        except OSError:
-            holder = os.read(handle, 32).decode("ascii", "replace").strip()
+        except (BlockingIOError, PermissionError):  # the second is how Windows says it
+            holder = os.read(handle, HOLDER).decode("ascii", "replace").strip()
             os.close(handle)
-            raise ConfigError(
+            raise StoreRefused(
                 f"{self._database} is in use by another Greenroom process"
                 f"{f' ({holder})' if holder else ''}: stop that one, or give this one its own BOT_DATA_DIR "
                 "or DATABASE_URL"
             ) from None
-        os.truncate(handle, 0)
-        os.lseek(handle, 0, os.SEEK_SET)
-        os.write(handle, f"process {os.getpid()}\n".encode("ascii"))
+        except OSError as error:
+            os.close(handle)
+            raise StoreRefused(
+                f"{self._path} cannot be locked where it is ({error.strerror}): set BOT_DATA_DIR or "
+                "DATABASE_URL to a folder on this machine's own disk"
+            ) from None
         self._handle = handle
+        if os.fstat(handle).st_size > HOLDER:
+            self.log_needed_since = os.fstat(handle).st_mtime_ns
+        self._write(0, f"process {os.getpid()}\n".ljust(HOLDER).encode("ascii"))
+
+    def note_log(self, *, is_needed: bool) -> None:
+        """Write down whether the log holds what the file does not: who comes next will want it then."""
+        if self._handle is not None:
+            self._write(HOLDER, NEEDED if is_needed else b"")
+
+    def _write(self, place: int, words: bytes) -> None:
+        """Write down something that helps whoever comes next; where it cannot be, the lock holds as well."""
+        assert self._handle is not None
+        with suppress(OSError):
+            if place:
+                os.truncate(self._handle, place)
+            os.lseek(self._handle, place, os.SEEK_SET)
+            os.write(self._handle, words)
 
     def release(self) -> None:
         """Give the lock back; the file stays, because removing it would race with the next holder."""

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from uuid import UUID
 
 from sqlalchemy import Connection, and_, delete, select
@@ -83,7 +83,7 @@ REMOVE = Listing(lambda ids: delete(memories).where(OF_AGENT, memories.c.id.in_(
 
 def put_memories(connection: Connection, agent: int, kept: Sequence[Memory]) -> None:
     """Insert, or replace the memory of that id; a vector that comes along is kept too."""
-    UPSERT.run_many(connection, [_values(agent, memory) for memory in kept])
+    UPSERT.run_many(connection, [memory_values(agent, memory) for memory in kept])
     vectors.put(
         connection,
         agent,
@@ -95,6 +95,7 @@ def put_memories(connection: Connection, agent: int, kept: Sequence[Memory]) -> 
     )
 
 
+@lru_cache(maxsize=4096)  # the last messages of a room are read with every turn, and rarely change
 def memory_of(row: Row) -> Memory:
     """Read a memory from its columns."""
     (memory_id, kind, entity_id, room_id, world_id, content) = row[:6]
@@ -123,7 +124,8 @@ def _with_vector(row: Row) -> Memory:
     return replace(memory, embedding=vectors.unpacked(vector), embedding_model=model)
 
 
-def _values(agent: int, memory: Memory) -> Row:
+def memory_values(agent: int, memory: Memory) -> Row:
+    """Write a memory."""
     return (
         agent,
         memory.id.bytes,

@@ -1,6 +1,7 @@
 """Opening a store: agents of one process that share a file share its one writer."""
 
 import os
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -8,12 +9,13 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
-from bot import Clock, Settings, system_clock
-from plugins.sql.book import register
+from bot import NO_SCHEMAS, Clock, PluginError, Schemas, system_clock
 from plugins.sql.database import Database
-from plugins.sql.settings import SqlSettings, file_of
+from plugins.sql.owner import register
+from plugins.sql.retention import DEFAULTS, Keeping, Retention
 from plugins.sql.sqlite import Synchronous
 from plugins.sql.store import SqlStore
+from plugins.sql.tables import open_tables, reading_engine
 
 
 @dataclass(slots=True)
@@ -29,17 +31,24 @@ class OpenFiles:
     opened a second one would be refused by the lock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, connected: type[sqlite3.Connection] = sqlite3.Connection) -> None:
+        self._connected = connected
         self._held: dict[Path, _Held] = {}
 
     @asynccontextmanager
-    async def use(self, path: Path, synchronous: Synchronous = Synchronous.FULL) -> AsyncIterator[Database]:
+    async def use(
+        self,
+        path: Path,
+        synchronous: Synchronous = Synchronous.FULL,
+        schemas: Schemas = NO_SCHEMAS,
+    ) -> AsyncIterator[Database]:
         """Open a file, or join those who have it open; the last one to leave closes it."""
         key = _absolute(path)
-        held = self._held.setdefault(key, _Held(Database(key, synchronous)))
+        held = self._held.setdefault(key, _Held(Database(key, synchronous, schemas, self._connected)))
         held.users += 1
         try:
             await held.database.open()
+            _see_that_it_has(held.database, schemas)
             yield held.database
         finally:
             held.users -= 1
@@ -48,25 +57,33 @@ class OpenFiles:
                 await held.database.close()
 
     @asynccontextmanager
-    async def open_store(self, agent_id: UUID, settings: Settings) -> AsyncIterator[SqlStore]:
-        """Open the store of one agent, as its settings say."""
-        path, options = file_of(settings), settings.load(SqlSettings)
-        async with self.store_in(path, agent_id, synchronous=options.sql_synchronous) as store:
-            yield store
-
-    @asynccontextmanager
     async def store_in(
         self,
         path: Path,
         agent_id: UUID,
         *,
         synchronous: Synchronous = Synchronous.FULL,
+        schemas: Schemas = NO_SCHEMAS,
+        keeping: Keeping = DEFAULTS,
         clock: Clock = system_clock,
     ) -> AsyncIterator[SqlStore]:
         """Open the store of one agent in a file."""
-        async with self.use(path, synchronous) as database:
+        async with (
+            self.use(path, synchronous, schemas) as database,
+            open_tables(database, partial(reading_engine, database.path)) as tables,
+        ):
             owner = await database.write(partial(register, agent_id=agent_id))
-            yield SqlStore(database, owner, clock)
+            async with Retention(database, owner, keeping, clock=clock):
+                yield SqlStore(database, owner, tables, clock)
+
+
+def _see_that_it_has(database: Database, schemas: Schemas) -> None:
+    """Raise PluginError where the file was opened without these: it is changed at its opening alone."""
+    if missing := sorted(set(schemas) - set(database.schemas)):
+        raise PluginError(
+            f"{database.path} is open without the tables of {', '.join(missing)}: start all characters of a "
+            "process together"
+        )
 
 
 def _absolute(path: Path) -> Path:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from uuid import UUID
 
 from sqlalchemy import Connection, func, select
@@ -10,6 +10,7 @@ from sqlalchemy.sql.expression import Executable
 
 from bot import MOST_NAMES, Component, Entity, Relationship
 from plugins.sql.book import Book
+from plugins.sql.known import known_to
 from plugins.sql.schema import components, entities, participants, relationships
 from plugins.sql.statements import Insert, Listing, Row, Statement, insert_into, limit, same, upsert
 from plugins.sql.values import (
@@ -115,28 +116,44 @@ FIND_RELATIONSHIPS = Statement(
 )
 
 
-def put_entities(connection: Connection, agent: int, people: Sequence[Entity]) -> None:
-    """Insert or update, writing only what is new."""
-    known = find_entities(connection, agent, [one.id for one in people])
+def put_entities(connection: Connection, agent: int, people: Sequence[Entity]) -> dict[UUID, Entity]:
+    """Insert or update, writing only what is new; they come back as they are kept."""
+    known = known_to(connection).entities
+    kept = {one.id: before for one in people if (before := known.get((agent, one.id))) is not None}
+    if missing := {one.id for one in people if one.id not in kept}:
+        kept |= find_entities(connection, agent, missing)
     changed: dict[UUID, Entity] = {}
     for one in people:
-        before = known.get(one.id)
+        before = kept.get(one.id)
         names = dict.fromkeys((*one.names, *(before.names if before else ())))
         after = replace(one, names=tuple(names)[: MOST_NAMES if before else None])
         if after != before:
-            known[one.id] = changed[one.id] = after
-    UPSERT_ENTITY.run_many(connection, [_entity_values(agent, one) for one in changed.values()])
+            kept[one.id] = changed[one.id] = after
+        known.put((agent, one.id), after)
+    UPSERT_ENTITY.run_many(connection, [entity_values(agent, one) for one in changed.values()])
+    return kept
+
+
+def person_stands(connection: Connection, agent: int, one: Entity) -> bool:
+    """Tell whether somebody is surely kept as given."""
+    return known_to(connection).entities.get((agent, one.id)) == one
 
 
 def attend(connection: Connection, agent: int, active: Sequence[tuple[UUID, UUID]]) -> None:
     """Note who is active in which room, the last one latest."""
-    ATTEND.run_many(connection, [(agent, room.bytes, one.bytes, "DEFAULT") for room, one in active])
+    known = known_to(connection).latest_speakers
+    news: list[Row] = []
+    for room_id, entity_id in active:
+        if known.get((agent, room_id)) != entity_id:
+            known.put((agent, room_id), entity_id)
+            news.append((agent, room_id.bytes, entity_id.bytes, "DEFAULT"))
+    ATTEND.run_many(connection, news)
 
 
 def bare_entity(connection: Connection, agent: int, entity_id: UUID) -> None:
     """See to it that there is such an entity."""
     own = Entity(entity_id, "greenroom", str(entity_id))
-    BARE_ENTITY.run(connection, *_entity_values(agent, own))
+    BARE_ENTITY.run(connection, *entity_values(agent, own))
 
 
 def find_entities(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, Entity]:
@@ -145,13 +162,15 @@ def find_entities(connection: Connection, agent: int, ids: Collection[UUID]) -> 
     return {one.id: one for one in map(entity_of, rows)}
 
 
+@lru_cache(maxsize=4096)
 def entity_of(row: Row) -> Entity:
     """Read an entity from its columns."""
     entity_id, platform, external_id, names, is_bot, metadata = row
     return Entity(id_of(entity_id), platform, external_id, tuple(loads(names)), bool(is_bot), loads(metadata))
 
 
-def _entity_values(agent: int, one: Entity) -> Row:
+def entity_values(agent: int, one: Entity) -> Row:
+    """Write an entity."""
     return (
         agent,
         one.id.bytes,

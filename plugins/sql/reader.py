@@ -14,7 +14,10 @@ class Reader(Worker):
     """Runs jobs that change nothing; each sees what was committed before it was asked for."""
 
     def __init__(
-        self, name: str, open_connection: Callable[[], Connection], explain: Callable[[Exception], Exception]
+        self,
+        name: str,
+        open_connection: Callable[[], Connection],
+        explain: Callable[[BaseException], BaseException],
     ) -> None:
         super().__init__(name, most=MOST_JOBS)
         self._open_connection = open_connection
@@ -24,7 +27,7 @@ class Reader(Worker):
         return self._open_connection()
 
     def _serve(self, connection: Connection, batch: list[Job]) -> None:
-        begin(connection)
+        begin(connection)  # takes no lock yet: the first question does
         try:
             for job in batch:
                 self._serve_one(connection, job)
@@ -34,5 +37,5 @@ class Reader(Worker):
     def _serve_one(self, connection: Connection, job: Job) -> None:
         try:
             job.result = job.work(connection)
-        except Exception as error:  # noted for whoever waits; the others have their own answers
+        except BaseException as error:  # noted for whoever waits; the others have their own answers
             job.error = self._explain(error)

@@ -7,12 +7,26 @@ from operator import eq
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BindParameter, Connection, and_, or_, select, union_all, update
+from sqlalchemy import BindParameter, Connection, and_, literal_column, or_, select, union_all, update
 from sqlalchemy.sql.expression import Executable
 
-from bot import Arrival, EventKey, ModelCall, Outcome, Receipt, new_id
+from bot import (
+    Arrival,
+    Cursor,
+    Entity,
+    EventKey,
+    ModelCall,
+    Outcome,
+    Receipt,
+    Received,
+    World,
+    first_claim,
+    reached,
+)
+from plugins.sql.cursors import save_cursor
 from plugins.sql.memories import MEMORY, memory_of, put_memories
-from plugins.sql.people import ENTITY, attend, entity_of, put_entities
+from plugins.sql.owner import Owner
+from plugins.sql.people import ENTITY, attend, entity_of, person_stands, put_entities
 from plugins.sql.schema import entities, memories, receipts, rooms, worlds
 from plugins.sql.statements import Listing, Row, Statement, flag, insert_into, limit, same, value
 from plugins.sql.values import (
@@ -27,7 +41,16 @@ from plugins.sql.values import (
     moment_or_none,
     words,
 )
-from plugins.sql.worlds import ROOM, WORLD, put_worlds, room_of, world_of
+from plugins.sql.worlds import (
+    ROOM,
+    WORLD,
+    attendance_in,
+    place_stands,
+    put_rooms,
+    put_worlds,
+    room_of,
+    world_of,
+)
 
 FIRST_NAMES = (
     "agent_id",
@@ -54,6 +77,7 @@ LATER_NAMES = (
     "closed_at",
     "model_calls",
     "notes",
+    "is_learnt",
     "is_open",
 )
 NAMES = (*FIRST_NAMES, *LATER_NAMES)
@@ -67,6 +91,9 @@ MESSAGE = (receipts.c.room_id, receipts.c.message_id, receipts.c.revision)
 KEYS = (*EVENT, *MESSAGE)
 CALL_FIELDS = tuple(field.name for field in fields(ModelCall))
 
+INSERT_UNLESS_KNOWN = Statement(
+    lambda insert: insert_into(receipts, NAMES)(insert).on_conflict_do_nothing(), *NAMES
+)
 INSERT = Statement(lambda insert: insert_into(receipts, NAMES)(insert), *NAMES)
 SAVE = Statement(
     lambda _: (
@@ -80,7 +107,7 @@ SAVE = Statement(
 )
 
 
-def _known(items: Sequence[BindParameter[Any]]) -> Executable:
+def _by_keys(items: Sequence[BindParameter[Any]]) -> Executable:
     """By the transport's key or by the message's: both lead to an index of their own."""
     per_item = list(zip(*[iter(items)] * len(KEYS), strict=True))
     event = [and_(OF_AGENT, *map(eq, EVENT, one[: len(EVENT)])) for one in per_item]
@@ -88,7 +115,7 @@ def _known(items: Sequence[BindParameter[Any]]) -> Executable:
     return union_all(select(*RECEIPT).where(or_(*event)), select(*RECEIPT).where(or_(*message)))
 
 
-KNOWN = Listing(_known, "agent", width=len(KEYS), most=64)
+KNOWN = Listing(_by_keys, "agent", width=len(KEYS), most=64)
 FIND = Statement(lambda _: select(*RECEIPT).where(OF_AGENT, same(receipts.c.id, "id")), "agent", "id")
 FIND_BY_MEMORY = Statement(
     lambda _: (
@@ -102,12 +129,11 @@ ARRIVAL = Statement(
     lambda _: (
         select(*WORLD, *ROOM, *ENTITY, *MEMORY)
         .select_from(memories)
-        .join(rooms, and_(rooms.c.agent_id == memories.c.agent_id, same(rooms.c.id, "room")))
+        .join(rooms, and_(rooms.c.agent_id == memories.c.agent_id, rooms.c.id == memories.c.room_id))
         .join(worlds, and_(worlds.c.agent_id == memories.c.agent_id, worlds.c.id == rooms.c.world_id))
         .join(entities, and_(entities.c.agent_id == memories.c.agent_id, same(entities.c.id, "author")))
         .where(same(memories.c.agent_id, "agent"), same(memories.c.id, "memory"))
     ),
-    "room",
     "author",
     "agent",
     "memory",
@@ -137,49 +163,118 @@ CLOSED_OF_ROOM = Statement(
     "room",
     "limit",
 )
+UNLEARNT = Statement(
+    lambda _: (
+        select(*RECEIPT)
+        .where(OF_AGENT, flag(receipts.c.is_learnt, is_set=False))
+        .order_by(receipts.c.position)
+        .limit(limit())
+    ),
+    "agent",
+    "limit",
+)
+MARK_LEARNT = Listing(
+    lambda ids: (
+        update(receipts).where(OF_AGENT, receipts.c.id.in_(ids)).values(is_learnt=literal_column("1"))
+    ),
+    "agent",
+)
 LISTS = {None: (ALL, OF_ROOM), True: (ALL_OPEN, OPEN_OF_ROOM), False: (ALL_CLOSED, CLOSED_OF_ROOM)}
 
 
 def receive(
-    agent: int, arrivals: Sequence[Arrival], at: datetime, connection: Connection
-) -> list[tuple[Receipt, bool]]:
-    """Keep events that are not known, with the rows they need."""
-    keys = [part for arrival in arrivals for part in _key_values(arrival.key)]
-    rows = KNOWN.rows(connection, agent, ids=keys) if keys else []
-    found: dict[object, Receipt] = {}
-    for receipt in map(receipt_of, rows):
-        found[_event(receipt.key)] = found[_message(receipt.key)] = receipt
-    outcome: list[tuple[Receipt, bool]] = []
+    owner: Owner, arrivals: Sequence[Arrival], at: datetime, cursor: Cursor | None, connection: Connection
+) -> list[Received]:
+    """Keep events that are not known, with the rows they need, and how far the stream has been read."""
+    agent = owner.number
+    if cursor is not None:
+        save_cursor(connection, agent, cursor)
+    elif len(arrivals) == 1 and (received := _receive_familiar(connection, owner, arrivals[0], at)):
+        return [received]
+    known = known_by_key(connection, agent, [arrival.key for arrival in arrivals])
+    outcome: list[Received | None] = []
     fresh: list[tuple[Arrival, Receipt]] = []
     for arrival in arrivals:
-        key = arrival.key
-        known = found.get(_event(key)) or found.get(_message(key))
-        if known is None:
-            receipt = Receipt(
-                new_id(), key, arrival.room.id, arrival.author.id, arrival.message.id, received_at=at
-            )
-            found[_event(key)] = found[_message(key)] = receipt
+        event, message = _event(arrival.key), _message(arrival.key)
+        before = known.get(event) or known.get(message)
+        if before is None:
+            known[event] = known[message] = receipt = first_claim(arrival, at)
             fresh.append((arrival, receipt))
-        outcome.append((known or receipt, known is None))
-    _keep(connection, agent, fresh)
-    return outcome
+        outcome.append(None if before is None else Received(before))
+    new = iter(keep(connection, owner, fresh))
+    return [one or next(new) for one in outcome]
 
 
-def _keep(connection: Connection, agent: int, fresh: Sequence[tuple[Arrival, Receipt]]) -> None:
+def _receive_familiar(
+    connection: Connection, owner: Owner, arrival: Arrival, at: datetime
+) -> Received | None:
+    """Keep an event whose place and author stand as they are given, which is nearly every one.
+
+    Its receipt comes first, for nothing else can have changed where it turns out that the event is known.
+    """
+    agent = owner.number
+    if not place_stands(connection, agent, arrival.world, arrival.room):
+        return None
+    if not person_stands(connection, agent, arrival.author):
+        return None
+    receipt = first_claim(arrival, at)
+    if not INSERT_UNLESS_KNOWN.run(connection, *first_values(agent, receipt), *later_values(receipt)):
+        return None
+    return _put(connection, owner, [(arrival, receipt)])[0]
+
+
+def known_by_key(connection: Connection, agent: int, keys: Sequence[EventKey]) -> dict[object, Receipt]:
+    """Find the receipts of events, by either of their keys."""
+    found: dict[object, Receipt] = {}
+    if keys:
+        rows = KNOWN.rows(connection, agent, ids=[part for key in keys for part in _key_values(key)])
+        for receipt in map(receipt_of, rows):
+            found[_event(receipt.key)] = found[_message(receipt.key)] = receipt
+    return found
+
+
+def keep(connection: Connection, owner: Owner, fresh: Sequence[tuple[Arrival, Receipt]]) -> list[Received]:
+    """Keep events with their receipts and the rows they need."""
     if not fresh:
-        return
-    arrivals = [arrival for arrival, _ in fresh]
-    put_worlds(connection, agent, [one.world for one in arrivals], [one.room for one in arrivals])
-    put_entities(connection, agent, [one.author for one in arrivals])
+        return []
+    received = _put(connection, owner, fresh)
+    reached("ingress.batch")
+    book(connection, owner.number, [receipt for _, receipt in fresh])
+    return received
+
+
+def _put(connection: Connection, owner: Owner, fresh: Sequence[tuple[Arrival, Receipt]]) -> list[Received]:
+    agent, arrivals = owner.number, [arrival for arrival, _ in fresh]
+    worlds = put_worlds(connection, agent, [one.world for one in arrivals])
+    rooms = put_rooms(connection, agent, [one.room for one in arrivals])
+    people = put_entities(connection, agent, [one.author for one in arrivals])
     attend(connection, agent, [(one.room.id, one.author.id) for one in arrivals])
     put_memories(connection, agent, [one.message for one in arrivals])
-    values = [_first_values(agent, receipt) + _later_values(receipt) for _, receipt in fresh]
-    INSERT.run_many(connection, values)
+    received = []
+    for one, receipt in fresh:
+        author = people[one.author.id]
+        world = with_role(worlds[one.world.id], author)
+        kept = Arrival(one.key, world, rooms[one.room.id], author, one.message)
+        attendance = attendance_in(connection, agent, owner.id, one.room.id)
+        received.append(Received(receipt, kept, attendance, is_new=True))
+    return received
 
 
-def save_receipts(connection: Connection, agent: int, saved: Sequence[Receipt]) -> None:
-    """Write the new state of receipts, except where one is final already."""
-    SAVE.run_many(connection, [(*_later_values(one), agent, one.id.bytes) for one in saved])
+def with_role(world: World, author: Entity) -> World:
+    """Say what an author may do, also a plain member, whose role is not kept."""
+    if author.id in world.roles:
+        return world
+    return replace(world, roles={author.id: world.role_of(author.id), **world.roles})
+
+
+def book(connection: Connection, agent: int, receipts: Sequence[Receipt]) -> None:
+    """Insert receipts; what they are about is there."""
+    INSERT.run_many(connection, [first_values(agent, one) + later_values(one) for one in receipts])
+
+
+def save_receipts(connection: Connection, agent: int, saved: Sequence[Receipt]) -> int:
+    """Write the new state of receipts, except where one is final already, and count them."""
+    return sum(SAVE.run(connection, *later_values(one), agent, one.id.bytes) for one in saved)
 
 
 def find_receipt(agent: int, sought: UUID, connection: Connection) -> Receipt | None:
@@ -191,13 +286,13 @@ def find_receipt(agent: int, sought: UUID, connection: Connection) -> Receipt | 
 
 def find_arrival(agent: int, receipt: Receipt, connection: Connection) -> Arrival | None:
     """Find the rows a receipt was kept with."""
-    ids = (receipt.room_id.bytes, receipt.author_id.bytes, agent, receipt.memory_id.bytes)
+    ids = (receipt.author_id.bytes, agent, receipt.memory_id.bytes)
     row = ARRIVAL.first(connection, *ids)
     if row is None:
         return None
-    world, author = world_of(row[:6]), entity_of(row[15:21])
-    roles = {author.id: world.role_of(author.id), **world.roles}  # a plain member's is not kept
-    return Arrival(receipt.key, replace(world, roles=roles), room_of(row[6:15]), author, memory_of(row[21:]))
+    author = entity_of(row[15:21])
+    world = with_role(world_of(row[:6]), author)
+    return Arrival(receipt.key, world, room_of(row[6:15]), author, memory_of(row[21:]))
 
 
 def list_receipts(
@@ -216,7 +311,7 @@ def receipt_of(row: Row) -> Receipt:
     """Read a receipt from its columns."""
     (receipt_id, platform, account, event_id, room_id, message_id, revision) = row[:7]
     (author_id, memory_id, received_at, outcome, reason, rule, turn_id, superseded_by) = row[7:15]
-    (attempts, carried, claimed_at, closed_at, model_calls, notes) = row[15:]
+    (attempts, carried, claimed_at, closed_at, model_calls, notes, is_learnt) = row[15:]
     room = id_of(room_id)
     return Receipt(
         id=id_of(receipt_id),
@@ -236,10 +331,12 @@ def receipt_of(row: Row) -> Receipt:
         closed_at=moment_of_or_none(closed_at),
         model_calls=tuple(ModelCall(**call) for call in loads(model_calls)),
         notes=tuple(loads(notes)),
+        is_learnt=bool(is_learnt),
     )
 
 
-def _first_values(agent: int, receipt: Receipt) -> tuple[Any, ...]:
+def first_values(agent: int, receipt: Receipt) -> tuple[Any, ...]:
+    """Write what of a receipt never changes."""
     return (
         agent,
         receipt.id.bytes,
@@ -250,7 +347,8 @@ def _first_values(agent: int, receipt: Receipt) -> tuple[Any, ...]:
     )
 
 
-def _later_values(receipt: Receipt) -> tuple[Any, ...]:
+def later_values(receipt: Receipt) -> tuple[Any, ...]:
+    """Write what of a receipt changes."""
     return (
         receipt.outcome.value,
         words(receipt.reason),
@@ -263,6 +361,7 @@ def _later_values(receipt: Receipt) -> tuple[Any, ...]:
         moment_or_none(receipt.closed_at),
         dumps([_call_data(call) for call in receipt.model_calls]) if receipt.model_calls else "[]",
         dumps(receipt.notes) if receipt.notes else "[]",
+        int(receipt.is_learnt),
         int(not receipt.outcome.is_final),
     )
 

@@ -6,19 +6,39 @@ parent; a memory or a task may name a room that no platform has shown yet, and a
 message.
 """
 
-from sqlalchemy import Column, ForeignKey, Index, Integer, LargeBinary, MetaData, Table, UniqueConstraint
+from sqlalchemy import (
+    Column,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    UniqueConstraint,
+)
 
-from plugins.sql.columns import COUNTING, agent, belongs_to, ids, numbers, only, position, texts
+from plugins.sql.columns import BUSY, COUNTING, VECTOR, agent, belongs_to, ids, numbers, only, position, texts
 
 VERSION = "0001"
 VERSION_TABLE = "alembic_version_sql"
 
-metadata = MetaData(naming_convention={"uq": "uq_%(table_name)s_%(column_0_N_name)s"})
+# A later version can only change a constraint that has the same name in both databases.
+NAMES = {
+    "pk": "pk_%(table_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+}
+
+# Word for word what a statement says, or it does not get the index.
+UNFINISHED = "state <> 'sent' AND state <> 'cancelled'"
+
+metadata = MetaData(naming_convention=NAMES)
 
 agents = Table(
     "agents",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", Integer, Identity(), primary_key=True),
     Column("key", LargeBinary(16), nullable=False, unique=True),
 )
 
@@ -117,6 +137,7 @@ memories = Table(
     *texts("metadata"),
     UniqueConstraint("agent_id", "id"),
     Index("ix_memories_room", "agent_id", "room_id", "kind", "created_at", "id"),
+    Index("ix_memories_source", "agent_id", "source_id", **only("source_id IS NOT NULL")),
     Index("ix_memories_turn", "agent_id", "turn_id", "created_at", "id", **only("turn_id IS NOT NULL")),
 )
 
@@ -133,7 +154,7 @@ embeddings = Table(
     Column(
         "memory", COUNTING, ForeignKey("memories.position", ondelete="CASCADE"), primary_key=True, unique=True
     ),
-    Column("vector", LargeBinary, nullable=False),
+    Column("vector", VECTOR, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -210,7 +231,7 @@ receipts = Table(
     *numbers("attempts", "carried"),
     *numbers("claimed_at", "closed_at", missing=True),
     *texts("model_calls", "notes"),
-    *numbers("is_open"),
+    *numbers("is_learnt", "is_open"),
     UniqueConstraint("agent_id", "id"),
     UniqueConstraint("agent_id", "platform", "account", "event_id"),
     UniqueConstraint("agent_id", "room_id", "message_id", "revision"),
@@ -218,6 +239,7 @@ receipts = Table(
     Index("ix_receipts_room", "agent_id", "room_id", "position"),
     Index("ix_receipts_all", "agent_id", "position"),
     Index("ix_receipts_open", "agent_id", "is_open", "position", **only("is_open = 1")),
+    Index("ix_receipts_unlearnt", "agent_id", "is_learnt", "position", **only("is_learnt = 0")),
     belongs_to("rooms", "room_id"),
     belongs_to("entities", "author_id"),
 )
@@ -253,6 +275,7 @@ deliveries = Table(
     UniqueConstraint("agent_id", "room_id", "seq"),
     Index("ix_deliveries_turn", "agent_id", "turn_id", "position"),
     Index("ix_deliveries_open", "agent_id", "is_open", "position", **only("is_open = 1")),
+    Index("ix_deliveries_unfinished", "agent_id", "position", **only(UNFINISHED)),
     Index("ix_deliveries_all", "agent_id", "position"),
 )
 
@@ -265,16 +288,24 @@ cursors = Table(
     sqlite_with_rowid=False,
 )
 
-# Who works on a room, where several processes share the work (PostgreSQL); one process needs none of it.
+# Where several processes share the work (PostgreSQL): who they are, until when each counts as alive, and
+# whose room is whose. A number is given once: who has been taken for dead comes back as somebody else.
+workers = Table(
+    "workers",
+    metadata,
+    position(),
+    agent(),
+    *numbers("alive_until"),
+    **BUSY,
+)
+
 lanes = Table(
     "lanes",
     metadata,
     agent(key=True),
     *ids("room_id", key=True),
-    *texts("owner"),
-    *numbers("fence", "pending"),
-    *ids("latest", missing=True),
-    *numbers("leased_until", missing=True),
-    belongs_to("rooms", "room_id"),
+    *numbers("owner", missing=True),
+    Index("ix_lanes_owner", "agent_id", "owner"),
     sqlite_with_rowid=False,
+    **BUSY,
 )

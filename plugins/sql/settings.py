@@ -1,13 +1,16 @@
 """Where the database is, and how careful it is."""
 
+from datetime import timedelta
 from pathlib import Path
 
 from pydantic import Field, SecretStr, field_validator
 
 from bot import SettingError, Settings, SettingsModel
+from plugins.sql.retention import Keeping
 from plugins.sql.sqlite import Synchronous
 
 FILE_NAME = "greenroom.db"
+POSTGRES = ("postgres", "postgresql")
 PREFIXES = ("sqlite:///", "sqlite+pysqlite:///", "sqlite+aiosqlite:///")
 
 
@@ -18,12 +21,33 @@ class SqlSettings(SettingsModel):
         None, description="The database; without it the SQLite file greenroom.db in BOT_DATA_DIR."
     )
     postgres_url: SecretStr | None = Field(
-        None, description="A PostgreSQL database. This version keeps everything in SQLite and refuses one."
+        None,
+        description="A PostgreSQL database, as postgresql://user:password@host/database; wins over "
+        "DATABASE_URL, which may name one too. Several processes may share it.",
+    )
+    postgres_direct_url: SecretStr | None = Field(
+        None,
+        description="The same database without a pooler between, for processes that share the work; needed "
+        "where POSTGRES_URL leads to pgbouncer (and says so, with ?prepared_statement_cache_size=0).",
     )
     sql_synchronous: Synchronous = Field(
         Synchronous.FULL,
         description="When something counts as kept: FULL outlives a power cut, NORMAL the process only.",
     )
+
+    sql_receipt_days: int = Field(
+        30,
+        ge=30,
+        description="For how many days a closed receipt is kept, so that its message is known again; the "
+        "newest million is kept in any case. Parts that have left go after as many days.",
+    )
+    sql_log_days: int = Field(30, ge=1, description="For how many days entries of the log are kept.")
+
+    @property
+    def keeping(self) -> Keeping:
+        """How long what is over is kept."""
+        days = timedelta(days=self.sql_receipt_days)
+        return Keeping(receipts=days, deliveries=days, logs=timedelta(days=self.sql_log_days))
 
     @field_validator("sql_synchronous", mode="before")
     @classmethod
@@ -31,14 +55,16 @@ class SqlSettings(SettingsModel):
         return value.upper() if isinstance(value, str) else value
 
 
+def postgres_in(settings: Settings) -> str:
+    """Name the variable that means a PostgreSQL database; empty where none does."""
+    if settings.get("POSTGRES_URL"):
+        return "POSTGRES_URL"
+    scheme = (settings.get("DATABASE_URL") or "").partition("://")[0].split("+")[0]
+    return "DATABASE_URL" if scheme in POSTGRES else ""
+
+
 def file_of(settings: Settings) -> Path:
-    """Find the SQLite file that the settings mean; raises SettingError for any other database."""
-    for name in ("POSTGRES_URL", "DATABASE_URL"):
-        if (settings.get(name) or "").partition("://")[0].split("+")[0] in ("postgres", "postgresql"):
-            raise SettingError(
-                f"{name} (in {settings.source_of(name)}) names a PostgreSQL database: this version keeps "
-                "everything in SQLite; take it out, or set DATABASE_URL to sqlite:///path/to/file.db"
-            )
+    """Find the SQLite file that the settings mean; raises SettingError where it is no database of ours."""
     url = settings.get("DATABASE_URL")
     if url is None:
         return Path(settings.get("BOT_DATA_DIR") or "data") / FILE_NAME
@@ -47,6 +73,7 @@ def file_of(settings: Settings) -> Path:
     if prefix is None or path in ("", ":memory:"):
         raise SettingError(
             f"DATABASE_URL (in {settings.source_of('DATABASE_URL')}): it must look like "
-            "sqlite:///path/to/file.db; leave the sql plugin out to keep everything in memory"
+            "sqlite:///path/to/file.db or postgresql://user:password@host/database; leave the sql plugin out "
+            "to keep everything in memory"
         )
     return Path(path)

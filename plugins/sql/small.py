@@ -10,8 +10,8 @@ from uuid import UUID
 from sqlalchemy import Connection, and_, delete, select
 
 from bot import Clock
-from plugins.sql.book import Book, Owner
-from plugins.sql.database import Database
+from plugins.sql.book import Access, Book
+from plugins.sql.owner import Owner
 from plugins.sql.schema import cache, logs
 from plugins.sql.statements import Row, Statement, insert_into, limit, same, upsert, value
 from plugins.sql.values import dumps, id_bytes, id_or_none, loads, moment, moment_of, moment_or_none, words
@@ -78,7 +78,7 @@ FORGET = Statement(lambda _: delete(logs).where(OF_AGENT, logs.c.position <= OLD
 class SqlCache(Book):
     """Keeps small values; see `CacheStore`. Setting one takes out those that are over."""
 
-    def __init__(self, database: Database, owner: Owner, clock: Clock) -> None:
+    def __init__(self, database: Access, owner: Owner, clock: Clock) -> None:
         super().__init__(database, owner)
         self._clock = clock
 
@@ -99,7 +99,7 @@ class SqlCache(Book):
 class SqlLogs(Book):
     """Keeps the last ten thousand entries; see `LogStore`."""
 
-    def __init__(self, database: Database, owner: Owner, clock: Clock) -> None:
+    def __init__(self, database: Access, owner: Owner, clock: Clock) -> None:
         super().__init__(database, owner)
         self._clock = clock
         self._until_sweep = 0

@@ -14,10 +14,12 @@ from sqlalchemy import URL, Connection, Engine, create_engine
 from sqlalchemy.pool import NullPool
 
 from bot import ConfigError
+from plugins.sql.known import forget, forget_unless, keep_knowledge
 
 PATIENCE = 10.0
 LARGE = 64 * 1024 * 1024
 LOG_SIZE = 64 * 1024 * 1024
+TRIAL, TRIAL_SIZE = "greenroom_trial", 64 * 1024
 
 
 class Synchronous(StrEnum):
@@ -41,12 +43,19 @@ def create_file(path: Path) -> None:
         ) from None
 
 
-def engine_of(path: Path) -> Engine:
-    """Describe connections to a file; each belongs to the thread that opens it."""
+def engine_of(path: Path, connected: type[sqlite3.Connection] = sqlite3.Connection) -> Engine:
+    """Describe connections to a file; each belongs to the thread that opens it.
+
+    A test may have them made of a class that fails when it is told to.
+    """
     return create_engine(
         URL.create("sqlite", database=str(path)),
         poolclass=NullPool,
-        connect_args={"isolation_level": None, "timeout": PATIENCE},  # transactions begin where we say so
+        connect_args={
+            "isolation_level": None,  # transactions begin where we say so
+            "timeout": PATIENCE,
+            "factory": connected,
+        },
     )
 
 
@@ -62,7 +71,13 @@ def open_writer(engine: Engine, synchronous: Synchronous) -> Connection:
         "temp_store = MEMORY",
     ):
         _pragma(connection, pragma)
+    keep_knowledge(connection)
     return connection
+
+
+def set_synchronous(connection: Connection, level: Synchronous) -> None:
+    """Say when the commits from here on count as kept."""
+    driver(connection).execute(f"PRAGMA synchronous = {level}")
 
 
 def open_reader(engine: Engine) -> Connection:
@@ -81,14 +96,52 @@ def close_writer(connection: Connection) -> None:
         connection.close()
 
 
-def checkpoint(connection: Connection) -> None:
-    """Write the log back into the file as far as no reader needs it."""
-    _pragma(connection, "wal_checkpoint(PASSIVE)")
+def checkpoint(connection: Connection) -> bool:
+    """Write the log back into the file as far as no reader needs it; tells whether that was all of it."""
+    _, length, done = driver(connection).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    return bool(length == done)
+
+
+def check_log(path: Path, needed_since: int | None) -> None:
+    """Raise ConfigError where the log is gone which a process that was killed has left.
+
+    Another program that opened the file in the meantime has written the log back, which shows.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    if needed_since is None or log.exists() or path.stat().st_mtime_ns > needed_since:
+        return
+    raise ConfigError(
+        f"{log} is missing, and with it what was kept last: put it back beside {path.name}; if it is lost "
+        f"for good, remove {path.name}.lock, and the bot goes on without it"
+    )
+
+
+def check_writable(connection: Connection) -> None:
+    """Raise the driver's error where nothing can be written."""
+    begin(connection, to_write=True)
+    roll_back(connection)
+
+
+def try_out(connection: Connection) -> None:
+    """Do everything that may fail for want of space or permission, and leave nothing of it behind."""
+    cursor = driver(connection)
+    cursor.execute(f"DROP TABLE IF EXISTS {TRIAL}")
+    cursor.execute(f"CREATE TABLE {TRIAL} AS SELECT zeroblob({TRIAL_SIZE})")
+    cursor.execute(f"DROP TABLE {TRIAL}")
+
+
+def wait_for_locks(connection: Connection, seconds: float) -> None:
+    """Say how long to wait for other programs' locks."""
+    driver(connection).execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
 
 
 def begin(connection: Connection, *, to_write: bool = False) -> None:
     """Begin a transaction past SQLAlchemy, which takes longer for it than SQLite does."""
-    driver(connection).execute("BEGIN IMMEDIATE" if to_write else "BEGIN")
+    cursor = driver(connection)
+    cursor.execute("BEGIN IMMEDIATE" if to_write else "BEGIN")
+    if to_write:
+        [version] = cursor.execute("PRAGMA data_version").fetchone()
+        forget_unless(connection, version)
 
 
 def commit(connection: Connection) -> None:
@@ -101,6 +154,7 @@ def roll_back(connection: Connection) -> None:
     """Undo what was done since `begin`."""
     driver(connection).rollback()
     _forget(connection)
+    forget(connection)
 
 
 def _forget(connection: Connection) -> None:

@@ -25,6 +25,7 @@ class Job:
     work: Work[Any]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
+    is_lasting: bool = True
     result: Any = None
     error: BaseException | None = None
 
@@ -59,13 +60,13 @@ class Worker(ABC):
         await asyncio.shield(asyncio.wrap_future(self._ended))
         self._thread.join()  # it has said its last word: there is nothing to wait for
 
-    async def run(self, work: Work[T]) -> T:
+    async def run(self, work: Work[T], *, lasting: bool = True) -> T:
         """Have something done, and wait for its result."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         if self._is_closed:
             raise RuntimeError("the database is closed")
-        self._queue.put(Job(work, loop, future))
+        self._queue.put(Job(work, loop, future, lasting))
         return await future
 
     @abstractmethod
@@ -98,13 +99,20 @@ class Worker(ABC):
                 self._work(connection, batch)
         finally:
             self._is_closed = True
+            self._end(connection)
+
+    def _end(self, connection: Connection) -> None:
+        try:
             self._close(connection)
+        except Exception as error:  # a full disk, say: what is committed is kept all the same
+            logger.warning("the database was not closed properly: %s", error)
+        finally:
             self._ended.set_result(None)
 
     def _work(self, connection: Connection, batch: list[Job]) -> None:
         try:
             self._serve(connection, batch)
-        except Exception as error:  # those who wait must hear of it, and the thread must live
+        except BaseException as error:  # those who wait must hear of it, and the thread must live
             logger.exception("a batch of %d database jobs failed", len(batch))
             for job in batch:
                 job.error = job.error or error
@@ -156,7 +164,9 @@ def _resolve(jobs: Sequence[Job]) -> None:
     for job in jobs:
         if job.future.done():
             continue  # whoever waited has been cancelled
-        if job.error is not None:
+        if isinstance(job.error, StopIteration):  # no future takes that one
+            job.future.set_exception(RuntimeError(f"a database job raised {job.error!r}"))
+        elif job.error is not None:
             job.future.set_exception(job.error)
         else:
             job.future.set_result(job.result)

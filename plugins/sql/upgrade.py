@@ -1,82 +1,176 @@
-"""The schema's version: looked at with one question, changed only where it is another than ours."""
+"""The schema's versions: looked at with few questions, changed only where they are others than ours.
+
+The same on both databases: one transaction under a lock, so that a failure at any statement leaves what
+was there, and of two processes that start at once the second finds the work done.
+"""
 
 import logging
-import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, inspect, text
 
-from bot import ConfigError
-from plugins.sql.schema import VERSION, VERSION_TABLE, metadata
+from bot import NO_SCHEMAS, ConfigError, Schema, Schemas
+from plugins.sql.backup import back_up
+from plugins.sql.extension import add_vectors
+from plugins.sql.plugin_tables import additions, checked
+from plugins.sql.schema import VERSION, metadata
 
 logger = logging.getLogger(__name__)
 MIGRATING = "plugins.sql.migrations.running"
+OURS = "sql"
+OUR_SCHEMA = Schema(metadata, version=VERSION, migrations=Path(__file__).parent / "migrations")
+LOCK = 0x67726E6D  # any number, as long as every version of Greenroom takes the same
 
 
-def bring_up_to_date(connection: Connection, path: Path, *, wanted: str = VERSION) -> None:
-    """Give a new file its tables, bring an older one to this version; all of it or nothing.
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """Tables that are not as the code wants them: whose, and at which versions they are.
 
-    An older file is backed up first. Raises ConfigError where the file was written by newer code.
+    `found` is None where there are none yet. Without a history both are empty.
     """
-    found = version_of(connection)
-    if found == wanted:
-        return
-    if found is None:
-        _create(connection, path)
-        return
-    if not found.isdecimal() or int(found) > int(wanted):
-        raise ConfigError(
-            f"the database {path} has schema {found}, this version of Greenroom knows {wanted}: update "
-            "Greenroom, or put back the backup that was made before the update"
-        )
-    kept = back_up(connection, path, f"before-{wanted}")
-    logger.info("the database %s goes from schema %s to %s; a copy is kept in %s", path, found, wanted, kept)
-    import_module(MIGRATING).migrate(connection, wanted)  # Alembic takes half a second to load
+
+    name: str
+    found: str | None
+    wanted: str
 
 
-def version_of(connection: Connection) -> str | None:
-    """Read the version of the schema; None where there is none yet."""
-    if VERSION_TABLE not in _tables(connection):
-        return None
-    row = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").first()
+def bring_up_to_date(
+    connection: Connection,
+    place: Path | str,
+    schemas: Schemas = NO_SCHEMAS,
+    *,
+    ours: Schema = OUR_SCHEMA,
+) -> None:
+    """Make the tables that are missing, and bring older ones to this version; all of it or nothing.
+
+    `place` is the SQLite file, which is backed up before a table in it is changed, or what to call the
+    database. `schemas` are those of the plugins, by name. Raises ConfigError where newer code has been
+    here, or where others have tables of these names.
+    """
+    wanted = {OURS: ours, **checked(schemas)}
+    behind = outdated(connection, wanted)
+    changes = [one for one in behind if one.found is not None]
+    for one in changes:
+        _refuse_what_is_not_ours(connection, one, wanted[one.name], place)
+    if changes and isinstance(place, Path):
+        mark = f"before-{changes[0].name}-{changes[0].wanted}".rstrip("-")
+        logger.info("a copy of the database is kept in %s", back_up(connection, place, mark))
+    if behind:
+        with _alone(connection):
+            for one in outdated(connection, wanted):  # asked again: somebody else may have been quicker
+                _advance(connection, one, wanted[one.name], place)
+    for one in changes:
+        logger.info("%s: the tables of %s went from %s to %s", place, one.name, one.found, one.wanted)
+
+
+def outdated(connection: Connection, schemas: Schemas) -> list[Behind]:
+    """List the schemas that are not as they should be; a transaction that is open stays so."""
+    was_open = connection.in_transaction()
+    tables = set(inspect(connection).get_table_names())
+    behind = []
+    for name, schema in schemas.items():
+        found = _found(connection, name, schema, tables)
+        is_behind = found != schema.version if schema.migrations else additions(connection, schema.metadata)
+        if is_behind:
+            behind.append(Behind(name, found, schema.version))
+    if not was_open:
+        connection.rollback()
+    return behind
+
+
+def version_of(connection: Connection, name: str = OURS) -> str | None:
+    """Read the version of a schema; None where there is none yet."""
+    table = version_table(name)
+    found = _version(connection, table) if inspect(connection).has_table(table) else None
     connection.rollback()
+    return found
+
+
+def version_table(name: str) -> str:
+    """Name the table that keeps the version of a schema."""
+    return f"alembic_version_{name}"
+
+
+def _found(connection: Connection, name: str, schema: Schema, tables: set[str]) -> str | None:
+    """Tell at which version the tables are: None where there are none, "" where nobody noted one."""
+    table = version_table(name)
+    if schema.migrations and table in tables:
+        return _version(connection, table) or ""
+    return "" if tables & set(schema.metadata.tables) else None
+
+
+def _version(connection: Connection, table: str) -> str | None:
+    row = connection.exec_driver_sql(f"SELECT version_num FROM {table}").first()
     return str(row[0]) if row else None
 
 
-def _create(connection: Connection, path: Path) -> None:
-    """Make the tables as they are now: a new file needs no history."""
-    taken = sorted(_tables(connection) & set(metadata.tables))
-    if taken:
+def _refuse_what_is_not_ours(
+    connection: Connection, behind: Behind, schema: Schema, place: Path | str
+) -> None:
+    """Raise ConfigError for tables that somebody else has made, or newer code than this."""
+    if behind.name == OURS and not behind.found:
+        taken = sorted(set(inspect(connection).get_table_names()) & set(schema.metadata.tables))
+        connection.rollback()
         raise ConfigError(
-            f"{path} already has tables called {', '.join(taken)} that are not ours: set DATABASE_URL to "
-            "another file"
+            f"{place} already has tables called {', '.join(taken)} that are not ours: set DATABASE_URL to "
+            "another database"
         )
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    if schema.migrations:  # Alembic takes half a second to load
+        where = f"{place}: {version_table(behind.name)}"
+        import_module(MIGRATING).require_known(schema, behind.found, where)
+
+
+@contextmanager
+def _alone(connection: Connection) -> Iterator[None]:
+    """One transaction beside which nobody else changes the schema.
+
+    Tables are copied where SQLite cannot alter them, so its foreign keys are off meanwhile and looked
+    over before the commit.
+    """
+    is_sqlite = connection.dialect.name == "sqlite"
+    if is_sqlite:
+        connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
+        connection.rollback()
     try:
-        metadata.create_all(connection, checkfirst=False)
-        connection.exec_driver_sql(
-            f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL, "
-            f"CONSTRAINT {VERSION_TABLE}_pkc PRIMARY KEY (version_num))"  # as Alembic makes it
-        )
-        connection.exec_driver_sql(f"INSERT INTO {VERSION_TABLE} VALUES (?)", (VERSION,))
+        if is_sqlite:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        else:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
+        yield
+        if is_sqlite and (broken := connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()):
+            raise ConfigError(f"{len(broken)} rows would be left without what they belong to")
         connection.commit()
     except BaseException:
         connection.rollback()
         raise
+    finally:
+        if is_sqlite:
+            connection.exec_driver_sql("PRAGMA foreign_keys = ON")
+            connection.rollback()
 
 
-def _tables(connection: Connection) -> set[str]:
-    rows = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    connection.rollback()
-    return {row[0] for row in rows}
+def _advance(connection: Connection, behind: Behind, schema: Schema, place: Path | str) -> None:
+    if schema.migrations is None:
+        for statement in additions(connection, schema.metadata):
+            connection.execute(statement)
+    elif behind.found is None:
+        _create(connection, behind.name, schema, place)
+    else:
+        import_module(MIGRATING).migrate(connection, schema, version_table(behind.name))
 
 
-def back_up(connection: Connection, path: Path, mark: str) -> Path:
-    """Copy the file as a whole, for nobody but its owner."""
-    copy = path.with_name(f"{path.name}.{mark}")
-    copy.unlink(missing_ok=True)
-    os.close(os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    connection.exec_driver_sql("VACUUM INTO ?", (str(copy),))
-    connection.rollback()
-    return copy
+def _create(connection: Connection, name: str, schema: Schema, place: Path | str) -> None:
+    """Make the tables as they are now: what is new needs no history."""
+    if name == OURS and connection.dialect.name == "postgresql":
+        add_vectors(connection, place)
+    schema.metadata.create_all(connection, checkfirst=False)
+    table = version_table(name)
+    connection.exec_driver_sql(
+        f"CREATE TABLE {table} (version_num VARCHAR(32) NOT NULL, "
+        f"CONSTRAINT {table}_pkc PRIMARY KEY (version_num))"  # as Alembic makes it
+    )
+    connection.execute(text(f"INSERT INTO {table} VALUES (:version)"), {"version": schema.version})

@@ -1,4 +1,7 @@
-"""Vectors as half-precision numbers, compared exactly: with numpy where it is there, else in plain Python."""
+"""Vectors as half-precision numbers, compared exactly.
+
+By pgvector in PostgreSQL; for SQLite here, with numpy where it is there, else in plain Python.
+"""
 
 import struct
 from collections.abc import Sequence
@@ -10,12 +13,13 @@ from math import hypot
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, case, delete, select
+from sqlalchemy import Connection, Double, case, delete, func, literal_column, select
+from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import Executable
 
 from bot import MemoryKind, Scope, cosine
 from plugins.sql.schema import embeddings, memories
-from plugins.sql.statements import Insert, Listing, Row, Statement, same, value
+from plugins.sql.statements import Insert, Listing, Row, Statement, limit, same, value
 from plugins.sql.values import NO_ID
 
 EVERYBODY = NO_ID
@@ -40,18 +44,20 @@ class Wanted:
     kind: MemoryKind
 
 
+AUDIENCE = case(
+    (memories.c.scope == Scope.SHARED.value, EVERYBODY),
+    (memories.c.scope == Scope.WORLD.value, memories.c.world_id),
+    else_=memories.c.room_id,
+)
+
+
 def _insert(insert: Insert) -> Executable:
-    audience = case(
-        (memories.c.scope == Scope.SHARED.value, EVERYBODY),
-        (memories.c.scope == Scope.WORLD.value, memories.c.world_id),
-        else_=memories.c.room_id,
-    )
     source = select(
         memories.c.agent_id,
         value(embeddings.c.model, "model"),
         value(embeddings.c.dimension, "dimension"),
         memories.c.kind,
-        audience,
+        AUDIENCE,
         memories.c.position,
         value(embeddings.c.vector, "vector"),
     ).where(same(memories.c.agent_id, "agent"), same(memories.c.id, "id"))
@@ -68,22 +74,28 @@ DROP = Listing(
     ),
     "agent",
 )
-CANDIDATES = Statement(
-    lambda _: select(embeddings.c.memory, embeddings.c.vector).where(
-        same(embeddings.c.agent_id, "agent"),
-        same(embeddings.c.model, "model"),
-        same(embeddings.c.dimension, "dimension"),
-        same(embeddings.c.kind, "kind"),
-        embeddings.c.audience.in_([value(embeddings.c.audience, name) for name in ("all", "world", "room")]),
-    ),
-    "agent",
-    "model",
-    "dimension",
-    "kind",
-    "all",
-    "world",
-    "room",
+SCOPE = (
+    same(embeddings.c.agent_id, "agent"),
+    same(embeddings.c.model, "model"),
+    same(embeddings.c.dimension, "dimension"),
+    same(embeddings.c.kind, "kind"),
+    embeddings.c.audience.in_([value(embeddings.c.audience, name) for name in ("all", "world", "room")]),
 )
+IN_SCOPE = ("agent", "model", "dimension", "kind", "all", "world", "room")
+CANDIDATES = Statement(lambda _: select(embeddings.c.memory, embeddings.c.vector).where(*SCOPE), *IN_SCOPE)
+
+
+def _nearest_in_postgresql(_: Insert) -> Executable:
+    """Compare what the key has found; a vector without a direction is like none, and pgvector says NaN."""
+    distance: ColumnElement[float] = embeddings.c.vector.op("<=>", return_type=Double())(
+        value(embeddings.c.vector, "wanted")
+    )
+    similarity = func.coalesce(func.nullif(1 - distance, literal_column("'NaN'")), 0).label("similarity")
+    found = select(embeddings.c.memory, similarity).where(*SCOPE)
+    return found.order_by(similarity.desc()).limit(limit())
+
+
+NEAREST = Statement(_nearest_in_postgresql, "wanted", *IN_SCOPE, "limit")
 
 
 def put(connection: Connection, agent: int, kept: Sequence[Kept]) -> None:
@@ -106,16 +118,20 @@ def drop(connection: Connection, agent: int, ids: Sequence[UUID]) -> None:
 
 
 def nearest(
-    connection: Connection, agent: int, wanted: Wanted, audiences: Sequence[bytes], limit: int
+    connection: Connection, agent: int, wanted: Wanted, audiences: Sequence[bytes], most: int
 ) -> dict[int, float]:
     """Find the positions of the memories that are nearest, with how near they are."""
     key = (agent, wanted.model, len(wanted.vector), wanted.kind.value, *audiences)
-    rows = CANDIDATES.rows(connection, *key) if limit else []
+    if not most:
+        return {}
+    if connection.dialect.name == "postgresql":
+        return dict(map(tuple, NEAREST.rows(connection, packed(wanted.vector), *key, most)))
+    rows = CANDIDATES.rows(connection, *key)
     if not rows:
         return {}
     numpy = _numpy()
     compare = _compared if numpy is None else _compared_at_once
-    return dict(compare(numpy, rows, wanted.vector, limit))
+    return dict(compare(numpy, rows, wanted.vector, most))
 
 
 def packed(vector: Sequence[float]) -> bytes:

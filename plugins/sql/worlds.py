@@ -11,9 +11,10 @@ from sqlalchemy.sql.expression import Executable
 from bot import Attendance, ChannelType, Role, Room, World
 from plugins.sql.book import Book
 from plugins.sql.dialect import merged
+from plugins.sql.known import known_to
 from plugins.sql.people import bare_entity
 from plugins.sql.schema import participants, rooms, worlds
-from plugins.sql.statements import Insert, Row, Statement, insert_into, same
+from plugins.sql.statements import Insert, Listing, Row, Statement, insert_into, same
 from plugins.sql.values import dumps, id_bytes, id_of, id_or_none, loads, words
 
 WORLD = (
@@ -85,13 +86,11 @@ def _upsert_attendance(insert: Insert) -> Executable:
 UPSERT_WORLD = Statement(_upsert_world, *WORLD_NAMES)
 UPSERT_ROOM = Statement(_upsert_room, *ROOM_NAMES)
 UPSERT_ATTENDANCE = Statement(_upsert_attendance, "agent_id", "room_id", "entity_id", "active", "attendance")
-FIND_WORLD = Statement(
-    lambda _: select(*WORLD).where(same(worlds.c.agent_id, "agent"), same(worlds.c.id, "world")),
-    "agent",
-    "world",
+FIND_WORLDS = Listing(
+    lambda ids: select(*WORLD).where(same(worlds.c.agent_id, "agent"), worlds.c.id.in_(ids)), "agent"
 )
-FIND_ROOM = Statement(
-    lambda _: select(*ROOM).where(same(rooms.c.agent_id, "agent"), same(rooms.c.id, "room")), "agent", "room"
+FIND_ROOMS = Listing(
+    lambda ids: select(*ROOM).where(same(rooms.c.agent_id, "agent"), rooms.c.id.in_(ids)), "agent"
 )
 ALL_ROOMS = Statement(
     lambda _: select(*ROOM).where(same(rooms.c.agent_id, "agent")).order_by(rooms.c.active.desc()), "agent"
@@ -117,10 +116,72 @@ FIND_ATTENDANCE = Statement(
 )
 
 
-def put_worlds(connection: Connection, agent: int, named: Sequence[World], listed: Sequence[Room]) -> None:
-    """Insert or update; the room that was named last becomes the most active."""
-    UPSERT_WORLD.run_many(connection, [_world_values(agent, world) for world in named])
-    UPSERT_ROOM.run_many(connection, [_room_values(agent, room) for room in listed])
+def put_worlds(connection: Connection, agent: int, given: Sequence[World]) -> dict[UUID, World]:
+    """Insert or update, writing only what is new; they come back as they are kept."""
+    known = known_to(connection).worlds
+    kept: dict[UUID, World] = {}
+    changed: dict[UUID, World] = {}
+    for world in given:
+        before = known.get((agent, world.id))
+        if before is not None and _adds_nothing(world, before):
+            kept[world.id] = before
+        elif changed.get(world.id) != world:
+            UPSERT_WORLD.run(connection, *world_values(agent, world))
+            changed[world.id] = world
+    rows = FIND_WORLDS.rows(connection, agent, ids=[one.bytes for one in changed])
+    for world in map(world_of, rows):
+        kept[world.id] = world
+        known.put((agent, world.id), world)
+    return kept
+
+
+def _adds_nothing(given: World, kept: World) -> bool:
+    return (
+        given.name in ("", kept.name)
+        and all(kept.role_of(one) is role for one, role in given.roles.items())
+        and (given.platform, given.external_id, given.metadata)
+        == (kept.platform, kept.external_id, kept.metadata)
+    )
+
+
+def put_rooms(connection: Connection, agent: int, given: Sequence[Room]) -> dict[UUID, Room]:
+    """Insert or update likewise; the one that was given last becomes the most active."""
+    known = known_to(connection)
+    kept: dict[UUID, Room] = {}
+    changed: dict[UUID, Room] = {}
+    for room in given:
+        before = known.rooms.get((agent, room.id))
+        is_known = before is not None and replace(room, name=room.name or before.name) == before
+        if before is not None and is_known:
+            kept[room.id] = before
+        if not is_known or known.latest_rooms.get(agent) != room.id:
+            UPSERT_ROOM.run(connection, *room_values(agent, room))
+            known.latest_rooms.put(agent, room.id)
+        if not is_known:
+            changed[room.id] = room
+    rows = FIND_ROOMS.rows(connection, agent, ids=[one.bytes for one in changed])
+    for room in map(room_of, rows):
+        kept[room.id] = room
+        known.rooms.put((agent, room.id), room)
+    return kept
+
+
+def place_stands(connection: Connection, agent: int, world: World, room: Room) -> bool:
+    """Tell whether a world and a room are surely kept as they are given."""
+    known = known_to(connection)
+    kept_world, kept_room = known.worlds.get((agent, world.id)), known.rooms.get((agent, room.id))
+    return kept_world is not None and _adds_nothing(world, kept_world) and kept_room == room
+
+
+def attendance_in(connection: Connection, agent: int, own_id: UUID, room_id: UUID) -> Attendance:
+    """Tell what the agent has decided about a room."""
+    known = known_to(connection).attendance
+    found = known.get((agent, room_id))
+    if found is None:
+        row = FIND_ATTENDANCE.first(connection, agent, room_id.bytes, own_id.bytes)
+        found = Attendance(row[0]) if row else Attendance.DEFAULT
+        known.put((agent, room_id), found)
+    return found
 
 
 def world_of(row: Row) -> World:
@@ -146,7 +207,8 @@ def room_of(row: Row) -> Room:
     )
 
 
-def _world_values(agent: int, world: World) -> Row:
+def world_values(agent: int, world: World) -> Row:
+    """Write a world; a plain member's role is not kept."""
     patch = {str(one): None if role is Role.MEMBER else role.value for one, role in world.roles.items()}
     return (
         agent,
@@ -159,7 +221,8 @@ def _world_values(agent: int, world: World) -> Row:
     )
 
 
-def _room_values(agent: int, room: Room) -> Row:
+def room_values(agent: int, room: Room) -> Row:
+    """Write a room."""
     return (
         agent,
         room.id.bytes,
@@ -178,28 +241,45 @@ def _set_attendance(agent: int, own_id: UUID, room_id: UUID, attendance: Attenda
     """Note it where the agent itself takes part, or would."""
     bare_entity(db, agent, own_id)
     UPSERT_ATTENDANCE.run(db, agent, room_id.bytes, own_id.bytes, 0, attendance.value)
+    known_to(db).attendance.put((agent, room_id), attendance)
 
 
 def _set_role(agent: int, world_id: UUID, entity_id: UUID, role: Role, db: Connection) -> None:
-    row = FIND_WORLD.first(db, agent, world_id.bytes)
-    if row is None:
+    world = find_world(agent, world_id, db)
+    if world is None:
         raise LookupError(f"there is no world {world_id}")
-    put_worlds(db, agent, [replace(world_of(row), roles={entity_id: role})], [])
+    UPSERT_WORLD.run(db, *world_values(agent, replace(world, roles={entity_id: role})))
+    known_to(db).worlds.put((agent, world_id), find_world(agent, world_id, db) or world)
+
+
+def find_room(agent: int, room_id: UUID, connection: Connection) -> Room | None:
+    """Find a room."""
+    rows = FIND_ROOMS.rows(connection, agent, ids=[room_id.bytes])
+    return room_of(rows[0]) if rows else None
+
+
+def find_world(agent: int, world_id: UUID, connection: Connection) -> World | None:
+    """Find a world."""
+    rows = FIND_WORLDS.rows(connection, agent, ids=[world_id.bytes])
+    return world_of(rows[0]) if rows else None
+
+
+def _save(agent: int, world: World, listed: Sequence[Room], connection: Connection) -> None:
+    put_worlds(connection, agent, [world])
+    put_rooms(connection, agent, listed)
 
 
 class SqlWorlds(Book):
     """Keeps worlds and rooms; see `WorldStore`."""
 
     async def save_world(self, world: World, rooms: Sequence[Room] = ()) -> None:
-        await self._database.write(lambda db: put_worlds(db, self._agent, [world], rooms))
+        await self._database.write(partial(_save, self._agent, world, rooms))
 
     async def world(self, world_id: UUID) -> World | None:
-        row = await self._database.read(lambda db: FIND_WORLD.first(db, self._agent, world_id.bytes))
-        return world_of(row) if row else None
+        return await self._database.read(partial(find_world, self._agent, world_id))
 
     async def room(self, room_id: UUID) -> Room | None:
-        row = await self._database.read(lambda db: FIND_ROOM.first(db, self._agent, room_id.bytes))
-        return room_of(row) if row else None
+        return await self._database.read(partial(find_room, self._agent, room_id))
 
     async def rooms(self, world_id: UUID | None = None) -> list[Room]:
         if world_id is None:

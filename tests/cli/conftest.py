@@ -17,6 +17,9 @@ OURS = (
     "NO_PROXY",
     "SSL_",
     "CONSOLE_",
+    "DATABASE_",
+    "POSTGRES_",
+    "SQL_",
 )
 
 

@@ -12,7 +12,11 @@ from bot.cli.signals import stoppable
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0), (signal.SIGHUP, 0)], ids=str
 )
-def test_the_first_signal_ends_the_block_after_its_clean_up(number: int, code: int) -> None:
+def test_the_first_signal_ends_the_block_after_its_clean_up(
+    number: int, code: int, request: pytest.FixtureRequest
+) -> None:
+    before = signal.signal(number, signal.SIG_DFL)  # whoever runs the tests may have it ignored
+    request.addfinalizer(lambda: signal.signal(number, before))
     seen: list[str] = []
 
     async def work() -> int:

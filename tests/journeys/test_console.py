@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -34,6 +34,7 @@ class Place:
 
     folder: Path
     environment: Mapping[str, str]
+    started: list[asyncio.subprocess.Process] = field(default_factory=list)
 
     def write(self, name: str, content: object) -> str:
         """Write a file: text as it is, anything else as JSON."""
@@ -43,7 +44,7 @@ class Place:
 
     async def start(self, *arguments: str, **variables: str) -> asyncio.subprocess.Process:
         """Start `bot` with all three streams as pipes."""
-        return await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *BOT,
             *arguments,
             cwd=self.folder,
@@ -52,6 +53,8 @@ class Place:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
+        self.started.append(process)
+        return process
 
     async def run(self, *arguments: str, said: str | bytes = "", **variables: str) -> Ended:
         """Run `bot` to its end on this input; no run may show a traceback."""
@@ -80,11 +83,16 @@ async def until(stream: asyncio.StreamReader | None, wanted: str) -> str:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
     """Give an empty folder and a clean environment."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     data = {"BOT_DATA_DIR": str(tmp_path / "data"), "SERVER_PORT": str(free_port()), "PYTHONPATH": str(ROOT)}
-    return Place(tmp_path, kept | data)
+    made = Place(tmp_path, kept | data)
+    yield made
+    for process in made.started:
+        if process.returncode is None:  # the test has failed before its end
+            process.kill()
+            await process.communicate()
 
 
 def free_port() -> int:
@@ -273,7 +281,7 @@ async def test_run_says_what_is_on_and_stops_at_a_signal(place: Place, number: i
     process = await place.start("run", "-c", "ada.json", "-c", "bob.json")
     introduced = await until(process.stdout, "Ada")
     assert "ada.json, model: offline" in introduced
-    assert "kept until the process ends" in introduced
+    assert "kept by: sql" in introduced
     await until(process.stdout, "Bob")
     line = await until(process.stdout, "web")
     assert line.split()[:2] == ["web", "on"]

@@ -20,7 +20,7 @@ async def begin(stage: Stage, *texts: str, told: list[Receipt] | None = None) ->
     for text in texts:
         turn = make_turn(stage.agent, text)
         arrival = make_arrival(text, at=stage.agent.clock())
-        [(receipt, _)] = await stage.agent.store.ledger.receive([arrival], stage.agent.clock())
+        receipt = (await stage.agent.store.ledger.receive([arrival], stage.agent.clock()))[0].receipt
         turn.inputs[0].receipt = receipt
         turn.inputs[0].message = arrival.message
         if told is not None:
@@ -92,7 +92,7 @@ async def test_a_commit_that_failed_leaves_everything_open_and_can_be_repeated(e
         outgoing = [turn.outgoing(Content(text="Hi"))]
         with pytest.raises(type(error)):
             await close(turn, Outcome.ANSWERED, "", "", outgoing)
-        assert {one.receipt.outcome for one in turn.inputs} == {Outcome.RECEIVED}
+        assert {one.receipt.outcome for one in turn.inputs} == {Outcome.CLAIMED}
         assert turn.replies == told == []
         await close(turn, Outcome.ANSWERED, "", "", outgoing)
         assert len(turn.inputs[-1].receipt.model_calls) == 1

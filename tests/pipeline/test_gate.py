@@ -9,10 +9,11 @@ from bot.domain.people import Attendance
 from bot.domain.places import ChannelType
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer
-from bot.pipeline.gate import judge
+from bot.pipeline.gate import Verdict, judge
 from bot.prompts.history import parse_history
 from bot.settings import CoreSettings
 from bot.testing import ScriptedModel, Stage, make_turn, on_stage
+from bot.turn import Turn
 
 GROUP = ChannelType.GROUP
 PICTURE = Attachment("1", MediaKind.IMAGE, url="https://example.org/1.png")
@@ -42,10 +43,15 @@ def said(
     return Content(text=text, source=source, mention=mention or MentionContext())
 
 
+async def verdict_on(turn: Turn, composer: Composer, settings: CoreSettings) -> Verdict:
+    attendance = await turn.agent.store.worlds.attendance(turn.room.id)
+    return await judge(turn, composer, settings, attendance)
+
+
 async def test_its_own_message_is_never_answered(stage: Stage, composer: Composer) -> None:
     turn = make_turn(stage.agent, "Ada!", kind=ChannelType.DM)
     turn.inputs[0].author = replace(turn.author, id=stage.agent.id)
-    verdict = await judge(turn, composer, settings())
+    verdict = await verdict_on(turn, composer, settings())
     assert (verdict.answer, verdict.rule) == (False, "own message")
 
 
@@ -53,7 +59,7 @@ async def test_what_the_adapter_forbids_is_not_answered_even_if_it_is_direct(
     stage: Stage, composer: Composer
 ) -> None:
     mention = MentionContext(is_mention=True, denied_by="CHANNEL_IDS")
-    verdict = await judge(make_turn(stage.agent, said(mention=mention)), composer, settings())
+    verdict = await verdict_on(make_turn(stage.agent, said(mention=mention)), composer, settings())
     assert (verdict.answer, verdict.rule) == (False, "CHANNEL_IDS")
 
 
@@ -61,16 +67,16 @@ async def test_what_the_adapter_forbids_is_not_answered_even_if_it_is_direct(
 async def test_nothing_is_not_answered_but_a_picture_is_something(
     stage: Stage, composer: Composer, text: str
 ) -> None:
-    verdict = await judge(make_turn(stage.agent, said(text)), composer, settings())
+    verdict = await verdict_on(make_turn(stage.agent, said(text)), composer, settings())
     assert (verdict.answer, verdict.rule) == (False, "empty message")
     with_picture = replace(said(text), attachments=(PICTURE,))
-    assert (await judge(make_turn(stage.agent, with_picture), composer, settings())).answer
+    assert (await verdict_on(make_turn(stage.agent, with_picture), composer, settings())).answer
 
 
 async def test_other_bots_are_answered_only_where_that_is_wanted(stage: Stage, composer: Composer) -> None:
     turn = make_turn(stage.agent, "Ada, hi", is_bot=True)
-    assert (await judge(turn, composer, settings())).rule == "RESPOND_TO_BOTS"
-    assert (await judge(turn, composer, settings(RESPOND_TO_BOTS="true"))).answer
+    assert (await verdict_on(turn, composer, settings())).rule == "RESPOND_TO_BOTS"
+    assert (await verdict_on(turn, composer, settings(RESPOND_TO_BOTS="true"))).answer
 
 
 @pytest.mark.parametrize(
@@ -88,14 +94,14 @@ async def test_a_muted_room_is_answered_only_where_the_agent_is_named(
 ) -> None:
     turn = make_turn(stage.agent, said(text, mention=mention), kind=ChannelType.DM)
     await stage.agent.store.worlds.set_attendance(turn.room.id, Attendance.MUTED)
-    verdict = await judge(turn, composer, settings())
+    verdict = await verdict_on(turn, composer, settings())
     assert verdict.answer is answer
     assert answer or verdict.rule == "MUTED"
 
 
 @pytest.mark.parametrize("kind", ["DM", "VOICE_DM", "SELF", "API"])
 async def test_direct_rooms_are_always_answered(stage: Stage, composer: Composer, kind: str) -> None:
-    verdict = await judge(make_turn(stage.agent, "hello", kind=ChannelType(kind)), composer, settings())
+    verdict = await verdict_on(make_turn(stage.agent, "hello", kind=ChannelType(kind)), composer, settings())
     assert (verdict.answer, verdict.rule) == (True, f"room type {kind}")
     assert stage.model.requests == []
 
@@ -103,7 +109,7 @@ async def test_direct_rooms_are_always_answered(stage: Stage, composer: Composer
 @pytest.mark.parametrize("listed", ["GROUP", "group, thread", "[FORUM,'Group']"])
 async def test_kinds_of_rooms_can_be_listed(stage: Stage, composer: Composer, listed: str) -> None:
     turn = make_turn(stage.agent, "hello", kind=GROUP)
-    verdict = await judge(turn, composer, settings(SHOULD_RESPOND_BYPASS_TYPES=listed))
+    verdict = await verdict_on(turn, composer, settings(SHOULD_RESPOND_BYPASS_TYPES=listed))
     assert (verdict.answer, verdict.rule) == (True, "SHOULD_RESPOND_BYPASS_TYPES")
 
 
@@ -124,7 +130,7 @@ async def test_sources_are_matched_exactly_or_before_the_colon(
     stage: Stage, composer: Composer, source: str, answer: bool
 ) -> None:
     turn = make_turn(stage.agent, said(source=source), kind=GROUP)
-    verdict = await judge(turn, composer, settings(SHOULD_RESPOND_BYPASS_SOURCES="zapier"))
+    verdict = await verdict_on(turn, composer, settings(SHOULD_RESPOND_BYPASS_SOURCES="zapier"))
     assert verdict.answer is answer
     assert (verdict.rule == "SHOULD_RESPOND_BYPASS_SOURCES") is answer
 
@@ -142,7 +148,7 @@ async def test_sources_are_matched_exactly_or_before_the_colon(
 async def test_who_addresses_the_agent_is_answered_without_a_model(
     stage: Stage, composer: Composer, content: Content, rule: str
 ) -> None:
-    verdict = await judge(make_turn(stage.agent, content, kind=GROUP), composer, settings())
+    verdict = await verdict_on(make_turn(stage.agent, content, kind=GROUP), composer, settings())
     assert (verdict.answer, verdict.rule) == (True, rule)
     assert stage.model.requests == []
 
@@ -151,14 +157,14 @@ async def test_who_addresses_the_agent_is_answered_without_a_model(
 async def test_who_only_speaks_of_it_is_left_to_the_model(
     stage: Stage, composer: Composer, text: str
 ) -> None:
-    verdict = await judge(make_turn(stage.agent, text, kind=GROUP), composer, settings())
+    verdict = await verdict_on(make_turn(stage.agent, text, kind=GROUP), composer, settings())
     assert verdict.rule == "shouldRespond: IGNORE"
 
 
 async def test_a_room_that_is_followed_is_answered(stage: Stage, composer: Composer) -> None:
     turn = make_turn(stage.agent, "hello", kind=GROUP)
     await stage.agent.store.worlds.set_attendance(turn.room.id, Attendance.FOLLOWED)
-    assert (await judge(turn, composer, settings())).rule == "FOLLOWED"
+    assert (await verdict_on(turn, composer, settings())).rule == "FOLLOWED"
 
 
 @pytest.mark.parametrize(
@@ -184,7 +190,7 @@ async def test_the_small_model_decides_the_rest(written: str, answer: bool, rule
 
         models.text = noted  # type: ignore[method-assign, assignment]  # to see which size is asked
         turn = make_turn(stage.agent, "hello", kind=GROUP)
-        verdict = await judge(turn, Composer(stage.resident.registry), settings())
+        verdict = await verdict_on(turn, Composer(stage.resident.registry), settings())
     assert (verdict.answer, verdict.rule) == (answer, rule)
     assert kinds == [ModelType.TEXT_SMALL]
     assert verdict.reason
@@ -199,7 +205,7 @@ async def test_an_unreadable_decision_is_asked_for_once_more_and_then_means_sile
 ) -> None:
     async with on_stage(model=ScriptedModel(script)) as stage:
         turn = make_turn(stage.agent, "hello", kind=GROUP)
-        verdict = await judge(turn, Composer(stage.resident.registry), settings())
+        verdict = await verdict_on(turn, Composer(stage.resident.registry), settings())
     assert verdict.answer is answer
     assert len(stage.model.asked(Purpose.SHOULD_RESPOND)) == asked
     assert answer or verdict.rule == "shouldRespond: unreadable"

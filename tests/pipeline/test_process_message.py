@@ -4,10 +4,12 @@ import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from bot.components.evaluator import evaluator
+from bot.domain.arrival import Received
 from bot.domain.content import Content
 from bot.domain.events import Event, MessageReceived, RunEnded, RunStarted, RunStatus, RunTimedOut
 from bot.domain.ledger import Outcome, Receipt
@@ -41,6 +43,7 @@ class Books:
             stage.agent, stage.resident.registry, CoreSettings.model_validate(settings)
         )
         self.settled: list[Receipt] = []
+        self._fresh: dict[UUID, Received] = {}
         self.events: list[Event] = []
         stage.agent.events.subscribe(Event, self._hear)
 
@@ -49,11 +52,15 @@ class Books:
 
     async def receive(self, text: str | Content = "hi", **details: Any) -> Receipt:
         arrival = make_arrival(text, at=self.agent.clock(), **details)
-        [(receipt, _)] = await self.agent.store.ledger.receive([arrival], self.agent.clock())
-        return receipt
+        [received] = await self.agent.store.ledger.receive([arrival], self.agent.clock())
+        self._fresh[received.receipt.id] = received
+        return received.receipt
 
-    async def process(self, receipt: Receipt) -> Receipt:
-        await self.processor.process_message(receipt, self.settled.append)
+    async def process(self, receipt: Receipt, *, again: bool = False) -> Receipt:
+        """Process a message as it was received, or as one that an earlier process left open."""
+        fresh = self._fresh.pop(receipt.id, None)
+        received = Received(receipt) if again or fresh is None else fresh
+        await self.processor.process_message(received, self.settled.append)
         return await self.kept(receipt)
 
     async def kept(self, receipt: Receipt) -> Receipt:
@@ -106,7 +113,7 @@ async def test_a_message_that_was_removed_is_cancelled_without_a_run(stage: Stag
     books = Books(stage)
     receipt = await books.receive()
     await stage.agent.store.memories.remove([receipt.memory_id])
-    receipt = await books.process(receipt)
+    receipt = await books.process(receipt, again=True)
     assert receipt.outcome is Outcome.CANCELLED
     assert books.settled == [receipt]
     assert await books.told(RunStarted, RunEnded) == []
@@ -124,7 +131,7 @@ async def test_its_own_message_is_kept_and_nothing_more() -> None:
         arrival = make_arrival("my own words", at=stage.agent.clock())
         own = replace(arrival.author, id=stage.agent.id)
         arrival = replace(arrival, author=own, message=replace(arrival.message, entity_id=own.id))
-        [(receipt, _)] = await stage.agent.store.ledger.receive([arrival], stage.agent.clock())
+        receipt = (await stage.agent.store.ledger.receive([arrival], stage.agent.clock()))[0].receipt
         receipt = await books.process(receipt)
     assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "own message")
     assert looked == []
@@ -134,7 +141,7 @@ async def test_every_attempt_is_counted_and_keeps_its_turn(stage: Stage) -> None
     books = Books(stage)
     receipt = await books.receive()
     turn_id = make_arrival("x", at=stage.agent.clock()).message.id
-    receipt = await books.process(replace(receipt, attempts=2, turn_id=turn_id))
+    receipt = await books.process(replace(receipt, attempts=2, turn_id=turn_id), again=True)
     assert (receipt.attempts, receipt.turn_id) == (3, turn_id)
 
 

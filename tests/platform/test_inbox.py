@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from bot.domain.arrival import Arrival
+from bot.domain.arrival import Arrival, Cursor, Received
 from bot.domain.ids import new_id
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import IntakeClosed, TryAgain
@@ -29,7 +29,8 @@ class Processing:
         self.error: BaseException | None = None
         self._store = store
 
-    async def __call__(self, receipt: Receipt, settle: Settle) -> None:
+    async def __call__(self, received: Received, settle: Settle) -> None:
+        receipt = received.receipt
         self.started.append(receipt)
         await self.go.wait()
         if self.error is not None:
@@ -52,8 +53,10 @@ class HeldLedger(InMemoryLedger):
         self.held = asyncio.Event()
         self.go = asyncio.Event()
 
-    async def receive(self, arrivals: Sequence[Arrival], at: datetime) -> list[tuple[Receipt, bool]]:
-        found = await super().receive(arrivals, at)
+    async def receive(
+        self, arrivals: Sequence[Arrival], at: datetime, cursor: Cursor | None = None
+    ) -> list[Received]:
+        found = await super().receive(arrivals, at, cursor)
         await self._wait(self.hold_receive)
         return found
 
@@ -94,7 +97,7 @@ async def test_a_message_is_kept_before_the_platform_is_told_and_then_processed(
     receipt = await inbox.put(make_arrival("Hello", at=clock()))
 
     assert await store.ledger.receipt(receipt.id) == receipt
-    assert receipt.outcome is Outcome.RECEIVED
+    assert (receipt.outcome, receipt.attempts) == (Outcome.CLAIMED, 1)
     assert processing.started == []
     processing.go.set()
     assert (await inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
@@ -165,7 +168,8 @@ async def test_an_outcome_that_comes_while_it_is_asked_for_is_not_missed(
     ledger = HeldLedger(store)
     settles: list[Callable[[], None]] = []
 
-    async def process(receipt: Receipt, settle: Settle) -> None:
+    async def process(received: Received, settle: Settle) -> None:
+        receipt = received.receipt
         closed = replace(receipt, outcome=Outcome.ANSWERED)
         await ledger.save_receipts([closed])
         settles.append(lambda: settle(closed))
@@ -253,7 +257,8 @@ async def test_processing_that_cancels_itself_tells_who_waits(
 async def test_a_newer_message_may_settle_an_older_one(store: InMemoryStore, clock: Any) -> None:
     older: list[tuple[Receipt, Settle]] = []
 
-    async def process(receipt: Receipt, settle: Settle) -> None:
+    async def process(received: Received, settle: Settle) -> None:
+        receipt = received.receipt
         if not older:
             older.append((receipt, settle))
             return
@@ -280,7 +285,7 @@ async def test_what_an_earlier_process_left_open_is_taken_up_in_order(
     inbox: Inbox, store: InMemoryStore, processing: Processing, clock: Any
 ) -> None:
     arrivals = [make_arrival(str(number), at=clock()) for number in range(4)]
-    left = [receipt for receipt, _ in await store.ledger.receive(arrivals, clock())]
+    left = [one.receipt for one in await store.ledger.receive(arrivals, clock())]
     await store.ledger.save_receipts([replace(left[2], outcome=Outcome.ANSWERED)])
     await store.ledger.save_receipts([replace(left[3], outcome=Outcome.CLAIMED, attempts=2)])
 
@@ -294,9 +299,9 @@ async def test_what_waited_too_long_is_closed(
     inbox: Inbox, store: InMemoryStore, processing: Processing, clock: Any
 ) -> None:
     arrivals = [make_arrival(str(number), at=clock()) for number in range(2)]
-    [(old, _)] = await store.ledger.receive(arrivals[:1], clock())
+    old = (await store.ledger.receive(arrivals[:1], clock()))[0].receipt
     clock.advance(seconds=0.001)
-    [(edge, _)] = await store.ledger.receive(arrivals[1:], clock())
+    edge = (await store.ledger.receive(arrivals[1:], clock()))[0].receipt
     clock.advance(minutes=15)
     expired = asyncio.ensure_future(inbox.settled(old.id))
     await turns()
@@ -416,7 +421,8 @@ async def test_draining_does_not_wait_for_ever_for_what_does_not_stop(
     go = asyncio.Event()
     ended = asyncio.Event()
 
-    async def process(receipt: Receipt, settle: Settle) -> None:
+    async def process(received: Received, settle: Settle) -> None:
+        receipt = received.receipt
         while not go.is_set():
             try:
                 await go.wait()
@@ -436,7 +442,8 @@ async def test_draining_does_not_wait_for_ever_for_what_does_not_stop(
 async def test_nobody_waiting_at_the_end_is_no_error(
     store: InMemoryStore, clock: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def process(receipt: Receipt, settle: Settle) -> None:
+    async def process(received: Received, settle: Settle) -> None:
+        receipt = received.receipt
         raise RuntimeError("broken")
 
     started: Coroutine[Any, Any, Receipt] = Inbox(store.ledger, process, clock=clock).put(

@@ -93,6 +93,6 @@ def test_a_message_is_not_from_the_future(at: datetime, expected: datetime) -> N
 
 async def test_what_was_tidied_can_be_kept() -> None:
     arrival = tidied(make_arrival(UGLY, at=NOW, author=UGLY, room=UGLY), NOW)
-    [(receipt, _)] = await InMemoryStore().ledger.receive([arrival], NOW)
+    receipt = (await InMemoryStore().ledger.receive([arrival], NOW))[0].receipt
 
     assert receipt.key == arrival.key

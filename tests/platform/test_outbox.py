@@ -131,7 +131,7 @@ async def turns(count: int = 5) -> None:
 async def test_a_reply_is_kept_with_its_receipt_before_it_leaves(
     outbox: Outbox, store: InMemoryStore, ledger: BrittleLedger, clock: Any
 ) -> None:
-    [(receipt, _)] = await ledger.receive([make_arrival("Hi", at=clock())], clock())
+    receipt = (await ledger.receive([make_arrival("Hi", at=clock())], clock()))[0].receipt
     reply = outgoing("Hello.", at=clock())
     closed = replace(receipt, outcome=Outcome.ANSWERED)
     kept = await outbox.commit([reply], [closed])
@@ -196,7 +196,7 @@ async def test_what_must_not_leave_is_taken_out_before_it_is_kept(
 async def test_a_reply_of_which_nothing_is_left_is_dropped_and_the_receipt_closes(
     outbox: Outbox, ledger: BrittleLedger, clock: Any
 ) -> None:
-    [(receipt, _)] = await ledger.receive([make_arrival("Hi", at=clock())], clock())
+    receipt = (await ledger.receive([make_arrival("Hi", at=clock())], clock()))[0].receipt
     closed = replace(receipt, outcome=Outcome.ANSWERED)
 
     assert await outbox.commit([outgoing("<response> </response>", at=clock())], [closed]) == []

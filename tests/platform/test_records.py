@@ -27,7 +27,7 @@ async def test_what_is_not_there_is_none_or_empty() -> None:
 async def test_a_message_is_shown_with_its_author_and_its_receipt() -> None:
     store = InMemoryStore()
     arrival = make_arrival("Hello", at=NOW)
-    [(receipt, _)] = await store.ledger.receive([arrival], NOW)
+    receipt = (await store.ledger.receive([arrival], NOW))[0].receipt
     records = Records(store)
 
     assert await records.messages(arrival.room.id) == [arrival.message]

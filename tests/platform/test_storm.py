@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from bot.bus import EventBus
-from bot.domain.arrival import Arrival
+from bot.domain.arrival import Arrival, Cursor, Received
 from bot.domain.content import Content
 from bot.domain.ids import derived_id
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt
@@ -40,9 +40,11 @@ class RoughLedger(InMemoryLedger):
         super().__init__(store.worlds, store.entities, store.memories)
         self.chance = chance
 
-    async def receive(self, arrivals: Sequence[Arrival], at: datetime) -> list[tuple[Receipt, bool]]:
+    async def receive(
+        self, arrivals: Sequence[Arrival], at: datetime, cursor: Cursor | None = None
+    ) -> list[Received]:
         await self._delay()
-        found = await super().receive(arrivals, at)
+        found = await super().receive(arrivals, at, cursor)
         await self._delay()
         return found
 
@@ -111,7 +113,8 @@ class RoughProcessing:
         self._under_way: set[UUID] = set()
         self._ledger, self._chance = ledger, chance
 
-    async def __call__(self, receipt: Receipt, settle: Settle) -> None:
+    async def __call__(self, received: Received, settle: Settle) -> None:
+        receipt = received.receipt
         assert receipt.id not in self._under_way, "a message was processed twice at a time"
         self._under_way.add(receipt.id)
         try:

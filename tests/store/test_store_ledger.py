@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from bot.domain.arrival import Arrival
+from bot.domain.arrival import Arrival, Received
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.domain.ids import delivery_id, derived_id, new_id
 from bot.domain.ledger import Delivery, DeliveryState, ModelCall, Outcome, Receipt, Step, StepState
@@ -21,7 +21,7 @@ FINAL = [outcome for outcome in Outcome if outcome.is_final]
 
 
 async def receive(store: Store, *arrivals: Arrival, at: datetime = NOW) -> list[Receipt]:
-    return [receipt for receipt, _ in await store.ledger.receive(arrivals, at)]
+    return [one.receipt for one in await store.ledger.receive(arrivals, at)]
 
 
 async def received(store: Store, text: str = "Hello", **details: object) -> Receipt:
@@ -63,11 +63,22 @@ def parts_of(reply: Memory, texts: Sequence[str], ordinal: int = 0) -> tuple[Del
 
 async def test_an_event_is_kept_with_the_rows_it_needs(store: Store) -> None:
     arrival = make_arrival("Hello", at=NOW)
-    [(receipt, is_new)] = await store.ledger.receive([arrival], NOW)
+    [received] = await store.ledger.receive([arrival], NOW)
+    receipt = received.receipt
 
-    assert is_new
+    assert received == Received(receipt, arrival, is_new=True)
+    assert receipt.turn_id is not None
     assert receipt == Receipt(
-        receipt.id, arrival.key, arrival.room.id, arrival.author.id, arrival.message.id, NOW
+        receipt.id,
+        arrival.key,
+        arrival.room.id,
+        arrival.author.id,
+        arrival.message.id,
+        NOW,
+        Outcome.CLAIMED,
+        turn_id=receipt.turn_id,
+        attempts=1,
+        claimed_at=NOW,
     )
     assert await store.ledger.receipt(receipt.id) == receipt
     assert await store.ledger.receipt(arrival.message.id) == receipt
@@ -95,11 +106,8 @@ async def test_an_event_known_by_either_key_gets_the_receipt_it_has(store: Store
         "again", at=NOW + timedelta(seconds=9), room="attic" if same == "event_id" else "lobby"
     )
     again = replace(again, key=replace(again.key, **{same: getattr(first.key, same)}))
-    [(known, _)] = await store.ledger.receive([first], NOW)
-    [(receipt, is_new)] = await store.ledger.receive([again], NOW + timedelta(days=29))
-
-    assert not is_new
-    assert receipt == known
+    known = (await store.ledger.receive([first], NOW))[0].receipt
+    assert await store.ledger.receive([again], NOW + timedelta(days=29)) == [Received(known)]
     assert await store.memories.memories([again.message.id]) == {}
     assert [room.id for room in await store.worlds.rooms()] == [first.room.id]
     assert len(await store.ledger.receipts()) == 1
@@ -121,7 +129,7 @@ async def test_an_event_that_differs_in_both_keys_is_new(store: Store, other: di
 
     found = await store.ledger.receive([first, second], NOW)
 
-    assert [is_new for _, is_new in found] == [True, True]
+    assert [one.is_new for one in found] == [True, True]
 
 
 async def test_a_batch_may_hold_the_same_event_twice(store: Store) -> None:
@@ -129,8 +137,8 @@ async def test_a_batch_may_hold_the_same_event_twice(store: Store) -> None:
     again = replace(first, message=replace(first.message, id=new_id()))
     found = await store.ledger.receive([first, again, second], NOW)
 
-    assert [is_new for _, is_new in found] == [True, False, True]
-    assert found[0][0] == found[1][0]
+    assert [one.is_new for one in found] == [True, False, True]
+    assert found[0].receipt == found[1].receipt
     assert await store.ledger.receive([], NOW) == []
 
 
@@ -293,3 +301,29 @@ async def test_a_step_is_written_and_gets_its_new_state(store: Store) -> None:
 
     assert await store.ledger.steps(turn) == {done.key: done, answer.key: answer}
     assert await store.ledger.steps(new_id()) == {}
+
+
+async def test_a_receipt_is_found_by_what_its_platform_calls_the_message(store: Store) -> None:
+    lobby = await received(store, "Hello", message_id="77")
+    elsewhere = make_arrival("Hello", at=NOW, message_id="77", room="attic")
+    [attic] = await receive(store, replace(elsewhere, key=replace(elsewhere.key, event_id="e-2")))
+    await received(store, "Other", message_id="78")
+    assert await store.ledger.called("77") == [attic, lobby]
+    assert await store.ledger.called("79") == []
+
+
+async def test_what_has_not_arrived_is_listed_the_latest_in_the_order_in_which_it_leaves(
+    store: Store,
+) -> None:
+    receipt = await received(store)
+    turn = new_id()
+    reply = reply_to(receipt, "Hello.", turn)
+    names = ["pending", "attempting", "sent", "failed", "unknown", "cancelled"]
+    parts = await store.ledger.commit(Commitment((reply,), parts_of(reply, names)))
+    for part in parts:
+        await store.ledger.save_delivery(replace(part, state=DeliveryState(part.content.text)))
+    listed = [part.content.text for part in await store.ledger.unsent()]
+    assert listed == ["pending", "attempting", "failed", "unknown"]
+    assert [part.content.text for part in await store.ledger.unsent(2)] == ["failed", "unknown"]
+    assert await store.ledger.delivery(parts[2].id) == replace(parts[2], state=DeliveryState.SENT)
+    assert await store.ledger.delivery("nothing") is None

@@ -6,15 +6,17 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from bot.domain.arrival import Arrival
-from bot.domain.ids import new_id
-from bot.domain.ledger import Delivery, DeliveryState, EventKey, Receipt, Step
+from bot.domain.arrival import Arrival, Cursor, Received, first_claim
+from bot.domain.ledger import Delivery, DeliveryState, Receipt, Step
+from bot.health import Health
 from bot.store.inmemory.memories import InMemoryMemories
 from bot.store.inmemory.people import InMemoryEntities
+from bot.store.inmemory.receipts import ReceiptBook
 from bot.store.inmemory.worlds import InMemoryWorlds
 from bot.store.protocols import Commitment
 
 OPEN_DELIVERIES = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
+DONE_DELIVERIES = (DeliveryState.SENT, DeliveryState.CANCELLED)
 
 
 class InMemoryLedger:
@@ -23,52 +25,47 @@ class InMemoryLedger:
     def __init__(
         self, worlds: InMemoryWorlds, entities: InMemoryEntities, memories: InMemoryMemories
     ) -> None:
+        self.health = Health()
         self._worlds, self._entities, self._memories = worlds, entities, memories
-        self._receipts: dict[UUID, Receipt] = {}
-        self._by_memory: dict[UUID, UUID] = {}
-        self._by_event: dict[tuple[str, str, str], UUID] = {}
-        self._by_message: dict[tuple[UUID, str, int], UUID] = {}
+        self.book = ReceiptBook()
         self._steps: defaultdict[UUID, dict[str, Step]] = defaultdict(dict)
         self._deliveries: dict[str, Delivery] = {}
         self._last_seq: defaultdict[UUID, int] = defaultdict(int)
+        self._cursors: dict[tuple[str, str, str], str] = {}
 
-    async def receive(self, arrivals: Sequence[Arrival], at: datetime) -> list[tuple[Receipt, bool]]:
+    async def receive(
+        self, arrivals: Sequence[Arrival], at: datetime, cursor: Cursor | None = None
+    ) -> list[Received]:
+        if cursor is not None:
+            self._cursors[cursor.platform, cursor.account, cursor.name] = cursor.value
         return [self._receive(arrival, at) for arrival in arrivals]
 
-    def _receive(self, arrival: Arrival, at: datetime) -> tuple[Receipt, bool]:
-        key = arrival.key
-        known = self._by_event.get(_event(key)) or self._by_message.get(_message(key))
+    async def cursor(self, platform: str, account: str, name: str) -> str | None:
+        return self._cursors.get((platform, account, name))
+
+    def _receive(self, arrival: Arrival, at: datetime) -> Received:
+        known = self.book.known(arrival.key)
         if known is not None:
-            return self._receipts[known], False
-        self._worlds.put(arrival.world, [arrival.room])
-        self._entities.put(arrival.author, arrival.room.id)
+            return Received(known)
+        world, [room] = self._worlds.put(arrival.world, [arrival.room])
+        author = self._entities.put(arrival.author, room.id)
         self._memories.put(arrival.message)
-        receipt = Receipt(
-            new_id(), key, arrival.room.id, arrival.author.id, arrival.message.id, received_at=at
-        )
-        self._receipts[receipt.id] = receipt
-        self._by_memory[arrival.message.id] = receipt.id
-        self._by_event[_event(key)] = receipt.id
-        self._by_message[_message(key)] = receipt.id
-        return receipt, True
+        receipt = first_claim(arrival, at)
+        self.book.insert(receipt)
+        kept = replace(arrival, world=world, room=room, author=author)
+        return Received(receipt, kept, self._worlds.attendance_of(room.id), is_new=True)
 
     async def save_receipts(self, receipts: Sequence[Receipt]) -> None:
-        self._save(receipts)
-
-    def _save(self, receipts: Sequence[Receipt]) -> None:
-        for receipt in receipts:
-            known = self._receipts.get(receipt.id)
-            if known is not None and not known.outcome.is_final:
-                self._receipts[receipt.id] = receipt
+        self.book.save(receipts)
 
     async def receipt(self, receipt_id: UUID) -> Receipt | None:
-        return self._receipts.get(self._by_memory.get(receipt_id, receipt_id))
+        return self.book.find(receipt_id)
 
     async def arrival(self, receipt: Receipt) -> Arrival | None:
-        room = await self._worlds.room(receipt.room_id)
+        message = (await self._memories.memories([receipt.memory_id])).get(receipt.memory_id)
+        room = await self._worlds.room(message.room_id) if message else None
         world = await self._worlds.world(room.world_id) if room else None
         author = (await self._entities.entities([receipt.author_id])).get(receipt.author_id)
-        message = (await self._memories.memories([receipt.memory_id])).get(receipt.memory_id)
         if room is None or world is None or author is None or message is None:
             return None
         return Arrival(receipt.key, world, room, author, message)
@@ -78,22 +75,33 @@ class InMemoryLedger:
     ) -> list[Receipt]:
         found = (
             receipt
-            for receipt in reversed(self._receipts.values())
+            for receipt in reversed(self.book)
             if room_id in (None, receipt.room_id) and is_open in (None, not receipt.outcome.is_final)
         )
         return [receipt for receipt, _ in zip(found, range(limit), strict=False)]
 
+    async def unlearnt(self, limit: int = 1000) -> list[Receipt]:
+        found = (receipt for receipt in self.book if not receipt.is_learnt)
+        return [receipt for receipt, _ in zip(found, range(limit), strict=False)]
+
+    async def mark_learnt(self, receipt_ids: Sequence[UUID]) -> None:
+        self.book.mark_learnt(receipt_ids)
+
     async def commit(self, commitment: Commitment) -> list[Delivery]:
+        if commitment.receipts and not self.book.save(commitment.receipts):
+            known = (self._deliveries.get(delivery.id) for delivery in commitment.deliveries)
+            return [delivery for delivery in known if delivery is not None]
         for memory in commitment.replies:
             self._memories.put(memory)
-        placed = [self._place(delivery) for delivery in commitment.deliveries]
-        self._save(commitment.receipts)
-        return placed
+        return [self._place(delivery) for delivery in commitment.deliveries]
 
     def _place(self, delivery: Delivery) -> Delivery:
-        if delivery.id not in self._deliveries:
-            self._last_seq[delivery.room_id] += 1
-            self._deliveries[delivery.id] = replace(delivery, seq=self._last_seq[delivery.room_id])
+        return self._deliveries.get(delivery.id) or self.put_last(delivery)
+
+    def put_last(self, delivery: Delivery) -> Delivery:
+        """Give a part the next place in its room."""
+        self._last_seq[delivery.room_id] += 1
+        self._deliveries[delivery.id] = replace(delivery, seq=self._last_seq[delivery.room_id])
         return self._deliveries[delivery.id]
 
     async def save_step(self, step: Step) -> None:
@@ -116,10 +124,13 @@ class InMemoryLedger:
             and turn_id in (None, delivery.turn_id)
         ]
 
+    async def called(self, message_id: str) -> list[Receipt]:
+        found = reversed(self.book)
+        return [receipt for receipt in found if receipt.key.message_id == message_id]
 
-def _event(key: EventKey) -> tuple[str, str, str]:
-    return (key.platform, key.account, key.event_id)
+    async def delivery(self, delivery_id: str) -> Delivery | None:
+        return self._deliveries.get(delivery_id)
 
-
-def _message(key: EventKey) -> tuple[UUID, str, int]:
-    return (key.room_id, key.message_id, key.revision)
+    async def unsent(self, limit: int = 100) -> list[Delivery]:
+        found = [one for one in self._deliveries.values() if one.state not in DONE_DELIVERIES]
+        return found[-limit:]

@@ -73,6 +73,10 @@ class InMemoryMemories:
             self._take_out(memory)
         return len(removed)
 
+    def all(self) -> list[Memory]:
+        """List all memories."""
+        return list(self._memories.values())
+
     def put(self, memory: Memory) -> None:
         """Insert, or replace the memory of that id."""
         lane = self._rooms[memory.room_id, memory.kind]

@@ -45,7 +45,7 @@ class InMemoryEntities:
         found = self._relationships.get(entity_id, {}).values()
         return sorted(found, key=lambda one: -one.interactions)
 
-    def put(self, entity: Entity, room_id: UUID | None) -> None:
+    def put(self, entity: Entity, room_id: UUID | None) -> Entity:
         """Insert or update; a new display name comes first, the former ones stay behind it."""
         known = self._entities.get(entity.id)
         if known is not None:
@@ -55,3 +55,13 @@ class InMemoryEntities:
         if room_id is not None:
             self._participants[room_id].pop(entity.id, None)
             self._participants[room_id][entity.id] = None
+        return entity
+
+    def move(self, room_id: UUID, other_id: UUID) -> None:
+        """Have all that belongs to a room belong to another one."""
+        present = self._participants[other_id]
+        self._participants[other_id] = {**self._participants.pop(room_id, {}), **present}
+        for known in self._components.values():
+            known.update(
+                (key, replace(one, room_id=other_id)) for key, one in known.items() if one.room_id == room_id
+            )

@@ -4,12 +4,16 @@ from types import TracebackType
 from typing import Self
 
 from bot.domain.clock import Clock, system_clock
+from bot.errors import ConfigError
+from bot.store.inmemory.changes import InMemoryChanges
 from bot.store.inmemory.ledger import InMemoryLedger
 from bot.store.inmemory.memories import InMemoryMemories
 from bot.store.inmemory.people import InMemoryEntities
 from bot.store.inmemory.small import InMemoryCache, InMemoryLogs
 from bot.store.inmemory.tasks import InMemoryTasks
 from bot.store.inmemory.worlds import InMemoryWorlds
+from bot.store.protocols import Sharing
+from bot.store.schema import Tables
 
 
 class InMemoryStore:
@@ -23,6 +27,14 @@ class InMemoryStore:
         self.cache = InMemoryCache(clock)
         self.logs = InMemoryLogs(clock)
         self.ledger = InMemoryLedger(self.worlds, self.entities, self.memories)
+        self.changes = InMemoryChanges(self.ledger, self.worlds, self.entities, self.memories, self.tasks)
+
+    sharing: Sharing | None = None
+
+    @property
+    def tables(self) -> Tables:
+        """Refuse: a database has tables, this process has none."""
+        raise ConfigError("a plugin's tables need a database: give the character the sql plugin")
 
     async def __aenter__(self) -> Self:
         return self

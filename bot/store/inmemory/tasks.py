@@ -69,3 +69,10 @@ class InMemoryTasks:
 
     async def delete_task(self, task_id: UUID) -> bool:
         return self._tasks.pop(task_id, None) is not None
+
+    def move(self, room_id: UUID, other_id: UUID) -> None:
+        """Have all tasks of a room belong to another one."""
+        self._tasks = {
+            task.id: replace(task, room_id=other_id) if task.room_id == room_id else task
+            for task in self._tasks.values()
+        }

@@ -30,7 +30,7 @@ class InMemoryWorlds:
         return found[::-1]
 
     async def attendance(self, room_id: UUID) -> Attendance:
-        return self._attendance.get(room_id, Attendance.DEFAULT)
+        return self.attendance_of(room_id)
 
     async def set_attendance(self, room_id: UUID, attendance: Attendance) -> None:
         self._attendance[room_id] = attendance
@@ -39,8 +39,12 @@ class InMemoryWorlds:
         world = self._worlds[world_id]
         self._worlds[world_id] = replace(world, roles={**world.roles, entity_id: role})
 
-    def put(self, world: World, rooms: Sequence[Room]) -> None:
-        """Insert or update; the most recently named room moves to the end."""
+    def attendance_of(self, room_id: UUID) -> Attendance:
+        """Tell what the agent has decided about a room."""
+        return self._attendance.get(room_id, Attendance.DEFAULT)
+
+    def put(self, world: World, rooms: Sequence[Room]) -> tuple[World, list[Room]]:
+        """Insert or update; the most recently named room moves to the end. They come back as kept."""
         known = self._worlds.get(world.id)
         if known is not None:
             world = replace(world, name=world.name or known.name, roles={**known.roles, **world.roles})
@@ -48,3 +52,13 @@ class InMemoryWorlds:
         for room in rooms:
             before = self._rooms.pop(room.id, None)
             self._rooms[room.id] = replace(room, name=room.name or (before.name if before else ""))
+        return world, [self._rooms[room.id] for room in rooms]
+
+    def move(self, room_id: UUID, world: World, room: Room) -> None:
+        """Have a room go on as another one, with the roles that its world knows and what was decided."""
+        before = self._rooms.get(room_id)
+        left = self._worlds.get(before.world_id) if before else None
+        self.put(replace(world, roles={**(left.roles if left else {}), **world.roles}), [room])
+        decided = self._attendance.pop(room_id, None)
+        if decided is not None:
+            self._attendance.setdefault(room.id, decided)

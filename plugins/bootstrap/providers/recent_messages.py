@@ -8,8 +8,10 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     """Give the last messages, oldest first: at most CONVERSATION_LENGTH, at least half as many."""
     limit = int(turn.agent.settings.get("CONVERSATION_LENGTH") or 20)
     messages = _anchored(await turn.agent.store.memories.recent(turn.room.id, limit), limit)
-    people = await turn.agent.store.entities.entities({message.entity_id for message in messages})
-    names = {one.id: one.name for one in people.values()}
+    names = {turn.agent.id: turn.agent.name} | {one.author.id: one.author.name for one in turn.inputs}
+    others = {message.entity_id for message in messages} - names.keys()
+    people = await turn.agent.store.entities.entities(others) if others else {}
+    names |= {one.id: one.name for one in people.values()}
     lines = [_line(turn, message, names.get(message.entity_id, "")) for message in messages]
     history = render_history(lines)
     return ProviderResult(

@@ -1,6 +1,5 @@
-"""Alembic, run in this process on the connection that writes; loaded only where there is something to do."""
+"""Alembic, run in this process inside an open transaction; loaded only where there is something to do."""
 
-from pathlib import Path
 from typing import Any
 
 from alembic.config import Config
@@ -9,49 +8,50 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
-from bot import ConfigError
-from plugins.sql.schema import VERSION_TABLE, metadata
-
-HERE = Path(__file__).parent
+from bot import ConfigError, PluginError, Schema
 
 
-def migrate(connection: Connection, wanted: str, *, scripts: Path = HERE) -> None:
-    """Bring the schema to a version, in one transaction: a failure at any statement changes nothing.
+def require_known(schema: Schema, found: str | None, where: str) -> None:
+    """Raise ConfigError for a version that the history does not know: newer code has written it.
 
-    Tables are copied where SQLite cannot alter them, so foreign keys are off meanwhile and looked over
-    before the commit.
+    And PluginError for a history that does not lead to the version it should.
     """
-    config = Config()
-    config.set_main_option("script_location", str(scripts).replace("%", "%%"))
-    config.set_main_option("path_separator", "os")
-    script = ScriptDirectory.from_config(config)
-    connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
-    connection.rollback()
-    try:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-        _run(connection, config, script, wanted)
-        broken = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
-        if broken:
-            raise ConfigError(f"schema {wanted} would leave {len(broken)} rows without what they belong to")
-        connection.commit()
-    except BaseException:
-        connection.rollback()
-        raise
-    finally:
-        connection.exec_driver_sql("PRAGMA foreign_keys = ON")
-        connection.rollback()
+    script = _scripts(schema)
+    if found and found not in {one.revision for one in script.walk_revisions()}:
+        raise ConfigError(
+            f"{where} has version {found}, this program knows {schema.version}: update it, or put back the "
+            "backup that was made before the update"
+        )
+    if script.get_heads() != [schema.version]:
+        raise PluginError(
+            f"{schema.migrations} ends at {', '.join(script.get_heads())}, but the schema's version is "
+            f"{schema.version}: they must be the same"
+        )
 
 
-def _run(connection: Connection, config: Config, script: ScriptDirectory, wanted: str) -> None:
+def migrate(connection: Connection, schema: Schema, version_table: str) -> None:
+    """Bring tables from the version that is noted to that of their schema.
+
+    Where none is noted, the history is run from its beginning.
+    """
+    script = _scripts(schema)
+
     def steps(revision: Any, context: MigrationContext) -> Any:
-        return script._upgrade_revs(wanted, revision)
+        return script._upgrade_revs(schema.version, revision)
 
-    with EnvironmentContext(config, script, fn=steps, destination_rev=wanted) as environment:
+    with EnvironmentContext(Config(), script, fn=steps, destination_rev=schema.version) as environment:
         environment.configure(
             connection=connection,
-            target_metadata=metadata,
-            version_table=VERSION_TABLE,
+            target_metadata=schema.metadata,
+            version_table=version_table,
             render_as_batch=True,
             transactional_ddl=True,
         )
         environment.run_migrations()
+
+
+def _scripts(schema: Schema) -> ScriptDirectory:
+    config = Config()
+    config.set_main_option("script_location", str(schema.migrations).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return ScriptDirectory.from_config(config)

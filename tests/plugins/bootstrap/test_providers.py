@@ -390,7 +390,9 @@ async def test_a_renamed_person_stays_the_same_person(stage: Stage) -> None:
     renamed = replace(first.author, names=("Alicia",))
     second = replace(make_arrival("two", at=NOW + timedelta(seconds=1)), author=renamed)
     await keep(stage, first, second)
-    lines = parse_history((await told(make_turn(stage.agent), "RECENT_MESSAGES")).text)
+    turn = make_turn(stage.agent)
+    turn.inputs[0].author = renamed
+    lines = parse_history((await told(turn, "RECENT_MESSAGES")).text)
     assert [line.name for line in lines] == ["Alicia", "Alicia"]
     assert len({line.id for line in lines}) == 1
 

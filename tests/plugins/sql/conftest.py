@@ -1,15 +1,70 @@
 """What the tests of the SQL store share: a file, and ways to open it."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
 
 from bot import derived_id
+from plugins.sql import sqlite
 from plugins.sql.opening import OpenFiles
 from plugins.sql.sqlite import Synchronous
 from plugins.sql.store import SqlStore
+
+
+class Bare:
+    """A database with a connection and nothing else: what is opened before there is a store.
+
+    `place` is what the schema's upkeep is told about it, `address` what SQLAlchemy is.
+    """
+
+    def __init__(self, connection: Any, place: Path | str, address: str) -> None:
+        self._connection = connection
+        self.place = place
+        self.address = address
+
+    @property
+    def is_sqlite(self) -> bool:
+        return isinstance(self.place, Path)
+
+    async def run(self, work: Callable[..., Any], *details: Any, **named: Any) -> Any:
+        """Run a function of the connection, as the store does."""
+        if isinstance(self._connection, Connection):
+            return work(self._connection, *details, **named)
+        return await self._connection.run_sync(work, *details, **named)
+
+    async def sql(self, text: str) -> list[Any]:
+        """Run one statement, and keep what it does."""
+        return await self.run(_committed, text)
+
+
+def _committed(connection: Connection, text: str) -> list[Any]:
+    result = connection.exec_driver_sql(text)
+    rows = [tuple(row) for row in result] if result.returns_rows else []
+    connection.commit()
+    return rows
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def bare(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[Bare]:
+    """Give a new database of each kind."""
+    if request.param == "sqlite":
+        sqlite.create_file(path)
+        opened = sqlite.open_writer(sqlite.engine_of(path), Synchronous.NORMAL)
+        yield Bare(opened, path, str(path))
+        opened.close()
+    else:
+        url = request.getfixturevalue("postgres_url").replace("postgresql://", "postgresql+asyncpg://")
+        engine = create_async_engine(url, poolclass=NullPool)
+        async with engine.connect() as connection:
+            yield Bare(connection, "the test's database", url)
+        await engine.dispose()
+
 
 OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
 

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from bot import Entity, Outcome, derived_id, new_id
+from bot import Entity, Outcome, Received, derived_id, new_id
 from bot.testing import make_arrival
 from plugins.sql import sqlite
 from plugins.sql.store import SqlStore
@@ -32,8 +32,8 @@ async def test_a_batch_of_events_asks_no_question_per_event(open_store: OpenStor
         kept = await store.ledger.receive([*arrivals, arrivals[199]], NOW)
         await store.ledger._database.write(trace(None))
 
-        assert [is_new for _, is_new in kept] == [False] * 50 + [True] * 150 + [False]
-        assert kept[199][0] == kept[200][0]
+        assert [one.is_new for one in kept] == [False] * 50 + [True] * 150 + [False]
+        assert kept[199].receipt == kept[200].receipt
         assert len([text for text in asked if text.startswith("SELECT")]) < 10
         assert len(await store.memories.recent(arrivals[0].room.id, 500)) == 29
         assert (await store.worlds.rooms())[0].name == "room 3"
@@ -53,7 +53,7 @@ async def test_long_lists_of_ids_are_asked_in_parts(open_store: OpenStore) -> No
 async def test_text_that_no_database_takes_costs_nothing_but_itself(open_store: OpenStore) -> None:
     arrival = make_arrival("half \ud83d and \0 nothing", at=NOW, author="Ali\0ce \udc00")
     async with open_store() as store:
-        [(receipt, _)] = await store.ledger.receive([arrival], NOW)
+        receipt = (await store.ledger.receive([arrival], NOW))[0].receipt
         closed = replace(receipt, outcome=Outcome.IGNORED, reason="it said \ud83d\0", closed_at=NOW)
         await store.ledger.save_receipts([closed])
         found = await store.ledger.receipt(receipt.id)
@@ -62,7 +62,7 @@ async def test_text_that_no_database_takes_costs_nothing_but_itself(open_store: 
         assert found is not None
         assert found.reason == "it said ?"
         assert message == arrival.message
-        assert (await store.ledger.receive([arrival], NOW))[0] == (found, False)
+        assert await store.ledger.receive([arrival], NOW) == [Received(found)]
 
 
 async def test_what_a_plugin_kept_oddly_does_not_fail_a_commit(open_store: OpenStore) -> None:

@@ -7,13 +7,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection
 
 from bot import ConfigError
 from bot.errors import TryAgain
+from bot.testing import make_arrival
 from plugins.sql import sqlite
 from plugins.sql.database import Database
 from plugins.sql.opening import OpenFiles
@@ -161,6 +165,19 @@ async def test_the_log_is_written_back_when_it_is_closed(database: Database, pat
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT key FROM cache").fetchall() == [("a",)]
     connection.close()
+
+
+async def test_what_another_program_has_written_is_not_taken_for_what_it_was(
+    open_store: Any, path: Path
+) -> None:
+    now = datetime.now(UTC)
+    first, second = (make_arrival(text, at=now) for text in ("one", "two"))
+    async with open_store() as store:
+        await store.ledger.receive([first], now)
+        with closing(sqlite3.connect(path)) as browser, browser:
+            browser.execute("DELETE FROM rooms")
+        [received] = await store.ledger.receive([second], now)
+        assert await store.worlds.room(received.receipt.room_id) == second.room
 
 
 async def test_files_are_for_their_owner_alone(database: Database, path: Path) -> None:

@@ -13,6 +13,7 @@ from bot import (
     Memory,
     MemoryKind,
     Outcome,
+    Received,
     Relationship,
     Task,
     derived_id,
@@ -54,7 +55,7 @@ async def test_every_book_is_there_again(open_store: OpenStore) -> None:
     relationship = Relationship(author.id, new_id(), ("friend",), 3)
     task = Task(new_id(), "POST", NOW, room_id=room.id, metadata={"updateInterval": 1000})
     async with open_store() as store:
-        [(receipt, _)] = await store.ledger.receive([arrival], NOW)
+        receipt = (await store.ledger.receive([arrival], NOW))[0].receipt
         answered = replace(receipt, outcome=Outcome.ANSWERED, turn_id=TURN, closed_at=NOW, notes=("a note",))
         [placed] = await store.ledger.commit(Commitment((reply,), (part,), (answered,)))
         await store.ledger.save_step(step)
@@ -72,7 +73,7 @@ async def test_every_book_is_there_again(open_store: OpenStore) -> None:
         assert await store.entities.participants(room.id) == [author]
         assert await store.ledger.receipt(receipt.id) == answered
         assert await store.ledger.arrival(receipt) == arrival
-        assert await store.ledger.receive([arrival], NOW) == [(answered, False)]
+        assert await store.ledger.receive([arrival], NOW) == [Received(answered)]
         assert await store.ledger.steps(TURN) == {step.key: step}
         assert await store.ledger.deliveries(is_open=True) == [placed]
         assert await store.memories.memories([fact.id]) == {fact.id: fact}
@@ -90,7 +91,7 @@ async def test_every_book_is_there_again(open_store: OpenStore) -> None:
 async def test_agents_in_one_file_do_not_meet(open_store: OpenStore) -> None:
     arrival = make_arrival("Hello", at=NOW)
     async with open_store("Ada") as store:
-        [(receipt, _)] = await store.ledger.receive([arrival], NOW)
+        receipt = (await store.ledger.receive([arrival], NOW))[0].receipt
         await store.cache.set("key", 1)
         await store.tasks.save_task(Task(derived_id("task"), "POST", NOW))
 
@@ -100,8 +101,8 @@ async def test_agents_in_one_file_do_not_meet(open_store: OpenStore) -> None:
         assert await store.worlds.rooms() == []
         assert await store.cache.get("key") is None
         assert await store.tasks.claim_tasks(["POST"], NOW, NOW + timedelta(minutes=1)) == []
-        [(_, is_new)] = await store.ledger.receive([arrival], NOW)
-        assert is_new
+        [received] = await store.ledger.receive([arrival], NOW)
+        assert received.is_new
         assert await store.memories.remove([arrival.message.id]) == 1
 
     async with open_store("Ada") as store:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from bot import Outcome, Settings, TextRequest, derived_id, new_id, system_clock
+from bot import Outcome, Settings, Storage, TextRequest, derived_id, new_id, system_clock
 from bot.domain.ledger import DeliveryState
 from bot.settings import Layer
 from bot.testing import RecordingAdapter, ScriptedModel, answer, make_arrival, on_stage
@@ -46,7 +46,7 @@ async def test_a_conversation_is_kept(open_store: OpenStore) -> None:
 async def test_an_open_receipt_is_answered_after_a_restart(open_store: OpenStore) -> None:
     async with open_store() as store:
         now = system_clock()
-        [(receipt, _)] = await store.ledger.receive([make_arrival("Anybody there?", at=now)], now)
+        receipt = (await store.ledger.receive([make_arrival("Anybody there?", at=now)], now))[0].receipt
 
     async with open_store() as store, on_stage(store=store) as stage:
         settled = await stage.resident.inbox.settled(receipt.id)
@@ -104,14 +104,15 @@ async def test_an_answer_that_was_paid_for_is_not_asked_for_again(open_store: Op
 
 
 async def test_the_plugin_brings_the_store(tmp_path: Path) -> None:
-    assert plugin.store is not None
+    storage = plugin.store
+    assert isinstance(storage, Storage)
     settings = Settings([Layer("the test", {"BOT_DATA_DIR": str(tmp_path / "kept")})])
     one, other = derived_id("agent", "one"), new_id()
-    async with plugin.store(one, settings) as first, plugin.store(other, settings) as second:
+    async with storage.open(one, settings) as first, storage.open(other, settings) as second:
         await first.cache.set("key", 1)
         assert await second.cache.get("key") is None
 
-    async with plugin.store(one, settings) as first:
+    async with storage.open(one, settings) as first:
         assert await first.cache.get("key") == 1
     assert {file.name for file in _files(tmp_path / "kept")} == {"greenroom.db", "greenroom.db.lock"}
 

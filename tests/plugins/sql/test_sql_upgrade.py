@@ -1,21 +1,31 @@
 """The schema's versions: made at once, upgraded as a whole or not at all, never downgraded."""
 
+import asyncio
+import signal
 import sqlite3
 import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
+import anyio
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, event, inspect
+from sqlalchemy.ext.asyncio import create_async_engine
 
-from bot import ConfigError
-from plugins.sql import sqlite, upgrade
+from bot import ConfigError, Schema
+from plugins.sql import upgrade
 from plugins.sql.migrations.running import migrate
 from plugins.sql.opening import OpenFiles
 from plugins.sql.schema import VERSION, VERSION_TABLE, metadata
 
+MIGRATING = Path(__file__).with_name("migrating.py")
+BACKING_UP = Path(__file__).with_name("backing_up.py")
 LATER = '''"""A later version."""
 
 import sqlalchemy as sa
@@ -29,79 +39,118 @@ def upgrade() -> None:
     op.add_column("rooms", sa.Column("topic", sa.Text))
     with op.batch_alter_table("tasks") as batch:
         batch.add_column(sa.Column("priority", sa.Integer, nullable=False, server_default="0"))
-        batch.create_check_constraint("is_positive", "priority >= 0")
+        batch.create_check_constraint("ck_tasks_priority", "priority >= 0")
+    op.create_index("ix_rooms_topic", "rooms", ["topic"])
     {fault}
 '''
 
 
 @pytest.fixture
-def connection(path: Path) -> Iterator[Connection]:
-    sqlite.create_file(path)
-    opened = sqlite.open_writer(sqlite.engine_of(path), sqlite.Synchronous.NORMAL)
-    yield opened
-    opened.close()
+def later(tmp_path: Path) -> Callable[..., Schema]:
+    """Give a function that makes our schema one of two versions."""
 
-
-@pytest.fixture
-def scripts(tmp_path: Path) -> Callable[..., Path]:
-    """Give a function that writes a history of two versions."""
-
-    def written(fault: str = "pass") -> Path:
+    def written(fault: str = "pass") -> Schema:
         versions = tmp_path / "later" / "versions"
         versions.mkdir(parents=True, exist_ok=True)
-        first = Path(upgrade.__file__).parent / "migrations" / "versions" / "v0001_everything.py"
-        (versions / "v0001_everything.py").write_text(first.read_text())
+        for file in (Path(upgrade.__file__).parent / "migrations" / "versions").glob("v0001*"):
+            (versions / file.name).write_text(file.read_text())
         (versions / "v0002_later.py").write_text(LATER.format(fault=fault))
-        return versions.parent
+        return Schema(metadata, version="0002", migrations=versions.parent)
 
     return written
 
 
-def schema(connection: Connection) -> list[str]:
-    rows = connection.exec_driver_sql("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+def structure(connection: Connection) -> dict[str, Any]:
+    """Tell what there is, in words of the database."""
+    if connection.dialect.name == "sqlite":
+        rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+        found = {row[0]: " ".join(row[1].split()).replace("( ", "(").replace(" )", ")") for row in rows}
+    else:
+        rows = connection.exec_driver_sql(
+            "SELECT relname, reloptions::text FROM pg_class WHERE relnamespace = 'public'::regnamespace "
+            "UNION ALL SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint "
+            "UNION ALL SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' "
+            "UNION ALL SELECT attrelid::regclass || '.' || attname, "
+            "concat_ws(' ', attnum, format_type(atttypid, atttypmod), attnotnull, attidentity) "
+            "FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid "
+            "WHERE relnamespace = 'public'::regnamespace AND attnum > 0"
+        )
+        found = {"all": sorted(map(str, rows))}
     connection.rollback()
-    return sorted(" ".join(row[0].split()).replace("( ", "(").replace(" )", ")") for row in rows)
+    return found
 
 
-def test_a_new_file_gets_every_table_and_the_version(connection: Connection, path: Path) -> None:
-    assert upgrade.version_of(connection) is None
-    upgrade.bring_up_to_date(connection, path)
+@contextmanager
+def failing(connection: Connection, at: int) -> Iterator[list[str]]:
+    """Let the n-th statement fail, as where the disk is full; gives what has been tried."""
+    tried: list[str] = []
 
-    assert upgrade.version_of(connection) == VERSION
-    tables = {line.split()[2] for line in schema(connection) if line.startswith("CREATE TABLE")}
+    def note(connection: Connection, cursor: Any, statement: str, *rest: Any) -> None:
+        tried.append(statement)
+        if len(tried) == at:
+            raise OSError(f"statement {at} fails")
+
+    event.listen(connection, "before_cursor_execute", note)
+    try:
+        yield tried
+    finally:
+        event.remove(connection, "before_cursor_execute", note)
+
+
+def upgraded_failing(connection: Connection, place: Any, schema: Schema, at: int) -> int:
+    """Upgrade with a fault at the n-th statement; gives how many were tried."""
+    with failing(connection, at) as tried:
+        try:
+            upgrade.bring_up_to_date(connection, place, ours=schema)
+        except OSError:
+            assert len(tried) >= at
+    return len(tried)
+
+
+async def test_a_new_database_gets_every_table_and_the_version(bare: Any) -> None:
+    assert await bare.run(upgrade.version_of) is None
+    await bare.run(upgrade.bring_up_to_date, bare.place)
+
+    assert await bare.run(upgrade.version_of) == VERSION
+    tables = await bare.run(lambda db: set(inspect(db).get_table_names()))
     assert tables == {*metadata.tables, VERSION_TABLE}
 
 
-def test_bringing_up_to_date_twice_changes_nothing(connection: Connection, path: Path) -> None:
-    upgrade.bring_up_to_date(connection, path)
-    before = schema(connection)
-    upgrade.bring_up_to_date(connection, path)
+async def test_bringing_up_to_date_twice_changes_nothing(bare: Any, path: Path) -> None:
+    await bare.run(upgrade.bring_up_to_date, bare.place)
+    before = await bare.run(structure)
+    await bare.run(upgrade.bring_up_to_date, bare.place)
 
-    assert schema(connection) == before
-    assert [file.name for file in path.parent.iterdir() if "before" in file.name] == []
-
-
-def test_the_history_leads_to_the_schema_of_a_new_file(connection: Connection, tmp_path: Path) -> None:
-    migrate(connection, VERSION)
-    other_path = tmp_path / "other.db"
-    sqlite.create_file(other_path)
-    other = sqlite.open_writer(sqlite.engine_of(other_path), sqlite.Synchronous.NORMAL)
-    upgrade.bring_up_to_date(other, other_path)
-
-    assert schema(connection) == schema(other)
-    other.close()
+    assert await bare.run(structure) == before
+    assert [one async for one in anyio.Path(path.parent).glob("*before*")] == []
 
 
-def test_a_newer_schema_is_refused_and_both_versions_are_named(connection: Connection, path: Path) -> None:
-    upgrade.bring_up_to_date(connection, path)
-    connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '0042'")
-    connection.commit()
+async def test_the_history_leads_to_the_schema_of_a_new_database(bare: Any) -> None:
+    """And so the first version, which is written out, is still what nobody may change any more."""
+    await bare.run(upgrade.bring_up_to_date, bare.place)
+    new = await bare.run(structure)
+    for table in (*reversed(metadata.sorted_tables), VERSION_TABLE):
+        await bare.sql(f"DROP TABLE {table}")
+    await bare.run(migrated_from_nothing)
 
-    with pytest.raises(ConfigError, match=rf"{path}.*0042.*{VERSION}"):
-        upgrade.bring_up_to_date(connection, path)
+    assert await bare.run(structure) == new
 
 
-async def test_opening_refuses_a_newer_schema_and_lets_go_of_the_file(path: Path) -> None:
+def migrated_from_nothing(connection: Connection) -> None:
+    with upgrade._alone(connection):
+        migrate(connection, upgrade.OUR_SCHEMA, VERSION_TABLE)
+
+
+async def test_i07_a_newer_schema_is_refused_and_both_versions_are_named(bare: Any, path: Path) -> None:
+    await bare.run(upgrade.bring_up_to_date, bare.place)
+    await bare.sql(f"UPDATE {VERSION_TABLE} SET version_num = '0042'")
+
+    with pytest.raises(ConfigError, match=rf"{bare.place}.*0042.*{VERSION}"):
+        await bare.run(upgrade.bring_up_to_date, bare.place)
+    assert [one async for one in anyio.Path(path.parent).glob("*before*")] == []
+
+
+async def test_i07_opening_refuses_a_newer_schema_and_lets_go_of_the_file(path: Path) -> None:
     files = OpenFiles()
     for version in ("0042", VERSION):
         async with files.use(path) as database:
@@ -118,46 +167,157 @@ async def test_opening_refuses_a_newer_schema_and_lets_go_of_the_file(path: Path
         connection.close()
 
 
-def test_an_upgrade_keeps_the_rows_and_a_copy_of_the_file(
-    connection: Connection, path: Path, scripts: Callable[..., Path]
+async def test_an_upgrade_keeps_the_rows_and_a_copy_of_the_file(
+    bare: Any, later: Callable[..., Schema]
 ) -> None:
-    upgrade.bring_up_to_date(connection, path)
-    connection.exec_driver_sql("INSERT INTO agents VALUES (1, x'00')")
-    connection.commit()
-    copy = upgrade.back_up(connection, path, "before-0002")
-    migrate(connection, "0002", scripts=scripts())
+    await bare.run(upgrade.bring_up_to_date, bare.place)
+    key = "x'00'" if bare.is_sqlite else "'\\x00'"
+    await bare.sql(f"INSERT INTO agents VALUES (1, {key})")
+    await bare.run(upgrade.bring_up_to_date, bare.place, ours=later())
 
-    assert upgrade.version_of(connection) == "0002"
-    assert "topic" in " ".join(schema(connection))
-    assert connection.exec_driver_sql("SELECT id FROM agents").scalar() == 1
-    assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
-    connection.rollback()
-    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-    kept = sqlite3.connect(copy)
-    assert kept.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone() == (VERSION,)
-    assert kept.execute("SELECT id FROM agents").fetchone() == (1,)
-    kept.close()
+    assert await bare.run(upgrade.version_of) == "0002"
+    assert "topic" in str(await bare.run(structure))
+    assert await bare.sql("SELECT id FROM agents") == [(1,)]
+    if bare.is_sqlite:
+        assert await bare.sql("PRAGMA foreign_keys") == [(1,)]
+        copy = bare.place.with_name(f"{bare.place.name}.before-sql-0002")
+        assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+        kept = sqlite3.connect(copy)
+        assert kept.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone() == (VERSION,)
+        assert kept.execute("SELECT id FROM agents").fetchone() == (1,)
+        kept.close()
 
 
-def test_an_upgrade_that_fails_changes_nothing(
-    connection: Connection, path: Path, scripts: Callable[..., Path]
+async def test_i06_an_upgrade_that_fails_at_any_statement_changes_nothing(
+    bare: Any, later: Callable[..., Schema]
 ) -> None:
-    upgrade.bring_up_to_date(connection, path)
-    before = schema(connection)
-    with pytest.raises(Exception, match="no such table"):
-        migrate(connection, "0002", scripts=scripts('op.execute("DELETE FROM nowhere")'))
+    schema = later()
+    await bare.run(upgrade.bring_up_to_date, bare.place)
+    before = await bare.run(structure)
+    for at in count(1):
+        tried = await bare.run(upgraded_failing, bare.place, schema, at)
+        if await bare.run(upgrade.version_of) != VERSION:
+            break
+        assert tried >= at
+        assert await bare.run(structure) == before, f"after statement {at}"
 
-    assert schema(connection) == before
-    assert upgrade.version_of(connection) == VERSION
-    assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+    assert at > 8
+    assert await bare.run(upgrade.version_of) == "0002"
+    assert await bare.run(structure) != before
 
 
-def test_foreign_tables_of_the_same_name_are_left_alone(connection: Connection, path: Path) -> None:
-    connection.exec_driver_sql("CREATE TABLE rooms (number INTEGER)")
-    connection.commit()
+async def test_i06_a_new_database_that_fails_at_any_statement_stays_empty(bare: Any) -> None:
+    for at in count(1, 1 if bare.is_sqlite else 7):  # one statement in seven: a server takes its time
+        await bare.run(upgraded_failing, bare.place, upgrade.OUR_SCHEMA, at)
+        tables = await bare.run(lambda db: inspect(db).get_table_names())
+        if tables:
+            break
+
+    assert at > len(metadata.tables)
+    assert set(tables) == {*metadata.tables, VERSION_TABLE}
+    assert await bare.run(upgrade.version_of) == VERSION
+
+
+async def test_an_upgrade_whose_own_statement_is_wrong_changes_nothing(
+    bare: Any, later: Callable[..., Schema]
+) -> None:
+    await bare.run(upgrade.bring_up_to_date, bare.place)
+    before = await bare.run(structure)
+    with pytest.raises(Exception, match="nowhere"):
+        await bare.run(upgrade.bring_up_to_date, bare.place, ours=later('op.execute("DELETE FROM nowhere")'))
+
+    assert await bare.run(structure) == before
+    assert await bare.run(upgrade.version_of) == VERSION
+
+
+async def test_other_peoples_tables_of_the_same_name_are_left_alone(bare: Any) -> None:
+    await bare.sql("CREATE TABLE rooms (number INTEGER)")
 
     with pytest.raises(ConfigError, match="already has tables called rooms"):
-        upgrade.bring_up_to_date(connection, path)
+        await bare.run(upgrade.bring_up_to_date, bare.place)
+    assert await bare.run(lambda db: inspect(db).get_table_names()) == ["rooms"]
+
+
+@pytest.mark.parametrize("last", [6, 12])
+async def test_i08_a_process_killed_while_it_upgrades_leaves_the_old_version(
+    bare: Any, later: Callable[..., Schema], last: int
+) -> None:
+    await bare.run(upgrade.bring_up_to_date, bare.place)
+    before = await bare.run(structure)
+    schema = later()
+    process = [sys.executable, str(MIGRATING), bare.address, str(schema.migrations), str(last)]
+    done = await anyio.run_process(process, check=False)
+
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert await bare.run(structure) == before
+    assert await bare.run(upgrade.version_of) == VERSION
+    await bare.run(upgrade.bring_up_to_date, bare.place, ours=schema)
+    assert await bare.run(upgrade.version_of) == "0002"
+
+
+async def test_of_two_processes_that_start_at_once_one_migrates_and_the_other_waits(
+    postgres_url: str, later: Callable[..., Schema]
+) -> None:
+    engine = create_async_engine(postgres_url.replace("postgresql://", "postgresql+asyncpg://"))
+
+    async def start(schema: Schema) -> str | None:
+        async with engine.connect() as connection:
+            await connection.run_sync(upgrade.bring_up_to_date, "the database", ours=schema)
+            return await connection.run_sync(upgrade.version_of)
+
+    for schema in (upgrade.OUR_SCHEMA, later()):
+        assert await asyncio.gather(*[start(schema) for _ in range(3)]) == [schema.version] * 3
+    await engine.dispose()
+
+
+async def test_a_server_without_vectors_is_refused_with_what_to_install(postgres_url: str) -> None:
+    engine = create_async_engine(postgres_url.replace("postgresql://", "postgresql+asyncpg://"))
+    async with engine.connect() as connection:
+        for text in (
+            "CREATE VIEW pg_available_extensions AS SELECT ''::text AS name",
+            "SET search_path = public, pg_catalog",
+        ):
+            await connection.exec_driver_sql(text)
+        await connection.commit()
+        with pytest.raises(ConfigError, match="the database: this PostgreSQL server has no pgvector"):
+            await connection.run_sync(upgrade.bring_up_to_date, "the database")
+    await engine.dispose()
+
+
+async def test_who_may_not_add_vectors_is_told_whom_to_ask(postgres_url: str) -> None:
+    name = urlsplit(postgres_url).path.removeprefix("/")
+    engine = create_async_engine(postgres_url.replace("postgresql://", "postgresql+asyncpg://"))
+    async with engine.connect() as connection:
+        await connection.exec_driver_sql(f"CREATE ROLE guest_of_{name}")
+        await connection.exec_driver_sql(f"SET ROLE guest_of_{name}")
+        await connection.commit()
+        with pytest.raises(ConfigError, match="CREATE EXTENSION vector"):
+            await connection.run_sync(upgrade.bring_up_to_date, "the database")
+        await connection.exec_driver_sql("RESET ROLE")
+        await connection.exec_driver_sql(f"DROP ROLE guest_of_{name}")
+        await connection.commit()
+    await engine.dispose()
+
+
+def test_i08_a_backup_that_is_cut_short_never_bears_the_name_of_one(path: Path) -> None:
+    copy = path.with_name(f"{path.name}.copy")
+    for is_second in (False, True):
+        process = subprocess.Popen(
+            [sys.executable, str(BACKING_UP), str(path)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "now\n"
+        while (is_second and not copy.exists()) or not copy.with_name(f"{copy.name}.part").exists():
+            assert process.poll() is None
+        process.kill()
+        process.communicate()
+        assert copy.exists() or not is_second
+        if copy.exists():
+            kept = sqlite3.connect(copy)
+            assert kept.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            assert kept.execute("SELECT count(*) FROM much").fetchone() == (10_000,)
+            kept.close()
+        path.unlink()
 
 
 def test_alembic_is_not_loaded_where_there_is_nothing_to_do(path: Path) -> None:

@@ -30,7 +30,7 @@ async def _answer(store: SqlStore, room: str) -> None:
     for number in count():
         now, turn = system_clock(), new_id()
         arrival = make_arrival(f"message {number}", at=now, room=room)
-        [(receipt, _)] = await store.ledger.receive([arrival], now)
+        receipt = (await store.ledger.receive([arrival], now))[0].receipt
         _tell("received", receipt.id)
         reply = Memory(
             new_id(),

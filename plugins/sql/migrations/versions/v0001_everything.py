@@ -1,13 +1,17 @@
 """All tables as they were in the first version."""
 
-from alembic import op
+from pathlib import Path
 
-from plugins.sql.schema import metadata
+from alembic import op
 
 revision = "0001"
 down_revision = None
 
 
 def upgrade() -> None:
-    """Make them as the schema has them; the first version that changes a table writes this one out."""
-    metadata.create_all(op.get_bind(), checkfirst=False)
+    """Make them, as they stand beside this file for each database; what the schema is now plays no part."""
+    connection = op.get_bind()
+    file = Path(__file__).with_suffix(f".{connection.dialect.name}.sql")
+    for statement in file.read_text(encoding="utf-8").split(";\n"):
+        if statement.strip():
+            connection.exec_driver_sql(statement)

@@ -1,0 +1,27 @@
+"""The doubles of `bot.testing`, without their memory: here it would be measured too."""
+
+from bot import Delivery, Room
+from bot.testing import RecordingAdapter, ScriptedModel, answer
+
+REPLY = answer("Hello to you too, and thank you for asking.")
+
+
+class Forgetful(ScriptedModel):
+    """Says the same for ever, and forgets what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda request: self._forget())
+
+    def _forget(self) -> str:
+        self.requests.clear()
+        return REPLY
+
+
+class Nowhere(RecordingAdapter):
+    """Sends nothing anywhere, and forgets it."""
+
+    async def deliver(self, delivery: Delivery) -> str:
+        return delivery.id
+
+    async def typing(self, room: Room, active: bool) -> None:
+        return

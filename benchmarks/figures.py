@@ -1,0 +1,41 @@
+"""How figures are taken: as CPU rather than time where that can be, for other programs share the machine."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+Row = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Spent:
+    """What something has cost, in seconds; `cpu` is that of all threads of this process."""
+
+    cpu: float = 0.0
+    wall: float = 0.0
+
+
+@contextmanager
+def measured() -> Iterator[Spent]:
+    """Measure a block; the figures are there after it."""
+    spent = Spent()
+    cpu, wall = time.process_time(), time.perf_counter()
+    yield spent
+    spent.cpu, spent.wall = time.process_time() - cpu, time.perf_counter() - wall
+
+
+def tell(text: str) -> None:
+    """Say what is being done, beside the table."""
+    print(f"  … {text}", file=sys.stderr, flush=True)
+
+
+def micro(seconds: float) -> str:
+    """Write a time in microseconds."""
+    return f"{1e6 * seconds:.0f} µs"
+
+
+def milli(seconds: float) -> str:
+    """Write a time in milliseconds."""
+    return f"{1e3 * seconds:.2f} ms"

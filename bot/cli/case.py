@@ -1,0 +1,138 @@
+"""One message with everything the books hold about it, told to a person or as JSON."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from bot.cli.explain import explain
+from bot.domain.ledger import Delivery, DeliveryState, Receipt
+from bot.domain.memory import Memory, MemoryKind
+from bot.domain.places import Room
+from bot.platform.records import Records
+from bot.text import shorten
+
+LONGEST = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A message, what became of it, what was said to it, and whether that arrived."""
+
+    receipt: Receipt
+    room: Room | None
+    author: str
+    message: Memory | None
+    replies: tuple[Memory, ...]
+    deliveries: tuple[Delivery, ...]
+
+    def lines(self) -> Iterator[str]:
+        """Tell it to a person."""
+        receipt = self.receipt
+        said = repr(shorten(self.message.content.text, LONGEST)) if self.message else "(removed)"
+        yield f"{moment(receipt.received_at)}  {self.author} in {self.place}: {said}"
+        for line in explain(receipt):
+            yield f"  {line}"
+        if receipt.attempts > 1:
+            yield f"  attempts: {receipt.attempts}"
+        for reply in self.replies:
+            yield f"  said: {shorten(reply.content.text, LONGEST)!r}"
+        for part in self.deliveries:
+            yield f"  {told_part(part)}"
+        yield f"  message {receipt.memory_id}, receipt {receipt.id}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Give it as JSON; names are those of the HTTP API."""
+        receipt, message = self.receipt, self.message
+        return {
+            "id": str(receipt.id),
+            "message_id": str(receipt.memory_id),
+            "platform": receipt.key.platform,
+            "platform_message_id": receipt.key.message_id,
+            "room_id": str(receipt.room_id),
+            "room": self.place,
+            "author_id": str(receipt.author_id),
+            "author": self.author,
+            "text": message.content.text if message else None,
+            "received_at": _iso(receipt.received_at),
+            "outcome": receipt.outcome.value,
+            "reason": receipt.reason,
+            "rule": receipt.rule,
+            "superseded_by": _text(receipt.superseded_by),
+            "attempts": receipt.attempts,
+            "carried": receipt.carried,
+            "claimed_at": _iso(receipt.claimed_at),
+            "closed_at": _iso(receipt.closed_at),
+            "model_calls": [asdict(call) for call in receipt.model_calls],
+            "notes": list(receipt.notes),
+            "replies": [{"id": str(one.id), "text": one.content.text} for one in self.replies],
+            "deliveries": [part_json(part) for part in self.deliveries],
+        }
+
+    @property
+    def place(self) -> str:
+        """What a person calls the room."""
+        return place_of(self.room, self.receipt.room_id)
+
+
+async def case_of(records: Records, receipt: Receipt, agent_id: UUID) -> Case:
+    """Look up everything about a message."""
+    message = await records.message(receipt.memory_id)
+    authors = await records.authors([message]) if message else {}
+    author = authors.get(receipt.author_id)
+    made, parts = [], []
+    if receipt.turn_id is not None and receipt.superseded_by is None:
+        made = await records.replies(receipt.turn_id)
+        parts = await records.deliveries(receipt.turn_id)
+    return Case(
+        receipt=receipt,
+        room=await records.room(receipt.room_id),
+        author=author.name if author else str(receipt.author_id),
+        message=message,
+        replies=tuple(one for one in made if one.kind is MemoryKind.MESSAGE and one.entity_id == agent_id),
+        deliveries=tuple(parts),
+    )
+
+
+def place_of(room: Room | None, room_id: UUID) -> str:
+    """Say which room it is: its name, or what the platform calls it."""
+    if room is None:
+        return str(room_id)
+    return f"{room.name or room.external_id} ({room.platform})"
+
+
+def told_part(part: Delivery) -> str:
+    """Tell how an outgoing part stands."""
+    tries = f", {part.attempts} attempts" if part.attempts > 1 else ""
+    held = ", held" if part.state is DeliveryState.UNKNOWN else ""
+    cause = f": {part.cause}" if part.cause else ""
+    return f"part {part.id}: {part.state}{held}{tries}{cause}"
+
+
+def part_json(part: Delivery) -> dict[str, Any]:
+    """Give an outgoing part as JSON."""
+    return {
+        "id": part.id,
+        "message_id": str(part.memory_id),
+        "part": part.part,
+        "state": part.state.value,
+        "attempts": part.attempts,
+        "created_at": _iso(part.created_at),
+        "first_attempt_at": _iso(part.first_attempt_at),
+        "external_id": part.external_id,
+        "cause": part.cause,
+    }
+
+
+def moment(at: datetime) -> str:
+    """Write a time as people here read it."""
+    return f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def _iso(at: datetime | None) -> str | None:
+    return at.isoformat() if at else None
+
+
+def _text(one: UUID | None) -> str | None:
+    return str(one) if one else None

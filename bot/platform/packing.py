@@ -1,0 +1,61 @@
+"""From a reply to the parts in which it leaves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from bot.domain.content import Content
+from bot.domain.ids import delivery_id
+from bot.domain.ledger import EDITS, Delivery, DeliveryState
+from bot.domain.memory import Memory
+from bot.domain.places import Room
+from bot.platform.adapter import Adapter
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A reply on its way out: `ordinal` counts the replies of its turn, `reply_to` is a platform's id.
+
+    `replaces` is what was said before, and reads like this from now on.
+    """
+
+    memory: Memory
+    room: Room
+    ordinal: int = 0
+    reply_to: str = ""
+    replaces: Memory | None = None
+
+
+def packed(
+    reply: Outgoing, adapter: Adapter | None, at: datetime, before: Sequence[Delivery] = ()
+) -> list[Delivery]:
+    """Cut a reply into parts.
+
+    Each takes the place of one of `before` that has arrived, as far as there are such; those of them
+    that are left over are taken away.
+    """
+    room, memory = reply.room, reply.memory
+    contents = adapter.parts(memory.content) if adapter else [memory.content]
+    names = [part.external_id for part in before if part.state is DeliveryState.SENT and part.external_id]
+    contents = [*contents, *[Content()] * (len(names) - len(contents))]
+    turn_id = memory.turn_id or memory.id
+    return [
+        Delivery(
+            id=delivery_id(turn_id, reply.ordinal, number),
+            turn_id=turn_id,
+            room_id=room.id,
+            memory_id=memory.id,
+            platform=room.platform,
+            account=room.account,
+            target=room.external_id,
+            part=number,
+            content=_in_place_of(names[number], content) if number < len(names) else content,
+            created_at=at,
+            reply_to=reply.reply_to if number == 0 else "",
+        )
+        for number, content in enumerate(contents)
+    ]
+
+
+def _in_place_of(name: str, content: Content) -> Content:
+    return replace(content, metadata={**content.metadata, EDITS: name})

@@ -1,0 +1,66 @@
+"""The book of receipts in memory, by each of their keys."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from bot.domain.ledger import EventKey, Receipt
+
+
+class ReceiptBook:
+    """Receipts in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self._receipts: dict[UUID, Receipt] = {}
+        self._by_memory: dict[UUID, UUID] = {}
+        self._by_event: dict[tuple[str, str, str], UUID] = {}
+        self._by_message: dict[tuple[UUID, str, int], UUID] = {}
+
+    def __iter__(self) -> Iterator[Receipt]:
+        return iter(self._receipts.values())
+
+    def __reversed__(self) -> Iterator[Receipt]:
+        return reversed(self._receipts.values())
+
+    def find(self, receipt_id: UUID) -> Receipt | None:
+        """Find a receipt by its id, or the latest by the id of its message."""
+        return self._receipts.get(self._by_memory.get(receipt_id, receipt_id))
+
+    def known(self, key: EventKey) -> Receipt | None:
+        """Find the receipt of an event by either of its keys."""
+        found = self._by_event.get(_event(key)) or self._by_message.get(_message(key))
+        return self._receipts[found] if found else None
+
+    def of_messages(self, room_id: UUID, message_ids: Collection[str]) -> list[Receipt]:
+        """List the receipts of messages, all revisions of them."""
+        found = self._receipts.values()
+        return [one for one in found if one.key.room_id == room_id and one.key.message_id in message_ids]
+
+    def insert(self, receipt: Receipt) -> None:
+        """Insert a receipt."""
+        self._receipts[receipt.id] = receipt
+        self._by_memory[receipt.memory_id] = receipt.id
+        self._by_event[_event(receipt.key)] = receipt.id
+        self._by_message[_message(receipt.key)] = receipt.id
+
+    def save(self, receipts: Sequence[Receipt]) -> int:
+        """Write the new state of receipts that are open, and count them."""
+        known = [self._receipts.get(receipt.id) for receipt in receipts]
+        pairs = zip(receipts, known, strict=True)
+        still_open = [one for one, before in pairs if before and not before.outcome.is_final]
+        self._receipts.update((receipt.id, receipt) for receipt in still_open)
+        return len(still_open)
+
+    def mark_learnt(self, receipt_ids: Collection[UUID]) -> None:
+        """Note that all has been learnt from these."""
+        for receipt_id in receipt_ids:
+            if (known := self._receipts.get(receipt_id)) is not None:
+                self._receipts[receipt_id] = replace(known, is_learnt=True)
+
+
+def _event(key: EventKey) -> tuple[str, str, str]:
+    return (key.platform, key.account, key.event_id)
+
+
+def _message(key: EventKey) -> tuple[UUID, str, int]:
+    return (key.room_id, key.message_id, key.revision)

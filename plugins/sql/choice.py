@@ -1,0 +1,68 @@
+"""Which database it is: the settings choose between a SQLite file and a PostgreSQL server."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib import import_module
+from pathlib import Path
+from uuid import UUID
+
+from bot import NO_SCHEMAS, Checkup, ConfigError, Schemas, Settings, Storage, Store, Upgraded
+from plugins.sql.settings import postgres_in
+from plugins.sql.storage import SqliteStorage
+
+
+class SqlStorage(Storage):
+    """Keeps stores in the database that the settings name."""
+
+    def __init__(self) -> None:
+        self._sqlite = SqliteStorage()
+        self._postgres: Storage | None = None
+
+    @asynccontextmanager
+    async def open(
+        self, agent_id: UUID, settings: Settings, schemas: Schemas = NO_SCHEMAS
+    ) -> AsyncIterator[Store]:
+        """Open one agent's store."""
+        async with self._chosen(settings).open(agent_id, settings, schemas) as store:
+            yield store
+
+    def is_shared(self, settings: Settings) -> bool:
+        """Tell whether several processes may have it open at once."""
+        return self._chosen(settings).is_shared(settings)
+
+    def look(self, agent_id: UUID, settings: Settings) -> AbstractAsyncContextManager[Store]:
+        """Open one agent's store for reading alone."""
+        return self._chosen(settings).look(agent_id, settings)
+
+    async def check(self, settings: Settings) -> Checkup:
+        """Look whether all is well, and what it holds."""
+        return await self._chosen(settings).check(settings)
+
+    async def upgrade(self, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> Upgraded:
+        """Give the database the schema of this version."""
+        return await self._chosen(settings).upgrade(settings, schemas)
+
+    async def backup(self, settings: Settings, file: Path | None = None) -> Path:
+        """Copy the database as it is at one moment."""
+        return await self._chosen(settings).backup(settings, file)
+
+    def _chosen(self, settings: Settings) -> Storage:
+        name = postgres_in(settings)
+        if not name:
+            return self._sqlite
+        if self._postgres is None:
+            self._postgres = _postgres(name)
+        return self._postgres
+
+
+def _postgres(name: str) -> Storage:
+    """Load what only PostgreSQL needs; raises ConfigError where it is not installed."""
+    try:
+        module = import_module("plugins.sql.postgres_storage")
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{name} names a PostgreSQL database, and {error.name} is not installed: "
+            "pip install 'greenroom[postgres]'"
+        ) from None
+    storage: Storage = module.PostgresStorage()
+    return storage

@@ -1,0 +1,63 @@
+"""What people ask the books for, in SQL; it may take longer than what stands on a message's road."""
+
+from functools import partial
+
+from sqlalchemy import Connection, select, text
+
+from bot import Delivery, Receipt
+from plugins.sql.book import Book
+from plugins.sql.deliveries import DELIVERY, FIND, delivery_of
+from plugins.sql.receipts import RECEIPT, receipt_of
+from plugins.sql.schema import UNFINISHED, deliveries, receipts, rooms
+from plugins.sql.statements import Statement, limit, same
+from plugins.sql.values import words
+
+# Room by room, so that it is an index that finds them.
+CALLED = Statement(
+    lambda _: select(*RECEIPT, receipts.c.position).where(
+        same(receipts.c.agent_id, "agent"),
+        receipts.c.room_id.in_(select(rooms.c.id).where(same(rooms.c.agent_id, "of_agent"))),
+        same(receipts.c.message_id, "message"),
+    ),
+    "agent",
+    "of_agent",
+    "message",
+)
+UNSENT = Statement(
+    lambda _: (
+        select(*DELIVERY)
+        .where(same(deliveries.c.agent_id, "agent"), text(UNFINISHED))
+        .order_by(deliveries.c.position.desc())
+        .limit(limit())
+    ),
+    "agent",
+    "limit",
+)
+
+
+def _called(agent: int, message_id: str, connection: Connection) -> list[Receipt]:
+    rows = CALLED.rows(connection, agent, agent, words(message_id))
+    newest_first = sorted(rows, key=lambda row: int(row[-1]), reverse=True)
+    return [receipt_of(row[:-1]) for row in newest_first]
+
+
+def _delivery(agent: int, delivery_id: str, connection: Connection) -> Delivery | None:
+    rows = FIND.rows(connection, agent, ids=[words(delivery_id)])
+    return delivery_of(rows[0]) if rows else None
+
+
+def _unsent(agent: int, most: int, connection: Connection) -> list[Delivery]:
+    return [delivery_of(row) for row in reversed(UNSENT.rows(connection, agent, most))]
+
+
+class SqlEnquiries(Book):
+    """Answers people; see `EnquiryStore`."""
+
+    async def called(self, message_id: str) -> list[Receipt]:
+        return await self._database.search(partial(_called, self._agent, message_id))
+
+    async def delivery(self, delivery_id: str) -> Delivery | None:
+        return await self._database.read(partial(_delivery, self._agent, delivery_id))
+
+    async def unsent(self, limit: int = 100) -> list[Delivery]:
+        return await self._database.search(partial(_unsent, self._agent, limit))

@@ -1,0 +1,95 @@
+"""Looking whether a database is whole, and what it holds."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DatabaseError
+
+from bot import BotError, Checkup, ConfigError
+from plugins.sql import sqlite
+from plugins.sql.faults import at_opening
+from plugins.sql.schema import VERSION
+from plugins.sql.upgrade import version_of
+
+COUNTED = ("agents", "rooms", "entities", "memories", "receipts", "deliveries", "tasks")
+DAMAGED = "keep the file, and put a backup in its place"
+
+
+def require_file(path: Path) -> None:
+    """Raise ConfigError where there is no file."""
+    if not path.is_file():
+        raise ConfigError(
+            f"there is no database {path}: the first `bot run` or `bot chat` makes it; if there should be "
+            "one, look at BOT_DATA_DIR, DATABASE_URL and the folder you are in"
+        )
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[Connection]:
+    """Open a file that is there, for reading alone; its faults say what to do."""
+    require_file(path)
+    engine = sqlite.engine_of(path)
+    try:
+        connection = sqlite.open_reader(engine)
+        try:
+            yield connection
+        finally:
+            connection.close()
+    except DatabaseError as error:
+        raise at_opening(error, path) from error
+    finally:
+        engine.dispose()
+
+
+def version_in(path: Path) -> str | None:
+    """Read the version of a file's schema; None where there is no file, or nothing in it."""
+    if not path.is_file():
+        return None
+    with reading(path) as connection:
+        return version_of(connection)
+
+
+def examined(path: Path) -> Checkup:
+    """Look at a file as a whole; a large one takes a while."""
+    if not path.is_file():
+        return Checkup(str(path), is_there=False)
+    try:
+        with reading(path) as connection:
+            found = version_of(connection)
+            problems = [*_damage(connection), *age(found)]
+            facts: dict[str, str | int] = {"schema": found or "none", **_sizes(path)}
+            if found == VERSION:
+                facts |= counted(connection)
+    except BotError as error:
+        return Checkup(str(path), problems=(str(error),))
+    return Checkup(str(path), facts=facts, problems=tuple(problems))
+
+
+def _damage(connection: Connection) -> Iterator[str]:
+    for (line,) in connection.exec_driver_sql("PRAGMA integrity_check(5)").fetchall():
+        if line != "ok":
+            yield f"it is damaged ({line}): {DAMAGED}"
+    strays: dict[str, int] = {}
+    for table, *_ in connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall():
+        strays[table] = strays.get(table, 0) + 1
+    for table, count in strays.items():
+        yield f"{count} rows of {table} belong to nothing: {DAMAGED}"
+
+
+def age(found: str | None) -> Iterator[str]:
+    """Tell whether newer code has written a schema."""
+    if found is not None and found != VERSION and not (found.isdecimal() and int(found) < int(VERSION)):
+        yield f"its schema is {found}, this version of Greenroom knows {VERSION}: update Greenroom"
+
+
+def _sizes(path: Path) -> dict[str, int]:
+    log = path.with_name(f"{path.name}-wal")
+    return {"bytes": path.stat().st_size, "bytes in the log": log.stat().st_size if log.exists() else 0}
+
+
+def counted(connection: Connection) -> dict[str, int]:
+    """Count what people ask after."""
+    query = "SELECT count(*) FROM {}"
+    return {one: int(connection.exec_driver_sql(query.format(one)).scalar_one()) for one in COUNTED}

@@ -1,0 +1,108 @@
+"""What nobody needs any more, taken out a few rows at a time, from the oldest on.
+
+Memories are never among it. Each step looks at so many rows of one agent, removes those that are over and
+too old, and tells where the next one goes on: None where it has come to rows that stay.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sqlalchemy import ColumnElement, Connection, and_, delete, literal, select
+
+from bot import DeliveryState
+from plugins.sql.schema import cache, deliveries, logs, receipts, steps
+
+MOST = 25  # in about two milliseconds
+OVER = (DeliveryState.SENT, DeliveryState.FAILED, DeliveryState.CANCELLED)
+TIME_BITS = 48  # that a time-ordered id begins with, in milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """How many rows a step has removed, and where the next one goes on."""
+
+    count: int
+    after: Any = None
+
+
+class Step(Protocol):
+    """Removes some of an agent's rows from before a moment; `after` is where the one before it ended."""
+
+    def __call__(self, connection: Connection, /, agent: int, before: int, after: Any) -> Trimmed: ...
+
+
+def last_but(connection: Connection, agent: int, keep: int) -> int:
+    """Find the position of the newest receipt behind so many newer ones; 0 where there is none."""
+    newest = select(receipts.c.position).where(receipts.c.agent_id == agent)
+    return connection.scalar(newest.order_by(receipts.c.position.desc()).limit(1).offset(keep)) or 0
+
+
+def trim_receipts(connection: Connection, agent: int, before: int, after: Any, last: int = 0) -> Trimmed:
+    """Remove closed receipts up to a position: as long as one is there, its event is known again."""
+    return _in_order(
+        connection,
+        and_(receipts.c.agent_id == agent, receipts.c.position <= last),
+        receipts.c.received_at,
+        receipts.c.is_open == 0,
+        before,
+        after,
+    )
+
+
+def trim_deliveries(connection: Connection, agent: int, before: int, after: Any) -> Trimmed:
+    """Remove parts that were sent, failed or dropped; what is held waits for a person."""
+    is_over = deliveries.c.state.in_([state.value for state in OVER])
+    of_agent = deliveries.c.agent_id == agent
+    return _in_order(connection, of_agent, deliveries.c.created_at, is_over, before, after)
+
+
+def trim_logs(connection: Connection, agent: int, before: int, after: Any) -> Trimmed:
+    """Remove entries."""
+    return _in_order(connection, logs.c.agent_id == agent, logs.c.at, literal(1) == 1, before, after)
+
+
+def _in_order(
+    connection: Connection,
+    which: ColumnElement[bool],
+    at: ColumnElement[int],
+    is_over: ColumnElement[bool],
+    before: int,
+    after: Any,
+) -> Trimmed:
+    """Go through rows in the order in which they were made; one that is too young ends it."""
+    table: Any = at.table
+    position = table.c.position
+    look = select(position, at, is_over).where(which, position > (after or 0)).order_by(position).limit(MOST)
+    rows = connection.execute(look).all()
+    old = [row for row in rows if row[1] < before]
+    gone = [row[0] for row in old if row[2]]
+    if gone:
+        connection.execute(delete(table).where(position.in_(gone)))
+    return Trimmed(len(gone), old[-1][0] if len(old) == MOST else None)
+
+
+def trim_steps(connection: Connection, agent: int, before: int, after: Any) -> Trimmed:
+    """Remove the journal of turns that are over; a turn's id begins with its time."""
+    turn = steps.c.turn_id
+    youngest = (before // 1000 << (128 - TIME_BITS)).to_bytes(16, "big")
+    of_agent = steps.c.agent_id == agent
+    look = select(turn, steps.c.at).where(of_agent, turn > (after or bytes(16)), turn < youngest)
+    rows = connection.execute(look.order_by(turn, steps.c.key).limit(MOST)).all()
+    busy = select(receipts.c.turn_id).where(
+        receipts.c.agent_id == agent, receipts.c.is_open == 1, receipts.c.turn_id.is_not(None)
+    )
+    kept = {bytes(row[0]) for row in connection.execute(busy)}
+    kept |= {bytes(row[0]) for row in rows if row[1] is not None and row[1] >= before}
+    gone = list({bytes(row[0]) for row in rows} - kept)
+    count = connection.execute(delete(steps).where(of_agent, turn.in_(gone))).rowcount if gone else 0
+    return Trimmed(count, bytes(rows[-1][0]) if len(rows) == MOST else None)
+
+
+def trim_cache(connection: Connection, agent: int, before: int, after: Any) -> Trimmed:
+    """Remove values that are over."""
+    of_agent = cache.c.agent_id == agent
+    look = select(cache.c.key).where(of_agent, cache.c.expires_at <= before).limit(MOST)
+    gone = list(connection.scalars(look))
+    if gone:
+        connection.execute(delete(cache).where(of_agent, cache.c.key.in_(gone)))
+    return Trimmed(len(gone), "more" if len(gone) == MOST else None)

@@ -1,0 +1,104 @@
+"""Kill the bot at random, hundreds of times, and print what came of it: `make chaos`."""
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from tests.chaos.adapter import Unsure
+from tests.chaos.campaign import Plan, Report, carried_out
+from tests.chaos.loopback import Ability
+from tests.chaos.program import Nursery
+
+SETTINGS = (
+    (Ability.NONCE, Unsure.RESEND_MARKED),
+    (Ability.REFUSING, Unsure.RESEND_MARKED),
+    (Ability.NEITHER, Unsure.RESEND_MARKED),
+    (Ability.NEITHER, Unsure.HOLD),
+)
+COLUMNS = (
+    ("platform", 23),
+    ("messages", 8),
+    ("kills", 5),
+    ("lost", 4),
+    ("unexplained duplicates", 22),
+    ("explained", 9),
+    ("inversions", 10),
+    ("held", 4),
+    ("failed, told", 12),
+    ("model calls", 11),
+    ("seconds", 7),
+)
+MOST_COMPLAINTS = 10
+
+
+def main() -> int:
+    """Carry out one plan for each ability, as many at once as there are processors."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--messages", type=int, default=4000, help="per platform")
+    parser.add_argument("--kills", type=int, default=200, help="per platform")
+    parser.add_argument("--seed", type=int, default=1, help="the same one draws the same kills")
+    parser.add_argument(
+        "--latest", choices=("room", "author", "queue"), default="room", help="LATEST_RESPONSE"
+    )
+    parser.add_argument("--keep", type=Path, help="a folder in which everything is left for a look")
+    given = parser.parse_args()
+    plans = [
+        Plan(ability, given.messages, given.kills, given.seed, unclear=unclear, latest=given.latest)
+        for ability, unclear in SETTINGS
+    ]
+    write(f"seed {given.seed}, LATEST_RESPONSE={given.latest}")
+    write("  ".join(f"{name:<{width}}" for name, width in COLUMNS))
+    complaints = 0
+    with (
+        tempfile.TemporaryDirectory(prefix="chaos-") as folder,
+        ProcessPoolExecutor(max_workers=os.cpu_count()) as pool,
+    ):
+        place = given.keep or Path(folder)
+        for done in as_completed([pool.submit(carry_out, plan, place) for plan in plans]):
+            complaints += tell(done.result())
+    return 1 if complaints else 0
+
+
+def carry_out(plan: Plan, folder: Path) -> Report:
+    """Carry out one plan in a folder and a nursery of its own."""
+    own = folder / plan.title.replace(", ", "-")
+    own.mkdir(parents=True)
+    with Nursery(own) as nursery:
+        return asyncio.run(carried_out(plan, own, nursery))
+
+
+def tell(report: Report) -> int:
+    """Print one line of the table, and the first complaints; give back how many there are."""
+    verdict = report.verdict
+    cells = (
+        report.plan.title,
+        verdict.messages,
+        report.kills,
+        len(verdict.lost),
+        len(verdict.doubled) + len(verdict.uncaused),
+        verdict.explained,
+        len(verdict.inverted),
+        verdict.held,
+        verdict.failed,
+        report.model_calls,
+        round(report.seconds),
+    )
+    widths = [width for _, width in COLUMNS]
+    write("  ".join(f"{cell!s:<{width}}" for cell, width in zip(cells, widths, strict=True)))
+    for complaint in verdict.complaints[:MOST_COMPLAINTS]:
+        write(f"    {complaint}")
+    return len(verdict.complaints)
+
+
+def write(line: str) -> None:
+    """Say it at once: the whole takes minutes."""
+    sys.stdout.write(f"{line.rstrip()}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""The adapter of the loopback platform: a durable read, and each platform's way with unclear sends."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from typing import Any, Self
+from uuid import UUID
+
+from aiohttp import ClientConnectorError, ClientError, ClientSession, ClientTimeout
+from pydantic import Field
+
+from bot import (
+    Adapter,
+    AdapterSpec,
+    Arrival,
+    Attachment,
+    ChannelType,
+    Content,
+    Cursor,
+    Delivery,
+    Door,
+    Entity,
+    EventKey,
+    IntakeClosed,
+    MediaKind,
+    Memory,
+    MemoryKind,
+    NotSent,
+    Room,
+    SettingsModel,
+    Unclear,
+    Undeliverable,
+    World,
+    derived_id,
+    new_id,
+    reached,
+    system_clock,
+)
+from tests.chaos.loopback import Ability
+from tests.chaos.model import PART
+
+PLATFORM = "loopback"
+MARK = "↻ "
+PAUSE = 0.05
+HELD = "loopback has no way to ask whether it arrived"
+
+
+class Unsure(StrEnum):
+    """What is done about an unclear send where the platform can neither tell nor refuse it."""
+
+    RESEND_MARKED = "resend_marked"
+    HOLD = "hold"
+
+
+class LoopbackSettings(SettingsModel):
+    """Where the platform is, and what it can do."""
+
+    loopback_url: str = Field("", description="The server's address.")
+    loopback_ability: Ability = Field(Ability.NONCE, description="What it does about a repeated message.")
+    loopback_unclear: Unsure = Field(Unsure.RESEND_MARKED, description="What to do where nobody can know.")
+
+
+def message_received(update: Mapping[str, Any], *, agent_id: UUID) -> Arrival:
+    """Make the arrival of an update; the same names always give the same ids."""
+    account, name = str(agent_id), update["name"]
+    author = Entity(derived_id(PLATFORM, "user", name), PLATFORM, name, (name,))
+    world = World(derived_id(PLATFORM, "world"), PLATFORM, "world", "World")
+    room = Room(
+        id=derived_id(agent_id, PLATFORM, "room", update["room"]),
+        world_id=world.id,
+        type=ChannelType.DM if update["private"] else ChannelType.GROUP,
+        platform=PLATFORM,
+        external_id=update["room"],
+        account=account,
+        name=update["room"],
+    )
+    files = (Attachment("file", MediaKind.DOCUMENT, update["file"]),) if update["file"] else ()
+    message = Memory(
+        id=new_id(),
+        kind=MemoryKind.MESSAGE,
+        entity_id=author.id,
+        room_id=room.id,
+        world_id=world.id,
+        content=Content(text=update["text"], source=PLATFORM, attachments=files),
+        created_at=system_clock(),
+        external_id=name,
+    )
+    return Arrival(
+        EventKey(PLATFORM, account, str(update["id"]), room.id, name), world, room, author, message
+    )
+
+
+class LoopbackAdapter(Adapter):
+    """Reads updates by long poll; the offset moves in the commit that keeps them."""
+
+    platform = PLATFORM
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._settings = door.settings.load(LoopbackSettings)
+        self._session: ClientSession | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = ClientSession(self._settings.loopback_url, timeout=ClientTimeout(total=10))
+        self._reading = asyncio.get_running_loop().create_task(self._read())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
+        await self._http.close()
+
+    def parts(self, content: Content) -> list[Content]:
+        pieces, rest = [], content.text
+        while len(rest) > PART:
+            end = max(rest.rfind(mark, 0, PART) for mark in "+.") + 1 or PART  # no name is cut in two
+            pieces.append(rest[:end])
+            rest = rest[end:]
+        return [Content(text=piece) for piece in (*pieces, rest)]
+
+    async def deliver(self, delivery: Delivery) -> str:
+        return await self._post(delivery, delivery.content.text)
+
+    async def reconcile(self, delivery: Delivery) -> str:
+        text = delivery.content.text
+        if self._settings.loopback_ability is Ability.NONCE:
+            return await self._post(delivery, text)
+        if self._settings.loopback_ability is Ability.REFUSING:
+            return await self._found(delivery) or await self._post(delivery, text, is_again=True)
+        if self._settings.loopback_unclear is Unsure.HOLD:
+            raise Unclear(HELD)
+        return await self._post(delivery, MARK + text)
+
+    @property
+    def _http(self) -> ClientSession:
+        assert self._session is not None, "the adapter has been entered"
+        return self._session
+
+    async def _read(self) -> None:
+        account = str(self._door.agent_id)
+        offset = int(await self._door.inbox.cursor(PLATFORM, account, "offset") or 1)
+        with suppress(IntakeClosed):  # stopping: what is not acknowledged comes again
+            while True:
+                try:
+                    async with self._http.get("/updates", params={"offset": str(offset)}) as answer:
+                        updates = await answer.json()
+                except ClientError:
+                    await asyncio.sleep(PAUSE)
+                    continue
+                if updates:
+                    offset = updates[-1]["id"] + 1
+                    arrivals = [message_received(one, agent_id=self._door.agent_id) for one in updates]
+                    place = Cursor(PLATFORM, account, "offset", str(offset))
+                    await self._door.inbox.put_all(arrivals, place)
+
+    async def _found(self, delivery: Delivery) -> str:
+        """Look whether the room has it already."""
+        async with self._http.get("/sent", params={"room": delivery.target}) as answer:
+            said = await answer.json()
+        return next((one["id"] for one in said if one["text"] == delivery.content.text), "")
+
+    async def _post(self, delivery: Delivery, text: str, *, is_again: bool = False) -> str:
+        body = json.dumps(
+            {
+                "key": delivery.id,
+                "nonce": delivery.id,
+                "room": delivery.target,
+                "text": text,
+                "reply_to": delivery.reply_to,
+            }
+        ).encode()
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        reached("send.pre_write")
+        try:
+            async with self._http.post("/send", data=_written(body), headers=headers) as answer:
+                told = await answer.json()
+        except ClientConnectorError as error:
+            raise NotSent(f"no connection: {error}") from error
+        except ClientError as error:
+            raise Unclear(f"{type(error).__name__}: {error}") from error
+        if answer.status == 409 and not is_again:
+            raise Undeliverable("the platform has this text already")
+        return str(told["id"])
+
+
+async def _written(body: bytes) -> AsyncIterator[bytes]:
+    """Give the body; whoever asks for more has written it, and the length says that it is all."""
+    yield body
+    reached("send.post_write")
+
+
+def open_loopback(doors: Sequence[Door]) -> LoopbackAdapter:
+    """Make the adapter."""
+    return LoopbackAdapter(doors[0])
+
+
+adapter = AdapterSpec("loopback", open_loopback, LoopbackSettings, needs=("LOOPBACK_URL",))

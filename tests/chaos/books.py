@@ -1,0 +1,90 @@
+"""What the bot's database says, read from outside and while it runs."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+RECEIPTS = """
+SELECT message_id, outcome, rule, hex(turn_id), attempts, hex(memory_id), hex(superseded_by)
+FROM receipts ORDER BY position
+"""
+DELIVERIES = """
+SELECT d.id, hex(d.turn_id), r.external_id, d.seq, d.part, d.state, d.attempts, d.cause, d.content
+FROM deliveries d JOIN rooms r ON r.id = d.room_id ORDER BY d.position
+"""
+
+ANSWERS = "SELECT hex(turn_id), result FROM steps WHERE kind = 'model' ORDER BY turn_id, key"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptReceipt:
+    """A receipt as the database has it."""
+
+    name: str
+    outcome: str
+    rule: str
+    turn: str
+    attempts: int
+    memory: str
+    superseded_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeptDelivery:
+    """A part as the database has it."""
+
+    id: str
+    turn: str
+    room: str
+    seq: int
+    part: int
+    state: str
+    attempts: int
+    cause: str
+    content: str
+
+
+class Books:
+    """Reads one database file; nothing is there before the bot has made it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def receipts(self) -> list[KeptReceipt]:
+        """All receipts, the oldest first."""
+        with self._open() as database:
+            return [KeptReceipt(*row) for row in database.execute(RECEIPTS)]
+
+    def deliveries(self) -> list[KeptDelivery]:
+        """All parts, in the order in which they were committed."""
+        with self._open() as database:
+            return [KeptDelivery(*row) for row in database.execute(DELIVERIES)]
+
+    def answers(self) -> list[tuple[str, str]]:
+        """All that the model was paid for, with the turn it was for."""
+        with self._open() as database:
+            return list(database.execute(ANSWERS))
+
+    def counted(self, statement: str) -> int:
+        """Ask for one number; zero while there is nothing."""
+        try:
+            with self._open() as database:
+                return int(database.execute(statement).fetchone()[0])
+        except sqlite3.OperationalError:  # not made yet
+            return 0
+
+    def faults(self) -> list[str]:
+        """What the database itself finds wrong."""
+        with self._open() as database:
+            found = [str(row[0]) for row in database.execute("PRAGMA integrity_check")]
+            orphans = [
+                f"a row of {row[0]} has no parent" for row in database.execute("PRAGMA foreign_key_check")
+            ]
+        return [one for one in found if one != "ok"] + orphans
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, timeout=10)) as database:
+            yield database

@@ -1,0 +1,99 @@
+"""Deeds: an action of each effect class, each changing the world outside, and facts that are learnt."""
+
+from types import TracebackType
+from typing import Self
+
+from aiohttp import ClientSession
+
+from bot import (
+    ActionResult,
+    Agent,
+    Effect,
+    Memory,
+    MemoryKind,
+    Plugin,
+    Service,
+    Turn,
+    action,
+    derived_id,
+    evaluator,
+    reached,
+)
+
+FACTS = 3
+
+
+class World(Service):
+    """The world outside, where deeds can be counted."""
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent)
+        self._url = agent.settings.require("LOOPBACK_URL")
+        self._session: ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = ClientSession(self._url)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def change(self, turn: Turn, kind: str) -> ActionResult:
+        """Do something that somebody outside notices; the process may be killed before it knows."""
+        assert self._session is not None, "the service has been entered"
+        deed = {"kind": kind, "name": turn.message.external_id, "key": str(turn.id)}
+        async with self._session.post("/deeds", json=deed) as answer:
+            answer.raise_for_status()
+        reached("action.mid")
+        return ActionResult(text=f"{kind} is done")
+
+
+@action("PURE", "Look at something.", effect=Effect.PURE)
+async def pure(turn: Turn) -> ActionResult:
+    return await turn.agent.services[World].change(turn, "pure")
+
+
+@action("IDEMPOTENT", "Set something.", effect=Effect.IDEMPOTENT)
+async def idempotent(turn: Turn) -> ActionResult:
+    return await turn.agent.services[World].change(turn, "idempotent")
+
+
+@action("KEYED", "Pay something, once a key.", effect=Effect.KEYED)
+async def keyed(turn: Turn) -> ActionResult:
+    return await turn.agent.services[World].change(turn, "keyed")
+
+
+@action("UNSAFE", "Shout something.", effect=Effect.UNSAFE)
+async def unsafe(turn: Turn) -> ActionResult:
+    return await turn.agent.services[World].change(turn, "unsafe")
+
+
+@evaluator("FACTS", "Learns three facts from a turn, all of them or none.")
+async def facts(turn: Turn) -> None:
+    learnt = [
+        Memory(
+            id=derived_id(turn.id, "fact", str(number)),
+            kind=MemoryKind.FACT,
+            entity_id=turn.author.id,
+            room_id=turn.room.id,
+            world_id=turn.world.id,
+            content=turn.message.content,
+            created_at=turn.agent.clock(),
+            source_id=turn.message.id,
+        )
+        for number in range(FACTS)
+    ]
+    await turn.agent.store.memories.add(learnt)
+    reached("eval.mid")
+
+
+plugin = Plugin(
+    "deeds",
+    "Changes the world outside.",
+    actions=[pure, idempotent, keyed, unsafe],
+    evaluators=[facts],
+    services=[World],
+)

@@ -1,0 +1,92 @@
+"""A model provider on this machine: it does what a message's text says, and counts what it was paid for.
+
+Whoever writes has the message's name for a name (`m17`), so that a prompt tells which one is answered. The
+text is a command: `hello`, `parts` for a reply in five parts, `do pure keyed` for actions, `quiet` for one
+that the small model leaves unanswered.
+"""
+
+import asyncio
+import re
+from collections import Counter
+
+from aiohttp import web
+
+from bot import parse_history
+from bot.testing import answer
+from tests.chaos.wire import Wire, unhurt
+
+TO_WHOM = re.compile(r"The next message is .+'s, to (m\d+)\.")
+OPEN = re.compile(r"let one reply answer them all:\n(.*?)\n\n", re.DOTALL)
+SUMMED_UP = re.compile(r"now tells (m\d+) how it went")
+DECIDED = "should say something now"
+NAME = re.compile(r"m\d+")
+PARTS, PART = 5, 80
+
+
+class ModelServer:
+    """The server; to be entered. `asked` counts calls by what they were for and which message.
+
+    A reply to fewer messages than `least_together` is never finished.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self.asked: Counter[tuple[str, str]] = Counter()
+        self.url = ""
+        self.least_together = 1
+        self._wire = wire
+        self._runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> "ModelServer":
+        app = web.Application(middlewares=[unhurt], client_max_size=16 * 1024 * 1024)
+        app.router.add_post("/v1/chat/completions", self._complete)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        host, port = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{port}/v1"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    @property
+    def calls(self) -> int:
+        """How often it was asked at all."""
+        return self.asked.total()
+
+    async def _complete(self, request: web.Request) -> web.Response:
+        prompt = (await request.json())["messages"][-1]["content"]
+        purpose, name, said = _spoken(prompt)
+        self.asked[purpose, name] += 1
+        self._wire.note(purpose)
+        if purpose == "reply" and len(NAME.findall(said)) < self.least_together:
+            await asyncio.Event().wait()  # until whoever asked has gone
+        choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
+        return web.json_response({"id": "c", "object": "chat.completion", "model": "m", "choices": [choice]})
+
+
+def _spoken(prompt: str) -> tuple[str, str, str]:
+    """Tell what a prompt is for, about which message, and what is said to it."""
+    said = {line.name: line.text for line in parse_history(prompt) if not line.is_agent}
+    if DECIDED in prompt:
+        name, text = list(said.items())[-1] if said else ("nobody", "")  # a provider may have been too slow
+        verdict = "IGNORE" if "quiet" in text else "RESPOND"
+        return "decide", name, f"<response><reasoning>so</reasoning><action>{verdict}</action></response>"
+    if summed_up := SUMMED_UP.search(prompt):
+        return "summary", summed_up[1], f"<response><text>sum of {summed_up[1]}</text></response>"
+    whom = TO_WHOM.search(prompt)
+    assert whom is not None, prompt
+    taken = OPEN.search(prompt)
+    names = [line.name for line in parse_history(taken[1])] if taken else [whom[1]]
+    return "reply", whom[1], _reply("+".join(names), said.get(whom[1], ""))
+
+
+def _reply(names: str, text: str) -> str:
+    _, _, wanted = text.partition("do ")
+    if wanted:
+        return answer(f"did {names}", actions=[kind.upper() for kind in wanted.split()])
+    if "parts" in text:
+        pieces = [f"part {number} of {names}" for number in range(1, PARTS + 1)]
+        return answer("".join(piece.ljust(PART, ".") for piece in pieces))
+    return answer(f"re {names}")

@@ -1,0 +1,68 @@
+"""A process that has imported the bot once, and gives birth to as many bots as are asked for.
+
+Each is the real command, `bot run`, in a process of its own that may be killed; what is saved is the
+second that Python takes to import it all. One order a line on stdin, the process id and then its exit code
+on stdout.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import bot.cli.run
+import plugins.bootstrap
+import plugins.openai
+import plugins.sql.opening
+import tests.chaos.adapter  # noqa: F401  # imported beforehand, like the others
+from bot.cli.main import entry
+
+PR_SET_PDEATHSIG = 1
+IMPORTED = (bot.cli.run, plugins.bootstrap, plugins.openai, plugins.sql.opening)
+
+
+def main() -> None:
+    """Serve until nobody orders any more."""
+    _die_with_the_parent()
+    for line in sys.stdin:
+        order = json.loads(line)
+        process = os.fork()
+        if not process:
+            os._exit(_live(order))
+        _tell(process)
+        _, status = os.waitpid(process, 0)
+        _tell(os.waitstatus_to_exitcode(status))
+
+
+def _live(order: Mapping[str, Any]) -> int:
+    """Be the bot: the order's environment, and its log for everything that is printed."""
+    _die_with_the_parent()
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    os.chdir(order["folder"])
+    log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for target, source in ((0, nothing), (1, log), (2, log)):
+        os.dup2(source, target)
+    code = entry(order["arguments"])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
+def _die_with_the_parent() -> None:
+    """Leave no bot behind where the driver itself is killed; only Linux can do that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _tell(number: int) -> None:
+    sys.stdout.write(f"{number}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

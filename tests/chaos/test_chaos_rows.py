@@ -1,0 +1,296 @@
+"""Killed at each stage: what must then happen, row by row of group A."""
+
+import pytest
+
+from bot import Effect
+from tests.chaos.adapter import MARK, Unsure
+from tests.chaos.conftest import Play
+from tests.chaos.loopback import Ability
+from tests.chaos.scene import KEPT, Scene
+from tests.chaos.verdict import APOLOGY
+
+FACTS = "SELECT count(*) FROM memories WHERE kind = 'FACT'"
+UNKNOWN = "SELECT count(*) FROM deliveries WHERE state = 'unknown'"
+BATCH = 100
+
+
+async def ended_well(scene: Scene) -> None:
+    """Live to the end, and hold the truth against the books."""
+    verdict = await scene.settled()
+    assert verdict.complaints == []
+
+
+def deeds(scene: Scene, kind: str) -> int:
+    """Count how often the world outside was changed in one way."""
+    return sum(done == kind for done, _, _ in scene.platform.truth.deeds)
+
+
+async def test_a01_what_was_not_committed_is_delivered_again(play: Play) -> None:
+    async with play() as scene:
+        for room in ("one", "two", "three"):
+            scene.platform.feed(room, "hello")
+        for _ in range(20):
+            await scene.killed_at("ingress.pre_commit")
+            assert scene.books.counted(KEPT) == 0
+            assert scene.platform.truth.acknowledged == 0
+        await ended_well(scene)
+        assert sorted(scene.said) == ["re m1", "re m2", "re m3"]
+
+
+async def test_a02_what_is_delivered_again_after_its_commit_is_answered_once(play: Play) -> None:
+    async with play() as scene:
+        scene.platform.feed("room", "hello")
+        await scene.killed_at("ingress.post_commit")
+        assert scene.books.counted(KEPT) == 1
+        assert scene.platform.truth.acknowledged == 0
+        scene.platform.hands_out_again = True
+        await ended_well(scene)
+        assert scene.platform.truth.handed_out == [1, 1]
+        assert scene.said == ["re m1"]
+
+
+async def test_a03_a_batch_is_kept_whole_or_not_at_all(play: Play) -> None:
+    async with play() as scene:
+        for number in range(BATCH):
+            scene.platform.feed(f"room {number}", "hello")
+        await scene.killed_at("ingress.batch")
+        assert scene.books.counted(KEPT) == 0
+        await ended_well(scene)
+        assert len(scene.said) == BATCH
+
+
+async def test_a04_what_was_claimed_and_not_begun_is_begun_again(play: Play) -> None:
+    async with play() as scene:
+        scene.platform.feed("room", "hello")
+        await scene.killed_at("turn.claimed")
+        await ended_well(scene)
+        assert scene.said == ["re m1"]
+        assert [receipt.attempts for receipt in scene.books.receipts()] == [2]
+
+
+async def test_a05_an_attachment_is_fetched_again_and_leaves_no_file_behind(play: Play) -> None:
+    async with play() as scene:
+        scene.platform.feed("room", "hello", file="http://files.example.com/file")
+        await scene.killed_at("attach.mid")
+        await ended_well(scene)
+        assert scene.wire.seen["file"] == 2
+        assert scene.said == ["re m1"]
+        left = {
+            path.name for path in scene.program.folder.iterdir() if not path.name.startswith("greenroom.db")
+        }
+        assert left == {"ada.json", "log.txt"}
+
+
+async def test_a06_the_decision_whether_to_answer_is_asked_for_again_and_both_calls_show(play: Play) -> None:
+    async with play() as scene:
+        scene.platform.feed("group", "hello", is_private=False)
+        await scene.killed_at("model.decide")
+        await ended_well(scene)
+        assert scene.said == ["re m1"]
+        assert scene.model.asked["decide", "m1"] == 2
+        assert [receipt.attempts for receipt in scene.books.receipts()] == [2]
+
+
+async def test_a07_a_message_that_kills_three_times_fails_and_the_room_is_told(play: Play) -> None:
+    async with play() as scene:
+        scene.platform.feed("room", "hello")
+        await scene.killed_at("model.reply")
+        await scene.killed_on("reply")
+        await scene.killed_on("reply")
+        await ended_well(scene)
+        [receipt] = scene.books.receipts()
+        assert (receipt.outcome, receipt.rule) == ("failed", "restart")
+        [said] = scene.said
+        assert said.startswith(APOLOGY)
+        assert scene.model.asked["reply", "m1"] == 2
+
+
+@pytest.mark.parametrize("point", ["send.pre_write", "send.post_write"])
+async def test_a07_an_apology_that_was_under_way_is_not_lost(play: Play, point: str) -> None:
+    async with play() as scene:
+        scene.platform.feed("room", "hello")
+        for _ in range(3):
+            await scene.killed_on("reply")
+        await scene.killed_at("turn.pre_commit")
+        await scene.killed_at(point)
+        await ended_well(scene)
+        [said] = scene.said
+        assert said.startswith(APOLOGY)
+
+
+async def test_a09_an_answer_that_was_not_journalled_is_asked_for_again(play: Play) -> None:
+    async with play() as scene:
+        scene.platform.feed("room", "hello")
+        await scene.killed_at("model.post")
+        await ended_well(scene)
+        assert scene.said == ["re m1"]
+        assert scene.model.asked["reply", "m1"] == 2
+
+
+async def test_a10_an_answer_that_was_journalled_is_not_paid_for_again(play: Play) -> None:
+    async with play() as scene:
+        scene.platform.feed("room", "hello")
+        await scene.killed_at("turn.pre_commit")
+        await ended_well(scene)
+        assert scene.said == ["re m1"]
+        assert scene.model.asked["reply", "m1"] == 1
+
+
+async def test_a10_messages_that_were_answered_together_are_not_answered_again_one_by_one(play: Play) -> None:
+    async with play() as scene:
+        scene.model.least_together = 2
+        scene.platform.feed("group", "hello", is_private=False)
+        scene.platform.feed("group", "hello", is_private=False)
+        await scene.killed_at("turn.pre_commit")
+        scene.model.least_together = 1
+        await ended_well(scene)
+        [said] = scene.said
+        assert said in ("re m1+m2", "re m2+m1")
+
+
+@pytest.mark.parametrize("effect", [Effect.PURE, Effect.IDEMPOTENT, Effect.KEYED])
+async def test_a11_an_action_that_was_intended_and_not_begun_is_run(play: Play, effect: Effect) -> None:
+    async with play() as scene:
+        scene.platform.feed("room", f"do {effect}")
+        await scene.killed_at("action.pre")
+        await ended_well(scene)
+        assert deeds(scene, effect) == 1
+        assert scene.said == ["did m1"]
+
+
+@pytest.mark.parametrize("point", ["action.mid", "action.post"])
+@pytest.mark.parametrize("effect", [Effect.PURE, Effect.IDEMPOTENT, Effect.KEYED])
+async def test_a12_a13_an_action_that_may_be_repeated_is_repeated_under_the_same_key(
+    play: Play, effect: Effect, point: str
+) -> None:
+    async with play() as scene:
+        scene.platform.feed("room", f"do {effect}")
+        await scene.killed_at(point)
+        await ended_well(scene)
+        assert deeds(scene, effect) == 2
+        assert len(set(scene.platform.truth.deeds)) == 1
+        assert scene.said == ["did m1"]
+
+
+@pytest.mark.parametrize("point", ["action.pre", "action.mid", "action.post"])
+async def test_a12_a13_an_unsafe_action_is_not_repeated_and_the_person_is_told(
+    play: Play, point: str
+) -> None:
+    async with play() as scene:
+        scene.platform.feed("room", "do unsafe")
+        await scene.killed_at(point)
+        await ended_well(scene)
+        assert deeds(scene, Effect.UNSAFE) == (0 if point == "action.pre" else 1)
+        assert scene.said == ["sum of m1"]
+
+
+async def test_a14_a_chain_goes_on_where_it_was_broken_off(play: Play) -> None:
+    async with play() as scene:
+        scene.platform.feed("room", "do pure unsafe keyed")
+        await scene.killed_at("chain.2")
+        await ended_well(scene)
+        assert [kind for kind, _, _ in scene.platform.truth.deeds] == ["pure", "unsafe", "keyed"]
+        assert scene.said == ["did m1"]
+        assert scene.model.asked["reply", "m1"] == 1
+
+
+async def test_a15_a_reply_that_was_committed_is_sent_after_the_restart(play: Play) -> None:
+    async with play() as scene:
+        scene.platform.feed("room", "hello")
+        await scene.killed_at("outbox.committed")
+        assert scene.said == []
+        await ended_well(scene)
+        assert scene.said == ["re m1"]
+        assert scene.model.calls == 1
+
+
+UNCLEAR = pytest.mark.parametrize("point", ["send.pre_write", "send.post_write", "send.pre_record"])
+
+
+@UNCLEAR
+async def test_a16_a17_a18_where_there_is_a_nonce_an_unclear_send_is_repeated_with_it(
+    play: Play, point: str
+) -> None:
+    async with play() as scene:
+        scene.platform.feed("room", "hello")
+        await scene.killed_at(point)
+        await ended_well(scene)
+        assert scene.said == ["re m1"]
+        requests = [post.key for post in scene.platform.truth.posts]
+        assert len(requests) == (1 if point == "send.pre_write" else 2)
+        assert len(set(requests)) == 1
+
+
+@UNCLEAR
+async def test_a16_a17_a18_where_doubles_are_refused_the_platform_is_asked_first(
+    play: Play, point: str
+) -> None:
+    async with play(ability=Ability.REFUSING) as scene:
+        scene.platform.feed("room", "hello")
+        await scene.killed_at(point)
+        await ended_well(scene)
+        assert scene.said == ["re m1"]
+        assert len(scene.platform.truth.posts) == 1
+
+
+@UNCLEAR
+async def test_a16_a17_a18_where_nobody_can_ask_it_is_sent_again_with_a_mark(play: Play, point: str) -> None:
+    async with play(ability=Ability.NEITHER) as scene:
+        scene.platform.feed("room", "hello")
+        await scene.killed_at(point)
+        await ended_well(scene)
+        first = [] if point == "send.pre_write" else ["re m1"]
+        assert scene.said == [*first, f"{MARK}re m1"]
+
+
+@UNCLEAR
+async def test_a16_a17_a18_where_nobody_can_ask_it_is_held_if_that_is_wanted(play: Play, point: str) -> None:
+    async with play(ability=Ability.NEITHER, unclear=Unsure.HOLD) as scene:
+        scene.platform.feed("room", "hello")
+        await scene.killed_at(point)
+        await ended_well(scene)
+        assert scene.said == ([] if point == "send.pre_write" else ["re m1"])
+        assert scene.books.counted(UNKNOWN) == 1
+
+
+@pytest.mark.parametrize("ability", Ability)
+async def test_a19_the_parts_that_were_sent_are_not_repeated_and_the_others_follow_in_order(
+    play: Play, ability: Ability
+) -> None:
+    async with play(ability=ability) as scene:
+        scene.platform.feed("room", "parts")
+        await scene.killed_at("send.part2")
+        assert len(scene.said) == 2
+        await ended_well(scene)
+        assert [text.rstrip(".") for text in scene.said] == [f"part {number} of m1" for number in range(1, 6)]
+
+
+async def test_a20_what_is_learnt_from_a_turn_is_learnt_after_the_restart(play: Play) -> None:
+    async with play() as scene:
+        scene.platform.feed("room", "hello")
+        await scene.killed_at("eval.pre")
+        await ended_well(scene)
+        assert scene.said == ["re m1"]
+        assert scene.books.counted(FACTS) == 3
+
+
+async def test_a21_the_facts_of_a_turn_are_learnt_all_together_and_once(play: Play) -> None:
+    async with play() as scene:
+        scene.platform.feed("room", "hello")
+        await scene.killed_at("eval.mid")
+        assert scene.books.counted(FACTS) in (0, 3)
+        await ended_well(scene)
+        assert scene.books.counted(FACTS) == 3
+
+
+async def test_what_several_people_wrote_at_once_is_answered_once_each_after_a_kill_at_any_stage(
+    play: Play,
+) -> None:
+    points = ("turn.claimed:2", "model.reply:2", "model.post:2", "turn.pre_commit:2", "outbox.committed:1")
+    async with play() as scene:
+        for number in range(12):
+            scene.platform.feed(f"room {number % 4}", "hello")
+        for point in points:
+            name, _, times = point.partition(":")
+            await scene.killed_at(name, times=int(times))
+        await ended_well(scene)

@@ -1,0 +1,111 @@
+"""Every call to the database fails once: nothing is lost, nothing is doubled (I1, I2, I5, I8)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from bot import (
+    ActionResult,
+    Arrival,
+    Delivery,
+    Effect,
+    IntakeClosed,
+    Outcome,
+    Plugin,
+    TryAgain,
+    Turn,
+    action,
+    derived_id,
+    system_clock,
+)
+from bot.testing import RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
+from plugins.sql.opening import OpenFiles
+from tests.chaos.books import Books
+from tests.chaos.failing import Fault, failing
+
+AGENT = derived_id("agent", "Ada")
+MOST_CALLS, SIDE_BY_SIDE = 300, 25
+SECONDS = 30.0
+
+
+class Forgiving(RecordingAdapter):
+    """A platform that knows every part by its id, through all lives of the bot."""
+
+    async def deliver(self, delivery: Delivery) -> str:
+        if all(one.id != delivery.id for one in self.sent):
+            return await super().deliver(delivery)
+        return delivery.id
+
+    async def reconcile(self, delivery: Delivery) -> str:
+        return await self.deliver(delivery)
+
+
+class Tally:
+    """How often something unsafe was done, and how often the model was asked."""
+
+    def __init__(self) -> None:
+        self.shouts = 0
+        self.platform = Forgiving()
+        self.model = ScriptedModel([answer("Done.", actions=["SHOUT"]), answer("Done, I think.")])
+
+        @action("SHOUT", "Shout.", effect=Effect.UNSAFE)
+        async def shout(turn: Turn) -> ActionResult:
+            self.shouts += 1
+            return ActionResult(text="it is shouted")
+
+        self.plugin = Plugin("shouting", "Shouts.", actions=[shout])
+
+
+@asynccontextmanager
+async def alive(path: Path, tally: Tally, fault: Fault) -> AsyncIterator[Stage]:
+    """Live once on a file, with the fault."""
+    async with (
+        OpenFiles(failing(fault)).store_in(path, AGENT) as store,
+        on_stage(tally.plugin, model=tally.model, adapter=tally.platform, store=store) as stage,
+    ):
+        fault.is_armed = True
+        yield stage
+
+
+async def handed_over(stage: Stage, arrival: Arrival) -> None:
+    """Hand a message over and wait for its end, or for the store's fault."""
+    with suppress(TryAgain, IntakeClosed):
+        async with asyncio.timeout(SECONDS):
+            receipt = await stage.resident.inbox.put(arrival)
+            await stage.resident.inbox.settled(receipt.id)
+
+
+async def lived(path: Path, at: int, *, is_late: bool) -> bool:
+    """Live with a fault, then without one; tells whether there were that many calls."""
+    tally, fault = Tally(), Fault(at, is_late)
+    arrival = make_arrival("Shout!", at=system_clock(), message_id="m1")
+    async with alive(path, tally, fault) as stage:
+        await handed_over(stage, arrival)
+    async with alive(path, tally, Fault(at=0)) as stage:
+        await handed_over(stage, arrival)  # the platform was not told, or has forgotten that it was
+        await tally.platform.until_sent(1)
+        await stage.agent.outbox.drain(SECONDS)
+        [receipt] = await stage.agent.store.ledger.receipts()
+        parts = await stage.agent.store.ledger.deliveries()
+    where = f"call {at}"
+    assert receipt.outcome is Outcome.ANSWERED, where
+    assert [part.state for part in parts] == ["sent"], where
+    assert len(tally.platform.sent) == 1, where
+    assert tally.shouts <= 1, where
+    assert Books(path).faults() == [], where
+    return fault.has_come
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["before", "after the commit"])
+async def test_nothing_is_lost_or_doubled_whichever_call_to_the_database_fails(
+    tmp_path: Path, is_late: bool
+) -> None:
+    for first in range(1, MOST_CALLS, SIDE_BY_SIDE):
+        calls = range(first, first + SIDE_BY_SIDE)
+        lives = [lived(tmp_path / f"{at}.db", at, is_late=is_late) for at in calls]
+        if not all(await asyncio.gather(*lives)):  # each waits for its database to come back
+            return
+    pytest.fail(f"more than {MOST_CALLS} calls for one message")

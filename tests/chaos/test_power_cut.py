@@ -1,0 +1,76 @@
+"""Power is cut: what was acknowledged is in the file, wherever its log breaks off (A-23)."""
+
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from bot import derived_id, system_clock
+from bot.testing import make_arrival
+from plugins.sql.opening import OpenFiles
+
+AGENT = derived_id("agent", "Ada")
+BLOCK = 4096
+EVENTS = 12
+
+
+def log_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def bytes_of(path: Path) -> tuple[bytes, bytes]:
+    return path.read_bytes(), log_of(path).read_bytes()
+
+
+async def written(path: Path) -> tuple[bytes, bytes, list[tuple[str, int]]]:
+    """Keep some events; gives the file, its log, and each event with the log's length at its acknowledgement.
+
+    Somebody else reads meanwhile, so that the log is not begun anew.
+    """
+    acknowledged = []
+    async with OpenFiles().store_in(path, AGENT):
+        pass  # the tables are in the file itself now
+    async with OpenFiles().store_in(path, AGENT) as store:
+        with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM receipts").fetchone()
+            for number in range(EVENTS):
+                name, now = f"m{number}", system_clock()
+                await store.ledger.receive([make_arrival("Hello", at=now, message_id=name)], now)
+                acknowledged.append((name, log_of(path).stat().st_size))
+            return *bytes_of(path), acknowledged
+
+
+def kept(path: Path) -> set[str]:
+    """Open what is left after the cut, as the next start does, and list the events in it."""
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert database.execute("PRAGMA foreign_key_check").fetchall() == []
+        return {row[0] for row in database.execute("SELECT message_id FROM receipts")}
+
+
+def shuffled(tail: bytes) -> bytes:
+    """Put the blocks of a tail into another order, as a disk may that was told to write them all."""
+    blocks = [tail[start : start + BLOCK] for start in range(0, len(tail), BLOCK)]
+    random.Random(len(tail)).shuffle(blocks)
+    return b"".join(blocks)
+
+
+@pytest.mark.parametrize("is_shuffled", [False, True], ids=["cut off", "in another order"])
+async def test_a23_what_was_acknowledged_before_a_power_cut_is_there_wherever_the_log_breaks(
+    tmp_path: Path, is_shuffled: bool
+) -> None:
+    file, log, acknowledged = await written(tmp_path / "greenroom.db")
+    assert [length for _, length in acknowledged] == sorted({length for _, length in acknowledged})
+    counts = set()
+    for cut in range(0, len(log) + BLOCK, BLOCK):
+        path = tmp_path / f"cut at {cut}.db"
+        path.write_bytes(file)
+        log_of(path).write_bytes(log[:cut] + (shuffled(log[cut:]) if is_shuffled else b""))
+        there = kept(path)
+        promised = {name for name, length in acknowledged if length <= cut}
+        assert promised <= there, f"cut at {cut}"
+        counts.add(len(there))
+    assert {0, EVENTS} <= counts

@@ -1,0 +1,117 @@
+"""Looking after the database."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from bot.cli.main import entry
+from tests.cli.keeping import FILE, have_said, write_character
+
+Out = pytest.CaptureFixture[str]
+DIARY = """
+from bot import Plugin, Schema
+from sqlalchemy import Column, Integer, MetaData, Table
+
+pages = Table("diary_pages", MetaData(), Column("id", Integer, primary_key=True))
+plugin = Plugin("diary", schema=Schema(pages.metadata))
+"""
+
+
+@pytest.fixture(autouse=True)
+def character(desk: Path) -> None:
+    write_character(desk)
+
+
+def change(file: Path, statement: str) -> None:
+    connection = sqlite3.connect(file)
+    with connection:
+        connection.execute(statement)
+    connection.close()
+
+
+def test_a_whole_database_is_told_with_what_it_holds(capsys: Out) -> None:
+    have_said("one", "two")
+    assert entry(["db", "check", "-c", FILE, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["ok"], told["place"], told["problems"]) == (True, "data/greenroom.db", [])
+    assert (told["facts"]["memories"], told["facts"]["receipts"], told["facts"]["rooms"]) == (4, 2, 1)
+    assert entry(["db", "check", "-c", FILE]) == 0
+    assert capsys.readouterr().out.startswith("data/greenroom.db: all is well\n  schema")
+
+
+def test_a_check_makes_nothing_and_says_that_nothing_is_there(desk: Path, capsys: Out) -> None:
+    assert entry(["db", "check", "-c", FILE]) == 78
+    assert "→ there is no database yet: the first `bot run`" in capsys.readouterr().out
+    assert not (desk / "data").exists()
+
+
+def test_a_file_that_is_damaged_or_no_database_is_told_with_what_to_do(desk: Path, capsys: Out) -> None:
+    (desk / "data").mkdir()
+    (desk / "data" / "greenroom.db").write_bytes(b"not a database " * 1000)
+    assert entry(["db", "check", "-c", FILE]) == 78
+    assert "put a backup in its place" in capsys.readouterr().out
+
+
+def test_rows_that_belong_to_nothing_are_found(desk: Path, capsys: Out) -> None:
+    have_said("one")
+    change(desk / "data" / "greenroom.db", "DELETE FROM rooms")
+    assert entry(["db", "check", "-c", FILE, "--json"]) == 78
+    assert "1 rows of receipts belong to nothing" in " ".join(json.loads(capsys.readouterr().out)["problems"])
+
+
+def test_a_newer_schema_is_refused_with_both_versions(desk: Path, capsys: Out) -> None:
+    have_said("one")
+    change(desk / "data" / "greenroom.db", "UPDATE alembic_version_sql SET version_num = '9999'")
+    for command in (["db", "check"], ["db", "upgrade"], ["why"], ["outbox", "list"]):
+        assert entry([*command, "-c", FILE]) == 78
+        out, err = capsys.readouterr()
+        assert "9999" in out + err
+        assert "0001" in out + err
+
+
+def test_an_upgrade_says_from_what_to_what(capsys: Out) -> None:
+    assert entry(["db", "upgrade", "-c", FILE]) == 0
+    assert capsys.readouterr().out == "data/greenroom.db: made, with schema 0001\n"
+    assert entry(["db", "upgrade", "-c", FILE, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["before"] == "0001"
+
+
+def test_an_upgrade_makes_the_tables_of_the_plugins_too(desk: Path) -> None:
+    (desk / "diary.py").write_text(DIARY, encoding="utf-8")
+    (desk / FILE).write_text(json.dumps({"name": "Ada", "plugins": ["sql", "./diary"]}), encoding="utf-8")
+    assert entry(["db", "upgrade", "-c", FILE]) == 0
+    change(desk / "data" / "greenroom.db", "INSERT INTO diary_pages VALUES (1)")
+
+
+def test_a_backup_is_whole_is_for_its_owner_alone_and_overwrites_nothing(desk: Path, capsys: Out) -> None:
+    have_said("one")
+    assert entry(["db", "backup", "-c", FILE, "copy.db"]) == 0
+    assert (desk / "copy.db").stat().st_mode & 0o777 == 0o600
+    found = sqlite3.connect(desk / "copy.db")
+    assert found.execute("SELECT count(*) FROM memories").fetchone() == (2,)
+    found.close()
+    before = (desk / "copy.db").read_bytes()
+    assert entry(["db", "backup", "-c", FILE, "copy.db"]) == 78
+    assert "copy.db is there already" in capsys.readouterr().err
+    assert (desk / "copy.db").read_bytes() == before
+
+
+def test_a_backup_without_a_name_lies_beside_the_database(desk: Path, capsys: Out) -> None:
+    have_said("one")
+    assert entry(["db", "backup", "-c", FILE, "--json"]) == 0
+    copy = Path(json.loads(capsys.readouterr().out)["file"])
+    assert copy.parent == Path("data")
+    assert copy.is_file()
+    assert entry(["db", "backup", "-c", FILE, "no/such/folder.db"]) == 78
+
+
+def test_a_backup_of_postgresql_is_left_to_its_own_tool_and_shows_no_password(
+    desk: Path, capsys: Out
+) -> None:
+    (desk / ".env").write_text("POSTGRES_URL=postgresql://bot:hunter2222@db.example/bot\n", encoding="utf-8")
+    assert entry(["db", "backup", "-c", FILE]) == 78
+    err = capsys.readouterr().err
+    assert "pg_dump" in err
+    assert "hunter2" not in err

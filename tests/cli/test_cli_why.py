@@ -1,0 +1,83 @@
+"""Why messages were answered, asked for beside the books."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.cli.main import entry
+from bot.domain.ledger import Receipt
+from tests.cli.keeping import FILE, have_said, in_books, write_character
+
+Out = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def character(desk: Path) -> None:
+    write_character(desk)
+
+
+def why(capsys: Out, *arguments: str) -> list[dict[str, Any]]:
+    assert entry(["why", "-c", FILE, "--json", *arguments]) == 0
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["messages"]
+    return found
+
+
+def reply_id(receipt: Receipt) -> str:
+    assert receipt.turn_id is not None
+    turn_id = receipt.turn_id
+    [reply] = in_books(lambda store: store.memories.by_turn(turn_id))
+    return str(reply.id)
+
+
+def test_a_person_reads_who_said_what_what_became_of_it_and_whether_it_arrived(capsys: Out) -> None:
+    [receipt] = have_said("hello")
+    assert entry(["why", "-c", FILE]) == 0
+    out = capsys.readouterr().out
+    assert "Alice in lobby (test): 'hello'" in out
+    assert "answered: every message in a room of type DM is answered" in out
+    assert "decided by: room type DM" in out
+    assert "asked offline for reply: 0 tokens in, 0 out" in out
+    assert "said: \"Hello, I'm Ada." in out
+    assert ": sent" in out
+    assert f"message {receipt.memory_id}, receipt {receipt.id}" in out
+
+
+def test_a_message_is_found_by_every_name_it_has_and_by_its_answer(capsys: Out) -> None:
+    _, receipt = have_said("one", "two")
+    for name in (str(receipt.id), str(receipt.memory_id), "lobby-1", reply_id(receipt)):
+        assert [one["text"] for one in why(capsys, name)] == ["two"]
+
+
+def test_the_last_ones_are_told_oldest_first(capsys: Out) -> None:
+    have_said("one", "two", "three", "four", "five", "six")
+    assert [one["text"] for one in why(capsys)] == ["two", "three", "four", "five", "six"]
+    assert [one["text"] for one in why(capsys, "--last", "2")] == ["five", "six"]
+
+
+def test_a_room_is_named_by_its_name_or_its_id(capsys: Out) -> None:
+    have_said("down", room="cellar")
+    [told] = why(capsys, "--room", "Cellar")
+    have_said("up", room="attic")
+    assert [one["text"] for one in why(capsys, "--room", told["room_id"])] == ["down"]
+
+
+def test_what_is_not_there_is_said_with_what_there_is(capsys: Out) -> None:
+    have_said("hello", room="cellar")
+    assert entry(["why", "-c", FILE, "nothing"]) == 2
+    assert "no message 'nothing' is known; `bot why --last 20`" in capsys.readouterr().err
+    assert entry(["why", "-c", FILE, "--room", "celar"]) == 2
+    assert "did you mean 'cellar'?" in capsys.readouterr().err
+    assert entry(["why", "-c", FILE, "x", "--last", "2"]) == 2
+    assert entry(["why"]) == 78
+    assert "holds nothing of this character: name the one you mean with -c FILE" in capsys.readouterr().err
+
+
+def test_where_nothing_is_kept_nothing_is_made(desk: Path, capsys: Out) -> None:
+    assert entry(["why", "-c", FILE]) == 78
+    assert "there is no database data/greenroom.db: the first `bot run`" in capsys.readouterr().err
+    assert not (desk / "data").exists()
+    (desk / "mem.json").write_text('{"name": "Mem", "plugins": ["bootstrap"]}', encoding="utf-8")
+    assert entry(["why", "-c", "mem.json"]) == 78
+    assert "Mem (mem.json) is kept in memory alone" in capsys.readouterr().err

@@ -1,0 +1,671 @@
+"""What platforms say twice, late, or otherwise than before: FAILURES group B, in memory and on SQLite."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from bot import (
+    Arrival,
+    ChannelCleared,
+    Content,
+    Delivery,
+    DeliveryState,
+    Entity,
+    Event,
+    IntakeClosed,
+    Memory,
+    MemoryKind,
+    MessageDeleted,
+    MessageEdited,
+    MessageReceived,
+    Outcome,
+    Reach,
+    Reaction,
+    ReactionReceived,
+    Receipt,
+    RoomMoved,
+    Store,
+    TextRequest,
+    WorldLeft,
+    derived_id,
+    new_id,
+    parse_history,
+)
+from bot.pipeline import process_message
+from bot.pipeline.pace import Pace
+from bot.platform.changes import Changes
+from bot.testing import InMemoryStore, RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
+from plugins.sql.opening import OpenFiles
+
+AGENT = derived_id("agent", "Ada")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
+    if request.param == "memory":
+        yield InMemoryStore(clock)
+        return
+    async with OpenFiles().store_in(tmp_path / "greenroom.db", AGENT, clock=clock) as opened:
+        yield opened
+
+
+class Watch:
+    """Monotonic seconds that pass when somebody sleeps or, where they are held, when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.is_held = False
+        self._moved = asyncio.Condition()
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        if not self.is_held:
+            self.now += seconds
+            return
+        end = self.now + seconds
+        async with self._moved:
+            await self._moved.wait_for(lambda: self.now >= end)
+
+    async def advance(self, seconds: float) -> None:
+        async with self._moved:
+            self.now += seconds
+            self._moved.notify_all()
+
+
+@pytest.fixture(autouse=True)
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    """Let no test wait for the pace of edits."""
+    watch = Watch()
+    monkeypatch.setattr(process_message, "Pace", partial(Pace, clock=watch, sleep=watch.sleep))
+    return watch
+
+
+OnStage = Callable[..., AbstractAsyncContextManager[Stage]]
+
+
+@pytest.fixture
+def staged(store: Store, clock: Clock) -> OnStage:
+    return partial(on_stage, store=store, clock=clock)
+
+
+class Held:
+    """A model that answers when it is let go; `asked` gives its requests one after another."""
+
+    def __init__(self, text: str = "Hello.") -> None:
+        self.asked: asyncio.Queue[TextRequest] = asyncio.Queue()
+        self.release = asyncio.Event()
+        self._text = text
+        self.model = ScriptedModel(self._write, embeds=True)
+
+    async def _write(self, request: TextRequest) -> str:
+        self.asked.put_nowait(request)
+        await self.release.wait()
+        return answer(self._text)
+
+    async def until_asked(self, *texts: str) -> TextRequest:
+        while True:
+            request = await self.asked.get()
+            if all(text in request.prompt for text in texts):
+                return request
+
+
+class Slow(RecordingAdapter):
+    """A platform that takes its time for each part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: asyncio.Queue[Delivery] = asyncio.Queue()
+        self.release = asyncio.Event()
+
+    async def deliver(self, delivery: Delivery) -> str:
+        self.begun.put_nowait(delivery)
+        await self.release.wait()
+        return await super().deliver(delivery)
+
+
+class Heard:
+    """What listeners are told."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.events: list[Event] = []
+        stage.agent.events.subscribe(Event, self._hear)
+
+    async def _hear(self, event: Event) -> None:
+        self.events.append(event)
+
+    async def of(self, *kinds: type[Event]) -> list[Event]:
+        await self._stage.agent.events.settle()
+        return [event for event in self.events if isinstance(event, kinds)]
+
+
+def changes(stage: Stage) -> Changes:
+    return stage.resident.door.changes
+
+
+def said(stage: Stage, text: str, message_id: str = "1", **details: object) -> Arrival:
+    return make_arrival(text, at=stage.agent.clock(), message_id=message_id, **details)  # type: ignore[arg-type]
+
+
+def edit_of(arrival: Arrival, text: str, revision: int = 1) -> Arrival:
+    key = replace(arrival.key, event_id=f"{arrival.key.event_id}-{revision}", revision=revision)
+    message = replace(arrival.message, id=new_id(), content=Content(text=text, source="test"))
+    return replace(arrival, key=key, message=message)
+
+
+async def put(stage: Stage, arrival: Arrival) -> Receipt:
+    return await stage.resident.inbox.put(arrival)
+
+
+async def told(stage: Stage, arrival: Arrival) -> Receipt:
+    """Hand a message in, and wait until it has its outcome and what it was answered has left."""
+    return await ended(stage, await put(stage, arrival))
+
+
+async def ended(stage: Stage, receipt: Receipt) -> Receipt:
+    settled = await stage.resident.inbox.settled(receipt.id)
+    await stage.agent.outbox.drain(5.0)
+    return settled
+
+
+async def quiet(stage: Stage) -> None:
+    """Wait until everything is done that this process has begun."""
+    await stage.resident.inbox.drain(5.0)
+    await stage.agent.outbox.drain(5.0)
+
+
+async def kept(stage: Stage, receipt: Receipt) -> Receipt:
+    found = await stage.agent.store.ledger.receipt(receipt.id)
+    assert found is not None
+    return found
+
+
+async def texts_in(stage: Stage, room: object, kind: MemoryKind = MemoryKind.MESSAGE) -> list[str]:
+    return [one.content.text for one in await stage.agent.store.memories.recent(room, kind=kind)]  # type: ignore[arg-type]
+
+
+def open_messages(request: TextRequest) -> list[str]:
+    """List what a prompt names as not answered yet."""
+    _, _, rest = request.prompt.partition("Nobody has answered these yet")
+    return [line.text for line in parse_history(rest)]
+
+
+# Said twice
+
+
+async def test_b01_the_same_event_twice_at_once_is_one_turn(staged: OnStage) -> None:
+    async with staged(model=ScriptedModel()) as stage:
+        arrival = said(stage, "Hello")
+        again = replace(arrival, message=replace(arrival.message, id=new_id()))
+        first, second = await asyncio.gather(put(stage, arrival), put(stage, again))
+        await ended(stage, first)
+        assert first.id == second.id
+        assert (stage.texts, len(stage.model.requests)) == (["Hello."], 1)
+
+
+async def test_b02_the_same_event_again_after_29_days_is_still_known(staged: OnStage, clock: Clock) -> None:
+    async with staged(model=ScriptedModel()) as stage:
+        arrival = said(stage, "Hello")
+        first = await told(stage, arrival)
+        clock.now += timedelta(days=29)
+        again = await put(stage, arrival)
+        await quiet(stage)
+        assert (again.id, again.outcome) == (first.id, Outcome.ANSWERED)
+        assert stage.texts == ["Hello."]
+
+
+async def test_b03_the_same_message_under_a_new_transport_id_is_known(staged: OnStage) -> None:
+    async with staged(model=ScriptedModel()) as stage:
+        arrival = said(stage, "Hello")
+        first = await told(stage, arrival)
+        renumbered = replace(arrival, key=replace(arrival.key, event_id="update-2"))
+        assert (await put(stage, renumbered)).id == first.id
+        await quiet(stage)
+        assert stage.texts == ["Hello."]
+
+
+# In another order
+
+
+async def test_b04_two_messages_that_come_in_reverse_are_answered_in_their_platforms_order(
+    staged: OnStage,
+) -> None:
+    held = Held()
+    async with staged(model=held.model) as stage:
+        second = await put(stage, said(stage, "and then?", "102"))
+        await held.until_asked("and then?")
+        first = await put(stage, said(stage, "once upon a time", "101"))
+        request = await held.until_asked("once upon a time", "and then?")
+        held.release.set()
+        first, second = await ended(stage, first), await ended(stage, second)
+        assert open_messages(request) == ["once upon a time", "and then?"]
+        assert (first.outcome, first.superseded_by) == (Outcome.SUPERSEDED, second.memory_id)
+        assert second.outcome is Outcome.ANSWERED
+        assert stage.texts == ["Hello."]
+
+
+async def test_b04_ten_shuffled_messages_of_a_queue_are_answered_one_by_one_in_order(
+    staged: OnStage,
+) -> None:
+    held = Held()
+    async with staged(model=held.model, settings={"LATEST_RESPONSE": "queue"}) as stage:
+        numbers = [100, 107, 103, 109, 101, 105, 102, 108, 104, 106]
+        receipts = [await put(stage, said(stage, f"number {one}", str(one))) for one in numbers]
+        await held.until_asked("number 100")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        held.release.set()
+        for receipt in receipts:
+            await ended(stage, receipt)
+        sent = [delivery.reply_to for delivery in stage.adapter.sent]
+        assert sent == [str(number) for number in range(100, 110)]
+
+
+async def test_b04_a_straggler_that_comes_after_the_answer_is_answered_too(staged: OnStage) -> None:
+    async with staged(model=ScriptedModel()) as stage:
+        await told(stage, said(stage, "second", "102"))
+        late = await told(stage, said(stage, "first", "101"))
+        assert late.outcome is Outcome.ANSWERED
+        assert len(stage.texts) == 2
+
+
+# Edited
+
+
+async def test_b05_of_a_message_edited_before_its_answer_the_edited_text_is_answered(staged: OnStage) -> None:
+    held = Held()
+    async with staged(model=held.model) as stage:
+        heard = Heard(stage)
+        arrival = said(stage, "what is the captial?")
+        first = await put(stage, arrival)
+        await held.until_asked("captial")
+        edit = await changes(stage).edited(edit_of(arrival, "what is the capital?"))
+        request = await held.until_asked("capital?")
+        held.release.set()
+        first, edit = await ended(stage, first), await ended(stage, edit)
+        await quiet(stage)
+        assert "captial" not in request.prompt
+        assert (first.outcome, first.superseded_by) == (Outcome.SUPERSEDED, edit.memory_id)
+        assert (edit.outcome, edit.memory_id) == (Outcome.ANSWERED, first.memory_id)
+        assert stage.texts == ["Hello."]
+        message = (await stage.agent.store.memories.memories([edit.memory_id]))[edit.memory_id]
+        assert [one["text"] for one in message.metadata["revisions"]] == ["what is the captial?"]
+        [edited] = await heard.of(MessageEdited)
+        assert isinstance(edited, MessageEdited)
+        assert edited.before.content.text == "what is the captial?"
+        assert edited.message.content.text == "what is the capital?"
+        assert len(await heard.of(MessageReceived)) == 1
+
+
+async def test_b05_messages_that_were_to_be_answered_with_the_edited_one_are_still_answered(
+    staged: OnStage,
+) -> None:
+    held = Held()
+    async with staged(model=held.model) as stage:
+        first = said(stage, "teh first", "1")
+        receipt = await put(stage, first)
+        other = await put(stage, said(stage, "the other", "2"))
+        await held.until_asked("teh first", "the other")
+        edit = await changes(stage).edited(edit_of(first, "the first"))
+        request = await held.until_asked("the first", "the other", "Nobody has answered these yet")
+        held.release.set()
+        ends = [(await ended(stage, one)).outcome for one in (receipt, edit, other)]
+        assert open_messages(request) == ["the first", "the other"]
+        assert ends == [Outcome.SUPERSEDED, Outcome.SUPERSEDED, Outcome.ANSWERED]
+        assert stage.texts == ["Hello."]
+
+
+async def test_b05_an_edit_that_overtakes_the_work_on_its_message_silences_that(staged: OnStage) -> None:
+    async with staged(model=ScriptedModel()) as stage:
+        arrival = said(stage, "Helo")
+        first, edit = await asyncio.gather(
+            put(stage, arrival), changes(stage).edited(edit_of(arrival, "Hello"))
+        )
+        ends = {(await ended(stage, one)).outcome for one in (first, edit)}
+        await quiet(stage)
+        assert Outcome.ANSWERED in ends
+        assert stage.texts == ["Hello."]
+
+
+async def test_b06_after_the_answer_an_edit_is_remembered_and_answered_no_more(staged: OnStage) -> None:
+    async with staged(model=ScriptedModel(embeds=True)) as stage:
+        arrival = said(stage, "Helo")
+        await told(stage, arrival)
+        edit = await ended(stage, await changes(stage).edited(edit_of(arrival, "Hello, all of you")))
+        await quiet(stage)
+        assert (edit.outcome, edit.rule) == (Outcome.IGNORED, "ON_EDIT")
+        assert (len(stage.model.requests), stage.texts) == (1, ["Hello."])
+        assert (await texts_in(stage, arrival.room.id))[0] == "Hello, all of you"
+        message = (await stage.agent.store.memories.memories([edit.memory_id]))[edit.memory_id]
+        assert message.embedding is not None
+        assert message.embedding[0] == len("Hello, all of you")
+
+
+async def test_b06_with_rerun_the_old_reply_reads_as_the_new_one(staged: OnStage) -> None:
+    model, adapter = ScriptedModel([answer("Of Frence."), answer("Paris.")]), RecordingAdapter(can_edit=True)
+    async with staged(model=model, adapter=adapter, settings={"ON_EDIT": "rerun"}) as stage:
+        arrival = said(stage, "the capital of Frence?")
+        await told(stage, arrival)
+        edit = await ended(stage, await changes(stage).edited(edit_of(arrival, "the capital of France?")))
+        again = await ended(stage, await changes(stage).edited(edit_of(arrival, "and of France?", 2)))
+        assert edit.outcome is again.outcome is Outcome.ANSWERED
+        assert [(one.edits, one.content.text) for one in adapter.edited] == [
+            ("sent-1", "Paris."),
+            ("sent-1", "Paris."),
+        ]
+        assert adapter.texts == ["Of Frence."]
+        assert await texts_in(stage, arrival.room.id) == ["and of France?", "Paris."]
+
+
+async def test_b06_with_rerun_a_shorter_reply_takes_the_rest_of_the_old_one_away(staged: OnStage) -> None:
+    model = ScriptedModel([answer("one two"), answer("3")])
+    adapter = RecordingAdapter(can_edit=True, longest=4)
+    async with staged(model=model, adapter=adapter, settings={"ON_EDIT": "rerun"}) as stage:
+        arrival = said(stage, "count")
+        await told(stage, arrival)
+        await ended(stage, await changes(stage).edited(edit_of(arrival, "go on")))
+        assert [(one.edits, one.content.text) for one in adapter.edited] == [("sent-1", "3"), ("sent-2", "")]
+        assert adapter.texts == ["one ", "two"]
+
+
+async def test_b06_with_rerun_nothing_is_said_where_the_platform_cannot_edit(staged: OnStage) -> None:
+    async with staged(model=ScriptedModel(), settings={"ON_EDIT": "rerun"}) as stage:
+        arrival = said(stage, "Hi")
+        await told(stage, arrival)
+        edit = await ended(stage, await changes(stage).edited(edit_of(arrival, "Hi there")))
+        assert (edit.outcome, edit.rule) == (Outcome.IGNORED, "ON_EDIT")
+        assert (len(stage.model.requests), stage.texts) == (1, ["Hello."])
+
+
+async def test_b06_an_edit_of_what_was_said_long_ago_and_never_seen_is_not_answered(
+    staged: OnStage, clock: Clock
+) -> None:
+    async with staged(model=ScriptedModel()) as stage:
+        arrival = said(stage, "Hi")
+        clock.now += timedelta(hours=1)
+        edit = await changes(stage).edited(edit_of(arrival, "Hi there"))
+        await quiet(stage)
+        assert edit.outcome is (await kept(stage, edit)).outcome is Outcome.EXPIRED
+        assert (stage.texts, await texts_in(stage, arrival.room.id)) == ([], ["Hi there"])
+
+
+async def test_b07_200_edits_a_minute_are_one_turn_every_five_seconds(staged: OnStage, watch: Watch) -> None:
+    held = Held()
+    watch.is_held = True
+    async with staged(model=held.model) as stage:
+        arrival = said(stage, "version 0")
+        await put(stage, arrival)
+        await held.until_asked("version 0")
+        for number in range(1, 201):
+            await watch.advance(0.3)
+            edit = await changes(stage).edited(edit_of(arrival, f"version {number}", number))
+        assert len(stage.model.requests) <= 60 / 5 + 1
+        await watch.advance(5)
+        await held.until_asked("version 200")
+        held.release.set()
+        assert (await ended(stage, edit)).outcome is Outcome.ANSWERED
+        assert stage.texts == ["Hello."]
+        assert len(await stage.agent.store.ledger.receipts(is_open=True)) == 0
+
+
+# Taken back
+
+
+async def test_b08_a_message_removed_before_its_answer_is_not_answered(staged: OnStage) -> None:
+    held = Held()
+    async with staged(model=held.model) as stage:
+        heard = Heard(stage)
+        receipt = await put(stage, said(stage, "never mind"))
+        await held.until_asked("never mind")
+        waiting = asyncio.create_task(stage.resident.inbox.settled(receipt.id))
+        await asyncio.sleep(0)
+        assert await changes(stage).deleted(receipt.room_id, ["1"]) == 1
+        held.release.set()
+        settled = await waiting
+        await quiet(stage)
+        assert (settled.outcome, settled.reason) == (Outcome.CANCELLED, "its message was removed")
+        assert await kept(stage, receipt) == settled
+        assert stage.texts == await texts_in(stage, receipt.room_id) == []
+        [deleted] = await heard.of(MessageDeleted)
+        assert deleted == MessageDeleted(stage.agent.id, receipt.memory_id, receipt.room_id)
+
+
+@pytest.mark.parametrize("removed", ["1", "2"])
+async def test_b08_what_was_asked_together_with_a_removed_message_is_answered(
+    staged: OnStage, removed: str
+) -> None:
+    held = Held()
+    async with staged(model=held.model) as stage:
+        receipts = [await put(stage, said(stage, f"question {one}", one)) for one in ("1", "2")]
+        await held.until_asked("question 1", "question 2")
+        await changes(stage).deleted(receipts[0].room_id, [removed])
+        held.release.set()
+        ends = [(await ended(stage, one)).outcome for one in receipts]
+        await quiet(stage)
+        assert sorted(ends) == [Outcome.ANSWERED, Outcome.CANCELLED]
+        assert f"question {removed}" not in stage.model.requests[-1].prompt
+        assert stage.texts == ["Hello."]
+
+
+async def test_b08_a_part_on_its_way_arrives_and_one_that_waits_is_held_back(staged: OnStage) -> None:
+    adapter = Slow()
+    async with staged(model=ScriptedModel(), adapter=adapter) as stage:
+        first = await put(stage, said(stage, "one", "1"))
+        away = await adapter.begun.get()
+        second = await stage.resident.inbox.settled((await put(stage, said(stage, "two", "2"))).id)
+        await changes(stage).deleted(first.room_id, ["1", "2"])
+        adapter.release.set()
+        await quiet(stage)
+        assert second.outcome is Outcome.ANSWERED
+        states = {one.id: one.state for one in await stage.agent.store.ledger.deliveries()}
+        assert states.pop(away.id) is DeliveryState.SENT
+        assert list(states.values()) == [DeliveryState.CANCELLED]
+        assert len(adapter.sent) == 1
+
+
+async def test_b09_with_a_message_go_its_vector_and_the_facts_that_it_alone_supports(staged: OnStage) -> None:
+    async with staged(model=ScriptedModel(embeds=True)) as stage:
+        memories = stage.agent.store.memories
+        mine, other = said(stage, "I live in Graz", "1"), said(stage, "I like tea", "2")
+        for arrival in (mine, other):
+            receipt = await told(stage, arrival)
+            fact = replace(arrival.message, id=new_id(), kind=MemoryKind.FACT, source_id=receipt.memory_id)
+            await memories.add([fact])
+        await changes(stage).deleted(mine.room.id, ["1"])
+        await quiet(stage)
+        assert await texts_in(stage, mine.room.id, MemoryKind.FACT) == ["I like tea"]
+        reach = Reach(mine.room.id, mine.world.id)
+        found = await memories.recall((14.0, 1.0), "scripted-2", reach, MemoryKind.MESSAGE)
+        assert sorted(one.memory.content.text for one in found) == ["Hello.", "Hello.", "I like tea"]
+        assert "I live in Graz" not in await texts_in(stage, mine.room.id)
+
+
+async def test_b11_a_bulk_of_messages_is_removed_in_one_go(staged: OnStage) -> None:
+    held = Held()
+    async with staged(model=held.model) as stage:
+        receipts = [await put(stage, said(stage, f"spam {one}", str(one))) for one in range(5)]
+        await held.until_asked("spam 4")
+        assert await changes(stage).deleted(receipts[0].room_id, [str(one) for one in range(5)]) == 5
+        held.release.set()
+        assert {(await ended(stage, one)).outcome for one in receipts} == {Outcome.CANCELLED}
+        await quiet(stage)
+        assert stage.texts == await texts_in(stage, receipts[0].room_id) == []
+
+
+async def test_b11_a_cleared_room_is_empty_and_what_waited_there_does_not_leave(staged: OnStage) -> None:
+    adapter = Slow()
+    async with staged(model=ScriptedModel(), adapter=adapter) as stage:
+        heard = Heard(stage)
+        first = await put(stage, said(stage, "one", "1"))
+        await adapter.begun.get()
+        await stage.resident.inbox.settled((await put(stage, said(stage, "two", "2"))).id)
+        assert await changes(stage).cleared(first.room_id) == 4
+        adapter.release.set()
+        await quiet(stage)
+        assert await texts_in(stage, first.room_id) == []
+        everything = await stage.agent.store.ledger.deliveries()
+        [pending] = [one for one in everything if one.state is DeliveryState.CANCELLED]
+        assert pending.cause == "its room was cleared"
+        assert len(adapter.sent) == 1
+        assert await heard.of(ChannelCleared) == [ChannelCleared(stage.agent.id, first.room_id, "lobby", 4)]
+
+
+async def test_b11_in_a_world_that_is_left_nothing_is_answered_any_more(staged: OnStage) -> None:
+    held = Held()
+    async with staged(model=held.model) as stage:
+        heard = Heard(stage)
+        arrivals = [said(stage, f"in {room}", room, room=room) for room in ("attic", "cellar")]
+        receipts = [await put(stage, arrival) for arrival in arrivals]
+        await held.until_asked("in cellar")
+        await changes(stage).left_world(arrivals[0].world.id)
+        held.release.set()
+        ends = [await ended(stage, one) for one in receipts]
+        await quiet(stage)
+        assert {(one.outcome, one.reason) for one in ends} == {
+            (Outcome.CANCELLED, "the agent is no longer in this world")
+        }
+        assert stage.texts == []
+        assert await texts_in(stage, arrivals[0].room.id) == ["in attic"]
+        assert len(await heard.of(WorldLeft)) == 1
+
+
+# Our own words, signs, names and places
+
+
+async def test_b12_our_own_message_is_known_by_its_author_and_not_by_a_name(staged: OnStage) -> None:
+    async with staged(model=ScriptedModel()) as stage:
+        await told(stage, said(stage, "Hello?", "1"))
+        webhook = Entity(stage.agent.id, "test", "hook-7", ("Front desk",), is_bot=True)
+        echo = said(stage, "Hello.", "2")
+        echo = replace(echo, author=webhook, message=replace(echo.message, entity_id=webhook.id))
+        receipt = await told(stage, echo)
+        namesake = await told(stage, said(stage, "I am Ada too", "3", author="Ada"))
+        assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "own message")
+        assert namesake.outcome is Outcome.ANSWERED
+        await quiet(stage)
+        said_there = sorted(await texts_in(stage, echo.room.id))
+        assert said_there == ["Hello.", "Hello.", "Hello?", "I am Ada too"]
+
+
+async def test_b12_what_our_account_said_by_other_means_is_remembered(staged: OnStage) -> None:
+    async with staged(model=ScriptedModel()) as stage:
+        own = said(stage, "Written by hand")
+        author = replace(own.author, id=stage.agent.id)
+        receipt = await told(
+            stage, replace(own, author=author, message=replace(own.message, entity_id=author.id))
+        )
+        await quiet(stage)
+        assert receipt.outcome is Outcome.IGNORED
+        assert await texts_in(stage, own.room.id) == ["Written by hand"]
+
+
+def sign(arrival: Arrival, message_id: str) -> Reaction:
+    return Reaction(arrival.world, arrival.room, arrival.author, message_id, "👍", arrival.message.created_at)
+
+
+async def test_b13_a_reaction_is_kept_once_also_to_a_message_that_nobody_knows(staged: OnStage) -> None:
+    async with staged(model=ScriptedModel()) as stage:
+        heard = Heard(stage)
+        arrival = said(stage, "Hello")
+        receipt = await told(stage, arrival)
+        signs = [sign(arrival, one) for one in ("1", "1", "sent-1", "404", "404")]
+        kept_now = await asyncio.gather(*(changes(stage).reacted(one) for one in signs))
+        assert sorted(kept_now) == [False, False, True, True, True]
+        events = await heard.of(ReactionReceived)
+        about = {one.reaction.external_id: one.reaction.source_id for one in events}  # type: ignore[attr-defined]
+        [reply] = [one for one in await recent(stage, arrival) if one.entity_id == stage.agent.id]
+        assert about == {"1": receipt.memory_id, "sent-1": reply.id, "404": None}
+        assert len(stage.texts) == 1
+
+
+async def recent(stage: Stage, arrival: Arrival) -> list[Memory]:
+    return await stage.agent.store.memories.recent(arrival.room.id)
+
+
+async def test_b14_whoever_is_renamed_stays_the_same_person(staged: OnStage) -> None:
+    async with staged(model=ScriptedModel()) as stage:
+        arrival = said(stage, "I am Alice", "1")
+        await told(stage, arrival)
+        renamed = replace(arrival.author, names=("Alice Liddell",))
+        await told(stage, replace(said(stage, "and I have a new name", "2"), author=renamed))
+        await quiet(stage)
+        [person] = (await stage.agent.store.entities.entities([arrival.author.id])).values()
+        assert person.names == ("Alice Liddell", "Alice")
+        said_before = [
+            one for one in parse_history(stage.model.requests[-1].prompt) if one.text == "I am Alice"
+        ]
+        assert [one.name for one in said_before] == ["Alice Liddell"]
+
+
+async def test_b14_a_room_that_moves_takes_its_history_and_its_open_questions_along(staged: OnStage) -> None:
+    held = Held()
+    async with staged(model=held.model) as stage:
+        heard = Heard(stage)
+        old, new = said(stage, "in the old group", "1"), said(stage, "in the new one", "1", room="supergroup")
+        new = replace(new, key=replace(new.key, event_id="update-9"))
+        receipt = await put(stage, old)
+        await held.until_asked("in the old group")
+        await changes(stage).moved(old.room.id, new.world, new.room)
+        held.release.set()
+        assert (await ended(stage, receipt)).outcome is Outcome.ANSWERED
+        after = await told(stage, new)
+        await quiet(stage)
+        assert after.outcome is Outcome.ANSWERED
+        assert {delivery.target for delivery in stage.adapter.sent} == {"supergroup"}
+        assert len(await texts_in(stage, new.room.id)) == 4
+        assert "in the old group" in stage.model.requests[-1].prompt
+        assert await heard.of(RoomMoved) == [RoomMoved(stage.agent.id, old.room.id, new.room)]
+
+
+async def test_b14_what_waits_for_its_platform_leaves_to_where_the_room_has_gone(staged: OnStage) -> None:
+    adapter = Slow()
+    async with staged(model=ScriptedModel(), adapter=adapter) as stage:
+        old, new = said(stage, "one", "1"), said(stage, "", "9", room="supergroup")
+        await put(stage, old)
+        await adapter.begun.get()
+        await stage.resident.inbox.settled((await put(stage, said(stage, "two", "2"))).id)
+        await changes(stage).moved(old.room.id, new.world, new.room)
+        adapter.release.set()
+        await quiet(stage)
+        assert [delivery.target for delivery in adapter.sent] == ["lobby", "supergroup"]
+
+
+# The door
+
+
+async def test_a_change_that_comes_while_the_bot_stops_is_not_acknowledged(staged: OnStage) -> None:
+    async with staged(model=ScriptedModel()) as stage:
+        stage.resident.inbox.close()
+        with pytest.raises(IntakeClosed):
+            await changes(stage).deleted(new_id(), ["1"])
+
+
+async def test_a_change_is_carried_to_its_end_where_whoever_brought_it_hangs_up(staged: OnStage) -> None:
+    async with staged(model=ScriptedModel()) as stage:
+        receipt = await told(stage, said(stage, "Hello"))
+        task = asyncio.create_task(changes(stage).deleted(receipt.room_id, ["1"]))
+        await asyncio.sleep(0)
+        task.cancel()
+        await quiet(stage)
+        assert await texts_in(stage, receipt.room_id) == ["Hello."]

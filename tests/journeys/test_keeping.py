@@ -1,0 +1,203 @@
+"""What is kept by default, and the operator's commands over it, as whoever runs the bot meets them."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+
+ROOT = Path(__file__).parents[2]
+DEADLINE = 20.0
+TOKEN = "a-token-for-tests"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A folder from which commands are started, with one port for its bot."""
+
+    folder: Path
+    environment: Mapping[str, str]
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.environment['SERVER_PORT']}"
+
+    @property
+    def database(self) -> Path:
+        return self.folder / "data" / "greenroom.db"
+
+    async def start(self, *arguments: str) -> asyncio.subprocess.Process:
+        pipe = asyncio.subprocess.PIPE
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bot", *arguments),
+            cwd=self.folder,
+            env=dict(self.environment),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+        )
+
+    async def run(self, *arguments: str, said: str = "") -> Ended:
+        process = await self.start(*arguments)
+        async with asyncio.timeout(DEADLINE):
+            out, err = await process.communicate(said.encode())
+        assert process.returncode is not None
+        assert b"Traceback" not in err, err.decode()
+        return Ended(process.returncode, out.decode(), err.decode())
+
+    async def listed(self) -> list[dict[str, Any]]:
+        told = await self.run("outbox", "list", "--json")
+        assert told.code == 0, told.err
+        found: list[dict[str, Any]] = json.loads(told.out)["parts"]
+        return found
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Have `bot run` at work as long as the block lasts."""
+        process = await self.start("run")
+        try:
+            assert process.stdout is not None
+            async with asyncio.timeout(DEADLINE):
+                while b"web " not in (line := await process.stdout.readline()):
+                    assert line, "it ended at once"
+            yield
+        finally:
+            process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(DEADLINE):
+                await process.communicate()
+
+    async def ask(self, text: str) -> dict[str, Any]:
+        """Say something over the running bot's API."""
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        body = {"text": text, "room": "porch", "user": "kim"}
+        async with ClientSession(headers=headers) as session:
+            answer = await session.post(f"{self.address}/api/agents/marlo/messages", json=body)
+            told: dict[str, Any] = await answer.json()
+        assert told["outcome"] == "answered", told
+        return told
+
+    async def hold_all(self) -> None:
+        """Wait until everything is sent, then have it stand as if nobody knew whether it arrived."""
+        async with asyncio.timeout(DEADLINE):
+            while await self.listed():
+                pass
+        connection = sqlite3.connect(self.database)
+        with connection:
+            connection.execute("UPDATE deliveries SET state = 'unknown', cause = 'timed out'")
+        connection.close()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Give an empty folder and a clean environment, with nothing said about where things are kept."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    return Desk(tmp_path, {**kept, "SERVER_PORT": str(port), "SERVER_TOKEN": TOKEN, "PYTHONPATH": str(ROOT)})
+
+
+async def test_a_talk_outlives_its_process_and_can_be_explained(desk: Desk) -> None:
+    assert (await desk.run("chat", said="Hello\n")).out == "Hello, I'm Marlo. What brings you here?\n"
+    assert desk.database.stat().st_mode & 0o777 == 0o600
+    assert (await desk.run("chat", said="2+2?\n")).code == 0
+    told = json.loads((await desk.run("why", "--json")).out)["messages"]
+    assert [one["text"] for one in told] == ["Hello", "2+2?"]
+    assert {one["outcome"] for one in told} == {"answered"}
+
+
+async def test_beside_a_running_bot_a_message_is_explained_and_the_books_are_checked_and_copied(
+    desk: Desk,
+) -> None:
+    async with desk.running():
+        answer = await desk.ask("Hello there")
+        why = await desk.run("why", answer["message_id"])
+        assert "kim in porch (web): 'Hello there'" in why.out
+        assert "decided by: room type API" in why.out
+        assert json.loads((await desk.run("db", "check", "--json")).out)["ok"] is True
+        assert (await desk.run("db", "backup", "copy.db")).code == 0
+        refused = await desk.run("db", "upgrade")
+        assert (refused.code, "is in use by another Greenroom process" in refused.err) == (78, True)
+    copy = sqlite3.connect(desk.folder / "copy.db")
+    assert copy.execute("SELECT count(*) FROM receipts").fetchone() == (1,)
+    copy.close()
+
+
+async def test_a_talk_beside_a_running_bot_is_kept_in_memory_and_says_so_once(desk: Desk) -> None:
+    async with desk.running():
+        told = await desk.run("chat", said="Hello\n")
+        assert (told.code, told.out) == (0, "Hello, I'm Marlo. What brings you here?\n")
+        assert told.err.count("this talk is forgotten at its end: ") == 1
+        second = await desk.run("run", "--only", "web")
+        assert second.code == 78
+        assert "is in use by another Greenroom process" in second.err
+        assert "stop that one, or give this one its own BOT_DATA_DIR" in second.err
+
+
+async def test_where_nothing_can_be_written_a_talk_goes_on_and_a_bot_does_not_start(desk: Desk) -> None:
+    (desk.folder / "data").write_text("a file where the folder should be", encoding="utf-8")
+    told = await desk.run("chat", said="Hello\n")
+    assert (told.code, told.out) == (0, "Hello, I'm Marlo. What brings you here?\n")
+    assert "data/greenroom.db cannot be made: " in told.err
+    refused = await desk.run("run")
+    assert refused.code == 78
+    assert "BOT_DATA_DIR" in refused.err
+
+
+async def test_a_held_part_is_sent_or_dropped_through_the_bot_that_has_the_books(desk: Desk) -> None:
+    async with desk.running():
+        await desk.ask("one")
+        await desk.ask("two")
+        await desk.hold_all()
+        first, second = [one["id"] for one in await desk.listed()]
+        assert (await desk.run("outbox", "drop", first)).out == f"{first}: it is given up for good\n"
+        sent = await desk.run("outbox", "send", second)
+        assert sent.out == f"{second}: it leaves as soon as its platform takes it\n"
+    assert [(one["id"], one["state"], one["cause"]) for one in await desk.listed()] == [
+        (first, "failed", "a person dropped it")
+    ]
+
+
+async def test_a_held_part_put_back_while_nothing_runs_leaves_at_the_next_start(desk: Desk) -> None:
+    async with desk.running():
+        await desk.ask("one")
+    await desk.hold_all()
+    [held] = [one["id"] for one in await desk.listed()]
+    assert (await desk.run("outbox", "send", held)).out == f"{held}: it leaves at the next start\n"
+    async with desk.running():
+        await desk.ask("two")
+    assert await desk.listed() == []
+
+
+async def test_a_bot_that_cannot_be_asked_is_told_with_both_reasons(desk: Desk) -> None:
+    async with desk.running():
+        await desk.ask("one")
+        await desk.hold_all()
+        [held] = [one["id"] for one in await desk.listed()]
+        elsewhere = Desk(desk.folder, {**desk.environment, "SERVER_PORT": "1"})
+        told = await elsewhere.run("outbox", "send", held)
+        assert told.code == 75
+        assert "is in use by another Greenroom process" in told.err
+        assert "no bot answers at http://127.0.0.1:1" in told.err
+        stranger = Desk(desk.folder, {**desk.environment, "SERVER_TOKEN": "another-token"})
+        told = await stranger.run("outbox", "send", held)
+        assert told.code == 78
+        assert "refuses: this is not the token" in told.err

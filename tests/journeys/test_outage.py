@@ -1,0 +1,181 @@
+"""Done-when 5: while nothing can be kept nothing is taken in, and nothing that was is lost or said twice."""
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+
+from adapters.web import adapter as web
+from adapters.web.adapter import WebAdapter
+from bot import Blueprint, Character, ModelType, Plugin, Runtime, Settings, TextRequest, TextResult, model
+from bot.platform import postponed
+from bot.settings import Layer
+from plugins.bootstrap import plugin as bootstrap
+from plugins.sql import plugin as sql
+from plugins.sql import sqlite, watch
+
+TOKEN = "a-token-for-tests"
+ANSWER = "<response><actions>REPLY</actions><text>Here I am</text></response>"
+
+
+@dataclass
+class Brain:
+    """A model that thinks until it may speak, and counts how often it was asked."""
+
+    asked: int = 0
+    thinking: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def plugin(self) -> Plugin:
+        @model(ModelType.TEXT_LARGE)
+        async def think(agent: Any, request: TextRequest) -> TextResult:
+            self.asked += 1
+            self.thinking.set()
+            await self.go.wait()
+            return TextResult(ANSWER, model="test")
+
+        return Plugin("brain", models=[think])
+
+
+class House:
+    """A running bot over a real file, and a client of it."""
+
+    def __init__(self, base: str, client: ClientSession) -> None:
+        self.base = base
+        self.client = client
+
+    async def say(self, text: str, **more: Any) -> Any:
+        address = f"{self.base}/api/agents/ada/messages"
+        return await self.client.post(address, json={"text": text, **more})
+
+    async def health(self) -> tuple[int, dict[str, Any]]:
+        answer = await self.client.get(f"{self.base}/healthz")
+        return answer.status, await answer.json()
+
+    async def receipt(self, message_id: str) -> Any:
+        return await (await self.client.get(f"{self.base}/api/receipts/{message_id}")).json()
+
+    async def until(self, status: int) -> dict[str, Any]:
+        async with asyncio.timeout(20):
+            while (found := await self.health())[0] != status:
+                pass
+            return found[1]
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "PATIENCE", 0.2)
+    monkeypatch.setattr(watch, "LOOK_EVERY", 0.02)
+    monkeypatch.setattr(postponed, "LOOK_EVERY", 0.02)
+
+
+@pytest.fixture
+def brain() -> Brain:
+    return Brain()
+
+
+@pytest.fixture
+async def house(tmp_path: Path, brain: Brain) -> AsyncIterator[House]:
+    async with living(tmp_path, brain) as found:
+        yield found
+
+
+@asynccontextmanager
+async def living(folder: Path, brain: Brain) -> AsyncIterator[House]:
+    values = {"BOT_DATA_DIR": str(folder), "SERVER_PORT": "0", "SERVER_TOKEN": TOKEN}
+    plan = Blueprint(
+        Character(name="Ada"), (bootstrap, sql, brain.plugin()), Settings([Layer("the test", values)])
+    )
+    async with (
+        Runtime([plan], [web]) as runtime,
+        ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as client,
+    ):
+        [adapter] = runtime.adapters
+        assert isinstance(adapter, WebAdapter)
+        yield House(f"http://127.0.0.1:{adapter.port}", client)
+
+
+def held(folder: Path) -> sqlite3.Connection:
+    other = sqlite3.connect(folder / "greenroom.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    return other
+
+
+async def test_i01_a_locked_database_stops_the_intake_and_it_goes_on_by_itself(
+    house: House, brain: Brain, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    brain.go.set()
+    assert (await house.health())[0] == 200
+    other = held(tmp_path)
+    for _ in range(5):
+        refused = await house.say("Hello", idempotency_key="one")
+        assert refused.status == 503
+        assert refused.headers["Retry-After"] == "10"
+        assert (await refused.json())["error"]["code"] == "db_locked"
+    status, told = await house.health()
+    assert (status, told["status"], told["cause"]) == (503, "unavailable", "db_locked")
+    assert str(tmp_path) not in str(told)
+    assert brain.asked == 0
+
+    other.close()
+    assert (await house.until(200))["cause"] is None
+    answered = await house.say("Hello", idempotency_key="one")
+    assert [reply["text"] for reply in (await answered.json())["replies"]] == ["Here I am"]
+    lines = [one.getMessage() for one in caplog.records if one.levelname in ("ERROR", "WARNING")]
+    assert len(lines) == 2, lines
+    assert f"{tmp_path / 'greenroom.db'} is locked by another program: close it" in lines[0]
+
+
+async def test_i01_what_is_being_answered_when_the_database_goes_is_answered_once_when_it_is_back(
+    house: House, brain: Brain, tmp_path: Path
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(house.say("Hello"))
+        await brain.thinking.wait()
+        for _ in range(4):  # more outages than a message has attempts
+            other = held(tmp_path)
+            assert (await house.say("Me too", room="another")).status == 503
+            brain.go.set()
+            await house.until(503)
+            other.close()
+            await house.until(200)
+    told = await waiting.result().json()
+
+    assert told["outcome"] == "answered"
+    assert [reply["text"] for reply in told["replies"]] == ["Here I am"]
+    room = await house.client.get(f"{house.base}/api/rooms/{told['room_id']}/messages")
+    assert [one["text"] for one in (await room.json())["messages"]] == ["Hello", "Here I am"]
+    async with asyncio.timeout(20):
+        receipt = await house.receipt(told["message_id"])
+        while receipt["deliveries"][0]["state"] != "sent":
+            receipt = await house.receipt(told["message_id"])
+    assert receipt["attempts"] == 1
+    assert len(receipt["deliveries"]) == 1
+
+
+def test_i12_a_second_process_on_the_same_file_ends_with_78_and_names_the_first(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bot", "run", "--only", "web"]
+    values = {"BOT_DATA_DIR": str(tmp_path), "SERVER_PORT": "0", "DATABASE_URL": f"sqlite:///{tmp_path}/a.db"}
+    first = subprocess.Popen(command, env=values, cwd=Path.cwd(), stdout=subprocess.PIPE, text=True)
+    try:
+        assert first.stdout is not None
+        while "web" not in first.stdout.readline():
+            assert first.poll() is None
+        second = subprocess.run(
+            command, env=values, cwd=Path.cwd(), capture_output=True, text=True, check=False, timeout=60
+        )
+    finally:
+        first.kill()
+        first.communicate()
+
+    assert second.returncode == 78
+    assert f"in use by another Greenroom process (process {first.pid})" in second.stderr
+    assert "Traceback" not in second.stderr

@@ -1,0 +1,506 @@
+"""How the program ends, and what the next start finds: real processes, told to stop at bad moments."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sqlite3
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientError, ClientSession, web
+
+from bot.cli.watchdog import LAST_WORDS
+from bot.runtime import STOP_BUDGET, TURNS_DEADLINE
+from bot.testing import answer
+from plugins.sql.opening import OpenFiles
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "a-token-for-the-tests"
+DEADLINE = 30.0
+WHOLE_STOP = 12.0  # ten seconds, and some for a busy machine
+IN_FLIGHT = 50
+
+# The program with smaller budgets: what it does at the end of ten seconds, it does after three, or one.
+BRISK = """
+import sys
+from bot import runtime
+runtime.TURNS_DEADLINE = 2.0
+from bot.cli.main import entry
+sys.exit(entry())
+"""
+HASTY = """
+import sys
+from bot import runtime
+from bot.cli import watchdog
+runtime.STOP_BUDGET = watchdog.STOP_BUDGET = 0.6
+watchdog.GRACE, watchdog.LIVELY, watchdog.TICK = 0.6, 0.3, 0.1
+from bot.cli.main import entry
+sys.exit(entry())
+"""
+
+# A service that does on its way out what the test wants, and others that do worse than they should.
+STUBBORN = """
+import asyncio, threading, time
+from bot import Plugin, Service
+
+class Stubborn(Service):
+    async def __aexit__(self, *cause):
+        {deed}
+
+class Endless(Service):
+    async def __aexit__(self, *cause):
+        await asyncio.Event().wait()
+
+class LeavesThread(Service):
+    async def __aexit__(self, *cause):
+        threading.Thread(target=time.sleep, args=(3600,)).start()
+
+class Raises(Service):
+    async def __aexit__(self, *cause):
+        raise SystemExit(3)
+
+plugin = Plugin("stubborn", services=[Stubborn, Endless, LeavesThread, Raises])
+"""
+
+INIT = """
+import asyncio, pathlib, sys
+from bot import Plugin
+
+async def init(agent):
+    print("init", file=sys.stderr, flush=True)
+    await asyncio.Event().wait()
+
+plugin = Plugin("slow", init=init)
+"""
+
+IMPORT = """
+import sys, time
+print("import", file=sys.stderr, flush=True)
+time.sleep(3600)
+"""
+
+# A platform that kills the process as soon as it is connected, as long as the file `deadly` is there.
+PAGER = """
+import os, pathlib, signal
+from bot import Adapter, AdapterSpec, SettingsModel
+
+class Pager(Adapter):
+    platform = "pager"
+
+    async def __aenter__(self):
+        if pathlib.Path("deadly").exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self
+
+    async def deliver(self, delivery):
+        return delivery.id
+
+adapter = AdapterSpec("pager", lambda doors: Pager(), SettingsModel)
+"""
+
+# A plugin whose import makes earlier starts almost five minutes old.
+AGING = """
+import pathlib, re, time
+from bot import Plugin
+
+book = pathlib.Path("data", "boots.json")
+book.write_text(re.sub(r'"at": [0-9.]+', f'"at": {time.time() - 298.5}', book.read_text()))
+plugin = Plugin("aging")
+"""
+
+
+@dataclass
+class ModelServer:
+    """Answers at once what is quick, and what is slow when it is let go, if ever."""
+
+    url: str = ""
+    asked: int = 0
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    all_asked: asyncio.Event = field(default_factory=asyncio.Event)
+    expected: int = 1
+
+    async def complete(self, request: web.Request) -> web.Response:
+        """Serve `/v1/chat/completions`."""
+        prompt = json.dumps(await request.json())
+        self.asked += 1
+        if self.asked >= self.expected:
+            self.all_asked.set()
+        if text_of("never") in prompt:
+            await asyncio.Event().wait()
+        if text_of("slow") in prompt:
+            await self.go.wait()
+        return web.json_response({"choices": [{"message": {"content": answer("At last.")}}]})
+
+
+@asynccontextmanager
+async def serving(model: ModelServer) -> AsyncIterator[None]:
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", model.complete)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        model.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        yield
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[ModelServer]:
+    """Give a model server on the loopback."""
+    server = ModelServer()
+    async with serving(server):
+        yield server
+
+
+@dataclass
+class Program:
+    """A folder in which `bot run` is started again and again, with one database."""
+
+    folder: Path
+    environment: Mapping[str, str]
+    port: int
+    started: list[asyncio.subprocess.Process] = field(default_factory=list)
+
+    def write(self, name: str, content: object) -> None:
+        """Write a file: text as it is, anything else as JSON."""
+        text = content if isinstance(content, str) else json.dumps(content)
+        (self.folder / name).write_text(text, encoding="utf-8")
+
+    async def start(self, *, script: str = "", wait_for: str = "  web ", **variables: str) -> "Process":
+        """Start it, and wait until it says that the page is there."""
+        command = ["-c", script] if script else ["-m", "bot"]
+        process = Process(
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                *command,
+                *("run", "-c", "ada.json"),
+                cwd=self.folder,
+                env={**self.environment, **variables},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        )
+        self.started.append(process.process)
+        if wait_for:
+            await process.says(wait_for)
+        return process
+
+    async def ask(self, client: ClientSession, text: str, key: str) -> tuple[int, dict[str, Any]]:
+        """Send a message to a room of its own; again with the same key, and it is the same message."""
+        asked = await client.post(
+            f"http://127.0.0.1:{self.port}/api/agents/ada/messages",
+            json={"text": text, "room": f"room {key}", "user": "kim", "idempotency_key": key},
+            headers={"Authorization": f"Bearer {TOKEN}"},
+        )
+        return asked.status, await asked.json()
+
+    async def receipt(self, client: ClientSession, message_id: str) -> dict[str, Any]:
+        """Ask what became of a message."""
+        found = await client.get(
+            f"http://127.0.0.1:{self.port}/api/receipts/{message_id}",
+            headers={"Authorization": f"Bearer {TOKEN}"},
+        )
+        told: dict[str, Any] = await found.json()
+        return told
+
+
+@dataclass
+class Process:
+    """One run of it."""
+
+    process: asyncio.subprocess.Process
+
+    async def says(self, wanted: str, *, on_stderr: bool = False) -> str:
+        """Read what it writes until a line holds these words; give that line."""
+        stream = self.process.stderr if on_stderr else self.process.stdout
+        assert stream is not None
+        async with asyncio.timeout(DEADLINE):
+            while line := (await stream.readline()).decode():
+                if wanted in line:
+                    return line
+        _, rest = await self.process.communicate()
+        raise AssertionError(f"the process ended without saying {wanted!r}: {rest.decode()}")
+
+    async def stop(self, number: int = signal.SIGTERM, within: float = WHOLE_STOP) -> tuple[int | None, str]:
+        """Send it a signal and wait for its end; gives the exit code and what is on stderr."""
+        self.process.send_signal(number)
+        return await self.ended(within)
+
+    async def ended(self, within: float = DEADLINE) -> tuple[int | None, str]:
+        """Wait for its end."""
+        async with asyncio.timeout(within):
+            _, err = await self.process.communicate()
+        assert "Traceback" not in err.decode(), err.decode()
+        return self.process.returncode, err.decode()
+
+
+@pytest.fixture
+async def program(tmp_path: Path, model: ModelServer) -> AsyncIterator[Program]:
+    """Give an empty folder, a clean environment and the character Ada."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    own = {
+        "BOT_DATA_DIR": str(tmp_path / "data"),
+        "CRASH_LOOP_BOOTS": "0",
+        "DATABASE_URL": f"sqlite:///{tmp_path / 'bot.db'}",
+        "OPENAI_BASE_URL": model.url,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)]),
+        "SERVER_PORT": str(port),
+        "SERVER_TOKEN": TOKEN,
+    }
+    made = Program(tmp_path, kept | own, port)
+    made.write("ada.json", {"name": "Ada"})
+    yield made
+    for process in made.started:
+        if process.returncode is None:  # the test has failed before its end
+            process.kill()
+            await process.communicate()
+
+
+async def answered(program: Program, keys: Sequence[str]) -> list[dict[str, Any]]:
+    """Ask again for messages that were sent before, and wait until each has its outcome."""
+    async with ClientSession() as client, asyncio.timeout(DEADLINE):
+        told = await asyncio.gather(*(program.ask(client, text_of(key), key) for key in keys))
+        assert [status for status, _ in told] == [200] * len(keys)
+        return [await program.receipt(client, body["message_id"]) for _, body in told]
+
+
+def text_of(key: str) -> str:
+    return f"This one is {key.split()[0]}."
+
+
+async def quietly(asking: Any) -> tuple[int, dict[str, Any]] | None:
+    """Send a message whose answer the end of the process may cut off."""
+    try:
+        told: tuple[int, dict[str, Any]] = await asking
+    except ClientError:
+        return None
+    return told
+
+
+async def test_k08_told_to_stop_with_fifty_turns_in_flight_nothing_is_lost_and_nothing_doubled(
+    program: Program, model: ModelServer
+) -> None:
+    process = await program.start(script=BRISK)
+    model.expected = IN_FLIGHT
+    keys = [f"{'slow' if number % 2 else 'never'} {number}" for number in range(IN_FLIGHT)]
+    async with ClientSession() as client:
+        asking = [asyncio.ensure_future(quietly(program.ask(client, text_of(key), key))) for key in keys]
+        async with asyncio.timeout(DEADLINE):
+            await model.all_asked.wait()
+        process.process.send_signal(signal.SIGTERM)
+        await process.says("stopping: ", on_stderr=True)
+        status, body = await program.ask(client, "Am I too late?", "late")
+        assert (status, body["error"]["code"]) == (503, "stopping")
+        model.go.set()
+        code, err = await process.ended(WHOLE_STOP)
+        told = await asyncio.gather(*asking)
+
+    assert code == 0
+    assert f"stopped with {IN_FLIGHT // 2} messages" in err
+    done = [one[1]["outcome"] for key, one in zip(keys, told, strict=True) if one and key.startswith("slow")]
+    assert done == ["answered"] * (IN_FLIGHT // 2)  # those that could be finished were
+
+    restarted = ModelServer()
+    restarted.complete = _at_once  # type: ignore[method-assign]  # the same server, in a better mood
+    async with serving(restarted):
+        process = await program.start(OPENAI_BASE_URL=restarted.url)
+        receipts = await answered(program, keys)
+        assert [one["outcome"] for one in receipts] == ["answered"] * IN_FLIGHT
+        assert [len(one["deliveries"]) for one in receipts] == [1] * IN_FLIGHT
+        assert (await process.stop())[0] == 0
+
+
+async def _at_once(request: web.Request) -> web.Response:
+    return web.json_response({"choices": [{"message": {"content": answer("Here I am.")}}]})
+
+
+def test_k08_a_stop_takes_less_than_ten_seconds() -> None:
+    assert TURNS_DEADLINE < STOP_BUDGET
+    assert STOP_BUDGET + LAST_WORDS < 10
+
+
+async def test_k09_an_idle_program_ends_where_its_terminal_is_closed_and_says_so_in_one_line(
+    program: Program,
+) -> None:
+    process = await program.start()
+    ended, err = await process.stop(signal.SIGHUP)
+    assert ended == 0
+    assert [line for line in err.splitlines() if line.startswith("stopping: ")]
+
+
+async def test_k08_a_second_signal_ends_at_once_and_the_next_start_answers(
+    program: Program, model: ModelServer
+) -> None:
+    process = await program.start()
+    async with ClientSession() as client:
+        asking = asyncio.ensure_future(quietly(program.ask(client, text_of("slow"), "slow")))
+        async with asyncio.timeout(DEADLINE):
+            await model.all_asked.wait()
+        process.process.send_signal(signal.SIGTERM)
+        await process.says("stopping: ", on_stderr=True)
+        code, _ = await process.stop(within=3)
+        await asking
+    assert code == 130
+
+    model.go.set()
+    process = await program.start()
+    [receipt] = await answered(program, ["slow"])
+    assert receipt["outcome"] == "answered"
+    await process.stop()
+
+
+@pytest.mark.parametrize(("plugin", "reached"), [(IMPORT, "import"), (INIT, "init")], ids=["import", "init"])
+async def test_k08_told_to_stop_during_the_start_it_ends_with_0(
+    program: Program, plugin: str, reached: str
+) -> None:
+    program.write("slow.py", plugin)
+    program.write("ada.json", {"name": "Ada", "plugins": ["./slow", "sql", "openai"]})
+    process = await program.start(wait_for="")
+    await process.says(reached, on_stderr=True)
+    assert (await process.stop())[0] == 0
+
+
+async def test_k08_told_to_stop_while_a_thread_is_busy_with_the_database_it_ends_with_0(
+    program: Program,
+) -> None:
+    async with OpenFiles().use(program.folder / "bot.db"):
+        pass
+    other = sqlite3.connect(program.folder / "bot.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")  # as a migration does: the start waits for what it cannot break off
+    process = await program.start(script=HASTY, wait_for="", LOG_LEVEL="DEBUG")
+    await process.says("Using selector", on_stderr=True)
+    assert (await process.stop(within=5))[0] == 0
+    other.close()
+
+    process = await program.start()
+    assert (await process.stop())[0] == 0
+
+
+CLINGS = """
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                pass"""
+
+
+@pytest.mark.parametrize("deed", ["pass", CLINGS], ids=["lets itself be cancelled", "does not"])
+async def test_k08_whatever_services_do_at_the_end_the_program_ends_in_time_with_0(
+    program: Program, deed: str
+) -> None:
+    program.write("stubborn.py", STUBBORN.format(deed=deed))
+    program.write("ada.json", {"name": "Ada", "plugins": ["./stubborn", "sql", "openai"]})
+    process = await program.start(script=HASTY)
+    assert (await process.stop(within=5))[0] == 0
+
+
+@pytest.mark.parametrize("deed", ["time.sleep(3600)", "all(True for _ in iter(int, 1))"])
+async def test_k10_a_loop_that_is_blocked_while_it_stops_is_shown_and_ended_with_75(
+    program: Program, deed: str
+) -> None:
+    program.write("stubborn.py", STUBBORN.format(deed=deed))
+    program.write("ada.json", {"name": "Ada", "plugins": ["./stubborn", "sql", "openai"]})
+    process = await program.start(script=HASTY)
+    code, err = await process.stop(within=8)
+    assert code == 75
+    assert "bot: something blocks the stop; these are the stacks of all threads" in err
+    assert 'stubborn.py", line 7 in __aexit__' in err
+
+
+async def test_k09_nobody_reads_its_output_and_it_serves_all_the_same(program: Program) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = Process(
+        await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "bot", "run", "-c", "ada.json"),
+            cwd=program.folder,
+            env=program.environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=writing,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    )
+    os.close(writing)
+    program.started.append(process.process)
+    async with asyncio.timeout(DEADLINE):
+        while not await listens(program.port):
+            await process.process.stderr.read(0)  # it has no other way to say that it is there
+    assert [one["outcome"] for one in await answered(program, ["quick"])] == ["answered"]
+    assert (await process.stop())[0] == 0
+
+
+async def listens(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+async def test_k09_it_outlives_the_shell_that_started_it(program: Program) -> None:
+    shell = Process(
+        await asyncio.create_subprocess_exec(
+            *("/bin/sh", "-c", f"{sys.executable} -m bot run -c ada.json & echo process $!"),
+            cwd=program.folder,
+            env=program.environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    )
+    number = int((await shell.says("process ")).split()[1])
+    try:
+        await shell.says("  web ")
+        assert [one["outcome"] for one in await answered(program, ["quick"])] == ["answered"]
+        assert shell.process.returncode == 0
+    finally:
+        os.kill(number, signal.SIGTERM)
+    await shell.says("stopping: ", on_stderr=True)
+    await shell.ended(WHOLE_STOP)  # both streams come to their end with it
+
+
+async def test_k11_after_three_crashes_the_page_comes_up_alone_and_the_rest_is_tried_again(
+    program: Program,
+) -> None:
+    installed = program.folder / "pager-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: pager\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text("[greenroom.adapters]\npager = pager:adapter\n")
+    program.write("pager.py", PAGER)
+    program.write("deadly", "")
+    (program.folder / "data").mkdir()
+    program.write("data/boots.json", [{"at": time.time(), "process": number} for number in (1, 2)])
+    process = await program.start(wait_for="", CRASH_LOOP_BOOTS="3")
+    assert (await process.ended())[0] == -signal.SIGKILL
+
+    process = await program.start(CRASH_LOOP_BOOTS="3", wait_for="  web       on ")
+    line = await process.says("  pager ")
+    assert line.startswith("  pager     off  3 starts within 5 minutes crashed (killed, out of memory, ")
+    assert [one["outcome"] for one in await answered(program, ["quick"])] == ["answered"]
+    code, err = await process.stop()
+    assert code == 0
+    assert "ERROR   bot.cli.run: pager: not connected: 3 starts within 5 minutes crashed" in err
+
+    (program.folder / "deadly").unlink()
+    program.write("aging.py", AGING)
+    program.write("ada.json", {"name": "Ada", "plugins": ["./aging", "sql", "openai"]})
+    process = await program.start(CRASH_LOOP_BOOTS="3", wait_for="  web       on ")
+    assert "off" in await process.says("  pager ")
+    assert "on" in await process.says("  pager ")  # the window is over
+    assert (await process.stop())[0] == 0

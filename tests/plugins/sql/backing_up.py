@@ -1,0 +1,28 @@
+"""A process that fills a file and backs it up until it is killed; says when it begins."""
+
+import sys
+from itertools import count
+from pathlib import Path
+
+from plugins.sql import sqlite
+from plugins.sql.backup import back_up
+
+ROWS = 10_000
+
+
+def main(path: Path) -> None:
+    """Make a copy, and another one in its place, for ever."""
+    sqlite.create_file(path)
+    connection = sqlite.open_writer(sqlite.engine_of(path), sqlite.Synchronous.NORMAL)
+    connection.exec_driver_sql("CREATE TABLE much (content TEXT)")
+    row = (f"{'x' * 200}",)
+    connection.connection.cursor().executemany("INSERT INTO much VALUES (?)", [row] * ROWS)
+    connection.commit()
+    sys.stdout.write("now\n")
+    sys.stdout.flush()
+    for _ in count():
+        back_up(connection, path, "copy")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,33 @@
+"""Writes version 0001 out as it is now: for as long as nobody keeps anything in it.
+
+python tests/plugins/sql/freezing.py
+"""
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from plugins.sql import upgrade
+from plugins.sql.schema import VERSION, metadata
+
+VERSIONS = Path(upgrade.__file__).parent / "migrations" / "versions"
+DIALECTS: tuple[Any, ...] = (sqlite.dialect(), postgresql.dialect())
+
+
+def frozen(dialect: Any) -> str:
+    """Give the statements that make all tables, a blank line between each two."""
+    statements = []
+    for table in metadata.sorted_tables:
+        indexes = sorted(table.indexes, key=lambda one: str(one.name))
+        for element in (CreateTable(table), *map(CreateIndex, indexes)):
+            lines = str(element.compile(dialect=dialect)).strip().splitlines()
+            statements.append("\n".join(line.rstrip().replace("\t", "  ") for line in lines if line.strip()))
+    return ";\n\n".join(statements) + ";\n"
+
+
+if __name__ == "__main__":
+    assert VERSION == "0001", "a version that is out is not written again"
+    for dialect in DIALECTS:
+        (VERSIONS / f"v0001_everything.{dialect.name}.sql").write_text(frozen(dialect), encoding="utf-8")

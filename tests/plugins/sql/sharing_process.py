@@ -1,0 +1,92 @@
+"""One of several processes over one database: python sharing_process.py URL PLATFORM_PORT NAME.
+
+It takes messages as lines of JSON on its input, says on its output what it does, and sends to the
+platform that the test keeps.
+"""
+
+import asyncio
+import json
+import re
+import sys
+from datetime import datetime
+
+from bot import Adapter, Delivery, TextRequest, Unclear, derived_id, system_clock
+from bot.testing import ScriptedModel, answer, make_arrival, on_stage
+from plugins.sql.postgres_address import address_of
+from plugins.sql.postgres_opening import OpenServers
+
+SAID = re.compile(r"say ([a-z]+-\d+)")
+
+
+class Loopback(Adapter):
+    """Posts to the test's platform, which refuses what it has already got by its nonce."""
+
+    platform = "test"
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def deliver(self, delivery: Delivery) -> str:
+        tell("sending", delivery.content.text)
+        post = {"nonce": delivery.id, "room": delivery.target, "text": delivery.content.text}
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+            writer.write(json.dumps(post).encode() + b"\n")
+            answered = await reader.readline()
+            writer.close()
+        except OSError as error:
+            raise Unclear(str(error)) from error
+        if not answered:
+            raise Unclear("no answer")
+        return answered.decode().strip()
+
+    async def reconcile(self, delivery: Delivery) -> str:
+        return await self.deliver(delivery)
+
+
+class Writer:
+    """Answers a message that says `slow` after a while, any other at once."""
+
+    async def write(self, request: TextRequest) -> str:
+        last = SAID.findall(request.prompt)[-1]
+        tell("thinking", last)
+        if "slow" in last:
+            await asyncio.sleep(1.0)
+        return answer(f"I heard {last}")
+
+
+def tell(what: str, about: object) -> None:
+    """Say what happens."""
+    sys.stdout.write(f"{what} {about}\n")
+    sys.stdout.flush()
+
+
+async def main(url: str, port: int, name: str) -> None:
+    """Live until the input ends."""
+    loop = asyncio.get_running_loop()
+    lines = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    async with (
+        OpenServers().store_at(address_of(url, "the url"), derived_id("agent", "Ada")) as store,
+        on_stage(store=store, model=ScriptedModel(Writer().write), adapter=Loopback(port)) as stage,  # type: ignore[arg-type]
+        asyncio.TaskGroup() as group,
+    ):
+        tell("ready", name)
+        while line := await lines.readline():
+            message = json.loads(line)
+            at: datetime = system_clock()
+            arrival = make_arrival(
+                f"say {message['text']}", at=at, room=message["room"], message_id=message["text"]
+            )
+            receipt = await stage.resident.inbox.put(arrival)
+            tell("kept", message["text"])
+            group.create_task(_report(stage, receipt.id, message["text"]))
+
+
+async def _report(stage, receipt_id, text) -> None:  # type: ignore[no-untyped-def]
+    settled = await stage.resident.inbox.settled(receipt_id)
+    tell("settled", f"{text} {settled.outcome}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3]))

@@ -1,0 +1,441 @@
+"""Group I, the file itself: what is wrong is said once, nothing is half kept, and it goes on by itself."""
+
+import asyncio
+import logging
+import os
+import sqlite3
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection
+
+from bot import ConfigError, StoreRefused, StoreUnavailable
+from plugins.sql import sqlite, watch
+from plugins.sql.database import Database
+from plugins.sql.opening import OpenFiles
+from plugins.sql.places import doubts
+from plugins.sql.sqlite import Synchronous
+
+SET = "INSERT INTO cache (agent_id, key, value) VALUES (1, ?, '1')"
+LARGE = "x" * 4000
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "LOOK_EVERY", 0.01)
+
+
+@pytest.fixture
+async def database(path: Path) -> AsyncIterator[Database]:
+    async with OpenFiles().use(path, Synchronous.NORMAL) as opened:
+        await opened.write(lambda db: db.exec_driver_sql("INSERT INTO agents VALUES (1, x'00')"))
+        yield opened
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Give a disk of three megabytes of its own."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", place], check=False).returncode:
+        pytest.skip("this user may not mount a disk")
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def write(key: str) -> Callable[[Connection], str]:
+    def work(connection: Connection) -> str:
+        connection.exec_driver_sql(SET, (key,))
+        return key
+
+    return work
+
+
+def pragma(text: str) -> Callable[[Connection], Any]:
+    return lambda db: db.exec_driver_sql(f"PRAGMA {text}").scalar()
+
+
+async def keys(database: Database) -> list[str]:
+    rows = await database.read(lambda db: db.exec_driver_sql("SELECT key FROM cache ORDER BY key").fetchall())
+    return [row[0] for row in rows]
+
+
+async def recovered(database: Database) -> None:
+    async with asyncio.timeout(10):
+        while database.health.trouble is not None:
+            await database.read(pragma("schema_version"))
+
+
+async def fill(database: Database, *, first: int = 0) -> list[str]:
+    """Write until it fails, and give what was kept."""
+    kept: list[str] = []
+    for number in range(first, 5000):
+        try:
+            kept.append(await database.write(write(f"{number:05}{LARGE}")))
+        except StoreUnavailable:
+            return kept
+    raise AssertionError("the disk never became full")
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "bot.health"]
+
+
+async def test_i01_a_locked_file_is_waited_for_once_then_everybody_is_refused_at_once(
+    database: Database, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await database.write(pragma("busy_timeout = 200"))
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    clock = asyncio.get_running_loop().time
+    started = clock()
+    with caplog.at_level(logging.WARNING, "bot.health"):
+        first = asyncio.gather(*(database.write(write(f"{n}")) for n in range(9)), return_exceptions=True)
+        assert await keys(database) == []  # who reads is not held up
+        assert all(isinstance(error, StoreUnavailable) for error in await first)
+        waited = clock() - started
+        for _ in range(20):
+            with pytest.raises(StoreUnavailable, match=f"{path} is locked by another program: close it"):
+                await database.write(write("again"))
+        assert clock() - started < 2 * waited
+        trouble = database.health.trouble
+        assert trouble is not None
+        assert trouble.cause == "db_locked"
+        other.close()
+        await recovered(database)
+
+    assert await database.write(write("b")) == "b"
+    assert await keys(database) == ["b"]
+    assert [line.split(":")[0].split(",")[0] for line in told(caplog)] == [
+        "nothing is taken in any more (db_locked)",
+        "messages are taken in again",
+    ]
+    assert await database.write(pragma("busy_timeout")) == sqlite.PATIENCE * 1000
+
+
+async def test_i01_a_file_that_is_locked_at_the_start_is_for_later(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with OpenFiles().use(path):
+        pass
+    monkeypatch.setattr(sqlite, "PATIENCE", 0.05)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="is locked by another program"):  # exit code 75
+        async with OpenFiles().use(path):
+            pass
+    other.close()
+    async with OpenFiles().use(path):
+        pass
+
+
+async def test_i02_a_full_database_keeps_what_it_has_and_goes_on_when_there_is_room(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    used = await database.write(pragma("page_count"))
+    most = await database.write(pragma("max_page_count"))
+    await database.write(pragma(f"max_page_count = {used + 20}"))
+    kept = await fill(database)
+    trouble = database.health.trouble
+    assert trouble is not None
+    assert trouble.cause == "db_full"
+    assert "free some space" in trouble.message
+
+    change = "UPDATE cache SET value = '2' WHERE key = ?"
+    await database.write(lambda db: db.exec_driver_sql(change, (kept[0],)))  # what needs no room goes on
+    assert database.health.trouble == trouble
+    assert await keys(database) == kept
+
+    await database.write(pragma(f"max_page_count = {most}"))
+    await recovered(database)
+    await database.write(write("more"))
+    assert await keys(database) == [*kept, "more"]
+    assert len(told(caplog)) == 2
+
+
+@pytest.mark.parametrize("room", range(1, 24))
+async def test_i02_wherever_a_batch_meets_the_end_of_the_disk_each_job_is_kept_or_refused_as_a_whole(
+    database: Database, room: int
+) -> None:
+    used = await database.write(pragma("page_count"))
+    await database.write(pragma(f"max_page_count = {used + room}"))
+
+    def two(name: str) -> Callable[[Connection], str]:
+        def work(connection: Connection) -> str:
+            write(f"{name}-1{LARGE}")(connection)
+            write(f"{name}-2{LARGE}")(connection)
+            return name
+
+        return work
+
+    names = [f"{number:02}" for number in range(12)]
+    results = await asyncio.gather(*(database.write(two(name)) for name in names), return_exceptions=True)
+    kept = [name for name, result in zip(names, results, strict=True) if result == name]
+
+    assert all(isinstance(error, StoreUnavailable) for error in results if not isinstance(error, str))
+    assert [key[:4] for key in await keys(database)] == [f"{name}-{n}" for name in kept for n in (1, 2)]
+    assert await database.read(pragma("integrity_check")) == "ok"
+
+
+async def test_i02_a_disk_that_is_really_full_loses_nothing_and_can_be_closed_and_opened(disk: Path) -> None:
+    path = disk / "greenroom.db"
+    ballast = disk / "ballast"
+    ballast.write_bytes(b"0" * 1_000_000)
+    async with OpenFiles().use(path) as database:
+        await database.write(lambda db: db.exec_driver_sql("INSERT INTO agents VALUES (1, x'00')"))
+        kept = await fill(database)
+        assert database.health.trouble is not None
+        assert database.health.trouble.cause == "db_full"
+        assert await keys(database) == kept
+        ballast.unlink()
+        await recovered(database)
+        kept += await fill(database, first=len(kept))
+    async with OpenFiles().use(path) as database:
+        assert await keys(database) == kept
+        assert await database.read(pragma("integrity_check")) == "ok"
+
+
+async def test_i03_a_file_on_a_read_only_disk_is_refused_and_named(disk: Path) -> None:
+    path = disk / "greenroom.db"
+    async with OpenFiles().use(path):
+        pass
+    remount(disk, "ro")
+    with pytest.raises(StoreRefused, match=str(path)):
+        async with OpenFiles().use(path):
+            pass
+    remount(disk, "rw")
+    async with OpenFiles().use(path):
+        pass
+
+
+def remount(disk: Path, mode: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{mode}", disk], check=True)
+
+
+async def test_i03_a_file_that_is_moved_away_takes_nothing_until_it_is_back(
+    database: Database, path: Path
+) -> None:
+    await database.write(write("before"))
+    away = path.parent.with_name("away")
+    path.parent.rename(away)
+    with pytest.raises(StoreUnavailable, match=f"{path} is not where it was"):
+        await database.write(write("meanwhile"))
+    trouble = database.health.trouble
+    assert trouble is not None
+    assert trouble.cause == "db_unreachable"
+
+    away.rename(path.parent)
+    await recovered(database)
+    await database.write(write("after"))
+    assert await keys(database) == ["after", "before"]
+
+
+async def make_whole(path: Path) -> None:
+    async with OpenFiles().use(path, Synchronous.NORMAL) as database:
+        await database.write(lambda db: db.exec_driver_sql("INSERT INTO agents VALUES (1, x'00')"))
+        for number in range(60):
+            await database.write(write(f"{number:05}{LARGE}"))
+
+
+def damage(path: Path, content: bytes, pages: Iterable[int]) -> bytes:
+    """Write a database with some of its pages overwritten."""
+    broken = bytearray(content)
+    for page in pages:
+        broken[page * 4096 : page * 4096 + 512] = b"\xa5" * 512
+    path.write_bytes(broken)
+    return bytes(broken)
+
+
+def content_of(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+async def test_i04_a_damaged_page_is_refused_wherever_it_is_and_the_file_left_alone(path: Path) -> None:
+    await make_whole(path)
+    content = content_of(path)
+    refused, pages = 0, len(content) // 4096
+    for page in range(pages):
+        broken = damage(path, content, [page])
+        try:
+            async with OpenFiles().use(path) as database:
+                assert await database.read(pragma("integrity_check(1)")) == "ok"  # it was an empty one
+        except ConfigError as error:
+            refused += str(path) in str(error) and "put a backup in its place" in str(error)
+            assert content_of(path) == broken
+    assert refused > pages / 2
+
+
+async def test_i04_damage_that_shows_while_running_ends_all_writing_for_good(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await make_whole(path)
+    content = content_of(path)
+    pages = len(content) // 4096
+    damage(path, content, range(pages - 40, pages))
+    monkeypatch.setattr(sqlite, "LARGE", 0)  # as with a file too large to be looked through at the start
+    async with OpenFiles().use(path) as database:
+        with pytest.raises(StoreUnavailable, match="is damaged: stop the bot, keep the file"):
+            await keys(database)
+        trouble = database.health.trouble
+        assert trouble is not None
+        assert trouble.cause == "db_damaged"
+        before = database.commits
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable, match="put a backup in its place"):
+                await database.write(write("new"))
+        assert database.commits == before
+        assert database.health.trouble == trouble
+    assert len(told(caplog)) == 1
+
+
+async def test_i05_a_stale_index_of_the_log_is_made_anew(path: Path, tmp_path: Path) -> None:
+    live = await left_by_a_killed_process(path, tmp_path)
+    (live.with_name("greenroom.db-shm")).write_bytes(b"\xa5" * 32768)
+    async with OpenFiles().use(live) as database:
+        assert await keys(database) == ["acknowledged"]
+
+
+async def test_i05_a_missing_log_is_no_silent_step_back(path: Path, tmp_path: Path) -> None:
+    live = await left_by_a_killed_process(path, tmp_path)
+    log = live.with_name("greenroom.db-wal")
+    kept = log.read_bytes()
+    log.unlink()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=f"{log} is missing.*put it back.*remove greenroom.db.lock"):
+            async with OpenFiles().use(live):
+                pass
+    log.write_bytes(kept)
+    async with OpenFiles().use(live) as database:
+        assert await keys(database) == ["acknowledged"]
+
+
+async def test_i05_a_log_that_is_lost_for_good_can_be_done_without(path: Path, tmp_path: Path) -> None:
+    live = await left_by_a_killed_process(path, tmp_path)
+    live.with_name("greenroom.db-wal").unlink()
+    live.with_name("greenroom.db.lock").unlink()
+    async with OpenFiles().use(live) as database:
+        assert await database.read(pragma("integrity_check")) == "ok"
+
+
+async def test_i05_a_log_that_another_program_has_written_back_is_not_missed(
+    path: Path, tmp_path: Path
+) -> None:
+    live = await left_by_a_killed_process(path, tmp_path)
+    with sqlite3.connect(live) as browser:
+        assert browser.execute("SELECT count(*) FROM cache").fetchone() == (1,)
+    browser.close()
+    assert not live.with_name("greenroom.db-wal").exists()
+    async with OpenFiles().use(live) as database:
+        assert await keys(database) == ["acknowledged"]
+
+
+async def test_i05_after_a_proper_end_there_is_no_log_to_miss(database: Database, path: Path) -> None:
+    await database.write(write("a"))
+    await database.close()
+    async with OpenFiles().use(path) as again:
+        assert await keys(again) == ["a"]
+
+
+async def left_by_a_killed_process(path: Path, tmp_path: Path) -> Path:
+    """Make the files that a process leaves behind which is killed with everything in the log."""
+    left = tmp_path / "left"
+    left.mkdir()
+    async with OpenFiles().use(path) as database:
+        await database.write(lambda db: db.exec_driver_sql("INSERT INTO agents VALUES (1, x'00')"))
+        await database.write(write("acknowledged"))
+        for file in path.parent.iterdir():
+            (left / file.name).write_bytes(file.read_bytes())
+    return left / path.name
+
+
+@pytest.mark.parametrize(
+    ("kind", "folder", "said"),
+    [
+        ("nfs4", "home", "network's disk (nfs4)"),
+        ("fuse.sshfs", "home", "network's disk (fuse.sshfs)"),
+        ("ext4", "Dropbox", "synchronised ('Dropbox')"),
+        ("ext4", "OneDrive - Work", "synchronised ('OneDrive - Work')"),
+    ],
+)
+def test_i13_a_place_that_cannot_be_relied_on_is_told(
+    tmp_path: Path, kind: str, folder: str, said: str
+) -> None:
+    (tmp_path / folder).mkdir()
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
+        f"22 1 8:1 / / rw - ext4 /dev/sda rw\n30 22 0:5 / {tmp_path}/home rw - {kind} server:/x rw\n"
+    )
+    [doubt] = doubts(tmp_path / folder / "greenroom.db", mounts)
+
+    assert said in doubt
+    assert "BOT_DATA_DIR" in doubt
+
+
+def test_i13_an_ordinary_place_is_passed_over(path: Path, tmp_path: Path) -> None:
+    assert list(doubts(path)) == []
+    assert list(doubts(path, tmp_path / "no such file")) == []
+
+
+async def test_i13_opening_at_such_a_place_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with OpenFiles().use(tmp_path / "Nextcloud" / "greenroom.db") as database:
+        await database.write(pragma("schema_version"))
+
+    assert ["synchronised" in record.getMessage() for record in caplog.records].count(True) == 1
+
+
+@pytest.mark.parametrize("fault", [MemoryError(), KeyboardInterrupt(), SystemExit(3), StopIteration()])
+async def test_whatever_a_job_raises_the_others_are_kept_and_the_thread_lives(
+    database: Database, fault: BaseException
+) -> None:
+    def faulty(connection: Connection) -> None:
+        write("half")(connection)
+        raise fault
+
+    caught: list[type[BaseException]] = []
+
+    async def guarded() -> None:
+        try:
+            await database.write(faulty)
+        except BaseException as error:
+            caught.append(type(error))
+
+    others = [database.write(write("a")), guarded(), database.write(write("b"))]
+    await asyncio.gather(*others)
+
+    assert caught == [RuntimeError if isinstance(fault, StopIteration) else type(fault)]
+    assert await keys(database) == ["a", "b"]
+    assert await database.write(write("c")) == "c"
+
+
+async def test_the_log_stays_bounded_under_constant_load(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plugins.sql.writer.MOST_CHANGES", 200)
+    log = path.with_name("greenroom.db-wal")
+    async with OpenFiles().use(path, Synchronous.NORMAL) as database:
+        await database.write(lambda db: db.exec_driver_sql("INSERT INTO agents VALUES (1, x'00')"))
+        sizes = []
+
+        async def load(name: str) -> None:
+            for number in range(400):
+                await database.write(write(f"{name}{number:05}{'x' * 500}"))
+                await database.read(pragma("schema_version"))
+                sizes.append(os.stat(log).st_size)
+
+        await asyncio.gather(*(load(name) for name in "abcdefgh"))
+        assert max(sizes[len(sizes) // 2 :]) <= 2 * max(sizes[: len(sizes) // 2])
+
+
+async def test_a_reader_that_stands_still_holds_up_nobody(database: Database, path: Path) -> None:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN")
+    other.execute("SELECT count(*) FROM cache").fetchone()
+    for number in range(50):
+        await database.write(write(f"{number:03}"))
+
+    assert len(await keys(database)) == 50
+    assert database.health.trouble is None
+    other.close()

@@ -1,0 +1,166 @@
+"""I-15: what an old copy holds as unsent may have been sent since; putting it back sends nothing twice."""
+
+import logging
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from bot import (
+    Commitment,
+    ConfigError,
+    Content,
+    Cursor,
+    Delivery,
+    DeliveryState,
+    Outcome,
+    Receipt,
+    derived_id,
+    new_id,
+)
+from bot.domain.ids import delivery_id
+from bot.testing import make_arrival
+from plugins.sql import sqlite
+from plugins.sql.backup import back_up
+from plugins.sql.copying import copied
+from plugins.sql.store import SqlStore
+
+OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
+NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
+STATES = (DeliveryState.PENDING, DeliveryState.ATTEMPTING, DeliveryState.SENT)
+
+
+def part(number: int, state: DeliveryState, receipt: Receipt) -> Delivery:
+    turn = derived_id("turn", str(number))
+    return Delivery(
+        delivery_id(turn, 0, 0),
+        turn,
+        receipt.room_id,
+        new_id(),
+        "test",
+        "account",
+        "lobby",
+        0,
+        Content(text=str(number)),
+        NOW,
+        state=state,
+    )
+
+
+async def fill(store: SqlStore) -> tuple[Receipt, Receipt, list[Delivery]]:
+    """Leave one message unanswered, another answered, and a part in each state."""
+    cursor = Cursor("test", "account", "updates", "7")
+    one, other = [make_arrival(text, at=NOW) for text in ("Hello", "Bye")]
+    [opened, closed] = [found.receipt for found in await store.ledger.receive([one, other], NOW, cursor)]
+    answered = replace(closed, outcome=Outcome.ANSWERED, closed_at=NOW)
+    parts = tuple(part(number, state, opened) for number, state in enumerate(STATES))
+    await store.ledger.commit(Commitment(deliveries=parts, receipts=(answered,)))
+    for each in parts:
+        await store.ledger.save_delivery(each)
+    return opened, answered, list(parts)
+
+
+def copied_for_an_upgrade(path: Path) -> Path:
+    engine = sqlite.engine_of(path)
+    with closing(engine.connect()) as connection:
+        return back_up(connection, path, "before-0002")
+
+
+WAYS: dict[str, Callable[[Path], Path]] = {
+    "bot db backup": lambda path: copied(path, path.with_name("copy.db")),
+    "before an upgrade": copied_for_an_upgrade,
+}
+
+
+def content_of(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def damage(path: Path, copy: Path) -> bytes:
+    """Put a copy in the place of a database, with some of its pages overwritten."""
+    content = bytearray(copy.read_bytes())
+    content[4096 * 3 : 4096 * 8] = b"\xa5" * 4096 * 5
+    path.write_bytes(content)
+    return bytes(content)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_i15_what_was_open_in_a_copy_is_held_when_it_is_put_back(
+    open_store: OpenStore, path: Path, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_store() as store:
+        opened, answered, parts = await fill(store)
+    copy = WAYS[way](path)
+    async with open_store() as store:
+        assert len(await store.ledger.deliveries(is_open=True)) == 2  # what is at work is no copy
+    shutil.copy(copy, path)
+
+    with caplog.at_level(logging.WARNING):
+        async with open_store() as store:
+            ledger = store.ledger
+            assert await ledger.deliveries(is_open=True) == []
+            assert await ledger.receipts(is_open=True) == []
+            states = [one.state for one in await ledger.deliveries()]
+            assert states == [DeliveryState.UNKNOWN, DeliveryState.UNKNOWN, DeliveryState.SENT]
+            held = await ledger.unsent()
+            assert [one.id for one in held] == [one.id for one in parts[:2]]
+            assert "it may have been sent since" in held[0].cause
+            parked = await ledger.receipt(opened.id)
+            assert parked is not None
+            assert parked.outcome is Outcome.PARKED
+            assert "put back from a copy" in parked.reason
+            assert await ledger.receipt(answered.id) == answered
+            assert await ledger.cursor("test", "account", "updates") is None
+    assert "1 messages and 2 parts that were open in it are held" in caplog.text
+    assert "bot outbox list" in caplog.text
+
+
+async def test_i15_a_copy_is_put_back_once_then_it_is_a_database_like_any_other(
+    open_store: OpenStore, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_store() as store:
+        await fill(store)
+    shutil.copy(copied(path, path.with_name("copy.db")), path)
+    async with open_store():
+        pass
+    caplog.clear()
+    async with open_store() as store:
+        [receipt] = [one.receipt for one in await store.ledger.receive([make_arrival("New", at=NOW)], NOW)]
+    async with open_store() as store:
+        assert [one.id for one in await store.ledger.receipts(is_open=True)] == [receipt.id]
+    assert "copy" not in caplog.text
+
+
+async def test_i15_the_log_of_the_database_that_was_replaced_is_not_applied_to_the_copy(
+    open_store: OpenStore, path: Path, tmp_path: Path
+) -> None:
+    async with open_store() as store:
+        await fill(store)
+    copy = copied(path, tmp_path / "copy.db")
+    async with open_store() as store:
+        await store.cache.set("later", "x" * 5000)
+        shutil.copy(path.with_name("greenroom.db-wal"), tmp_path / "log")
+    shutil.copy(copy, path)
+    shutil.copy(tmp_path / "log", path.with_name("greenroom.db-wal"))
+
+    async with open_store() as store:
+        assert await store.cache.get("later") is None
+        assert await store.ledger.receipts(is_open=True) == []
+    assert content_of(path.with_name("greenroom.db-wal.before-copy")) == content_of(tmp_path / "log")
+
+
+async def test_i15_a_damaged_copy_is_refused_and_stays_as_it_is(
+    open_store: OpenStore, path: Path, tmp_path: Path
+) -> None:
+    async with open_store() as store:
+        await fill(store)
+    content = damage(path, copied(path, tmp_path / "copy.db"))
+
+    with pytest.raises(ConfigError, match="is damaged"):
+        async with open_store():
+            pass
+    assert content_of(path) == content

@@ -1,0 +1,46 @@
+"""I-08: a kill while the log is written back, the file is tidied or copied costs nothing that was kept."""
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+
+from plugins.sql.opening import OpenFiles
+
+UPKEEP = Path(__file__).with_name("upkeep.py")
+ROUNDS = 5
+
+
+def killed(path: Path, after: int) -> list[str]:
+    """Let the process commit so many rows, kill it in the middle of what it does then, and give them."""
+    process = subprocess.Popen([sys.executable, str(UPKEEP), str(path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        lines = list(islice(process.stdout, after))
+    finally:
+        process.kill()
+    rest, _ = process.communicate()
+    return [line.strip() for line in (*lines, *rest.splitlines(keepends=True)) if line.endswith("\n")]
+
+
+def kept(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        return [row[0] for row in connection.execute("SELECT key FROM cache ORDER BY key")]
+
+
+async def test_i08_a_kill_during_upkeep_loses_no_row_and_leaves_no_half_copy(path: Path) -> None:
+    async with OpenFiles().use(path) as database:
+        await database.write(lambda db: db.exec_driver_sql("INSERT INTO agents VALUES (1, x'00')"))
+    told: list[str] = []
+    for number in range(ROUNDS):
+        told += killed(path, 5 + 4 * number % 11)
+        copy = path.with_name(f"{path.name}.copy")
+        if copy.exists():
+            assert set(kept(copy)) <= set(kept(path))
+        assert set(told) <= set(kept(path))
+
+    async with OpenFiles().use(path) as database:
+        assert await database.read(lambda db: db.exec_driver_sql("PRAGMA quick_check(1)").scalar()) == "ok"

@@ -1,0 +1,30 @@
+"""A process that writes, writes its log back, tidies its file and copies it, until it is killed."""
+
+import sys
+from itertools import count
+from pathlib import Path
+
+from plugins.sql import sqlite
+from plugins.sql.backup import back_up
+
+
+def main(path: Path) -> None:
+    """Do it for ever, and tell what has been committed."""
+    connection = sqlite.open_writer(sqlite.engine_of(path), sqlite.Synchronous.NORMAL)
+    first = sqlite.driver(connection).execute("SELECT count(*) FROM cache").fetchone()[0]
+    for number in count(first):
+        sqlite.driver(connection).execute(
+            "INSERT INTO cache (agent_id, key, value) VALUES (1, ?, ?)", (f"{number:06}", "x" * 2000)
+        )
+        sys.stdout.write(f"{number:06}\n")
+        sys.stdout.flush()
+        if number % 3 == 0:
+            sqlite.checkpoint(connection)
+        if number % 7 == 0:
+            sqlite.driver(connection).execute("VACUUM")
+        if number % 5 == 0:
+            back_up(connection, path, "copy")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,56 @@
+"""Kill points: nothing without the variable, and the end of the process with it."""
+
+import os
+import signal
+import subprocess
+import sys
+import timeit
+
+import pytest
+
+from bot.errors import SettingError
+from bot.killpoints import VARIABLE, _trap, reached
+
+PASSES = """
+from bot.killpoints import reached
+for number in range(5):
+    reached("turn.claimed")
+    reached("outbox.committed")
+    print(number, flush=True)
+"""
+
+
+def passed(kill_at: str | None) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    if kill_at is not None:
+        environment[VARIABLE] = kill_at
+    command = [sys.executable, "-c", PASSES]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_process_is_killed_the_nth_time_it_reaches_the_point_that_is_named() -> None:
+    ended = passed("turn.claimed:3")
+    assert ended.returncode == -signal.SIGKILL
+    assert ended.stdout.split() == ["0", "1"]
+
+
+@pytest.mark.parametrize("kill_at", [None, "", "turn.claimed:6", "another.point:1"])
+def test_nothing_happens_at_points_that_are_not_named(kill_at: str | None) -> None:
+    ended = passed(kill_at)
+    assert ended.returncode == 0
+    assert len(ended.stdout.split()) == 5
+
+
+@pytest.mark.parametrize("text", ["turn.claimed", "turn.claimed:", "turn.claimed:0", "turn.claimed:x"])
+def test_a_kill_that_cannot_be_understood_is_refused_with_its_form(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, text)
+    _trap.cache_clear()
+    with pytest.raises(SettingError, match=r"turn\.claimed:1"):
+        reached("turn.claimed")
+    _trap.cache_clear()
+
+
+def test_a_point_costs_nothing_where_nobody_is_to_be_killed() -> None:
+    assert min(timeit.repeat(lambda: reached("turn.claimed"), number=10_000, repeat=5)) < 0.05
