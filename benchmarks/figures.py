@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from bot import Outcome, Receipt
+
 Row = tuple[str, str]
 
 
@@ -39,3 +41,9 @@ def micro(seconds: float) -> str:
 def milli(seconds: float) -> str:
     """Write a time in milliseconds."""
     return f"{1e3 * seconds:.2f} ms"
+
+
+def answered(receipt: Receipt) -> None:
+    """See that a message was answered: what fails is quick, and would pass for a good figure."""
+    if receipt.outcome is not Outcome.ANSWERED:
+        raise SystemExit(f"a message came to nothing, and so does the figure: {receipt.reason}")

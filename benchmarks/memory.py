@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.doubles import Forgetful, Nowhere
-from benchmarks.figures import Row, tell
+from benchmarks.figures import Row, answered, tell
 from bot.loading import SQL, find_plugin
 from bot.testing import Stage, on_stage
 
@@ -59,7 +59,7 @@ async def _talk_in(stage: Stage, numbers: range, room: int) -> None:
         receipt = await stage.put(
             f"Message number {number}", room=f"room {room}", author=f"person {number % PEOPLE}"
         )
-        await stage.resident.inbox.settled(receipt.id)
+        answered(await stage.resident.inbox.settled(receipt.id))
 
 
 def _resident_kb() -> int:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise, takewhile
 
-from benchmarks.figures import Row
+from benchmarks.figures import Row, answered
 from bot import ChannelType, Purpose, TextRequest
 from bot.testing import ScriptedModel, Stage, answer, on_stage
 
@@ -31,7 +31,7 @@ async def _overhead() -> Row:
         times = []
         for number in range(TURNS):
             started = time.perf_counter()
-            await stage.say(f"message {number}", room=f"room {number}")
+            answered(await stage.say(f"message {number}", room=f"room {number}"))
             times.append(1000 * (time.perf_counter() - started))
     p50, p95 = statistics.median(times), statistics.quantiles(times, n=20)[-1]
     return "one message, model at once", f"p50 {p50:.1f} ms, p95 {p95:.1f} ms"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.doubles import Forgetful, Nowhere
 from benchmarks.exchange import AGENT
-from benchmarks.figures import Row, measured, milli, tell
+from benchmarks.figures import Row, answered, measured, milli, tell
 from benchmarks.recording import Said, recording, statements, transactions
 from benchmarks.server import Spoken, is_installed, running
 from bot import Store
@@ -107,7 +107,7 @@ async def _figures(stage: Stage) -> Figures:
     times = []
     for number in range(ALONE):
         started = time.perf_counter()
-        await stage.say(f"Message {number}", **_place(number % ROOMS))
+        answered(await stage.say(f"Message {number}", **_place(number % ROOMS)))
         times.append(time.perf_counter() - started)
     with measured() as spent:
         await _talk(stage, AT_ONCE)
@@ -121,7 +121,7 @@ async def _counted(stage: Stage, begin: Callable[[], None]) -> None:
     await stage.say("Hello", **_place(0))
     begin()
     for number in range(COUNTED):
-        await stage.say(f"Message {number}", **_place(0))
+        answered(await stage.say(f"Message {number}", **_place(0)))
 
 
 async def _talk(stage: Stage, count: int) -> None:
@@ -133,7 +133,7 @@ async def _talk(stage: Stage, count: int) -> None:
 async def _talk_in(stage: Stage, room: int, count: int) -> None:
     for number in range(count):
         receipt = await stage.put(f"Message {number}", **_place(room))
-        await stage.resident.inbox.settled(receipt.id)
+        answered(await stage.resident.inbox.settled(receipt.id))
 
 
 def _place(room: int) -> dict[str, str]:

@@ -1,10 +1,13 @@
 """What a turn has paid for: kept the moment it exists, so that a restart does not pay for it again."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from bot.domain.ledger import Step, StepState
 from bot.domain.memory import MemoryKind
-from bot.turn import Turn
+from bot.pipeline.booking import taken_over
+from bot.turn import Input, Turn
 
 
 async def journalled(turn: Turn) -> dict[str, Step]:
@@ -19,11 +22,20 @@ async def paid(turn: Turn, key: str) -> str | None:
 
 
 async def keep(turn: Turn, key: str, raw: str) -> None:
-    """Write down what a model gave, and which messages it is about."""
-    about = [str(one.message.id) for one in turn.inputs]
-    result = {"raw": raw, "inputs": about}
-    at = turn.agent.clock()
-    await turn.agent.store.ledger.save_step(Step(turn.id, key, "model", StepState.DONE, result=result, at=at))
+    """Write down what a model gave, and which messages it is about.
+
+    From here on this turn alone answers them: the earlier ones are closed at once and the newest is
+    this turn's, so that after a restart none of them is answered again by a turn of its own.
+    """
+    *earlier, newest = turn.inputs
+    result = {"raw": raw, "inputs": [str(one.message.id) for one in turn.inputs]}
+    step = Step(turn.id, key, "model", StepState.DONE, result=result, at=turn.agent.clock())
+    changed = [(one, taken_over(turn, one, newest)) for one in earlier if not one.receipt.outcome.is_final]
+    if newest.receipt.turn_id != turn.id:
+        changed.append((newest, replace(newest.receipt, turn_id=turn.id)))
+    await turn.agent.store.ledger.save_step(step, [receipt for _, receipt in changed])
+    for one, receipt in changed:
+        one.receipt = receipt
 
 
 async def resumed(turn: Turn) -> frozenset[UUID] | None:
@@ -38,4 +50,21 @@ async def resumed(turn: Turn) -> frozenset[UUID] | None:
         return None
     made = await turn.agent.store.memories.by_turn(turn.id)
     turn.replies = [memory for memory in made if memory.kind is MemoryKind.MESSAGE]
-    return frozenset(UUID(one) for one in listed[-1]) | {turn.message.id}
+    about = [UUID(one) for one in listed[-1]]
+    await _bring_back(turn, [one for one in about if one != turn.message.id])
+    return frozenset(about) | {turn.message.id}
+
+
+async def _bring_back(turn: Turn, message_ids: Sequence[UUID]) -> None:
+    """Have a turn answer again what it had taken over: who asked decides what may be done."""
+    if not message_ids:
+        return
+    store, own = turn.agent.store, turn.inputs[-1]
+    messages = await store.memories.memories(message_ids)
+    authors = await store.entities.entities({one.entity_id for one in messages.values()})
+    for message_id in message_ids:
+        receipt, message = await store.ledger.receipt(message_id), messages.get(message_id)
+        author = authors.get(message.entity_id) if message is not None else None
+        if receipt is not None and message is not None and author is not None:
+            one = Input(receipt, message, author, own.arrived, own.settle, is_learnt=receipt.is_learnt)
+            turn.inputs.insert(-1, one)

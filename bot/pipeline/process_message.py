@@ -79,7 +79,7 @@ class Processor:
         turn_id = receipt.turn_id or new_id()
         turn = Turn(agent, turn_id, arrival.room, arrival.world, [own], is_fresh=received.is_new)
         if receipt.outcome.is_final:
-            await self._learn_late(turn, own)
+            await self._finish(turn, own)
             return
         reached("turn.claimed")
         cancellation = Cancellation()
@@ -132,9 +132,12 @@ class Processor:
         await evaluate(turn, self._registry, was_to_be_answered=was_to_be_answered)
         await note_learnt(turn, own)
 
-    async def _learn_late(self, turn: Turn, own: Input) -> None:
-        """Learn from what an earlier process has closed and then died."""
+    async def _finish(self, turn: Turn, own: Input) -> None:
+        """Do what comes after the close of a message, where nobody was there to do it."""
         own.settle(own.receipt)
+        await turn.agent.outbox.send_left(turn.id)
+        if own.receipt.is_learnt:
+            return
         made = await turn.agent.store.memories.by_turn(turn.id)
         turn.replies = [memory for memory in made if memory.kind is MemoryKind.MESSAGE]
         was_ignored = own.receipt.outcome is Outcome.IGNORED and own.receipt.rule != SILENCE
@@ -239,10 +242,10 @@ class Processor:
     async def _fail(self, turn: Turn, reason: str, rule: str) -> Outcome:
         """Close as failed, with one short line to the room; the next minutes' failures stay silent."""
         cache, now = self._agent.store.cache, self._agent.clock()
-        key = f"apology:{turn.room.id}"
+        key, own = f"apology:{turn.room.id}", str(turn.id)
         outgoing = []
-        if not turn.replies and await cache.get(key) is None:
-            await cache.set(key, True, expires_at=now + APOLOGY_PAUSE)
+        if not turn.replies and await cache.get(key) in (None, own):
+            await cache.set(key, own, expires_at=now + APOLOGY_PAUSE)
             outgoing = [turn.outgoing(Content(text=self._composer.render(turn, APOLOGY)))]
         return await close(turn, Outcome.FAILED, reason, rule, outgoing)
 

@@ -169,16 +169,16 @@ class Inbox:
     async def resume(self) -> int:
         """Take up what an earlier process left open; gives back how many are processed again.
 
-        To be asked again when another platform is connected. What is older than fifteen minutes is not answered any more. After a long outage that may be
-        thousands: fifty of them are processed at once, beside all that is new.
-        What this process has under way already is left alone.
+        To be called again when another platform is connected: what this process has under way already is
+        left alone. What is older than fifteen minutes is not answered any more. After a long outage that
+        may be thousands: fifty of them are processed at once, beside all that is new.
         """
         left = await self._ledger.receipts(is_open=True, limit=MOST_OPEN)
         ours = [receipt for receipt in reversed(left) if self._reaches(receipt.key.platform)]
         return sum([await self._take_up(receipt) for receipt in ours])
 
     async def relearn(self) -> int:
-        """Have an earlier process's closed events learnt from, and count them; when platforms are connected."""
+        """Have an earlier process's closed events learnt from, and count them; when a platform is connected."""
         left = [one for one in await self._ledger.unlearnt() if self._is_left(one)]
         for receipt in left:
             self._start(Received(receipt))
@@ -272,10 +272,12 @@ class Inbox:
         return False
 
     async def _come_back(self, receipt_id: UUID) -> None:
-        """Take up again what an outage cut short."""
+        """Take up again what an outage cut short; its last word may have been kept all the same."""
         receipt = await self._ledger.receipt(receipt_id)
         self._under_way.discard(receipt_id)
-        if receipt is not None:
+        if receipt is not None and receipt.outcome.is_final:
+            self._start(Received(receipt))
+        elif receipt is not None:
             await self._take_up(receipt, spoiled=1)
 
     async def _judged(self, receipt: Receipt) -> Receipt:

@@ -111,6 +111,10 @@ class Outbox:
         self._queue(left)
         return len(left)
 
+    async def send_left(self, turn_id: UUID) -> None:
+        """Send what a turn has committed without anybody knowing; what is under way stays as it is."""
+        self._queue(await self._ledger.deliveries(is_open=True, turn_id=turn_id))
+
     async def requeue(self, delivery: Delivery) -> None:
         """Send a part that had been held or given up, and that the ledger now has as pending."""
         others = await self._ledger.deliveries(is_open=False, turn_id=delivery.turn_id)

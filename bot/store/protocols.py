@@ -266,8 +266,8 @@ class ReceiptStore(Protocol):
 class StepStore(Protocol):
     """The journal of what was paid for or done."""
 
-    async def save_step(self, step: Step) -> None:
-        """Write a step, or its new state."""
+    async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
+        """Write a step, or its new state, and with it the receipts that it closes."""
 
     async def steps(self, turn_id: UUID) -> dict[str, Step]:
         """List the steps of a turn by key."""

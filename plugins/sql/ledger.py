@@ -55,6 +55,11 @@ def _commit(agent: int, commitment: Commitment, connection: Connection) -> list[
     return place(connection, agent, commitment.deliveries)
 
 
+def _save_step(agent: int, step: Step, receipts: Sequence[Receipt], connection: Connection) -> None:
+    SAVE_STEP.run(connection, *step_values(agent, step))
+    save_receipts(connection, agent, receipts)
+
+
 def step_values(agent: int, step: Step) -> Row:
     """Write a step."""
     return (
@@ -114,10 +119,9 @@ class SqlLedger(SqlEnquiries):
     async def commit(self, commitment: Commitment) -> list[Delivery]:
         return await self._database.write(partial(_commit, self._agent, commitment))
 
-    async def save_step(self, step: Step) -> None:
-        values = step_values(self._agent, step)
+    async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
         is_lasting = step.kind != "model"  # an answer that a power cut takes is asked for again
-        await self._database.write(lambda db: SAVE_STEP.run(db, *values), lasting=is_lasting)
+        await self._database.write(partial(_save_step, self._agent, step, receipts), lasting=is_lasting)
 
     async def steps(self, turn_id: UUID) -> dict[str, Step]:
         rows = await self._database.read(lambda db: STEPS.rows(db, self._agent, turn_id.bytes))

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -105,21 +106,19 @@ class Desk:
         return await self._persist(lambda line: line.run(work))
 
     async def _persist(self, run: Callable[[Line], Awaitable[T]]) -> T:
-        began, tries, collisions = time.monotonic(), 0, 0
-        while True:
+        end, collisions = time.monotonic() + PATIENCE, 0
+        for tries in count(1):
             try:
                 async with self._lines.line() as line:
                     return await run(line)
             except Exception as error:
                 mend = mend_of(error)
                 collisions += mend is Mend.AGAIN
-                is_waiting = mend is Mend.WAIT and self._health.trouble is None
-                if not (is_waiting and time.monotonic() - began < PATIENCE) and not (
-                    mend is Mend.AGAIN and collisions < MOST_COLLISIONS
-                ):
+                may_wait = mend is Mend.WAIT and self._health.trouble is None and time.monotonic() < end
+                if not may_wait and (mend is not Mend.AGAIN or collisions == MOST_COLLISIONS):
                     raise self._noted(error) from error
-            tries += 1
             await asyncio.sleep(_pause_after(tries))
+        raise AssertionError("it is tried for ever, or ends in an error")
 
     def _noted(self, error: Exception) -> BaseException:
         found = explained(error, self._place)

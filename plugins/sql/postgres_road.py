@@ -60,9 +60,20 @@ class PostgresLedger(SqlLedger):
             self._lanes.ring()
         return ours
 
-    async def save_step(self, step: Step) -> None:
+    async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
         values = step_values(self._agent, step)
-        await self._road.once(lambda db: SAVE_STEP.run(db, *values))
+        if not receipts:
+            await self._road.once(lambda db: SAVE_STEP.run(db, *values))
+            return
+        closing = Commitment(receipts=tuple(receipts))
+        hold = await self._lanes.hold_for(closing)
+
+        def save(connection: Connection) -> None:
+            commit_at_once(self._agent, hold, closing, connection)
+            SAVE_STEP.run(connection, *values)
+
+        with self._losing(hold):
+            await self._road.whole(save)
 
     async def save_delivery(self, delivery: Delivery) -> None:
         hold = self._lanes.hold_of(delivery.room_id)

@@ -1,6 +1,6 @@
 """The books in memory."""
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -16,11 +16,15 @@ from bot.store.inmemory.worlds import InMemoryWorlds
 from bot.store.protocols import Commitment
 
 OPEN_DELIVERIES = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
+MOST_TURNS = MOST_FINISHED = 10_000
 DONE_DELIVERIES = (DeliveryState.SENT, DeliveryState.CANCELLED)
 
 
 class InMemoryLedger:
-    """Keeps receipts, steps and deliveries; see `Ledger`. Nothing in it waits, so each call is atomic."""
+    """Keeps receipts, steps and deliveries; see `Ledger`. Nothing in it waits, so each call is atomic.
+
+    What is open is kept; of closed receipts, of turns' steps and of finished deliveries the latest are.
+    """
 
     def __init__(
         self, worlds: InMemoryWorlds, entities: InMemoryEntities, memories: InMemoryMemories
@@ -28,8 +32,9 @@ class InMemoryLedger:
         self.health = Health()
         self._worlds, self._entities, self._memories = worlds, entities, memories
         self.book = ReceiptBook()
-        self._steps: defaultdict[UUID, dict[str, Step]] = defaultdict(dict)
+        self._steps: OrderedDict[UUID, dict[str, Step]] = OrderedDict()
         self._deliveries: dict[str, Delivery] = {}
+        self._finished: OrderedDict[str, None] = OrderedDict()
         self._last_seq: defaultdict[UUID, int] = defaultdict(int)
         self._cursors: dict[tuple[str, str, str], str] = {}
 
@@ -101,17 +106,29 @@ class InMemoryLedger:
     def put_last(self, delivery: Delivery) -> Delivery:
         """Give a part the next place in its room."""
         self._last_seq[delivery.room_id] += 1
-        self._deliveries[delivery.id] = replace(delivery, seq=self._last_seq[delivery.room_id])
-        return self._deliveries[delivery.id]
+        placed = replace(delivery, seq=self._last_seq[delivery.room_id])
+        self._put(placed)
+        return placed
 
-    async def save_step(self, step: Step) -> None:
-        self._steps[step.turn_id][step.key] = step
+    def _put(self, delivery: Delivery) -> None:
+        self._deliveries[delivery.id] = delivery
+        self._finished.pop(delivery.id, None)
+        if delivery.state not in OPEN_DELIVERIES:
+            self._finished[delivery.id] = None
+        if len(self._finished) > MOST_FINISHED:
+            del self._deliveries[self._finished.popitem(last=False)[0]]
+
+    async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
+        await self.save_receipts(receipts)
+        self._steps.setdefault(step.turn_id, {})[step.key] = step
+        if len(self._steps) > MOST_TURNS:
+            self._steps.popitem(last=False)
 
     async def steps(self, turn_id: UUID) -> dict[str, Step]:
         return dict(self._steps.get(turn_id, {}))
 
     async def save_delivery(self, delivery: Delivery) -> None:
-        self._deliveries[delivery.id] = delivery
+        self._put(delivery)
 
     async def deliveries(
         self, *, is_open: bool | None = None, room_id: UUID | None = None, turn_id: UUID | None = None

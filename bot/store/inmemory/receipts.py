@@ -1,20 +1,27 @@
 """The book of receipts in memory, by each of their keys."""
 
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 from uuid import UUID
 
 from bot.domain.ledger import EventKey, Receipt
 
 
+K = TypeVar("K")
+MOST_CLOSED = 10_000
+
+
 class ReceiptBook:
-    """Receipts in the order in which they were made."""
+    """Receipts in the order in which they were made; of the closed ones those that were closed last."""
 
     def __init__(self) -> None:
         self._receipts: dict[UUID, Receipt] = {}
         self._by_memory: dict[UUID, UUID] = {}
         self._by_event: dict[tuple[str, str, str], UUID] = {}
         self._by_message: dict[tuple[UUID, str, int], UUID] = {}
+        self._closed: deque[UUID] = deque()
 
     def __iter__(self) -> Iterator[Receipt]:
         return iter(self._receipts.values())
@@ -38,7 +45,7 @@ class ReceiptBook:
 
     def insert(self, receipt: Receipt) -> None:
         """Insert a receipt."""
-        self._receipts[receipt.id] = receipt
+        self._put(receipt)
         self._by_memory[receipt.memory_id] = receipt.id
         self._by_event[_event(receipt.key)] = receipt.id
         self._by_message[_message(receipt.key)] = receipt.id
@@ -48,7 +55,8 @@ class ReceiptBook:
         known = [self._receipts.get(receipt.id) for receipt in receipts]
         pairs = zip(receipts, known, strict=True)
         still_open = [one for one, before in pairs if before and not before.outcome.is_final]
-        self._receipts.update((receipt.id, receipt) for receipt in still_open)
+        for receipt in still_open:
+            self._put(receipt)
         return len(still_open)
 
     def mark_learnt(self, receipt_ids: Collection[UUID]) -> None:
@@ -56,6 +64,24 @@ class ReceiptBook:
         for receipt_id in receipt_ids:
             if (known := self._receipts.get(receipt_id)) is not None:
                 self._receipts[receipt_id] = replace(known, is_learnt=True)
+
+    def _put(self, receipt: Receipt) -> None:
+        self._receipts[receipt.id] = receipt
+        if receipt.outcome.is_final:
+            self._closed.append(receipt.id)
+        if len(self._closed) > MOST_CLOSED:
+            self._forget(self._closed.popleft())
+
+    def _forget(self, receipt_id: UUID) -> None:
+        receipt = self._receipts.pop(receipt_id)
+        _drop(self._by_memory, receipt.memory_id, receipt_id)
+        _drop(self._by_event, _event(receipt.key), receipt_id)
+        _drop(self._by_message, _message(receipt.key), receipt_id)
+
+
+def _drop(index: dict[K, UUID], key: K, receipt_id: UUID) -> None:
+    if index.get(key) == receipt_id:  # a later one of the same message may stand there
+        del index[key]
 
 
 def _event(key: EventKey) -> tuple[str, str, str]:

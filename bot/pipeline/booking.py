@@ -1,0 +1,26 @@
+"""What a receipt says when its message has come to its end."""
+
+from dataclasses import replace
+
+from bot.domain.ledger import Outcome, Receipt
+from bot.pipeline.evaluate import has_lessons
+from bot.turn import Input, Turn
+
+
+def booked(turn: Turn, one: Input) -> Receipt:
+    """Put down what a message has cost, which turn it ends in, and whether is still to be learnt from it."""
+    calls = (*one.receipt.model_calls, *one.calls)
+    is_learnt = one.is_learnt or not has_lessons(turn.agent)
+    now = turn.agent.clock()
+    return replace(one.receipt, turn_id=turn.id, closed_at=now, model_calls=calls, is_learnt=is_learnt)
+
+
+def taken_over(turn: Turn, one: Input, newest: Input) -> Receipt:
+    """Close a message as one that a newer one's answer answers too."""
+    return replace(
+        booked(turn, one),
+        outcome=Outcome.SUPERSEDED,
+        reason="a newer message was taken up together with it",
+        rule="LATEST_RESPONSE",
+        superseded_by=newest.message.id,
+    )
