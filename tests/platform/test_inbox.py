@@ -422,7 +422,6 @@ async def test_draining_does_not_wait_for_ever_for_what_does_not_stop(
     ended = asyncio.Event()
 
     async def process(received: Received, settle: Settle) -> None:
-        receipt = received.receipt
         while not go.is_set():
             try:
                 await go.wait()
@@ -443,7 +442,6 @@ async def test_nobody_waiting_at_the_end_is_no_error(
     store: InMemoryStore, clock: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def process(received: Received, settle: Settle) -> None:
-        receipt = received.receipt
         raise RuntimeError("broken")
 
     started: Coroutine[Any, Any, Receipt] = Inbox(store.ledger, process, clock=clock).put(
