@@ -13,7 +13,7 @@ chat: $(VENV)/.installed
 	@$(BIN)/bot chat
 
 test: $(VENV)/.installed-dev
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -178,7 +178,7 @@ class Inbox:
         return sum([await self._take_up(receipt) for receipt in ours])
 
     async def relearn(self) -> int:
-        """Have an earlier process's closed events learnt from, and count them; when a platform is connected."""
+        """Have an earlier process's closed events learnt from, and count them; after `resume`."""
         left = [one for one in await self._ledger.unlearnt() if self._is_left(one)]
         for receipt in left:
             self._start(Received(receipt))

@@ -179,6 +179,7 @@ async def test_without_stdin_and_stdout_it_just_ends(place: Place) -> None:
         env=dict(place.environment),
         stderr=asyncio.subprocess.PIPE,
     )
+    place.started.append(process)
     told = await asyncio.wait_for(process.communicate(), DEADLINE)
     assert process.returncode == 0
     assert b"Traceback" not in told[1]

@@ -9,7 +9,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ class Raises(Service):
     async def __aexit__(self, *cause):
         raise SystemExit(3)
 
-plugin = Plugin("stubborn", services=[Stubborn, Endless, LeavesThread, Raises])
+plugin = Plugin("stubborn", services=[Endless, LeavesThread, Raises, Stubborn])
 """
 
 INIT = """
@@ -439,7 +439,8 @@ async def test_k09_nobody_reads_its_output_and_it_serves_all_the_same(program: P
     program.started.append(process.process)
     async with asyncio.timeout(DEADLINE):
         while not await listens(program.port):
-            await process.process.stderr.read(0)  # it has no other way to say that it is there
+            with suppress(TimeoutError):  # it has no other way to say that it is there
+                await asyncio.wait_for(process.process.wait(), 0.05)
     assert [one["outcome"] for one in await answered(program, ["quick"])] == ["answered"]
     assert (await process.stop())[0] == 0
 

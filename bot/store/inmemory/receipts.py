@@ -8,7 +8,6 @@ from uuid import UUID
 
 from bot.domain.ledger import EventKey, Receipt
 
-
 K = TypeVar("K")
 MOST_CLOSED = 10_000
 

@@ -1,11 +1,13 @@
 import asyncio
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
 from bot import Door
 from bot.store.inmemory import InMemoryStore
+
+UNKNOWN = UUID(int=4)
 
 
 async def test_a_message_is_answered_with_its_outcome_and_the_reply(house: Any) -> None:
@@ -160,11 +162,11 @@ async def test_receipts_of_all_agents_come_newest_first(open_house: Any) -> None
 @pytest.mark.parametrize(
     ("path", "status"),
     [
-        (f"/api/rooms/{uuid4()}/messages", 404),
+        (f"/api/rooms/{UNKNOWN}/messages", 404),
         ("/api/rooms/no-id/messages", 404),
-        (f"/api/receipts/{uuid4()}", 404),
+        (f"/api/receipts/{UNKNOWN}", 404),
         ("/api/receipts/no-id", 404),
-        (f"/api/receipts?room={uuid4()}", 404),
+        (f"/api/receipts?room={UNKNOWN}", 404),
         ("/api/receipts?room=no-id", 422),
         ("/api/receipts?limit=0", 422),
         ("/api/receipts?limit=201", 422),
