@@ -75,7 +75,7 @@ from bot.domain.places import ChannelType, Role, Room, World
 from bot.domain.results import ActionPlan, ActionResult, PlanStep, ProviderResult, StepStatus
 from bot.domain.specs import ActionSpec, Catalog, Effect, EvaluatorSpec, Example, ProviderSpec
 from bot.domain.state import State
-from bot.domain.task import QUEUE, REPEAT, Task
+from bot.domain.task import AWAITING_CHOICE, IMMEDIATE, QUEUE, REPEAT, Task
 from bot.errors import (
     BotError,
     CharacterError,
@@ -97,12 +97,15 @@ from bot.errors import (
     Unclear,
     Undeliverable,
 )
+from bot.gathering import Gathering
 from bot.health import Health, Trouble
 from bot.killpoints import reached
 from bot.models.types import (
     EmbeddingRequest,
     EmbeddingResult,
     ImageDescriptionRequest,
+    ImageRequest,
+    ImageResult,
     ModelType,
     Purpose,
     TextRequest,
@@ -118,8 +121,19 @@ from bot.platform.unsent import Decided, Unsent
 from bot.plugin import Plugin
 from bot.prompts.history import Line, parse_history, render_history
 from bot.prompts.mustache import render
-from bot.settings import CoreSettings, Secret, Settings, SettingsModel, Words
-from bot.store.protocols import MOST_NAMES, Commitment, OpenWork, Reach, Sharing, Store
+from bot.prompts.reading.tree import Tree, read_tree
+from bot.settings import WORLD_SETTINGS, CoreSettings, Secret, Settings, SettingsModel, Words
+from bot.store.protocols import (
+    AUDIT,
+    MOST_NAMES,
+    RUN_LOG,
+    Commitment,
+    OpenWork,
+    Reach,
+    Sharing,
+    Store,
+    Unembedded,
+)
 from bot.store.schema import Schema, Schemas, Tables
 from bot.store.storage import NO_SCHEMAS, Checkup, Storage, Upgraded
 from bot.store.vectors import cosine
@@ -131,11 +145,16 @@ if TYPE_CHECKING:
     from bot.runtime import Runtime
 
 __all__ = [
+    "AUDIT",
+    "AWAITING_CHOICE",
+    "IMMEDIATE",
     "LATEST",
     "MOST_NAMES",
     "NO_SCHEMAS",
     "QUEUE",
     "REPEAT",
+    "RUN_LOG",
+    "WORLD_SETTINGS",
     "Action",
     "ActionCompleted",
     "ActionPlan",
@@ -188,8 +207,11 @@ __all__ = [
     "EventKey",
     "Example",
     "FetchError",
+    "Gathering",
     "Health",
     "ImageDescriptionRequest",
+    "ImageRequest",
+    "ImageResult",
     "IntakeClosed",
     "InteractionReceived",
     "LaneLost",
@@ -267,11 +289,13 @@ __all__ = [
     "TextRequest",
     "TextResult",
     "TranscriptionRequest",
+    "Tree",
     "Trouble",
     "TryAgain",
     "Turn",
     "Unclear",
     "Undeliverable",
+    "Unembedded",
     "Unsent",
     "Upgraded",
     "Usage",
@@ -300,6 +324,7 @@ __all__ = [
     "parse_history",
     "provider",
     "reached",
+    "read_tree",
     "render",
     "render_history",
     "route",

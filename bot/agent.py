@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from uuid import UUID
 
 from bot.bus import EventBus
@@ -11,7 +12,9 @@ from bot.domain.content import Content
 from bot.domain.ids import derived_id, new_id
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.places import Room
+from bot.domain.schedule import scheduled
 from bot.domain.specs import Catalog
+from bot.domain.task import Task
 from bot.fetch.fetched import Fetch
 from bot.models.router import ModelRouter
 from bot.platform.outbox import Outbox
@@ -26,7 +29,8 @@ class Agent:
     """One character at work, and everything it works with.
 
     `id` is also its entity: its own messages carry it. `templates` are prompt templates by name,
-    the character's over the plugins' over the defaults.
+    the character's over the plugins' over the defaults. `folder` is where the character's file lies and
+    its own files may lie; None for a character without one.
     """
 
     id: UUID
@@ -41,22 +45,27 @@ class Agent:
     fetcher: Fetch
     templates: Mapping[str, str] = field(default_factory=dict)
     clock: Clock = system_clock
+    folder: Path | None = None
 
     @property
     def name(self) -> str:
         """The character's name."""
         return self.character.name
 
-    async def say(self, room: Room, content: str | Content) -> Memory | None:
+    async def say(self, room: Room, content: str | Content, *, key: str = "") -> Memory | None:
         """Say something in a room unasked: a reminder, a greeting, news.
 
-        Kept and on its way when this returns; None where nothing was left to say.
+        Kept and on its way when this returns; None where nothing was left to say. With a `key` it is
+        said once, however often this is called with it: work that may run again gives its own.
         """
         if isinstance(content, str):
             content = Content(text=content)
-        turn_id = new_id()
+        turn_id = derived_id(self.id, "said", key) if key else new_id()
+        memory_id = derived_id(turn_id, "reply", "0")
+        if key and (said := (await self.store.memories.memories([memory_id])).get(memory_id)) is not None:
+            return said
         memory = Memory(
-            id=derived_id(turn_id, "reply", "0"),
+            id=memory_id,
             kind=MemoryKind.MESSAGE,
             entity_id=self.id,
             room_id=room.id,
@@ -67,3 +76,17 @@ class Agent:
         )
         kept = await self.outbox.commit([Outgoing(memory, room)])
         return kept[0] if kept else None
+
+    async def schedule(self, task: Task) -> Task:
+        """Leave a task for later; `store.tasks` finds, changes and removes tasks.
+
+        A repeating one first runs one interval after its `next_run`, or at the first time after it that its
+        cron names; at `next_run` itself if it is `immediate`. It may be left anew at every start: if one
+        with its id is there, that keeps when it is due, its failures and what it has noted. It begins anew
+        where it is to run at other times now, or was parked. Raises ValueError where its times make no sense.
+        """
+        known = await self.store.tasks.task(task.id)
+        left = scheduled(task, known)
+        if left != known:
+            await self.store.tasks.save_task(left)
+        return left

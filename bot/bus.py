@@ -13,7 +13,7 @@ from bot.domain.events import Event
 from bot.patience import Patience
 
 E = TypeVar("E", bound=Event)
-Listen = Callable[[E], Awaitable[None]]
+Listen = Callable[[E], Awaitable[None] | None]
 logger = logging.getLogger(__name__)
 LAST_WORDS = 2.0
 
@@ -22,13 +22,24 @@ LAST_WORDS = 2.0
 class _Subscription:
     listen: Listen[Any]
     name: str
+    at_once: bool
 
     async def tell(self, event: Event, deadline: float) -> None:
-        what = f"listener {self.name} of {type(event).__name__}"
-        await contained(self._hear(event), what=what, deadline=deadline)
+        await contained(self._hear(event), what=self._what(event), deadline=deadline)
+
+    def tell_at_once(self, event: Event) -> None:
+        try:
+            self.listen(event)
+        except Exception:  # a plugin's fault reaches nobody
+            logger.warning("%s failed", self._what(event), exc_info=True)
 
     async def _hear(self, event: Event) -> None:
-        await self.listen(event)
+        told = self.listen(event)
+        if told is not None:
+            await told
+
+    def _what(self, event: Event) -> str:
+        return f"listener {self.name} of {type(event).__name__}"
 
 
 class EventBus:
@@ -62,12 +73,15 @@ class EventBus:
                 task.cancel()
             await asyncio.wait(late, timeout=self._patience.left(LAST_WORDS))
 
-    def subscribe(self, kind: type[E], listen: Listen[E], *, name: str = "") -> Callable[[], None]:
+    def subscribe(
+        self, kind: type[E], listen: Listen[E], *, name: str = "", at_once: bool = False
+    ) -> Callable[[], None]:
         """Have `listen` awaited for every event of `kind`; the returned call ends that.
 
-        `name` is for the log.
+        `name` is for the log. With `at_once` it is a plain function, called before `emit` returns.
         """
-        own = _Subscription(listen, name or getattr(listen, "__qualname__", type(listen).__name__))
+        name = name or getattr(listen, "__qualname__", type(listen).__name__)
+        own = _Subscription(listen, name, at_once)
         subscriptions = self._subscriptions[kind]
         subscriptions.append(own)
 
@@ -81,6 +95,9 @@ class EventBus:
         """Tell all listeners of this event's class; returns at once."""
         for kind in type(event).__mro__:
             for one in self._subscriptions.get(kind, ()):
+                if one.at_once:
+                    one.tell_at_once(event)
+                    continue
                 task = asyncio.get_running_loop().create_task(one.tell(event, self._deadline))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)

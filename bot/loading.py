@@ -22,7 +22,7 @@ from bot.settings import CoreSettings, Settings
 from bot.text import nearest
 
 PLUGIN_GROUP, ADAPTER_GROUP = "greenroom.plugins", "greenroom.adapters"
-BOOTSTRAP, OFFLINE, SQL = "bootstrap", "offline", "sql"
+BOOTSTRAP, KNOWLEDGE, OFFLINE, SQL = "bootstrap", "knowledge", "offline", "sql"
 DATABASES = ("DATABASE_URL", "POSTGRES_URL")  # either calls for the sql plugin
 MODEL_PLUGINS = {"openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL")}  # any of these variables calls for it
 PLATFORMS = frozenset({"discord", "telegram", "twitter", "x", "web", "console"})
@@ -44,6 +44,7 @@ def load_plugins(
 ) -> Loaded:
     """Load what a character names, and what it cannot do without: bootstrap and a model.
 
+    One whose knowledge lies in files also gets what reads them.
     For one that names nothing also what keeps its store. Paths are relative to `folder`. A name of an
     elizaOS package maps to ours; where there is none it is noted. With `is_foreign` (a file of another
     program's format) any unknown name is only noted.
@@ -171,6 +172,8 @@ def _wanted(character: Character, settings: Settings, store: Sequence[str]) -> I
         yield BOOTSTRAP
     yield from store
     yield from character.plugins
+    if any(item.path or item.directory for item in character.knowledge):
+        yield KNOWLEDGE
 
 
 def _default_store(character: Character, settings: Settings) -> tuple[Sequence[str], str]:

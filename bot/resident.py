@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from uuid import UUID
 
 from bot.agent import Agent
@@ -47,13 +48,17 @@ START_DEADLINE, STOP_DEADLINE = 30.0, 5.0
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """What an agent is made of. Without a `store` a plugin's is opened, else one in memory."""
+    """What an agent is made of; `folder` is where the character's file lies.
+
+    Without a `store` a plugin's is opened, else one in memory.
+    """
 
     character: Character
     plugins: tuple[Plugin, ...]
     settings: Settings
     store: Store | None = None
     clock: Clock = system_clock
+    folder: Path | None = None
 
     @property
     def agent_id(self) -> UUID:
@@ -104,6 +109,7 @@ async def move_in(
             fetcher=fetcher,
             templates=_templates(plan),
             clock=plan.clock,
+            folder=plan.folder,
         )
         own = Entity(agent_id, "greenroom", str(agent_id), (plan.character.name,))
         await store.entities.save_entities([own])
@@ -121,7 +127,8 @@ async def move_in(
             )
             # Entered again: listeners are told what has happened as long as the services are there.
             scheduler = Scheduler(agent, registry, patience=patience)
-            async with events, scheduler, SharedWork(store, inbox, agent.outbox, plan.clock):
+            sharing = SharedWork(store, inbox, agent.outbox, plan.clock)
+            async with processor.learnt, events, scheduler, sharing:
                 yield Resident(agent, registry, inbox, _door(agent, plan.plugins, inbox, processor))
 
 
@@ -185,7 +192,8 @@ def _bind(agent: Agent, plugins: Sequence[Plugin]) -> None:
             agent.models.register(ModelHandler(model.type, partial(model, agent), plugin.name, priority))
         for listener in plugin.listeners:
             name = f"{plugin.name}.{listener.handler.__name__}"
-            agent.events.subscribe(listener.kind, partial(listener, agent), name=name)
+            told = partial(listener, agent)
+            agent.events.subscribe(listener.kind, told, name=name, at_once=listener.at_once)
 
 
 async def _init(agent: Agent, plugins: Sequence[Plugin]) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -10,42 +12,61 @@ from uuid import UUID
 
 from bot.agent import Agent
 from bot.boundary import Failure, contained
+from bot.components.worker import Worker
+from bot.domain.schedule import is_missed, next_time
 from bot.domain.task import Task
 from bot.errors import StoreUnavailable
 from bot.patience import Patience
 from bot.registry import Registry
-from bot.text import shorten
 
 logger = logging.getLogger(__name__)
 
 TICK = 1.0
+LONGEST_SLEEP = 10.0  # then what other processes have left is seen, and that somebody has set the clock
+MOST_AT_ONCE = 10
 LEASE_MARGIN = timedelta(seconds=60)
-SHORTEST_INTERVAL = timedelta(seconds=1)
+ASK_AGAIN = timedelta(minutes=1)
 MOST_FAILURES = 20
 LET_GO = 2.0
+
+Sleep = Callable[[asyncio.Event, float], Awaitable[None]]
+
+
+async def _until(woken: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await woken.wait()
 
 
 class Scheduler:
     """Runs the tasks whose workers this agent has; one that is still running is never started again.
 
-    A run that outlives its lease, because the clock was set or the machine slept, takes the next
-    lease over.
+    It sleeps until the next one is due, and a new one wakes it. A run that outlives its lease, because
+    the clock was set or the machine slept, takes the next lease over.
     """
 
     def __init__(
-        self, agent: Agent, registry: Registry, *, tick: float = TICK, patience: Patience | None = None
+        self,
+        agent: Agent,
+        registry: Registry,
+        *,
+        tick: float = TICK,
+        sleep: Sleep = _until,
+        patience: Patience | None = None,
     ) -> None:
         self._agent = agent
         self._workers = registry.workers
         self._tick = tick
+        self._sleep = sleep
         self._patience = patience or Patience()
+        self._woken = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._held: dict[UUID, Task] = {}  # what is running, as it was claimed last
 
     async def __aenter__(self) -> Self:
-        if self._workers:
-            self._loop = asyncio.get_running_loop().create_task(self._run())
+        self._agent.store.tasks.watch(self._woken.set)
+        self._loop = asyncio.get_running_loop().create_task(self._run())
         return self
 
     async def __aexit__(
@@ -59,71 +80,140 @@ class Scheduler:
             await asyncio.wait(tasks, timeout=self._patience.left(LET_GO))
 
     async def run_due(self) -> int:
-        """Run what is due now and wait for it; gives back how many tasks that were."""
-        tasks = await self._claim()
+        """Run what is due now, at most ten, and wait for it; gives back how many tasks that were."""
+        tasks = await self._claim(MOST_AT_ONCE)
         async with asyncio.TaskGroup() as group:
             for task in tasks:
                 group.create_task(self._work(task))
         return len(tasks)
 
     async def _run(self) -> None:
+        await contained(self._tell_what_waits(), what="looking what nobody does", deadline=None)
+        if not self._workers:
+            return
         while True:
+            self._woken.clear()
+            pause = self._tick
             try:
-                for task in await self._claim():
-                    running = asyncio.get_running_loop().create_task(self._work(task))
-                    self._running.add(running)
-                    running.add_done_callback(self._running.discard)
-            except StoreUnavailable:  # the log has it once, and not for every tick
+                pause = await self._begin_due()
+            except StoreUnavailable:  # the log has it once, and not for every attempt
                 logger.debug("due tasks wait until the store is back")
-            except Exception:  # one tick's fault, the store's most likely: the next tick tries again
+            except Exception:  # one attempt's fault, the store's most likely: the next one may do
                 logger.warning("due tasks could not be claimed", exc_info=True)
-            await asyncio.sleep(self._tick)
+            await self._sleep(self._woken, pause)
 
-    async def _claim(self) -> list[Task]:
+    async def _tell_what_waits(self) -> None:
+        """Tell of tasks that will not run: their plugin is gone, or they have failed too often."""
+        with suppress(StoreUnavailable):
+            for (name, is_parked), count in (await self._agent.store.tasks.count_tasks()).items():
+                if name not in self._workers:
+                    logger.warning("%d tasks of %s wait: no plugin has a worker of this name", count, name)
+                elif is_parked:
+                    logger.warning("%d tasks of %s are parked: they have failed too often", count, name)
+
+    async def _begin_due(self) -> float:
+        """Start what is due, as far as there is room for it; gives back how long to sleep then."""
+        begun = 0
+        while room := MOST_AT_ONCE - len(self._running):
+            tasks = await self._claim(room)
+            for task in tasks:
+                running = asyncio.get_running_loop().create_task(self._work(task))
+                self._running.add(running)
+                running.add_done_callback(self._ended)
+            begun += len(tasks)
+            if len(tasks) < room:
+                break
+        else:
+            return LONGEST_SLEEP  # whichever ends first wakes us
+        due = await self._agent.store.tasks.next_due(self._workers)
+        if due is None:
+            return LONGEST_SLEEP
+        left = (due - self._agent.clock()).total_seconds()
+        return min(left, LONGEST_SLEEP) if left > 0 else self._tick
+
+    def _ended(self, running: asyncio.Task[None]) -> None:
+        self._running.discard(running)
+        self._woken.set()
+
+    async def _claim(self, most: int) -> list[Task]:
         if not self._workers:
             return []
         now = self._agent.clock()
         longest = max(worker.deadline for worker in self._workers.values())
         until = now + timedelta(seconds=longest) + LEASE_MARGIN
-        claimed = await self._agent.store.tasks.claim_tasks(list(self._workers), now, until)
+        claimed = await self._agent.store.tasks.claim_tasks(list(self._workers), now, until, most)
         new = [task for task in claimed if task.id not in self._held]
         self._held.update((task.id, task) for task in claimed)
         return new
 
     async def _work(self, task: Task) -> None:
-        worker = self._workers[task.name]
         try:
-            done = await contained(
-                worker(self._agent, task), what=f"worker {task.name}", deadline=worker.deadline
-            )
-            await self._complete(task, done.cause if isinstance(done, Failure) else "")
+            await self._complete(task, await self._outcome(task))
         except Exception:  # the store's fault: the lease stands, and the task runs again once it is over
             logger.warning("task %s of %s could not be completed", task.id, task.name, exc_info=True)
         finally:
             self._held.pop(task.id, None)
 
-    async def _complete(self, task: Task, error: str) -> None:
+    async def _outcome(self, task: Task) -> str | None:
+        """Run a task, or leave it out; gives back why it failed, "", or None where it is not to run now."""
+        worker, now = self._workers[task.name], self._agent.clock()
+        if task.attempts >= MOST_FAILURES:
+            return "its process ended while it ran, again and again"
+        try:
+            if task.repeats:
+                next_time(task, now)  # with times that make no sense nothing is begun
+            if is_missed(task, now):
+                logger.info("task %s of %s is left out: it was due at %s", task.id, task.name, task.next_run)
+                return ""
+        except ValueError as error:
+            return str(error)
+        done = await contained(self._try(worker, task), what=f"worker {task.name}", deadline=worker.deadline)
+        if isinstance(done, Failure):
+            return done.cause
+        return "" if done else None
+
+    async def _try(self, worker: Worker, task: Task) -> bool:
+        if not await worker.validate(self._agent, task):
+            return False
+        await worker(self._agent, task)
+        return True
+
+    async def _complete(self, task: Task, error: str | None) -> None:
         """Write down how a run ended; what the worker has changed in its task meanwhile is kept."""
         fresh = await self._agent.store.tasks.task(task.id)
         if fresh is None:
             logger.info("task %s was removed while it ran", task.name)
             return
-        after = None if not (error or fresh.repeats) else _next(fresh, self._agent.clock(), error)
+        after = _after(task, fresh, self._agent.clock(), error)
         if after is not None and after.is_parked:
             logger.error("task %s of %s is parked: %s", task.id, task.name, after.last_error)
         if not await self._agent.store.tasks.complete_task(self._held[task.id], after):
             logger.info("task %s was taken over while it ran", task.name)
 
 
-def _next(task: Task, now: datetime, error: str) -> Task:
-    """Say when a task runs again: after its interval; after failures later and later, in the end never."""
-    if not error:
+def _after(ran: Task, fresh: Task, now: datetime, error: str | None) -> Task | None:
+    """Say when a task runs again, None for never: at its next time; after failures later and later.
+
+    `fresh` is what the worker has made of it, `error` why the run failed, None where it did not begin.
+    """
+    if not error and fresh.repeats:
         try:
-            due = now + max(task.interval, SHORTEST_INTERVAL)
-        except (TypeError, ValueError, OverflowError):
-            wrong = shorten(repr(task.metadata["updateInterval"]), 80)
-            error = f"its updateInterval is no number of milliseconds: {wrong}"
+            due, skipped = next_time(replace(fresh, next_run=ran.next_run), now)
+        except ValueError as wrong:
+            error = str(wrong)
         else:
-            return replace(task, attempts=0, last_error="", next_run=due)
-    failed = replace(task, attempts=task.attempts + 1, last_error=error)
+            if skipped:
+                logger.info("task %s of %s skips %d of its times", ran.id, ran.name, skipped)
+                fresh = replace(fresh, metadata={**fresh.metadata, "skipped": _skipped(fresh) + skipped})
+            return replace(fresh, attempts=0, last_error="", next_run=due)
+    if error is None:
+        return replace(fresh, next_run=now + ASK_AGAIN)
+    if not error:
+        return None
+    failed = replace(fresh, attempts=fresh.attempts + 1, last_error=error)
     return replace(failed, next_run=now + failed.back_off, is_parked=failed.attempts >= MOST_FAILURES)
+
+
+def _skipped(task: Task) -> int:
+    known = task.metadata.get("skipped")
+    return known if isinstance(known, int) else 0

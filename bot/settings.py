@@ -97,6 +97,20 @@ class CoreSettings(SettingsModel):
         "the web page off, until those minutes are over; 0 for never.",
     )
 
+    def for_world(self, chosen: Mapping[str, str]) -> "CoreSettings":
+        """Put over these what the people of a world have chosen for it; ValueError where it does not fit.
+
+        Only what concerns their own talk can be chosen: see `WORLD_SETTINGS`.
+        """
+        values = {name: value for name, value in chosen.items() if name in WORLD_SETTINGS}
+        return CoreSettings.model_validate({**self.model_dump(by_alias=True), **values}) if values else self
+
+
+# What the people of a world may change for it: no secret, and nothing that concerns another world.
+WORLD_SETTINGS = frozenset(
+    {"CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "SHOULD_RESPOND_BYPASS_TYPES"}
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:

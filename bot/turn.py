@@ -83,6 +83,10 @@ class Turn:
         """
         return min((self.world.role_of(one.author.id) for one in self.inputs), key=lambda role: role.rank)
 
+    def setting(self, name: str) -> str | None:
+        """Find a setting: what the people of this world have chosen for it, else the agent's own."""
+        return self.world.settings.get(name) or self.agent.settings.get(name)
+
     def get_previous_result(self, action: str) -> ActionResult | None:
         """Find what an action did earlier in this turn."""
         return self.results.get(action)

@@ -198,3 +198,23 @@ async def test_leaving_stops_listeners_that_never_end(monkeypatch: pytest.Monkey
         await asyncio.sleep(0)
 
     await stopped.wait()
+
+
+async def test_a_plain_listener_is_told_before_whatever_happened_goes_on() -> None:
+    told: list[Event] = []
+    event = requested()
+    async with EventBus() as bus:
+        bus.subscribe(type(event), told.append, at_once=True)
+        bus.emit(event)
+        assert told == [event]
+
+
+async def test_a_plain_listener_that_fails_reaches_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(event: Event) -> None:
+        raise RuntimeError("no")
+
+    async with EventBus() as bus:
+        event = requested()
+        bus.subscribe(type(event), broken, name="broken", at_once=True)
+        bus.emit(event)
+    assert "listener broken of" in caplog.text

@@ -34,7 +34,7 @@ PLUGIN = re.compile(r"^plugin = Plugin\(\s*\"(\w+)\"", re.MULTILINE)
 FILE = re.compile(r"`([\w/]+\.(?:py|json))`")
 QUOTED = re.compile(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)(?:=[^`]*)?`")
 ASSIGNED = re.compile(r"^(?:# )?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)=", re.MULTILINE)
-OTHERS = frozenset({"UPPER_SNAKE"})
+OTHERS = frozenset({"UPPER_SNAKE", "AWAITING_CHOICE"})
 CHECKED = ("bot character check", "bot plugin new", "bot plugin check")
 
 
@@ -100,8 +100,7 @@ async def _counts(stage: Stage) -> None:
 
 async def _knows_the_tide(stage: Stage) -> None:
     [task] = await stage.agent.store.tasks.tasks(name="READ_TIDES")
-    [worker] = stage.resident.registry.workers.values()
-    await worker(stage.agent, task)
+    await stage.resident.registry.workers[task.name](stage.agent, task)
     await stage.say("How high is the water?")
     assert stage.texts == ["1.2 m."]
     assert "The water stands at 1.2 m." in stage.model.asked(Purpose.REPLY)[1].prompt

@@ -1,10 +1,8 @@
 """Work for later."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,76 +10,13 @@ import pytest
 from bot import scheduler as scheduler_module
 from bot.agent import Agent
 from bot.components.worker import Worker
-from bot.domain.ids import new_id
-from bot.domain.task import QUEUE, REPEAT, Task
+from bot.domain.task import Task
 from bot.plugin import Plugin
 from bot.registry import Registry
 from bot.scheduler import LEASE_MARGIN, MOST_FAILURES, Scheduler
 from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.tasks import InMemoryTasks
-from bot.testing import on_stage
-
-START = datetime(2026, 5, 4, 12, tzinfo=UTC)
-DEADLINE = 10.0
-
-
-class ManualClock:
-    """A clock that stands still until a test moves it."""
-
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def advance(self, **amount: float) -> None:
-        self.now += timedelta(**amount)
-
-
-class Bench:
-    """A scheduler, the store it works on, and what its one worker did."""
-
-    def __init__(self, agent: Agent, work: Callable[[Agent, Task], Any] | None, clock: ManualClock) -> None:
-        self.runs: list[Task] = []
-        self.clock = clock
-        self.agent = agent
-        self.tasks = agent.store.tasks
-        self._work = work
-        plugin = Plugin("test", workers=[Worker("POST", self.run, DEADLINE)])
-        self.registry = Registry([plugin])
-        self.scheduler = Scheduler(agent, self.registry, tick=0)
-
-    async def run(self, agent: Agent, task: Task) -> None:
-        self.runs.append(task)
-        if self._work is not None:
-            await self._work(agent, task)
-
-    async def save(self, **details: Any) -> Task:
-        task = Task(new_id(), **{"name": "POST", "next_run": START, **details})
-        await self.tasks.save_task(task)
-        return task
-
-    async def now(self, task: Task) -> Task:
-        found = await self.tasks.task(task.id)
-        assert found is not None
-        return found
-
-
-@asynccontextmanager
-async def a_bench(
-    work: Callable[[Agent, Task], Any] | None = None, store: InMemoryStore | None = None
-) -> AsyncIterator[Bench]:
-    clock = ManualClock()
-    async with on_stage(store=store or InMemoryStore(clock), clock=clock) as stage:
-        yield Bench(stage.agent, work, clock)
-
-
-def repeating(interval: Any = 60_000) -> dict[str, Any]:
-    return {"tags": frozenset({QUEUE, REPEAT}), "metadata": {"updateInterval": interval}}
-
-
-async def fail(agent: Agent, task: Task) -> None:
-    raise ValueError("no words")
+from tests.scheduling import DEADLINE, START, a_bench, fail, repeating
 
 
 async def test_a_task_runs_once_when_it_is_due_and_is_gone() -> None:
@@ -131,7 +66,7 @@ async def test_an_interval_that_is_no_number_is_a_failure(interval: Any) -> None
 
 
 @pytest.mark.parametrize("details", [{}, repeating()], ids=["once", "repeating"])
-async def test_a_failing_task_is_tried_again_later_and_later_and_in_the_end_parked(details: Any) -> None:
+async def test_j06_a_failing_task_is_tried_again_later_and_later_and_in_the_end_parked(details: Any) -> None:
     async with a_bench(fail) as bench:
         task = await bench.save(**details)
         waits: list[timedelta] = []
@@ -150,7 +85,7 @@ async def test_a_failing_task_is_tried_again_later_and_later_and_in_the_end_park
         assert len(bench.runs) == MOST_FAILURES
 
 
-async def test_a_parked_task_is_told_to_the_operator(caplog: pytest.LogCaptureFixture) -> None:
+async def test_j06_a_parked_task_is_told_to_the_operator(caplog: pytest.LogCaptureFixture) -> None:
     async with a_bench(fail) as bench:
         await bench.save(attempts=MOST_FAILURES - 1)
         await bench.scheduler.run_due()
@@ -191,7 +126,7 @@ async def test_a_worker_that_does_not_come_back_is_stopped_within_its_lease() ->
         assert "no answer within 0 s" in (await bench.now(task)).last_error
 
 
-async def test_a_task_of_somebody_elses_worker_is_left_alone() -> None:
+async def test_j09_a_task_of_somebody_elses_worker_is_left_alone() -> None:
     async with a_bench() as bench:
         task = await bench.save(name="REMOVED_PLUGIN")
 
@@ -210,7 +145,7 @@ async def test_a_running_task_is_leased_beyond_its_deadline() -> None:
         assert run.fence == 1
 
 
-async def test_what_another_process_is_running_is_not_run() -> None:
+async def test_j08_what_another_process_is_running_is_not_run() -> None:
     async with a_bench() as bench:
         task = await bench.save(**repeating())
         await bench.tasks.claim_tasks(["POST"], START, START + timedelta(minutes=1))
@@ -221,7 +156,7 @@ async def test_what_another_process_is_running_is_not_run() -> None:
         assert (await bench.now(task)).next_run == bench.clock.now + timedelta(minutes=1)
 
 
-async def test_who_has_lost_the_task_to_another_process_changes_nothing() -> None:
+async def test_j08_who_has_lost_the_task_to_another_process_changes_nothing() -> None:
     stolen: list[Task] = []
 
     async def work(agent: Agent, task: Task) -> None:
@@ -235,7 +170,7 @@ async def test_who_has_lost_the_task_to_another_process_changes_nothing() -> Non
         assert [await bench.now(task)] == stolen
 
 
-async def test_a_task_that_outlives_its_lease_is_not_started_a_second_time() -> None:
+async def test_j02_a_task_that_outlives_its_lease_is_not_started_a_second_time() -> None:
     started, go = asyncio.Event(), asyncio.Event()
 
     async def work(agent: Agent, task: Task) -> None:

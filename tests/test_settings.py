@@ -252,3 +252,15 @@ def test_all_of_a_characters_secrets_are_secret() -> None:
 )
 def test_a_variable_that_holds_a_secret_is_known_by_its_name(name: str, expected: bool) -> None:
     assert looks_secret(name) is expected
+
+
+def test_what_a_world_has_chosen_goes_over_the_agents_settings_where_it_may_be_chosen() -> None:
+    core = Settings([Layer("the test", {"CONVERSATION_LENGTH": "30", "LOG_LEVEL": "INFO"})]).load(
+        CoreSettings
+    )
+    chosen = {"CONVERSATION_LENGTH": "7", "LOG_LEVEL": "DEBUG", "OPENAI_API_KEY": "sk-12345678"}
+
+    assert core.for_world(chosen) == core.model_copy(update={"conversation_length": 7})
+    assert core.for_world({}) is core
+    with pytest.raises(ValueError, match="CONVERSATION_LENGTH"):
+        core.for_world({"CONVERSATION_LENGTH": "0"})

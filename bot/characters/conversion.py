@@ -197,10 +197,6 @@ class _Conversion:
             self._findings.warn(
                 node.at, path, "names neither content, path nor directory; nothing is learnt from it"
             )
-        elif not item.get("content"):
-            self._findings.ignored(
-                node.at, path, "files and folders are not read yet; put the words themselves"
-            )
         return item
 
     def _platform_settings(self, members: dict[str, Node], fields: Fields) -> None:

@@ -1,6 +1,6 @@
 """One message with everything the books hold about it, told to a person or as JSON."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -26,6 +26,7 @@ class Case:
     message: Memory | None
     replies: tuple[Memory, ...]
     deliveries: tuple[Delivery, ...]
+    run: Mapping[str, Any] | None = None
 
     def lines(self) -> Iterator[str]:
         """Tell it to a person."""
@@ -36,6 +37,8 @@ class Case:
             yield f"  {line}"
         if receipt.attempts > 1:
             yield f"  attempts: {receipt.attempts}"
+        if self.run is not None:
+            yield from (f"  {line}" for line in told_run(self.run))
         for reply in self.replies:
             yield f"  said: {shorten(reply.content.text, LONGEST)!r}"
         for part in self.deliveries:
@@ -68,6 +71,7 @@ class Case:
             "notes": list(receipt.notes),
             "replies": [{"id": str(one.id), "text": one.content.text} for one in self.replies],
             "deliveries": [part_json(part) for part in self.deliveries],
+            "run": self.run,
         }
 
     @property
@@ -92,6 +96,7 @@ async def case_of(records: Records, receipt: Receipt, agent_id: UUID) -> Case:
         message=message,
         replies=tuple(one for one in made if one.kind is MemoryKind.MESSAGE and one.entity_id == agent_id),
         deliveries=tuple(parts),
+        run=await records.run(receipt),
     )
 
 
@@ -100,6 +105,12 @@ def place_of(room: Room | None, room_id: UUID) -> str:
     if room is None:
         return str(room_id)
     return f"{room.name or room.external_id} ({room.platform})"
+
+
+def told_run(run: Mapping[str, Any]) -> Iterator[str]:
+    """Tell how the evaluators fared; the rest stands in the receipt."""
+    for one in run.get("evaluators", ()):
+        yield f"evaluator {one['name']}: {one['error'] or 'done'}"
 
 
 def told_part(part: Delivery) -> str:

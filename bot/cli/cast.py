@@ -3,7 +3,7 @@
 import argparse
 import os
 from collections.abc import Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import bot
@@ -15,6 +15,7 @@ from bot.logs import harmless
 from bot.plugin import Plugin
 from bot.resident import OUTSIDE, Blueprint
 from bot.settings import SHORTEST_SECRET, CoreSettings, Settings, read_settings
+from bot.store.inmemory import InMemoryStore
 
 DEFAULT_CHARACTER = Path("characters", "default.json")
 ENV_FILE = Path(".env")
@@ -39,7 +40,14 @@ class Part:
     @property
     def blueprint(self) -> Blueprint:
         """What a runtime needs of it."""
-        return Blueprint(self.loaded.character, self.plugins, self.settings)
+        folder = self.path.resolve().parent
+        return Blueprint(self.loaded.character, self.plugins, self.settings, folder=folder)
+
+    @property
+    def rehearsal(self) -> Blueprint:
+        """What it takes to ask its model: nothing is kept, and no plugin begins work of its own."""
+        quiet = tuple(replace(plugin, workers=(), listeners=()) for plugin in self.plugins)
+        return replace(self.blueprint, plugins=quiet, store=InMemoryStore())
 
     @property
     def secrets(self) -> frozenset[str]:

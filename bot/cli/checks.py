@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from bot.models.types import Purpose, TextRequest
 from bot.plugin import storage_of
 from bot.resident import move_in
 from bot.settings import CoreSettings, Settings
-from bot.store.inmemory import InMemoryStore
 from bot.text import shorten
 
 OLDEST_PYTHON = (3, 11)
@@ -182,11 +181,10 @@ def check_platforms(platforms: Sequence[Platform]) -> Iterator[Finding]:
 async def check_model(part: Part) -> Finding:
     """Have the model write a word, the way a reply is written."""
     request = TextRequest("Answer with one word: ready.", purpose=Purpose.CHECK, system="This is a check.")
-    plan = replace(part.blueprint, store=InMemoryStore())
     started = time.monotonic()
     outside = "look at the network, at OPENAI_BASE_URL and at the provider's status page, then try again"
     try:
-        async with asyncio.timeout(MODEL_DEADLINE), move_in(plan) as one:
+        async with asyncio.timeout(MODEL_DEADLINE), move_in(part.rehearsal) as one:
             result = await one.agent.models.text(request)
     except TimeoutError:
         what = f"no answer within {MODEL_DEADLINE:g} s"

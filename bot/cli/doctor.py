@@ -25,6 +25,7 @@ from bot.cli.checks import (
 )
 from bot.cli.exits import Exit
 from bot.cli.platforms import PAGE, survey
+from bot.cli.task_checks import check_tasks
 from bot.cli.variables import known_groups
 from bot.errors import ConfigError, SettingError
 from bot.logs import logging_to_stderr
@@ -94,6 +95,7 @@ def _about(settings: Settings, part: Part | None) -> Iterator[Finding]:
         return
     yield from check_plugins(part)
     yield from check_database(part)
+    yield from check_tasks(part)
     platforms = survey([part])
     yield from check_platforms(platforms)
     for platform in platforms:

@@ -1,7 +1,7 @@
 """Where things are said: worlds hold rooms, rooms hold people."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 from uuid import UUID
@@ -50,7 +50,8 @@ class Role(StrEnum):
 class World:
     """A server, a group, a timeline: what rooms belong to.
 
-    `roles` holds what the platform says of people; whoever is not in it is a MEMBER.
+    `roles` holds what the platform says of people; whoever is not in it is a MEMBER. `grants` holds
+    the roles given here, by those who may, and `settings` what they have set: no arrival changes those.
     """
 
     id: UUID
@@ -59,10 +60,31 @@ class World:
     name: str = ""
     roles: Mapping[UUID, Role] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    grants: Mapping[UUID, Role] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def role_of(self, entity_id: UUID) -> Role:
-        """Tell which role a person has here."""
-        return self.roles.get(entity_id, Role.MEMBER)
+        """Tell which role a person has here.
+
+        A grant counts more than the platform's word, but whoever owns the place there owns it here too.
+        """
+        given = self.roles.get(entity_id, Role.MEMBER)
+        return given if given is Role.OWNER else self.grants.get(entity_id, given)
+
+    def added_to(self, known: "World") -> Self:
+        """Add what is said of people, and what was decided here, to what is known of another world."""
+        return replace(
+            self,
+            roles={**known.roles, **self.roles},
+            grants={**known.grants, **self.grants},
+            settings={**known.settings, **self.settings},
+        )
+
+    @property
+    def owners(self) -> frozenset[UUID]:
+        """Everybody who is an OWNER here."""
+        known = self.roles.keys() | self.grants.keys()
+        return frozenset(one for one in known if self.role_of(one) is Role.OWNER)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,3 +57,14 @@ class ActionPlan:
     def total_steps(self) -> int:
         """How many actions the plan has."""
         return len(self.steps)
+
+    def begin(self, action: str) -> None:
+        """Add an action that is chosen only now, and stand at it."""
+        self.steps.append(PlanStep(action))
+        self.current_step = len(self.steps) - 1
+
+    def end(self, result: ActionResult) -> None:
+        """Note how the present action has ended."""
+        step = self.steps[self.current_step]
+        step.result, step.error = result, result.error
+        step.status = StepStatus.COMPLETED if result.success else StepStatus.FAILED

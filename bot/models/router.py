@@ -14,6 +14,8 @@ from bot.models.types import (
     EmbeddingRequest,
     EmbeddingResult,
     ImageDescriptionRequest,
+    ImageRequest,
+    ImageResult,
     ModelRequest,
     ModelResult,
     ModelType,
@@ -24,7 +26,7 @@ from bot.models.types import (
 )
 from bot.text import tidy
 
-R = TypeVar("R", TextResult, EmbeddingResult)
+R = TypeVar("R", TextResult, EmbeddingResult, ImageResult)
 Handle = Callable[[Any], Awaitable[ModelResult]]
 
 # Who may stand in for a size that nobody serves.
@@ -76,10 +78,14 @@ class ModelRouter:
         """
         return await self._ask(kind, request, TextResult)
 
-    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
-        """Turn texts into vectors; raises as `text` does."""
+    async def embed(self, texts: Sequence[str], *, first_choice: bool = False) -> EmbeddingResult:
+        """Turn texts into vectors; raises as `text` does.
+
+        With `first_choice` nobody stands in for the first handler: another model's vectors are another's.
+        """
         request = EmbeddingRequest(tuple(texts))
-        return await self._ask(ModelType.TEXT_EMBEDDING, request, EmbeddingResult)
+        most = 1 if first_choice else None
+        return await self._ask(ModelType.TEXT_EMBEDDING, request, EmbeddingResult, most)
 
     async def describe(self, request: ImageDescriptionRequest) -> TextResult:
         """Have a picture described; raises as `text` does."""
@@ -89,14 +95,20 @@ class ModelRouter:
         """Have a recording written down; raises as `text` does."""
         return await self._ask(ModelType.TRANSCRIPTION, request, TextResult)
 
+    async def draw(self, request: ImageRequest) -> ImageResult:
+        """Have a picture drawn; raises as `text` does."""
+        return await self._ask(ModelType.IMAGE, request, ImageResult)
+
     def _candidates(self, kind: ModelType) -> list[ModelHandler]:
         for one in (kind, *STAND_INS.get(kind, ())):
             if self._handlers[one]:
                 return self._handlers[one]
         return []
 
-    async def _ask(self, kind: ModelType, request: ModelRequest, wanted: type[R]) -> R:
-        candidates = self._candidates(kind)
+    async def _ask(
+        self, kind: ModelType, request: ModelRequest, wanted: type[R], most: int | None = None
+    ) -> R:
+        candidates = self._candidates(kind)[:most]
         if not candidates:
             raise ModelUnavailable(f"no plugin of this agent serves {kind}; load one that does")
         errors: list[ModelError] = []
@@ -150,6 +162,10 @@ def _fitting(given: object, request: ModelRequest, wanted: type[R], name: str) -
         if not isinstance(given.text, str):
             raise ModelError(f"{name}: gave a text that is {type(given.text).__name__}")
         return replace(given, text=tidy(given.text, LONGEST_ANSWER))
+    if isinstance(given, ImageResult):
+        if not given.data and not given.url:
+            raise ModelError(f"{name}: gave a picture without data and address")
+        return given
     if isinstance(request, EmbeddingRequest) and len(given.vectors) != len(request.texts):
         raise ModelError(f"{name}: gave {len(given.vectors)} vectors for {len(request.texts)} texts")
     return given
@@ -159,7 +175,7 @@ def _booked(
     handler: ModelHandler,
     kind: ModelType,
     request: ModelRequest,
-    result: TextResult | EmbeddingResult | None,
+    result: ModelResult | None,
     seconds: float,
     error: str,
 ) -> ModelCall:
@@ -185,6 +201,8 @@ def _booked(
 def _prompt_bytes(request: ModelRequest) -> int:
     if isinstance(request, TextRequest):
         return _bytes(request.system) + _bytes(request.prompt)
+    if isinstance(request, ImageRequest):
+        return _bytes(request.prompt)
     if isinstance(request, EmbeddingRequest):
         return sum(map(_bytes, request.texts))
     return 0

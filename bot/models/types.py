@@ -37,7 +37,9 @@ class Purpose(StrEnum):
     SUMMARY = "summary"
     REPAIR = "repair"
     POST = "post"
+    REFLECTION = "reflection"
     DESCRIPTION = "description"
+    IMAGE = "image"
     EMBEDDING = "embedding"
     CHECK = "check"
     OTHER = "other"
@@ -120,5 +122,25 @@ class TranscriptionRequest:
     purpose: Purpose = Purpose.DESCRIPTION
 
 
-ModelRequest = TextRequest | EmbeddingRequest | ImageDescriptionRequest | TranscriptionRequest
-ModelResult = TextResult | EmbeddingResult
+@dataclass(frozen=True, slots=True)
+class ImageRequest:
+    """Draw a picture; `size` is width and height in pixels, the provider's own where None."""
+
+    prompt: str
+    size: tuple[int, int] | None = None
+    purpose: Purpose = Purpose.IMAGE
+
+
+@dataclass(frozen=True, slots=True)
+class ImageResult:
+    """A picture: its bytes, or the address at which it lies."""
+
+    data: bytes | None = field(default=None, repr=False)
+    url: str = ""
+    content_type: str = "image/png"
+    model: str = ""
+    usage: Usage | None = None
+
+
+ModelRequest = TextRequest | EmbeddingRequest | ImageDescriptionRequest | TranscriptionRequest | ImageRequest
+ModelResult = TextResult | EmbeddingResult | ImageResult

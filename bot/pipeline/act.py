@@ -13,7 +13,7 @@ from bot.boundary import Failure, contained
 from bot.components.action import Action
 from bot.domain.events import ActionCompleted, ActionStarted
 from bot.domain.ledger import Step, StepState
-from bot.domain.results import ActionPlan, ActionResult, PlanStep, StepStatus
+from bot.domain.results import ActionPlan, ActionResult, PlanStep
 from bot.domain.specs import ActionSpec, Effect
 from bot.errors import ModelError
 from bot.killpoints import reached
@@ -23,6 +23,7 @@ from bot.pipeline.journal import journalled
 from bot.prompts.reading.reader import Reply, read_object
 from bot.prompts.templates import PARAMETER_REPAIR
 from bot.registry import Registry, plain
+from bot.store.protocols import AUDIT
 from bot.text import escape_line, shorten
 from bot.turn import Turn
 
@@ -122,6 +123,10 @@ async def usable_actions(turn: Turn, registry: Registry) -> tuple[ActionSpec, ..
     return tuple(action.spec for action in allowed if action.spec.name not in refused)
 
 
+class Repeated(Exception):
+    """An action was to be run with parameters with which it was run before."""
+
+
 class Actor:
     """Runs actions, journalling each before and after, so that a restart repeats none unasked."""
 
@@ -136,9 +141,7 @@ class Actor:
             plan.current_step = number
             result = await self.run(turn, call, number)
             reached(f"chain.{number + 1}")
-            step = plan.steps[number]
-            step.result, step.error = result, result.error
-            step.status = StepStatus.COMPLETED if result.success else StepStatus.FAILED
+            plan.end(result)
             if call.action.spec.is_critical and not result.success:
                 turn.notes.append(f"{result.action} failed and is critical; what came after it was not run")
                 return
@@ -150,33 +153,44 @@ class Actor:
             turn, ActionResult(False, error="there is no action of this name", action=escape_line(name))
         )
 
-    async def run(self, turn: Turn, call: Call, number: int) -> ActionResult:
-        """Run one action, or take its result from the journal; never raises for what the action does."""
+    async def run(self, turn: Turn, call: Call, number: int, taken: set[str] | None = None) -> ActionResult:
+        """Run one action, or take its result from the journal; never raises for what the action does.
+
+        `taken` are the marks of what was run before: raises Repeated, and runs nothing, where this is
+        one of them, and adds it otherwise.
+        """
         spec = call.action.spec
         turn.begin_step(number + 1)
         key = f"action:{number}:{spec.name}"
         done = (await journalled(turn)).get(key)
         if done is not None and done.state is StepState.DONE:
             result = _restored(done)
+            if taken is not None:
+                taken.add(mark_of(call.action, call.parameters))
         elif done is not None and spec.effect is Effect.UNSAFE:
             await turn.agent.store.ledger.save_step(replace(done, state=StepState.UNKNOWN))
             result = ActionResult(False, error=OUTCOME_UNKNOWN, action=spec.name)
             turn.notes.append(f"{spec.name} was under way when the process died; it was not repeated")
         else:
-            result = await self._run_fresh(turn, call, key)
+            result = await self._run_fresh(turn, call, key, taken)
         _remember(turn, result)
         turn.begin_step(number + 2)
         return result
 
-    async def _run_fresh(self, turn: Turn, call: Call, key: str) -> ActionResult:
+    async def _run_fresh(self, turn: Turn, call: Call, key: str, taken: set[str] | None) -> ActionResult:
         spec, agent = call.action.spec, turn.agent
         if cause := await why_not(turn, call.action):
             turn.notes.append(cause)
+            await _write_down_denial(turn, spec, cause)
             return ActionResult(False, error=cause, action=spec.name)
         arguments, cause = await self._fitting(turn, call)
         if cause:
             turn.notes.append(f"{spec.name}: {cause}")
             return ActionResult(False, error=cause, action=spec.name)
+        if taken is not None:
+            if (mark := mark_of(call.action, arguments)) in taken:
+                raise Repeated
+            taken.add(mark)
         step = Step(turn.id, key, "action", StepState.INTENDED, spec.effect.value, at=agent.clock())
         await agent.store.ledger.save_step(step)
         agent.events.emit(ActionStarted(agent.id, turn.id, turn.room.id, spec.name))
@@ -215,6 +229,19 @@ class Actor:
         return given, f"its parameters do not fit: {cause}" if cause else ""
 
 
+async def _write_down_denial(turn: Turn, spec: ActionSpec, cause: str) -> None:
+    body = {
+        "action": spec.name,
+        "allowed": False,
+        "reason": cause,
+        "role": turn.role.value,
+        "actors": [str(one.author.id) for one in turn.inputs],
+        "world": str(turn.world.id),
+        "event": str(turn.message.id),
+    }
+    await turn.agent.store.logs.log(AUDIT, body, room_id=turn.room.id, entity_id=turn.author.id)
+
+
 def _checked(action: Action[Any], parameters: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     try:
         action.arguments.model_validate(dict(parameters))
@@ -222,6 +249,15 @@ def _checked(action: Action[Any], parameters: Mapping[str, Any]) -> tuple[Mappin
         problems = error.errors(include_url=False, include_input=False, include_context=False)
         return {}, "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problems[:5])
     return parameters, ""
+
+
+def mark_of(action: Action[Any], parameters: Mapping[str, Any]) -> str:
+    """Give what two runs have in common that would do the same, however their parameters are written."""
+    try:
+        parameters = action.arguments.model_validate(dict(parameters)).model_dump(by_alias=True)
+    except ValidationError:
+        logger.debug("parameters of %s are compared as they are written", action.spec.name)
+    return f"{action.spec.name} {json.dumps(parameters, sort_keys=True, default=str)}"
 
 
 def _normalised(turn: Turn, given: object, name: str) -> ActionResult:
@@ -283,6 +319,7 @@ def _remember(turn: Turn, result: ActionResult) -> None:
     turn.state.values.update(result.values)
     data["actionResultsText"] = "\n".join(map(result_line, data["actionResults"]))
     turn.state.values["actionResults"] = data["actionResultsText"]
+    turn.state.forget("ACTION_STATE")
 
 
 def result_line(result: ActionResult) -> str:

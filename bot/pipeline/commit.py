@@ -7,7 +7,6 @@ from dataclasses import replace
 from bot.domain.ledger import Outcome
 from bot.killpoints import reached
 from bot.pipeline.booking import booked, taken_over
-from bot.pipeline.evaluate import note_learnt
 from bot.platform.packing import Outgoing
 from bot.text import shorten
 from bot.turn import Turn
@@ -39,8 +38,8 @@ async def close(
     for one, receipt in closed:
         one.receipt = receipt
         one.settle(receipt)
-        if one.is_learnt:  # while it was being closed
-            await note_learnt(turn, one)
+        if one.is_learnt and not receipt.is_learnt:  # while it was being closed
+            await turn.agent.store.ledger.mark_learnt([receipt.id])
     taken = f", with {len(earlier)} before it" if earlier else ""
     logger.info("message %s: %s%s: %s (%s)", newest.message.id, outcome, taken, shorten(reason, 300), rule)
     return outcome

@@ -1,7 +1,6 @@
 """What is learnt from a turn, once the room's floor is free again."""
 
 import asyncio
-from dataclasses import replace
 
 from bot.agent import Agent
 from bot.boundary import Failure, contained
@@ -18,7 +17,7 @@ from bot.errors import ModelError
 from bot.models.types import ModelType
 from bot.registry import Registry
 from bot.text import is_blank
-from bot.turn import Input, Turn
+from bot.turn import Turn
 
 DEADLINE = 60.0
 
@@ -26,14 +25,6 @@ DEADLINE = 60.0
 def has_lessons(agent: Agent) -> bool:
     """Tell whether anything is there that learns from turns."""
     return bool(agent.catalog.evaluators) or agent.models.serves(ModelType.TEXT_EMBEDDING)
-
-
-async def note_learnt(turn: Turn, one: Input) -> None:
-    """Note that the evaluators are done with a message; before its close, whoever closes it does so."""
-    one.is_learnt = True
-    if one.receipt.outcome.is_final and not one.receipt.is_learnt:
-        one.receipt = replace(one.receipt, is_learnt=True)
-        await turn.agent.store.ledger.mark_learnt([one.receipt.id])
 
 
 async def evaluate(turn: Turn, registry: Registry, *, was_to_be_answered: bool) -> None:

@@ -1,11 +1,11 @@
 """Answering in several rounds: choose a step, take it, look at the result; then one answer about all."""
 
-import json
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, field
 
+from bot.domain.results import ActionPlan
+from bot.errors import ModelError
 from bot.models.types import ModelType, Purpose, TextRequest
-from bot.pipeline.act import LONGEST_NAME, REPLY, SILENT, Actor, Call
+from bot.pipeline.act import LONGEST_NAME, REPLY, SILENT, Actor, Call, Repeated
 from bot.pipeline.compose import Composer
 from bot.pipeline.journal import keep, paid
 from bot.pipeline.respond import NoAnswer
@@ -17,6 +17,27 @@ from bot.turn import Turn
 
 MOST_TRIES = 3
 SUMMARY = "summary"
+PHRASES = frozenset({REPLY, *SILENT})  # to speak or to be silent is no step
+
+
+@dataclass(slots=True)
+class Walk:
+    """How far the steps have come: what was done, with what, and whether the last one led nowhere.
+
+    `told` is what the model hears of that beside the results.
+    """
+
+    plan: ActionPlan = field(default_factory=lambda: ActionPlan("", []))
+    taken: set[str] = field(default_factory=set)
+    include: list[str] = field(default_factory=lambda: ["ENTITIES", "WORLD"])
+    is_lost: bool = False
+    told: str = ""
+    is_over: bool = False
+
+    def lose(self, cause: str = "") -> None:
+        """Note that a step led nowhere; the second such step in a row is the last."""
+        self.is_over |= self.is_lost
+        self.is_lost, self.told = True, cause
 
 
 class MultiStep:
@@ -33,21 +54,53 @@ class MultiStep:
 
         Raises NoAnswer where the model finds no words three times, ModelError where it is not there.
         """
-        taken: set[tuple[str, str]] = set()
-        include: list[str] = ["ENTITIES", "WORLD"]
+        walk = Walk()
+        turn.state.data["actionPlan"] = walk.plan
         for number in range(self._most_rounds):
-            await self._composer.compose(turn, include)
-            step = await self._choose(turn, number)
-            wanted = self._composer.wanting(turn, step.providers)
-            include += wanted
-            call = self._call(turn, step, taken)
-            is_over = step.is_finish or (call is None and not wanted)
-            if call is not None:
-                result = await self._actor.run(turn, call, number)
-                is_over = is_over or (call.action.spec.is_critical and not result.success)
-            if is_over:
+            try:
+                await self._round(turn, walk, number)
+            except ModelError:
+                if not turn.results:
+                    raise
+                turn.notes.append("no model could choose the next step; what was done until then is told")
+                break
+            if walk.is_over:
                 break
         return await self.summary(turn)
+
+    async def _round(self, turn: Turn, walk: Walk, number: int) -> None:
+        """Have one step chosen, and take it."""
+        await self._composer.compose(turn, walk.include)
+        step = await self._choose(turn, walk, number)
+        walk.plan.thought = step.thought
+        wanted = self._composer.wanting(turn, step.providers)
+        walk.include += wanted
+        walk.is_over = step.is_finish
+        name = plain(step.action)
+        action = self._registry.action(name)
+        if not step.complete:
+            walk.lose("The last step broke off.")
+        elif action is None and name and name not in PHRASES:
+            self._actor.refuse(turn, shorten(step.action, LONGEST_NAME))
+            walk.lose()
+        elif action is None or action.spec.name in PHRASES:
+            walk.is_over |= not wanted
+        else:
+            await self._take(turn, walk, Call(action, step.parameters), number)
+
+    async def _take(self, turn: Turn, walk: Walk, call: Call, number: int) -> None:
+        name = call.action.spec.name
+        walk.plan.begin(name)
+        try:
+            result = await self._actor.run(turn, call, number, walk.taken)
+        except Repeated:
+            walk.plan.steps.pop()
+            turn.notes.append(f"{name} was asked for twice with the same parameters")
+            walk.lose(f"{name} was done with these parameters before; it was not repeated.")
+            return
+        walk.plan.end(result)
+        walk.is_lost, walk.told = False, ""
+        walk.is_over |= call.action.spec.is_critical and not result.success
 
     async def summary(self, turn: Turn) -> str:
         """Have the results put into the character's words; raises as `work` does."""
@@ -63,7 +116,7 @@ class MultiStep:
                 return text
         raise NoAnswer(f"the model gave {MOST_TRIES} summaries without a text")
 
-    async def _choose(self, turn: Turn, number: int) -> NextStep:
+    async def _choose(self, turn: Turn, walk: Walk, number: int) -> NextStep:
         key = f"step:{number}"
         if (journalled := await paid(turn, key)) is not None:
             return read_step(journalled)
@@ -72,36 +125,16 @@ class MultiStep:
             MULTI_STEP_DECISION,
             iterationCount=number,
             maxIterations=self._most_rounds,
-            actionResults=_results(turn),
+            actionResults="\n".join(filter(None, [_results(turn), walk.told])),
         )
         request = TextRequest(prompt, purpose=Purpose.STEP, system=self._composer.system(turn))
         raw = (await turn.agent.models.text(request, ModelType.TEXT_LARGE)).text
         await keep(turn, key, raw)
         return read_step(raw)
 
-    def _call(self, turn: Turn, step: NextStep, taken: set[tuple[str, str]]) -> Call | None:
-        if not step.complete or not plain(step.action):
-            return None
-        action = self._registry.action(step.action)
-        if (action.spec.name if action is not None else plain(step.action)) in {REPLY, *SILENT}:
-            return None
-        if action is None:
-            self._actor.refuse(turn, shorten(step.action, LONGEST_NAME))
-            return None
-        mark = (action.spec.name, _canonical(step.parameters))
-        if mark in taken:
-            turn.notes.append(f"{action.spec.name} was asked for twice with the same parameters")
-            return None
-        taken.add(mark)
-        return Call(action, step.parameters)
-
 
 def _text(raw: str) -> str:
     return read_fields(raw, ("text",)).get("text") or ("" if "<" in raw else raw.strip())
-
-
-def _canonical(parameters: Mapping[str, Any]) -> str:
-    return json.dumps(parameters, sort_keys=True, default=str)
 
 
 def _results(turn: Turn) -> str:

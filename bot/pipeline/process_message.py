@@ -18,13 +18,14 @@ from bot.domain.ledger import Outcome, Receipt
 from bot.domain.memory import MemoryKind
 from bot.domain.people import Attendance
 from bot.errors import ModelError, StoreUnavailable
+from bot.gathering import Gathering
 from bot.killpoints import reached
 from bot.pipeline.act import OUTCOME_UNKNOWN, Actor, course_of, usable_actions
 from bot.pipeline.again import drop_echo, earlier_answer
 from bot.pipeline.attachments import read_attachments
 from bot.pipeline.commit import close
 from bot.pipeline.compose import Composer
-from bot.pipeline.evaluate import embed, evaluate, has_lessons, note_learnt
+from bot.pipeline.evaluate import embed, evaluate, has_lessons
 from bot.pipeline.gate import Verdict, judge
 from bot.pipeline.journal import resumed
 from bot.pipeline.latest import Claim, Floors, LatestResponse, Superseded
@@ -58,6 +59,7 @@ class Processor:
         self._settings = settings
         self._floors = Floors(LatestResponse(settings.latest_response))
         self.underway = Underway()
+        self.learnt = Gathering(agent.store.ledger.mark_learnt, what="marks of what was learnt from")
         self._pace = Pace(EDIT_PACE)
         self._composer = Composer(registry)
         self._actor = Actor(self._composer)
@@ -103,6 +105,7 @@ class Processor:
         agent = self._agent
         if own.receipt.attempts > MOST_ATTEMPTS:
             await self._fail(turn, f"{MOST_ATTEMPTS} attempts ended before it had an answer", "restart")
+            self._note_learnt(own)  # unseen: whatever it is that ends the process, nobody looks at it again
             return
         run = Run(turn.id, turn.room.id, own.message.id, calls=own.calls)
         async with track(run, agent.events, agent.id, timeout=self._settings.response_timeout / 1000):
@@ -121,6 +124,7 @@ class Processor:
                 return
             if own.author.id == agent.id:
                 await drop_echo(turn)
+                self._note_learnt(own)
             elif has_lessons(agent):
                 await self._learn(turn, own, was_to_be_answered=verdict)
         if run.error and turn.successor is None and not own.receipt.outcome.is_final:
@@ -130,7 +134,14 @@ class Processor:
         await contained(embed(turn, own.message), what="embedding", deadline=EMBEDDING_DEADLINE)
         reached("eval.pre")
         await evaluate(turn, self._registry, was_to_be_answered=was_to_be_answered)
-        await note_learnt(turn, own)
+        self._note_learnt(own)
+
+    def _note_learnt(self, own: Input) -> None:
+        """Note that the evaluators are done with a message; before its close, whoever closes it does so."""
+        own.is_learnt = True
+        if own.receipt.outcome.is_final and not own.receipt.is_learnt:
+            own.receipt = replace(own.receipt, is_learnt=True)
+            self.learnt.add(own.receipt.id)
 
     async def _finish(self, turn: Turn, own: Input) -> None:
         """Do what comes after the close of a message, where nobody was there to do it."""
@@ -169,7 +180,8 @@ class Processor:
         """Judge and answer; tells whether the message was to be answered."""
         covers = await resumed(turn)
         try:
-            verdict = RESUMED if covers else await judge(turn, self._composer, self._settings, attendance)
+            settings = _settings_for(turn, self._settings)
+            verdict = RESUMED if covers else await judge(turn, self._composer, settings, attendance)
         except ModelError as error:
             reason = f"no model could decide whether to answer: {error}"
             run.outcome = await close(turn, Outcome.FAILED, reason, "shouldRespond")
@@ -264,6 +276,15 @@ def _hand_back(turn: Turn) -> None:
     if turn.successor is None:
         for one in turn.inputs:
             one.settle(one.receipt)
+
+
+def _settings_for(turn: Turn, core: CoreSettings) -> CoreSettings:
+    """Put what the people of the turn's world have chosen over the agent's settings, where it fits."""
+    try:
+        return core.for_world(turn.world.settings)
+    except ValueError:  # an older version has let them
+        turn.notes.append(f"what is set for {turn.world.name or 'this world'} does not fit, and is left out")
+        return core
 
 
 def _told(error: Exception) -> str:

@@ -1,13 +1,17 @@
 """What a front end may read of the books, without touching the store."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from bot.domain.ledger import Delivery, Receipt
 from bot.domain.memory import Memory
 from bot.domain.people import Entity
 from bot.domain.places import Room
-from bot.store.protocols import Store
+from bot.store.protocols import RUN_LOG, Store
+
+MOST_RUNS = 1000  # as many of a room's runs are looked through
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +55,10 @@ class Records:
     async def deliveries(self, turn_id: UUID) -> list[Delivery]:
         """List the outgoing parts of a turn."""
         return await self.store.ledger.deliveries(turn_id=turn_id)
+
+    async def run(self, receipt: Receipt) -> Mapping[str, Any] | None:
+        """Find what the log says of the work on a message; it is kept for less time than the receipt."""
+        entries = await self.store.logs.logs(kind=RUN_LOG, room_id=receipt.room_id, limit=MOST_RUNS)
+        bodies = (entry["body"] for entry in entries)
+        wanted = str(receipt.memory_id)
+        return next((body for body in bodies if body.get("message_id") == wanted), None)

@@ -11,6 +11,7 @@ SHOULD_RESPOND = "shouldRespondTemplate"
 MESSAGE_HANDLER = "messageHandlerTemplate"
 MULTI_STEP_DECISION = "multiStepDecisionTemplate"
 MULTI_STEP_SUMMARY = "multiStepSummaryTemplate"
+POST_CREATION = "postCreationTemplate"
 IMAGE_DESCRIPTION = "imageDescriptionTemplate"
 PARAMETER_REPAIR = "parameterRepairTemplate"
 APOLOGY = "apologyTemplate"
@@ -120,6 +121,38 @@ nothing
 {{/if}}
 
 The request was: {{messageText}}
+""",
+    POST_CREATION: """\
+Write one post for {{agentName}}'s public feed.
+
+- In {{agentName}}'s own voice: one observation, thought or small story, about one particular thing.
+- At most {{maxLength}} characters. No hashtags, no emojis and no questions to the reader, unless the style \
+below asks for them.
+- It stands by itself: it answers nobody and announces nothing that is not known here.
+- Unlike the recent posts: another subject, another first word, another form.
+
+Write only this:
+<response>
+<thought>what it is about, briefly</thought>
+<post>the post</post>
+<imagePrompt>what a picture beside it would show, or nothing</imagePrompt>
+</response>
+
+{{providers}}
+
+{{#if recentPosts}}
+Recent posts, not to be said again:
+{{recentPosts}}
+
+{{/if}}
+{{#if refusedPosts}}
+These attempts could not be used:
+{{refusedPosts}}
+
+{{/if}}
+{{#if topic}}
+It may be about {{topic}}{{#if adjective}}, in a mood that is {{adjective}}{{/if}}.
+{{/if}}
 """,
     IMAGE_DESCRIPTION: """\
 Describe this picture for somebody who cannot see it: what is in it, and any text it shows, word for word. \

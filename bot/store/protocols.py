@@ -4,7 +4,7 @@ Every method is one transaction. Times are aware datetimes; what is not found is
 data (`metadata`, `data`, `body`, a step's `result`, a cached value) is JSON.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -21,6 +21,8 @@ from bot.health import Health
 from bot.store.schema import Tables
 
 MOST_NAMES = 20
+RUN_LOG = "run"  # the kind of log entry for what happened in a run
+AUDIT = "authority"  # the kind of log entry for what somebody was allowed, or denied
 
 
 class WorldStore(Protocol):
@@ -29,7 +31,8 @@ class WorldStore(Protocol):
     async def save_world(self, world: World, rooms: Sequence[Room] = ()) -> None:
         """Insert or update a world and some of its rooms, which become the most recently active.
 
-        A blank name keeps the known one, roles are added to the known ones; the rest is replaced.
+        A blank name keeps the known one; roles, grants and settings are added to the known ones, the rest
+        is replaced.
         """
 
     async def world(self, world_id: UUID) -> World | None:
@@ -48,7 +51,16 @@ class WorldStore(Protocol):
         """Follow a room, mute it, or neither."""
 
     async def set_role(self, world_id: UUID, entity_id: UUID, role: Role) -> None:
-        """Give somebody a role in a world; raises LookupError where the world is unknown."""
+        """Grant somebody a role in a world, whatever its platform says of them from now on.
+
+        Raises LookupError where the world is unknown.
+        """
+
+    async def set_setting(self, world_id: UUID, name: str, value: str) -> None:
+        """Set something for a world; a blank value takes it back. Raises LookupError likewise."""
+
+    async def rooms_of(self, entity_id: UUID) -> list[Room]:
+        """List the rooms in which somebody takes part, the most recently active first."""
 
 
 class EntityStore(Protocol):
@@ -62,6 +74,12 @@ class EntityStore(Protocol):
 
     async def entities(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
         """Find people by id."""
+
+    async def named(self, name: str, *, platform: str | None = None, limit: int = 100) -> list[Entity]:
+        """Find those who go by a name or handle, or did, or have this id on their platform; exactly so."""
+
+    async def leave(self, entity_id: UUID, room_ids: Collection[UUID]) -> None:
+        """Note that somebody takes part in rooms no longer, until they are active there again."""
 
     async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
         """List who takes part in a room, the most recently active first."""
@@ -93,6 +111,14 @@ class Reach:
         if memory.scope is Scope.WORLD:
             return memory.world_id == self.world_id
         return memory.room_id == self.room_id
+
+
+@dataclass(frozen=True, slots=True)
+class Unembedded:
+    """Memories without a vector of some model, and where to look further; None at the end."""
+
+    memories: tuple[Memory, ...] = ()
+    before: int | None = None
 
 
 class MemoryStore(Protocol):
@@ -128,6 +154,12 @@ class MemoryStore(Protocol):
     async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
         """Give a memory its vector; nothing happens where the memory is gone."""
 
+    async def unembedded(self, model: str, before: int | None = None) -> Unembedded:
+        """Look for messages and facts that have no vector of this model, the newest first.
+
+        Only so many memories are looked at in one go; `before` is where the last look ended.
+        """
+
     async def remove(self, ids: Collection[UUID]) -> int:
         """Forget memories, and count them."""
 
@@ -137,6 +169,15 @@ class TaskStore(Protocol):
 
     async def save_task(self, task: Task) -> None:
         """Insert a task, or replace what a known one says: its lease and its fence stay as they are."""
+
+    def watch(self, saved: Callable[[], None]) -> None:
+        """Have this called whenever a task has been saved in this process."""
+
+    async def next_due(self, names: Collection[str]) -> datetime | None:
+        """Find when the next task of these workers is to run that is queued, not parked and not leased."""
+
+    async def count_tasks(self) -> Mapping[tuple[str, bool], int]:
+        """Count the queued tasks by name, and by whether they are parked."""
 
     async def task(self, task_id: UUID) -> Task | None:
         """Find a task."""
@@ -156,7 +197,8 @@ class TaskStore(Protocol):
     ) -> list[Task]:
         """Lease due tasks whose workers are known here, the longest due first, each with its new fence.
 
-        Due is what is tagged `queue`, not parked, not leased beyond `now`, and to run by then.
+        Due is what is tagged `queue`, not parked, not leased beyond `now`, and to run by then. A lease
+        that has ended without its task being completed counts as one more of its `attempts`.
         """
 
     async def complete_task(self, task: Task, replacement: Task | None) -> bool:
@@ -192,8 +234,9 @@ class LogStore(Protocol):
         *,
         room_id: UUID | None = None,
         entity_id: UUID | None = None,
+        lasting: bool = True,
     ) -> None:
-        """Keep one entry."""
+        """Keep one entry; one that is not `lasting` may be lost in a power cut."""
 
     async def logs(
         self, *, kind: str | None = None, room_id: UUID | None = None, limit: int = 100

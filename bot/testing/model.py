@@ -48,8 +48,9 @@ GREETING = answer("Hello.")
 class ScriptedModel:
     """Serves both sizes of text from a script: texts one after another, or a function of the request.
 
-    The last text repeats for ever. A function may be a coroutine, so that a test decides when it
-    answers, and may raise. `requests` holds what was asked, in order.
+    The last text repeats for ever; the texts are what is said, and a reflection is given none of them.
+    A function may be a coroutine, so that a test decides when it answers, and may raise. `requests`
+    holds what was asked, in order.
     """
 
     def __init__(self, script: str | Iterable[str] | Script = GREETING, *, embeds: bool = False) -> None:
@@ -82,6 +83,8 @@ def _in_order(script: str | Iterable[str]) -> Script:
 
     def next_text(request: TextRequest) -> str:
         nonlocal last
+        if request.purpose is Purpose.REFLECTION:
+            return ""
         last = next(texts, last)
         return last
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bot.agent import Agent
@@ -61,6 +62,7 @@ async def on_stage(
     adapter: RecordingAdapter | None = None,
     store: Store | None = None,
     clock: Clock = system_clock,
+    folder: Path | None = None,
 ) -> AsyncIterator[Stage]:
     """Run an agent with bootstrap, these plugins and a scripted model, as long as the block lasts.
 
@@ -69,7 +71,8 @@ async def on_stage(
     model, adapter = model or ScriptedModel(), adapter or RecordingAdapter()
     character = character or Character(name="Ada")
     layers = [Layer("the test", settings or {})]
-    plan = Blueprint(character, (*_with_required(plugins), model.plugin), Settings(layers), store, clock)
+    brought = (*_with_required(plugins), model.plugin)
+    plan = Blueprint(character, brought, Settings(layers), store, clock, folder)
     async with Runtime([plan]) as runtime:
         await runtime.connect(adapter)
         yield Stage(runtime.residents[0], model, adapter)

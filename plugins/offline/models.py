@@ -34,6 +34,8 @@ async def text(agent: Agent, request: TextRequest) -> TextResult:
         return _result(f"<response><reasoning>by pattern</reasoning><action>{word}</action></response>")
     if request.purpose is Purpose.REPAIR:
         return _result("{}")
+    if request.purpose is Purpose.REFLECTION:
+        return _result("<response></response>")
     if request.purpose is Purpose.STEP:
         return _result("<response><action></action><isFinish>true</isFinish></response>")
     if request.purpose is Purpose.POST:

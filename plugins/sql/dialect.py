@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import Text
+from sqlalchemy import Integer, Text
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -26,3 +26,20 @@ def _merged_in_sqlite(element: merged, compiler: Any, **options: Any) -> str:
 def _merged_in_postgresql(element: merged, compiler: Any, **options: Any) -> str:
     old, new = (f"CAST({compiler.process(one, **options)} AS jsonb)" for one in element.clauses)
     return f"CAST(jsonb_strip_nulls({old} || {new}) AS text)"
+
+
+class place_of(FunctionElement[int]):  # likewise
+    """Where in a text another one begins, counted from one; 0 where it does not occur."""
+
+    type = Integer()
+    inherit_cache = True
+
+
+@compiles(place_of, "sqlite")
+def _place_in_sqlite(element: place_of, compiler: Any, **options: Any) -> str:
+    return f"instr({compiler.process(element.clauses, **options)})"
+
+
+@compiles(place_of, "postgresql")
+def _place_in_postgresql(element: place_of, compiler: Any, **options: Any) -> str:
+    return f"strpos({compiler.process(element.clauses, **options)})"

@@ -34,6 +34,10 @@ class Rows(Generic[T]):
             self._kept.clear()
         self._kept[key] = kept
 
+    def drop(self, key: Hashable) -> None:
+        """Know a row no longer."""
+        self._kept.pop(key, None)
+
 
 @dataclass(slots=True)
 class Known:

@@ -6,9 +6,9 @@ from datetime import datetime
 from functools import lru_cache, partial
 from uuid import UUID
 
-from sqlalchemy import Connection, and_, delete, select
+from sqlalchemy import ColumnElement, Connection, and_, delete, literal_column, or_, select
 
-from bot import Memory, MemoryKind, Reach, Recalled, Scope
+from bot import Memory, MemoryKind, Reach, Recalled, Scope, Unembedded
 from plugins.sql import vectors
 from plugins.sql.book import Book
 from plugins.sql.content import content_of, content_text
@@ -36,6 +36,10 @@ WITH_VECTOR = (*MEMORY, embeddings.c.model, embeddings.c.vector, embeddings.c.me
 HAS_VECTOR = embeddings.c.memory == memories.c.position
 OF_AGENT = same(memories.c.agent_id, "agent")
 IN_LANE = and_(OF_AGENT, same(memories.c.room_id, "room"), same(memories.c.kind, "kind"))
+WINDOW = 1000  # positions, of all agents together, that are looked at in one go
+LAST = 2**62
+NOTHING: ColumnElement[int] = literal_column("0")  # added to a column, it leads no index to it
+EMBEDDED = (MemoryKind.MESSAGE, MemoryKind.FACT)
 NEWEST = (memories.c.created_at.desc(), memories.c.id.desc())
 
 UPSERT = upsert(memories, ("agent_id", "id"), MEMORY_NAMES)
@@ -77,6 +81,33 @@ BY_TURN = Statement(
     ),
     "agent",
     "turn",
+)
+NEWEST_BEFORE = Statement(
+    lambda _: (
+        select(memories.c.position)
+        .where(memories.c.position < value(memories.c.position, "before"))
+        .order_by(memories.c.position.desc())
+        .limit(1)
+    ),
+    "before",
+)
+UNEMBEDDED = Statement(
+    lambda _: (
+        select(*MEMORY)
+        .outerjoin(embeddings, and_(HAS_VECTOR, same(embeddings.c.model, "model")))
+        .where(
+            memories.c.position <= value(memories.c.position, "newest"),
+            memories.c.position > value(memories.c.position, "oldest"),
+            memories.c.agent_id + NOTHING == value(memories.c.agent_id, "agent"),
+            or_(*(memories.c.kind == kind.value for kind in EMBEDDED)),
+            embeddings.c.memory.is_(None),
+        )
+        .order_by(memories.c.position.desc())
+    ),
+    "model",
+    "newest",
+    "oldest",
+    "agent",
 )
 REMOVE = Listing(lambda ids: delete(memories).where(OF_AGENT, memories.c.id.in_(ids)), "agent")
 
@@ -159,6 +190,17 @@ def _recall(
     return sorted(found, key=lambda one: -one.similarity)
 
 
+def _unembedded(agent: int, model: str, before: int, connection: Connection) -> Unembedded:
+    """Go on at the next memory that there is: positions have gaps, some of them wide."""
+    found = NEWEST_BEFORE.first(connection, before)
+    if found is None:
+        return Unembedded()
+    newest = found[0]
+    oldest = max(0, newest - WINDOW)
+    rows = UNEMBEDDED.rows(connection, model, newest, oldest, agent)
+    return Unembedded(tuple(map(memory_of, rows)), oldest + 1 if oldest else None)
+
+
 class SqlMemories(Book):
     """Keeps memories; see `MemoryStore`. `recent` leaves out vectors, which the road does not need."""
 
@@ -202,6 +244,10 @@ class SqlMemories(Book):
     async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
         row = vectors.Kept(memory_id, tuple(embedding), model)
         await self._database.write(lambda db: vectors.replace(db, self._agent, [row]))
+
+    async def unembedded(self, model: str, before: int | None = None) -> Unembedded:
+        work = partial(_unembedded, self._agent, words(model), LAST if before is None else before)
+        return await self._database.search(work)
 
     async def remove(self, ids: Collection[UUID]) -> int:
         keys = [one.bytes for one in ids]

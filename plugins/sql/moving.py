@@ -3,7 +3,6 @@
 Receipts do not: the new room may count its messages from one again.
 """
 
-from dataclasses import replace
 from uuid import UUID
 
 from sqlalchemy import Connection, Table, delete, func, select, update
@@ -109,7 +108,7 @@ def move(agent: int, room_id: UUID, world: World, room: Room, connection: Connec
     """Have a room go on as another one; gives the parts that are still to leave."""
     before = find_room(agent, room_id, connection)
     left = find_world(agent, before.world_id, connection) if before else None
-    put_worlds(connection, agent, [replace(world, roles={**(left.roles if left else {}), **world.roles})])
+    put_worlds(connection, agent, [world.added_to(left) if left else world])
     put_rooms(connection, agent, [room])
     old, new, new_world = room_id.bytes, room.id.bytes, room.world_id.bytes
     MOVE_MEMORIES.run(connection, new, new_world, agent, old)

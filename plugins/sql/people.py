@@ -5,14 +5,15 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from uuid import UUID
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, delete, func, or_, select
 from sqlalchemy.sql.expression import Executable
 
-from bot import MOST_NAMES, Component, Entity, Relationship
+from bot import MOST_NAMES, Attendance, Component, Entity, Relationship
 from plugins.sql.book import Book
+from plugins.sql.dialect import place_of
 from plugins.sql.known import known_to
 from plugins.sql.schema import components, entities, participants, relationships
-from plugins.sql.statements import Insert, Listing, Row, Statement, insert_into, limit, same, upsert
+from plugins.sql.statements import Insert, Listing, Row, Statement, insert_into, limit, same, upsert, value
 from plugins.sql.values import (
     NO_ID,
     dumps,
@@ -70,6 +71,16 @@ BARE_ENTITY = Statement(
     lambda insert: insert_into(entities, ENTITY_NAMES)(insert).on_conflict_do_nothing(), *ENTITY_NAMES
 )
 ATTEND = Statement(_attend, "agent_id", "room_id", "entity_id", "attendance")
+LEAVE = Listing(
+    lambda ids: delete(participants).where(
+        same(participants.c.agent_id, "agent"),
+        same(participants.c.entity_id, "entity"),
+        participants.c.attendance == Attendance.DEFAULT.value,  # what was decided about a room stays
+        participants.c.room_id.in_(ids),
+    ),
+    "agent",
+    "entity",
+)
 FIND_ENTITIES = Listing(
     lambda ids: select(*ENTITY).where(same(entities.c.agent_id, "agent"), entities.c.id.in_(ids)), "agent"
 )
@@ -91,6 +102,22 @@ PARTICIPANTS = Statement(
     "agent",
     "room",
     "limit",
+)
+NAMED = Statement(
+    lambda _: (
+        select(*ENTITY)
+        .where(
+            same(entities.c.agent_id, "agent"),
+            or_(
+                same(entities.c.external_id, "name"),
+                place_of(entities.c.names, value(entities.c.names, "written")) > 0,
+            ),
+        )
+        .order_by(entities.c.id)
+    ),
+    "agent",
+    "name",
+    "written",
 )
 UPSERT_COMPONENT = upsert(
     components, ("agent_id", "entity_id", "type", "world_id", "source_entity_id"), COMPONENT_NAMES
@@ -226,6 +253,12 @@ def _save(agent: int, people: Sequence[Entity], room_id: UUID | None, connection
         attend(connection, agent, [(room_id, one.id) for one in people])
 
 
+def _leave(agent: int, entity_id: UUID, room_ids: Collection[UUID], connection: Connection) -> None:
+    LEAVE.count(connection, agent, entity_id.bytes, ids=[one.bytes for one in room_ids])
+    for room_id in room_ids:
+        known_to(connection).latest_speakers.drop((agent, room_id))
+
+
 class SqlEntities(Book):
     """Keeps people, components and relationships; see `EntityStore`."""
 
@@ -238,10 +271,20 @@ class SqlEntities(Book):
             return {}
         return await self._database.read(lambda db: find_entities(db, self._agent, ids))
 
+    async def leave(self, entity_id: UUID, room_ids: Collection[UUID]) -> None:
+        if room_ids:
+            await self._database.write(partial(_leave, self._agent, entity_id, room_ids))
+
     async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
         key = (self._agent, room_id.bytes, limit)
         rows = await self._database.read(lambda db: PARTICIPANTS.rows(db, *key))
         return [entity_of(row) for row in rows]
+
+    async def named(self, name: str, *, platform: str | None = None, limit: int = 100) -> list[Entity]:
+        asked = words(name)
+        rows = await self._database.read(lambda db: NAMED.rows(db, self._agent, asked, dumps(asked)))
+        people = (one for one in map(entity_of, rows) if platform in (None, one.platform))
+        return [one for one in people if asked in (*one.names, one.external_id)][:limit]
 
     async def save_component(self, component: Component) -> None:
         values = _component_values(self._agent, component)

@@ -19,6 +19,7 @@ from bot import (
     Outcome,
     Receipt,
     Received,
+    Role,
     World,
     first_claim,
     reached,
@@ -264,7 +265,7 @@ def with_role(world: World, author: Entity) -> World:
     """Say what an author may do, also a plain member, whose role is not kept."""
     if author.id in world.roles:
         return world
-    return replace(world, roles={author.id: world.role_of(author.id), **world.roles})
+    return replace(world, roles={author.id: Role.MEMBER, **world.roles})
 
 
 def book(connection: Connection, agent: int, receipts: Sequence[Receipt]) -> None:

@@ -1,6 +1,7 @@
 """The cache and the logs in SQL."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
@@ -69,10 +70,11 @@ OF_BOTH = Statement(
     "kind",
     "limit",
 )
+SAME_KIND = and_(OF_AGENT, same(logs.c.kind, "kind"))
 OLDEST_KEPT = (
-    select(logs.c.position).where(OF_AGENT).order_by(NEWEST).limit(1).offset(MOST_LOGS).scalar_subquery()
+    select(logs.c.position).where(SAME_KIND).order_by(NEWEST).limit(1).offset(MOST_LOGS).scalar_subquery()
 )
-FORGET = Statement(lambda _: delete(logs).where(OF_AGENT, logs.c.position <= OLDEST_KEPT), "agent")
+FORGET = Statement(lambda _: delete(logs).where(SAME_KIND, logs.c.position <= OLDEST_KEPT), "agent", "kind")
 
 
 class SqlCache(Book):
@@ -97,12 +99,12 @@ class SqlCache(Book):
 
 
 class SqlLogs(Book):
-    """Keeps the last ten thousand entries; see `LogStore`."""
+    """Keeps the last ten thousand entries of each kind; see `LogStore`."""
 
     def __init__(self, database: Access, owner: Owner, clock: Clock) -> None:
         super().__init__(database, owner)
         self._clock = clock
-        self._until_sweep = 0
+        self._until_sweep: Counter[str] = Counter()
 
     async def log(
         self,
@@ -111,11 +113,12 @@ class SqlLogs(Book):
         *,
         room_id: UUID | None = None,
         entity_id: UUID | None = None,
+        lasting: bool = True,
     ) -> None:
         at = moment(self._clock())
         row = (self._agent, words(kind), at, id_bytes(room_id), id_bytes(entity_id), dumps(body))
-        self._until_sweep = (self._until_sweep - 1) % SWEEP_EVERY
-        await self._database.write(partial(_log, row, is_sweeping=not self._until_sweep))
+        left = self._until_sweep[kind] = (self._until_sweep[kind] - 1) % SWEEP_EVERY
+        await self._database.write(partial(_log, row, is_sweeping=not left), lasting=lasting)
 
     async def logs(
         self, *, kind: str | None = None, room_id: UUID | None = None, limit: int = 100
@@ -132,7 +135,7 @@ def _set(row: Row, now: int, connection: Connection) -> None:
 def _log(row: Row, connection: Connection, *, is_sweeping: bool) -> None:
     LOG_ENTRY.run(connection, *row)
     if is_sweeping:
-        FORGET.run(connection, row[0])
+        FORGET.run(connection, *row[:2])
 
 
 def _logs(agent: int, kind: str | None, room: bytes | None, most: int, connection: Connection) -> list[Row]:

@@ -1,16 +1,17 @@
 """Tasks in SQL."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from uuid import UUID
 
-from sqlalchemy import Connection, and_, delete, or_, select, update
+from sqlalchemy import Connection, and_, case, delete, func, or_, select, update
 from sqlalchemy.sql.expression import Executable
 
 from bot import QUEUE, Task
-from plugins.sql.book import Book
+from plugins.sql.book import Access, Book
+from plugins.sql.owner import Owner
 from plugins.sql.schema import tasks
 from plugins.sql.statements import Insert, Listing, Row, Statement, flag, insert_into, limit, same, value
 from plugins.sql.values import (
@@ -48,10 +49,9 @@ TASK = tuple(tasks.c[name] for name in TASK_NAMES[1:-1])
 LEASE = ("leased_until", "fence")
 OF_AGENT = same(tasks.c.agent_id, "agent")
 HELD = and_(OF_AGENT, same(tasks.c.id, "of_id"), same(tasks.c.fence, "of_fence"))
+ELIGIBLE = and_(OF_AGENT, flag(tasks.c.is_queued), flag(tasks.c.is_parked, is_set=False))
 DUE = and_(
-    OF_AGENT,
-    flag(tasks.c.is_queued),
-    flag(tasks.c.is_parked, is_set=False),
+    ELIGIBLE,
     tasks.c.next_run <= value(tasks.c.next_run, "now"),
     or_(tasks.c.leased_until.is_(None), tasks.c.leased_until <= value(tasks.c.next_run, "now")),
 )
@@ -91,11 +91,32 @@ FIND_DUE = Listing(
     "now",
     "limit",
 )
+NEXT_DUE = Listing(
+    lambda names: (
+        select(tasks.c.next_run)
+        .where(ELIGIBLE, tasks.c.leased_until.is_(None), tasks.c.name.in_(names))
+        .order_by(tasks.c.next_run)
+        .limit(1)
+    ),
+    "agent",
+)
+COUNT = Statement(
+    lambda _: (
+        select(tasks.c.name, func.count(), func.sum(tasks.c.is_parked))
+        .where(OF_AGENT, flag(tasks.c.is_queued))
+        .group_by(tasks.c.name)
+    ),
+    "agent",
+)
 LEASE_TASK = Statement(
     lambda _: (
         update(tasks)
         .where(HELD)
-        .values(leased_until=value(tasks.c.next_run, "until"), fence=tasks.c.fence + 1)
+        .values(
+            leased_until=value(tasks.c.next_run, "until"),
+            fence=tasks.c.fence + 1,
+            attempts=tasks.c.attempts + case((tasks.c.leased_until.is_(None), 0), else_=1),
+        )
     ),
     "until",
     "agent",
@@ -166,7 +187,7 @@ def _claim(
     due = _due(agent, names, now, most, connection)
     end = moment(until)
     LEASE_TASK.run_many(connection, [(end, agent, task.id.bytes, task.fence) for task in due])
-    return [replace(task, leased_until=until, fence=task.fence + 1) for task in due]
+    return [task.leased(until) for task in due]
 
 
 def _complete(agent: int, held: Task, replacement: Task | None, connection: Connection) -> bool:
@@ -180,9 +201,31 @@ def _complete(agent: int, held: Task, replacement: Task | None, connection: Conn
 class SqlTasks(Book):
     """Keeps tasks; see `TaskStore`."""
 
+    def __init__(self, database: Access, owner: Owner) -> None:
+        super().__init__(database, owner)
+        self._watching: list[Callable[[], None]] = []
+
     async def save_task(self, task: Task) -> None:
         values = _values(self._agent, task)
         await self._database.write(lambda db: SAVE.run(db, *values))
+        for saved in self._watching:
+            saved()
+
+    def watch(self, saved: Callable[[], None]) -> None:
+        self._watching.append(saved)
+
+    async def next_due(self, names: Collection[str]) -> datetime | None:
+        if not names:
+            return None
+        rows = await self._database.read(lambda db: NEXT_DUE.rows(db, self._agent, ids=sorted(names)))
+        return moment_of(rows[0][0]) if rows else None
+
+    async def count_tasks(self) -> Mapping[tuple[str, bool], int]:
+        rows = await self._database.read(lambda db: COUNT.rows(db, self._agent))
+        counts = {}
+        for name, count, parked in rows:
+            counts.update({(name, False): count - parked, (name, True): parked})
+        return {kind: count for kind, count in counts.items() if count}
 
     async def task(self, task_id: UUID) -> Task | None:
         row = await self._database.read(lambda db: FIND.first(db, self._agent, task_id.bytes))
@@ -213,7 +256,7 @@ class SqlTasks(Book):
     async def claim_tasks(
         self, names: Collection[str], now: datetime, until: datetime, limit: int = 10
     ) -> list[Task]:
-        """Look before writing: the scheduler asks every second, and mostly nothing is due."""
+        """Look before writing: the scheduler asks again and again, and mostly nothing is due."""
         if not names:
             return []
         present = moment(now)

@@ -1,11 +1,12 @@
 """Worlds and rooms in SQL."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from uuid import UUID
 
-from sqlalchemy import Connection, bindparam, func, literal, or_, select
+from sqlalchemy import Connection, and_, bindparam, func, literal, or_, select
 from sqlalchemy.sql.expression import Executable
 
 from bot import Attendance, ChannelType, Role, Room, World
@@ -36,12 +37,16 @@ ROOM = (
     rooms.c.parent_id,
     rooms.c.metadata,
 )
+GRANTED, SET = "granted", "set"
 WORLD_NAMES = ("agent_id", *(column.name for column in WORLD))
 ROOM_NAMES = ("agent_id", *(column.name for column in ROOM))
 
 
 def _upsert_world(insert: Insert) -> Executable:
-    """What is empty does not replace a name; roles are merged, and a plain member's is not kept."""
+    """What is empty does not replace a name; roles are merged, and a plain member's is not kept.
+
+    Beside them, in the same column, stand grants and settings: an arrival names none and so changes none.
+    """
     patch = bindparam("roles", type_=worlds.c.roles.type)
     statement = insert_into(worlds, WORLD_NAMES, roles=merged(literal("{}"), patch))(insert)
     new = statement.excluded
@@ -104,6 +109,22 @@ ROOMS_OF_WORLD = Statement(
     "agent",
     "world",
 )
+ROOMS_OF_PERSON = Statement(
+    lambda _: (
+        select(rooms.c.active, *ROOM)
+        .join(
+            participants,
+            and_(participants.c.agent_id == rooms.c.agent_id, participants.c.room_id == rooms.c.id),
+        )
+        .where(
+            same(participants.c.agent_id, "agent"),
+            same(participants.c.entity_id, "entity"),
+            participants.c.active > 0,
+        )
+    ),
+    "agent",
+    "entity",
+)
 FIND_ATTENDANCE = Statement(
     lambda _: select(participants.c.attendance).where(
         same(participants.c.agent_id, "agent"),
@@ -138,7 +159,9 @@ def put_worlds(connection: Connection, agent: int, given: Sequence[World]) -> di
 def _adds_nothing(given: World, kept: World) -> bool:
     return (
         given.name in ("", kept.name)
-        and all(kept.role_of(one) is role for one, role in given.roles.items())
+        and all(kept.roles.get(one, Role.MEMBER) is role for one, role in given.roles.items())
+        and given.grants.items() <= kept.grants.items()
+        and given.settings.items() <= kept.settings.items()
         and (given.platform, given.external_id, given.metadata)
         == (kept.platform, kept.external_id, kept.metadata)
     )
@@ -187,8 +210,16 @@ def attendance_in(connection: Connection, agent: int, own_id: UUID, room_id: UUI
 def world_of(row: Row) -> World:
     """Read a world from its columns."""
     world_id, platform, external_id, name, roles, metadata = row
-    known = {UUID(one): Role(role) for one, role in loads(roles).items()}
-    return World(id_of(world_id), platform, external_id, name, known, loads(metadata))
+    said: dict[UUID, Role] = {}
+    granted: dict[UUID, Role] = {}
+    settings: dict[str, str] = {}
+    for key, value in loads(roles).items():
+        kind, _, what = key.rpartition(":")
+        if kind == SET:
+            settings[what] = value
+        else:
+            (granted if kind == GRANTED else said)[UUID(what)] = Role(value)
+    return World(id_of(world_id), platform, external_id, name, said, loads(metadata), granted, settings)
 
 
 def room_of(row: Row) -> Room:
@@ -208,8 +239,10 @@ def room_of(row: Row) -> Room:
 
 
 def world_values(agent: int, world: World) -> Row:
-    """Write a world; a plain member's role is not kept."""
+    """Write a world; a plain member's role is not kept, nor a setting that is blank."""
     patch = {str(one): None if role is Role.MEMBER else role.value for one, role in world.roles.items()}
+    patch |= {f"{GRANTED}:{one}": role.value for one, role in world.grants.items()}
+    patch |= {f"{SET}:{words(name)}": words(value) or None for name, value in world.settings.items()}
     return (
         agent,
         world.id.bytes,
@@ -244,11 +277,15 @@ def _set_attendance(agent: int, own_id: UUID, room_id: UUID, attendance: Attenda
     known_to(db).attendance.put((agent, room_id), attendance)
 
 
-def _set_role(agent: int, world_id: UUID, entity_id: UUID, role: Role, db: Connection) -> None:
+def _decide(
+    agent: int, world_id: UUID, grants: Mapping[UUID, Role], settings: Mapping[str, str], db: Connection
+) -> None:
+    """Add to what was decided of a world."""
     world = find_world(agent, world_id, db)
     if world is None:
         raise LookupError(f"there is no world {world_id}")
-    UPSERT_WORLD.run(db, *world_values(agent, replace(world, roles={entity_id: role})))
+    added = replace(world, roles={}, grants=grants, settings=settings)
+    UPSERT_WORLD.run(db, *world_values(agent, added))
     known_to(db).worlds.put((agent, world_id), find_world(agent, world_id, db) or world)
 
 
@@ -297,4 +334,12 @@ class SqlWorlds(Book):
         await self._database.write(partial(_set_attendance, self._agent, self._owner.id, room_id, attendance))
 
     async def set_role(self, world_id: UUID, entity_id: UUID, role: Role) -> None:
-        await self._database.write(partial(_set_role, self._agent, world_id, entity_id, role))
+        await self._database.write(partial(_decide, self._agent, world_id, {entity_id: role}, {}))
+
+    async def set_setting(self, world_id: UUID, name: str, value: str) -> None:
+        await self._database.write(partial(_decide, self._agent, world_id, {}, {name: value}))
+
+    async def rooms_of(self, entity_id: UUID) -> list[Room]:
+        key = (self._agent, entity_id.bytes)
+        rows = await self._database.read(lambda db: ROOMS_OF_PERSON.rows(db, *key))
+        return [room_of(row[1:]) for row in sorted(rows, key=itemgetter(0), reverse=True)]

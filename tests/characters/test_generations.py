@@ -118,7 +118,6 @@ def test_a_file_of_the_first_generation_is_reported_by_line() -> None:
         (6, "imageModelProvider"),
         (9, "settings.voice"),
         (10, "settings.modelConfig"),
-        (15, "knowledge[1]"),
         (26, "people"),
         (29, "clientConfig.discord.isPartOfTeam"),
         (32, "twitterProfile"),
@@ -138,7 +137,7 @@ def test_a_file_of_the_second_generation_is_taken_as_it_stands() -> None:
     del expected["secrets"], expected["settings"]["secrets"]
     assert loaded.character == Character.model_validate(expected)
     assert loaded.report.format is Format.V1
-    assert [name for name, notes in loaded.report.sections().items() if notes] == ["ignored", "secrets"]
+    assert [name for name, notes in loaded.report.sections().items() if notes] == ["secrets"]
     assert dict(loaded.secrets) == {"TILL_KEY": "brass-and-heavy"}
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bot.cli.case import told_run
 from bot.cli.main import entry
 from bot.domain.ledger import Receipt
 from tests.cli.keeping import FILE, have_said, in_books, write_character
@@ -81,3 +82,15 @@ def test_where_nothing_is_kept_nothing_is_made(desk: Path, capsys: Out) -> None:
     (desk / "mem.json").write_text('{"name": "Mem", "plugins": ["bootstrap"]}', encoding="utf-8")
     assert entry(["why", "-c", "mem.json"]) == 78
     assert "Mem (mem.json) is kept in memory alone" in capsys.readouterr().err
+
+
+def test_what_the_log_says_of_the_work_on_a_message_is_told(capsys: Out) -> None:
+    have_said("hello")
+    [told] = why(capsys)
+    assert (told["run"]["status"], told["run"]["message_id"]) == ("completed", told["message_id"])
+
+
+def test_how_evaluators_fared_is_told() -> None:
+    looked = [{"name": "LOOK", "error": ""}, {"name": "STUMBLE", "error": "ValueError: no ground"}]
+    lines = list(told_run({"seconds": 1.5, "evaluators": looked}))
+    assert lines == ["evaluator LOOK: done", "evaluator STUMBLE: ValueError: no ground"]

@@ -37,3 +37,18 @@ def test_whoever_has_no_role_is_a_member() -> None:
 
     assert world.role_of(new_id()) is Role.MEMBER
     assert world.role_of(banned) is Role.NONE
+
+
+def test_a_grant_counts_more_than_the_platforms_word_but_not_against_an_owner() -> None:
+    owner, admin, heir = new_id(), new_id(), new_id()
+    roles = {owner: Role.OWNER, admin: Role.ADMIN}
+    world = World(
+        new_id(),
+        "test",
+        "w",
+        roles=roles,
+        grants={owner: Role.NONE, admin: Role.MEMBER, heir: Role.OWNER},
+    )
+
+    assert [world.role_of(one) for one in (owner, admin, heir)] == [Role.OWNER, Role.MEMBER, Role.OWNER]
+    assert world.owners == {owner, heir}

@@ -230,7 +230,7 @@ async def test_a_message_is_carried_only_so_often_then_newer_ones_wait(
     assert [one.carried for one in outcomes] == [2, 1, 0, 1, 0]
     assert [one.superseded_by for one in outcomes[:2]] == [outcomes[2].memory_id] * 2
     assert len(texts) == 2
-    last = held.model.requests[-1]
+    last = held.model.asked(Purpose.REPLY)[-1]
     assert open_messages(last) == ["message 4", "message 5"]
 
 

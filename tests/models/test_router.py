@@ -12,6 +12,8 @@ from bot.models.router import LONGEST_ANSWER, ModelHandler, ModelRouter
 from bot.models.types import (
     EmbeddingResult,
     ImageDescriptionRequest,
+    ImageRequest,
+    ImageResult,
     ModelType,
     Purpose,
     TextRequest,
@@ -290,6 +292,19 @@ async def test_pictures_and_recordings_have_handlers_of_their_own(
 
     assert (await ask(bench.router)).text == "a cat"
     assert [(call.type, call.purpose) for call in bench.booked] == [(kind.value, "description")]
+
+
+async def test_a_picture_is_drawn_by_the_next_where_one_gives_none() -> None:
+    bench = Bench()
+    bench.serve(ImageResult(model="empty"), kind=ModelType.IMAGE, priority=1)
+    bench.serve(ImageResult(data=b"png", model="painter"), kind=ModelType.IMAGE, name="second")
+
+    assert (await bench.router.draw(ImageRequest("an engine"))).data == b"png"
+    assert [(call.model, call.purpose, call.prompt_bytes) for call in bench.booked] == [
+        ("first", "image", 9),
+        ("painter", "image", 9),
+    ]
+    assert "without data and address" in bench.booked[0].error
 
 
 @pytest.mark.parametrize(

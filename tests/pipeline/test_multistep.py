@@ -1,12 +1,15 @@
 """Rules of several rounds: one step a round, none twice, an end, and one answer about all of it."""
 
+from contextlib import suppress
+from random import Random
 from typing import Any
 
 import pytest
 
 from bot.components.action import Action, action
 from bot.components.provider import provider
-from bot.domain.results import ActionResult, ProviderResult
+from bot.domain.results import ActionResult, ProviderResult, StepStatus
+from bot.errors import ModelUnavailable
 from bot.models.types import Purpose, TextRequest
 from bot.pipeline.act import Actor
 from bot.pipeline.compose import Composer
@@ -33,6 +36,11 @@ async def find(turn: Turn, what: str = "") -> ActionResult:
     return ActionResult(text=f"found {what}")
 
 
+@action("COUNT", "Count.")
+async def count(turn: Turn, times: int, where: str = "here") -> None:
+    turn.state.data.setdefault("counted", []).append(times)
+
+
 @action("BREAK", "Breaks.", critical=True)
 async def broken(turn: Turn) -> ActionResult:
     return ActionResult(False, error="broken")
@@ -49,17 +57,19 @@ async def moon(turn: Turn) -> ProviderResult:
 
 
 def make(*more: Action[Any], most_rounds: int = 6) -> MultiStep:
-    registry = Registry([Plugin("some", actions=[find, broken, ignore, *more], providers=[moon])])
+    registry = Registry([Plugin("some", actions=[find, count, broken, ignore, *more], providers=[moon])])
     composer = Composer(registry)
     return MultiStep(registry, composer, Actor(composer), most_rounds=most_rounds)
 
 
 async def work(
-    *steps: str, summary: str = SUMMARY, most_rounds: int = 6
+    *steps: str, summary: str = SUMMARY, repaired: str = "{}", most_rounds: int = 6
 ) -> tuple[str, Turn, list[TextRequest]]:
     left = iter(steps)
 
     def script(request: TextRequest) -> str:
+        if request.purpose is Purpose.REPAIR:
+            return repaired
         return summary if request.purpose is Purpose.SUMMARY else next(left, steps[-1])
 
     async with on_stage(model=ScriptedModel(script)) as stage:
@@ -87,8 +97,73 @@ async def test_it_ends_after_the_last_round_even_if_the_model_never_does() -> No
 async def test_no_step_is_taken_twice_with_the_same_parameters() -> None:
     _, turn, requests = await work(step("FIND", '{"what": "a"}'))
     assert turn.state.data["found"] == ["a"]
-    assert len(requests) == 3
-    assert turn.notes == ["FIND was asked for twice with the same parameters"]
+    assert [one.purpose for one in requests] == [Purpose.STEP] * 3 + [Purpose.SUMMARY]
+    assert turn.notes == ["FIND was asked for twice with the same parameters"] * 2
+
+
+async def test_a_model_that_repeats_itself_is_told_and_may_go_on() -> None:
+    again = step("FIND", '{"what": "a"}')
+    _, turn, requests = await work(again, again, step("FIND", '{"what": "b"}', finish=True))
+    assert turn.state.data["found"] == ["a", "b"]
+    assert "FIND was done with these parameters before; it was not repeated." in requests[2].prompt
+    assert "not repeated" not in requests[1].prompt + requests[3].prompt
+
+
+@pytest.mark.parametrize("same", ['{"times": "2"}', '{"times": 2, "where": "here"}', '{"times": 2.0}'])
+async def test_parameters_are_the_same_however_they_are_written(same: str) -> None:
+    _, turn, _ = await work(step("COUNT", '{"times": 2}'), step("COUNT", same), step(finish=True))
+    assert turn.state.data["counted"] == [2]
+
+
+@pytest.mark.parametrize("first_is_wrong", [True, False])
+async def test_a_step_is_not_repeated_by_way_of_a_correction_either(first_is_wrong: bool) -> None:
+    right, wrong = step("COUNT", '{"times": 2}'), step("COUNT", '{"times": "twice"}')
+    steps = [wrong, right] if first_is_wrong else [right, wrong]
+    _, turn, requests = await work(*steps, step(finish=True), repaired='{"times": 2}')
+    assert turn.state.data["counted"] == [2]
+    assert [one.purpose for one in requests].count(Purpose.REPAIR) == 1
+
+
+async def test_each_step_sees_the_results_before_it() -> None:
+    _, _, requests = await work(
+        step("FIND", '{"what": "a"}'), step("FIND", '{"what": "b"}'), step(finish=True)
+    )
+    assert "Steps so far (0 of at most 6):\nnone" in requests[0].prompt
+    assert "Steps so far (1 of at most 6):\n- FIND: ok: found a" in requests[1].prompt
+    assert "Steps so far (2 of at most 6):\n- FIND: ok: found a\n- FIND: ok: found b" in requests[2].prompt
+
+
+async def test_the_plan_grows_with_the_steps() -> None:
+    _, turn, _ = await work(step("FIND"), step("BREAK"))
+    plan = turn.state.data["actionPlan"]
+    assert [(one.action, one.status, one.error) for one in plan.steps] == [
+        ("FIND", StepStatus.COMPLETED, ""),
+        ("BREAK", StepStatus.FAILED, "broken"),
+    ]
+    assert (plan.current_step, plan.total_steps, plan.thought) == (1, 2, "t")
+
+
+async def test_a_model_that_fails_midway_is_asked_to_tell_what_was_done() -> None:
+    def script(request: TextRequest) -> str:
+        if request.purpose is Purpose.SUMMARY:
+            return SUMMARY
+        if "found a" in request.prompt:
+            raise ModelUnavailable("gone")
+        return step("FIND", '{"what": "a"}')
+
+    async with on_stage(model=ScriptedModel(script)) as stage:
+        turn = make_turn(stage.agent, "Find it")
+        assert await make().work(turn) == "So it went."
+        assert "no model could choose the next step; what was done until then is told" in turn.notes
+
+
+async def test_without_a_model_from_the_beginning_there_is_no_answer() -> None:
+    def script(request: TextRequest) -> str:
+        raise ModelUnavailable("gone")
+
+    async with on_stage(model=ScriptedModel(script)) as stage:
+        with pytest.raises(ModelUnavailable):
+            await make().work(make_turn(stage.agent, "Find it"))
 
 
 @pytest.mark.parametrize("name", ["", "REPLY", "IGNORE", "NONE", "STOP_TALKING", "stop talking"])
@@ -101,7 +176,18 @@ async def test_saying_something_or_nothing_is_no_step(name: str) -> None:
 async def test_of_an_unknown_action_the_model_is_told() -> None:
     _, turn, requests = await work(step("FLY"))
     assert "- FLY: failed: there is no action of this name" in requests[-1].prompt
-    assert turn.notes == ["action 'FLY' is not known; it was not run"]
+    assert turn.notes == ["action 'FLY' is not known; it was not run"] * 2
+
+
+async def test_after_an_unknown_action_the_model_may_choose_another() -> None:
+    _, turn, _ = await work(step("FLY"), step("FIND", '{"what": "a"}', finish=True))
+    assert turn.state.data["found"] == ["a"]
+
+
+async def test_after_a_step_that_breaks_off_the_model_may_choose_again() -> None:
+    _, turn, requests = await work("<response><action>FIND</action><parameters>{", step("FIND", finish=True))
+    assert turn.state.data["found"] == [""]
+    assert "The last step broke off." in requests[1].prompt
 
 
 async def test_a_step_may_ask_for_providers() -> None:
@@ -154,3 +240,38 @@ async def test_rounds_and_answer_are_paid_for_once(stage: Stage) -> None:
     assert len(made.requests) == 2
     assert again.results == turn.results
     assert "found" not in again.state.data
+
+
+HOSTILE = (
+    step("COUNT", '{"times": 1}'),
+    step("count", '{"times": "1"}'),
+    step("C_O_U_N_T", '{"times": 2, "where": "here"}'),
+    step("COUNT", '{"times": [], "more": {}}'),
+    step("COUNT", "null", providers="MOON,MOON,NOTHING"),
+    step("BREAK", finish=True),
+    step("REPLY"),
+    step("DROP TABLE", '{"times": 1}'),
+    "COUNT COUNT COUNT",
+    "<response><action>COUNT</action><action>FIND</action><parameters>{{{",
+    "",
+    SUMMARY,
+)
+
+
+@pytest.mark.parametrize("seed", range(25))
+async def test_whatever_the_model_writes_there_is_an_end_and_nothing_is_done_twice(seed: int) -> None:
+    chance = Random(seed)
+
+    def script(request: TextRequest) -> str:
+        if request.purpose is Purpose.REPAIR:
+            return chance.choice(['{"times": 1}', '{"times": 2}', "{}", "no"])
+        return chance.choice(HOSTILE)
+
+    async with on_stage(model=ScriptedModel(script)) as stage:
+        turn = make_turn(stage.agent, "Count")
+        with suppress(NoAnswer):
+            assert (await make().work(turn)).strip()
+        counted = turn.state.data.get("counted", [])
+        assert len(counted) == len(set(counted))
+        assert len(stage.model.asked(Purpose.STEP)) <= 6
+        assert len(stage.model.asked(Purpose.SUMMARY)) <= 3

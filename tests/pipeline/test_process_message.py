@@ -60,8 +60,12 @@ class Books:
         """Process a message as it was received, or as one that an earlier process left open."""
         fresh = self._fresh.pop(receipt.id, None)
         received = Received(receipt) if again or fresh is None else fresh
-        await self.processor.process_message(received, self.settled.append)
-        return await self.kept(receipt)
+        await self.processor.process_message(received, self._settle)
+        return replace(await self.kept(receipt), is_learnt=True)
+
+    def _settle(self, receipt: Receipt) -> None:
+        """Note the outcome, apart from whether it was learnt from: that comes later, if there is time."""
+        self.settled.append(replace(receipt, is_learnt=True))
 
     async def kept(self, receipt: Receipt) -> Receipt:
         kept = await self.agent.store.ledger.receipt(receipt.id)
@@ -132,9 +136,27 @@ async def test_its_own_message_is_kept_and_nothing_more() -> None:
         own = replace(arrival.author, id=stage.agent.id)
         arrival = replace(arrival, author=own, message=replace(arrival.message, entity_id=own.id))
         receipt = (await stage.agent.store.ledger.receive([arrival], stage.agent.clock()))[0].receipt
-        receipt = await books.process(receipt)
+        async with books.processor.learnt:
+            receipt = await books.process(receipt)
+        assert await stage.agent.store.ledger.unlearnt() == []
     assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "own message")
     assert looked == []
+
+
+async def test_what_an_earlier_process_has_closed_and_not_learnt_from_is_learnt_from_once() -> None:
+    looked: list[str] = []
+
+    @evaluator("LOOK", "Looks.")
+    async def look(turn: Turn) -> None:
+        looked.append(" ".join(one.content.text for one in (turn.message, *turn.replies)))
+
+    async with on_stage(Plugin("look", evaluators=[look])) as stage:
+        books = Books(stage)
+        receipt = await books.process(await books.receive("hello"))
+        async with books.processor.learnt:
+            await books.process(replace(receipt, is_learnt=False), again=True)
+        assert await stage.agent.store.ledger.unlearnt() == []
+    assert looked == ["hello Hello.", "hello Hello."]
 
 
 async def test_every_attempt_is_counted_and_keeps_its_turn(stage: Stage) -> None:

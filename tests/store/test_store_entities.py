@@ -88,3 +88,33 @@ async def test_relationships_have_a_direction_and_the_most_frequent_comes_first(
 
     assert await store.entities.relationships(ALICE.id) == [often, seldom]
     assert await store.entities.relationships(BOB.id) == []
+
+
+async def test_people_are_found_by_a_name_they_go_by_or_by_their_id_and_never_by_a_part(store: Store) -> None:
+    sarah = Entity(new_id(), "test", "1001", ("Sarah", "sar\\ah_%"))
+    other = Entity(new_id(), "test", "1002", ('Sarah "S" Smith', "Zoë"))
+    namesake = Entity(new_id(), "test", "1003", ("Sarah",))
+    await store.entities.save_entities([sarah, other, namesake])
+
+    assert {one.id for one in await store.entities.named("Sarah")} == {sarah.id, namesake.id}
+    assert await store.entities.named("Sarah", platform="other") == []
+    for name in ('Sarah "S" Smith', "Zoë", "1002"):
+        assert [one.id for one in await store.entities.named(name)] == [other.id]
+    assert [one.id for one in await store.entities.named("sar\\ah_%")] == [sarah.id]
+    for name in ("Sar", "Smith", "", "%", "100", '"', "sar\\\\ah_%"):
+        assert await store.entities.named(name) == []
+
+
+async def test_who_has_left_takes_part_no_more_until_they_are_active_again(store: Store) -> None:
+    for room in (LOBBY, ATTIC):
+        await store.entities.save_entities([ALICE, BOB], room)
+    await store.entities.leave(BOB.id, [LOBBY, new_id()])
+    await store.entities.leave(CAROL.id, [LOBBY])
+    await store.entities.leave(ALICE.id, [])
+
+    assert await store.entities.participants(LOBBY) == [ALICE]
+    assert await store.entities.participants(ATTIC) == [BOB, ALICE]
+    assert await store.entities.entities([BOB.id]) == {BOB.id: BOB}
+
+    await store.entities.save_entities([BOB], LOBBY)
+    assert await store.entities.participants(LOBBY) == [BOB, ALICE]

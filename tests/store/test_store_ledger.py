@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from bot.domain.arrival import Arrival, Received
+from bot.domain.arrival import Arrival, Cursor, Received
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.domain.ids import delivery_id, derived_id, new_id
 from bot.domain.ledger import Delivery, DeliveryState, ModelCall, Outcome, Receipt, Step, StepState
@@ -327,3 +327,32 @@ async def test_what_has_not_arrived_is_listed_the_latest_in_the_order_in_which_i
     assert [part.content.text for part in await store.ledger.unsent(2)] == ["failed", "unknown"]
     assert await store.ledger.delivery(parts[2].id) == replace(parts[2], state=DeliveryState.SENT)
     assert await store.ledger.delivery("nothing") is None
+
+
+async def test_how_far_a_stream_is_read_is_kept_with_the_events_or_not_at_all(store: Store) -> None:
+    at_seven, at_nine = (Cursor("test", "account", "updates", value) for value in ("7", "9"))
+    await store.ledger.receive([make_arrival("Hello", at=NOW)], NOW, at_seven)
+    assert await store.ledger.cursor("test", "account", "updates") == "7"
+    await store.ledger.receive([], NOW, at_nine)
+    assert await store.ledger.cursor("test", "account", "updates") == "9"
+    assert await store.ledger.cursor("test", "another", "updates") is None
+
+
+async def test_closed_receipts_are_listed_until_the_evaluators_have_looked_at_them(store: Store) -> None:
+    first, second, third = [await received(store, text) for text in ("one", "two", "three")]
+    closed = [replace(one, outcome=Outcome.ANSWERED, is_learnt=False) for one in (first, second)]
+    await store.ledger.save_receipts([*closed, replace(third, outcome=Outcome.IGNORED)])
+    assert await store.ledger.unlearnt() == closed
+    assert await store.ledger.unlearnt(1) == closed[:1]
+    await store.ledger.mark_learnt([first.id])
+    assert await store.ledger.unlearnt() == closed[1:]
+    assert await store.ledger.receipt(first.id) == replace(closed[0], is_learnt=True)
+
+
+async def test_a_step_closes_the_receipts_that_come_with_it(store: Store) -> None:
+    receipt = await received(store)
+    step = Step(new_id(), "answer", "model", StepState.DONE, result={"raw": "Hello."}, at=NOW)
+    closed = replace(receipt, outcome=Outcome.SUPERSEDED, closed_at=NOW)
+    await store.ledger.save_step(step, [closed])
+    assert await store.ledger.steps(step.turn_id) == {step.key: step}
+    assert await store.ledger.receipt(receipt.id) == closed

@@ -209,3 +209,40 @@ async def test_a_vector_for_a_memory_that_is_gone_changes_nothing(store: Store) 
     await store.memories.set_embedding(new_id(), (1.0, 0.0), MODEL)
 
     assert await recalled(store) == []
+
+
+async def test_what_has_no_vector_of_a_model_is_found_the_newest_first(store: Store) -> None:
+    first, second = memory("first"), memory("second")
+    await store.memories.add(
+        [
+            first,
+            fact("mine", (1.0, 0.0)),
+            fact("another model's", (1.0, 0.0), embedding_model="model-3"),
+            memory("sign", kind=MemoryKind.REACTION),
+            second,
+        ]
+    )
+    found = await store.memories.unembedded(MODEL)
+    assert texts(list(found.memories)) == ["second", "another model's", "first"]
+    assert found.before is None
+
+    await store.memories.set_embedding(second.id, (1.0, 0.0), MODEL)
+    await store.memories.remove([first.id])
+    assert texts(list((await store.memories.unembedded(MODEL)).memories)) == ["another model's"]
+
+
+async def test_a_look_for_missing_vectors_is_bounded_and_goes_on_where_the_last_one_ended(
+    store: Store,
+) -> None:
+    assert (await store.memories.unembedded(MODEL)).before is None
+    bare = [memory(str(number)) for number in range(1200)]
+    await store.memories.add(bare)
+    found: list[str] = []
+    before, looks = None, 0
+    while looks == 0 or before is not None:
+        seen = await store.memories.unembedded(MODEL, before)
+        assert len(seen.memories) <= 1000
+        found += texts(list(seen.memories))
+        before, looks = seen.before, looks + 1
+    assert found == [str(number) for number in reversed(range(1200))]
+    assert looks == 2

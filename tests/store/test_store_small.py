@@ -1,12 +1,16 @@
 """What every store promises of its cache and its logs."""
 
+import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
 
+from bot.domain.clock import Clock
 from bot.domain.ids import derived_id
 from bot.store.protocols import Store
+from tests.store.conftest import STORES
 
 
 async def test_a_value_is_kept_replaced_and_dropped(store: Store) -> None:
@@ -87,3 +91,27 @@ async def test_an_entry_tells_when_what_where_and_who(store: Store, clock: Calla
     assert entry["at"] == clock()
     assert (entry["room_id"], entry["entity_id"]) == (lobby, alice)
     assert entry["body"] == {"to": "ADMIN"}
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+async def test_an_entry_is_there_whether_it_is_to_outlive_a_power_cut_or_not(
+    store: Store, lasting: bool
+) -> None:
+    await store.logs.log("run", {"number": 1}, lasting=lasting)
+
+    assert [entry["body"] for entry in await store.logs.logs()] == [{"number": 1}]
+
+
+@pytest.mark.parametrize("opened", STORES, ids=lambda one: one.__name__)
+async def test_many_entries_of_one_kind_push_out_none_of_another(
+    opened: Callable[[Clock], AbstractAsyncContextManager[Store]], clock: Clock
+) -> None:
+    async with opened(clock) as store:
+        await store.logs.log("role", {"number": 0})
+        await asyncio.gather(
+            *(store.logs.log("run", {"number": number}, lasting=False) for number in range(10_500))
+        )
+
+        assert len(await store.logs.logs(kind="role")) == 1
+        runs = await store.logs.logs(kind="run", limit=20_000)
+        assert [entry["body"]["number"] for entry in runs] == list(range(10_499, 499, -1))

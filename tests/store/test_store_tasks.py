@@ -158,3 +158,44 @@ async def test_a_task_is_removed_once(store: Store) -> None:
     assert not await store.tasks.delete_task(kept.id)
     assert not await store.tasks.complete_task(held, held)
     assert await store.tasks.task(kept.id) is None
+
+
+async def test_j07_a_lease_that_ends_without_completion_counts_as_an_attempt(store: Store) -> None:
+    await store.tasks.save_task(task(tags=frozenset({QUEUE, REPEAT})))
+    [first] = await claim(store)
+    [second] = await claim(store, now=UNTIL)
+    assert (first.attempts, second.attempts) == (0, 1)
+    assert first.key == second.key
+    assert await store.tasks.task(first.id) == second
+
+    assert await store.tasks.complete_task(second, replace(second, attempts=0))
+    [third] = await claim(store, now=UNTIL)
+    assert third.attempts == 0
+    assert third.key != first.key
+
+
+async def test_the_next_due_is_what_waits_for_its_time_alone(store: Store) -> None:
+    assert await store.tasks.next_due(["POST"]) is None
+    for one in (task(due=5), task(due=2), task("OTHER", due=1), task(due=0, is_parked=True)):
+        await store.tasks.save_task(one)
+
+    assert await store.tasks.next_due(["POST", "REMIND"]) == NOW + timedelta(seconds=2)
+    assert await store.tasks.next_due([]) is None
+    await claim(store, now=NOW + timedelta(seconds=2))
+    assert await store.tasks.next_due(["POST"]) == NOW + timedelta(seconds=5)
+
+
+async def test_queued_tasks_are_counted_by_name_and_whether_they_are_parked(store: Store) -> None:
+    for one in (task(), task(), task(is_parked=True), task("OTHER"), task("CHOICE", tags=frozenset())):
+        await store.tasks.save_task(one)
+
+    assert await store.tasks.count_tasks() == {("POST", False): 2, ("POST", True): 1, ("OTHER", False): 1}
+
+
+async def test_who_watches_is_told_of_every_task_that_is_saved(store: Store) -> None:
+    told: list[bool] = []
+    store.tasks.watch(lambda: told.append(True))
+    await store.tasks.save_task(task())
+    await claim(store)
+
+    assert told == [True]

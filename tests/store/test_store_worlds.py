@@ -5,10 +5,12 @@ from uuid import UUID
 
 import pytest
 
+from bot.domain.clock import Clock
 from bot.domain.ids import derived_id, new_id
 from bot.domain.people import Attendance
 from bot.domain.places import ChannelType, Role, Room, World
 from bot.store.protocols import Store
+from bot.testing import make_arrival
 
 ALICE, BOB = derived_id("entity", "alice"), derived_id("entity", "bob")
 WORLD = World(derived_id("world"), "test", "w1", "The World", {ALICE: Role.OWNER}, {"icon": "w.png"})
@@ -95,10 +97,80 @@ async def test_a_role_is_given_to_one_person_in_one_world(store: Store) -> None:
 
     assert here is not None
     assert there is not None
-    assert here.roles == {ALICE: Role.OWNER, BOB: Role.ADMIN}
+    assert (here.role_of(ALICE), here.role_of(BOB)) == (Role.OWNER, Role.ADMIN)
+    assert (here.roles, here.grants) == ({ALICE: Role.OWNER}, {BOB: Role.ADMIN})
     assert there.role_of(BOB) is Role.MEMBER
+
+
+async def test_a_grant_outlives_what_the_platform_says_at_every_arrival(store: Store, clock: Clock) -> None:
+    for number, role in enumerate((Role.ADMIN, Role.MEMBER, Role.NONE)):
+        first = make_arrival("hi", at=clock(), author=f"Bob {number}")
+        await store.ledger.receive([first], clock())
+        await store.worlds.set_role(first.world.id, first.author.id, role)
+        for said in (Role.MEMBER, Role.ADMIN):
+            again = make_arrival("hi", at=clock(), author=f"Bob {number}", role=said)
+            [received] = await store.ledger.receive([again], clock())
+            assert received.arrival is not None
+            assert received.arrival.world.role_of(first.author.id) is role
+        found = await store.worlds.world(first.world.id)
+        assert found is not None
+        assert found.role_of(first.author.id) is role
+
+
+async def test_whoever_owns_a_world_on_its_platform_owns_it_whatever_was_granted(store: Store) -> None:
+    await store.worlds.save_world(WORLD)
+    await store.worlds.set_role(WORLD.id, ALICE, Role.NONE)
+    found = await store.worlds.world(WORLD.id)
+
+    assert found is not None
+    assert found.role_of(ALICE) is Role.OWNER
+    assert found.owners == {ALICE}
+
+
+async def test_what_was_set_for_a_world_outlives_arrivals_and_can_be_taken_back(
+    store: Store, clock: Clock
+) -> None:
+    first = make_arrival("hi", at=clock())
+    await store.ledger.receive([first], clock())
+    await store.worlds.set_setting(first.world.id, "CONVERSATION_LENGTH", "7")
+    await store.worlds.set_setting(first.world.id, "ON_EDIT", "rerun")
+    await store.worlds.set_setting(first.world.id, "ON_EDIT", "")
+    [received] = await store.ledger.receive([make_arrival("again", at=clock())], clock())
+
+    assert received.arrival is not None
+    assert received.arrival.world.settings == {"CONVERSATION_LENGTH": "7"}
+
+
+async def test_a_setting_of_an_unknown_world_is_refused(store: Store) -> None:
+    with pytest.raises(LookupError):
+        await store.worlds.set_setting(new_id(), "ON_EDIT", "rerun")
+
+
+async def test_the_rooms_of_a_person_are_those_they_take_part_in(store: Store, clock: Clock) -> None:
+    for author, place in (("Alice", "a"), ("Bob", "b"), ("Alice", "c")):
+        await store.ledger.receive([make_arrival("hi", at=clock(), author=author, room=place)], clock())
+    alice = derived_id("test", "entity", "Alice")
+
+    assert [one.name for one in await store.worlds.rooms_of(alice)] == ["c", "a"]
+    assert await store.worlds.rooms_of(new_id()) == []
 
 
 async def test_a_role_in_an_unknown_world_is_refused(store: Store) -> None:
     with pytest.raises(LookupError):
         await store.worlds.set_role(new_id(), BOB, Role.ADMIN)
+
+
+async def test_what_was_granted_and_set_goes_along_when_a_room_moves_to_another_world(
+    store: Store, clock: Clock
+) -> None:
+    old = make_arrival("hi", at=clock(), room="group")
+    await store.ledger.receive([old], clock())
+    await store.worlds.set_role(old.world.id, BOB, Role.ADMIN)
+    await store.worlds.set_setting(old.world.id, "ON_EDIT", "rerun")
+    world = World(derived_id("supergroup"), "test", "w2", roles={ALICE: Role.OWNER})
+    await store.changes.move(old.room.id, world, replace(old.room, id=new_id(), world_id=world.id))
+    found = await store.worlds.world(world.id)
+
+    assert found is not None
+    assert (found.role_of(ALICE), found.role_of(BOB)) == (Role.OWNER, Role.ADMIN)
+    assert found.settings == {"ON_EDIT": "rerun"}

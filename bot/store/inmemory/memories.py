@@ -8,8 +8,11 @@ from datetime import datetime
 from uuid import UUID
 
 from bot.domain.memory import Memory, MemoryKind, Recalled
-from bot.store.protocols import Reach
+from bot.store.protocols import Reach, Unembedded
 from bot.store.vectors import nearest
+
+WINDOW = 1000
+EMBEDDED = (MemoryKind.MESSAGE, MemoryKind.FACT)
 
 
 def _age(memory: Memory) -> tuple[datetime, UUID]:
@@ -66,6 +69,17 @@ class InMemoryMemories:
         memory = self._memories.get(memory_id)
         if memory is not None:
             self.put(replace(memory, embedding=tuple(embedding), embedding_model=model))
+
+    async def unembedded(self, model: str, before: int | None = None) -> Unembedded:
+        kept = list(self._memories.values())
+        end = len(kept) if before is None else before
+        start = max(0, end - WINDOW)
+        bare = [
+            memory
+            for memory in reversed(kept[start:end])
+            if memory.kind in EMBEDDED and (memory.embedding is None or memory.embedding_model != model)
+        ]
+        return Unembedded(tuple(bare), start or None)
 
     async def remove(self, ids: Collection[UUID]) -> int:
         removed = [self._memories.pop(one) for one in ids if one in self._memories]

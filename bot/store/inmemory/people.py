@@ -26,9 +26,17 @@ class InMemoryEntities:
     async def entities(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
         return {one: self._entities[one] for one in ids if one in self._entities}
 
+    async def leave(self, entity_id: UUID, room_ids: Collection[UUID]) -> None:
+        for room_id in room_ids:
+            self._participants[room_id].pop(entity_id, None)
+
     async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
         latest = list(self._participants.get(room_id, ()))[: -limit - 1 : -1]
         return [self._entities[one] for one in latest]
+
+    async def named(self, name: str, *, platform: str | None = None, limit: int = 100) -> list[Entity]:
+        people = (one for one in self._entities.values() if platform in (None, one.platform))
+        return [one for one in people if name in (*one.names, one.external_id)][:limit]
 
     async def save_component(self, component: Component) -> None:
         key = (component.type, component.world_id, component.source_entity_id)
@@ -56,6 +64,10 @@ class InMemoryEntities:
             self._participants[room_id].pop(entity.id, None)
             self._participants[room_id][entity.id] = None
         return entity
+
+    def rooms_of(self, entity_id: UUID) -> frozenset[UUID]:
+        """Tell in which rooms somebody takes part."""
+        return frozenset(room for room, present in self._participants.items() if entity_id in present)
 
     def move(self, room_id: UUID, other_id: UUID) -> None:
         """Have all that belongs to a room belong to another one."""

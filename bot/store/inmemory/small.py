@@ -1,9 +1,11 @@
 """The cache and the logs in memory."""
 
 import json
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from datetime import datetime
+from heapq import merge
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -46,10 +48,12 @@ class InMemoryCache:
 
 
 class InMemoryLogs:
-    """Keeps the last ten thousand entries; see `LogStore`."""
+    """Keeps the last ten thousand entries of each kind; see `LogStore`."""
 
     def __init__(self, clock: Clock) -> None:
-        self._entries: deque[dict[str, Any]] = deque(maxlen=MOST_LOGS)
+        self._kinds: defaultdict[str, deque[tuple[int, dict[str, Any]]]]
+        self._kinds = defaultdict(lambda: deque(maxlen=MOST_LOGS))
+        self._count = 0
         self._clock = clock
 
     async def log(
@@ -59,16 +63,16 @@ class InMemoryLogs:
         *,
         room_id: UUID | None = None,
         entity_id: UUID | None = None,
+        lasting: bool = True,
     ) -> None:
         entry = {"kind": kind, "at": self._clock(), "room_id": room_id, "entity_id": entity_id}
-        self._entries.append({**entry, "body": dict(body)})
+        self._count += 1
+        self._kinds[kind].append((self._count, {**entry, "body": dict(body)}))
 
     async def logs(
         self, *, kind: str | None = None, room_id: UUID | None = None, limit: int = 100
     ) -> list[Mapping[str, Any]]:
-        found = (
-            entry
-            for entry in reversed(self._entries)
-            if kind in (None, entry["kind"]) and room_id in (None, entry["room_id"])
-        )
+        wanted = [reversed(entries) for name, entries in self._kinds.items() if kind in (None, name)]
+        newest = merge(*wanted, key=itemgetter(0), reverse=True)
+        found = (entry for _, entry in newest if room_id in (None, entry["room_id"]))
         return [entry for entry, _ in zip(found, range(limit), strict=False)]

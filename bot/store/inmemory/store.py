@@ -20,8 +20,8 @@ class InMemoryStore:
     """Keeps everything in this process; see `Store`. Opened again, it still has what it had."""
 
     def __init__(self, clock: Clock = system_clock) -> None:
-        self.worlds = InMemoryWorlds()
         self.entities = InMemoryEntities()
+        self.worlds = InMemoryWorlds(self.entities)
         self.memories = InMemoryMemories()
         self.tasks = InMemoryTasks()
         self.cache = InMemoryCache(clock)

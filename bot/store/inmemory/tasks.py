@@ -1,6 +1,7 @@
 """Tasks in memory."""
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
@@ -13,12 +14,29 @@ class InMemoryTasks:
 
     def __init__(self) -> None:
         self._tasks: dict[UUID, Task] = {}
+        self._watching: list[Callable[[], None]] = []
 
     async def save_task(self, task: Task) -> None:
         known = self._tasks.get(task.id)
         if known is not None:
             task = replace(task, leased_until=known.leased_until, fence=known.fence)
         self._tasks[task.id] = task
+        for saved in self._watching:
+            saved()
+
+    def watch(self, saved: Callable[[], None]) -> None:
+        self._watching.append(saved)
+
+    async def next_due(self, names: Collection[str]) -> datetime | None:
+        waiting = (
+            task.next_run
+            for task in self._tasks.values()
+            if task.name in names and _is_eligible(task) and task.leased_until is None
+        )
+        return min(waiting, default=None)
+
+    async def count_tasks(self) -> Mapping[tuple[str, bool], int]:
+        return Counter((task.name, task.is_parked) for task in self._tasks.values() if QUEUE in task.tags)
 
     async def task(self, task_id: UUID) -> Task | None:
         return self._tasks.get(task_id)
@@ -47,13 +65,12 @@ class InMemoryTasks:
             task
             for task in self._tasks.values()
             if task.name in names
-            and QUEUE in task.tags
-            and not task.is_parked
+            and _is_eligible(task)
             and task.next_run <= now
             and (task.leased_until is None or task.leased_until <= now)
         ]
         due.sort(key=lambda task: task.next_run)
-        claimed = [replace(task, leased_until=until, fence=task.fence + 1) for task in due[:limit]]
+        claimed = [task.leased(until) for task in due[:limit]]
         self._tasks.update((task.id, task) for task in claimed)
         return claimed
 
@@ -76,3 +93,7 @@ class InMemoryTasks:
             task.id: replace(task, room_id=other_id) if task.room_id == room_id else task
             for task in self._tasks.values()
         }
+
+
+def _is_eligible(task: Task) -> bool:
+    return QUEUE in task.tags and not task.is_parked

@@ -6,12 +6,14 @@ from uuid import UUID
 
 from bot.domain.people import Attendance
 from bot.domain.places import Role, Room, World
+from bot.store.inmemory.people import InMemoryEntities
 
 
 class InMemoryWorlds:
     """Keeps worlds and rooms; see `WorldStore`."""
 
-    def __init__(self) -> None:
+    def __init__(self, people: InMemoryEntities) -> None:
+        self._people = people
         self._worlds: dict[UUID, World] = {}
         self._rooms: dict[UUID, Room] = {}
         self._attendance: dict[UUID, Attendance] = {}
@@ -29,6 +31,10 @@ class InMemoryWorlds:
         found = [room for room in self._rooms.values() if world_id in (None, room.world_id)]
         return found[::-1]
 
+    async def rooms_of(self, entity_id: UUID) -> list[Room]:
+        attended = self._people.rooms_of(entity_id)
+        return [room for room in await self.rooms() if room.id in attended]
+
     async def attendance(self, room_id: UUID) -> Attendance:
         return self.attendance_of(room_id)
 
@@ -37,7 +43,12 @@ class InMemoryWorlds:
 
     async def set_role(self, world_id: UUID, entity_id: UUID, role: Role) -> None:
         world = self._worlds[world_id]
-        self._worlds[world_id] = replace(world, roles={**world.roles, entity_id: role})
+        self._worlds[world_id] = replace(world, grants={**world.grants, entity_id: role})
+
+    async def set_setting(self, world_id: UUID, name: str, value: str) -> None:
+        world = self._worlds[world_id]
+        settings = {key: one for key, one in {**world.settings, name: value}.items() if one}
+        self._worlds[world_id] = replace(world, settings=settings)
 
     def attendance_of(self, room_id: UUID) -> Attendance:
         """Tell what the agent has decided about a room."""
@@ -47,7 +58,7 @@ class InMemoryWorlds:
         """Insert or update; the most recently named room moves to the end. They come back as kept."""
         known = self._worlds.get(world.id)
         if known is not None:
-            world = replace(world, name=world.name or known.name, roles={**known.roles, **world.roles})
+            world = replace(world.added_to(known), name=world.name or known.name)
         self._worlds[world.id] = world
         for room in rooms:
             before = self._rooms.pop(room.id, None)
@@ -58,7 +69,7 @@ class InMemoryWorlds:
         """Have a room go on as another one, with the roles that its world knows and what was decided."""
         before = self._rooms.get(room_id)
         left = self._worlds.get(before.world_id) if before else None
-        self.put(replace(world, roles={**(left.roles if left else {}), **world.roles}), [room])
+        self.put(world.added_to(left) if left else world, [room])
         decided = self._attendance.pop(room_id, None)
         if decided is not None:
             self._attendance.setdefault(room.id, decided)

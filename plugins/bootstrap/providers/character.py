@@ -24,7 +24,7 @@ async def character(turn: Turn) -> ProviderResult:
         _section(f"About {name}", who.background),
         _line(f"{name} is", who.adjectives),
         _line(f"{name} knows about and likes to talk about", [one for one in who.topics if one.strip()]),
-        _section("Facts", [one.content for one in who.knowledge if one.content]),
+        _section("Facts", _facts(turn)),
         _section("How to write", (*who.style.all, *(who.style.post if is_feed else who.style.chat))),
         _section("Posts that sound right", who.post_examples[:MOST_POSTS]) if is_feed else _examples(turn),
     ]
@@ -34,6 +34,13 @@ async def character(turn: Turn) -> ProviderResult:
         values={"agentName": name, "characterBio": " ".join(who.background), "system": who.system},
         data={"character": who},
     )
+
+
+def _facts(turn: Turn) -> list[str]:
+    """List what the character knows by heart: nothing where a provider looks it up instead."""
+    if any(spec.name == "KNOWLEDGE" for spec in turn.agent.catalog.providers):
+        return []
+    return [one.content for one in turn.agent.character.knowledge if one.content]
 
 
 def _rendered(section: str, values: Mapping[str, str]) -> str:

@@ -2,6 +2,8 @@
 
 from bot import ProviderResult, Turn, provider
 
+TOLD_ANYWAY = ("ENTITIES", "WORLD", "ATTACHMENTS", "ACTION_STATE")
+
 
 @provider("PROVIDERS", "What can be looked up on demand.", position=-80)
 async def providers(turn: Turn) -> ProviderResult:
@@ -9,7 +11,7 @@ async def providers(turn: Turn) -> ProviderResult:
     found = [
         spec
         for spec in turn.agent.catalog.providers
-        if spec.is_dynamic and not spec.is_private and spec.name not in ("ENTITIES", "WORLD", "ATTACHMENTS")
+        if spec.is_dynamic and not spec.is_private and spec.name not in TOLD_ANYWAY
     ]
     if not found:
         return ProviderResult()

@@ -1,13 +1,45 @@
 """What was said in the room lately, in lines nobody can forge."""
 
-from bot import Line, Memory, ProviderResult, Turn, provider, render_history, short_id
+from collections import OrderedDict
+from collections.abc import Sequence
+from uuid import UUID
+
+from bot import Agent, Line, Memory, ProviderResult, Service, Turn, provider, render_history, short_id
+
+MOST_ROOMS = 10_000
+
+
+class Beginnings(Service):
+    """Remembers with which message each room's conversation begins, so that prompt caches keep the beginning.
+
+    It stays the same until that message is too old; then half of what may be shown is left out at once.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent)
+        self._first: OrderedDict[UUID, UUID] = OrderedDict()
+
+    def since(self, room_id: UUID, messages: Sequence[Memory], limit: int) -> Sequence[Memory]:
+        """Give a room's last messages, at most `limit`, from where its conversation begins."""
+        if not messages:
+            return messages
+        known = self._first.get(room_id)
+        start = next((place for place, one in enumerate(messages) if one.id == known), None)
+        if start is None:
+            start = limit // 2 if len(messages) == limit else 0
+        self._first[room_id] = messages[start].id
+        self._first.move_to_end(room_id)
+        if len(self._first) > MOST_ROOMS:
+            self._first.popitem(last=False)
+        return messages[start:]
 
 
 @provider("RECENT_MESSAGES", "The last messages of the room.", position=100)
 async def recent_messages(turn: Turn) -> ProviderResult:
     """Give the last messages, oldest first: at most CONVERSATION_LENGTH, at least half as many."""
-    limit = int(turn.agent.settings.get("CONVERSATION_LENGTH") or 20)
-    messages = _anchored(await turn.agent.store.memories.recent(turn.room.id, limit), limit)
+    limit = int(turn.setting("CONVERSATION_LENGTH") or 20)
+    last = await turn.agent.store.memories.recent(turn.room.id, limit)
+    messages = turn.agent.services[Beginnings].since(turn.room.id, last, limit)
     names = {turn.agent.id: turn.agent.name} | {one.author.id: one.author.name for one in turn.inputs}
     others = {message.entity_id for message in messages} - names.keys()
     people = await turn.agent.store.entities.entities(others) if others else {}
@@ -19,19 +51,6 @@ async def recent_messages(turn: Turn) -> ProviderResult:
         values={"recentMessages": history},
         data={"recentMessages": tuple(messages)},
     )
-
-
-def _anchored(messages: list[Memory], limit: int) -> list[Memory]:
-    """Begin at a message that stays the first for a while, so that prompt caches keep the beginning.
-
-    Every fourth part of the limit or so, by the chance of its id, a message is such an anchor.
-    """
-    if len(messages) < limit:
-        return messages
-    spacing = max(1, limit // 4)
-    older_half = range(limit // 2)
-    start = next((place for place in older_half if messages[place].id.int % spacing == 0), 0)
-    return messages[start:]
 
 
 def _line(turn: Turn, message: Memory, name: str) -> Line:

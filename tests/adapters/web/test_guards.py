@@ -287,7 +287,7 @@ async def test_a_fault_of_ours_is_told_without_its_insides(
     open_house: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = InMemoryStore()
-    store.worlds = BrokenWorlds()
+    store.worlds = BrokenWorlds(store.entities)
     async with open_house(stores={"Ada": store}) as house:
         answer = await house.request("GET", "/api/rooms", headers=house.bearer)
         text = await answer.text()

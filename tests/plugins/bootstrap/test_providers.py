@@ -77,15 +77,25 @@ def test_what_changes_least_stands_first() -> None:
     assert [one.spec.name for one in order] == [
         "CHARACTER",
         "ACTIONS",
+        "CAPABILITIES",
         "PROVIDERS",
         "ANXIETY",
+        "EVALUATORS",
         "WORLD",
+        "SETTINGS",
+        "ROLES",
         "ENTITIES",
         "ATTACHMENTS",
+        "CHOICE",
         "RECENT_MESSAGES",
+        "RELATIONSHIPS",
+        "FACTS",
         "TIME",
+        "ACTION_STATE",
     ]
-    assert {one.spec.name for one in order if one.spec.is_dynamic} == {"WORLD", "ENTITIES", "ATTACHMENTS"}
+    on_demand = {"WORLD", "SETTINGS", "ROLES", "ENTITIES", "ATTACHMENTS", "RELATIONSHIPS", "FACTS"}
+    assert {one.spec.name for one in order if one.spec.is_dynamic} == {*on_demand, "ACTION_STATE"}
+    assert {one.spec.name for one in order if one.spec.is_private} == {"EVALUATORS"}
 
 
 # The character
@@ -217,11 +227,11 @@ async def test_kinds_of_parameters_are_told_so_that_a_model_can_give_them() -> N
 async def test_what_can_be_asked_for_is_listed_and_private_things_are_not() -> None:
     async with on_stage(Plugin("sky", providers=[moon, secret])) as stage:
         text = (await told(make_turn(stage.agent), "PROVIDERS")).text
-    assert text == "# Providers, available on demand\n- MOON: The phase of the moon."
-
-
-async def test_without_any_there_is_no_heading(stage: Stage) -> None:
-    assert (await told(make_turn(stage.agent), "PROVIDERS")).text == ""
+    heading, *lines = text.splitlines()
+    assert heading == "# Providers, available on demand"
+    assert lines[-1] == "- MOON: The phase of the moon."
+    listed = [line[2:].partition(":")[0] for line in lines]
+    assert listed == ["SETTINGS", "ROLES", "RELATIONSHIPS", "FACTS", "MOON"]
 
 
 # The place and the people
@@ -335,12 +345,13 @@ async def test_a_whole_conversation_reads_back_as_it_was() -> None:
 async def test_two_prompts_of_a_conversation_share_their_beginning_up_to_what_is_new(stage: Stage) -> None:
     for number in range(6):
         await stage.say(f"Message {number}")
-    prompts = [request.prompt for request in stage.model.asked(Purpose.REPLY)]
+    large = stage.model.asked(Purpose.REPLY)
+    prompts = [request.prompt for request in large]
     for before, after in pairwise(prompts):
         kept = shared(before, after)
         assert kept >= before.index("It is ") - 2, "all but the time and what comes after it"
         assert kept > 0.8 * len(before)
-    assert len({request.system for request in stage.model.requests}) == 1
+    assert len({request.system for request in large}) == 1
 
 
 def shared(one: str, other: str) -> int:

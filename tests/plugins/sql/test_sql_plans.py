@@ -61,6 +61,8 @@ def test_i14_no_statement_scans_or_sorts(connection: Connection, name: str, size
         ("deliveries.ALL_OPEN", "ix_deliveries_open"),
         ("enquiries.UNSENT", "ix_deliveries_unfinished"),
         ("tasks.FIND_DUE", "ix_tasks_due"),
+        ("tasks.NEXT_DUE", "ix_tasks_due"),
+        ("tasks.COUNT", "ix_tasks_name"),
         ("people.PARTICIPANTS", "ix_participants_active"),
     ],
 )

@@ -1,0 +1,130 @@
+"""Writing a post: in the character's voice, unlike its recent ones, in at most three attempts."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from bot.agent import Agent
+from bot.domain.content import Content
+from bot.domain.events import PostGenerated
+from bot.domain.ids import derived_id, new_id
+from bot.domain.ledger import EventKey, Receipt
+from bot.domain.memory import Memory, MemoryKind
+from bot.domain.people import Entity
+from bot.domain.places import ChannelType, Room, World
+from bot.errors import ModelError
+from bot.models.types import ModelType, Purpose, TextRequest
+from bot.pipeline.compose import Composer
+from bot.platform.egress import cleared
+from bot.prompts.history import Line, render_history
+from bot.prompts.reading.reader import read_fields
+from bot.prompts.templates import POST_CREATION
+from bot.registry import Registry
+from bot.text import escape_line, shorten
+from bot.turn import Input, Turn
+
+MOST_TRIES = 3
+MOST_RECENT = 10
+LONGEST_POST = 280
+LIKENESS = 0.75
+PROVIDERS = ("CHARACTER", "TIME")
+OPENING, CLOSING = '"“«„', '"”»“'
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """A post that may be published; `image_prompt` says what a picture beside it would show."""
+
+    text: str
+    image_prompt: str = ""
+
+
+async def write_post(agent: Agent, registry: Registry, recent: Sequence[Memory] = ()) -> Post:
+    """Have a post written that is none of the recent ones over again, which come oldest first.
+
+    Raises ModelError where no model could be asked, or none of three attempts could be used.
+    """
+    composer = Composer(registry)
+    turn = _occasion(agent)
+    await composer.compose(turn, PROVIDERS, only=True)
+    refused: list[str] = []
+    for _ in range(MOST_TRIES):
+        prompt = composer.render(turn, POST_CREATION, **_values(agent, recent, refused))
+        request = TextRequest(prompt, purpose=Purpose.POST, system=composer.system(turn))
+        post = _read((await agent.models.text(request, ModelType.TEXT_LARGE)).text)
+        fault = _fault(post.text, [one.content.text for one in recent])
+        if not fault:
+            agent.events.emit(PostGenerated(agent.id, post.text, turn.room.id))
+            return post
+        refused.append(f"{shorten(post.text, LONGEST_POST) or '(nothing)'}: {fault}")
+    last = refused[-1].rpartition(": ")[2]
+    raise ModelError(f"{MOST_TRIES} attempts gave no post that could be published; the last one {last}")
+
+
+def is_like(text: str, other: str) -> bool:
+    """Tell whether two posts say the same in nearly the same words, whatever their case and marks."""
+    first, second = _folded(text), _folded(other)
+    if first == second:
+        return True
+    matcher = SequenceMatcher(None, first, second, autojunk=False)
+    return matcher.real_quick_ratio() >= LIKENESS and matcher.ratio() >= LIKENESS
+
+
+def _folded(text: str) -> list[str]:
+    return "".join(char if char.isalnum() else " " for char in text.casefold()).split()
+
+
+def _fault(text: str, recent: Sequence[str]) -> str:
+    if not text:
+        return "holds no text"
+    if len(text) > LONGEST_POST:
+        return f"has {len(text)} characters, and {LONGEST_POST} are the most"
+    if any(is_like(text, earlier) for earlier in recent):
+        return "is too like an earlier post"
+    return ""
+
+
+def _read(raw: str) -> Post:
+    fields = read_fields(raw, ("post", "text", "imagePrompt"))
+    text = fields.get("post") or fields.get("text") or ("" if "<" in raw else raw)
+    outgoing = cleared(Content(text=text))
+    text = outgoing.text if outgoing is not None else ""
+    return Post(_unquoted(text), fields.get("imagePrompt", ""))
+
+
+def _unquoted(text: str) -> str:
+    """Take off the quotation marks around all of a text."""
+    inside = text[1:-1]
+    is_quoted = len(text) > 1 and text[0] in OPENING and text[-1] in CLOSING
+    return inside.strip() if is_quoted and not any(mark in inside for mark in OPENING + CLOSING) else text
+
+
+def _values(agent: Agent, recent: Sequence[Memory], refused: Sequence[str]) -> dict[str, str | int]:
+    """Give the template's own variables; topic and adjective go round with the number of posts."""
+    lines = [Line(one.created_at, agent.name, "", one.content.text, is_agent=True) for one in recent]
+    who, count = agent.character, len(recent)
+    topics = [one for one in who.topics if one.strip()]
+    return {
+        "maxLength": LONGEST_POST,
+        "topic": topics[count % len(topics)] if topics else "",
+        "adjective": who.adjectives[count % len(who.adjectives)] if who.adjectives else "",
+        "recentPosts": render_history(lines[-MOST_RECENT:]),
+        "refusedPosts": "\n".join(f"- {escape_line(one)}" for one in refused),
+    }
+
+
+def _occasion(agent: Agent) -> Turn:
+    """Make a turn in a feed that answers nobody: providers ask where and about what."""
+    now = agent.clock()
+    world = World(derived_id(agent.id, "feed", "world"), "feed", "feed")
+    room = Room(derived_id(agent.id, "feed"), world.id, ChannelType.FEED, "feed", "feed")
+    author = Entity(agent.id, "feed", str(agent.id), (agent.name,))
+    message = Memory(new_id(), MemoryKind.MESSAGE, agent.id, room.id, world.id, Content(), now)
+    key = EventKey("feed", "", str(message.id), room.id, "")
+    receipt = Receipt(new_id(), key, room.id, author.id, message.id, now)
+    return Turn(agent, new_id(), room, world, [Input(receipt, message, author, time.monotonic(), _nobody)])
+
+
+def _nobody(receipt: Receipt) -> None:
+    """Nobody waits for what becomes of it."""

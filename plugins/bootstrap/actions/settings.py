@@ -1,0 +1,101 @@
+"""UPDATE_SETTINGS: the few settings that the people of a world may change for it."""
+
+from typing import Annotated, Literal
+
+from pydantic import ValidationError
+
+from bot import (
+    ActionResult,
+    Agent,
+    ChannelType,
+    CoreSettings,
+    Effect,
+    Example,
+    Role,
+    Task,
+    Turn,
+    action,
+    worker,
+)
+from plugins.bootstrap.actions.authority import Request, asked_by, authorize, refused
+from plugins.bootstrap.actions.choices import chooser_of
+from plugins.bootstrap.actions.confirming import ask_to_confirm, report
+
+Changeable = Literal["CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "SHOULD_RESPOND_BYPASS_TYPES"]
+LONGEST = 100
+DEFAULT = "default"
+
+
+@action(
+    "UPDATE_SETTINGS",
+    "Change a setting for this world. Only for whoever asks for it in their own words.",
+    similes=["UPDATE_SETTING", "SAVE_SETTING", "SET_CONFIGURATION", "CONFIGURE"],
+    role=Role.ADMIN,
+    effect=Effect.KEYED,
+    examples=[
+        [
+            Example("Robin", "Ada, set CONVERSATION_LENGTH to 12"),
+            Example("Ada", "One moment.", ("REPLY", "UPDATE_SETTINGS")),
+        ]
+    ],
+)
+async def update_settings(
+    turn: Turn,
+    name: Annotated[Changeable, "Which setting"],
+    value: Annotated[str, "Its new value, as it was written; default to take it back"],
+) -> ActionResult:
+    """Ask for confirmation of a setting that is fitting."""
+    value = value.strip()
+    if problem := problem_with(name, value):
+        return refused(problem)
+    request = asked_by(
+        turn,
+        "UPDATE_SETTINGS",
+        {"name": name, "old": turn.setting(name) or DEFAULT, "new": value},
+        needs=Role.ADMIN,
+        spoken=((name, name.replace("_", " ")), (value,)),
+    )
+    said = f"{name} would be {value} here, instead of {turn.setting(name) or DEFAULT}."
+    return await ask_to_confirm(turn, request, "CHANGE_SETTING", {"name": name, "value": value}, said)
+
+
+def problem_with(name: str, value: str) -> str:
+    """Say what is wrong with a value; empty where it fits."""
+    if value.casefold() == DEFAULT:
+        return ""
+    if not value or len(value) > LONGEST:
+        return f"{name}: a value of at most {LONGEST} characters, or {DEFAULT}"
+    try:
+        settings = CoreSettings().for_world({name: value})
+        for kind in settings.should_respond_bypass_types:
+            ChannelType(kind)
+    except ValidationError as error:
+        return f"{name}: {error.errors(include_url=False, include_input=False)[0]['msg']}"
+    except ValueError:
+        return f"{name}: one or more of {', '.join(ChannelType)}"
+    return ""
+
+
+@worker("CHANGE_SETTING")
+async def change_setting(agent: Agent, task: Task) -> None:
+    """Set what was confirmed, if whoever asked for it still may."""
+    worlds, change = agent.store.worlds, task.metadata["change"]
+    name, value = str(change["name"]), str(change["value"])
+    room = await worlds.room(task.room_id) if task.room_id else None
+    world = await worlds.world(room.world_id) if room else None
+    if room is None or world is None or problem_with(name, value):
+        return
+    request = Request(
+        "UPDATE_SETTINGS",
+        (chooser_of(task),),
+        room,
+        world,
+        {"name": name, "old": world.settings.get(name, DEFAULT), "new": value, "step": "confirmed"},
+        needs=Role.ADMIN,
+        event=task.id,
+    )
+    if cause := await authorize(agent, request):
+        await report(agent, task, room, f"Nothing was changed: {cause}.")
+        return
+    await worlds.set_setting(world.id, name, "" if value.casefold() == DEFAULT else value)
+    await report(agent, task, room, f"{name} is {value} here now.")

@@ -1,0 +1,1 @@
+"""What is learnt after a turn, once the reply has left."""

@@ -1,0 +1,154 @@
+"""Facts as they are kept: whose they are, from which message, and nothing that was asked not to be kept."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from bot import Content, Memory, MemoryKind, ModelError, ModelType, Reach, Scope, Turn, derived_id, shorten
+from plugins.bootstrap.evaluators.insights import Claim, Insights
+from plugins.bootstrap.evaluators.material import Material
+from plugins.bootstrap.evaluators.notes import learnt_today, tally
+from plugins.bootstrap.evaluators.wording import LONGEST_FACT, folded, is_order, marks, shared_words
+
+MOST_A_DAY = 20
+MOST_COMPARED = 200
+MOST_SHOWN = 30
+SAME = 0.97
+
+
+@dataclass(slots=True)
+class Lesson:
+    """What one reflection changes about the facts: some are new, and some are to be forgotten."""
+
+    new: list[Memory] = field(default_factory=list)
+    forgotten: list[Memory] = field(default_factory=list)
+
+
+async def known_facts(turn: Turn) -> list[Memory]:
+    """List what was learnt in this room, the oldest first."""
+    return await turn.agent.store.memories.recent(turn.room.id, MOST_COMPARED, kind=MemoryKind.FACT)
+
+
+def numbered(known: Sequence[Memory]) -> dict[int, Memory]:
+    """Number the facts that the prompt shows."""
+    return dict(enumerate(known[-MOST_SHOWN:], 1))
+
+
+async def weighed(turn: Turn, insights: Insights, material: Material, known: Sequence[Memory]) -> Lesson:
+    """Decide which noted facts are kept, and which known ones are forgotten.
+
+    Somebody's facts are corrected and withdrawn by that person alone.
+    """
+    shown, lesson = numbered(known), Lesson()
+    for wish in insights.wishes:
+        _forget(lesson, shown.get(wish.fact), material.numbered(wish.message))
+    for claim, source in _sourced(turn, insights, material):
+        for number in claim.replaces:
+            _forget(lesson, shown.get(number), source)
+        lesson.new.append(_fact(turn, claim, source))
+    gone = {one.id for one in lesson.forgotten}
+    kept = [one for one in known if one.id not in gone]
+    lesson.new = _unlike(lesson.new, kept)
+    lesson.new = await _unlike_in_meaning(turn, await _embedded(turn, lesson.new), gone)
+    return lesson
+
+
+async def allowed(turn: Turn, facts: Sequence[Memory], day: str) -> tuple[list[Memory], list[Memory]]:
+    """Cut to twenty a day what is learnt from one person; gives it with the new tallies."""
+    counts = await learnt_today(turn, {one.entity_id for one in facts}, day)
+    kept = []
+    for fact in facts:
+        count = counts.get(fact.entity_id, 0)
+        if count < MOST_A_DAY:
+            counts[fact.entity_id] = count + 1
+            kept.append(fact)
+    authors = {one.entity_id for one in kept}
+    return kept, [tally(turn, author, day, counts[author]) for author in authors]
+
+
+def erased(fact: Memory) -> Memory:
+    """Give what takes a fact's place in the moment in which others are kept: nothing of it is left."""
+    return replace(
+        fact, kind=MemoryKind.CUSTOM, content=Content(), metadata={}, embedding=None, embedding_model=""
+    )
+
+
+def _forget(lesson: Lesson, fact: Memory | None, said: Memory | None) -> None:
+    if fact is None or said is None or said.entity_id != fact.entity_id or fact in lesson.forgotten:
+        return
+    lesson.forgotten.append(fact)
+
+
+def _sourced(turn: Turn, insights: Insights, material: Material) -> Iterator[tuple[Claim, Memory]]:
+    """Pair the facts with the messages that they come from; orders, and what nobody said, are left out."""
+    for claim in insights.claims:
+        source = material.numbered(claim.message)
+        if source is None and claim.message is None:
+            source = max(material.said, key=lambda one: shared_words(one.content.text, claim.text))
+            source = source if shared_words(source.content.text, claim.text) else None
+        if source is not None and folded(claim.text) and not is_order(claim.text, turn.agent.name):
+            yield claim, source
+
+
+def _fact(turn: Turn, claim: Claim, source: Memory) -> Memory:
+    """Make the memory of a fact: it stays in the room in which it was said, whoever that room belongs to."""
+    text = shorten(claim.text, LONGEST_FACT)
+    return Memory(
+        id=derived_id("fact", source.id, folded(text)),
+        kind=MemoryKind.FACT,
+        entity_id=source.entity_id,
+        room_id=turn.room.id,
+        world_id=turn.world.id,
+        content=Content(text=text, source=source.content.source),
+        created_at=source.created_at,
+        scope=Scope.ROOM,
+        source_id=source.id,
+    )
+
+
+def _unlike(facts: Sequence[Memory], known: Sequence[Memory]) -> list[Memory]:
+    """Leave out what the same person has said already, in these words."""
+    said = {_wording(one) for one in known}
+    fresh = {_wording(one): one for one in reversed(facts) if _wording(one) not in said}
+    return list(reversed(fresh.values()))
+
+
+def _wording(fact: Memory) -> tuple[UUID, str]:
+    return fact.entity_id, folded(fact.content.text)
+
+
+async def _embedded(turn: Turn, facts: Sequence[Memory]) -> list[Memory]:
+    models = turn.agent.models
+    if not facts or not models.serves(ModelType.TEXT_EMBEDDING):
+        return list(facts)
+    try:
+        given = await models.embed([one.content.text for one in facts])
+    except ModelError:  # a fact without a vector is better than none
+        return list(facts)
+    return [
+        replace(fact, embedding=vector, embedding_model=given.model)
+        for fact, vector in zip(facts, given.vectors, strict=True)
+    ]
+
+
+async def _unlike_in_meaning(turn: Turn, facts: Sequence[Memory], gone: set[UUID]) -> list[Memory]:
+    """Leave out what the same person has said here already in other words."""
+    reach = Reach(turn.room.id, turn.world.id)
+    fresh = []
+    for fact in facts:
+        near = []
+        if fact.embedding is not None:
+            near = await turn.agent.store.memories.recall(
+                fact.embedding, fact.embedding_model, reach, MemoryKind.FACT, 5
+            )
+        if not any(
+            one.similarity >= SAME and one.memory.id not in gone and _says_the_same(one.memory, fact)
+            for one in near
+        ):
+            fresh.append(fact)
+    return fresh
+
+
+def _says_the_same(known: Memory, fact: Memory) -> bool:
+    theirs = (fact.entity_id, fact.room_id, marks(fact.content.text))
+    return (known.entity_id, known.room_id, marks(known.content.text)) == theirs

@@ -1,0 +1,140 @@
+"""Reflection: after every few messages of a room, what its people have told is kept as facts."""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from uuid import UUID
+
+from bot import (
+    Agent,
+    Entity,
+    Memory,
+    MessageReceived,
+    ModelError,
+    ModelType,
+    Purpose,
+    Service,
+    TextRequest,
+    Turn,
+    evaluator,
+    on,
+    render,
+    short_id,
+)
+from plugins.bootstrap.evaluators.facts import allowed, erased, known_facts, numbered, weighed
+from plugins.bootstrap.evaluators.hearing import Heard
+from plugins.bootstrap.evaluators.insights import read_insights
+from plugins.bootstrap.evaluators.material import Material, conversation_length, gathered
+from plugins.bootstrap.evaluators.notes import mark
+from plugins.bootstrap.evaluators.prompt import TEMPLATE
+from plugins.bootstrap.evaluators.ties import save_ties
+from plugins.bootstrap.quoting import quoted
+
+logger = logging.getLogger(__name__)
+
+
+class Reflections(Service):
+    """Sees to it that a room is reflected upon once at a time, and that what is counted is counted right."""
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent)
+        self.keeping = asyncio.Lock()
+        self.heard = Heard()
+        self._rooms: set[UUID] = set()
+
+    @contextmanager
+    def upon(self, room_id: UUID) -> Iterator[bool]:
+        """Reflect upon a room as long as the block lasts; False where that is under way already."""
+        if room_id in self._rooms:
+            yield False
+            return
+        self._rooms.add(room_id)
+        try:
+            yield True
+        finally:
+            self._rooms.discard(room_id)
+
+
+async def is_due(turn: Turn) -> bool:
+    """Tell whether enough has been said since the last time, or a talk goes on after a long pause."""
+    if not turn.agent.models.serves(ModelType.TEXT_SMALL):
+        return False
+    heard, length = turn.agent.services[Reflections].heard, conversation_length(turn)
+    if heard.too_little(turn.room.id, length):
+        return False
+    material = await gathered(turn)
+    heard.count(turn.room.id, material.said)
+    return material.is_due(length)
+
+
+@on(MessageReceived)
+def message_heard(agent: Agent, event: MessageReceived) -> None:
+    """Count what is said, so that the books need not be asked after every message."""
+    if event.message.entity_id != agent.id:
+        agent.services[Reflections].heard.add(event.message)
+
+
+@evaluator(
+    "REFLECTION",
+    "Keeps what people tell of themselves, and how they stand to one another.",
+    similes=["REFLECT", "SELF_REFLECT", "EVALUATE_INTERACTION", "ASSESS_SITUATION"],
+    when=is_due,
+)
+async def reflection(turn: Turn) -> None:
+    """Have the room's new messages read, and keep what they tell.
+
+    The facts and the mark that these messages were looked at are kept together: whoever repeats this
+    after a crash finds all of it, or starts anew. Where no model answers, the next message tries again.
+    """
+    reflections = turn.agent.services[Reflections]
+    with reflections.upon(turn.room.id) as is_free:
+        material = await gathered(turn)
+        if not is_free or not material.is_due(conversation_length(turn)):
+            return
+        authors = {one.entity_id for one in material.messages} - {turn.agent.id}
+        people = await turn.agent.store.entities.entities(authors)
+        known = await known_facts(turn)
+        try:
+            answer = await _asked(turn, material, people, known)
+        except ModelError as error:
+            logger.info("room %s is not reflected upon: %s", turn.room.id, error)
+            return
+        insights = read_insights(answer)
+        lesson = await weighed(turn, insights, material, known)
+        async with reflections.keeping:
+            await save_ties(turn, insights.ties, material, people)
+            await _keep(turn, lesson.new, lesson.forgotten, material)
+
+
+async def _asked(
+    turn: Turn, material: Material, people: Mapping[UUID, Entity], known: Sequence[Memory]
+) -> str:
+    values = {
+        "agentName": turn.agent.name,
+        "conversation": material.shown(people, turn.agent.name),
+        "knownFacts": "\n".join(
+            f"{number}. {quoted(fact, people)}" for number, fact in numbered(known).items()
+        ),
+        "seen": material.seen,
+    }
+    prompt = render(turn.agent.templates[TEMPLATE], values)
+    request = TextRequest(prompt, purpose=Purpose.REFLECTION)
+    return (await turn.agent.models.text(request, ModelType.TEXT_SMALL)).text
+
+
+async def _keep(turn: Turn, facts: Sequence[Memory], forgotten: Sequence[Memory], material: Material) -> None:
+    """Keep all of it in one transaction, but nothing drawn from a message that has been taken back since."""
+    store = turn.agent.store
+    sources = {one.source_id for one in facts if one.source_id is not None}
+    there = await store.memories.memories(sources)
+    left = [one for one in facts if one.source_id in there]
+    new, tallies = await allowed(turn, left, f"{turn.agent.clock():%Y-%m-%d}")
+    erasures = [erased(one) for one in forgotten]
+    await store.memories.add([*new, *erasures, *tallies, mark(turn, material.end)])
+    if not forgotten:
+        return
+    await store.memories.remove([one.id for one in forgotten])
+    for one in forgotten:
+        body = {"fact": str(one.id), "by": short_id(one.entity_id)}
+        await store.logs.log("fact_forgotten", body, room_id=turn.room.id, entity_id=one.entity_id)

@@ -1,0 +1,149 @@
+"""What happened in each run, written into the log in one piece when the run is over."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID
+
+from bot import (
+    RUN_LOG,
+    ActionCompleted,
+    ActionStarted,
+    Agent,
+    EvaluatorCompleted,
+    EvaluatorStarted,
+    Gathering,
+    ModelUsed,
+    RunEnded,
+    RunStarted,
+    Service,
+    on,
+)
+
+MODEL_CALL = "model_call"  # the kind of log entry for a call outside of any run
+MOST = 100  # of each sort in one run
+
+UNFINISHED = "it has not ended"
+
+
+@dataclass(slots=True)
+class Course:
+    """What has happened in a run so far; the errors of actions and evaluators, blank where they went well."""
+
+    actions: list[dict[str, Any]] = field(default_factory=list)
+    evaluators: list[dict[str, Any]] = field(default_factory=list)
+    models: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is to be written into the log."""
+
+    kind: str
+    body: dict[str, Any]
+    room_id: UUID | None = None
+
+
+class Courses(Service):
+    """The runs that are under way, each with its course, and the log entries that are to be written.
+
+    Entries are written a few at a time and may be lost with the process; receipts are not.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent)
+        self.under_way: dict[UUID, Course] = {}
+        self.entries = Gathering(self._write, what="log entries")
+
+    async def __aenter__(self) -> Self:
+        await self.entries.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.entries.__aexit__(kind, error, trace)
+
+    async def _write(self, entries: Sequence[Entry]) -> None:
+        log = self.agent.store.logs.log
+        await asyncio.gather(
+            *(log(one.kind, one.body, room_id=one.room_id, lasting=False) for one in entries)
+        )
+
+
+@on(RunStarted)
+def run_started(agent: Agent, event: RunStarted) -> None:
+    """Begin to note."""
+    agent.services[Courses].under_way[event.run_id] = Course()
+
+
+@on(ActionStarted)
+def action_started(agent: Agent, event: ActionStarted) -> None:
+    """Note an action; until it is heard of again, it has not ended."""
+    if course := agent.services[Courses].under_way.get(event.run_id):
+        _begin(course.actions, event.action)
+
+
+@on(ActionCompleted)
+def action_completed(agent: Agent, event: ActionCompleted) -> None:
+    """Note how it went."""
+    if course := agent.services[Courses].under_way.get(event.run_id):
+        result = event.result
+        _end(course.actions, result.action, "" if result.success else result.error or result.text or "failed")
+
+
+@on(EvaluatorStarted)
+def evaluator_started(agent: Agent, event: EvaluatorStarted) -> None:
+    """Note an evaluator, likewise."""
+    if course := agent.services[Courses].under_way.get(event.run_id):
+        _begin(course.evaluators, event.evaluator)
+
+
+@on(EvaluatorCompleted)
+def evaluator_completed(agent: Agent, event: EvaluatorCompleted) -> None:
+    """Note how it went."""
+    if course := agent.services[Courses].under_way.get(event.run_id):
+        _end(course.evaluators, event.evaluator, event.error)
+
+
+@on(ModelUsed)
+def model_used(agent: Agent, event: ModelUsed) -> None:
+    """Note a call with its run; one that belongs to none (a task's, a post's) is an entry by itself."""
+    body = asdict(event.call)
+    course = agent.services[Courses].under_way.get(event.run_id) if event.run_id else None
+    if course is None:
+        agent.services[Courses].entries.add(Entry(MODEL_CALL, body))
+    elif len(course.models) < MOST:
+        course.models.append(body)
+
+
+@on(RunEnded)
+def run_ended(agent: Agent, event: RunEnded) -> None:
+    """Write it down: one entry a run, which may be lost in a power cut; the receipt is not."""
+    course = agent.services[Courses].under_way.pop(event.run_id, None) or Course()
+    body: dict[str, Any] = {
+        "run_id": str(event.run_id),
+        "message_id": str(event.message_id),
+        "status": event.status.value,
+        "outcome": event.outcome.value,
+        "seconds": round(event.seconds, 3),
+        "error": event.error,
+        "actions": course.actions,
+        "evaluators": course.evaluators,
+        "models": course.models,
+    }
+    agent.services[Courses].entries.add(Entry(RUN_LOG, body, event.room_id))
+
+
+def _begin(steps: list[dict[str, Any]], name: str) -> None:
+    if len(steps) < MOST:
+        steps.append({"name": name, "error": UNFINISHED})
+
+
+def _end(steps: list[dict[str, Any]], name: str, error: str) -> None:
+    for step in steps:
+        if step["name"] == name and step["error"] == UNFINISHED:
+            step["error"] = error
+            return

@@ -1,0 +1,15 @@
+"""Knowledge: what a character's documents say, told where it bears on the message."""
+
+from bot import Plugin
+from plugins.knowledge.library import Library
+from plugins.knowledge.telling import knowledge
+from plugins.knowledge.upkeep import begin, index
+
+plugin = Plugin(
+    "knowledge",
+    "Tells what the character's documents say about the message.",
+    providers=[knowledge],
+    workers=[index],
+    services=[Library],
+    init=begin,
+)

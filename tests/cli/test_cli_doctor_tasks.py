@@ -1,0 +1,42 @@
+"""What an examination says of tasks."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from bot.cli.main import entry
+from bot.domain.ids import new_id
+from bot.domain.task import Task
+from bot.store.protocols import Store
+from tests.cli.keeping import FILE, have_said, in_books, write_character
+
+NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
+Out = pytest.CaptureFixture[str]
+
+
+def told(capsys: Out) -> list[tuple[str, str]]:
+    capsys.readouterr()
+    assert entry(["doctor", "--json", "-c", FILE]) == 0
+    found = json.loads(capsys.readouterr().out)["findings"]
+    return [(one["status"], one["what"]) for one in found if one["check"] == "tasks"]
+
+
+def test_j06_j09_parked_tasks_and_those_that_nobody_does_are_told(
+    desk: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVER_PORT", "0")
+    write_character(desk)
+    assert told(capsys) == []
+    have_said("Hello!")
+    parked = Task(new_id(), "GONE", NOW, is_parked=True, attempts=20, last_error="ValueError: no words")
+
+    async def leave(store: Store) -> None:
+        await store.tasks.save_task(parked)
+        await store.tasks.save_task(Task(new_id(), "GONE", NOW))
+
+    in_books(leave)
+    findings = told(capsys)
+    assert ("warn", "2 of GONE wait: no plugin has this worker") in findings
+    assert ("warn", f"GONE is parked after 20 failures: ValueError: no words ({parked.id})") in findings

@@ -1,0 +1,378 @@
+"""The examples of the documents, in our form: each is seen in the store or on the platform."""
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from bot import (
+    Blueprint,
+    ChannelType,
+    EntityJoined,
+    Plugin,
+    Purpose,
+    Runtime,
+    Settings,
+    StepState,
+    TextRequest,
+)
+from bot.characters import load_character
+from bot.cli.cast import read_part
+from bot.loading import find_plugin, load_plugins
+from bot.scheduler import Scheduler
+from bot.testing import InMemoryStore, RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+START = datetime(2026, 5, 4, 12, tzinfo=UTC)
+STORED = "records:stored"
+SHIPS = [{"ship": "Aurora"}, {"ship": "Bora"}, {"ship": "Cirrus"}]
+
+
+def example(name: str) -> Plugin:
+    plugin = find_plugin(f"./{name}", EXAMPLES)
+    assert plugin is not None
+    return plugin
+
+
+def chain(*actions: str, **parameters: object) -> str:
+    return answer(actions=actions, parameters=parameters)
+
+
+def records(*script: str, store: InMemoryStore | None = None) -> AbstractAsyncContextManager[Stage]:
+    return on_stage(example("records"), model=ScriptedModel(script), store=store)
+
+
+class ManualClock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+async def close_harbour(stage: Stage) -> None:
+    """Let the harbour not answer from now on."""
+    harbour = next(one for one in stage.agent.services if type(one).__name__ == "Harbour")
+    harbour.is_open = False  # type: ignore[attr-defined]  # of a module that was loaded by its path
+
+
+# Action planning: results along a chain
+
+
+async def test_fetched_data_is_tidied_and_stored_along_a_chain() -> None:
+    script = [chain("FETCH_DATA", "TRANSFORM_DATA", "STORE_DATA"), answer("Stored.")]
+    async with records(*script) as stage:
+        receipt = await stage.say("Fetch the arrivals and store them")
+        assert await stage.agent.store.cache.get(STORED) == SHIPS
+        assert receipt.turn_id is not None
+        steps = await stage.agent.store.ledger.steps(receipt.turn_id)
+    done = [step.key for step in steps.values() if step.kind == "action" and step.state is StepState.DONE]
+    assert done == ["action:0:FETCH_DATA", "action:1:TRANSFORM_DATA", "action:2:STORE_DATA"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+async def test_what_was_stored_and_promised_outlives_the_process(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    is_file = kind == "sqlite"
+    url = f"sqlite:///{tmp_path / 'kept.db'}" if is_file else request.getfixturevalue("postgres_url")
+    sql, clock = find_plugin("sql"), ManualClock()
+    assert sql is not None
+    brought = (sql, example("records"), example("follow_up"))
+    calls = chain("FETCH_DATA", "TRANSFORM_DATA", "STORE_DATA", "FOLLOW_UP", FOLLOW_UP={"about": "the cargo"})
+    settings, model = {"DATABASE_URL": str(url)}, ScriptedModel(calls)
+    async with on_stage(*brought, model=model, settings=settings, clock=clock) as stage:
+        await stage.say("Store the arrivals, and ask me about the cargo in an hour")
+    clock.now += timedelta(hours=2)
+    async with on_stage(*brought, settings=settings, clock=clock) as stage:
+        assert await stage.agent.store.cache.get(STORED) == SHIPS
+        await Scheduler(stage.agent, stage.resident.registry).run_due()
+        await stage.adapter.until_sent(1)
+    assert stage.texts == ["How did it go: the cargo?"]
+
+
+async def test_an_action_whose_prerequisite_is_missing_fails_and_the_person_is_told() -> None:
+    async with records(chain("TRANSFORM_DATA", "STORE_DATA"), answer("There was nothing.")) as stage:
+        await stage.say("Store the arrivals")
+        [summary] = stage.model.asked(Purpose.SUMMARY)
+        assert await stage.agent.store.cache.get(STORED) is None
+    assert "- TRANSFORM_DATA: failed: there is no data to transform" in summary.prompt
+    assert "- STORE_DATA: failed: there is no data to store" in summary.prompt
+    assert stage.texts == ["There was nothing."]
+
+
+async def test_a_later_action_falls_back_where_an_earlier_one_has_failed() -> None:
+    store = InMemoryStore()
+    await store.cache.set(STORED, SHIPS)
+    async with records(chain("FETCH_DATA", "PROCESS_DATA"), store=store) as stage:
+        await close_harbour(stage)
+        receipt = await stage.say("Which ships are in?")
+    assert stage.texts[-1] == "Ships of the last time: Aurora, Bora, Cirrus."
+    assert any("the harbour does not answer" in note for note in receipt.notes)
+
+
+async def test_without_a_failure_nothing_falls_back() -> None:
+    async with records(chain("FETCH_DATA", "PROCESS_DATA")) as stage:
+        await stage.say("Which ships are in?")
+    assert stage.texts[-1].startswith("Ships: ")
+
+
+async def test_a_failed_critical_action_stops_the_chain() -> None:
+    script = [
+        chain("CHECK_ACCESS", "FETCH_DATA", "STORE_DATA", CHECK_ACCESS={"harbour": "Oslo"}),
+        answer("Oslo does not let me."),
+    ]
+    async with records(*script) as stage:
+        receipt = await stage.say("Fetch the arrivals of Oslo")
+        assert await stage.agent.store.cache.get(STORED) is None
+        assert receipt.turn_id is not None
+        steps = await stage.agent.store.ledger.steps(receipt.turn_id)
+    assert [key for key in steps if key.startswith("action:")] == ["action:0:CHECK_ACCESS"]
+    assert stage.texts == ["Oslo does not let me."]
+    assert "CHECK_ACCESS failed and is critical; what came after it was not run" in receipt.notes
+
+
+async def test_a_passed_critical_action_lets_the_chain_go_on() -> None:
+    calls = chain(
+        "CHECK_ACCESS", "FETCH_DATA", "TRANSFORM_DATA", "STORE_DATA", CHECK_ACCESS={"harbour": "Lisbon"}
+    )
+    async with records(calls) as stage:
+        await stage.say("Fetch the arrivals of Lisbon and store them")
+        assert await stage.agent.store.cache.get(STORED) == SHIPS
+
+
+async def test_an_action_sees_the_plan_and_the_working_memory() -> None:
+    async with records(chain("FETCH_DATA", "STORE_DATA", "REPORT")) as stage:
+        await stage.say("Fetch, store, report")
+    assert stage.texts[-1] == (
+        "Step 3 of 3: FETCH_DATA completed, STORE_DATA failed (FETCH_DATA, STORE_DATA)."
+    )
+
+
+async def test_what_an_action_says_meanwhile_arrives_before_it_is_done() -> None:
+    async with records(chain("FETCH_DATA")) as stage:
+        harbour = next(one for one in stage.agent.services if type(one).__name__ == "Harbour")
+
+        async def slow() -> list[dict[str, str]]:
+            said = await stage.adapter.until_sent(1)
+            return [{"ship": said[0]}]
+
+        harbour.arrivals = slow  # type: ignore[attr-defined]  # of a module that was loaded by its path
+        receipt = await stage.say("Which ships are in?")
+        assert receipt.turn_id is not None
+        steps = await stage.agent.store.ledger.steps(receipt.turn_id)
+    result = steps["action:0:FETCH_DATA"].result
+    assert result["data"]["records"] == [{"ship": "One moment, I am asking the harbour."}]
+
+
+# Several steps: the model sees each result before it chooses the next action
+
+
+def step(action: str, parameters: str = "{}", *, is_last: bool = False) -> str:
+    return (
+        f"<response><thought>t</thought><action>{action}</action><parameters>{parameters}</parameters>"
+        f"<isFinish>{str(is_last).lower()}</isFinish></response>"
+    )
+
+
+async def test_several_steps_end_in_one_answer_about_all_of_them() -> None:
+    script = [
+        step("CHECK_ACCESS", '{"harbour": "Lisbon"}'),
+        step("FETCH_DATA"),
+        step("TRANSFORM_DATA"),
+        step("TRANSFORM_DATA"),
+        step("STORE_DATA", is_last=True),
+        "<response><text>Three ships are in, and stored.</text></response>",
+    ]
+    settings = {"USE_MULTI_STEP": "true"}
+    async with on_stage(example("records"), model=ScriptedModel(script), settings=settings) as stage:
+        receipt = await stage.say("Fetch the arrivals of Lisbon and store them")
+        assert await stage.agent.store.cache.get(STORED) == SHIPS
+        assert [request.purpose for request in stage.model.requests] == [Purpose.STEP] * 5 + [Purpose.SUMMARY]
+    assert stage.texts == ["One moment, I am asking the harbour.", "Three ships are in, and stored."]
+    assert "TRANSFORM_DATA was asked for twice with the same parameters" in receipt.notes
+
+
+async def test_a_model_that_never_finishes_is_asked_for_the_answer_after_six_steps() -> None:
+    number = iter(range(100))
+
+    def script(request: TextRequest) -> str:
+        if request.purpose is Purpose.SUMMARY:
+            return answer("That is all.")
+        return step("SET_GAME", f'{{"game": "chess {next(number)}"}}')
+
+    settings = {"USE_MULTI_STEP": "true"}
+    async with on_stage(example("tactics"), model=ScriptedModel(script), settings=settings) as stage:
+        await stage.say("Go on for ever")
+    assert len(stage.model.asked(Purpose.STEP)) == 6
+    assert stage.texts == ["That is all."]
+
+
+@pytest.mark.parametrize(("wants_steps", "first"), [(True, Purpose.STEP), (False, Purpose.REPLY)])
+async def test_each_character_chooses_for_itself_whether_it_works_in_steps(
+    wants_steps: bool, first: Purpose, tmp_path: Path
+) -> None:
+    file = tmp_path / "character.json"
+    file.write_text(json.dumps({"name": "Ada", "settings": {"USE_MULTI_STEP": wants_steps}}))
+    model, adapter = ScriptedModel(), RecordingAdapter()
+    part = read_part(file)
+    plugins = [one for one in part.plugins if one.name == "bootstrap"]
+    plan = Blueprint(part.loaded.character, (*plugins, model.plugin), part.settings)
+    async with Runtime([plan]) as runtime:
+        await runtime.connect(adapter)
+        await Stage(runtime.residents[0], model, adapter).say("Hello")
+    assert model.requests[0].purpose is first
+
+
+# Background tasks
+
+
+async def test_a_follow_up_is_said_later_in_the_room_of_its_promise() -> None:
+    clock = ManualClock()
+    script = [
+        chain("FOLLOW_UP", "REPLY", FOLLOW_UP={"about": "the exam", "minutes": 30}).replace(
+            "<text></text>", "<text>Good luck. I will ask.</text>"
+        )
+    ]
+    async with on_stage(example("follow_up"), model=ScriptedModel(script), clock=clock) as stage:
+        await stage.say("My exam is in half an hour", room="den")
+        scheduler = Scheduler(stage.agent, stage.resident.registry)
+        assert await scheduler.run_due() == 0
+        [task] = await stage.agent.store.tasks.tasks(name="FOLLOW_UP_TASK")
+        assert task.next_run == START + timedelta(minutes=30)
+        clock.now += timedelta(minutes=31)
+        await scheduler.run_due()
+        await stage.adapter.until_sent(2)
+        assert await stage.agent.store.tasks.tasks() == []
+        [delivery] = stage.adapter.sent[1:]
+        said = await stage.agent.store.memories.recent(delivery.room_id, 1)
+    assert stage.texts == ["Good luck. I will ask.", "How did it go: the exam?"]
+    assert delivery.room_id == stage.adapter.sent[0].room_id
+    assert said[0].content.text == stage.texts[1]
+
+
+async def test_a_follow_up_whose_work_runs_again_is_said_once() -> None:
+    clock = ManualClock()
+    script = [chain("FOLLOW_UP", FOLLOW_UP={"about": "the exam"}), answer("I will ask.")]
+    async with on_stage(example("follow_up"), model=ScriptedModel(script), clock=clock) as stage:
+        await stage.say("My exam is today")
+        [task] = await stage.agent.store.tasks.tasks(name="FOLLOW_UP_TASK")
+        work = stage.resident.registry.workers["FOLLOW_UP_TASK"]
+        for _ in range(2):
+            await work(stage.agent, task)
+            await stage.agent.outbox.drain(5.0)
+    assert stage.texts == ["I will ask.", "How did it go: the exam?"]
+
+
+async def test_a_follow_up_outlives_the_process_that_promised_it() -> None:
+    clock, store = ManualClock(), InMemoryStore()
+    script = [chain("FOLLOW_UP", FOLLOW_UP={"about": "the exam"}), answer("I will ask.")]
+    async with on_stage(example("follow_up"), model=ScriptedModel(script), store=store, clock=clock) as stage:
+        await stage.say("My exam is today")
+    clock.now += timedelta(hours=2)
+    async with on_stage(example("follow_up"), store=store, clock=clock) as stage:
+        await Scheduler(stage.agent, stage.resident.registry).run_due()
+        await stage.adapter.until_sent(1)
+    assert stage.texts == ["How did it go: the exam?"]
+
+
+# The bots of section 4: characters with one small plugin each
+
+
+def bot(name: str, script: Callable[..., str] | list[str]) -> AbstractAsyncContextManager[Stage]:
+    """Put the example character of that name on stage, with the plugins that its file names."""
+    character = load_character(EXAMPLES / f"{name}.json").character
+    model = ScriptedModel(script)
+    found = load_plugins(character, Settings([]), folder=EXAMPLES).plugins
+    own = [plugin for plugin in found if plugin.name not in ("offline", "bootstrap")]
+    return on_stage(*own, model=model, character=character)
+
+
+async def test_the_support_bot_creates_a_ticket() -> None:
+    ticket = {"problem": "the export is empty", "urgency": "high"}
+    async with bot("support", [chain("CREATE_TICKET", CREATE_TICKET=ticket)]) as stage:
+        receipt = await stage.say("The export is empty!", author="Alice")
+        assert receipt.turn_id is not None
+        [step] = [
+            one
+            for one in (await stage.agent.store.ledger.steps(receipt.turn_id)).values()
+            if one.kind == "action"
+        ]
+        number = step.result["data"]["number"]
+        kept = await stage.agent.store.cache.get(f"ticket:{number}")
+    assert kept == {**ticket, "by": str(receipt.author_id)}
+    assert stage.texts == [f"That is ticket {number} now; the team reads it next."]
+
+
+@pytest.mark.parametrize(("text", "is_noted"), [("I am close to CANCELLING", True), ("Thank you!", False)])
+async def test_the_support_bot_notes_who_should_talk_to_a_human(text: str, is_noted: bool) -> None:
+    async with bot("support", [answer("I am sorry.")]) as stage:
+        receipt = await stage.say(text, author="Alice")
+        store = stage.agent.store
+    noted = await store.entities.components(receipt.author_id, "ESCALATED")
+    assert [one.data for one in noted] == ([{"because": text}] if is_noted else [])
+
+
+async def test_the_support_bot_welcomes_newcomers_in_the_group() -> None:
+    async with bot("support", [answer("Hello.")]) as stage:
+        await stage.say("Nora?", room="hall", kind=ChannelType.GROUP)
+        zoe = make_arrival("", at=START, author="Zoe")
+        stage.agent.events.emit(EntityJoined(stage.agent.id, zoe.author, zoe.world))
+        await stage.adapter.until_sent(2)
+    assert stage.texts[1] == "Welcome, Zoe. Tell me what does not work."
+    assert stage.adapter.sent[1].room_id == stage.adapter.sent[0].room_id
+
+
+async def test_the_gaming_bot_advises_for_the_room_s_game_and_the_player_s_skill() -> None:
+    script = [
+        chain("SET_GAME", "SET_SKILL", SET_GAME={"game": "chess"}, SET_SKILL={"level": "beginner"}),
+        answer("Noted."),
+        answer("Castle early."),
+        answer("Trade queens."),
+    ]
+    async with bot("gaming", script) as stage:
+        await stage.say("We play chess, and I am new", author="Alice")
+        await stage.say("What now?", author="Alice")
+        await stage.say("And I?", author="Bob")
+        _, _, of_alice, of_bob = (request.prompt for request in stage.model.requests)
+    assert "The room plays chess.\nThe player is beginner: explain every term" in of_alice
+    assert "The room plays chess." in of_bob
+    assert "The player is" not in of_bob
+
+
+async def test_the_gaming_bot_refuses_a_skill_there_is_not_and_asks_the_model_once_more() -> None:
+    script = [chain("SET_SKILL", SET_SKILL={"level": "godlike"}), '{"level": "advanced"}', answer("Noted.")]
+    async with bot("gaming", script) as stage:
+        receipt = await stage.say("I am really good", author="Alice")
+        [skill] = await stage.agent.store.entities.components(receipt.author_id, "SKILL")
+    assert skill.data == {"level": "advanced"}
+    assert [request.purpose for request in stage.model.requests] == [
+        Purpose.REPLY,
+        Purpose.REPAIR,
+        Purpose.SUMMARY,
+    ]
+
+
+async def test_the_educational_bot_grows_with_its_learner() -> None:
+    script = [chain("CHECK_ANSWER", CHECK_ANSWER={"number": number}) for number in (7, 36, 0)]
+    async with bot("teaching", script) as stage:
+        for text in ("7", "36", "0"):
+            receipt = await stage.say(text, author="Alice")
+        [progress] = await stage.agent.store.entities.components(receipt.author_id, "PROGRESS")
+        prompts = [request.prompt for request in stage.model.requests]
+    assert stage.texts == ["Right. Next: 12 × 3?", "Right. Next: 17 × 6?", "Not yet. Next: 12 × 3?"]
+    assert progress.data == {"level": 1}
+    assert "level 1 of 3. The exercise: 3 + 4" in prompts[0]
+    assert "level 3 of 3. The exercise: 17 × 6" in prompts[2]
+    assert not any("102" in prompt for prompt in prompts)
+
+
+@pytest.mark.parametrize("name", ["support", "gaming", "teaching"])
+def test_the_example_characters_load_without_a_warning(name: str) -> None:
+    report = load_character(EXAMPLES / f"{name}.json").report
+    assert report.warnings == report.ignored == report.mapped == report.secrets == ()

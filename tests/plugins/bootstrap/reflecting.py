@@ -1,0 +1,129 @@
+"""What the tests of reflection have in common: things that are said, and a model that notes them."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+from bot import (
+    Arrival,
+    ChannelType,
+    EmbeddingRequest,
+    EmbeddingResult,
+    Memory,
+    MemoryKind,
+    MessageReceived,
+    ModelType,
+    Plugin,
+    Purpose,
+    Receipt,
+    Role,
+    TextRequest,
+    Turn,
+    derived_id,
+    model,
+    new_id,
+    short_id,
+)
+from bot.agent import Agent
+from bot.testing import ScriptedModel, Stage, answer, make_arrival
+from bot.turn import Input
+from plugins.bootstrap import plugin
+
+[REFLECTION] = plugin.evaluators
+NOTHING = "<response></response>"
+
+
+def fact(message: int, text: str, replaces: int | str = "") -> str:
+    """Write a fact as a well-behaved model would."""
+    return f"<fact><message>{message}</message><text>{text}</text><replaces>{replaces}</replaces></fact>"
+
+
+def tie(source: str, target: str, tags: str) -> str:
+    """Write a relationship, likewise."""
+    sides = f"<source>{source}</source><target>{target}</target>"
+    return f"<relationship>{sides}<tags>{tags}</tags></relationship>"
+
+
+def noted(facts: Sequence[str] = (), forgotten: str = "", ties: Sequence[str] = ()) -> str:
+    """Write what was noted in one reflection, likewise."""
+    return (
+        f"<response><facts>{''.join(facts)}</facts><forgotten>{forgotten}</forgotten>"
+        f"<relationships>{''.join(ties)}</relationships></response>"
+    )
+
+
+def thinking(script: Sequence[str] | Callable[[TextRequest], str], reply: str = "") -> ScriptedModel:
+    """Give a model that answers in one way and reflects by this script, whose last text repeats."""
+    left = [] if callable(script) else list(script)
+
+    def write(request: TextRequest) -> str:
+        if request.purpose is not Purpose.REFLECTION:
+            return reply or answer("Hello.")
+        if callable(script):
+            return script(request)
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return ScriptedModel(write)
+
+
+def meaning(vector: Callable[[str], tuple[float, ...]]) -> Plugin:
+    """Give a model of meanings."""
+
+    @model(ModelType.TEXT_EMBEDDING)
+    async def embedding(agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
+        return EmbeddingResult(tuple(map(vector, request.texts)), "meaning-2")
+
+    return Plugin("meaning", "Compares meanings.", models=[embedding])
+
+
+def about(agent: Agent, arrival: Arrival) -> Turn:
+    """Make the turn of a message."""
+    ids = (new_id(), arrival.key, arrival.room.id, arrival.author.id, arrival.message.id)
+    receipt = Receipt(*ids, agent.clock())
+    one = Input(receipt, arrival.message, arrival.author, time.monotonic(), lambda receipt: None)
+    return Turn(agent, new_id(), arrival.room, arrival.world, [one])
+
+
+async def said(stage: Stage, *texts: str, author: str = "Alice", room: str = "lobby", **details: Any) -> Turn:
+    """Have somebody say things in a room; gives the turn of the last."""
+    details = {"kind": ChannelType.GROUP, "role": Role.MEMBER, **details}
+    turn = None
+    for text in texts:
+        arrival = make_arrival(text, at=stage.agent.clock(), author=author, room=room, **details)
+        await stage.agent.store.ledger.receive([arrival], stage.agent.clock())
+        heard = MessageReceived(stage.agent.id, arrival.message, arrival.room, arrival.author)
+        stage.agent.events.emit(heard)
+        turn = about(stage.agent, arrival)
+    assert turn is not None
+    await stage.agent.events.settle()
+    return turn
+
+
+async def reflected(turn: Turn) -> bool:
+    """Reflect where it is time to; tells whether it was."""
+    is_due = await REFLECTION.wants(turn)
+    if is_due:
+        await REFLECTION(turn)
+    return is_due
+
+
+async def facts_of(stage: Stage, room: str = "lobby") -> list[Memory]:
+    """List the facts of a room."""
+    room_id = derived_id("test", "room", room)
+    return await stage.agent.store.memories.recent(room_id, 1000, kind=MemoryKind.FACT)
+
+
+async def known(stage: Stage, room: str = "lobby") -> list[str]:
+    """List the facts of a room as texts."""
+    return [one.content.text for one in await facts_of(stage, room)]
+
+
+def person(name: str) -> UUID:
+    """Give somebody's id."""
+    return derived_id("test", "entity", name)
+
+
+def called(name: str) -> str:
+    """Give the id by which a prompt calls somebody."""
+    return short_id(person(name))

@@ -1,0 +1,81 @@
+"""Rules of contacts: what somebody says of themselves is kept as what it is, and nobody says it for them."""
+
+from typing import Any
+
+import pytest
+
+from bot import ChannelType, Role, derived_id
+from bot.testing import Stage, on_stage
+from tests.plugins.bootstrap.obeying import Obedient, decisions
+
+GROUP = ChannelType.GROUP
+ALICE = derived_id("test", "entity", "Alice")
+
+
+async def known(stage: Stage, kind: str = "CONTACT") -> list[Any]:
+    return [dict(one.data) for one in await stage.agent.store.entities.components(ALICE, kind)]
+
+
+async def test_what_somebody_tells_of_themselves_is_kept_piece_by_piece_and_can_be_forgotten() -> None:
+    obedient = Obedient()
+    async with on_stage(model=obedient.model) as stage:
+        obedient.does("UPDATE_CONTACT", kind="email", value="alice@example.org")
+        await stage.say("Ada, my mail is alice@example.org", kind=GROUP)
+        obedient.does("UPDATE_ENTITY", kind="handle", value="telegram:alice")
+        await stage.say("I am alice on Telegram")
+        assert await known(stage) == [{"email": "alice@example.org", "handle": "telegram:alice"}]
+
+        obedient.does("UPDATE_CONTACT", kind="email", value="")
+        await stage.say("forget my mail")
+        assert await known(stage) == [{"handle": "telegram:alice"}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("email", "alice"),
+        ("email", "a@b c.d"),
+        ("phone", "call me"),
+        ("website", "javascript:alert(1)"),
+        ("handle", "alice"),
+        ("messages", "perhaps"),
+        ("email", "a" * 300 + "@example.org"),
+        ("password", "secret"),
+        ("role", "OWNER"),
+    ],
+)
+async def test_what_is_not_of_its_kind_is_not_kept(kind: str, value: str) -> None:
+    obedient = Obedient("UPDATE_CONTACT", kind=kind, value=value)
+    async with on_stage(model=obedient.model) as stage:
+        await stage.say("Ada, note that")
+        assert await known(stage) == []
+        assert await known(stage, "MESSAGES") == []
+
+
+@pytest.mark.parametrize("role", list(Role))
+async def test_of_others_only_admins_have_something_kept_and_only_for_their_world(role: Role) -> None:
+    obedient = Obedient()
+    async with on_stage(model=obedient.model) as stage:
+        await stage.say("hello", kind=GROUP)
+        obedient.does("UPDATE_CONTACT", kind="email", value="alice@example.org", person="Alice")
+        await stage.say("Ada, Alice has alice@example.org", author="Bob", role=role, kind=GROUP)
+        found = await stage.agent.store.entities.components(ALICE, "CONTACT")
+        allowed = role.reaches(Role.ADMIN)
+        assert [one.world_id is not None for one in found] == ([True] if allowed else [])
+        assert [one for one, _ in await decisions(stage, "UPDATE_CONTACT")] == [allowed]
+
+
+@pytest.mark.parametrize("role", [Role.MEMBER, Role.OWNER])
+async def test_consent_to_messages_is_given_by_oneself_and_in_private(role: Role) -> None:
+    obedient = Obedient()
+    async with on_stage(model=obedient.model) as stage:
+        await stage.say("hello", kind=GROUP)
+        obedient.does("UPDATE_CONTACT", kind="messages", value="yes", person="Alice")
+        await stage.say("Ada, Alice wants messages", author="Bob", role=role, kind=GROUP)
+        await stage.say("Ada, Alice wants messages", author="Bob", role=role, room="bob")
+        obedient.does("UPDATE_CONTACT", kind="messages", value="yes")
+        await stage.say("Ada, I want messages", kind=GROUP)
+        assert await known(stage, "MESSAGES") == []
+
+        await stage.say("others may have you write to me", room="alice")
+        assert await known(stage, "MESSAGES") == [{"messages": "yes"}]

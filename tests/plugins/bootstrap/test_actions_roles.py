@@ -1,0 +1,110 @@
+"""Rules of changing roles: asked for in one's own words, allowed by the lattice, confirmed, written down."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot import QUEUE, ChannelType, Role, derived_id
+from bot.testing import Stage, on_stage
+from tests.plugins.bootstrap.obeying import Obedient, code, decisions, role_of, run_due, waiting
+
+GROUP = ChannelType.GROUP
+
+
+async def gather(stage: Stage) -> None:
+    for name, role in (("Root", Role.OWNER), ("Sarah", Role.MEMBER), ("Mallory", Role.MEMBER)):
+        await stage.put("hello", author=name, role=role, kind=GROUP)
+
+
+async def say(stage: Stage, text: str, author: str = "Root", role: Role = Role.OWNER) -> tuple[str, ...]:
+    receipt = await stage.say(text, author=author, role=role, kind=GROUP)
+    await run_due(stage)
+    return receipt.notes
+
+
+async def test_a_role_is_given_once_its_giver_has_confirmed_it_and_survives_what_the_platform_says() -> None:
+    obedient = Obedient()
+    async with on_stage(model=obedient.model) as stage:
+        await gather(stage)
+        obedient.does("UPDATE_ROLE", person="Sarah", role="ADMIN")
+        await say(stage, "Ada, make Sarah an admin")
+        assert await role_of(stage, "Sarah") is Role.MEMBER
+        secret = await code(stage)
+        assert any(f"Ada, confirm {secret}" in text and "Sarah (id" in text for text in stage.texts)
+
+        obedient.does("CHOOSE_OPTION", option="confirm")
+        await say(stage, f"Ada, confirm {secret}")
+        assert await role_of(stage, "Sarah") is Role.ADMIN
+        assert stage.texts[-1].endswith("is ADMIN here now.")
+        assert await waiting(stage) == []
+
+        await stage.say("thanks", author="Sarah", role=Role.MEMBER, kind=GROUP)
+        assert await role_of(stage, "Sarah") is Role.ADMIN
+        assert await decisions(stage, "UPDATE_ROLE") == [(True, ""), (True, "")]
+
+
+@pytest.mark.parametrize(
+    ("author", "role", "text"),
+    [
+        ("Mallory", Role.MEMBER, "Ada, confirm {code}"),
+        ("Mallory", Role.OWNER, "Ada, confirm {code}"),
+        ("Root", Role.OWNER, "Ada, what would that mean?"),
+        ("Root", Role.OWNER, "Ada, I do not want to confirm it"),
+        ("Root", Role.OWNER, "Ada, {code}?"),
+        ("Root", Role.OWNER, "Ada, look:\n> confirm {code}"),
+        ("Root", Role.OWNER, "Ada, confirm{code}"),
+        ("Root", Role.OWNER, "Ada, confirm AAAAA"),
+    ],
+)
+async def test_only_the_same_person_confirms_and_with_the_code_itself(
+    author: str, role: Role, text: str
+) -> None:
+    obedient = Obedient("UPDATE_ROLE", person="Sarah", role="ADMIN")
+    async with on_stage(model=obedient.model) as stage:
+        await gather(stage)
+        await say(stage, "Ada, make Sarah an admin")
+        obedient.does("CHOOSE_OPTION", option="confirm")
+        await say(stage, text.format(code=await code(stage)), author, role)
+        assert await role_of(stage, "Sarah") is Role.MEMBER
+        assert len(await waiting(stage)) == 1
+
+
+async def test_who_has_lost_the_right_meanwhile_changes_nothing() -> None:
+    obedient = Obedient("UPDATE_ROLE", person="Sarah", role="NONE")
+    async with on_stage(model=obedient.model) as stage:
+        await gather(stage)
+        await say(stage, "Ada, Sarah is none here any more: role NONE", "Deputy", Role.ADMIN)
+        [task] = await waiting(stage)
+        obedient.does()
+        await stage.say("hm", author="Deputy", role=Role.MEMBER, kind=GROUP)
+        # As if the choice had been made before, and the process had ended before it was carried out.
+        deputy = derived_id("test", "entity", "Deputy")
+        chosen = {**task.metadata, "choice": "confirm", "chosenBy": str(deputy)}
+        await stage.agent.store.tasks.save_task(replace(task, tags=frozenset({QUEUE}), metadata=chosen))
+        await run_due(stage)
+        assert await role_of(stage, "Sarah") is Role.MEMBER
+        assert (await decisions(stage, "UPDATE_ROLE"))[-1][0] is False
+        assert stage.texts[-1].startswith("Nothing was changed:")
+
+
+async def test_a_newer_request_takes_the_place_of_the_older_one() -> None:
+    obedient = Obedient("UPDATE_ROLE", person="Sarah", role="ADMIN")
+    async with on_stage(model=obedient.model) as stage:
+        await gather(stage)
+        await say(stage, "Ada, make Sarah an admin")
+        before = await code(stage)
+        obedient.does("UPDATE_ROLE", person="Mallory", role="NONE")
+        await say(stage, "Ada, Mallory gets the role none instead")
+        assert await code(stage) != before
+
+
+async def test_of_two_people_of_one_name_nobody_is_guessed() -> None:
+    obedient = Obedient()
+    async with on_stage(model=obedient.model) as stage:
+        await gather(stage)
+        [mallory] = await stage.agent.store.entities.named("Mallory")
+        await stage.agent.store.entities.save_entities([replace(mallory, names=("Sarah",))])
+        obedient.does("UPDATE_ROLE", person="Sarah", role="ADMIN")
+        notes = await say(stage, "Ada, make Sarah an admin")
+        assert any("“Sarah” may be Sarah (id" in note for note in notes)
+        assert await waiting(stage) == []

@@ -1,0 +1,103 @@
+"""Rules of following and muting: who decides, and when the character speaks from then on."""
+
+import pytest
+
+from bot import Attendance, ChannelType, Outcome, Purpose, Role, TextRequest
+from bot.testing import ScriptedModel, Stage, answer, make_arrival, on_stage
+
+GROUP = ChannelType.GROUP
+IGNORING = "<response><reasoning>not for Ada</reasoning><action>IGNORE</action></response>"
+
+
+class Obedient:
+    """A model that does what the test says next, and chooses silence where it is asked whether to speak."""
+
+    def __init__(self) -> None:
+        self.does: tuple[str, ...] = ("REPLY",)
+        self.model = ScriptedModel(self._write)
+
+    def _write(self, request: TextRequest) -> str:
+        if request.purpose is Purpose.SHOULD_RESPOND:
+            return IGNORING
+        return answer("Very well.", actions=self.does)
+
+
+async def attendance(stage: Stage) -> Attendance:
+    room = make_arrival("", at=stage.agent.clock(), kind=GROUP).room
+    return await stage.agent.store.worlds.attendance(room.id)
+
+
+async def test_an_admin_has_every_message_of_a_room_answered_and_no_more() -> None:
+    obedient = Obedient()
+    async with on_stage(model=obedient.model) as stage:
+        assert (await stage.say("Nice weather", kind=GROUP)).outcome is Outcome.IGNORED
+
+        obedient.does = ("REPLY", "FOLLOW_ROOM")
+        await stage.say("Ada, take part here", kind=GROUP, role=Role.ADMIN)
+        assert await attendance(stage) is Attendance.FOLLOWED
+        obedient.does = ("REPLY",)
+        assert (await stage.say("Nice weather", kind=GROUP)).rule == "FOLLOWED"
+
+        obedient.does = ("REPLY", "UNFOLLOW_ROOM")
+        await stage.say("That is enough", kind=GROUP, role=Role.ADMIN)
+        assert await attendance(stage) is Attendance.DEFAULT
+        assert (await stage.say("Nice weather", kind=GROUP)).outcome is Outcome.IGNORED
+
+
+async def test_a_muted_room_hears_the_character_only_when_it_is_named() -> None:
+    obedient = Obedient()
+    async with on_stage(model=obedient.model) as stage:
+        obedient.does = ("REPLY", "MUTE_ROOM")
+        await stage.say("Ada, be quiet", kind=GROUP, role=Role.OWNER)
+        obedient.does = ("REPLY",)
+        assert (await stage.say("Nice weather", kind=GROUP)).rule == "MUTED"
+        assert (await stage.say("Ada, are you there?", kind=GROUP)).outcome is Outcome.ANSWERED
+
+        obedient.does = ("REPLY", "UNMUTE_ROOM")
+        await stage.say("Ada, speak again", kind=GROUP, role=Role.OWNER)
+        assert await attendance(stage) is Attendance.DEFAULT
+
+
+@pytest.mark.parametrize("name", ["FOLLOW_ROOM", "UNFOLLOW_ROOM", "MUTE_ROOM", "UNMUTE_ROOM"])
+@pytest.mark.parametrize("role", [Role.MEMBER, Role.NONE])
+@pytest.mark.parametrize("before", list(Attendance))
+async def test_in_a_group_only_admins_decide(name: str, role: Role, before: Attendance) -> None:
+    async with on_stage(model=ScriptedModel(answer("Well.", actions=("REPLY", name)))) as stage:
+        room = make_arrival("", at=stage.agent.clock(), kind=GROUP).room
+        await stage.agent.store.worlds.set_attendance(room.id, before)
+        receipt = await stage.say("Ada, do it", kind=GROUP, role=role)
+        assert await attendance(stage) is before
+    assert f"{name} is not available here" in receipt.notes
+
+
+async def test_in_private_the_one_person_decides() -> None:
+    obedient = Obedient()
+    obedient.does = ("REPLY", "MUTE_ROOM")
+    async with on_stage(model=obedient.model) as stage:
+        await stage.say("be quiet for now")
+        assert (await stage.say("and another thing")).rule == "MUTED"
+        obedient.does = ("REPLY", "UNMUTE_ROOM")
+        await stage.say("Ada, talk to me again")
+        assert (await stage.say("good")).outcome is Outcome.ANSWERED
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "after"),
+    [
+        (Attendance.MUTED, "MUTE_ROOM", Attendance.MUTED),
+        (Attendance.FOLLOWED, "FOLLOW_ROOM", Attendance.FOLLOWED),
+        (Attendance.MUTED, "UNFOLLOW_ROOM", Attendance.MUTED),
+        (Attendance.FOLLOWED, "UNMUTE_ROOM", Attendance.FOLLOWED),
+        (Attendance.MUTED, "FOLLOW_ROOM", Attendance.FOLLOWED),
+        (Attendance.FOLLOWED, "MUTE_ROOM", Attendance.MUTED),
+    ],
+)
+async def test_what_is_so_already_stays_and_counts_as_done(
+    before: Attendance, name: str, after: Attendance
+) -> None:
+    async with on_stage(model=ScriptedModel(answer("Well.", actions=("REPLY", name)))) as stage:
+        room = make_arrival("", at=stage.agent.clock(), kind=GROUP).room
+        await stage.agent.store.worlds.set_attendance(room.id, before)
+        receipt = await stage.say("Ada, do it", kind=GROUP, role=Role.ADMIN)
+        assert await attendance(stage) is after
+    assert receipt.notes == ()

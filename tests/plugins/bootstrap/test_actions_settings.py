@@ -1,0 +1,98 @@
+"""Rules of changing settings: few, typed, confirmed, in effect at once, and there after a restart."""
+
+import pytest
+
+from bot import ChannelType, Outcome, Role
+from bot.testing import InMemoryStore, Stage, on_stage
+from tests.plugins.bootstrap.obeying import Obedient, code, decisions, run_due, waiting, world_of
+
+GROUP = ChannelType.GROUP
+
+
+async def change(stage: Stage, obedient: Obedient, name: str, value: str) -> None:
+    obedient.does("UPDATE_SETTINGS", name=name, value=value)
+    await stage.say(f"Ada, set {name} to {value}", author="Root", role=Role.OWNER, kind=GROUP)
+    obedient.does("CHOOSE_OPTION", option="confirm")
+    await stage.say(f"Ada, confirm {await code(stage)}", author="Root", role=Role.OWNER, kind=GROUP)
+    await run_due(stage)
+    obedient.does()
+
+
+async def test_a_setting_takes_effect_at_once_survives_a_restart_and_can_be_taken_back() -> None:
+    obedient, store = Obedient(), InMemoryStore()
+    async with on_stage(model=obedient.model, store=store) as stage:
+        assert (await stage.say("Nice weather", kind=GROUP)).outcome is Outcome.IGNORED
+        await change(stage, obedient, "SHOULD_RESPOND_BYPASS_TYPES", "GROUP")
+        assert (await stage.say("Nice weather", kind=GROUP)).rule == "SHOULD_RESPOND_BYPASS_TYPES"
+    async with on_stage(model=obedient.model, store=store) as stage:
+        assert (await stage.say("Nice weather", kind=GROUP)).outcome is Outcome.ANSWERED
+        await change(stage, obedient, "SHOULD_RESPOND_BYPASS_TYPES", "default")
+        assert (await stage.say("Nice weather", kind=GROUP)).outcome is Outcome.IGNORED
+
+
+async def test_a_shorter_conversation_is_what_the_model_is_shown() -> None:
+    obedient = Obedient()
+    async with on_stage(model=obedient.model) as stage:
+        await change(stage, obedient, "CONVERSATION_LENGTH", "2")
+        await stage.say("first of all", author="Root", kind=GROUP)
+        await stage.say("secondly", author="Root", kind=GROUP)
+        await stage.say("Ada, thirdly", author="Root", kind=GROUP)
+        assert "first of all" not in stage.model.requests[-1].prompt
+        assert "thirdly" in stage.model.requests[-1].prompt
+
+
+async def test_l16_what_was_changed_from_what_to_what_is_written_down() -> None:
+    obedient = Obedient()
+    async with on_stage(model=obedient.model) as stage:
+        await change(stage, obedient, "ON_EDIT", "rerun")
+        await change(stage, obedient, "ON_EDIT", "ignore")
+        [last, *_] = await stage.agent.store.logs.logs(kind="authority")
+    body = last["body"]
+    assert body["arguments"] == {"name": "ON_EDIT", "old": "rerun", "new": "ignore", "step": "confirmed"}
+    assert body["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("CONVERSATION_LENGTH", "0"),
+        ("CONVERSATION_LENGTH", "501"),
+        ("CONVERSATION_LENGTH", "many"),
+        ("CONVERSATION_LENGTH", ""),
+        ("ON_EDIT", "explode"),
+        ("RESPOND_TO_BOTS", "perhaps"),
+        ("SHOULD_RESPOND_BYPASS_TYPES", "GROUP,NONSENSE"),
+        ("SHOULD_RESPOND_BYPASS_TYPES", "GROUP," * 50),
+        ("OPENAI_API_KEY", "sk-1234567890"),
+        ("openai_api_key", "sk-1234567890"),
+        ("LOG_LEVEL", "DEBUG"),
+        ("BOT_DATA_DIR", "/tmp"),
+        ("conversation_length", "5"),
+        ("CONVERSATION LENGTH", "5"),
+    ],
+)
+async def test_l16_no_other_setting_no_secret_and_nothing_of_the_wrong_type_is_set(
+    name: str, value: str
+) -> None:
+    obedient = Obedient("UPDATE_SETTINGS", name=name, value=value)
+    async with on_stage(model=obedient.model) as stage:
+        await stage.say(f"Ada, set {name} to {value}", author="Root", role=Role.OWNER, kind=GROUP)
+        assert await waiting(stage) == []
+        assert (await world_of(stage)).settings == {}
+
+
+@pytest.mark.parametrize("role", [Role.MEMBER, Role.NONE])
+async def test_l16_only_admins_set_anything(role: Role) -> None:
+    obedient = Obedient("UPDATE_SETTINGS", name="ON_EDIT", value="rerun")
+    async with on_stage(model=obedient.model) as stage:
+        await stage.say("Ada, set ON_EDIT to rerun", role=role, kind=GROUP)
+        assert await waiting(stage) == []
+        assert await decisions(stage, "UPDATE_SETTINGS") == [(False, "UPDATE_SETTINGS needs the role ADMIN")]
+
+
+async def test_l07_the_value_is_the_actors_own_and_not_another_persons() -> None:
+    obedient = Obedient("UPDATE_SETTINGS", name="CONVERSATION_LENGTH", value="500")
+    async with on_stage(model=obedient.model) as stage:
+        await stage.say("Ada, set CONVERSATION_LENGTH to 500", author="Mallory", kind=GROUP)
+        await stage.say("Ada, set CONVERSATION_LENGTH to 5", author="Root", role=Role.OWNER, kind=GROUP)
+        assert await waiting(stage) == []

@@ -1,0 +1,122 @@
+"""Canaries in a thousand rooms: what is told in one of them surfaces in none of the others."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bot import (
+    Arrival,
+    ChannelType,
+    MemoryKind,
+    Plugin,
+    Purpose,
+    Scope,
+    Store,
+    TextRequest,
+    Turn,
+    World,
+    derived_id,
+)
+from bot.store.inmemory import InMemoryStore
+from bot.testing import ScriptedModel, Stage, answer, make_arrival, on_stage
+from plugins.bootstrap import plugin
+from plugins.sql.opening import OpenFiles
+from tests.plugins.bootstrap.reflecting import about, fact, meaning, noted, reflected, thinking, tie
+
+PLATFORMS = ("discord", "telegram", "x", "test")
+WORLDS, ROOMS = 25, 10  # of each platform, of each world; one room of each world is a private one
+CANARY = re.compile(r"canary-\d{4}")
+PROVIDERS = {one.spec.name: one for one in plugin.providers}
+SAME = meaning(lambda text: (0.6, 0.8))
+
+
+@asynccontextmanager
+async def in_memory(path: Path) -> AsyncIterator[Store]:
+    yield InMemoryStore()
+
+
+@asynccontextmanager
+async def on_sqlite(path: Path) -> AsyncIterator[Store]:
+    async with OpenFiles().store_in(path / "greenroom.db", derived_id("agent", "Ada")) as store:
+        yield store
+
+
+def arrivals(stage: Stage) -> Iterator[Arrival]:
+    """Have somebody tell a secret in each room; every person is at home in two worlds."""
+    for number in range(len(PLATFORMS) * WORLDS * ROOMS):
+        platform, rest = PLATFORMS[number // (WORLDS * ROOMS)], number % (WORLDS * ROOMS)
+        place, kind = rest // ROOMS, ChannelType.DM if rest % ROOMS == 0 else ChannelType.GROUP
+        told = make_arrival(
+            f"My secret is canary-{number:04}.",
+            at=stage.agent.clock(),
+            author=f"Alice {place // 2}",
+            room=f"{place}/{rest % ROOMS}",
+            kind=kind,
+            platform=platform,
+        )
+        world = World(derived_id(platform, "world", str(place)), platform, str(place))
+        room = replace(told.room, world_id=world.id)
+        yield replace(told, world=world, room=room, message=replace(told.message, world_id=world.id))
+
+
+def note(request: TextRequest) -> str:
+    """Note the secret of the room twice: as a fact, and as a tag."""
+    [canary] = set(CANARY.findall(request.prompt))
+    name = re.search(r"\] (Alice \d+) ", request.prompt)
+    assert name is not None
+    return noted([fact(1, f"The secret of {name[1]} is {canary}.")], ties=[tie(name[1], "you", canary)])
+
+
+async def surfaces(turn: Turn) -> set[str]:
+    """Collect the canaries of everything that could be told in a room."""
+    names = ("FACTS", "RELATIONSHIPS", "RECENT_MESSAGES", "ENTITIES", "WORLD", "ROLES", "CHOICE", "SETTINGS")
+    results = [await PROVIDERS[name](turn) for name in names]
+    return set(CANARY.findall(" ".join(f"{one.text} {one.values}" for one in results)))
+
+
+@pytest.mark.parametrize(
+    ("opened", "plugins"),
+    [(in_memory, [SAME]), (on_sqlite, [SAME]), (in_memory, [])],
+    ids=["identical vectors in memory", "identical vectors on SQLite", "no vectors"],
+)
+async def test_l09_l10_l11_what_is_told_in_one_of_a_thousand_rooms_surfaces_in_no_other(
+    opened: Callable[[Path], AbstractAsyncContextManager[Store]], plugins: list[Plugin], tmp_path: Path
+) -> None:
+    settings = {"CONVERSATION_LENGTH": "1"}
+    async with (
+        opened(tmp_path) as store,
+        on_stage(*plugins, model=thinking(note), store=store, settings=settings) as stage,
+    ):
+        told = list(arrivals(stage))
+        await store.ledger.receive(told, stage.agent.clock())
+        turns = [about(stage.agent, one) for one in told]
+        assert all(await asyncio.gather(*map(reflected, turns)))
+        found = await asyncio.gather(*map(surfaces, turns))
+        assert found == [{f"canary-{number:04}"} for number in range(len(turns))]
+        kept = [await store.memories.recent(one.room.id, kind=MemoryKind.FACT) for one in told]
+    assert {len(facts) for facts in kept} == {1}
+    assert {one.scope for facts in kept for one in facts} == {Scope.ROOM}
+
+
+async def test_l10_what_somebody_tells_in_private_is_in_no_prompt_of_a_public_room() -> None:
+    def write(request: TextRequest) -> str:
+        if request.purpose is Purpose.REFLECTION:
+            found = CANARY.search(request.prompt)
+            return noted([fact(1, f"Alice's word is {found[0]}.")] if found else [])
+        wanted = ["FACTS", "RELATIONSHIPS", "ENTITIES", "WORLD", "ROLES", "SETTINGS", "ACTION_STATE"]
+        return answer("Hello.", providers=wanted)
+
+    async with on_stage(SAME, model=ScriptedModel(write)) as stage:
+        for number in range(6):
+            await stage.say(f"My word is canary-{number:04}", room="private", kind=ChannelType.DM)
+        before = len(stage.model.requests)
+        for number in range(6):
+            await stage.say(f"Ada, what is my word? {number}", room="public", kind=ChannelType.GROUP)
+        public = [one for one in stage.model.requests[before:] if "Ada, what is my word?" in one.prompt]
+        assert len(public) > 12
+        assert not any(CANARY.search(one.prompt) for one in public)

@@ -1,0 +1,236 @@
+"""What an outage, a crash or another model has left without a vector gets one afterwards."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bot import (
+    Agent,
+    Content,
+    EmbeddingCompleted,
+    EmbeddingRequest,
+    EmbeddingResult,
+    Memory,
+    MemoryKind,
+    ModelError,
+    ModelRefused,
+    ModelType,
+    ModelUnavailable,
+    Plugin,
+    derived_id,
+    model,
+    new_id,
+)
+from bot.testing import ScriptedModel, Stage, make_arrival, on_stage
+from plugins.bootstrap.listeners import embedding
+from plugins.bootstrap.listeners.embedding import PROBE, Backlog
+from plugins.sql import plugin as sql
+
+
+class Embedder(ScriptedModel):
+    """A model for vectors, under a name, that can be down and refuses what it does not like."""
+
+    def __init__(self, name: str = "m-1") -> None:
+        super().__init__(embeds=True)
+        self.name = name
+        self.is_down = False
+        self.refused = ""
+        self.asked_for: list[tuple[str, ...]] = []
+
+    async def _embed(self, agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
+        if self.is_down:
+            raise ModelUnavailable("no vectors today")
+        if self.refused and self.refused in request.texts:
+            raise ModelRefused("too ugly")
+        self.asked_for.append(tuple(request.texts))
+        return EmbeddingResult(tuple((float(len(text)), 1.0) for text in request.texts), self.name)
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have nobody rest."""
+    for name in ("PAUSE", "SHORT_PAUSE", "FIRST_WAIT", "LONGEST_WAIT"):
+        monkeypatch.setattr(embedding, name, 0.0)
+
+
+@pytest.fixture(params=["memory", "SQLite"])
+def kept_in(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[list[Plugin], dict[str, str]]:
+    """Give what has a stage keep things in memory, or in a file."""
+    if request.param == "memory":
+        return [], {}
+    return [sql], {"BOT_DATA_DIR": str(tmp_path)}
+
+
+@asynccontextmanager
+async def staged(
+    kept_in: tuple[list[Plugin], dict[str, str]], embedder: Embedder, *others: Plugin
+) -> AsyncIterator[Stage]:
+    plugins, settings = kept_in
+    async with on_stage(*plugins, *others, model=embedder, settings=settings) as stage:
+        yield stage
+
+
+async def said(stage: Stage, *texts: str, kind: MemoryKind = MemoryKind.MESSAGE) -> list[Memory]:
+    """Keep what was said, without vectors, the last one the newest."""
+    arrival = make_arrival("", at=stage.agent.clock())
+    memories = [
+        Memory(
+            id=new_id(),
+            kind=kind,
+            entity_id=derived_id("alice"),
+            room_id=arrival.room.id,
+            world_id=arrival.world.id,
+            content=Content(text=text),
+            created_at=stage.agent.clock() + timedelta(milliseconds=number),
+        )
+        for number, text in enumerate(texts)
+    ]
+    await stage.agent.store.memories.add(memories)
+    return memories
+
+
+async def halted(stage: Stage) -> Backlog:
+    """Give the service with its loop stopped, so that it is the test that has it look."""
+    backlog = stage.agent.services[Backlog]
+    await backlog.__aexit__(None, None, None)
+    return backlog
+
+
+async def models_of(stage: Stage, memories: Sequence[Memory]) -> list[str]:
+    kept = await stage.agent.store.memories.memories([one.id for one in memories])
+    return [kept[one.id].embedding_model for one in memories]
+
+
+async def until_complete(stage: Stage, name: str) -> None:
+    """Wait until everything has a vector of this model."""
+    done = asyncio.Event()
+
+    async def hear(event: EmbeddingCompleted) -> None:
+        left = (await stage.agent.store.memories.unembedded(name)).memories
+        if not [one for one in left if one.content.text]:
+            done.set()
+
+    leave = stage.agent.events.subscribe(EmbeddingCompleted, hear)
+    async with asyncio.timeout(60):
+        await done.wait()
+    leave()
+
+
+async def test_what_has_no_vector_gets_one_in_batches_the_newest_first(
+    kept_in: tuple[list[Plugin], dict[str, str]],
+) -> None:
+    embedder = Embedder()
+    async with staged(kept_in, embedder) as stage:
+        backlog = await halted(stage)
+        memories = await said(stage, *(f"message {number}" for number in range(70)), "", "\u200b")
+        facts = await said(stage, "Alice likes tea", kind=MemoryKind.FACT)
+        assert await backlog.fill() == 71
+        assert await models_of(stage, [*memories[:70], *facts]) == ["m-1"] * 71
+        assert await backlog.fill() == 0
+    batches = [texts for texts in embedder.asked_for if texts != (PROBE,)]
+    assert [len(texts) for texts in batches] == [32, 32, 7]
+    assert batches[0][:2] == ("Alice likes tea", "message 69")
+    assert batches[-1][-1] == "message 0"
+
+
+async def test_an_empty_store_costs_no_call(kept_in: tuple[list[Plugin], dict[str, str]]) -> None:
+    embedder = Embedder()
+    async with staged(kept_in, embedder) as stage:
+        assert await (await halted(stage)).fill() == 0
+    assert embedder.asked_for == []
+
+
+async def test_at_the_next_start_what_was_left_gets_its_vectors(tmp_path: Path) -> None:
+    kept_in = ([sql], {"BOT_DATA_DIR": str(tmp_path)})
+    silent = Embedder()
+    silent.is_down = True
+    async with staged(kept_in, silent) as stage:
+        memories = await said(stage, "one", "two")
+    async with staged(kept_in, Embedder()) as stage:
+        await until_complete(stage, "m-1")
+        assert await models_of(stage, memories) == ["m-1", "m-1"]
+
+
+async def test_after_a_change_of_model_everything_gets_vectors_of_the_new_one(tmp_path: Path) -> None:
+    kept_in = ([sql], {"BOT_DATA_DIR": str(tmp_path)})
+    async with staged(kept_in, Embedder("m-1")) as stage:
+        backlog = await halted(stage)
+        memories = await said(stage, "one", "two")
+        await backlog.fill()
+        assert await models_of(stage, memories) == ["m-1", "m-1"]
+    async with staged(kept_in, Embedder("m-2")) as stage:
+        await until_complete(stage, "m-2")
+        assert await models_of(stage, memories) == ["m-2", "m-2"]
+
+
+async def test_after_an_outage_what_was_said_meanwhile_gets_its_vectors(
+    kept_in: tuple[list[Plugin], dict[str, str]],
+) -> None:
+    embedder = Embedder()
+    embedder.is_down = True
+    async with staged(kept_in, embedder) as stage:
+        receipt = await stage.say("Can you hear me?")
+        embedder.is_down = False
+        await until_complete(stage, "m-1")
+        kept = await stage.agent.store.memories.memories([receipt.memory_id])
+        assert kept[receipt.memory_id].embedding_model == "m-1"
+
+
+async def test_a_message_that_is_refused_keeps_no_other_from_its_vector(
+    kept_in: tuple[list[Plugin], dict[str, str]],
+) -> None:
+    embedder = Embedder()
+    embedder.refused = "ugly"
+    async with staged(kept_in, embedder) as stage:
+        backlog = await halted(stage)
+        memories = await said(stage, "good", "ugly", "better")
+        assert await backlog.fill() == 2
+        assert await models_of(stage, memories) == ["m-1", "", "m-1"]
+        before = len(embedder.asked_for)
+        assert await backlog.fill() == 0
+        assert embedder.asked_for[before:] == [(PROBE,)]
+
+
+async def test_nobody_stands_in_for_the_model_that_everything_is_embedded_by() -> None:
+    @model(ModelType.TEXT_EMBEDDING)
+    async def stand_in(agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
+        return EmbeddingResult(tuple((1.0,) for _ in request.texts), "other")
+
+    embedder = Embedder()
+    reserve = Plugin("reserve", models=[stand_in], priority=-10)
+    async with staged(([], {}), embedder, reserve) as stage:
+        embedder.is_down = True
+        memories = await said(stage, "one")
+        with pytest.raises(ModelUnavailable):
+            await stage.agent.services[Backlog].fill()
+        assert await models_of(stage, memories) == [""]
+
+        receipt = await stage.say("two")  # on the road it may: recall works as well as it can
+        embedder.is_down = False
+        await until_complete(stage, "m-1")
+        kept = await stage.agent.store.memories.memories([receipt.memory_id])
+        assert kept[receipt.memory_id].embedding_model == "m-1"
+
+
+async def test_a_model_that_changes_its_name_from_call_to_call_is_not_asked_for_more() -> None:
+    class Fickle(Embedder):
+        async def _embed(self, agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
+            self.name = f"m-{len(self.asked_for)}"
+            return await super()._embed(agent, request)
+
+    async with staged(([], {}), Fickle()) as stage:
+        backlog = await halted(stage)
+        await said(stage, "one", "two")
+        with pytest.raises(ModelError, match="m-1 has answered where m-0 was asked"):
+            await backlog.fill()
+
+
+async def test_without_a_model_for_vectors_nothing_is_looked_for(stage: Stage) -> None:
+    await said(stage, "one")
+    await stage.agent.events.settle()
+    found = await stage.agent.store.memories.unembedded("")
+    assert [one.content.text for one in found.memories] == ["one"]

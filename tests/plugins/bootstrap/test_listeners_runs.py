@@ -1,0 +1,110 @@
+"""What happened in a run stands in the log, in one entry."""
+
+from typing import Any
+
+import pytest
+
+from bot import (
+    ActionResult,
+    ActionStarted,
+    Effect,
+    ModelType,
+    ModelUnavailable,
+    Plugin,
+    Purpose,
+    TextRequest,
+    Turn,
+    action,
+    evaluator,
+    new_id,
+)
+from bot.testing import ScriptedModel, Stage, answer, on_stage
+from plugins.bootstrap.listeners.runs import Courses
+
+
+@action("WORK", "Works.", effect=Effect.PURE)
+async def work(turn: Turn) -> ActionResult:
+    return ActionResult(text="done")
+
+
+@action("FAIL", "Fails.", effect=Effect.PURE)
+async def fail(turn: Turn) -> ActionResult:
+    return ActionResult(success=False, error="no tools")
+
+
+@evaluator("LOOK", "Looks.")
+async def look(turn: Turn) -> None:
+    return None
+
+
+@evaluator("STUMBLE", "Stumbles.")
+async def stumble(turn: Turn) -> None:
+    raise ValueError("no ground")
+
+
+BUSY = Plugin("busy", actions=[work, fail], evaluators=[look, stumble])
+
+
+async def entries(stage: Stage, kind: str) -> list[dict[str, Any]]:
+    async with stage.agent.services[Courses].entries:  # what is gathered is written at its end
+        await stage.agent.events.settle()
+    return [dict(one) for one in await stage.agent.store.logs.logs(kind=kind)]
+
+
+async def after_one_message(model: ScriptedModel, *plugins: Plugin) -> tuple[Any, list[dict[str, Any]]]:
+    """Have one message answered and learnt from; gives its receipt and the log's entries of runs."""
+    async with on_stage(*plugins, model=model) as stage:
+        receipt = await stage.say("Work, please")
+        store = stage.agent.store
+    return receipt, [dict(one) for one in await store.logs.logs(kind="run")]
+
+
+async def test_a_run_is_one_entry_with_its_actions_evaluators_and_model_calls() -> None:
+    model = ScriptedModel([answer(actions=["WORK", "FAIL"]), answer("It failed.")])
+    receipt, [entry] = await after_one_message(model, BUSY)
+    body = entry["body"]
+    assert entry["room_id"] == receipt.room_id
+    assert (body["run_id"], body["message_id"]) == (str(receipt.turn_id), str(receipt.memory_id))
+    assert (body["status"], body["outcome"], body["error"]) == ("completed", "answered", "")
+    assert body["actions"] == [{"name": "WORK", "error": ""}, {"name": "FAIL", "error": "no tools"}]
+    looked = {one["name"]: one["error"] for one in body["evaluators"]}
+    assert (looked["LOOK"], looked["STUMBLE"]) == ("", "ValueError: no ground")
+    assert [call["purpose"] for call in body["models"]][:2] == [Purpose.REPLY.value, Purpose.SUMMARY.value]
+
+
+async def test_a_run_that_fails_is_an_entry_with_the_failed_calls() -> None:
+    def refuse(request: TextRequest) -> str:
+        raise ModelUnavailable("out of order")
+
+    _, [entry] = await after_one_message(ScriptedModel(refuse))
+    assert entry["body"]["outcome"] == "failed"
+    assert {call["error"] for call in entry["body"]["models"]} == {"out of order"}
+
+
+async def test_every_message_costs_one_write_that_need_not_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    lasting: list[object] = []
+    async with on_stage(BUSY) as stage:
+        logs = stage.agent.store.logs
+        log = logs.log
+
+        async def counted(*given: Any, **details: Any) -> None:
+            lasting.append(details.get("lasting"))
+            await log(*given, **details)
+
+        monkeypatch.setattr(logs, "log", counted)
+        await stage.say("one")
+        await stage.say("two")
+    assert lasting == [False, False]
+
+
+async def test_a_model_call_outside_of_any_run_is_an_entry_by_itself(stage: Stage) -> None:
+    await stage.agent.models.text(TextRequest("Say something"), ModelType.TEXT_SMALL)
+    [entry] = await entries(stage, "model_call")
+    assert entry["body"]["type"] == ModelType.TEXT_SMALL.value
+    assert await entries(stage, "run") == []
+
+
+async def test_what_is_told_of_an_unknown_run_is_passed_over(stage: Stage) -> None:
+    stage.agent.events.emit(ActionStarted(stage.agent.id, new_id(), new_id(), "LATE"))
+    assert await entries(stage, "run") == []
+    assert stage.agent.services[Courses].under_way == {}

@@ -1,0 +1,72 @@
+"""Rules of whole prompts: how large they are, and how much of each stays as it was."""
+
+from collections.abc import Iterator
+from itertools import pairwise, takewhile
+from pathlib import Path
+
+import pytest
+
+from bot import ChannelType, Purpose, Role, TextRequest
+from bot.characters import load_character
+from bot.testing import ScriptedModel, Stage, answer, on_stage
+from tests.plugins.bootstrap.reflecting import fact, noted, tie
+
+DEFAULT = load_character(Path(__file__).parents[3] / "characters" / "default.json").character
+LARGEST_HELLO = 8 * 1024
+PEOPLE = ("Ann", "Bo", "Cy")
+
+
+def shared(one: str, other: str) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def write(request: TextRequest) -> str:
+    """Answer like a person of few words, and learn something of every talk."""
+    if request.purpose is Purpose.SHOULD_RESPOND:
+        return "<response><action>RESPOND</action></response>"
+    if request.purpose is Purpose.REFLECTION:
+        last = request.prompt.rstrip().rpartition("\n")[2].partition(".")[0]
+        return noted([fact(int(last), f"Somebody has made point {last}.")], ties=[tie("Ann", "Bo", "friend")])
+    return answer("That is a good point, and I would look at it once more tomorrow.")
+
+
+async def large_prompts(stage: Stage, count: int) -> list[str]:
+    for number in range(count):
+        name = PEOPLE[number % len(PEOPLE)]
+        text = f"Marlo, and what about point {number}, which {name} has brought?"
+        await stage.say(text, author=name, kind=ChannelType.GROUP)
+    return [one.prompt for one in stage.model.asked(Purpose.REPLY)]
+
+
+async def test_of_each_prompt_of_a_long_talk_four_fifths_are_as_the_one_before_began() -> None:
+    async with on_stage(model=ScriptedModel(write), character=DEFAULT) as stage:
+        prompts = await large_prompts(stage, 40)
+    shares = list(_shares(prompts))
+    assert len(shares) == 39
+    assert min(shares) >= 0.8
+
+
+async def test_what_is_asked_for_on_demand_stands_after_what_was_told_already() -> None:
+    def ask(request: TextRequest) -> str:
+        if request.purpose is not Purpose.REPLY or "# Told in earlier talks" in request.prompt:
+            return write(request)
+        return answer(providers=["FACTS", "RELATIONSHIPS"], actions=[])
+
+    async with on_stage(model=ScriptedModel(ask), character=DEFAULT) as stage:
+        await large_prompts(stage, 12)
+        first, again = [one.prompt for one in stage.model.asked(Purpose.REPLY)][-2:]
+    assert "# Who knows whom" in again
+    assert first[: first.index("It is ")] == again[: first.index("It is ")]
+
+
+@pytest.mark.parametrize("role", [Role.MEMBER, Role.OWNER])
+@pytest.mark.parametrize("kind", [ChannelType.DM, ChannelType.GROUP])
+async def test_a_first_hello_costs_at_most_eight_kilobytes(kind: ChannelType, role: Role) -> None:
+    async with on_stage(model=ScriptedModel(write), character=DEFAULT) as stage:
+        await stage.say("Hello!", kind=kind, role=role)
+        [request] = stage.model.asked(Purpose.REPLY)
+    assert len(request.system.encode()) + len(request.prompt.encode()) <= LARGEST_HELLO
+
+
+def _shares(prompts: list[str]) -> Iterator[float]:
+    return (shared(*pair) / len(pair[1]) for pair in pairwise(prompts))

@@ -1,0 +1,120 @@
+"""What a character's knowledge may name, and what is read of it."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from bot import Character, PluginError
+from plugins.knowledge import reading, sources
+from plugins.knowledge.reading import LARGEST_FILE, Unreadable, text_of
+from plugins.knowledge.sources import check, sources_of
+from tests.plugins.knowledge.papers import pdf
+
+
+def character(*knowledge: object) -> Character:
+    return Character.model_validate({"name": "Robin", "knowledge": list(knowledge)})
+
+
+def names(who: Character, folder: Path | None) -> list[str]:
+    return [source.name for source in sources_of(who, folder)]
+
+
+def test_words_a_file_and_a_folder_are_sources(tmp_path: Path) -> None:
+    (tmp_path / "tides.md").write_text("Twice a day.")
+    (tmp_path / "log" / "old").mkdir(parents=True)
+    for name in ("b.txt", "a.md", "old/c.MARKDOWN", "picture.png", ".hidden.md"):
+        (tmp_path / "log" / name).write_text(name)
+    who = character("Low water is at six.", {"path": "tides.md"}, {"directory": "./log"})
+    words, *files = names(who, tmp_path)
+    assert words.startswith("knowledge ")
+    assert files == ["tides.md", "log/a.md", "log/b.txt", "log/old/c.MARKDOWN"]
+
+
+def test_what_is_named_twice_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "tides.md").write_text("Twice a day.")
+    who = character("One.", "One.", {"path": "tides.md"}, {"path": "./tides.md"}, {"directory": "."})
+    assert len(names(who, tmp_path)) == 2
+
+
+@pytest.mark.parametrize("field", ["path", "directory"])
+@pytest.mark.parametrize("named", ["../secret.md", "/etc", "a/../../b", "~/../../x/../../../etc", "link"])
+def test_nothing_outside_the_character_s_folder_is_read(field: str, named: str, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (tmp_path / "secret.md").write_text("secret")
+    (home / "link").symlink_to(tmp_path)
+    who = character("Known.", {field: named})
+    for refuse in (check, sources_of):
+        with pytest.raises(PluginError, match=r"^knowledge\[1\]: .* outside the character's folder"):
+            refuse(who, home)
+
+
+def test_a_link_in_a_folder_that_leads_outside_is_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (tmp_path / "secret.md").write_text("secret")
+    (home / "link.md").symlink_to(tmp_path / "secret.md")
+    (home / "folder").symlink_to(tmp_path, target_is_directory=True)
+    assert names(character({"directory": "."}), home) == []
+    assert "leads out of the character's folder" in caplog.text
+
+
+def test_a_character_without_a_file_has_words_only() -> None:
+    assert len(names(character("Known."), None)) == 1
+    with pytest.raises(PluginError, match="has no folder"):
+        check(character({"path": "tides.md"}), None)
+
+
+@pytest.mark.parametrize("named", ["gone.md", "picture.png"])
+def test_what_is_not_there_or_of_another_kind_is_noted(
+    named: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "picture.png").write_bytes(b"")
+    (tmp_path / "tides.md").write_text("Twice a day.")
+    assert names(character({"path": named}, {"path": "tides.md"}), tmp_path) == ["tides.md"]
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert named in caplog.text
+
+
+def test_files_are_bounded_in_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sources, "MOST_FILES", 2)
+    for name in ("a.md", "b.md", "c.md"):
+        (tmp_path / name).write_text(name)
+    assert names(character({"directory": "."}, "Known."), tmp_path)[:2] == ["a.md", "b.md"]
+    assert "c.md is not read" in caplog.text
+
+
+def test_a_pdf_gives_the_text_of_its_pages() -> None:
+    assert text_of(".PDF", pdf(["Low water is at six.", "High water at noon."])) == (
+        "Low water is at six.\n\nHigh water at noon."
+    )
+
+
+@pytest.mark.parametrize(
+    ("suffix", "data", "why"),
+    [
+        (".pdf", b"not a pdf", "no PDF that can be read"),
+        (".pdf", pdf(["x"])[:200], "no PDF that can be read"),
+        (".md", b"\xff\xfe\x00", "not UTF-8 text"),
+        (".txt", b"a\x00b", "a binary file"),
+        (".txt", b"a" * (LARGEST_FILE + 1), "larger than 10 MiB"),
+        (".txt", b"a" * (reading.LONGEST_TEXT + 1), "longer than 2000000 characters"),
+    ],
+)
+def test_what_cannot_be_read_says_why(suffix: str, data: bytes, why: str) -> None:
+    with pytest.raises(Unreadable, match=why):
+        text_of(suffix, data)
+
+
+def test_without_pypdf_a_pdf_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> object:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(reading, "import_module", missing)
+    with pytest.raises(Unreadable, match=r"pip install 'greenroom\[knowledge\]'"):
+        text_of(".pdf", pdf(["x"]))
