@@ -1,6 +1,5 @@
 """What the character does: the actions of its answer, in order, each seeing the results before it."""
 
-import asyncio
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -114,13 +113,12 @@ async def why_not(turn: Turn, action: Action[Any]) -> str:
 
 
 async def usable_actions(turn: Turn, registry: Registry) -> tuple[ActionSpec, ...]:
-    """List the actions the author of the message may use just now, in the registry's order."""
-    role = turn.role
-    allowed = [action for action in registry.actions.values() if role.reaches(action.spec.role)]
-    asked = [action for action in allowed if action.when is not None]
-    causes = await asyncio.gather(*(why_not(turn, action) for action in asked)) if asked else []
-    refused = {action.spec.name for action, cause in zip(asked, causes, strict=True) if cause}
-    return tuple(action.spec for action in allowed if action.spec.name not in refused)
+    """List the actions the author of the message may use just now, in the registry's order.
+
+    They are asked one after another: nearly all look at what is at hand, and a task for each costs more.
+    """
+    found = registry.actions.values()
+    return tuple([action.spec for action in found if not await why_not(turn, action)])
 
 
 class Repeated(Exception):
