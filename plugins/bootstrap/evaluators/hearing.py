@@ -27,11 +27,13 @@ class Heard:
     def count(self, room_id: UUID, said: Sequence[Memory]) -> None:
         """Note what the books have found new in a room."""
         if said:
-            if len(self._talks) >= MOST_ROOMS:
-                self._talks.clear()
-            self._talks[room_id] = _Talk(len(said), said[-1].created_at)
+            self._note(room_id, _Talk(len(said), said[-1].created_at))
         else:
             self._talks.pop(room_id, None)
+
+    def looked_at(self, room_id: UUID, last: Memory) -> None:
+        """Note that a room was looked at up to a message: nothing is new."""
+        self._note(room_id, _Talk(0, last.created_at))
 
     def add(self, message: Memory) -> None:
         """Count one more."""
@@ -40,6 +42,11 @@ class Heard:
             talk.said += 1
             talk.is_after_pause = talk.is_after_pause or message.created_at - talk.last >= PAUSE
             talk.last = message.created_at
+
+    def _note(self, room_id: UUID, talk: _Talk) -> None:
+        if len(self._talks) >= MOST_ROOMS:
+            self._talks.clear()
+        self._talks[room_id] = talk
 
     def too_little(self, room_id: UUID, length: int) -> bool:
         """Tell whether so little is new that nobody need look; False where nothing is known."""

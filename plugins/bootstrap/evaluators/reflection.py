@@ -105,6 +105,7 @@ async def reflection(turn: Turn) -> None:
         async with reflections.keeping:
             await save_ties(turn, insights.ties, material, people)
             await _keep(turn, lesson.new, lesson.forgotten, material)
+        reflections.heard.looked_at(turn.room.id, material.messages[-1])
 
 
 async def _asked(
