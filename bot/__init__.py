@@ -128,13 +128,12 @@ from bot.store.protocols import (
     MOST_NAMES,
     RUN_LOG,
     Commitment,
-    OpenWork,
     Reach,
-    Sharing,
     Store,
     Unembedded,
 )
 from bot.store.schema import Schema, Schemas, Tables
+from bot.store.sharing import OpenWork, Sharing
 from bot.store.storage import NO_SCHEMAS, Checkup, Storage, Upgraded
 from bot.store.vectors import cosine
 from bot.text import clean_name, escape_line, is_blank, shorten

@@ -15,7 +15,8 @@ from bot.domain.ledger import Outcome, Receipt
 from bot.errors import StoreUnavailable
 from bot.platform.inbox import MOST_OPEN, TOO_OLD, Inbox
 from bot.platform.outbox import Outbox
-from bot.store.protocols import Sharing, Store
+from bot.store.protocols import Store
+from bot.store.sharing import Sharing
 
 logger = logging.getLogger(__name__)
 BEAT, LOOK = 0.5, 0.5

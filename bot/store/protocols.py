@@ -11,14 +11,15 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from bot.domain.arrival import Arrival, Cursor, Received
-from bot.domain.changes import Reaction, Removed, Revised
 from bot.domain.ledger import Delivery, Receipt, Step
 from bot.domain.memory import Memory, MemoryKind, Recalled, Scope
 from bot.domain.people import Attendance, Component, Entity, Relationship
 from bot.domain.places import Role, Room, World
 from bot.domain.task import Task
 from bot.health import Health
+from bot.store.changes import ChangeStore
 from bot.store.schema import Tables
+from bot.store.sharing import Sharing
 
 MOST_NAMES = 20
 RUN_LOG = "run"  # the kind of log entry for what happened in a run
@@ -346,75 +347,6 @@ class EnquiryStore(Protocol):
 
 class Ledger(ReceiptStore, StepStore, DeliveryStore, EnquiryStore, Protocol):
     """The books together: one commit moves all of them."""
-
-
-class ChangeStore(Protocol):
-    """What platforms change afterwards: each change moves all that it concerns; repeated, it moves no more.
-
-    A part that is on its way already is never held back.
-    """
-
-    async def revise(self, arrival: Arrival, at: datetime, *, is_answering: bool = False) -> Revised:
-        """Keep an edit of a message, as `weighed` decides; of an unknown message it is an event like any."""
-
-    async def remove(self, room_id: UUID, message_ids: Collection[str], at: datetime) -> Removed:
-        """Forget messages that a platform calls so, ours included, and whatever was drawn from them alone.
-
-        Their open receipts are cancelled, and so are the waiting parts of replies to nothing else.
-        """
-
-    async def clear(self, room_id: UUID, at: datetime) -> Removed:
-        """Forget all that was said in a room and was drawn from it, and cancel what is open there."""
-
-    async def abandon(self, room_ids: Collection[UUID], at: datetime, reason: str) -> Removed:
-        """Cancel what is open in rooms, and forget nothing."""
-
-    async def react(self, reaction: Reaction) -> Memory | None:
-        """Keep a sign on a message; None where it is known already."""
-
-    async def move(self, room_id: UUID, world: World, room: Room) -> list[Delivery]:
-        """Have a room go on as another one: what was said there and what is still to leave go along.
-
-        Receipts stay with the room in which their messages were counted. Gives the parts to leave.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class OpenWork:
-    """In which of a process's rooms messages are open, and in which parts are to leave."""
-
-    messages: frozenset[UUID] = frozenset()
-    parts: frozenset[UUID] = frozenset()
-
-
-class Sharing(Protocol):
-    """The work on one agent's rooms, shared by several processes: a room is one process's at a time.
-
-    Who receives something in a room that is nobody's works on it from then on. What is written of a room
-    for another one's message raises LaneLost.
-    """
-
-    def holds(self, room_id: UUID) -> bool:
-        """Tell whether a room is this process's work, as far as it knows."""
-
-    async def join(self) -> None:
-        """Begin to share, as somebody new."""
-
-    async def keep_alive(self) -> bool:
-        """Say that this process lives, and take over what the dead have left; to be called twice a second.
-
-        False where it has itself been taken for dead and has no room any more: before it joins again, all
-        that it has under way must have ended.
-        """
-
-    async def open_work(self) -> OpenWork:
-        """Tell what is open in this process's rooms, whether it is under way or not."""
-
-    async def wait(self, seconds: float) -> None:
-        """Wait until another process has left something to do, but no longer than this."""
-
-    async def leave(self) -> None:
-        """Give all rooms back, for others to take over at once."""
 
 
 class Store(Protocol):

@@ -12,8 +12,8 @@ from bot.store.inmemory.people import InMemoryEntities
 from bot.store.inmemory.small import InMemoryCache, InMemoryLogs
 from bot.store.inmemory.tasks import InMemoryTasks
 from bot.store.inmemory.worlds import InMemoryWorlds
-from bot.store.protocols import Sharing
 from bot.store.schema import Tables
+from bot.store.sharing import Sharing
 
 
 class InMemoryStore:
