@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -31,6 +31,21 @@ class Cancellation:
 
     def _count(self) -> int:
         return self._task.cancelling() if self._task is not None else 0
+
+
+async def asked(call: Callable[[], Awaitable[T] | T], *, what: str, deadline: float | None) -> T | Failure:
+    """Call plugin code that may be a plain function or an asynchronous one; a plain one costs no waiting."""
+    given = begun(call, what=what)
+    return await contained(given, what=what, deadline=deadline) if isinstance(given, Awaitable) else given
+
+
+def begun(call: Callable[[], Awaitable[T] | T], *, what: str) -> Awaitable[T] | T | Failure:
+    """Call plugin code; gives what a plain function gives, or what is still to be awaited of an async one."""
+    try:
+        return call()
+    except BaseException as error:  # as below
+        logger.warning("%s failed: %s: %s", what, type(error).__name__, error, exc_info=True)
+        return Failure(f"{type(error).__name__}: {error}")
 
 
 async def contained(call: Awaitable[T], *, what: str, deadline: float | None) -> T | Failure:

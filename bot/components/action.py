@@ -16,7 +16,7 @@ from bot.errors import PluginError
 from bot.turn import Turn
 
 P = ParamSpec("P")
-When = Callable[[Turn], Awaitable[bool]]
+When = Callable[[Turn], Awaitable[bool] | bool]
 NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
@@ -31,10 +31,6 @@ class Action(Generic[P]):
 
     async def __call__(self, turn: Turn, /, *args: P.args, **kwargs: P.kwargs) -> ActionResult | None:
         return await self.handler(turn, *args, **kwargs)
-
-    async def is_usable(self, turn: Turn) -> bool:
-        """Ask `when` whether the action can be used just now; without it, it always can."""
-        return self.when is None or await self.when(turn)
 
     async def run(self, turn: Turn, arguments: Mapping[str, Any]) -> ActionResult | None:
         """Check the arguments against the signature and act.
@@ -62,8 +58,8 @@ def action(
     """Make an action of an async function whose first parameter is the turn.
 
     The other parameters are what the model must give: `Annotated[str, "The city's name"]` describes
-    one. `when` tells whether the action can be used at all just now, `role` who may use it,
-    `effect` what repeating it would do, `critical` that a failure ends the chain.
+    one. `when`, a plain function or an async one, tells whether the action can be used just now,
+    `role` who may use it, `effect` what repeating it would do, `critical` that a failure ends the chain.
     Raises PluginError for a name that is not UPPER_SNAKE or a parameter that no model can give: one
     without a type, or of a type that JSON does not have.
     """

@@ -18,10 +18,6 @@ class Evaluator:
     handler: Evaluate
     when: When | None = None
 
-    async def wants(self, turn: Turn) -> bool:
-        """Ask `when` whether there is something to look at; without it, there always is."""
-        return self.when is None or await self.when(turn)
-
     async def __call__(self, turn: Turn, /) -> None:
         await self.handler(turn)
 
@@ -36,7 +32,8 @@ def evaluator(
 ) -> Callable[[Evaluate], Evaluator]:
     """Make an evaluator of an async function that takes the finished turn.
 
-    It runs after the reply, never on its path; with `always_run` also for messages left unanswered.
+    `when`, a plain function or an async one, tells whether there is something to look at. It runs after
+    the reply, never on its path; with `always_run` also for messages left unanswered.
     Raises PluginError for a name that is not UPPER_SNAKE.
     """
 

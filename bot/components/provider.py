@@ -8,7 +8,7 @@ from bot.domain.results import ProviderResult
 from bot.domain.specs import ProviderSpec
 from bot.turn import Turn
 
-Provide = Callable[[Turn], Awaitable[ProviderResult]]
+Provide = Callable[[Turn], Awaitable[ProviderResult] | ProviderResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,14 @@ class Provider:
     handler: Provide
 
     async def __call__(self, turn: Turn, /) -> ProviderResult:
-        return await self.handler(turn)
+        given = self.handler(turn)
+        return await given if isinstance(given, Awaitable) else given
 
 
 def provider(
     name: str, description: str, *, position: int = 0, dynamic: bool = False, private: bool = False
 ) -> Callable[[Provide], Provider]:
-    """Make a provider of an async function that takes the turn.
+    """Make a provider of a function that takes the turn: an async one, or a plain one that need not wait.
 
     `position` orders the texts in the prompt: give what rarely changes a low one, so that a model
     provider's prompt cache hits. Dynamic and private ones are composed only when asked for.

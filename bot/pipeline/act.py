@@ -4,11 +4,12 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
-from bot.boundary import Failure, contained
+from bot.boundary import Failure, asked, contained
 from bot.components.action import Action
 from bot.domain.events import ActionCompleted, ActionStarted
 from bot.domain.ledger import Step, StepState
@@ -104,8 +105,8 @@ async def why_not(turn: Turn, action: Action[Any]) -> str:
         return f"{action.spec.name} needs the role {action.spec.role}"
     if action.when is None:
         return ""
-    allowed = await contained(
-        action.is_usable(turn), what=f"validating {action.spec.name}", deadline=VALIDATE_DEADLINE
+    allowed = await asked(
+        partial(action.when, turn), what=f"validating {action.spec.name}", deadline=VALIDATE_DEADLINE
     )
     if isinstance(allowed, Failure):
         return f"{action.spec.name} could not be checked: {allowed.cause}"
@@ -117,8 +118,9 @@ async def usable_actions(turn: Turn, registry: Registry) -> tuple[ActionSpec, ..
 
     They are asked one after another: nearly all look at what is at hand, and a task for each costs more.
     """
-    found = registry.actions.values()
-    return tuple([action.spec for action in found if not await why_not(turn, action)])
+    role = turn.role
+    allowed = (action for action in registry.actions.values() if role.reaches(action.spec.role))
+    return tuple([one.spec for one in allowed if one.when is None or not await why_not(turn, one)])
 
 
 class Repeated(Exception):

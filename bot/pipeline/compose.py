@@ -1,11 +1,11 @@
 """What the turn knows: providers asked side by side, each once, and put together for the prompt."""
 
 import asyncio
-import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from bot.boundary import Failure, contained
+from bot.boundary import Failure, begun, contained
 from bot.components.provider import Provider
 from bot.domain.results import ProviderResult
 from bot.domain.state import ProviderFailure, State
@@ -15,7 +15,6 @@ from bot.registry import Registry
 from bot.text import clean_name, escape_line
 from bot.turn import Turn
 
-logger = logging.getLogger(__name__)
 PROVIDER_DEADLINE = 5.0
 LARGEST_TEXT = 262_144
 
@@ -73,22 +72,25 @@ class Composer:
         return sorted(found, key=lambda one: (one.spec.position, one.spec.name))
 
     async def _ask(self, turn: Turn, providers: Sequence[Provider]) -> None:
-        """Ask providers side by side, and stop those that have not answered by the deadline."""
-        tasks: dict[str, asyncio.Task[object]] = {}
-        async with asyncio.TaskGroup() as group:
-            for one in providers:
-                name = one.spec.name
-                tasks[name] = group.create_task(contained(one(turn), what=f"provider {name}", deadline=None))
-            _, late = await asyncio.wait(tasks.values(), timeout=self._deadline)
-            for task in late:
-                task.cancel()
-        for name, task in tasks.items():
-            cause = f"no answer within {self._deadline:g} s" if task in late else "it cancelled itself"
-            if task in late or task.cancelled():
-                logger.warning("provider %s failed: %s", name, cause)
-                _take(turn.state, name, Failure(cause))
+        """Ask providers: plain ones first, then side by side those that have to wait for something."""
+        waiting: dict[str, Awaitable[ProviderResult]] = {}
+        for one in providers:
+            name = one.spec.name
+            given = begun(partial(one.handler, turn), what=f"provider {name}")
+            if isinstance(given, Awaitable):
+                waiting[name] = given
             else:
-                _take(turn.state, name, task.result())
+                _take(turn.state, name, given)
+        if not waiting:
+            return
+        async with asyncio.TaskGroup() as group:
+            tasks = {name: group.create_task(self._waited_for(name, one)) for name, one in waiting.items()}
+        for name, task in tasks.items():
+            given = Failure("it cancelled itself") if task.cancelled() else task.result()
+            _take(turn.state, name, given)
+
+    async def _waited_for(self, name: str, given: Awaitable[ProviderResult]) -> ProviderResult | Failure:
+        return await contained(given, what=f"provider {name}", deadline=self._deadline)
 
 
 def _take(state: State, name: str, given: object) -> None:

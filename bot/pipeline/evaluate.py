@@ -1,9 +1,11 @@
 """What is learnt from a turn, once the room's floor is free again."""
 
 import asyncio
+from collections.abc import Awaitable
+from functools import partial
 
 from bot.agent import Agent
-from bot.boundary import Failure, contained
+from bot.boundary import Failure, begun, contained
 from bot.components.evaluator import Evaluator
 from bot.domain.events import (
     EmbeddingCompleted,
@@ -30,27 +32,33 @@ def has_lessons(agent: Agent) -> bool:
 async def evaluate(turn: Turn, registry: Registry, *, was_to_be_answered: bool) -> None:
     """Run the evaluators that have something to look at; their failures reach nobody."""
     async with asyncio.TaskGroup() as group:
-        for evaluator in registry.evaluators.values():
-            if was_to_be_answered or evaluator.spec.always_run:
-                group.create_task(_run(turn, evaluator))
+        for one in registry.evaluators.values():
+            if not (was_to_be_answered or one.spec.always_run):
+                continue
+            wanted = True if one.when is None else begun(partial(one.when, turn), what=_what(one))
+            if wanted and not isinstance(wanted, Failure):
+                group.create_task(_run(turn, one, wanted))
 
 
-async def _run(turn: Turn, evaluator: Evaluator) -> None:
+async def _run(turn: Turn, evaluator: Evaluator, wanted: Awaitable[bool] | bool) -> None:
     agent, name = turn.agent, evaluator.spec.name
-    wanted = await contained(evaluator.wants(turn), what=f"validating {name}", deadline=DEADLINE)
-    if isinstance(wanted, Failure) or not wanted:
-        return
+    if isinstance(wanted, Awaitable):
+        given = await contained(wanted, what=_what(evaluator), deadline=DEADLINE)
+        if isinstance(given, Failure) or not given:
+            return
     agent.events.emit(EvaluatorStarted(agent.id, turn.id, turn.room.id, name))
     result = await contained(evaluator(turn), what=f"evaluator {name}", deadline=DEADLINE)
     error = result.cause if isinstance(result, Failure) else ""
     agent.events.emit(EvaluatorCompleted(agent.id, turn.id, turn.room.id, name, error))
 
 
+def _what(evaluator: Evaluator) -> str:
+    return f"validating {evaluator.spec.name}"
+
+
 async def embed(turn: Turn, message: Memory) -> None:
-    """Give a message, and what was said to it, their vectors; without any handler nothing is done."""
+    """Give a message, and what was said to it, their vectors."""
     agent = turn.agent
-    if not agent.models.serves(ModelType.TEXT_EMBEDDING):
-        return
     memories = [one for one in (message, *turn.replies) if not is_blank(one.content.text)]
     if not memories:
         return

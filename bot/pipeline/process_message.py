@@ -20,6 +20,7 @@ from bot.domain.people import Attendance
 from bot.errors import ModelError, StoreUnavailable
 from bot.gathering import Gathering
 from bot.killpoints import reached
+from bot.models.types import ModelType
 from bot.pipeline.act import OUTCOME_UNKNOWN, Actor, course_of, usable_actions
 from bot.pipeline.again import drop_echo, earlier_answer
 from bot.pipeline.attachments import read_attachments
@@ -131,7 +132,8 @@ class Processor:
             await self._time_out(turn, run.error)
 
     async def _learn(self, turn: Turn, own: Input, *, was_to_be_answered: bool) -> None:
-        await contained(embed(turn, own.message), what="embedding", deadline=EMBEDDING_DEADLINE)
+        if turn.agent.models.serves(ModelType.TEXT_EMBEDDING):
+            await contained(embed(turn, own.message), what="embedding", deadline=EMBEDDING_DEADLINE)
         reached("eval.pre")
         await evaluate(turn, self._registry, was_to_be_answered=was_to_be_answered)
         self._note_learnt(own)

@@ -225,6 +225,16 @@ class CacheStore(Protocol):
         """Forget a value."""
 
 
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """Something that happened: of what kind, and what there is to say of it, as JSON."""
+
+    kind: str
+    body: Mapping[str, Any]
+    room_id: UUID | None = None
+    entity_id: UUID | None = None
+
+
 class LogStore(Protocol):
     """What happened, for people who look later."""
 
@@ -235,9 +245,11 @@ class LogStore(Protocol):
         *,
         room_id: UUID | None = None,
         entity_id: UUID | None = None,
-        lasting: bool = True,
     ) -> None:
-        """Keep one entry; one that is not `lasting` may be lost in a power cut."""
+        """Keep one entry."""
+
+    async def log_all(self, entries: Sequence[LogEntry]) -> None:
+        """Keep several together; a power cut soon afterwards may take them away again."""
 
     async def logs(
         self, *, kind: str | None = None, room_id: UUID | None = None, limit: int = 100

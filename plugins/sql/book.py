@@ -16,6 +16,10 @@ class Access(Protocol):
     def health(self) -> Health:
         """Whether anything can be written just now."""
 
+    @property
+    def is_sole(self) -> bool:
+        """Whether nobody but this process changes what is kept."""
+
     async def write(self, work: Work[T], *, lasting: bool = True) -> T:
         """Run work that changes something; returns once it is committed.
 

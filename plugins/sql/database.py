@@ -71,6 +71,11 @@ class Database:
         await self._writer.stop()
         self._engine.dispose()
 
+    @property
+    def is_sole(self) -> bool:
+        """Whether nobody but this process changes what is kept: the lock sees to it."""
+        return True
+
     async def write(self, work: Work[T], *, lasting: bool = True) -> T:
         """Run work that changes something, together with whatever else waits; a failure undoes it alone."""
         return await self._writer.run(work, lasting=lasting)

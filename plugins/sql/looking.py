@@ -45,6 +45,11 @@ class LookedAt:
         await self._reader.stop()
         self._engine.dispose()
 
+    @property
+    def is_sole(self) -> bool:
+        """Whether nobody but this process changes what is kept: another one does."""
+        return False
+
     async def write(self, work: Work[T], *, lasting: bool = True) -> T:
         """Refuse."""
         raise ConfigError(f"the database {self._path} was opened for reading alone")

@@ -57,6 +57,11 @@ class PostgresDatabase:
         await asyncio.gather(*(one.close() for one in self._lines))
         await self._engine.dispose()
 
+    @property
+    def is_sole(self) -> bool:
+        """Whether nobody but this process changes what is kept: others may be at work."""
+        return False
+
     async def write(self, work: Work[T], *, lasting: bool = True) -> T:
         """Run work that changes something, in a transaction."""
         return await self.road.whole(work)

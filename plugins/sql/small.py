@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, and_, delete, select
 
-from bot import Clock
+from bot import Clock, LogEntry
 from plugins.sql.book import Access, Book
 from plugins.sql.owner import Owner
 from plugins.sql.schema import cache, logs
@@ -104,7 +104,7 @@ class SqlLogs(Book):
     def __init__(self, database: Access, owner: Owner, clock: Clock) -> None:
         super().__init__(database, owner)
         self._clock = clock
-        self._until_sweep: Counter[str] = Counter()
+        self._written: Counter[str] = Counter()
 
     async def log(
         self,
@@ -113,12 +113,26 @@ class SqlLogs(Book):
         *,
         room_id: UUID | None = None,
         entity_id: UUID | None = None,
-        lasting: bool = True,
     ) -> None:
+        await self._keep([LogEntry(kind, body, room_id, entity_id)], lasting=True)
+
+    async def log_all(self, entries: Sequence[LogEntry]) -> None:
+        await self._keep(entries, lasting=False)
+
+    async def _keep(self, entries: Sequence[LogEntry], *, lasting: bool) -> None:
         at = moment(self._clock())
-        row = (self._agent, words(kind), at, id_bytes(room_id), id_bytes(entity_id), dumps(body))
-        left = self._until_sweep[kind] = (self._until_sweep[kind] - 1) % SWEEP_EVERY
-        await self._database.write(partial(_log, row, is_sweeping=not left), lasting=lasting)
+        rows = [_row(self._agent, at, one) for one in entries]
+        await self._database.write(partial(_log, rows, self._to_sweep(entries)), lasting=lasting)
+
+    def _to_sweep(self, entries: Sequence[LogEntry]) -> list[str]:
+        """Count what is kept, and tell of which kinds the oldest are to go now."""
+        kinds = []
+        for kind, count in Counter(one.kind for one in entries).items():
+            before = self._written[kind]
+            self._written[kind] += count
+            if not before or before // SWEEP_EVERY != self._written[kind] // SWEEP_EVERY:
+                kinds.append(words(kind))
+        return kinds
 
     async def logs(
         self, *, kind: str | None = None, room_id: UUID | None = None, limit: int = 100
@@ -132,10 +146,14 @@ def _set(row: Row, now: int, connection: Connection) -> None:
     SET.run(connection, *row)
 
 
-def _log(row: Row, connection: Connection, *, is_sweeping: bool) -> None:
-    LOG_ENTRY.run(connection, *row)
-    if is_sweeping:
-        FORGET.run(connection, *row[:2])
+def _row(agent: int, at: int, one: LogEntry) -> Row:
+    return agent, words(one.kind), at, id_bytes(one.room_id), id_bytes(one.entity_id), dumps(one.body)
+
+
+def _log(rows: Sequence[Row], to_sweep: Sequence[str], connection: Connection) -> None:
+    LOG_ENTRY.run_many(connection, rows)
+    for kind in to_sweep:
+        FORGET.run(connection, rows[0][0], kind)
 
 
 def _logs(agent: int, kind: str | None, room: bytes | None, most: int, connection: Connection) -> list[Row]:

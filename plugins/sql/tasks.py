@@ -1,6 +1,6 @@
 """Tasks in SQL."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -27,6 +27,7 @@ from plugins.sql.values import (
     words,
 )
 
+MOST_VACANT = 10_000
 TASK_NAMES = (
     "agent_id",
     "id",
@@ -204,10 +205,14 @@ class SqlTasks(Book):
     def __init__(self, database: Access, owner: Owner) -> None:
         super().__init__(database, owner)
         self._watching: list[Callable[[], None]] = []
+        self._vacant: set[UUID] = set()  # rooms for which nothing is kept: every message asks
 
     async def save_task(self, task: Task) -> None:
         values = _values(self._agent, task)
-        await self._database.write(lambda db: SAVE.run(db, *values))
+        try:
+            await self._database.write(lambda db: SAVE.run(db, *values))
+        finally:
+            self._vacant = set()
         for saved in self._watching:
             saved()
 
@@ -239,10 +244,12 @@ class SqlTasks(Book):
         entity_id: UUID | None = None,
         tags: Collection[str] = (),
     ) -> list[Task]:
+        if room_id in self._vacant:
+            return []
         if name is not None:
             rows = await self._database.read(lambda db: NAMED.rows(db, self._agent, name))
         elif room_id is not None:
-            rows = await self._database.read(lambda db: IN_ROOM.rows(db, self._agent, room_id.bytes))
+            rows = await self._in_room(room_id)
         else:
             rows = await self._database.read(lambda db: ALL.rows(db, self._agent))
         return [
@@ -252,6 +259,13 @@ class SqlTasks(Book):
             and entity_id in (None, task.entity_id)
             and task.tags.issuperset(tags)
         ]
+
+    async def _in_room(self, room_id: UUID) -> Sequence[Row]:
+        vacant = self._vacant
+        rows = await self._database.read(lambda db: IN_ROOM.rows(db, self._agent, room_id.bytes))
+        if not rows and self._database.is_sole and len(vacant) < MOST_VACANT:
+            vacant.add(room_id)  # of no avail where a task has been saved since: another set counts then
+        return rows
 
     async def claim_tasks(
         self, names: Collection[str], now: datetime, until: datetime, limit: int = 10
@@ -265,7 +279,10 @@ class SqlTasks(Book):
         return await self._database.write(partial(_claim, self._agent, names, present, until, limit))
 
     async def complete_task(self, task: Task, replacement: Task | None) -> bool:
-        return await self._database.write(partial(_complete, self._agent, task, replacement))
+        try:
+            return await self._database.write(partial(_complete, self._agent, task, replacement))
+        finally:
+            self._vacant = set()
 
     async def delete_task(self, task_id: UUID) -> bool:
         return await self._database.write(lambda db: DELETE.run(db, self._agent, task_id.bytes) == 1)

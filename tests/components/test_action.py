@@ -194,12 +194,3 @@ def test_everything_else_is_told_to_whoever_looks() -> None:
     assert (spec.role, spec.effect, spec.is_critical) == (Role.ADMIN, Effect.PURE, True)
     assert spec.examples[0][1].actions == ("LEAVE",)
     assert action("ACT", "x")(nothing).spec.effect is Effect.UNSAFE
-
-
-async def test_without_a_condition_an_action_is_always_usable(stage: Stage) -> None:
-    async def never(turn: Turn) -> bool:
-        return False
-
-    turn = make_turn(stage.agent)
-    assert await action("ACT", "x")(nothing).is_usable(turn)
-    assert not await action("ACT", "x", when=never)(nothing).is_usable(turn)

@@ -165,6 +165,20 @@ async def test_a_check_that_hangs_makes_the_action_unavailable(
     assert await why_not(turn, slow) == "SLOW could not be checked: no answer within 0.01 s"
 
 
+async def test_a_check_may_be_a_plain_function_and_one_that_fails_makes_the_action_unavailable(
+    stage: Stage,
+) -> None:
+    def fail(turn: Turn) -> bool:
+        raise LookupError("no chart")
+
+    checks = {"OPEN": lambda turn: True, "SHUT": lambda turn: False, "BROKEN": fail}
+    actions = [doing(name, when=check) for name, check in checks.items()]
+    turn = make_turn(stage.agent, "hi")
+    found = await usable_actions(turn, Registry([Plugin("some", actions=actions)]))
+    assert [spec.name for spec in found] == ["OPEN"]
+    assert await why_not(turn, actions[2]) == "BROKEN could not be checked: LookupError: no chart"
+
+
 def begin(stage: Stage, *actions: Action[Any]) -> tuple[Actor, Turn]:
     return Actor(Composer(Registry([Plugin("some", actions=actions)]))), make_turn(stage.agent, "Oslo?")
 

@@ -8,6 +8,7 @@ import pytest
 from bot.components.provider import Provider, provider
 from bot.domain.character import Character
 from bot.domain.results import ProviderResult
+from bot.domain.state import ProviderFailure
 from bot.pipeline.compose import LARGEST_TEXT, Composer
 from bot.plugin import Plugin
 from bot.prompts.templates import MESSAGE_HANDLER
@@ -83,6 +84,21 @@ async def test_they_are_asked_side_by_side(turn: Turn) -> None:
         return handler
 
     assert (await composer(*map(waiting, "ABC")).compose(turn)).text == "A\n\nB\n\nC"
+
+
+async def test_a_plain_function_will_do_and_its_failure_costs_its_own_text(turn: Turn) -> None:
+    @provider("PLAIN", "At hand.")
+    def plain(turn: Turn) -> ProviderResult:
+        return ProviderResult("at hand")
+
+    @provider("BROKEN", "Fails.")
+    def broken(turn: Turn) -> ProviderResult:
+        raise LookupError("no chart")
+
+    state = await composer(plain, broken, saying("A")).compose(turn)
+    assert state.text == "a\n\nat hand"
+    assert state.failures == [ProviderFailure("BROKEN", "LookupError: no chart")]
+    assert (await plain(turn)).text == "at hand"
 
 
 async def test_one_that_is_slow_costs_its_own_text(turn: Turn) -> None:

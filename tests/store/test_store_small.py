@@ -1,6 +1,5 @@
 """What every store promises of its cache and its logs."""
 
-import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -8,8 +7,8 @@ from typing import Any
 import pytest
 
 from bot.domain.clock import Clock
-from bot.domain.ids import derived_id
-from bot.store.protocols import Store
+from bot.domain.ids import derived_id, new_id
+from bot.store.protocols import LogEntry, Store
 from tests.store.conftest import STORES
 
 
@@ -93,13 +92,13 @@ async def test_an_entry_tells_when_what_where_and_who(store: Store, clock: Calla
     assert entry["body"] == {"to": "ADMIN"}
 
 
-@pytest.mark.parametrize("lasting", [True, False])
-async def test_an_entry_is_there_whether_it_is_to_outlive_a_power_cut_or_not(
-    store: Store, lasting: bool
-) -> None:
-    await store.logs.log("run", {"number": 1}, lasting=lasting)
+async def test_entries_that_are_kept_together_are_each_by_themselves(store: Store) -> None:
+    room, person = new_id(), new_id()
+    entries = [LogEntry("run", {"number": 1}, room), LogEntry("call", {"number": 2}, entity_id=person)]
+    await store.logs.log_all(entries)
 
-    assert [entry["body"] for entry in await store.logs.logs()] == [{"number": 1}]
+    kept = [(one["kind"], one["body"], one["room_id"], one["entity_id"]) for one in await store.logs.logs()]
+    assert kept == [("call", {"number": 2}, None, person), ("run", {"number": 1}, room, None)]
 
 
 @pytest.mark.parametrize("opened", STORES, ids=lambda one: one.__name__)
@@ -108,9 +107,8 @@ async def test_many_entries_of_one_kind_push_out_none_of_another(
 ) -> None:
     async with opened(clock) as store:
         await store.logs.log("role", {"number": 0})
-        await asyncio.gather(
-            *(store.logs.log("run", {"number": number}, lasting=False) for number in range(10_500))
-        )
+        for first in range(0, 10_500, 30):
+            await store.logs.log_all([LogEntry("run", {"number": first + one}) for one in range(30)])
 
         assert len(await store.logs.logs(kind="role")) == 1
         runs = await store.logs.logs(kind="run", limit=20_000)

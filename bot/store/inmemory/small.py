@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from heapq import merge
 from operator import itemgetter
@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from bot.domain.clock import Clock
+from bot.store.protocols import LogEntry
 
 MOST_LOGS = 10_000
 FIRST_SWEEP = 1000
@@ -63,11 +64,14 @@ class InMemoryLogs:
         *,
         room_id: UUID | None = None,
         entity_id: UUID | None = None,
-        lasting: bool = True,
     ) -> None:
         entry = {"kind": kind, "at": self._clock(), "room_id": room_id, "entity_id": entity_id}
         self._count += 1
         self._kinds[kind].append((self._count, {**entry, "body": dict(body)}))
+
+    async def log_all(self, entries: Sequence[LogEntry]) -> None:
+        for one in entries:
+            await self.log(one.kind, one.body, room_id=one.room_id, entity_id=one.entity_id)
 
     async def logs(
         self, *, kind: str | None = None, room_id: UUID | None = None, limit: int = 100

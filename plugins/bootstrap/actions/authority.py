@@ -88,7 +88,7 @@ def needed_in(room: Room) -> Role:
     return Role.NONE if room.type in ALONE else Role.ADMIN
 
 
-async def decides_here(turn: Turn) -> bool:
+def decides_here(turn: Turn) -> bool:
     """Whether the author is one who decides about this room."""
     return turn.role.reaches(needed_in(turn.room))
 

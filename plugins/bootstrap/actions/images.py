@@ -38,7 +38,7 @@ Write only the description.
 """
 
 
-async def can_draw(turn: Turn) -> bool:
+def can_draw(turn: Turn) -> bool:
     """Whether any model draws."""
     return turn.agent.models.serves(ModelType.IMAGE)
 

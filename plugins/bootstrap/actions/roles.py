@@ -18,7 +18,7 @@ from plugins.bootstrap.actions.confirming import ask_to_confirm, report
 from plugins.bootstrap.actions.finding import NotFound, described, find_member, titles
 
 
-async def among_many(turn: Turn) -> bool:
+def among_many(turn: Turn) -> bool:
     """Whether there is anybody here whose role could be changed."""
     return turn.room.type not in ALONE
 

@@ -17,9 +17,9 @@ STATED = {
 }
 
 
-async def can_follow(turn: Turn) -> bool:
+def can_follow(turn: Turn) -> bool:
     """Whether there is somebody here who decides, and a choice: alone with somebody all is answered."""
-    return turn.room.type not in ALONE and await decides_here(turn)
+    return turn.room.type not in ALONE and decides_here(turn)
 
 
 async def _attend(turn: Turn, name: str, wanted: Attendance, *, over: frozenset[Attendance]) -> ActionResult:

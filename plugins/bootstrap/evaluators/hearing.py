@@ -31,9 +31,11 @@ class Heard:
         else:
             self._talks.pop(room_id, None)
 
-    def looked_at(self, room_id: UUID, last: Memory) -> None:
-        """Note that a room was looked at up to a message: nothing is new."""
-        self._note(room_id, _Talk(0, last.created_at))
+    def looked_at(self, room_id: UUID, said: Sequence[Memory]) -> None:
+        """Note that these were looked at: new is what has been said since."""
+        talk = self._talks.get(room_id)
+        left = max(0, talk.said - len(said)) if talk is not None else 0
+        self._note(room_id, _Talk(left, talk.last if talk is not None else said[-1].created_at))
 
     def add(self, message: Memory) -> None:
         """Count one more."""
@@ -48,7 +50,9 @@ class Heard:
             self._talks.clear()
         self._talks[room_id] = talk
 
-    def too_little(self, room_id: UUID, length: int) -> bool:
-        """Tell whether so little is new that nobody need look; False where nothing is known."""
+    def is_enough(self, room_id: UUID, length: int) -> bool | None:
+        """Tell whether so much is new that it is worth a look; None where the books must be asked."""
         talk = self._talks.get(room_id)
-        return talk is not None and talk.said < enough(length) and not talk.is_after_pause
+        if talk is None or (talk.is_after_pause and talk.said < enough(length)):
+            return None
+        return talk.said >= enough(length)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from uuid import UUID
 
@@ -43,6 +43,10 @@ class Reflections(Service):
         self.heard = Heard()
         self._rooms: set[UUID] = set()
 
+    def is_upon(self, room_id: UUID) -> bool:
+        """Tell whether a room is being reflected upon just now."""
+        return room_id in self._rooms
+
     @contextmanager
     def upon(self, room_id: UUID) -> Iterator[bool]:
         """Reflect upon a room as long as the block lasts; False where that is under way already."""
@@ -56,16 +60,21 @@ class Reflections(Service):
             self._rooms.discard(room_id)
 
 
-async def is_due(turn: Turn) -> bool:
+def is_due(turn: Turn) -> bool | Awaitable[bool]:
     """Tell whether enough has been said since the last time, or a talk goes on after a long pause."""
     if not turn.agent.models.serves(ModelType.TEXT_SMALL):
         return False
-    heard, length = turn.agent.services[Reflections].heard, conversation_length(turn)
-    if heard.too_little(turn.room.id, length):
-        return False
+    reflections = turn.agent.services[Reflections]
+    if reflections.is_upon(turn.room.id):
+        return False  # what has been said meanwhile is looked at after the next message
+    enough = reflections.heard.is_enough(turn.room.id, conversation_length(turn))
+    return _looked_up(turn) if enough is None else enough
+
+
+async def _looked_up(turn: Turn) -> bool:
     material = await gathered(turn)
-    heard.count(turn.room.id, material.said)
-    return material.is_due(length)
+    turn.agent.services[Reflections].heard.count(turn.room.id, material.said)
+    return material.is_due(conversation_length(turn))
 
 
 @on(MessageReceived)
@@ -90,7 +99,10 @@ async def reflection(turn: Turn) -> None:
     reflections = turn.agent.services[Reflections]
     with reflections.upon(turn.room.id) as is_free:
         material = await gathered(turn)
-        if not is_free or not material.is_due(conversation_length(turn)):
+        if not is_free:
+            return
+        if not material.is_due(conversation_length(turn)):  # some of it has been removed since
+            reflections.heard.count(turn.room.id, material.said)
             return
         authors = {one.entity_id for one in material.messages} - {turn.agent.id}
         people = await turn.agent.store.entities.entities(authors)
@@ -105,7 +117,7 @@ async def reflection(turn: Turn) -> None:
         async with reflections.keeping:
             await save_ties(turn, insights.ties, material, people)
             await _keep(turn, lesson.new, lesson.forgotten, material)
-        reflections.heard.looked_at(turn.room.id, material.messages[-1])
+        reflections.heard.looked_at(turn.room.id, material.said)
 
 
 async def _asked(

@@ -1,7 +1,5 @@
 """What happened in each run, written into the log in one piece when the run is over."""
 
-import asyncio
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -15,6 +13,7 @@ from bot import (
     EvaluatorCompleted,
     EvaluatorStarted,
     Gathering,
+    LogEntry,
     ModelUsed,
     RunEnded,
     RunStarted,
@@ -37,15 +36,6 @@ class Course:
     models: list[dict[str, Any]] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What is to be written into the log."""
-
-    kind: str
-    body: dict[str, Any]
-    room_id: UUID | None = None
-
-
 class Courses(Service):
     """The runs that are under way, each with its course, and the log entries that are to be written.
 
@@ -55,7 +45,7 @@ class Courses(Service):
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
         self.under_way: dict[UUID, Course] = {}
-        self.entries = Gathering(self._write, what="log entries")
+        self.entries = Gathering(agent.store.logs.log_all, what="log entries")
 
     async def __aenter__(self) -> Self:
         await self.entries.__aenter__()
@@ -65,12 +55,6 @@ class Courses(Service):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.entries.__aexit__(kind, error, trace)
-
-    async def _write(self, entries: Sequence[Entry]) -> None:
-        log = self.agent.store.logs.log
-        await asyncio.gather(
-            *(log(one.kind, one.body, room_id=one.room_id, lasting=False) for one in entries)
-        )
 
 
 @on(RunStarted)
@@ -114,7 +98,7 @@ def model_used(agent: Agent, event: ModelUsed) -> None:
     body = asdict(event.call)
     course = agent.services[Courses].under_way.get(event.run_id) if event.run_id else None
     if course is None:
-        agent.services[Courses].entries.add(Entry(MODEL_CALL, body))
+        agent.services[Courses].entries.add(LogEntry(MODEL_CALL, body))
     elif len(course.models) < MOST:
         course.models.append(body)
 
@@ -134,7 +118,7 @@ def run_ended(agent: Agent, event: RunEnded) -> None:
         "evaluators": course.evaluators,
         "models": course.models,
     }
-    agent.services[Courses].entries.add(Entry(RUN_LOG, body, event.room_id))
+    agent.services[Courses].entries.add(LogEntry(RUN_LOG, body, event.room_id))
 
 
 def _begin(steps: list[dict[str, Any]], name: str) -> None:

@@ -13,7 +13,7 @@ LONGEST = 1_000
     position=150,
     dynamic=True,
 )
-async def action_state(turn: Turn) -> ProviderResult:
+def action_state(turn: Turn) -> ProviderResult:
     """Tell the plan and the results so far; on demand, since the prompts that need results hold them."""
     data = turn.state.data
     plan: ActionPlan | None = data.get("actionPlan")

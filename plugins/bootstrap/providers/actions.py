@@ -9,7 +9,7 @@ Schema = Mapping[str, Any]
 
 
 @provider("ACTIONS", "The actions that can be taken, with their parameters.", position=-90)
-async def actions(turn: Turn) -> ProviderResult:
+def actions(turn: Turn) -> ProviderResult:
     """List the actions the author may use, always in the same order."""
     lines = [_line(spec) for spec in turn.actions]
     names = ", ".join(spec.name for spec in turn.actions)

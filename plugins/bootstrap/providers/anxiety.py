@@ -29,7 +29,7 @@ MANNERS = {
 
 
 @provider("ANXIETY", "How much to say in a room of this kind.", position=-70)
-async def anxiety(turn: Turn) -> ProviderResult:
+def anxiety(turn: Turn) -> ProviderResult:
     """Give the manners of this kind of room; the same every time."""
     lines = MANNERS.get(turn.room.type, ALONE)
     return ProviderResult(text="\n".join(["# Manners", *(f"- {line}" for line in lines)]))

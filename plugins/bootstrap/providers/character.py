@@ -11,7 +11,7 @@ LONGEST = 6_000
 
 
 @provider("CHARACTER", "Who the character is and how it writes.", position=-100)
-async def character(turn: Turn) -> ProviderResult:
+def character(turn: Turn) -> ProviderResult:
     """Tell who the character is; the style is the room's: posts for a feed, chat elsewhere."""
     who = turn.agent.character
     name = clean_name(who.name)

@@ -4,7 +4,7 @@ from bot import ProviderResult, Turn, provider
 
 
 @provider("EVALUATORS", "What looks at an answer once it has left.", position=-60, private=True)
-async def evaluators(turn: Turn) -> ProviderResult:
+def evaluators(turn: Turn) -> ProviderResult:
     """List the evaluators, for templates and plugins that ask for them."""
     found = turn.agent.catalog.evaluators
     lines = [f"- {spec.name}: {spec.description}" for spec in found]

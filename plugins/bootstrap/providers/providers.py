@@ -6,7 +6,7 @@ TOLD_ANYWAY = ("ENTITIES", "WORLD", "ATTACHMENTS", "ACTION_STATE")
 
 
 @provider("PROVIDERS", "What can be looked up on demand.", position=-80)
-async def providers(turn: Turn) -> ProviderResult:
+def providers(turn: Turn) -> ProviderResult:
     """List the providers on demand that have not been composed yet."""
     found = [
         spec

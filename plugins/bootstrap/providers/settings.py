@@ -6,7 +6,7 @@ LONGEST = 100
 
 
 @provider("SETTINGS", "What is set for this place, for those who look after it.", position=-35, dynamic=True)
-async def settings(turn: Turn) -> ProviderResult:
+def settings(turn: Turn) -> ProviderResult:
     """List what can be set here and how it is set now; everything else is the operator's and stays unsaid."""
     if not turn.role.reaches(Role.ADMIN):
         return ProviderResult()

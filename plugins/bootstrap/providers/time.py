@@ -4,7 +4,7 @@ from bot import ProviderResult, Turn, provider
 
 
 @provider("TIME", "The present date and time.", position=110)
-async def time(turn: Turn) -> ProviderResult:
+def time(turn: Turn) -> ProviderResult:
     """Tell the time in UTC, to the minute."""
     now = turn.agent.clock()
     said = f"{now:%A, %Y-%m-%d %H:%M} UTC"

@@ -4,7 +4,7 @@ from bot import ProviderResult, Turn, clean_name, provider
 
 
 @provider("WORLD", "The world and the room of the conversation.", position=-40, dynamic=True)
-async def world(turn: Turn) -> ProviderResult:
+def world(turn: Turn) -> ProviderResult:
     """Name the world and the room."""
     place = clean_name(turn.world.name) if turn.world.name else ""
     room = clean_name(turn.room.name) if turn.room.name else ""

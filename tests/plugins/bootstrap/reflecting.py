@@ -1,7 +1,7 @@
 """What the tests of reflection have in common: things that are said, and a model that notes them."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -102,7 +102,9 @@ async def said(stage: Stage, *texts: str, author: str = "Alice", room: str = "lo
 
 async def reflected(turn: Turn) -> bool:
     """Reflect where it is time to; tells whether it was."""
-    is_due = await REFLECTION.wants(turn)
+    assert REFLECTION.when is not None
+    is_due = REFLECTION.when(turn)
+    is_due = await is_due if isinstance(is_due, Awaitable) else is_due
     if is_due:
         await REFLECTION(turn)
     return is_due

@@ -1,5 +1,6 @@
 """What happened in a run stands in the log, in one entry."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from bot import (
     ActionResult,
     ActionStarted,
     Effect,
+    LogEntry,
     ModelType,
     ModelUnavailable,
     Plugin,
@@ -18,6 +20,7 @@ from bot import (
     evaluator,
     new_id,
 )
+from bot.store.inmemory import InMemoryStore
 from bot.testing import ScriptedModel, Stage, answer, on_stage
 from plugins.bootstrap.listeners.runs import Courses
 
@@ -81,20 +84,18 @@ async def test_a_run_that_fails_is_an_entry_with_the_failed_calls() -> None:
     assert {call["error"] for call in entry["body"]["models"]} == {"out of order"}
 
 
-async def test_every_message_costs_one_write_that_need_not_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    lasting: list[object] = []
-    async with on_stage(BUSY) as stage:
-        logs = stage.agent.store.logs
-        log = logs.log
+async def test_messages_that_come_together_cost_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    store = InMemoryStore()
 
-        async def counted(*given: Any, **details: Any) -> None:
-            lasting.append(details.get("lasting"))
-            await log(*given, **details)
+    async def counted(entries: Sequence[LogEntry]) -> None:
+        written.append(len(entries))
 
-        monkeypatch.setattr(logs, "log", counted)
+    monkeypatch.setattr(store.logs, "log_all", counted)
+    async with on_stage(BUSY, store=store) as stage:
         await stage.say("one")
         await stage.say("two")
-    assert lasting == [False, False]
+    assert written == [2]
 
 
 async def test_a_model_call_outside_of_any_run_is_an_entry_by_itself(stage: Stage) -> None:
