@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from bot.cli.boots import Boots, CrashLoop
 from bot.cli.cast import Part, add_character_option, read_parts, tell_notes
+from bot.cli.collecting import look_seldom
 from bot.cli.platforms import PAGE, Platform, named_platforms, survey
 from bot.cli.signals import aside, ending_at_once, stoppable
 from bot.cli.watchdog import watching
@@ -80,6 +81,7 @@ async def _live(parts: Sequence[Part], platforms: Sequence[Platform], boots: Boo
             _tell_platforms(platforms, runtime)
             if loop is not None:
                 await _try_again(kept_off, runtime, loop, boots)
+            look_seldom()
             await asyncio.Event().wait()
     return stop.code
 
