@@ -42,6 +42,7 @@ class Nursery:
 
     def __exit__(self, *_: object) -> None:
         assert self._process is not None, "the nursery has been entered"
+        self._process.kill()  # and whoever still lives of its children with it
         self._process.communicate()
 
     async def bear(self, order: Mapping[str, object]) -> int:
@@ -69,8 +70,8 @@ class Life:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
-        return self.ending.done()
+        """Whether it has ended; where a test was broken off, nobody has waited for that."""
+        return self.ending.done() and not self.ending.cancelled()
 
     def kill(self) -> None:
         """End it as a power cut would."""

@@ -136,7 +136,7 @@ class Talker:
         await self.ws.send_str(json.dumps(frame))
 
     async def next(self) -> dict[str, Any]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             frame: dict[str, Any] = json.loads(await self.ws.receive_str())
         assert frame["seq"] == self.seq + 1
         self.seq += 1

@@ -10,7 +10,7 @@ SAY = "/api/agents/ada/messages"
 async def events(answer: Any) -> list[tuple[str, Any]]:
     """Read a stream to its end."""
     found = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         for block in (await answer.text()).split("\n\n"):
             lines = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
             if lines:

@@ -88,7 +88,7 @@ async def test_i09_what_is_asked_while_the_server_restarts_is_answered_when_it_i
     assert not kept.done()
 
     proxy.is_down = False
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert (await kept)[0].is_new
         assert await asked
     assert store.ledger.health.trouble is None
@@ -107,7 +107,7 @@ async def test_i09_a_server_that_stays_away_ends_the_intake_until_it_is_back(
     assert store.ledger.health.trouble is not None
 
     proxy.is_down = False
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while store.ledger.health.trouble is not None:
             with suppress(StoreUnavailable):
                 await store.cache.get("any")
@@ -157,7 +157,7 @@ async def test_i11_a_slow_query_does_not_keep_the_intake_waiting(postgres_url: s
             for _ in range(10)
         ]
         await asyncio.wait(slow, timeout=0.1)
-        async with asyncio.timeout(1):  # in practice some milliseconds
+        async with asyncio.timeout(20):  # in practice some milliseconds
             [received] = await store.ledger.receive([make_arrival("second", at=now)], now)
         assert received.is_new
         assert not any(task.done() for task in slow)

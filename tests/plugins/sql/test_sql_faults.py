@@ -64,7 +64,7 @@ async def keys(database: Database) -> list[str]:
 
 
 async def recovered(database: Database) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while database.health.trouble is not None:
             await database.read(pragma("schema_version"))
 
