@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Mapping
 
+from benchmarks.conversation import conversed
 from benchmarks.figures import Row
 from benchmarks.growth import flat
 from benchmarks.memory import grown
@@ -18,6 +19,7 @@ from benchmarks.vectors import nearest
 MEASUREMENTS: Mapping[str, Callable[[], list[Row]]] = {
     "starting": started,
     "talking": talked,
+    "conversation": conversed,
     "store": compared,
     "growth": flat,
     "throughput": whole_road,

@@ -1,28 +1,25 @@
-"""Measure what talking costs beside the models, and what is sent to them."""
+"""Measure what talking costs beside the models."""
 
 import asyncio
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from itertools import pairwise, takewhile
 
 from benchmarks.figures import Row, answered
-from bot import ChannelType, Purpose, TextRequest
-from bot.testing import ScriptedModel, Stage, answer, on_stage
+from bot import TextRequest
+from bot.testing import ScriptedModel, answer, on_stage
 
 MODEL_SECONDS = 0.05
 ROOMS = 100
 TURNS = 300
-TALK = 40
 
 
 def talked() -> list[Row]:
-    """Talk with one person, with many at once, with a hasty one, and in a group."""
+    """Talk with one person, with many at once, and with a hasty one."""
     return asyncio.run(_talked())
 
 
 async def _talked() -> list[Row]:
-    return [await _overhead(), await _rooms(), await _burst(), *await _prompts()]
+    return [await _overhead(), await _rooms(), await _burst()]
 
 
 async def _overhead() -> Row:
@@ -57,38 +54,6 @@ async def _burst() -> Row:
     return "five quick messages", f"{replies} reply, {calls} model calls begun"
 
 
-async def _prompts() -> list[Row]:
-    """How large prompts are, and how much of each is what the one before it began with."""
-    async with on_stage(model=ScriptedModel(_group)) as stage:
-        await _talk(stage, lambda number: f"Ada, what about point {number}?")
-        large = [request.prompt for request in stage.model.asked(Purpose.REPLY)]
-        small = stage.model.asked(Purpose.SHOULD_RESPOND)
-    shares = [_shared(*pair) / len(pair[1]) for pair in pairwise(large)]
-    return [
-        ("first prompt, bootstrap, plain character", f"{len(large[0].encode()) / 1024:.1f} KB"),
-        (
-            f"{TALK} messages of a group, {len(large)} answers",
-            f"{len(large[-1].encode()) / 1024:.1f} KB at the end, {len(small)} small calls",
-        ),
-        ("the same beginning as the prompt before", f"{100 * statistics.mean(shares):.0f} % of each prompt"),
-    ]
-
-
-def _shared(first: str, second: str) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
-
-
-async def _talk(
-    stage: Stage, text: Callable[[int], str], people: Sequence[str] = ("Ann", "Bo", "Cy")
-) -> None:
-    for number in range(TALK):
-        await stage.say(text(number), author=people[number % len(people)], kind=ChannelType.GROUP)
-
-
 async def _slow(request: TextRequest) -> str:
     await asyncio.sleep(MODEL_SECONDS)
     return answer("Hello to you too.")
-
-
-def _group(request: TextRequest) -> str:
-    return answer(f"Well, since you ask, {len(request.prompt)} characters of thought went into it.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bot.agent import Agent
 from bot.components.action import Action, action
+from bot.components.command import Asking, Command, command
 from bot.components.evaluator import Evaluator, evaluator
 from bot.components.listener import Listener, on
 from bot.components.model import Model, model
@@ -17,20 +18,27 @@ from bot.components.route import Route, route
 from bot.components.service import Service
 from bot.components.worker import Worker, worker
 from bot.domain.arrival import Arrival, Cursor, Received, first_claim
+from bot.domain.asking import Asked, Pressed, Shown
 from bot.domain.changes import (
+    FORGOTTEN,
     LATEST,
+    Forgotten,
     Reaction,
     Removed,
     Revised,
+    blotted,
     cancelled,
+    nobody,
+    opted_out,
     sent_as,
     unasked,
     weighed,
     withheld,
 )
 from bot.domain.character import Character
+from bot.domain.choosing import ABORT, choices_of, chosen, is_open, objection, option_named, options_of
 from bot.domain.clock import Clock, system_clock
-from bot.domain.content import Attachment, Content, MediaKind, MentionContext
+from bot.domain.content import Attachment, Choice, Content, MediaKind, MentionContext
 from bot.domain.events import (
     ActionCompleted,
     ActionStarted,
@@ -39,6 +47,7 @@ from bot.domain.events import (
     EmbeddingCompleted,
     EmbeddingFailed,
     EmbeddingRequested,
+    EntityForgotten,
     EntityJoined,
     EntityLeft,
     EntityUpdated,
@@ -70,10 +79,12 @@ from bot.domain.events import (
 from bot.domain.ids import delivery_id, derived_id, new_id, short_id
 from bot.domain.ledger import Delivery, DeliveryState, EventKey, ModelCall, Outcome, Receipt, Step, StepState
 from bot.domain.memory import Memory, MemoryKind, Recalled, Scope
+from bot.domain.news import REMEMBERED, Notice, Noticed
 from bot.domain.people import Attendance, Component, Entity, Relationship
 from bot.domain.places import ChannelType, Role, Room, World
 from bot.domain.results import ActionPlan, ActionResult, PlanStep, ProviderResult, StepStatus
-from bot.domain.specs import ActionSpec, Catalog, Effect, EvaluatorSpec, Example, ProviderSpec
+from bot.domain.specs import ActionSpec, Catalog, CommandSpec, Effect, EvaluatorSpec, Example, ProviderSpec
+from bot.domain.spending import Spending, summed
 from bot.domain.state import State
 from bot.domain.task import AWAITING_CHOICE, IMMEDIATE, QUEUE, REPEAT, Task
 from bot.errors import (
@@ -84,11 +95,13 @@ from bot.errors import (
     FetchError,
     IntakeClosed,
     LaneLost,
+    ModelBusy,
     ModelError,
     ModelRefused,
     ModelUnavailable,
     NotSent,
     PluginError,
+    PromptTooLong,
     SettingError,
     StoreRefused,
     StoreUnavailable,
@@ -100,6 +113,7 @@ from bot.errors import (
 from bot.gathering import Gathering
 from bot.health import Health, Trouble
 from bot.killpoints import reached
+from bot.models.retrying import read_retry_after
 from bot.models.types import (
     EmbeddingRequest,
     EmbeddingResult,
@@ -108,36 +122,57 @@ from bot.models.types import (
     ImageResult,
     ModelType,
     Purpose,
+    SpeechRequest,
+    SpeechResult,
     TextRequest,
     TextResult,
+    TextSink,
+    Tool,
+    ToolCall,
     TranscriptionRequest,
     Usage,
 )
 from bot.platform.adapter import Adapter
-from bot.platform.connections import AdapterSpec, Door
+from bot.platform.connections import AdapterSpec, Check, Door, ReadCursor, Trial
+from bot.platform.egress import cleared_so_far
+from bot.platform.feed import Feed, FoundPost
+from bot.platform.news import News
 from bot.platform.packing import Outgoing
 from bot.platform.routes import BoundRoute, RouteRequest, RouteResponse
+from bot.platform.rules import Answers, RoomRule, RoomRules
+from bot.platform.salvage import put_surely
 from bot.platform.unsent import Decided, Unsent
 from bot.plugin import Plugin
+from bot.privacy import told_host
 from bot.prompts.history import Line, parse_history, render_history
 from bot.prompts.mustache import render
 from bot.prompts.reading.tree import Tree, read_tree
-from bot.settings import WORLD_SETTINGS, CoreSettings, Secret, Settings, SettingsModel, Words
+from bot.settings import WORLD_SETTINGS, CoreSettings, Secret, Settings, SettingsModel, Words, keep_key
+from bot.store.ledger import Commitment
 from bot.store.protocols import (
     AUDIT,
     MOST_NAMES,
     RUN_LOG,
-    Commitment,
     LogEntry,
     Reach,
     Store,
     Unembedded,
+    audience_of,
 )
 from bot.store.schema import Schema, Schemas, Tables
 from bot.store.sharing import OpenWork, Sharing
 from bot.store.storage import NO_SCHEMAS, Checkup, Storage, Upgraded
 from bot.store.vectors import cosine
-from bot.text import clean_name, escape_line, is_blank, shorten
+from bot.store.words import (
+    LAST_SAID,
+    SAID,
+    best_by_words,
+    ranked_by_words,
+    word_weights,
+    wording,
+    words_of,
+)
+from bot.text import clean_name, escape_line, is_blank, last_break, shorten
 from bot.turn import Turn
 
 if TYPE_CHECKING:
@@ -145,15 +180,20 @@ if TYPE_CHECKING:
     from bot.runtime import Runtime
 
 __all__ = [
+    "ABORT",
     "AUDIT",
     "AWAITING_CHOICE",
+    "FORGOTTEN",
     "IMMEDIATE",
+    "LAST_SAID",
     "LATEST",
     "MOST_NAMES",
     "NO_SCHEMAS",
     "QUEUE",
+    "REMEMBERED",
     "REPEAT",
     "RUN_LOG",
+    "SAID",
     "WORLD_SETTINGS",
     "Action",
     "ActionCompleted",
@@ -164,7 +204,10 @@ __all__ = [
     "Adapter",
     "AdapterSpec",
     "Agent",
+    "Answers",
     "Arrival",
+    "Asked",
+    "Asking",
     "Attachment",
     "Attendance",
     "Blueprint",
@@ -175,8 +218,12 @@ __all__ = [
     "ChannelType",
     "Character",
     "CharacterError",
+    "Check",
     "Checkup",
+    "Choice",
     "Clock",
+    "Command",
+    "CommandSpec",
     "Commitment",
     "Component",
     "ConfigError",
@@ -196,6 +243,7 @@ __all__ = [
     "EmbeddingRequested",
     "EmbeddingResult",
     "Entity",
+    "EntityForgotten",
     "EntityJoined",
     "EntityLeft",
     "EntityUpdated",
@@ -206,7 +254,10 @@ __all__ = [
     "Event",
     "EventKey",
     "Example",
+    "Feed",
     "FetchError",
+    "Forgotten",
+    "FoundPost",
     "Gathering",
     "Health",
     "ImageDescriptionRequest",
@@ -227,13 +278,17 @@ __all__ = [
     "MessageReceived",
     "MessageSent",
     "Model",
+    "ModelBusy",
     "ModelCall",
     "ModelError",
     "ModelRefused",
     "ModelType",
     "ModelUnavailable",
     "ModelUsed",
+    "News",
     "NotSent",
+    "Notice",
+    "Noticed",
     "OpenWork",
     "Outcome",
     "Outgoing",
@@ -241,6 +296,8 @@ __all__ = [
     "Plugin",
     "PluginError",
     "PostGenerated",
+    "Pressed",
+    "PromptTooLong",
     "Provider",
     "ProviderResult",
     "ProviderSpec",
@@ -248,6 +305,7 @@ __all__ = [
     "Reach",
     "Reaction",
     "ReactionReceived",
+    "ReadCursor",
     "Recalled",
     "Receipt",
     "Received",
@@ -259,6 +317,8 @@ __all__ = [
     "RoomJoined",
     "RoomLeft",
     "RoomMoved",
+    "RoomRule",
+    "RoomRules",
     "Route",
     "RouteRequest",
     "RouteResponse",
@@ -276,6 +336,10 @@ __all__ = [
     "Settings",
     "SettingsModel",
     "Sharing",
+    "Shown",
+    "SpeechRequest",
+    "SpeechResult",
+    "Spending",
     "State",
     "Step",
     "StepState",
@@ -289,8 +353,12 @@ __all__ = [
     "TemplateError",
     "TextRequest",
     "TextResult",
+    "TextSink",
+    "Tool",
+    "ToolCall",
     "TranscriptionRequest",
     "Tree",
+    "Trial",
     "Trouble",
     "TryAgain",
     "Turn",
@@ -309,8 +377,15 @@ __all__ = [
     "WorldJoined",
     "WorldLeft",
     "action",
+    "audience_of",
+    "best_by_words",
+    "blotted",
     "cancelled",
+    "choices_of",
+    "chosen",
     "clean_name",
+    "cleared_so_far",
+    "command",
     "cosine",
     "delivery_id",
     "derived_id",
@@ -319,12 +394,23 @@ __all__ = [
     "event_class",
     "first_claim",
     "is_blank",
+    "is_open",
+    "keep_key",
+    "last_break",
     "model",
     "new_id",
+    "nobody",
+    "objection",
     "on",
+    "opted_out",
+    "option_named",
+    "options_of",
     "parse_history",
     "provider",
+    "put_surely",
+    "ranked_by_words",
     "reached",
+    "read_retry_after",
     "read_tree",
     "render",
     "render_history",
@@ -332,10 +418,15 @@ __all__ = [
     "sent_as",
     "short_id",
     "shorten",
+    "summed",
     "system_clock",
+    "told_host",
     "unasked",
     "weighed",
     "withheld",
+    "word_weights",
+    "wording",
+    "words_of",
     "worker",
 ]
 

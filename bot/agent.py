@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
+from bot.budget import Budget
 from bot.bus import EventBus
 from bot.domain.character import Character
 from bot.domain.clock import Clock, system_clock
 from bot.domain.content import Content
 from bot.domain.ids import derived_id, new_id
 from bot.domain.memory import Memory, MemoryKind
-from bot.domain.places import Room
+from bot.domain.places import ChannelType, Room
 from bot.domain.schedule import scheduled
 from bot.domain.specs import Catalog
 from bot.domain.task import Task
@@ -43,6 +44,7 @@ class Agent:
     services: Services
     catalog: Catalog
     fetcher: Fetch
+    budget: Budget = field(default_factory=Budget)
     templates: Mapping[str, str] = field(default_factory=dict)
     clock: Clock = system_clock
     folder: Path | None = None
@@ -76,6 +78,16 @@ class Agent:
         )
         kept = await self.outbox.commit([Outgoing(memory, room)])
         return kept[0] if kept else None
+
+    async def say_to(self, entity_id: UUID, content: str | Content, *, key: str = "") -> Memory | None:
+        """Say something to somebody alone, where they were last met alone; as `say` has it.
+
+        None also where they have never been met so on a platform that is connected.
+        """
+        rooms = await self.store.worlds.rooms_of(entity_id)
+        alone = (room for room in rooms if room.type is ChannelType.DM and self.outbox.reaches(room.platform))
+        room = next(alone, None)
+        return None if room is None else await self.say(room, content, key=key)
 
     async def schedule(self, task: Task) -> Task:
         """Leave a task for later; `store.tasks` finds, changes and removes tasks.

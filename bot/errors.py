@@ -11,7 +11,9 @@ BotError
 │       └── LaneLost            nothing of this room, by this process: another one works on it now
 ├── ModelError                  a model handler could not answer
 │   ├── ModelUnavailable        every handler failed, or none is registered
+│   │   └── ModelBusy           this one is busy or out of reach just now; it alone is asked again
 │   └── ModelRefused            the request itself was refused: key, credit, content; never retried
+│       └── PromptTooLong       the prompt is longer than the model can read
 ├── DeliveryError               an outgoing part did not (surely) arrive
 │   ├── NotSent                 surely not sent; may be tried again
 │   ├── Undeliverable           surely not sent; trying again is of no use
@@ -75,8 +77,20 @@ class ModelUnavailable(ModelError):
     """No handler is registered for the type, or every one failed."""
 
 
+class ModelBusy(ModelUnavailable):
+    """Busy or out of reach just now: asked again, after `retry_after` seconds where that was said."""
+
+    def __init__(self, cause: str, *, retry_after: float | None = None) -> None:
+        super().__init__(cause)
+        self.retry_after = retry_after
+
+
 class ModelRefused(ModelError):
     """The provider refuses this request however often it is sent."""
+
+
+class PromptTooLong(ModelRefused):
+    """The prompt is longer than the model can read; a shorter one may do."""
 
 
 class DeliveryError(BotError):

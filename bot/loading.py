@@ -16,15 +16,24 @@ from types import ModuleType
 from bot.domain.character import Character
 from bot.errors import PluginError, SettingError
 from bot.models.types import ModelType
-from bot.platform.connections import AdapterSpec
+from bot.platform.connections import AdapterSpec, Emulate
 from bot.plugin import Plugin
 from bot.settings import CoreSettings, Settings
 from bot.text import nearest
 
 PLUGIN_GROUP, ADAPTER_GROUP = "greenroom.plugins", "greenroom.adapters"
 BOOTSTRAP, KNOWLEDGE, OFFLINE, SQL = "bootstrap", "knowledge", "offline", "sql"
+X_ACTIONS, X_KEYS = "x_actions", ("X_API_KEY", "X_API_SECRET", "X_ACCESS_TOKEN", "X_ACCESS_TOKEN_SECRET")
 DATABASES = ("DATABASE_URL", "POSTGRES_URL")  # either calls for the sql plugin
-MODEL_PLUGINS = {"openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL")}  # any of these variables calls for it
+# Any of its variables calls for a plugin; the first that is called for writes, the next stand in for it.
+MODEL_PLUGINS = {
+    "anthropic": ("ANTHROPIC_API_KEY",),
+    "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_EMBEDDING_URL"),
+}
+NO_VECTORS = (
+    "no plugin here makes vectors, so what was said is found by its words alone: set OPENAI_API_KEY, or "
+    "OPENAI_EMBEDDING_MODEL and OPENAI_EMBEDDING_URL for a server of your own"
+)
 PLATFORMS = frozenset({"discord", "telegram", "twitter", "x", "web", "console"})
 OURS = ("plugins.", "adapters.")
 SCRIPTS = frozenset({".cjs", ".js", ".mjs", ".ts", ".tsx"})
@@ -65,10 +74,12 @@ def load_plugins(
         if note:
             notes.append(note)
     plugins = list(found.values())
-    if not any(_serves_text(plugin) for plugin in plugins):
-        plugin, note = _default_model(settings)
-        plugins.append(plugin)
+    if not any(_serves(plugin, ModelType.TEXT_LARGE, settings) for plugin in plugins):
+        models, note = _default_models(settings)
+        plugins += [plugin for plugin in models if plugin not in plugins]
         notes += [note] if note else []
+    if not any(_serves(plugin, ModelType.TEXT_EMBEDDING, settings) for plugin in plugins):
+        notes.append(NO_VECTORS)
     return Loaded(sort_plugins(plugins), tuple(notes))
 
 
@@ -127,6 +138,14 @@ def find_adapter(name: str) -> AdapterSpec | str:
     return _adapter(name, module) if module else f"there is no adapter called {name!r}"
 
 
+def find_emulator(spec: AdapterSpec) -> Emulate:
+    """Find what puts a platform up on this machine; raises PluginError where it cannot be loaded."""
+    emulate: Emulate | None = getattr(_imported(spec.emulator, spec.name), "emulated", None)
+    if emulate is None:
+        raise PluginError(f"{spec.emulator} has no `emulated`")
+    return emulate
+
+
 def adapter_names() -> list[str]:
     """List every adapter there is, ours first."""
     return list(_adapter_modules())
@@ -174,6 +193,8 @@ def _wanted(character: Character, settings: Settings, store: Sequence[str]) -> I
     yield from character.plugins
     if any(item.path or item.directory for item in character.knowledge):
         yield KNOWLEDGE
+    if all(name in settings for name in X_KEYS):
+        yield X_ACTIONS
 
 
 def _default_store(character: Character, settings: Settings) -> tuple[Sequence[str], str]:
@@ -214,23 +235,30 @@ def _lacks(plugin: Plugin, settings: Settings) -> str:
     return f"plugin {plugin.name} is off: {missing}" if missing else ""
 
 
-def _serves_text(plugin: Plugin) -> bool:
-    return any(model.type is ModelType.TEXT_LARGE for model in plugin.models)
+def _serves(plugin: Plugin, kind: ModelType, settings: Settings) -> bool:
+    return any(model.type is kind and model.when(settings) for model in plugin.models)
 
 
-def _default_model(settings: Settings) -> tuple[Plugin, str]:
-    """Choose the model plugin that the settings call for; offline, with a note, where it cannot work."""
-    called = (name for name, variables in MODEL_PLUGINS.items() if any(one in settings for one in variables))
+def _default_models(settings: Settings) -> tuple[Sequence[Plugin], str]:
+    """Choose the model plugins that the settings call for; offline, with a note, where none can work."""
+    found: list[Plugin] = []
     note = ""
-    for name in (*called, OFFLINE):
-        plugin = find_plugin(name)
-        if plugin is None:
-            raise PluginError(f"the model plugin {name!r} is not installed: pip install 'greenroom[{name}]'")
-        missing = _lacks(plugin, settings)
-        if not missing:
-            return plugin, note
-        note = note or missing
-    raise PluginError(note)
+    for name, variables in MODEL_PLUGINS.items():
+        if any(one in settings for one in variables):
+            plugin = _model_plugin(name)
+            missing = _lacks(plugin, settings)
+            note = note or missing
+            found += [] if missing else [plugin]
+    if not any(_serves(plugin, ModelType.TEXT_LARGE, settings) for plugin in found):
+        found.append(_model_plugin(OFFLINE))
+    return found, note
+
+
+def _model_plugin(name: str) -> Plugin:
+    plugin = find_plugin(name)
+    if plugin is None:
+        raise PluginError(f"the model plugin {name!r} is not installed: pip install 'greenroom[{name}]'")
+    return plugin
 
 
 def _only_plugin(module: ModuleType, name: str) -> Plugin:

@@ -17,6 +17,7 @@ MOST_WAITING = 10_000
 LONGEST_MESSAGE = 8_000
 LAST_WORDS = 1.0
 NOISY = ("aiohttp.access", "asyncio", "httpcore", "httpcore2", "httpx", "httpx2", "openai")
+TALKATIVE = ("discord", "oauthlib", "tweepy")  # they log tokens, keys and signatures: not even at DEBUG
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 _TOKEN = re.compile(r"(?<=[?&]token=)[^&\s\"']+")  # the page's own, made after logging has begun
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -47,10 +48,12 @@ def logging_to_stderr(
     sink.setFormatter(_Json() if format == "json" else _Text())
     handler = _Handler(waiting, secrets, has_traces=chosen <= logging.DEBUG)
     listener = _Listener(waiting, sink)
-    before = root.level, [(name, logging.getLogger(name).level) for name in NOISY]
+    before = root.level, [(name, logging.getLogger(name).level) for name in (*NOISY, *TALKATIVE)]
     root.setLevel(chosen)
     for name in NOISY:
         logging.getLogger(name).setLevel(max(chosen, logging.WARNING) if chosen > logging.DEBUG else chosen)
+    for name in TALKATIVE:
+        logging.getLogger(name).setLevel(max(chosen, logging.WARNING))
     root.addHandler(handler)
     listener.start()
     try:

@@ -6,6 +6,7 @@ from typing import Any
 
 from bot.agent import Agent
 from bot.components.action import Action
+from bot.components.command import Command
 from bot.components.evaluator import Evaluator
 from bot.components.listener import Listener
 from bot.components.model import Model
@@ -26,11 +27,12 @@ def _always(settings: Settings) -> str:
 class Plugin:
     """A named set of components.
 
-    `requires` names plugins that must be there too and come first; `lacks` says what is missing for
-    this one to work (empty: nothing), and then it is left out with that line; `settings` declares its
-    variables; `init` runs once the agent's services are up. Among model handlers of equal priority
-    the plugin of higher `priority` is asked first. `store` opens an agent's store; a `Storage` can also
-    be looked after with `bot db`. `schema` are tables of the plugin's own in that store.
+    `requires` names plugins that must be there too and come first; `lacks` says what is missing for this
+    one to work (empty: nothing), and then it is left out with that line; `settings` declares its
+    variables; `init` runs once the agent's services are up. Among model handlers of equal priority the
+    plugin of higher `priority` is asked first. `store` opens an agent's store; a `Storage` can also be
+    looked after with `bot db`. `schema` are tables of the plugin's own in that store. `privacy` tells
+    people, in a sentence, what it keeps of them and for how long, or where it sends what they say.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Plugin:
     models: Sequence[Model] = ()
     workers: Sequence[Worker] = ()
     listeners: Sequence[Listener[Any]] = ()
+    commands: Sequence[Command[Any]] = ()
     routes: Sequence[Route] = ()
     templates: Mapping[str, str] = field(default_factory=dict)
     settings: type[SettingsModel] | None = None
@@ -51,6 +54,7 @@ class Plugin:
     init: Callable[[Agent], Awaitable[None]] | None = None
     store: Storage | OpenStore | None = None
     schema: Schema | None = None
+    privacy: Callable[[Settings], str] | None = None
 
 
 def storage_of(plugins: Sequence[Plugin]) -> Storage | None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from bot.components.action import Action
+from bot.components.command import Command
 from bot.components.evaluator import Evaluator
 from bot.components.provider import Provider
 from bot.components.worker import Worker
@@ -33,9 +34,11 @@ class Registry:
         providers = ((plugin, one.spec.name, one) for plugin in plugins for one in plugin.providers)
         evaluators = ((plugin, one.spec.name, one) for plugin in plugins for one in plugin.evaluators)
         workers = ((plugin, one.name, one) for plugin in plugins for one in plugin.workers)
+        commands = ((plugin, one.spec.name, one) for plugin in plugins for one in plugin.commands)
         self.actions: Mapping[str, Action[Any]] = _unique("action", actions)
         self.providers: Mapping[str, Provider] = _unique("provider", providers)
         self.evaluators: Mapping[str, Evaluator] = _unique("evaluator", evaluators)
+        self.commands: Mapping[str, Command[Any]] = _unique("command", commands)
         self.workers: Mapping[str, Worker] = _unique("worker", workers)
         self._by_plain = dict(
             reversed([(name, one) for one in self.actions.values() for name in _names(one)])
@@ -56,7 +59,7 @@ class Registry:
         owner = {
             id(one): plugin.name
             for plugin in self.plugins
-            for one in (*plugin.actions, *plugin.providers, *plugin.evaluators)
+            for one in (*plugin.actions, *plugin.providers, *plugin.evaluators, *plugin.commands)
         }
         services = [service for plugin in self.plugins for service in plugin.services]
         return Catalog(
@@ -66,6 +69,7 @@ class Registry:
             evaluators=tuple(replace(one.spec, plugin=owner[id(one)]) for one in self.evaluators.values()),
             services=tuple(service.__name__ for service in services),
             capabilities=tuple(service.capability for service in services if service.capability),
+            commands=tuple(replace(one.spec, plugin=owner[id(one)]) for one in self.commands.values()),
         )
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,9 @@ from uuid import UUID
 
 from bot.agent import Agent
 from bot.boundary import Failure, contained
+from bot.budget import Budget, MoneySettings, limits_of
 from bot.bus import EventBus
+from bot.commands.opening import open_counter
 from bot.components.service import Service
 from bot.domain.character import Character
 from bot.domain.clock import Clock, system_clock
@@ -18,24 +20,34 @@ from bot.domain.ids import derived_id
 from bot.domain.people import Entity
 from bot.errors import PluginError
 from bot.fetch.client import Fetcher
-from bot.models.router import ModelHandler, ModelRouter
+from bot.models.attempt import Deadlines, Record
+from bot.models.caller import Manner
+from bot.models.handler import ModelHandler
+from bot.models.prices import read_prices
+from bot.models.retrying import Retries
+from bot.models.router import ModelRouter
+from bot.models.sampling import ModelSettings, read_sampling
 from bot.patience import Patience
 from bot.pipeline.process_message import Processor
 from bot.platform.changes import Changes
 from bot.platform.connections import Door
 from bot.platform.inbox import Inbox
+from bot.platform.news import News
 from bot.platform.outbox import Outbox
 from bot.platform.records import Records
 from bot.platform.routes import BoundRoute
+from bot.platform.rules import rules_of
 from bot.platform.sharing import SharedWork
 from bot.platform.unsent import Unsent
 from bot.plugin import Plugin, schemas_of, storage_of
+from bot.posting import Poster
 from bot.prompts.templates import DEFAULTS
 from bot.registry import Registry
 from bot.runs import recorder
 from bot.scheduler import Scheduler
 from bot.services import Services
 from bot.settings import CoreSettings, Settings, SettingsModel
+from bot.spending import Meter, limiter
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
 from bot.store.schema import Schemas
@@ -50,7 +62,8 @@ START_DEADLINE, STOP_DEADLINE = 30.0, 5.0
 class Blueprint:
     """What an agent is made of; `folder` is where the character's file lies.
 
-    Without a `store` a plugin's is opened, else one in memory.
+    Without a `store` a plugin's is opened, else one in memory. One that `is_at_rest` begins no task that is
+    due: it is there for one errand.
     """
 
     character: Character
@@ -59,6 +72,7 @@ class Blueprint:
     store: Store | None = None
     clock: Clock = system_clock
     folder: Path | None = None
+    is_at_rest: bool = False
 
     @property
     def agent_id(self) -> UUID:
@@ -74,6 +88,7 @@ class Resident:
     registry: Registry
     inbox: Inbox
     door: Door
+    poster: Poster
 
 
 @asynccontextmanager
@@ -91,8 +106,11 @@ async def move_in(
     core = plan.settings.load(CoreSettings)
     agent_id = plan.agent_id
     registry = Registry(plan.plugins)
+    money = plan.settings.of_operator().load(MoneySettings)
+    budget = Budget(limits_of(money), plan.clock)
     async with (
         _store(plan, agent_id, schemas or schemas_of(plan.plugins)) as store,
+        _meter(plan, store, money, budget, patience) as meter,
         Fetcher(environment=_environment(plan.settings)) as fetcher,
         EventBus(patience=patience) as events,
     ):
@@ -100,13 +118,14 @@ async def move_in(
             id=agent_id,
             character=plan.character,
             settings=plan.settings,
-            models=ModelRouter(record=recorder(events, agent_id)),
+            models=_router(plan.settings, recorder(events, agent_id, meter.book), limiter(budget)),
             store=store,
             events=events,
             outbox=_outbox(plan, store, events, patience),
             services=Services(),
             catalog=registry.catalog(),
             fetcher=fetcher,
+            budget=budget,
             templates=_templates(plan),
             clock=plan.clock,
             folder=plan.folder,
@@ -126,10 +145,18 @@ async def move_in(
                 patience=patience,
             )
             # Entered again: listeners are told what has happened as long as the services are there.
-            scheduler = Scheduler(agent, registry, patience=patience)
+            poster = Poster(agent, registry)
+            scheduler = Scheduler(agent, registry, [poster.worker], patience=patience)
             sharing = SharedWork(store, inbox, agent.outbox, plan.clock)
-            async with processor.learnt, events, scheduler, sharing:
-                yield Resident(agent, registry, inbox, _door(agent, plan.plugins, inbox, processor))
+            async with processor.learnt, events, nullcontext() if plan.is_at_rest else scheduler, sharing:
+                door = _door(agent, plan, registry, inbox, processor)
+                yield Resident(agent, registry, inbox, door, poster)
+
+
+def _router(settings: Settings, record: Record, check: Callable[[], None]) -> ModelRouter:
+    how = settings.load(ModelSettings)
+    manner = Manner(Deadlines(first=how.model_timeout), Retries(most=how.model_retries))
+    return ModelRouter(record=record, check=check, manner=manner, sampling=read_sampling(settings))
 
 
 def _environment(settings: Settings) -> dict[str, str]:
@@ -155,12 +182,24 @@ async def _store(plan: Blueprint, agent_id: UUID, schemas: Schemas) -> AsyncIter
         yield store
 
 
+def _meter(plan: Blueprint, store: Store, money: MoneySettings, budget: Budget, patience: Patience) -> Meter:
+    return Meter(
+        store.spending,
+        read_prices(money.model_prices, are_needed=money.has_money_budget),
+        budget,
+        clock=plan.clock,
+        patience=patience,
+        is_shared=store.sharing is not None,
+    )
+
+
 def _outbox(plan: Blueprint, store: Store, events: EventBus, patience: Patience) -> Outbox:
     return Outbox(
         store.ledger,
         events,
         plan.agent_id,
         secrets=_secrets(plan),
+        streams=plan.settings.load(CoreSettings).streaming,
         holds=_holds(store),
         clock=plan.clock,
         patience=patience,
@@ -187,9 +226,12 @@ def _templates(plan: Blueprint) -> dict[str, str]:
 def _bind(agent: Agent, plugins: Sequence[Plugin]) -> None:
     """Hand the agent to what a plugin brought: its models and its listeners."""
     for plugin in plugins:
-        for model in plugin.models:
+        for model in (one for one in plugin.models if one.when(agent.settings)):
             priority = model.priority or plugin.priority
-            agent.models.register(ModelHandler(model.type, partial(model, agent), plugin.name, priority))
+            handle = partial(model, agent)
+            agent.models.register(
+                ModelHandler(model.type, handle, plugin.name, priority, model.can_call_tools(agent.settings))
+            )
         for listener in plugin.listeners:
             name = f"{plugin.name}.{listener.handler.__name__}"
             told = partial(listener, agent)
@@ -237,29 +279,36 @@ async def _started(kind: type[Service], agent: Agent) -> Service:
     return service
 
 
-def _door(agent: Agent, plugins: Sequence[Plugin], inbox: Inbox, processor: Processor) -> Door:
+def _door(agent: Agent, plan: Blueprint, registry: Registry, inbox: Inbox, processor: Processor) -> Door:
     routes = tuple(
         BoundRoute(plugin.name, route.method, route.path, route.is_public, partial(route, agent))
-        for plugin in plugins
+        for plugin in plan.plugins
         for route in plugin.routes
     )
+    changes = Changes(
+        agent.id,
+        store=agent.store,
+        inbox=inbox,
+        outbox=agent.outbox,
+        work=processor.underway,
+        events=agent.events,
+        clock=agent.clock,
+    )
+    counter = open_counter(agent, registry, inbox, changes, _secrets(plan))
     return Door(
         agent_id=agent.id,
         character=agent.character,
         settings=agent.settings,
         inbox=inbox,
-        changes=Changes(
-            agent.id,
-            store=agent.store,
-            inbox=inbox,
-            outbox=agent.outbox,
-            work=processor.underway,
-            events=agent.events,
-            clock=agent.clock,
-        ),
+        changes=changes,
+        news=News(agent.id, store=agent.store, inbox=inbox, events=agent.events, clock=agent.clock),
         records=Records(agent.store),
         unsent=Unsent(agent.store.ledger, agent.outbox),
         events=agent.events,
         catalog=agent.catalog,
+        rules=rules_of(agent.character),
+        commands=counter.specs,
+        command=counter.desk.answer,
+        chosen=counter.presses.chosen,
         routes=routes,
     )

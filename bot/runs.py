@@ -23,11 +23,12 @@ STATUS = {
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """One run: who works on what, what it has cost so far, and how it stands."""
+    """One run: who works on what and for whom, what it has cost so far, and how it stands."""
 
     id: UUID
     room_id: UUID
     message_id: UUID
+    author_id: UUID | None = None
     outcome: Outcome = Outcome.RECEIVED
     error: str = ""
     calls: list[ModelCall] = field(default_factory=list)
@@ -74,11 +75,17 @@ async def track(run: Run, events: EventBus, agent_id: UUID, *, timeout: float) -
         )
 
 
-def recorder(events: EventBus, agent_id: UUID) -> Callable[[ModelCall], None]:
-    """Make the function that books a model call to the current run and tells listeners of it."""
+def recorder(
+    events: EventBus, agent_id: UUID, book: Callable[[ModelCall, Run | None], ModelCall]
+) -> Callable[[ModelCall], None]:
+    """Make the function that books a model call to the current run and tells listeners of it.
+
+    `book` is given both and gives the call with its cost.
+    """
 
     def record(call: ModelCall) -> None:
         run = current_run.get()
+        call = book(call, run)
         if run is not None:
             run.calls.append(call)
         events.emit(ModelUsed(agent_id, call, run.id if run else None))

@@ -70,6 +70,7 @@ class Runtime:
         self.adapters += (adapter,)
         for resident in self.residents:
             resident.agent.outbox.connect(adapter)
+            await contained(resident.poster.appoint(), what="seeing to posts", deadline=None)
 
     async def _start(self) -> None:
         twice = [name for name, count in Counter(plan.agent_id for plan in self._plans).items() if count > 1]

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 TICK = 1.0
 LONGEST_SLEEP = 10.0  # then what other processes have left is seen, and that somebody has set the clock
 MOST_AT_ONCE = 10
+MOST_SERVED = 1000
 LEASE_MARGIN = timedelta(seconds=60)
 ASK_AGAIN = timedelta(minutes=1)
 MOST_FAILURES = 20
@@ -39,23 +40,25 @@ async def _until(woken: asyncio.Event, seconds: float) -> None:
 
 
 class Scheduler:
-    """Runs the tasks whose workers this agent has; one that is still running is never started again.
+    """Runs the tasks whose workers this agent has, and `more`; one still running is never started again.
 
     It sleeps until the next one is due, and a new one wakes it. A run that outlives its lease, because
-    the clock was set or the machine slept, takes the next lease over.
+    the clock was set or the machine slept, takes the next lease over. Where more is due than can run, rooms
+    take turns: one that has had some of its tasks begun waits until every other one has.
     """
 
     def __init__(
         self,
         agent: Agent,
         registry: Registry,
+        more: Sequence[Worker] = (),
         *,
         tick: float = TICK,
         sleep: Sleep = _until,
         patience: Patience | None = None,
     ) -> None:
         self._agent = agent
-        self._workers = registry.workers
+        self._workers = {**registry.workers, **{worker.name: worker for worker in more}}
         self._tick = tick
         self._sleep = sleep
         self._patience = patience or Patience()
@@ -63,6 +66,7 @@ class Scheduler:
         self._loop: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._held: dict[UUID, Task] = {}  # what is running, as it was claimed last
+        self._served: set[UUID] = set()  # rooms that have had their turn, while more is due than can run
 
     async def __aenter__(self) -> Self:
         self._agent.store.tasks.watch(self._woken.set)
@@ -138,13 +142,21 @@ class Scheduler:
     async def _claim(self, most: int) -> list[Task]:
         if not self._workers:
             return []
-        now = self._agent.clock()
-        longest = max(worker.deadline for worker in self._workers.values())
-        until = now + timedelta(seconds=longest) + LEASE_MARGIN
-        claimed = await self._agent.store.tasks.claim_tasks(list(self._workers), now, until, most)
+        claimed = await self._claim_besides(self._served, most)
+        if self._served and len(claimed) < most:  # every room has had its turn
+            self._served.clear()
+            claimed += await self._claim_besides((), most - len(claimed))
+        if len(claimed) == most and len(self._served) < MOST_SERVED:
+            self._served |= {task.room_id for task in claimed if task.room_id is not None}
         new = [task for task in claimed if task.id not in self._held]
         self._held.update((task.id, task) for task in claimed)
         return new
+
+    async def _claim_besides(self, rooms: Collection[UUID], most: int) -> list[Task]:
+        now = self._agent.clock()
+        longest = max(worker.deadline for worker in self._workers.values())
+        until = now + timedelta(seconds=longest) + LEASE_MARGIN
+        return await self._agent.store.tasks.claim_tasks(list(self._workers), now, until, most, rooms)
 
     async def _work(self, task: Task) -> None:
         try:

@@ -5,6 +5,7 @@ A value is looked for in the character's `settings` and `secrets`, then in the e
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,8 @@ from bot.errors import SettingError
 M = TypeVar("M", bound="SettingsModel")
 PLACEHOLDERS = frozenset({"changeme", "change_me", "undefined", "null", "none", "secretsalt", "todo", "xxx"})
 SHORTEST_SECRET = 8
+PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
+LOGIN = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
 FILE = "the character's"
 
 
@@ -70,6 +73,18 @@ class CoreSettings(SettingsModel):
         description="What a newer message does to an answer that is not out yet: `room` (the newer one takes "
         "it over), `author` (only if the same person wrote it), `queue` (nothing; they follow one another).",
     )
+    burst_pause: int = Field(
+        0,
+        ge=0,
+        le=10_000,
+        description="How long to wait after a message whether more of it comes, in milliseconds; what comes "
+        "by then is answered together.",
+    )
+    streaming: bool = Field(
+        True,
+        description="Whether a reply is seen while it is written, where the platform can change what was "
+        "said; otherwise every reply is sent when it is whole.",
+    )
     on_edit: str = Field(
         "ignore",
         pattern="^(ignore|rerun)$",
@@ -114,11 +129,15 @@ WORLD_SETTINGS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One place in which settings stand, and what to call it; with `is_secret` all it holds is secret."""
+    """One place in which settings stand, and what to call it; with `is_secret` all it holds is secret.
+
+    What it `hides` is not looked for in the layers below it.
+    """
 
     name: str
     values: Mapping[str, str] = field(repr=False)
     is_secret: bool = False
+    hides: frozenset[str] = frozenset()
 
 
 class Settings:
@@ -156,6 +175,10 @@ class Settings:
         """Leave out what the character's file says: it may have come from a stranger."""
         return Settings([layer for layer in self._layers if not layer.name.startswith(FILE)])
 
+    def under(self, layer: Layer) -> "Settings":
+        """Put a layer over all others."""
+        return Settings([layer, *self._layers])
+
     def load(self, model: type[M]) -> M:
         """Read the variables of a settings model.
 
@@ -173,21 +196,26 @@ class Settings:
     def secrets(self, *models: type[SettingsModel]) -> frozenset[str]:
         """Collect the values that must never leave, from every layer, whether they win or not.
 
-        They are those of secret fields, of secret-looking names, and of layers that hold secrets only.
+        They are those of secret fields, of secret-looking names, and of layers that hold secrets only, and a
+        proxy's password.
         """
         named = {one.alias or name for model in models for name, one in secret_fields(model)}
-        values = (
+        values = [
             value.strip()
             for layer in self._layers
             for name, value in layer.values.items()
             if layer.is_secret or name in named or looks_secret(name)
-        )
+        ]
+        proxies = (layer.values.get(name, "") for layer in self._layers for name in PROXIES)
+        values += [found[1] for one in proxies if (found := LOGIN.search(one))]
         return frozenset(value for value in values if len(value) >= SHORTEST_SECRET)
 
     def _find(self, name: str) -> tuple[Layer, str] | None:
         for layer in self._layers:
             if value := layer.values.get(name, "").strip():
                 return layer, value
+            if name in layer.hides:
+                return None
         return None
 
     def _explain(self, problem: Any) -> str:
@@ -195,6 +223,21 @@ class Settings:
         where = self.source_of(name.split(".")[0]) or "the settings"
         message = problem["msg"].removeprefix("Value error, ")
         return f"{name} (in {where}): {message}"
+
+
+def keep_key(settings: Settings, *, server: str, key: str) -> None:
+    """Raise SettingError where a character's file would have the operator's key sent to its own server.
+
+    `server` and `key` are the variables in which the two stand.
+    """
+    operator = settings.of_operator()
+    has_own_server = settings.get(server) != operator.get(server)
+    has_own_key = settings.get(key) != operator.get(key)
+    if has_own_server and not has_own_key and key in operator:
+        raise SettingError(
+            f"{server} (in the character's file) would send your {key} to that server: if you trust it, put "
+            f"{server} into .env too; else take it out of the file"
+        )
 
 
 def secret_fields(model: type[BaseModel]) -> Iterator[tuple[str, Any]]:

@@ -55,7 +55,7 @@ def tidy(text: str, limit: int = 65536) -> str:
     marker = f"… [cut: {len(text)} characters, sha256 {digest[:12]}]"
     if len(marker) > limit:
         marker = ""
-    return start[: _boundary(start, limit - len(marker))] + marker
+    return start[: last_break(start, limit - len(marker))] + marker
 
 
 def is_blank(text: str) -> bool:
@@ -68,7 +68,7 @@ def clean_name(name: str, limit: int = 64) -> str:
     """Make a display name safe inside one line of a prompt: no control, no bracket, never empty."""
     visible = _HIDDEN.sub("", _without_surrogates(name[: 64 * limit]))
     line = " ".join("".join(map(_in_a_name, visible)).split())
-    return (line[: _boundary(line, limit)] or line[:limit]).rstrip() or "someone"[:limit]
+    return (line[: last_break(line, limit)] or line[:limit]).rstrip() or "someone"[:limit]
 
 
 def escape_line(text: str) -> str:
@@ -99,7 +99,7 @@ def shorten(text: str, limit: int) -> str:
         return line
     if limit < 1:
         return ""
-    start = line[: _boundary(line, limit - 1)]
+    start = line[: last_break(line, limit - 1)]
     words, _, rest = start.rpartition(" ")
     if line[len(start)] != " " and len(rest) <= limit // 2:
         start = words or start
@@ -112,8 +112,8 @@ def _without_surrogates(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def _boundary(text: str, limit: int) -> int:
-    """The last place at or before `limit` where no character belongs to the one before it."""
+def last_break(text: str, limit: int) -> int:
+    """Find the last place at or before `limit` where no character belongs to the one before it."""
     if len(text) <= limit:
         return len(text)
     cut = max(limit, 0)

@@ -116,6 +116,12 @@ class Turn:
         """
         self.next_reply = number * REPLIES_A_STEP
 
+    def upcoming(self) -> Outgoing:
+        """Name the turn's next reply, of which nothing is known yet."""
+        reply = self.outgoing(Content())
+        self.next_reply -= 1
+        return reply
+
     def outgoing(self, content: Content) -> Outgoing:
         """Make the turn's next reply, ready for the outbox."""
         ordinal = self.next_reply

@@ -6,26 +6,33 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from bot import (
+    Asked,
     ChannelType,
     Effect,
     ModelType,
     Outcome,
     Plugin,
+    Pressed,
     Purpose,
     RouteRequest,
+    TextRequest,
+    Tool,
+    ToolCall,
+    choices_of,
     event_class,
 )
 from bot.characters import parse_character
 from bot.cli.main import entry
 from bot.cli.variables import known_groups, variables
 from bot.loading import find_plugin, plugin_names
-from bot.testing import ScriptedModel, Stage, answer, on_stage
+from bot.testing import ScriptedModel, Stage, answer, make_arrival, on_stage
+from tests.plugins.loopback import Sink
 
 ROOT = Path(__file__).parents[1]
 DOCS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -106,10 +113,32 @@ async def _knows_the_tide(stage: Stage) -> None:
     assert "The water stands at 1.2 m." in stage.model.asked(Purpose.REPLY)[1].prompt
 
 
+async def _flips_once_somebody_has_chosen(stage: Stage) -> None:
+    place = make_arrival("", at=stage.agent.clock())
+    here = (place.world, place.room, place.author)
+    flipped = await stage.resident.door.command(Asked("flip", *here, "1", stage.agent.clock(), text="3"))
+    assert re.fullmatch(r"(heads|tails)(, (heads|tails)){2}", flipped.text)
+    await stage.say("Hello")
+    await stage.resident.door.command(Asked("bet", *here, "2", stage.agent.clock()))
+    [task] = await stage.agent.store.tasks.tasks(name="FLIP")
+    value = choices_of(task)[0].value
+    shown = await stage.resident.door.chosen(Pressed(*here, value, "3", stage.agent.clock()))
+    assert shown.text == "Chosen: heads."
+    assert (await stage.adapter.until_sent(3))[1] == "Heads or tails?\n1. heads\n2. tails"
+
+
 async def _repeats(stage: Stage) -> None:
     await stage.say("Half past <two>")
     assert stage.texts == ["Half past <two>"]
     assert not stage.model.requests
+
+
+async def _spells(stage: Stage) -> None:
+    request = TextRequest("Say Kraa.", tools=(Tool("FLAP", "Flap.", {}), Tool("PECK", "Peck.", {})))
+    shown = Sink()
+    result = await stage.agent.models.text(replace(request, sink=shown))
+    assert shown.seen == ["K", "r", "a", "a", "."]
+    assert (result.text, result.calls) == ("Kraa.", (ToolCall("FLAP", {}),))
 
 
 async def _asks_for_three_lines(stage: Stage) -> None:
@@ -131,7 +160,9 @@ TRIED: dict[str, tuple[Check, list[str]]] = {
     ),
     "guestbook": (_counts, [answer("Hello.")]),
     "tides": (_knows_the_tide, [answer(providers=["TIDES"]), answer("1.2 m.")]),
+    "coin": (_flips_once_somebody_has_chosen, [answer("Hello.")]),
     "parrot": (_repeats, [answer("not I")]),
+    "slow_parrot": (_spells, [answer("not I")]),
     "tally": (
         _keeps_what_is_owed,
         [
@@ -153,7 +184,7 @@ async def test_a_documented_plugin_does_what_it_says(name: str, tmp_path: Path) 
     plugin = find_plugin(f"./{name}", tmp_path)
     assert plugin is not None
     check, script = TRIED[name]
-    settings = {"LIBRARY_BOOKS": "Kim, Emma", "BOT_DATA_DIR": str(tmp_path / "data")}
+    settings = {"LIBRARY_BOOKS": "Kim, Emma", "PARROT_SPELLS": "yes", "BOT_DATA_DIR": str(tmp_path / "data")}
     async with on_stage(plugin, model=ScriptedModel(script), settings=settings) as stage:
         await check(stage)
 

@@ -3,7 +3,7 @@
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -60,7 +60,22 @@ def _id(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=_id)
+def of_every_module(rule: Callable[[Path], None]) -> Callable[[], None]:
+    """Make a rule for a module a test of all of them, which names every one that breaks it."""
+
+    def test() -> None:
+        broken = []
+        for path in MODULES:
+            try:
+                rule(path)
+            except AssertionError as error:
+                broken.append(f"{_id(path)}: {error}")
+        assert not broken, "\n".join(broken)
+
+    return test
+
+
+@of_every_module
 def test_a_module_imports_only_what_it_may(path: Path) -> None:
     own = _name(path).split(".")
     for target, line in _imports(_tree(path)):
@@ -74,7 +89,7 @@ def test_a_module_imports_only_what_it_may(path: Path) -> None:
             assert parts[:2] == own[:2] or len(parts) == 1, f"{where}: siblings meet through bot"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=_id)
+@of_every_module
 def test_imports_stand_at_the_top_of_a_module(path: Path) -> None:
     if _name(path).startswith("bot.cli"):
         return  # commands are loaded when they are asked for
@@ -107,7 +122,7 @@ def test_nothing_but_the_command_line_and_the_package_starts_a_runtime() -> None
         assert "bot.runtime" not in {target for target, _ in _imports(_tree(path))}, name
 
 
-@pytest.mark.parametrize("path", MODULES, ids=_id)
+@of_every_module
 def test_no_module_keeps_state_in_a_global(path: Path) -> None:
     tree = _tree(path)
     held = {
@@ -128,7 +143,7 @@ def test_no_module_keeps_state_in_a_global(path: Path) -> None:
             assert not (isinstance(node.value, ast.Name) and node.value.id in held), f"{where}: likewise"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=_id)
+@of_every_module
 def test_functions_and_classes_stay_small(path: Path) -> None:
     for node in ast.walk(_tree(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -144,7 +159,7 @@ def test_the_runtime_only_wires() -> None:
     assert len((ROOT / "bot" / "runtime.py").read_text().splitlines()) <= LONGEST_RUNTIME
 
 
-@pytest.mark.parametrize("path", MODULES, ids=_id)
+@of_every_module
 def test_a_module_says_in_one_line_why_it_exists(path: Path) -> None:
     doc = ast.get_docstring(_tree(path))
     assert doc, f"{_id(path)} has no docstring"

@@ -77,6 +77,7 @@ def test_a_character_that_names_nothing_gets_bootstrap_a_store_and_a_model(tmp_p
     [
         ({"OPENAI_API_KEY": "sk-12345678"}, "openai"),
         ({"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1"}, "openai"),
+        ({"ANTHROPIC_API_KEY": "sk-ant-12345678"}, "anthropic"),
         ({"OPENAI_API_KEY": " "}, "offline"),
         ({"OPENAI_SMALL_MODEL": "small"}, "offline"),
         ({}, "offline"),
@@ -86,6 +87,40 @@ def test_the_model_is_the_one_whose_variables_are_set(
     tmp_path: Path, settings: dict[str, str], model: str
 ) -> None:
     assert names(load(tmp_path, **settings)) == ["bootstrap", "sql", model]
+
+
+def test_where_two_keys_are_set_the_second_stands_in_and_makes_the_vectors(tmp_path: Path) -> None:
+    loaded = load(tmp_path, ANTHROPIC_API_KEY="sk-ant-12345678", OPENAI_API_KEY="sk-12345678")
+
+    assert names(loaded) == ["bootstrap", "sql", "anthropic", "openai"]
+    assert loaded.notes == ()
+
+
+def test_a_server_for_vectors_alone_writes_nothing(tmp_path: Path) -> None:
+    vectors = {"OPENAI_EMBEDDING_URL": "http://127.0.0.1:11434/v1", "OPENAI_EMBEDDING_MODEL": "v"}
+
+    assert names(load(tmp_path, **vectors)) == ["bootstrap", "sql", "openai", "offline"]
+    loaded = load(tmp_path, **vectors, ANTHROPIC_API_KEY="sk-ant-12345678")
+    assert names(loaded) == ["bootstrap", "sql", "anthropic", "openai"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "has_note"),
+    [
+        ({"ANTHROPIC_API_KEY": "sk-ant-12345678"}, True),
+        ({"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1"}, True),
+        ({"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1", "OPENAI_EMBEDDING_MODEL": "v"}, False),
+        ({"OPENAI_EMBEDDING_URL": "http://127.0.0.1:11434/v1", "OPENAI_EMBEDDING_MODEL": "v"}, False),
+        ({"OPENAI_API_KEY": "sk-12345678"}, False),
+        ({}, False),
+    ],
+)
+def test_where_nobody_makes_vectors_it_is_said(
+    tmp_path: Path, settings: dict[str, str], has_note: bool
+) -> None:
+    notes = [note for note in load(tmp_path, **settings).notes if "no plugin here makes vectors" in note]
+
+    assert bool(notes) is has_note
 
 
 def test_the_operators_key_does_not_go_to_a_server_that_a_file_names(tmp_path: Path) -> None:
@@ -336,6 +371,12 @@ def test_a_name_of_theirs_without_a_plugin_here_is_noted(tmp_path: Path, name: s
 def test_a_name_of_theirs_maps_to_ours(tmp_path: Path, name: str) -> None:
     assert load(tmp_path, name, IGNORE_BASIC_CAPABILITIES="true").plugins[0].name == "bootstrap"
     assert load(tmp_path, name).notes == ()
+
+
+def test_the_name_of_their_anthropic_plugin_maps_to_ours(tmp_path: Path) -> None:
+    loaded = load(tmp_path, "@elizaos/plugin-anthropic", ANTHROPIC_API_KEY="sk-ant-12345678")
+
+    assert names(loaded) == ["bootstrap", "anthropic"]
 
 
 def test_in_a_file_of_another_program_any_unknown_name_is_only_noted(tmp_path: Path) -> None:

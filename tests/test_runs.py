@@ -147,7 +147,7 @@ async def test_a_call_is_booked_to_the_run_it_belongs_to() -> None:
         heard.append(event)
 
     bus.subscribe(ModelUsed, listen)
-    record = recorder(bus, AGENT)
+    record = recorder(bus, AGENT, lambda call, run: call)
     first, second = a_run(), a_run()
 
     async def work(run: Run, calls: int) -> None:

@@ -221,6 +221,12 @@ def test_secrets_are_collected_by_field_by_name_and_by_place() -> None:
     assert found.secrets() == {"by-its-place", "by-its-name"}
 
 
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "http_proxy"])
+def test_a_proxys_password_is_a_secret_wherever_an_error_names_its_address(name: str) -> None:
+    found = Settings([Layer("environment", {name: "http://ada:fake-password@proxy:3128"})])
+    assert found.secrets() == {"fake-password"}
+
+
 def test_a_secret_that_another_hides_is_a_secret_still() -> None:
     found = Settings([Layer("a", {"A_KEY": "first-secret"}), Layer("b", {"A_KEY": "second-secret"})])
 
@@ -264,3 +270,11 @@ def test_what_a_world_has_chosen_goes_over_the_agents_settings_where_it_may_be_c
     assert core.for_world({}) is core
     with pytest.raises(ValueError, match="CONVERSATION_LENGTH"):
         core.for_world({"CONVERSATION_LENGTH": "0"})
+
+
+def test_what_a_layer_hides_is_not_found_below_it_and_stays_a_secret() -> None:
+    below = Layer("the environment", {"SOME_TOKEN": "only-for-tests", "OTHER": "1"})
+    settings = Settings([below]).under(Layer("a trial", {}, hides=frozenset({"SOME_TOKEN"})))
+    assert settings.get("SOME_TOKEN") is None
+    assert list(settings) == ["OTHER"]
+    assert settings.secrets() == {"only-for-tests"}

@@ -1,7 +1,10 @@
 """What wakes the scheduler, and what becomes of tasks as clocks, processes and workers fail."""
 
 import asyncio
+import sqlite3
+from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -323,3 +326,82 @@ async def test_a_running_agent_does_at_once_what_it_is_given() -> None:
         await asyncio.sleep(0)  # it has nothing to do yet, and sleeps
         await stage.agent.schedule(Task(derived_id("now"), "POST", stage.agent.clock()))
         await done.wait()
+
+
+async def test_j10_after_a_downtime_a_flooded_room_keeps_no_other_waiting(store: Store) -> None:
+    flood, quiet = derived_id("flood"), [derived_id("room", str(number)) for number in range(5)]
+    async with a_bench(store=store) as bench:
+        await asyncio.gather(*(bench.save(room_id=flood) for _ in range(90)))
+        for room_id in quiet:
+            await bench.save(room_id=room_id, next_run=START + timedelta(seconds=1))
+        bench.clock.advance(hours=8)
+        await bench.scheduler.run_due()
+        assert {run.room_id for run in bench.runs} == {flood}
+        await bench.scheduler.run_due()
+        assert {run.room_id for run in bench.runs} == {flood, *quiet}
+        while await bench.scheduler.run_due():
+            pass
+        assert len(bench.runs) == len({run.id for run in bench.runs}) == 95
+
+
+async def test_j10_flooded_rooms_take_turns(store: Store) -> None:
+    rooms = [derived_id("room", str(number)) for number in range(4)]
+    async with a_bench(store=store) as bench:
+        for room_id in rooms:
+            await asyncio.gather(*(bench.save(room_id=room_id) for _ in range(40)))
+        for _ in range(8):
+            await bench.scheduler.run_due()
+        counts = Counter(run.room_id for run in bench.runs)
+        assert counts == dict.fromkeys(rooms, 20)
+
+
+async def test_j10_however_much_is_due_ten_at_once_run_and_messages_are_answered(store: Store) -> None:
+    count, under_way, most = 60, 0, 0
+    is_open, is_over = asyncio.Event(), asyncio.Event()
+
+    async def work(agent: Agent, task: Task) -> None:
+        nonlocal count, under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await is_open.wait()
+        under_way -= 1
+        count -= 1
+        if not count:
+            is_over.set()
+
+    posts = Plugin("post", workers=[Worker("POST", work)])
+    async with on_stage(posts, store=store) as stage:
+        now = stage.agent.clock()
+        tasks = [Task(derived_id("task", str(number)), "POST", now) for number in range(count)]
+        await asyncio.gather(*map(stage.agent.store.tasks.save_task, tasks))
+        for number in range(5):
+            receipt = await stage.say("Hello", room=f"room {number}")
+            assert receipt.outcome == "answered"
+        assert len(await stage.agent.store.tasks.tasks(name="POST")) == count
+        is_open.set()
+        await is_over.wait()
+        assert most == MOST_AT_ONCE
+
+
+async def test_j11_a_task_whose_transaction_is_rolled_back_does_not_exist(tmp_path: Path) -> None:
+    file = tmp_path / "greenroom.db"
+    async with OpenFiles().store_in(file, derived_id("agent")) as store, a_bench(store=store) as bench:
+        with closing(sqlite3.connect(file)) as other:
+            other.execute(
+                "CREATE TRIGGER refuse BEFORE INSERT ON tasks WHEN NEW.description = 'no' "
+                "BEGIN SELECT RAISE(ABORT, 'no'); END"
+            )
+            other.commit()
+        woken: list[str] = []
+        bench.tasks.watch(lambda: woken.append("saved"))
+        ends = await asyncio.gather(
+            bench.save(description="one"),
+            bench.save(description="no"),
+            bench.save(description="two"),
+            return_exceptions=True,
+        )
+        assert [isinstance(end, Exception) for end in ends] == [False, True, False]
+        assert sorted(one.description for one in await bench.tasks.tasks()) == ["one", "two"]
+        assert len(woken) == 2
+        await bench.scheduler.run_due()
+        assert sorted(run.description for run in bench.runs) == ["one", "two"]

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import TextIO
+from uuid import UUID
 
 from adapters.console.config import ConsoleSettings
-from adapters.console.incoming import PLATFORM, message_received
+from adapters.console.incoming import PLATFORM, command_given, message_received
 from adapters.console.lines import PipedLines, TypedLines
 from adapters.console.outgoing import plain, shown
 from adapters.console.threads import apart, write_all
@@ -25,12 +26,14 @@ from bot import (
 )
 
 ERASE = "\r\x1b[K"
+BETWEEN_LOOKS = 0.05
 
 
 class ConsoleAdapter(Adapter):
     """Talks with one person through file descriptors, on behalf of one agent.
 
-    At a terminal it prompts and names who speaks; anywhere else nothing but the replies is written.
+    At a terminal it prompts and names who speaks, and a reply is seen as it is written; anywhere else
+    nothing but the replies is written.
     Whoever drives it asks `read` for a line and gives it to `say`, or answers it with `show`.
     """
 
@@ -45,6 +48,7 @@ class ConsoleAdapter(Adapter):
         self._changed = asyncio.Condition()
         self._is_gone = output is None
         self._shows_typing = False
+        self._begun: tuple[UUID, str] | None = None  # a reply that stands there in part
 
     @property
     def is_interactive(self) -> bool:
@@ -62,7 +66,18 @@ class ConsoleAdapter(Adapter):
         arrival = message_received(
             text, agent_id=self._door.agent_id, user=self._user, message_id=new_id(), at=system_clock()
         )
-        receipt = await self._door.inbox.put(arrival)
+        return await self._answered(await self._door.inbox.put(arrival))
+
+    async def command(self, line: str) -> str:
+        """Give the agent a command; back with what to show, when everything said to it is written."""
+        asked = command_given(line, agent_id=self._door.agent_id, user=self._user, at=system_clock())
+        shown = await self._door.command(asked)
+        if shown.receipt is not None:
+            await self._answered(shown.receipt)
+        return shown.text
+
+    async def _answered(self, receipt: Receipt) -> Receipt:
+        """Wait for an outcome and until everything said with it is written."""
         receipt = await self._door.inbox.settled(receipt.id)
         if receipt.turn_id is not None:
             said = {delivery.id for delivery in await self._door.records.deliveries(receipt.turn_id)}
@@ -77,13 +92,12 @@ class ConsoleAdapter(Adapter):
 
     async def deliver(self, delivery: Delivery) -> str:
         """Write a reply; raises Undeliverable where nobody reads any more."""
-        text = shown(delivery.content)
+        text = f"{shown(delivery.content)}\n"
         if isinstance(self._lines, TypedLines):
-            text = f"{self._clear()}{self._door.character.name}: {text}\n"
+            text = self._rest_of(delivery.memory_id, text)
+            self._begun = None
             if self._lines.is_waiting:
                 text = f"{ERASE}{text}{self._lines.again()}"
-        else:
-            text = f"{text}\n"
         try:
             await self._write(text)
         except OSError as error:
@@ -93,6 +107,23 @@ class ConsoleAdapter(Adapter):
                 self._handled.add(delivery.id)
                 self._changed.notify_all()
         return delivery.id
+
+    def edits_every(self, room: Room) -> float | None:
+        """Show replies at a terminal as they are written."""
+        return BETWEEN_LOOKS if self.is_interactive else None
+
+    async def preview(self, delivery: Delivery) -> None:
+        """Write what came to a reply since the last look, unless somebody types just now."""
+        if isinstance(self._lines, TypedLines) and self._lines.is_waiting:
+            return
+        text = shown(delivery.content)
+        if text:
+            more = self._rest_of(delivery.memory_id, text)
+            self._begun = (delivery.memory_id, text)
+            await self._write(more)
+        elif self._begun is not None:
+            self._begun = None
+            await self._write("\n")
 
     async def typing(self, room: Room, active: bool) -> None:
         """Show at a terminal that the character is writing."""
@@ -108,6 +139,14 @@ class ConsoleAdapter(Adapter):
         """Give the terminal back as it was found."""
         if isinstance(self._lines, TypedLines):
             self._lines.restore()
+
+    def _rest_of(self, message_id: UUID, text: str) -> str:
+        """What is to be written so that a reply stands there: the rest, where it does already in part."""
+        known, before = self._begun or (None, "")
+        if known == message_id and text.startswith(before):
+            return text.removeprefix(before)
+        end = "\n" if known is not None else ""
+        return f"{self._clear()}{end}{self._door.character.name}: {text}"
 
     def _clear(self) -> str:
         """What takes the typing sign away, if it is there."""

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from bot import (
     Arrival,
+    Asked,
     ChannelType,
     Content,
     Entity,
@@ -16,6 +17,7 @@ from bot import (
     World,
     clean_name,
     derived_id,
+    new_id,
 )
 
 PLATFORM = "console"
@@ -54,3 +56,10 @@ def message_received(text: str, *, agent_id: UUID, user: str, message_id: UUID, 
     )
     key = EventKey(PLATFORM, account, str(message_id), room.id, str(message_id))
     return Arrival(key, world, room, author, message)
+
+
+def command_given(line: str, *, agent_id: UUID, user: str, at: datetime) -> Asked:
+    """Make what is asked of one line that begins with a slash."""
+    name, _, text = line[1:].partition(" ")
+    place = message_received("", agent_id=agent_id, user=user, message_id=new_id(), at=at)
+    return Asked(name, place.world, place.room, place.author, place.key.event_id, at, text=text)

@@ -15,7 +15,9 @@ from adapters.web.incoming import PLATFORM
 from adapters.web.origin import ANY_ADDRESS, allowed_hosts
 from adapters.web.server import Server
 from adapters.web.token_file import kept_token
-from bot import Adapter, CoreSettings, Delivery, Door, Room, SettingError
+from bot import Adapter, CoreSettings, Delivery, Door, Room, SettingError, cleared_so_far
+
+BETWEEN_LOOKS = 0.05
 
 
 class WebAdapter(Adapter):
@@ -30,11 +32,12 @@ class WebAdapter(Adapter):
         limits = limits or Limits()
         self._settings = settings
         self._token = token
+        self._secrets = {token}.union(*(door.settings.secrets(WebSettings) for door in doors))
         self._front = Front(
             doors,
             lock=Lock(token),
             hosts=allowed_hosts(settings.server_host, settings.server_allowed_hosts),
-            secrets={token}.union(*(door.settings.secrets(WebSettings) for door in doors)),
+            secrets=self._secrets,
             limits=limits,
         )
         self._server = Server(self._front.app, settings, limits)
@@ -64,9 +67,20 @@ class WebAdapter(Adapter):
         """Show a reply to whoever is in the room; it is in the records for those who come later."""
         door = self._agents.get(UUID(delivery.account))
         message = await show_message(door, delivery.memory_id) if door else None
+        self._front.hub.growth.end(delivery.room_id, delivery.memory_id)
         if message is not None:
             self._front.hub.tell(delivery.room_id, Spoken(message))
         return str(delivery.memory_id)
+
+    def edits_every(self, room: Room) -> float | None:
+        """Show replies as they are written, some words at a time."""
+        return BETWEEN_LOOKS
+
+    async def preview(self, delivery: Delivery) -> None:
+        """Show what came to a reply since the last look to whoever is in the room."""
+        hub, text = self._front.hub, cleared_so_far(delivery.content.text, self._secrets)
+        grown = hub.growth.grown(delivery.room_id, delivery.memory_id, text, delivery.reply_to)
+        hub.tell(delivery.room_id, grown)
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Show a reply again: whoever has it already knows it by its id."""

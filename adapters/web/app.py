@@ -9,6 +9,7 @@ from adapters.web.api import Api
 from adapters.web.auth import Lock
 from adapters.web.books import Doors
 from adapters.web.config import Limits
+from adapters.web.costs import CostsApi
 from adapters.web.errands import Errands
 from adapters.web.files import add_files
 from adapters.web.guards import Guards, add_headers
@@ -51,6 +52,7 @@ class Front:
         )
         self.app.on_response_prepare.append(add_headers)
         handlers = {
+            "costs": CostsApi(self.doors, answers).costs,
             "health": api.health,
             "agents": api.agents,
             "say": api.say,

@@ -1,6 +1,6 @@
 """What requests and answers look like; the API's documentation is made of these."""
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -93,6 +93,14 @@ class OutboxQuery(Query):
     limit: Annotated[int, Field(ge=1, le=500)] = 100
 
 
+class CostsQuery(Query):
+    """What costs are wanted: of how many days, and summed by what."""
+
+    agent: AgentName | None = None
+    days: Annotated[int, Field(ge=1, le=400)] = 7
+    by: Literal["day", "room", "person", "model"] = "day"
+
+
 class ErrorBody(Told):
     """Why there is no answer: a stable code, a sentence, and the id under which the log knows it."""
 
@@ -170,6 +178,14 @@ class AttachmentBody(Told):
     problem: str
 
 
+class PieceBody(Told):
+    """What came to a reply while it is being written or, with `anew`, all that is written of it so far."""
+
+    id: UUID
+    text: str
+    anew: bool
+
+
 class OutcomeBody(Told):
     """Where a message stands, and why."""
 
@@ -215,7 +231,7 @@ class MessageAnswer(Told):
 
 
 class CallBody(Told):
-    """One call to a model."""
+    """One call to a model. `cost` is in US dollars, null where the model's price is not known."""
 
     type: str
     purpose: str
@@ -224,12 +240,16 @@ class CallBody(Told):
     tokens_out: int
     tokens_cached: int
     is_estimate: bool
+    cost: float | None
     seconds: float
     error: str
 
 
 class ReceiptBody(Told):
-    """What became of one message that came in, why, and what it took. `seconds` is how long, in all."""
+    """What became of one message that came in, why, and what it took.
+
+    `seconds` is how long, in all; `cost` that of the calls whose price is known, null where there is none.
+    """
 
     id: UUID
     agent_id: UUID
@@ -249,6 +269,7 @@ class ReceiptBody(Told):
     carried: int
     tokens_in: int
     tokens_out: int
+    cost: float | None
     model_calls: list[CallBody]
     notes: list[str]
 
@@ -257,6 +278,37 @@ class ReceiptsAnswer(Told):
     """Receipts, newest first."""
 
     receipts: list[ReceiptBody]
+
+
+class CostBody(Told):
+    """What some model calls have come to: `usd` is that of all but the unpriced and the failed ones."""
+
+    usd: float
+    calls: int
+    failed_calls: int
+    unpriced_calls: int
+    estimated_calls: int
+    tokens_in: int
+    tokens_cached: int
+    tokens_out: int
+
+
+class SumBody(CostBody):
+    """A sum; `key` is its day, its model, or the id of its room or person, null where it is nobody's."""
+
+    key: str | None
+
+
+class CostsAnswer(Told):
+    """What models have cost from one day to another (in UTC), in all and in sums.
+
+    Days stand in order, all else with the dearest first.
+    """
+
+    first: date
+    last: date
+    total: CostBody
+    sums: list[SumBody]
 
 
 class DeliveryBody(Told):

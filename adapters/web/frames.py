@@ -75,6 +75,18 @@ class TypingFrame(Frame):
     active: bool
 
 
+class DraftFrame(Frame):
+    """A reply is being written: `text` comes behind what is there of it or, with `anew`, in its place.
+
+    The message with this `id` takes its place; where `text` is empty none will come.
+    """
+
+    type: Literal["draft"] = "draft"
+    id: UUID
+    text: str
+    anew: bool
+
+
 class MessageFrame(Frame, MessageBody):
     """A message of this room: a reply, or what somebody else said."""
 
@@ -98,4 +110,4 @@ class ErrorFrame(Frame):
     client_id: str | None = None
 
 
-ServerFrame = Ready | Ack | TypingFrame | MessageFrame | OutcomeFrame | ErrorFrame
+ServerFrame = Ready | Ack | TypingFrame | DraftFrame | MessageFrame | OutcomeFrame | ErrorFrame

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from adapters.web.bodies import MessageAnswer, MessageBody
+from adapters.web.growth import Grown, Growth
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Interrupted:
     message_id: UUID
 
 
-News = Typing | Spoken | Settled | Interrupted
+News = Typing | Grown | Spoken | Settled | Interrupted
 Listen = Callable[[News], None]
 
 
@@ -46,6 +47,7 @@ class Hub:
     def __init__(self) -> None:
         self._rooms: defaultdict[UUID, list[Listen]] = defaultdict(list)
         self._at_work: Counter[UUID] = Counter()
+        self.growth = Growth()
 
     def join(self, room_id: UUID, listen: Listen) -> Callable[[], None]:
         """Have `listen` called with all news of a room; the returned call ends that."""

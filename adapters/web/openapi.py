@@ -11,6 +11,7 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from adapters.web.bodies import ErrorAnswer, Health
 from adapters.web.frames import (
     Ack,
+    DraftFrame,
     ErrorFrame,
     Hello,
     MessageFrame,
@@ -22,10 +23,19 @@ from adapters.web.frames import (
 from adapters.web.operations import HEALTH, SOCKET, Operation
 
 CLIENT_FRAMES: tuple[type[BaseModel], ...] = (Hello, Say)
-SERVER_FRAMES: tuple[type[BaseModel], ...] = (Ready, Ack, TypingFrame, MessageFrame, OutcomeFrame, ErrorFrame)
+SERVER_FRAMES: tuple[type[BaseModel], ...] = (
+    Ready,
+    Ack,
+    TypingFrame,
+    DraftFrame,
+    MessageFrame,
+    OutcomeFrame,
+    ErrorFrame,
+)
 SCHEMAS = "#/components/schemas/"
 EVENTS = (
-    "With `stream`, server-sent events: `typing`, `reply` (a MessageBody) as each is delivered, then "
+    "With `stream`, server-sent events: `typing`, `piece` (a PieceBody) as a reply is written, `reply` (a "
+    "MessageBody) as each is delivered, then "
     "`outcome` (a MessageAnswer); `error` (an ErrorAnswer) where the bot stops before."
 )
 MEANINGS = {

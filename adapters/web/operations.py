@@ -6,6 +6,8 @@ from pydantic import BaseModel
 
 from adapters.web.bodies import (
     AgentsAnswer,
+    CostsAnswer,
+    CostsQuery,
     DecisionAnswer,
     Health,
     MessageAnswer,
@@ -85,6 +87,15 @@ OPERATIONS = (
         "Tell what became of a message, by its id or its receipt's, and why",
         ReceiptAnswer,
         refusals=(404,),
+    ),
+    Operation(
+        "costs",
+        "GET",
+        "/api/costs",
+        "Tell what models have cost, by day, room, person or model",
+        CostsAnswer,
+        CostsQuery,
+        refusals=(404, 422),
     ),
     Operation(
         "outbox",

@@ -88,6 +88,7 @@ def message_answer(receipt: Receipt, replies: Sequence[MessageBody], room: Room 
 def receipt_body(receipt: Receipt, agent_id: UUID) -> ReceiptBody:
     """Show a receipt."""
     calls = receipt.model_calls
+    known = [call.cost for call in calls if call.cost is not None]
     lasted = receipt.closed_at - receipt.received_at if receipt.closed_at else None
     return ReceiptBody(
         id=receipt.id,
@@ -108,6 +109,7 @@ def receipt_body(receipt: Receipt, agent_id: UUID) -> ReceiptBody:
         carried=receipt.carried,
         tokens_in=sum(call.tokens_in for call in calls),
         tokens_out=sum(call.tokens_out for call in calls),
+        cost=sum(known) if known else None,
         model_calls=[_call(call) for call in calls],
         notes=list(receipt.notes),
     )
@@ -157,6 +159,7 @@ def _call(call: ModelCall) -> CallBody:
         tokens_out=call.tokens_out,
         tokens_cached=call.tokens_cached,
         is_estimate=call.is_estimate,
+        cost=call.cost,
         seconds=call.seconds,
         error=call.error,
     )

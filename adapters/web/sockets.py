@@ -16,6 +16,7 @@ from adapters.web.config import Limits
 from adapters.web.frames import (
     Ack,
     ClientFrame,
+    DraftFrame,
     ErrorFrame,
     Hello,
     MessageFrame,
@@ -25,6 +26,7 @@ from adapters.web.frames import (
     ServerFrame,
     TypingFrame,
 )
+from adapters.web.growth import Grown
 from adapters.web.hub import Hub, Interrupted, News, Settled, Spoken, Typing
 from adapters.web.incoming import room_id, said_by_page, user_id
 from adapters.web.outgoing import agent_body, author_body
@@ -150,7 +152,10 @@ class _Session:
                 is_typing=sockets.hub.is_typing(place),
             )
         )
+        self._held = [news for news in self._held if not isinstance(news, Grown)]  # all of it comes now
         self._let_go()
+        for grown in sockets.hub.growth.in_room(place):
+            self._hear(grown)
         for message in messages:
             if message.outcome is not None and not message.outcome.outcome.is_final:
                 receipt = await door.records.receipt(message.id)
@@ -185,6 +190,8 @@ class _Session:
         match news:
             case Typing(active):
                 self._send(TypingFrame(active=active))
+            case Grown(message_id, text, anew) if message_id not in self._told:
+                self._send(DraftFrame(id=message_id, text=text, anew=anew))
             case Spoken(message) if message.id not in self._told:
                 self._remember(message.id)
                 self._send(MessageFrame(**dict(message)))
@@ -198,7 +205,7 @@ class _Session:
                         superseded_by=answer.superseded_by,
                     )
                 )
-            case Interrupted() | Spoken():
+            case Interrupted() | Spoken() | Grown():
                 pass  # the socket is about to close; or it has that message already
 
     def _remember(self, message_id: UUID) -> None:

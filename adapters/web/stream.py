@@ -1,11 +1,12 @@
-"""An answer as server-sent events: each reply as it is delivered, the outcome at the end."""
+"""An answer as server-sent events: each reply as it is written and delivered, the outcome at the end."""
 
 import asyncio
 
 from aiohttp import web
 
 from adapters.web.answers import Answers
-from adapters.web.bodies import ErrorAnswer, ErrorBody
+from adapters.web.bodies import ErrorAnswer, ErrorBody, PieceBody
+from adapters.web.growth import Grown
 from adapters.web.hub import Hub, Interrupted, News, Settled, Spoken, Typing
 from adapters.web.incoming import Said, room_id
 from adapters.web.problems import REQUEST_ID, stopping
@@ -49,6 +50,10 @@ class Streams:
             match one:
                 case Typing(active):
                     await _write(response, "typing", f'{{"active":{"true" if active else "false"}}}')
+                case Grown(message_id, text, anew, name) if name == receipt.key.message_id:
+                    if message_id not in told:
+                        piece = PieceBody(id=message_id, text=text, anew=anew)
+                        await _write(response, "piece", self._answers.text(piece))
                 case Spoken(message) if message.in_reply_to == receipt.memory_id and message.id not in told:
                     told.add(message.id)
                     await _write(response, "reply", self._answers.text(message))

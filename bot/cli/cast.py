@@ -4,6 +4,7 @@ import argparse
 import os
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 
 import bot
@@ -12,9 +13,10 @@ from bot.cli.signals import aside
 from bot.errors import CharacterError
 from bot.loading import FOREIGN, PLATFORMS, adapter_names, load_plugins
 from bot.logs import harmless
+from bot.models.types import ModelType
 from bot.plugin import Plugin
 from bot.resident import OUTSIDE, Blueprint
-from bot.settings import SHORTEST_SECRET, CoreSettings, Settings, read_settings
+from bot.settings import SHORTEST_SECRET, CoreSettings, Layer, Settings, read_settings
 from bot.store.inmemory import InMemoryStore
 
 DEFAULT_CHARACTER = Path("characters", "default.json")
@@ -38,6 +40,15 @@ class Part:
         return self.loaded.character.name
 
     @property
+    def writers(self) -> list[str]:
+        """The plugins whose models write what it says, the first before those that stand in for it."""
+        return [
+            plugin.name
+            for plugin in self.plugins
+            if any(model.type is ModelType.TEXT_LARGE for model in plugin.models)
+        ]
+
+    @property
     def blueprint(self) -> Blueprint:
         """What a runtime needs of it."""
         folder = self.path.resolve().parent
@@ -47,7 +58,8 @@ class Part:
     def rehearsal(self) -> Blueprint:
         """What it takes to ask its model: nothing is kept, and no plugin begins work of its own."""
         quiet = tuple(replace(plugin, workers=(), listeners=()) for plugin in self.plugins)
-        return replace(self.blueprint, plugins=quiet, store=InMemoryStore())
+        once = self.settings.under(Layer("a check", {"MODEL_RETRIES": "0"}))  # it tells what it finds at once
+        return replace(self.blueprint, plugins=quiet, store=InMemoryStore(), settings=once)
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -78,12 +90,16 @@ def default_character() -> Path:
     return found
 
 
-def read_part(path: Path | None = None) -> Part:
-    """Read one character's file (the default's) and settings, and load its plugins; raises ConfigError."""
+def read_part(path: Path | None = None, over: Layer | None = None) -> Part:
+    """Read one character's file (the default's) and settings, and load its plugins; raises ConfigError.
+
+    With `over` that layer is put over its settings.
+    """
     path = path or default_character()
     loaded = load_character(path)
     settings = settings_of(loaded)
     adopt_network(settings)
+    settings = settings.under(over) if over else settings
     settings.load(CoreSettings)
     plugins = load_plugins(
         loaded.character, settings, folder=path.resolve().parent, is_foreign=is_foreign(loaded)
@@ -94,9 +110,12 @@ def read_part(path: Path | None = None) -> Part:
     return Part(path, loaded, settings, plugins.plugins, plugins.notes)
 
 
-def read_parts(files: Sequence[Path]) -> list[Part]:
-    """Read all characters of one process; raises ConfigError, also where two are the same."""
-    parts = [read_part(path) for path in files] or [read_part()]
+def read_parts(files: Sequence[Path], over: Sequence[Layer] = ()) -> list[Part]:
+    """Read all characters of one process, with a layer over the settings of each where there are any.
+
+    Raises ConfigError, also where two are the same.
+    """
+    parts = [read_part(*one) for one in zip_longest(files or [default_character()], over)]
     seen: dict[str, Part] = {}
     for part in parts:
         identity = str(part.loaded.character.id or part.name)

@@ -13,7 +13,7 @@ from bot.cli.exits import Exit
 from bot.cli.explain import explain
 from bot.cli.signals import aside, stoppable
 from bot.domain.ledger import Outcome, Receipt
-from bot.errors import ModelRefused, ModelUnavailable, PluginError, StoreRefused
+from bot.errors import ModelRefused, ModelUnavailable, PluginError, PromptTooLong, StoreRefused
 from bot.loading import find_adapter
 from bot.logs import harmless, logging_to_stderr
 from bot.platform.connections import AdapterSpec
@@ -26,10 +26,10 @@ from bot.text import is_blank
 
 CONSOLE = "console"
 FINISHING = "finishing the message under way; Ctrl-C again ends at once"
-HELP = """\
-/why   what became of your last message, and why
-/help  this
-/quit  end the talk; so does Ctrl-D"""
+# The rules of receipts whose message no model could answer.
+REFUSED = frozenset(one.__name__ for one in (ModelRefused, PromptTooLong))
+UNANSWERED = REFUSED | {ModelUnavailable.__name__}
+QUIT = "/quit  End the talk; so does Ctrl-D."
 
 
 @runtime_checkable
@@ -45,6 +45,9 @@ class Terminal(Protocol):
 
     async def say(self, text: str) -> Receipt:
         """Give the agent a line; back when the replies are written."""
+
+    async def command(self, line: str) -> str:
+        """Give the agent a command; back with what to show, when all that is said to it is written."""
 
     async def show(self, text: str) -> None:
         """Write something that is no reply."""
@@ -113,10 +116,9 @@ class Talk:
         """The exit code: a fault only where no message at all could be answered by the model."""
         if not self._count or len(self._failures) < self._count:
             return Exit.OK
-        if all(rule == ModelRefused.__name__ for rule in self._failures):
+        if REFUSED.issuperset(self._failures):
             return Exit.CONFIG
-        is_model = all(rule in (ModelRefused.__name__, ModelUnavailable.__name__) for rule in self._failures)
-        return Exit.TRY_AGAIN if is_model else Exit.OK
+        return Exit.TRY_AGAIN if UNANSWERED.issuperset(self._failures) else Exit.OK
 
     async def hold(self, terminal: Terminal) -> None:
         """Take line after line, each once the former has its outcome."""
@@ -129,7 +131,8 @@ class Talk:
             if line is None or (terminal.is_interactive and line.strip() == "/quit"):
                 break
             if terminal.is_interactive and line.startswith("/"):
-                await terminal.show(self._answered(line.strip()))
+                if shown := await self._answered(terminal, line.strip()):
+                    await terminal.show(shown)
             elif not is_blank(line):
                 self._note(await terminal.say(line))
         if terminal.is_interactive and line is None:
@@ -140,12 +143,11 @@ class Talk:
         if self._farewell is not None:
             aside(self._farewell)
 
-    def _answered(self, command: str) -> str:
-        if command == "/help":
-            return HELP
-        if command != "/why":
-            return f"{command} is not known here\n{HELP}"
-        return "\n".join(explain(self._last)) if self._last else "there has been no message yet"
+    async def _answered(self, terminal: Terminal, line: str) -> str:
+        if line == "/why":  # told in full: whoever sits here runs the bot
+            return "\n".join(explain(self._last)) if self._last else "there has been no message yet"
+        shown = await terminal.command(line)
+        return f"{shown}\n{QUIT}" if line == "/help" else shown
 
     def _note(self, receipt: Receipt) -> None:
         self._last = receipt

@@ -7,7 +7,6 @@ import platform
 import socket
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -18,17 +17,12 @@ from bot.characters import LoadedCharacter
 from bot.cli.cast import ENV_FILE, Part
 from bot.cli.platforms import Platform
 from bot.cli.variables import Group, variables
-from bot.errors import ConfigError, ModelError, ModelRefused, SettingError
-from bot.loading import OFFLINE
+from bot.errors import ConfigError, SettingError
 from bot.logs import harmless
-from bot.models.types import Purpose, TextRequest
 from bot.plugin import storage_of
-from bot.resident import move_in
 from bot.settings import CoreSettings, Settings
-from bot.text import shorten
 
 OLDEST_PYTHON = (3, 11)
-MODEL_DEADLINE = 20.0
 LIKENESS = 0.85
 PRIVATE = 0o077
 CORRECT = "correct it where it stands; `bot settings` tells what each variable is"
@@ -176,25 +170,3 @@ def check_platforms(platforms: Sequence[Platform]) -> Iterator[Finding]:
     for one in platforms:
         state = "on" if one.is_on else f"off, {one.why_off}"
         yield Finding(Status.OK, "platforms", f"{one.name}: {state}")
-
-
-async def check_model(part: Part) -> Finding:
-    """Have the model write a word, the way a reply is written."""
-    request = TextRequest("Answer with one word: ready.", purpose=Purpose.CHECK, system="This is a check.")
-    started = time.monotonic()
-    outside = "look at the network, at OPENAI_BASE_URL and at the provider's status page, then try again"
-    try:
-        async with asyncio.timeout(MODEL_DEADLINE), move_in(part.rehearsal) as one:
-            result = await one.agent.models.text(request)
-    except TimeoutError:
-        what = f"no answer within {MODEL_DEADLINE:g} s"
-        return Finding(Status.FAIL, "model", what, outside, is_outside=True)
-    except ModelRefused as error:
-        return Finding(Status.FAIL, "model", str(error), "correct the key or the model's name in .env")
-    except ModelError as error:
-        return Finding(Status.FAIL, "model", str(error), outside, is_outside=True)
-    if result.model == OFFLINE:
-        advice = "for a real one set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own"
-        return Finding(Status.WARN, "model", "offline: built-in patterns, no language model", advice)
-    took = (time.monotonic() - started) * 1000
-    return Finding(Status.OK, "model", f"{result.model} wrote {shorten(result.text, 40)!r} in {took:.0f} ms")

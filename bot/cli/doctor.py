@@ -1,4 +1,4 @@
-"""Check the set-up: Python, settings, character, plugins, database, model, data, port and platforms."""
+"""Check the set-up: Python, settings, character, plugins, database, data, port, platforms, costs, model."""
 
 import argparse
 import asyncio
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from bot.characters import load_character
+from bot.cli.account_checks import check_accounts
 from bot.cli.cast import Part, add_character_option, default_character, read_part, settings_of
 from bot.cli.checks import (
     CORRECT,
@@ -15,7 +16,6 @@ from bot.cli.checks import (
     check_character,
     check_database,
     check_files,
-    check_model,
     check_platforms,
     check_plugins,
     check_port,
@@ -24,6 +24,7 @@ from bot.cli.checks import (
     lines_of,
 )
 from bot.cli.exits import Exit
+from bot.cli.model_checks import check_budget, check_model
 from bot.cli.platforms import PAGE, survey
 from bot.cli.task_checks import check_tasks
 from bot.cli.variables import known_groups
@@ -101,6 +102,10 @@ def _about(settings: Settings, part: Part | None) -> Iterator[Finding]:
     for platform in platforms:
         if platform.name == PAGE:
             yield from check_port(part.settings, platform)
+    yield from check_budget(part.settings)
     level = part.settings.get("LOG_LEVEL") or "ERROR"
-    with logging_to_stderr(level=level, secrets=part.secrets):
-        yield asyncio.run(check_model(part))
+    specs = [one.spec for one in platforms if one.spec is not None]
+    secrets = part.secrets | part.settings.secrets(*(spec.settings for spec in specs))
+    with logging_to_stderr(level=level, secrets=secrets):
+        yield from check_accounts(part, platforms)
+        yield from asyncio.run(check_model(part))

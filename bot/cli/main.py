@@ -30,7 +30,7 @@ COMMANDS = (
     Command("chat", "bot.cli.chat", "talk with the character here in the terminal"),
     Command("run", "bot.cli.run", "start the character on every platform that is configured"),
     Command("post", "bot.cli.post", "write one post in the character's voice"),
-    Command("why", "bot.cli.why", "say why messages were answered, or were not"),
+    Command("why", "bot.cli.why", "say why messages were answered, or were not, and what it cost"),
     Command("outbox", "bot.cli.outbox", "list what has not arrived; send it after all, or drop it"),
     Command("db", "bot.cli.db", "check, upgrade or back up the database"),
     Command("doctor", "bot.cli.doctor", "check the set-up and say what to mend"),

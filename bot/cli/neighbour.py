@@ -41,19 +41,24 @@ class Neighbour:
     port: int
     token: str
 
-    def post(self, path: str) -> Reply:
+    def post(self, path: str, body: Any = None, *, deadline: float = DEADLINE) -> Reply:
         """Ask for something to be done; raises TryAgain where no bot answers."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=DEADLINE)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=deadline)
+        headers = {"Authorization": f"Bearer {self.token}"}
+        data = None
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            data = json.dumps(body).encode()
         try:
-            connection.request("POST", path, headers={"Authorization": f"Bearer {self.token}"})
+            connection.request("POST", path, data, headers)
             answer = connection.getresponse()
-            body = json.loads(answer.read())
+            told = json.loads(answer.read())
             status = HTTPStatus(answer.status)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise TryAgain(f"no bot answers at {self} ({error})") from None
         finally:
             connection.close()
-        return Reply(status, body if isinstance(body, Mapping) else {})
+        return Reply(status, told if isinstance(told, Mapping) else {})
 
     def __str__(self) -> str:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"

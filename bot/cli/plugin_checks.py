@@ -40,6 +40,7 @@ def brought(plugin: Plugin) -> Iterator[str]:
         "models": [one.type.value for one in plugin.models],
         "workers": [one.name for one in plugin.workers],
         "listeners": [one.kind.__name__ for one in plugin.listeners],
+        "commands": [f"/{one.spec.name}" for one in plugin.commands],
         "routes": [f"{one.method} /plugins/{plugin.name}{one.path}" for one in plugin.routes],
     }
     for kind, names in kinds.items():

@@ -4,20 +4,23 @@ import argparse
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 from bot.cli.boots import Boots, CrashLoop
 from bot.cli.cast import Part, add_character_option, read_parts, tell_notes
 from bot.cli.collecting import look_seldom
-from bot.cli.platforms import PAGE, Platform, named_platforms, survey
+from bot.cli.emulating import Stage, staged
+from bot.cli.exits import UsageError
+from bot.cli.platforms import PAGE, Platform, named_emulators, named_platforms, survey
 from bot.cli.signals import aside, ending_at_once, stoppable
 from bot.cli.watchdog import watching
 from bot.errors import ConfigError
 from bot.logs import harmless, logging_to_stderr
-from bot.models.types import ModelType
 from bot.platform.adapter import Adapter
+from bot.platform.connections import AdapterSpec
 from bot.runtime import Runtime
 from bot.settings import CoreSettings
 
@@ -29,6 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
     add_character_option(parser, several=True)
     parser.add_argument("--only", metavar="NAMES", default="", help="platforms, as in discord,telegram,x,web")
+    parser.add_argument(
+        "--emulate",
+        metavar="NAMES",
+        default="",
+        help="try the character out on platforms that are put up on this machine, as in discord,telegram,x: "
+        "each opens a page on which to talk with it; no account is needed, nothing real is connected, and "
+        "what is said is forgotten at the end",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -39,15 +50,55 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     only = named_platforms(args.only) if args.only else []
-    parts = read_parts(args.character or [])
+    files = args.character or []
+    if args.emulate:
+        emulated = named_emulators(args.emulate)
+        _refuse_contradiction(only, [spec.name for spec in emulated])
+        return asyncio.run(_on_stage(files, only, emulated))
+    parts, platforms = _looked_over(files, only)
+    with _judged(parts, platforms) as boots:
+        return asyncio.run(_live(parts, platforms, boots))
+
+
+async def _on_stage(files: Sequence[Path], only: Sequence[str], emulated: Sequence[AdapterSpec]) -> int:
+    """Run as long as the emulated platforms are up; they outlive the adapters."""
+    async with staged(emulated, files) as stage:
+        parts, platforms = _looked_over(files, only, stage)
+        with _judged(parts, platforms) as boots:
+            return await _live(parts, platforms, boots, stage)
+
+
+def _refuse_contradiction(only: Sequence[str], emulated: Sequence[str]) -> None:
+    real = [name for name in only if name not in (PAGE, *emulated)]
+    if real:
+        raise UsageError(
+            f"--only {','.join(real)}: beside --emulate nothing real is connected: name it there too, or not"
+        )
+    if only and (missing := [name for name in emulated if name not in only]):
+        raise UsageError(f"--emulate {','.join(missing)}: --only leaves it out: name it there too")
+
+
+def _looked_over(
+    files: Sequence[Path], only: Sequence[str], stage: Stage | None = None
+) -> tuple[list[Part], list[Platform]]:
+    """Read the characters and see what is on; raises ConfigError where nothing is."""
+    parts = read_parts(files, stage.layers if stage else ())
     tell_notes(parts)
-    platforms = survey(parts, only)
+    parts = [stage.invited(part) for part in parts] if stage else parts
+    platforms = survey(parts, only, stage.pages if stage else {})
     specs = [one.spec for one in platforms if one.is_on and one.spec]
     if not specs:
         raise ConfigError("\n".join(["nothing is on:", *map(_line, platforms)]))
     for part in parts:
         for spec in specs:
             part.settings.load(spec.settings)
+    return parts, platforms
+
+
+@contextmanager
+def _judged(parts: Sequence[Part], platforms: Sequence[Platform]) -> Iterator[Boots]:
+    """Log, and judge how the start ends."""
+    specs = [one.spec for one in platforms if one.is_on and one.spec]
     secrets = {
         secret
         for part in parts
@@ -59,10 +110,12 @@ def _run(args: argparse.Namespace) -> int:
         logging_to_stderr(level=core.log_level, format=core.log_format, secrets=secrets),
         boots.judged(),
     ):
-        return asyncio.run(_live(parts, platforms, boots))
+        yield boots
 
 
-async def _live(parts: Sequence[Part], platforms: Sequence[Platform], boots: Boots) -> int:
+async def _live(
+    parts: Sequence[Part], platforms: Sequence[Platform], boots: Boots, stage: Stage | None = None
+) -> int:
     def notice() -> None:
         boots.strike_out()
         aside(STOPPING)
@@ -76,6 +129,8 @@ async def _live(parts: Sequence[Part], platforms: Sequence[Platform], boots: Boo
             boots.begin()
         specs = [one.spec for one in platforms if one.is_on and one.spec]
         async with Runtime([part.blueprint for part in parts], specs) as runtime:
+            for line in stage.told(parts) if stage else ():
+                _tell(line)
             for part in parts:
                 _tell(_introduced(part))
             _tell_platforms(platforms, runtime)
@@ -99,14 +154,9 @@ async def _try_again(platforms: Sequence[Platform], runtime: Runtime, loop: Cras
 
 
 def _introduced(part: Part) -> str:
-    models = [
-        plugin.name
-        for plugin in part.plugins
-        if any(model.type is ModelType.TEXT_LARGE for model in plugin.models)
-    ]
     stores = [plugin.name for plugin in part.plugins if plugin.store is not None]
     kept = f"kept by: {stores[0]}" if stores else "kept until the process ends"
-    return f"{part.name}  from {part.path}, model: {', '.join(models)}, {kept}"
+    return f"{part.name}  from {part.path}, model: {', '.join(part.writers)}, {kept}"
 
 
 def _tell_platforms(platforms: Sequence[Platform], runtime: Runtime) -> None:
@@ -118,7 +168,8 @@ def _tell_platforms(platforms: Sequence[Platform], runtime: Runtime) -> None:
 def _line(platform: Platform, adapter: Adapter | None = None) -> str:
     if not platform.is_on:
         return f"  {platform.name:<9} off  {platform.why_off}"
-    return f"  {platform.name:<9} on   {getattr(adapter, 'url', '')}".rstrip()
+    where = f"emulated: {platform.page}" if platform.page else getattr(adapter, "url", "")
+    return f"  {platform.name:<9} on   {where}".rstrip()
 
 
 def _tell(line: str) -> None:

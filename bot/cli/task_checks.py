@@ -9,6 +9,7 @@ from bot.cli.checks import Finding, Status
 from bot.domain.task import Task
 from bot.errors import BotError
 from bot.plugin import storage_of
+from bot.posting import POST
 from bot.text import shorten
 
 MOST_SHOWN = 5
@@ -24,7 +25,7 @@ def check_tasks(part: Part) -> Iterator[Finding]:
         return
     if counts:
         yield Finding(Status.OK, "tasks", f"{sum(counts.values())} for later")
-    known = {worker.name for plugin in part.plugins for worker in plugin.workers}
+    known = {POST, *(worker.name for plugin in part.plugins for worker in plugin.workers)}
     for name in sorted({name for name, _ in counts} - known):
         count = counts.get((name, False), 0) + counts.get((name, True), 0)
         advice = "give the character the plugin again that left them"

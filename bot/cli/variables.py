@@ -6,8 +6,10 @@ from typing import Any
 
 from pydantic import Field, SecretStr
 
+from bot.budget import MoneySettings
 from bot.errors import PluginError
 from bot.loading import find_adapters, find_plugin, plugin_names
+from bot.models.sampling import ModelSettings
 from bot.platform.connections import AdapterSpec
 from bot.plugin import Plugin
 from bot.settings import CoreSettings, SettingsModel, looks_secret, secret_fields
@@ -45,7 +47,12 @@ def known_groups(plugins: Sequence[Plugin] = ()) -> tuple[list[Group], list[str]
 
     Gives also what could not be looked at, and why.
     """
-    groups = [Group("core", CoreSettings), Group("network", NetworkSettings)]
+    groups = [
+        Group("core", CoreSettings),
+        Group("network", NetworkSettings),
+        Group("models", ModelSettings),
+        Group("money", MoneySettings),
+    ]
     problems: list[str] = []
     for name, found in find_adapters().items():
         if isinstance(found, AdapterSpec):

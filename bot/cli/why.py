@@ -1,4 +1,4 @@
-"""Say why messages were answered, or were not; works beside a running bot."""
+"""Say why messages were answered, or were not, and what that cost; works beside a running bot."""
 
 import argparse
 import asyncio
@@ -9,6 +9,7 @@ from uuid import UUID
 from bot.cli.beside import looked_into
 from bot.cli.case import Case, case_of, place_of
 from bot.cli.cast import Part, add_character_option, read_part
+from bot.cli.costs import By, Costs, costs_of
 from bot.cli.exits import Exit, UsageError
 from bot.domain.ledger import Receipt
 from bot.domain.places import Room
@@ -18,6 +19,7 @@ from bot.store.protocols import Store
 from bot.text import nearest
 
 LAST = 5
+DAYS = 7
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--last", metavar="N", type=_count, help=f"the last so many messages (default: {LAST})"
     )
+    parser.add_argument("--costs", action="store_true", help="instead, what the models have cost, in sums")
+    parser.add_argument(
+        "--by", choices=[by.value for by in By], help="what the costs are summed by (default: day)"
+    )
+    parser.add_argument(
+        "--days", metavar="N", type=_count, help=f"of so many days, today included (default: {DAYS})"
+    )
     add_character_option(parser)
     parser.add_argument("--json", action="store_true", help="print what is known as JSON")
 
@@ -40,8 +49,14 @@ def run(args: argparse.Namespace) -> int:
     """Look it up and tell."""
     if args.message and (args.room or args.last):
         raise UsageError("a message's id needs neither --room nor --last")
+    if args.costs and (args.message or args.room or args.last):
+        raise UsageError("--costs needs neither a message nor --room nor --last: `--costs --by room`")
+    if not args.costs and (args.by or args.days):
+        raise UsageError("--by and --days belong to --costs")
     part = read_part(args.character)
     with logging_to_stderr(level=part.settings.get("LOG_LEVEL") or "WARNING", secrets=part.secrets):
+        if args.costs:
+            return _tell_costs(part, args)
         cases = asyncio.run(_cases(part, args.message, args.room, args.last or LAST))
     if args.json:
         print(json.dumps({"messages": [case.to_json() for case in cases]}, ensure_ascii=False, indent=2))
@@ -50,6 +65,20 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("there has been no message yet")
     return Exit.OK
+
+
+def _tell_costs(part: Part, args: argparse.Namespace) -> int:
+    costs = asyncio.run(_costs(part, args.days or DAYS, By(args.by or By.DAY)))
+    if args.json:
+        print(json.dumps(costs.to_json(), ensure_ascii=False, indent=2))
+    else:
+        print("\n".join(map(harmless, costs.lines())))
+    return Exit.OK
+
+
+async def _costs(part: Part, days: int, by: By) -> Costs:
+    async with looked_into(part) as store:
+        return await costs_of(store, part.blueprint.clock(), days=days, by=by)
 
 
 async def _cases(part: Part, message: str | None, room: str | None, last: int) -> list[Case]:

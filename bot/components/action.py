@@ -8,6 +8,7 @@ from typing import Annotated, Any, Concatenate, Generic, ParamSpec, get_args, ge
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema
 
 from bot.domain.places import Role
 from bot.domain.results import ActionResult
@@ -68,7 +69,8 @@ def action(
         check_name(name, "action")
         try:
             arguments = arguments_of(handler, name)
-            schema = arguments.model_json_schema()
+            schema = arguments.model_json_schema(schema_generator=_Untitled)
+            schema.pop("title", None)
         except (NameError, TypeError, PydanticUserError) as error:
             raise PluginError(f"action {name}: its parameters cannot be described: {error}") from error
         spec = ActionSpec(
@@ -86,13 +88,20 @@ def action(
     return decorate
 
 
+class _Untitled(GenerateJsonSchema):
+    """Leaves out titles: they say what the names say, and every prompt would pay for them."""
+
+    def field_title_should_be_set(self, schema: object) -> bool:
+        return False
+
+
 def check_name(name: str, kind: str) -> None:
     """Refuse a component's name that is not UPPER_SNAKE; raises PluginError."""
     if not NAME.fullmatch(name):
         raise PluginError(f"{kind} {name!r}: a component's name is UPPER_SNAKE, as in FOLLOW_ROOM")
 
 
-def arguments_of(handler: Callable[..., Any], name: str) -> type[BaseModel]:
+def arguments_of(handler: Callable[..., Any], name: str, *, kind: str = "action") -> type[BaseModel]:
     """Make the model of what a handler takes beside its context; raises PluginError.
 
     Its fields are numbered and the parameters' names their aliases: a parameter may be called like
@@ -102,12 +111,12 @@ def arguments_of(handler: Callable[..., Any], name: str) -> type[BaseModel]:
     fields: dict[str, Any] = {}
     parameters = list(inspect.signature(handler).parameters.values())
     if not parameters:
-        raise PluginError(f"action {name}: its first parameter is the turn, and it has none")
+        raise PluginError(f"{kind} {name}: its first parameter is what it is about, and it has none")
     for number, parameter in enumerate(parameters[1:]):
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise PluginError(f"action {name}: parameter {parameter} cannot be given by name")
+            raise PluginError(f"{kind} {name}: parameter {parameter} cannot be given by name")
         if parameter.name not in hints:
-            raise PluginError(f"action {name}: parameter {parameter.name!r} needs a type")
+            raise PluginError(f"{kind} {name}: parameter {parameter.name!r} needs a type")
         default = ... if parameter.default is parameter.empty else parameter.default
         hint = hints[parameter.name]
         field = Field(default, alias=parameter.name, description=_described(hint))

@@ -1,7 +1,7 @@
 """What a platform hands over: one event, with the rows that must exist before it can be stored."""
 
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from bot.domain.ids import new_id
 from bot.domain.ledger import EventKey, Outcome, Receipt
@@ -9,13 +9,17 @@ from bot.domain.memory import Memory
 from bot.domain.people import Attendance, Entity
 from bot.domain.places import Room, World
 
+TOO_OLD = timedelta(minutes=15)
+BACKFILL = "backfill"
+
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """A message that came in.
 
     The memory's id is the adapter's proposal: a redelivered message keeps the id it was first
-    stored under.
+    stored under. One that was fetched from the platform's history `is_backfill`: if it is old, it is
+    kept and not answered.
     """
 
     key: EventKey
@@ -23,6 +27,7 @@ class Arrival:
     room: Room
     author: Entity
     message: Memory
+    is_backfill: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +57,11 @@ class Cursor:
 
 
 def first_claim(arrival: Arrival, at: datetime) -> Receipt:
-    """Make the receipt of a new event, claimed by the turn that is to answer it."""
-    return Receipt(
+    """Make the receipt of a new event, claimed by the turn that is to answer it.
+
+    What was said long ago and only now fetched from the history is not answered any more.
+    """
+    receipt = Receipt(
         new_id(),
         arrival.key,
         arrival.room.id,
@@ -64,4 +72,13 @@ def first_claim(arrival: Arrival, at: datetime) -> Receipt:
         turn_id=new_id(),
         attempts=1,
         claimed_at=at,
+    )
+    if not arrival.is_backfill or at - arrival.message.created_at <= TOO_OLD:
+        return receipt
+    return replace(
+        receipt,
+        outcome=Outcome.EXPIRED,
+        reason="it was said while the bot was away, and is too old to be answered",
+        rule=BACKFILL,
+        closed_at=at,
     )

@@ -13,13 +13,14 @@ from bot.domain.content import Content
 from bot.domain.ids import derived_id
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt
 from bot.domain.memory import Memory, MemoryKind
-from bot.domain.people import Entity
+from bot.domain.people import Component, Entity
 from bot.domain.places import Room, World
 
 MOST_REVISIONS = 10
 LATEST = 200  # as many of a room's receipts or parts are looked through, where no index leads to them
 REVISIONS = "revisions"
 EDITED, LATE_EDIT, REMOVED = "edited", "edited late", "removed"
+FORGOTTEN = "forgotten"  # the kind of component that says so, and the rule on receipts
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,24 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
+class Forgotten:
+    """How much was deleted of what was kept of somebody, and what was cancelled with it."""
+
+    messages: int = 0
+    answers: int = 0
+    drawn: int = 0
+    details: int = 0
+    relationships: int = 0
+    tasks: int = 0
+    removed: Removed = Removed()
+
+    @property
+    def total(self) -> int:
+        """How many pieces there were."""
+        return self.messages + self.answers + self.drawn + self.details + self.relationships + self.tasks
+
+
+@dataclass(frozen=True, slots=True)
 class Edit:
     """What follows from an edit: its receipt, the message as it reads now, and the receipts it closes."""
 
@@ -105,6 +124,26 @@ def weighed(
 def cancelled(receipt: Receipt, at: datetime, reason: str) -> Receipt:
     """Close a receipt whose message nobody can answer any more."""
     return replace(receipt, outcome=Outcome.CANCELLED, reason=reason, rule=REMOVED, closed_at=at)
+
+
+def blotted(receipt: Receipt, at: datetime) -> Receipt:
+    """Leave of a receipt what recognises its message again, and what it cost."""
+    reason = "whoever wrote it has had it forgotten"
+    if not receipt.outcome.is_final:
+        receipt = replace(receipt, outcome=Outcome.CANCELLED, closed_at=at, is_learnt=True)
+    return replace(receipt, reason=reason, rule=FORGOTTEN, notes=(), is_learnt=True)
+
+
+def nobody(person: Entity) -> Entity:
+    """Leave of somebody an id that only a platform's own id leads to."""
+    return replace(person, external_id="", names=(), metadata={})
+
+
+def opted_out(entity_id: UUID, at: datetime) -> Component:
+    """Make the mark of somebody who has had everything forgotten."""
+    return Component(
+        derived_id("forgotten", entity_id), entity_id, FORGOTTEN, {"at": at.isoformat()}, created_at=at
+    )
 
 
 def withheld(deliveries: Iterable[Delivery], reason: str) -> list[Delivery]:

@@ -6,6 +6,12 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from bot.text import shorten
+
+LONGEST_LABEL = 80
+LONGEST_VALUE = 64
+MOST_CHOICES = 25
+
 
 class MediaKind(StrEnum):
     """What an attachment is, as far as a reader cares."""
@@ -51,8 +57,26 @@ class MentionContext:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """One thing that may be chosen: what a button says, and what comes back when it is pressed.
+
+    The value is opaque to platforms, printable ASCII and at most 64 bytes. It proves nothing: who may
+    choose is looked up when it comes back. Raises ValueError for another one.
+    """
+
+    label: str
+    value: str
+
+    def __post_init__(self) -> None:
+        is_plain = self.value.isascii() and self.value.isprintable()
+        if not is_plain or not 1 <= len(self.value) <= LONGEST_VALUE:
+            raise ValueError(f"a choice's value is 1 to {LONGEST_VALUE} printable characters of ASCII")
+        object.__setattr__(self, "label", shorten(" ".join(self.label.split()) or "?", LONGEST_LABEL))
+
+
+@dataclass(frozen=True, slots=True)
 class Content:
-    """What a message says, on any platform."""
+    """What a message says, on any platform; of its choices the first 25 are offered."""
 
     text: str = ""
     thought: str = ""
@@ -64,3 +88,10 @@ class Content:
     in_reply_to: UUID | None = None
     mention: MentionContext = MentionContext()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    choices: tuple[Choice, ...] = ()
+
+    @property
+    def is_spoken(self) -> bool:
+        """Whether there is nothing but recordings in it: a voice message."""
+        kinds = {attachment.kind for attachment in self.attachments}
+        return not self.text.strip() and kinds == {MediaKind.AUDIO}

@@ -73,6 +73,13 @@ class EntityUpdated(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class EntityForgotten(Event):
+    """Somebody has had everything deleted that was kept of them; a plugin's own tables are its own duty."""
+
+    entity_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
 class RoomJoined(Event):
     """The agent came into a room."""
 
@@ -300,6 +307,7 @@ STANDARD: Mapping[str, type[Event]] = {
     "ENTITY_JOINED": EntityJoined,
     "ENTITY_LEFT": EntityLeft,
     "ENTITY_UPDATED": EntityUpdated,
+    "ENTITY_FORGOTTEN": EntityForgotten,
     "ROOM_JOINED": RoomJoined,
     "ROOM_LEFT": RoomLeft,
     "MESSAGE_RECEIVED": MessageReceived,

@@ -10,6 +10,7 @@ from uuid import UUID
 from bot.domain.content import Content
 
 EDITS = "edits"
+CANCELLED = "cancelled"  # the error of a model call that was called off
 
 
 class Outcome(StrEnum):
@@ -49,7 +50,10 @@ class EventKey:
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """One call to a model: tokens as the provider counted them, or estimated (`is_estimate`)."""
+    """One call to a model: tokens as the provider counted them, or estimated (`is_estimate`).
+
+    `tokens_cached` are some of `tokens_in`; `cost` is in US dollars, None where the price is not known.
+    """
 
     type: str
     purpose: str
@@ -61,6 +65,7 @@ class ModelCall:
     prompt_bytes: int = 0
     seconds: float = 0.0
     error: str = ""
+    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

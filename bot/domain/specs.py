@@ -69,6 +69,21 @@ class EvaluatorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandSpec:
+    """What people may ask the bot itself; `parameters` is the JSON schema of what they give with it.
+
+    Who has not this `role` may not, unless it `is_free_alone` and they are alone with the bot.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    role: Role = Role.NONE
+    is_free_alone: bool = False
+    plugin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Catalog:
     """Every component of an agent, described: a plugin can see all of them and reach into none."""
 
@@ -78,3 +93,4 @@ class Catalog:
     evaluators: tuple[EvaluatorSpec, ...] = ()
     services: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
+    commands: tuple[CommandSpec, ...] = ()

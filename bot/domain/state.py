@@ -20,8 +20,9 @@ class State:
     """Everything composed for one turn.
 
     `results` keeps each provider's answer by name so that none runs twice in a turn; `text` and
-    `values` are what the last composition selected; `data` is what stages tell one another
-    (`actionPlan`, `actionResults`, `actionParams`, `workingMemory`, as in the sources).
+    `values` are what the last composition selected, from the providers that are `composed`, in their
+    order; `data` is what stages tell one another (`actionPlan`, `actionResults`, `actionParams`,
+    `workingMemory`, as in the sources). One that `is_short` was too long for a model, and cut.
     """
 
     results: dict[str, ProviderResult] = field(default_factory=dict)
@@ -29,6 +30,8 @@ class State:
     text: str = ""
     values: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
+    composed: tuple[str, ...] = ()
+    is_short: bool = False
 
     def forget(self, *names: str) -> None:
         """Let these providers run again at the next composition."""

@@ -46,6 +46,11 @@ class Fetched:
     body: bytes
     charset: str | None = None
 
+    @property
+    def is_text(self) -> bool:
+        """Whether people can read it as it is."""
+        return _TEXTUAL.fullmatch(self.content_type) is not None
+
     def text(self) -> str:
         """Decode the body, with replacement characters for what cannot be decoded."""
         for mark, charset in _BOMS:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 
 class ModelType(StrEnum):
@@ -40,6 +40,7 @@ class Purpose(StrEnum):
     REFLECTION = "reflection"
     DESCRIPTION = "description"
     IMAGE = "image"
+    SPEECH = "speech"
     EMBEDDING = "embedding"
     CHECK = "check"
     OTHER = "other"
@@ -55,12 +56,41 @@ class Usage:
     is_estimate: bool = False
 
 
+class TextSink(Protocol):
+    """Is shown a text while it is being written; neither call may take long."""
+
+    async def piece(self, text: str) -> None:
+        """Take the next piece of the text."""
+
+    async def restart(self) -> None:
+        """Forget every piece so far: the text begins anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the model may ask to be called; `parameters` is the JSON schema of an object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A function that the model asks to be called; nobody has held the arguments against their schema."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class TextRequest:
     """Write a text.
 
-    `temperature` and the other sampling values are the provider's own where None; `schema`, a JSON
-    schema, asks for an object of that shape from handlers that can be held to one.
+    `temperature` and the other sampling values are the operator's where None, and where that has none
+    the provider's own. `schema`, a JSON schema, asks for an object of that shape from handlers that can be
+    held to one. `tools` are for handlers that can call them. A handler that writes piece by piece shows
+    each to the `sink`; the result is the whole text all the same.
     """
 
     prompt: str
@@ -69,21 +99,30 @@ class TextRequest:
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
     schema: Mapping[str, Any] | None = None
+    tools: tuple[Tool, ...] = ()
+    sink: TextSink | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class TextResult:
-    """A text, who wrote it, and what that took; `is_cut` where the length limit ended it."""
+    """A text, who wrote it, and what that took; `is_cut` where the length limit ended it.
+
+    `calls` are the tools that it asks to be called, in order; none of them is cut.
+    """
 
     text: str
     model: str = ""
     usage: Usage | None = None
     is_cut: bool = False
+    calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,5 +181,31 @@ class ImageResult:
     usage: Usage | None = None
 
 
-ModelRequest = TextRequest | EmbeddingRequest | ImageDescriptionRequest | TranscriptionRequest | ImageRequest
-ModelResult = TextResult | EmbeddingResult | ImageResult
+@dataclass(frozen=True, slots=True)
+class SpeechRequest:
+    """Speak a text; `voice` is one of the provider's, its own choice where blank."""
+
+    text: str
+    voice: str = ""
+    purpose: Purpose = Purpose.SPEECH
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechResult:
+    """A spoken text."""
+
+    audio: bytes = field(repr=False)
+    content_type: str = "audio/mpeg"
+    model: str = ""
+    usage: Usage | None = None
+
+
+ModelRequest = (
+    TextRequest
+    | EmbeddingRequest
+    | ImageDescriptionRequest
+    | TranscriptionRequest
+    | ImageRequest
+    | SpeechRequest
+)
+ModelResult = TextResult | EmbeddingResult | ImageResult | SpeechResult

@@ -72,28 +72,41 @@ def course_of(reply: Reply, registry: Registry) -> Course:
     Names are matched exactly, folded, then as similes; unknown ones are not run. IGNORE or NONE
     beside anything else counts for nothing; alone it is silence, whatever text came with it.
     """
-    wanted = [name for name in dict.fromkeys(map(plain, reply.actions)) if name]
-    written = {plain(name): name for name in reply.actions}
-    parameters = {plain(name): values for name, values in reply.parameters.items()}
     calls: dict[str, Call] = {}
-    unknown: list[str] = []
+    unknown: dict[str, str] = {}
     says, deeds = False, 0
-    for folded in wanted:
-        action = registry.action(folded)
-        name = action.spec.name if action is not None else folded
+    asked = _asked(reply, registry)
+    for written, parameters in asked:
+        action = registry.action(written)
+        name = action.spec.name if action is not None else plain(written)
         if name in SILENT:
             continue
         deeds += 1
         if name == REPLY:
             says = bool(reply.text)
         elif action is None:
-            unknown.append(shorten(written[folded], LONGEST_NAME))
+            unknown.setdefault(name, shorten(written, LONGEST_NAME))
         else:
-            found = parameters.get(folded) or parameters.get(plain(name)) or {}
-            calls.setdefault(name, Call(action, found))
-    if not wanted or (deeds and not calls):
+            own = mark_of(action, parameters) if reply.calls else name
+            calls.setdefault(own, Call(action, parameters))
+    if not asked or (deeds and not calls):
         says = bool(reply.text)
-    return Course(says, tuple(calls.values()), tuple(unknown))
+    return Course(says, tuple(calls.values()), tuple(unknown.values()))
+
+
+def _asked(reply: Reply, registry: Registry) -> list[tuple[str, Mapping[str, object]]]:
+    """List the actions of an answer with their parameters: as a function one may be called several times."""
+    if reply.calls:
+        beside = reply.actions[: -len(reply.calls)]
+        return [*((name, {}) for name in beside), *reply.calls]
+    written = {plain(name): name for name in reply.actions}
+    parameters = {plain(name): values for name, values in reply.parameters.items()}
+    asked: list[tuple[str, Mapping[str, object]]] = []
+    for folded in filter(None, written):
+        action = registry.action(folded)
+        own = plain(action.spec.name) if action is not None else folded
+        asked.append((written[folded], parameters.get(folded) or parameters.get(own) or {}))
+    return asked
 
 
 async def why_not(turn: Turn, action: Action[Any]) -> str:

@@ -2,13 +2,15 @@
 
 import asyncio
 import re
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from bot.boundary import Failure, contained
 from bot.domain.content import Attachment, MediaKind
 from bot.errors import BotError
+from bot.fetch.fetched import Fetched, sniffed
 from bot.killpoints import reached
 from bot.models.types import ImageDescriptionRequest, ModelType, TranscriptionRequest
+from bot.pdf import text_of_pdf
 from bot.prompts.reading.reader import read_fields
 from bot.prompts.templates import IMAGE_DESCRIPTION
 from bot.text import tidy
@@ -16,25 +18,35 @@ from bot.turn import Input, Turn
 
 DEADLINE = 30.0
 LONGEST_TEXT = 20_000
+PDF = "application/pdf"
 PREFIX = re.compile(r"(?:Fetch|Bot)Error: ")
+MOST_FILES, MOST_PAPERS = 16, 2
 
 
-async def read_attachments(turn: Turn) -> None:
+@dataclass(frozen=True, slots=True)
+class Places:
+    """How much is read at once, whoever has sent it: a file takes memory, and a PDF a process."""
+
+    files: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_FILES))
+    papers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_PAPERS))
+
+
+async def read_attachments(turn: Turn, places: Places) -> None:
     """Read the attachments of every message the turn answers, and keep what they say."""
     unread = [one for one in turn.inputs if any(map(_is_unread, one.message.content.attachments))]
     async with asyncio.TaskGroup() as group:
         for one in unread:
-            group.create_task(_read_all(turn, one))
+            group.create_task(_read_all(turn, one, places))
 
 
 def _is_unread(attachment: Attachment) -> bool:
     return not (attachment.text or attachment.description or attachment.problem) and bool(attachment.url)
 
 
-async def _read_all(turn: Turn, one: Input) -> None:
+async def _read_all(turn: Turn, one: Input, places: Places) -> None:
     content = one.message.content
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_read(turn, attachment)) for attachment in content.attachments]
+        tasks = [group.create_task(_read(turn, attachment, places)) for attachment in content.attachments]
     read = tuple(task.result() for task in tasks)
     memories = turn.agent.store.memories
     stored = (await memories.memories([one.message.id])).get(one.message.id)
@@ -43,17 +55,33 @@ async def _read_all(turn: Turn, one: Input) -> None:
     one.message = replace(one.message, content=replace(content, attachments=read))
 
 
-async def _read(turn: Turn, attachment: Attachment) -> Attachment:
+async def _read(turn: Turn, attachment: Attachment, places: Places) -> Attachment:
     if not _is_unread(attachment):
         return attachment
-    result = await contained(_readers(turn, attachment), what="reading an attachment", deadline=DEADLINE)
+    result = await contained(
+        _in_turn(turn, attachment, places), what="reading an attachment", deadline=DEADLINE
+    )
     if isinstance(result, Failure):
         cause = PREFIX.sub("", result.cause)
         return replace(attachment, problem=f"could not be read: {cause}")
     return result
 
 
-async def _readers(turn: Turn, attachment: Attachment) -> Attachment:
+async def _fetched(turn: Turn, attachment: Attachment) -> Fetched:
+    """Fetch what an attachment names, by the platform's own connection where it is kept there."""
+    url = attachment.url
+    body = await turn.agent.outbox.download(turn.room.platform, url)
+    if body is None:
+        return await turn.agent.fetcher.get(url)
+    return Fetched(url, sniffed(body, attachment.content_type), body)
+
+
+async def _in_turn(turn: Turn, attachment: Attachment, places: Places) -> Attachment:
+    async with places.files:
+        return await _readers(turn, attachment, places)
+
+
+async def _readers(turn: Turn, attachment: Attachment, places: Places) -> Attachment:
     models = turn.agent.models
     if attachment.kind is MediaKind.IMAGE and not models.serves(ModelType.IMAGE_DESCRIPTION):
         return replace(attachment, problem="no model here can look at pictures")
@@ -61,7 +89,7 @@ async def _readers(turn: Turn, attachment: Attachment) -> Attachment:
         return replace(attachment, problem="no model here can listen to recordings")
     if attachment.kind not in (MediaKind.IMAGE, MediaKind.AUDIO, MediaKind.DOCUMENT):
         return replace(attachment, problem="this kind of attachment is not read")
-    fetched = await turn.agent.fetcher.get(attachment.url)
+    fetched = await _fetched(turn, attachment)
     reached("attach.mid")
     attachment = replace(attachment, content_type=fetched.content_type)
     if attachment.kind is MediaKind.IMAGE:
@@ -76,6 +104,14 @@ async def _readers(turn: Turn, attachment: Attachment) -> Attachment:
         result = await models.transcribe(TranscriptionRequest(fetched.body, fetched.content_type))
         heard = tidy(result.text, LONGEST_TEXT)
         return replace(attachment, text=heard, problem="" if heard.strip() else "nothing is said in it")
-    if not fetched.content_type.startswith("text/"):
-        raise BotError(f"it is {fetched.content_type or 'of no known type'}, and only text is read")
-    return replace(attachment, text=tidy(fetched.text(), LONGEST_TEXT))
+    return replace(attachment, text=tidy(await _words(fetched, places), LONGEST_TEXT))
+
+
+async def _words(fetched: Fetched, places: Places) -> str:
+    """Give what a document says; raises BotError."""
+    if fetched.content_type == PDF:
+        async with places.papers:
+            return await text_of_pdf(fetched.body)
+    if not fetched.is_text:
+        raise BotError(f"it is {fetched.content_type or 'of no known type'}, and only text and PDF are read")
+    return fetched.text()

@@ -37,12 +37,18 @@ class Composer:
         missing = [one for one in chosen if one.spec.name not in state.results]
         if missing:
             await self._ask(turn, missing)
-        results = [state.results[one.spec.name] for one in chosen]
+        state.composed = tuple(one.spec.name for one in chosen)
+        self.put_together(turn)
+        return state
+
+    def put_together(self, turn: Turn) -> None:
+        """Make text and values of what was composed last."""
+        state = turn.state
+        results = [state.results[name] for name in state.composed]
         state.text = "\n\n".join(result.text for result in results if result.text)
         state.values = {**_values(turn), "providers": state.text}
         for result in results:
             state.values.update(result.values)
-        return state
 
     def wanting(self, turn: Turn, names: Iterable[str]) -> list[str]:
         """List, of the providers a model asks for, those it may have and that were not asked yet."""

@@ -7,18 +7,9 @@ from functools import partial
 from bot.agent import Agent
 from bot.boundary import Failure, begun, contained
 from bot.components.evaluator import Evaluator
-from bot.domain.events import (
-    EmbeddingCompleted,
-    EmbeddingFailed,
-    EmbeddingRequested,
-    EvaluatorCompleted,
-    EvaluatorStarted,
-)
-from bot.domain.memory import Memory
-from bot.errors import ModelError
+from bot.domain.events import EvaluatorCompleted, EvaluatorStarted
 from bot.models.types import ModelType
 from bot.registry import Registry
-from bot.text import is_blank
 from bot.turn import Turn
 
 DEADLINE = 60.0
@@ -54,24 +45,3 @@ async def _run(turn: Turn, evaluator: Evaluator, wanted: Awaitable[bool] | bool)
 
 def _what(evaluator: Evaluator) -> str:
     return f"validating {evaluator.spec.name}"
-
-
-async def embed(turn: Turn, message: Memory) -> None:
-    """Give a message, and what was said to it, their vectors."""
-    agent = turn.agent
-    memories = [one for one in (message, *turn.replies) if not is_blank(one.content.text)]
-    if not memories:
-        return
-    for memory in memories:
-        agent.events.emit(EmbeddingRequested(agent.id, memory.id))
-    try:
-        result = await agent.models.embed([memory.content.text for memory in memories])
-        if len(result.vectors) != len(memories):
-            raise ModelError(f"{len(result.vectors)} vectors for {len(memories)} texts")
-    except ModelError as error:
-        for memory in memories:
-            agent.events.emit(EmbeddingFailed(agent.id, memory.id, str(error)))
-        return
-    for memory, vector in zip(memories, result.vectors, strict=True):
-        await agent.store.memories.set_embedding(memory.id, vector, result.model)
-        agent.events.emit(EmbeddingCompleted(agent.id, memory.id))

@@ -10,6 +10,7 @@ from bot.killpoints import reached
 from bot.mentions import calls, names
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer
+from bot.pipeline.less import ask
 from bot.prompts.reading.reader import read_decision
 from bot.prompts.templates import SHOULD_RESPOND
 from bot.settings import CoreSettings
@@ -97,6 +98,12 @@ def _muted(hearing: Hearing) -> Verdict | None:
     return None
 
 
+def _spent(hearing: Hearing) -> Verdict | None:
+    turn = hearing.turn
+    limit = turn.agent.budget.reached(turn.room.id, turn.author.id)
+    return Verdict(False, f"what may be spent is spent: {limit}", limit.setting) if limit else None
+
+
 def _bypass_type(hearing: Hearing) -> Verdict | None:
     kind = hearing.turn.room.type
     listed = {one.upper() for one in hearing.settings.should_respond_bypass_types}
@@ -141,6 +148,7 @@ RULES: tuple[Rule, ...] = (
     _empty,
     _bot,
     _muted,
+    _spent,
     _bypass_type,
     _bypass_source,
     _addressed,
@@ -159,13 +167,13 @@ async def judge(turn: Turn, composer: Composer, settings: CoreSettings, attendan
 
 async def _ask(turn: Turn, composer: Composer) -> Verdict:
     await composer.compose(turn, PROVIDERS, only=True)
-    request = TextRequest(
-        composer.render(turn, SHOULD_RESPOND),
-        purpose=Purpose.SHOULD_RESPOND,
-        system=composer.system(turn),
-    )
+
+    def request() -> TextRequest:
+        prompt = composer.render(turn, SHOULD_RESPOND)
+        return TextRequest(prompt, purpose=Purpose.SHOULD_RESPOND, system=composer.system(turn))
+
     for _ in range(2):
-        result = await turn.agent.models.text(request, ModelType.TEXT_SMALL)
+        result = await ask(turn, composer, request, ModelType.TEXT_SMALL)
         reached("model.decide")
         decision = read_decision(result.text)
         if decision.action in ANSWERS:

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from bot.domain.ledger import Step, StepState
 from bot.domain.memory import MemoryKind
+from bot.models.types import TextResult, ToolCall
 from bot.pipeline.booking import taken_over
 from bot.turn import Input, Turn
 
@@ -15,20 +17,25 @@ async def journalled(turn: Turn) -> dict[str, Step]:
     return {} if turn.is_fresh else await turn.agent.store.ledger.steps(turn.id)
 
 
-async def paid(turn: Turn, key: str) -> str | None:
+async def paid(turn: Turn, key: str) -> TextResult | None:
     """Find what a model gave for this step of the turn; None where it has not been asked yet."""
     step = (await journalled(turn)).get(key)
-    return None if step is None else str(step.result["raw"])
+    if step is None:
+        return None
+    calls = tuple(ToolCall(one["name"], one["arguments"]) for one in step.result.get("calls", ()))
+    return TextResult(str(step.result["raw"]), calls=calls)
 
 
-async def keep(turn: Turn, key: str, raw: str) -> None:
+async def keep(turn: Turn, key: str, given: TextResult) -> None:
     """Write down what a model gave, and which messages it is about.
 
     From here on this turn alone answers them: the earlier ones are closed at once and the newest is
     this turn's, so that after a restart none of them is answered again by a turn of its own.
     """
     *earlier, newest = turn.inputs
-    result = {"raw": raw, "inputs": [str(one.message.id) for one in turn.inputs]}
+    result: dict[str, Any] = {"raw": given.text, "inputs": [str(one.message.id) for one in turn.inputs]}
+    if given.calls:
+        result["calls"] = [{"name": call.name, "arguments": dict(call.arguments)} for call in given.calls]
     step = Step(turn.id, key, "model", StepState.DONE, result=result, at=turn.agent.clock())
     changed = [(one, taken_over(turn, one, newest)) for one in earlier if not one.receipt.outcome.is_final]
     if newest.receipt.turn_id != turn.id:
@@ -41,13 +48,14 @@ async def keep(turn: Turn, key: str, raw: str) -> None:
 async def resumed(turn: Turn) -> frozenset[UUID] | None:
     """Take up what an earlier process has done for this turn.
 
-    Gives back the messages that its answer is about; None where there is no answer yet. What the
-    turn has said already counts among its replies again.
+    Gives back the messages that its answer is about; None where there is no answer yet, and nothing of
+    one is seen. What the turn has said already counts among its replies again.
     """
     steps = (await journalled(turn)).values()
     listed = [step.result["inputs"] for step in steps if "inputs" in step.result]
     if not listed:
-        return None
+        is_seen = turn.agent.outbox.has_draft(turn.id)
+        return frozenset({turn.message.id}) if is_seen else None
     made = await turn.agent.store.memories.by_turn(turn.id)
     turn.replies = [memory for memory in made if memory.kind is MemoryKind.MESSAGE]
     about = [UUID(one) for one in listed[-1]]

@@ -1,6 +1,7 @@
 """Answering in several rounds: choose a step, take it, look at the result; then one answer about all."""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from bot.domain.results import ActionPlan
 from bot.errors import ModelError
@@ -8,8 +9,10 @@ from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.act import LONGEST_NAME, REPLY, SILENT, Actor, Call, Repeated
 from bot.pipeline.compose import Composer
 from bot.pipeline.journal import keep, paid
+from bot.pipeline.less import ask
 from bot.pipeline.respond import NoAnswer
-from bot.prompts.reading.reader import NextStep, read_fields, read_step
+from bot.pipeline.tools import step_of, tools_of
+from bot.prompts.reading.reader import NextStep, read_fields
 from bot.prompts.templates import MULTI_STEP_DECISION, MULTI_STEP_SUMMARY
 from bot.registry import Registry, plain
 from bot.text import shorten
@@ -105,32 +108,42 @@ class MultiStep:
     async def summary(self, turn: Turn) -> str:
         """Have the results put into the character's words; raises as `work` does."""
         if (journalled := await paid(turn, SUMMARY)) is not None:
-            return _text(journalled)
-        await self._composer.compose(turn, ("ENTITIES", "WORLD"))
-        prompt = self._composer.render(turn, MULTI_STEP_SUMMARY, actionResults=_results(turn))
-        request = TextRequest(prompt, purpose=Purpose.SUMMARY, system=self._composer.system(turn))
+            return _text(journalled.text)
+        composer = self._composer
+        await composer.compose(turn, ("ENTITIES", "WORLD"))
+
+        def request() -> TextRequest:
+            prompt = composer.render(turn, MULTI_STEP_SUMMARY, actionResults=_results(turn))
+            return TextRequest(prompt, purpose=Purpose.SUMMARY, system=composer.system(turn))
+
         for _ in range(MOST_TRIES):
-            raw = (await turn.agent.models.text(request, ModelType.TEXT_LARGE)).text
-            if text := _text(raw):
-                await keep(turn, SUMMARY, raw)
+            given = await ask(turn, composer, request, ModelType.TEXT_LARGE)
+            if text := _text(given.text):
+                await keep(turn, SUMMARY, given)
                 return text
         raise NoAnswer(f"the model gave {MOST_TRIES} summaries without a text")
 
     async def _choose(self, turn: Turn, walk: Walk, number: int) -> NextStep:
         key = f"step:{number}"
         if (journalled := await paid(turn, key)) is not None:
-            return read_step(journalled)
+            return step_of(journalled)
+        given = await ask(
+            turn, self._composer, partial(self._request, turn, walk, number), ModelType.TEXT_LARGE
+        )
+        await keep(turn, key, given)
+        return step_of(given)
+
+    def _request(self, turn: Turn, walk: Walk, number: int) -> TextRequest:
+        tools = tools_of(turn, PHRASES)
         prompt = self._composer.render(
             turn,
             MULTI_STEP_DECISION,
             iterationCount=number,
             maxIterations=self._most_rounds,
             actionResults="\n".join(filter(None, [_results(turn), walk.told])),
+            hasFunctions=bool(tools),
         )
-        request = TextRequest(prompt, purpose=Purpose.STEP, system=self._composer.system(turn))
-        raw = (await turn.agent.models.text(request, ModelType.TEXT_LARGE)).text
-        await keep(turn, key, raw)
-        return read_step(raw)
+        return TextRequest(prompt, purpose=Purpose.STEP, system=self._composer.system(turn), tools=tools)
 
 
 def _text(raw: str) -> str:

@@ -1,4 +1,4 @@
-"""Writing a post: in the character's voice, unlike its recent ones, in at most three attempts."""
+"""Posts: written in the character's voice, unlike earlier ones, in at most three attempts; then published."""
 
 import time
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from bot.agent import Agent
-from bot.domain.content import Content
+from bot.domain.content import Attachment, Content
 from bot.domain.events import PostGenerated
 from bot.domain.ids import derived_id, new_id
 from bot.domain.ledger import EventKey, Receipt
@@ -17,6 +17,7 @@ from bot.errors import ModelError
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer
 from bot.platform.egress import cleared
+from bot.platform.feed import Feed
 from bot.prompts.history import Line, render_history
 from bot.prompts.reading.reader import read_fields
 from bot.prompts.templates import POST_CREATION
@@ -25,9 +26,13 @@ from bot.text import escape_line, shorten
 from bot.turn import Input, Turn
 
 MOST_TRIES = 3
-MOST_RECENT = 10
+MOST_RECENT = 10  # shown to the model
+MOST_COMPARED = 200
 LONGEST_POST = 280
 LIKENESS = 0.75
+SHINGLE, SHARED = 3, 0.6  # words in a row, and the share of such that two posts may not have in common
+FEWEST_SHINGLES = 4
+NUMBER = "number"
 PROVIDERS = ("CHARACTER", "TIME")
 OPENING, CLOSING = '"“«„', '"”»“'
 
@@ -40,13 +45,15 @@ class Post:
     image_prompt: str = ""
 
 
-async def write_post(agent: Agent, registry: Registry, recent: Sequence[Memory] = ()) -> Post:
+async def write_post(
+    agent: Agent, registry: Registry, recent: Sequence[Memory] = (), feed: Feed | None = None
+) -> Post:
     """Have a post written that is none of the recent ones over again, which come oldest first.
 
     Raises ModelError where no model could be asked, or none of three attempts could be used.
     """
     composer = Composer(registry)
-    turn = _occasion(agent)
+    turn = _occasion(agent, feed)
     await composer.compose(turn, PROVIDERS, only=True)
     refused: list[str] = []
     for _ in range(MOST_TRIES):
@@ -62,13 +69,36 @@ async def write_post(agent: Agent, registry: Registry, recent: Sequence[Memory] 
     raise ModelError(f"{MOST_TRIES} attempts gave no post that could be published; the last one {last}")
 
 
+async def recent_posts(agent: Agent, feed: Feed) -> list[Memory]:
+    """List the last posts of a feed, oldest first: as many as a new one is held against."""
+    found = await agent.store.memories.recent(feed.room.id, MOST_COMPARED)
+    return [one for one in found if one.entity_id == agent.id]
+
+
+async def publish(
+    agent: Agent, feed: Feed, post: Post, *, pictures: tuple[Attachment, ...] = (), key: str = ""
+) -> Memory | None:
+    """Have a post leave; kept and on its way when this returns, None where nothing may leave.
+
+    With a `key` it is published once, however often this is called with it.
+    """
+    await agent.store.worlds.save_world(feed.world, [feed.room])
+    number = _number(await recent_posts(agent, feed))
+    content = Content(text=post.text, attachments=pictures, metadata={NUMBER: number})
+    return await agent.say(feed.room, content, key=key)
+
+
 def is_like(text: str, other: str) -> bool:
-    """Tell whether two posts say the same in nearly the same words, whatever their case and marks."""
+    """Tell whether two posts say the same in nearly the same words, whatever their case, marks and order."""
     first, second = _folded(text), _folded(other)
     if first == second:
         return True
     matcher = SequenceMatcher(None, first, second, autojunk=False)
-    return matcher.real_quick_ratio() >= LIKENESS and matcher.ratio() >= LIKENESS
+    if matcher.real_quick_ratio() >= LIKENESS and matcher.ratio() >= LIKENESS:
+        return True
+    shingles = [{tuple(words[at : at + SHINGLE]) for at in range(len(words))} for words in (first, second)]
+    fewest = min(map(len, shingles))
+    return fewest >= FEWEST_SHINGLES and len(shingles[0] & shingles[1]) >= SHARED * fewest
 
 
 def _folded(text: str) -> list[str]:
@@ -102,23 +132,36 @@ def _unquoted(text: str) -> str:
 
 def _values(agent: Agent, recent: Sequence[Memory], refused: Sequence[str]) -> dict[str, str | int]:
     """Give the template's own variables; topic and adjective go round with the number of posts."""
-    lines = [Line(one.created_at, agent.name, "", one.content.text, is_agent=True) for one in recent]
-    who, count = agent.character, len(recent)
+    last = recent[-MOST_RECENT:]
+    lines = [Line(one.created_at, agent.name, "", one.content.text, is_agent=True) for one in last]
+    who, count = agent.character, _number(recent)
     topics = [one for one in who.topics if one.strip()]
     return {
         "maxLength": LONGEST_POST,
         "topic": topics[count % len(topics)] if topics else "",
         "adjective": who.adjectives[count % len(who.adjectives)] if who.adjectives else "",
-        "recentPosts": render_history(lines[-MOST_RECENT:]),
+        "recentPosts": render_history(lines),
         "refusedPosts": "\n".join(f"- {escape_line(one)}" for one in refused),
     }
 
 
-def _occasion(agent: Agent) -> Turn:
+def _number(recent: Sequence[Memory]) -> int:
+    """Count the posts of a feed, of which these are the last: the number of the next one."""
+    numbers = (int(one.content.metadata.get(NUMBER, place)) for place, one in enumerate(recent))
+    return max(numbers, default=-1) + 1
+
+
+def _somewhere(agent: Agent) -> Feed:
+    """Give a feed on no platform, for a post that is only to be looked at."""
+    world = World(derived_id(agent.id, "feed", "world"), "feed", "feed")
+    return Feed(world, Room(derived_id(agent.id, "feed"), world.id, ChannelType.FEED, "feed", "feed"))
+
+
+def _occasion(agent: Agent, feed: Feed | None) -> Turn:
     """Make a turn in a feed that answers nobody: providers ask where and about what."""
     now = agent.clock()
-    world = World(derived_id(agent.id, "feed", "world"), "feed", "feed")
-    room = Room(derived_id(agent.id, "feed"), world.id, ChannelType.FEED, "feed", "feed")
+    feed = feed or _somewhere(agent)
+    world, room = feed.world, feed.room
     author = Entity(agent.id, "feed", str(agent.id), (agent.name,))
     message = Memory(new_id(), MemoryKind.MESSAGE, agent.id, room.id, world.id, Content(), now)
     key = EventKey("feed", "", str(message.id), room.id, "")

@@ -12,7 +12,7 @@ from bot.boundary import Cancellation, contained
 from bot.domain.arrival import Received
 from bot.domain.changes import REVISIONS
 from bot.domain.content import Content
-from bot.domain.events import MessageReceived
+from bot.domain.events import MessageReceived, VoiceMessageReceived
 from bot.domain.ids import new_id
 from bot.domain.ledger import Outcome, Receipt
 from bot.domain.memory import MemoryKind
@@ -23,10 +23,10 @@ from bot.killpoints import reached
 from bot.models.types import ModelType
 from bot.pipeline.act import OUTCOME_UNKNOWN, Actor, course_of, usable_actions
 from bot.pipeline.again import drop_echo, earlier_answer
-from bot.pipeline.attachments import read_attachments
+from bot.pipeline.attachments import Places, read_attachments
 from bot.pipeline.commit import close
 from bot.pipeline.compose import Composer
-from bot.pipeline.evaluate import embed, evaluate, has_lessons
+from bot.pipeline.evaluate import evaluate, has_lessons
 from bot.pipeline.gate import Verdict, judge
 from bot.pipeline.journal import resumed
 from bot.pipeline.latest import Claim, Floors, LatestResponse, Superseded
@@ -34,6 +34,7 @@ from bot.pipeline.multistep import MultiStep
 from bot.pipeline.pace import Pace
 from bot.pipeline.respond import NoAnswer, respond
 from bot.pipeline.underway import CalledOff, Underway
+from bot.pipeline.vectors import Vectors
 from bot.platform.inbox import Settle
 from bot.prompts.reading.reader import Reply
 from bot.prompts.templates import APOLOGY
@@ -62,6 +63,8 @@ class Processor:
         self.underway = Underway()
         self.learnt = Gathering(agent.store.ledger.mark_learnt, what="marks of what was learnt from")
         self._pace = Pace(EDIT_PACE)
+        self._vectors = Vectors(agent)
+        self._places = Places()
         self._composer = Composer(registry)
         self._actor = Actor(self._composer)
         self._multistep = MultiStep(
@@ -108,11 +111,12 @@ class Processor:
             await self._fail(turn, f"{MOST_ATTEMPTS} attempts ended before it had an answer", "restart")
             self._note_learnt(own)  # unseen: whatever it is that ends the process, nobody looks at it again
             return
-        run = Run(turn.id, turn.room.id, own.message.id, calls=own.calls)
+        run = Run(turn.id, turn.room.id, own.message.id, own.author.id, calls=own.calls)
         async with track(run, agent.events, agent.id, timeout=self._settings.response_timeout / 1000):
             is_edited = REVISIONS in own.message.metadata
             if not is_edited:
-                agent.events.emit(MessageReceived(agent.id, own.message, turn.room, own.author))
+                kind = VoiceMessageReceived if own.message.content.is_spoken else MessageReceived
+                agent.events.emit(kind(agent.id, own.message, turn.room, own.author))
             try:
                 with self.underway.working(turn):
                     if is_edited:
@@ -122,6 +126,7 @@ class Processor:
                     verdict = await self._walk(turn, own, run, attendance)
             except CalledOff:
                 run.outcome = Outcome.CANCELLED
+                await agent.outbox.take_back(turn.id)
                 return
             if own.author.id == agent.id:
                 await drop_echo(turn)
@@ -132,8 +137,12 @@ class Processor:
             await self._time_out(turn, run.error)
 
     async def _learn(self, turn: Turn, own: Input, *, was_to_be_answered: bool) -> None:
+        if self._agent.budget.reached(turn.room.id, own.author.id) is not None:
+            self._note_learnt(own)  # learning is paid for too
+            return
         if turn.agent.models.serves(ModelType.TEXT_EMBEDDING):
-            await contained(embed(turn, own.message), what="embedding", deadline=EMBEDDING_DEADLINE)
+            vectors = self._vectors.give(turn, own.message)
+            await contained(vectors, what="embedding", deadline=EMBEDDING_DEADLINE)
         reached("eval.pre")
         await evaluate(turn, self._registry, was_to_be_answered=was_to_be_answered)
         self._note_learnt(own)
@@ -206,9 +215,10 @@ class Processor:
 
     async def _answer(self, turn: Turn, claim: Claim, verdict: Verdict) -> Outcome:
         """Answer while holding the floor; whatever goes wrong, the room is told once."""
+        await self._collect(turn)
         turn.state.forget("RECENT_MESSAGES")  # it may have waited for the floor: the room has moved on
         try:
-            await read_attachments(turn)
+            await read_attachments(turn, self._places)
             turn.actions = await usable_actions(turn, self._registry)
             if self._settings.use_multi_step:
                 claim.commit()
@@ -227,6 +237,12 @@ class Processor:
             claim.commit()
             return await self._fail(turn, _told(error), "internal error")
 
+    async def _collect(self, turn: Turn) -> None:
+        """Wait for the rest of a burst: a newer message takes the turn over before anything is paid for."""
+        left = turn.inputs[-1].arrived + self._settings.burst_pause / 1000 - time.monotonic()
+        if left > 0 and turn.is_fresh:
+            await asyncio.sleep(left)
+
     async def _follow(self, turn: Turn, reply: Reply, verdict: Verdict) -> Outcome:
         """Say and do what the answer wants; from here on nothing newer takes the turn over."""
         course = course_of(reply, self._registry)
@@ -242,7 +258,7 @@ class Processor:
         if course.says:
             await turn.reply(said)
         await self._actor.run_all(turn, course.calls, reply.thought)
-        results = turn.results.values()
+        results = turn.state.data.get("actionResults", ())  # one action may have several
         if turn.replies and not any(result.error == OUTCOME_UNKNOWN for result in results):
             return await close(turn, Outcome.ANSWERED, verdict.reason, verdict.rule)
         is_as_said = not turn.replies and all(result.success for result in results)

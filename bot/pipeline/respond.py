@@ -1,23 +1,30 @@
 """What the model answers: composed, asked, read; what it paid for is journalled at once."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from bot.domain.content import Content, MediaKind
 from bot.domain.ids import short_id
 from bot.errors import BotError
 from bot.killpoints import reached
-from bot.models.types import ModelType, Purpose, TextRequest
+from bot.models.types import ModelType, Purpose, TextRequest, TextResult, TextSink
+from bot.pipeline.act import REPLY
 from bot.pipeline.compose import Composer
 from bot.pipeline.journal import keep, paid
+from bot.pipeline.less import ask
+from bot.pipeline.streaming import shown
+from bot.pipeline.tools import reply_of, tools_of
 from bot.platform.egress import cleared
 from bot.prompts.history import Line, render_history
-from bot.prompts.reading.reader import Reply, read_reply
+from bot.prompts.reading.reader import Reply
 from bot.prompts.templates import MESSAGE_HANDLER
 from bot.registry import plain
 from bot.turn import Input, Turn
 
 MOST_TRIES = 3
+MOST_LISTED = 20  # of the messages that one reply answers; what is older stands in the history, if anywhere
 ANSWER = "answer"
+UNCALLED = frozenset({REPLY, "NONE"})  # saying something is no function, and nothing is IGNORE
 
 
 class NoAnswer(BotError):
@@ -32,20 +39,22 @@ async def respond(turn: Turn, composer: Composer) -> Reply:
     answers, ModelError where no model could be asked.
     """
     if (journalled := await paid(turn, ANSWER)) is not None:
-        return read_reply(journalled)
+        return reply_of(journalled)
+    if (count := len(turn.inputs)) > MOST_LISTED:
+        turn.notes.append(f"of {count} messages the newest {MOST_LISTED} were shown as still open")
     include = _include(turn)
     may_ask = True
     tries = 0
     while tries < MOST_TRIES:
         await composer.compose(turn, include)
-        raw = await _ask(turn, composer)
-        reply = read_reply(raw)
+        given = await _ask(turn, composer)
+        reply = reply_of(given)
         wanted = composer.wanting(turn, reply.providers)
         if wanted and may_ask:
             include, may_ask = [*include, *wanted], False
             continue
         if not _is_empty(reply):
-            await keep(turn, ANSWER, raw)
+            await keep(turn, ANSWER, given)
             return reply
         tries += 1
     raise NoAnswer(f"the model gave {MOST_TRIES} answers with neither a text nor an action")
@@ -60,29 +69,41 @@ def _include(turn: Turn) -> list[str]:
     return ["ENTITIES", "WORLD", *(["ATTACHMENTS"] if has_files else [])]
 
 
-async def _ask(turn: Turn, composer: Composer) -> str:
-    prompt = composer.render(turn, MESSAGE_HANDLER, openMessages=open_messages(turn.inputs))
-    request = TextRequest(prompt, purpose=Purpose.REPLY, system=composer.system(turn))
+async def first_request(turn: Turn, composer: Composer) -> TextRequest:
+    """Compose what a turn's first answer is asked for with."""
+    await composer.compose(turn, _include(turn))
+    return _request(turn, composer)
+
+
+def _request(turn: Turn, composer: Composer, sink: TextSink | None = None) -> TextRequest:
+    tools = tools_of(turn, UNCALLED)
+    listed = open_messages(turn.inputs, fewest=1 if turn.state.is_short else 2)
+    prompt = composer.render(turn, MESSAGE_HANDLER, openMessages=listed, hasFunctions=bool(tools))
+    return TextRequest(prompt, purpose=Purpose.REPLY, system=composer.system(turn), tools=tools, sink=sink)
+
+
+async def _ask(turn: Turn, composer: Composer) -> TextResult:
     reached("model.reply")
-    written = await turn.agent.models.text(request, ModelType.TEXT_LARGE)
+    with shown(turn, has_functions=bool(tools_of(turn, UNCALLED))) as sink:
+        written = await ask(turn, composer, partial(_request, turn, composer, sink), ModelType.TEXT_LARGE)
     reached("model.post")
-    return written.text
+    return written
 
 
-def open_messages(inputs: Sequence[Input]) -> str:
-    """Render the messages one reply must answer; empty where there is only one."""
-    if len(inputs) < 2:
+def open_messages(inputs: Sequence[Input], fewest: int = 2) -> str:
+    """Render the messages one reply must answer, the newest of them; nothing where there are fewer."""
+    if len(inputs) < fewest:
         return ""
     return render_history(
         [
             Line(one.message.created_at, one.author.name, short_id(one.author.id), one.message.content.text)
-            for one in inputs
+            for one in inputs[-MOST_LISTED:]
         ]
     )
 
 
 def _is_empty(reply: Reply) -> bool:
     """Whether there is nothing to do and nothing to say, or nothing that may leave."""
-    if any(plain(name) != "REPLY" for name in reply.actions):
+    if any(plain(name) != REPLY for name in reply.actions):
         return False
     return cleared(Content(text=reply.text)) is None

@@ -3,11 +3,13 @@
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import ClassVar, Self
+from uuid import UUID
 
 from bot.domain.content import Content
 from bot.domain.ledger import Delivery
 from bot.domain.places import Room
 from bot.errors import Unclear, Undeliverable
+from bot.platform.feed import Feed
 
 
 class Adapter(ABC):
@@ -21,6 +23,7 @@ class Adapter(ABC):
     platform: ClassVar[str]
     repeats_harmlessly: ClassVar[bool] = False  # a part that is sent twice is shown once
     can_edit: bool = False
+    shows_choices: ClassVar[bool] = False  # as buttons or a list; else they stand in the text, numbered
 
     async def __aenter__(self) -> Self:
         return self
@@ -50,6 +53,20 @@ class Adapter(ABC):
         """
         raise Undeliverable(f"{self.platform} cannot change what was said")
 
+    def edits_every(self, room: Room) -> float | None:
+        """Tell how many seconds apart a reply may be shown while it is written; None for whole ones only.
+
+        Where `can_edit` says so, what is written so far is delivered as one part and then edited.
+        """
+        return None
+
+    async def preview(self, delivery: Delivery) -> None:
+        """Show what is written of a reply so far; nothing of it where it is not said after all.
+
+        For platforms on which that is gone by itself once the reply is delivered, or the process ends;
+        they need not be able to edit.
+        """
+
     async def reconcile(self, delivery: Delivery) -> str:
         """Find out what became of an unclear delivery: give back its id, or raise as `deliver` does.
 
@@ -59,3 +76,15 @@ class Adapter(ABC):
 
     async def typing(self, room: Room, active: bool) -> None:
         """Show, or stop showing, that the agent is at work in a room."""
+
+    async def download(self, url: str) -> bytes | None:
+        """Read a file that came in, which `Attachment.url` names in this platform's own way.
+
+        None for any other address: it is fetched as everybody would. Raises FetchError where it cannot be
+        had.
+        """
+        return None
+
+    def feed(self, agent_id: UUID) -> Feed | None:
+        """Give where an agent posts on this platform, asked once that is connected; None for nowhere."""
+        return None

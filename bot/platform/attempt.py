@@ -67,3 +67,8 @@ def pause_after(attempts: int, asked: float | None = None) -> float:
     if asked is None or not math.isfinite(asked) or asked < 0:
         return growing
     return min(max(asked, growing if attempts > MOST_HASTY else 0.0), LONGEST_WAIT)
+
+
+def asks_to_wait(asked: float | None) -> bool:
+    """Tell whether a platform has named a wait, which is then kept to, however long it has lasted."""
+    return asked is not None and math.isfinite(asked) and asked > 0

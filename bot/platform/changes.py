@@ -8,11 +8,12 @@ from typing import Protocol
 from uuid import UUID
 
 from bot.bus import EventBus
-from bot.domain.arrival import Arrival
-from bot.domain.changes import EDITED, Reaction, Removed
+from bot.domain.arrival import TOO_OLD, Arrival
+from bot.domain.changes import EDITED, Forgotten, Reaction, Removed
 from bot.domain.clock import Clock, system_clock
 from bot.domain.events import (
     ChannelCleared,
+    EntityForgotten,
     MessageDeleted,
     MessageEdited,
     ReactionReceived,
@@ -22,7 +23,7 @@ from bot.domain.events import (
 )
 from bot.domain.ledger import Outcome, Receipt
 from bot.domain.places import Room, World
-from bot.platform.inbox import TOO_OLD, Inbox
+from bot.platform.inbox import Inbox
 from bot.platform.intake import tidied, tidied_id, tidied_reaction, tidied_room, tidied_world
 from bot.platform.outbox import Outbox
 from bot.store.protocols import Store
@@ -93,6 +94,10 @@ class Changes:
         """Keep a reaction to a message, known or not; False where it was known already."""
         return await self._inbox.carry_out(self._react(tidied_reaction(reaction, self._clock())))
 
+    async def forgotten(self, entity_id: UUID) -> Forgotten:
+        """Delete what is kept of somebody, and stop what is being done for them; tells how much it was."""
+        return await self._inbox.carry_out(self._forget(entity_id))
+
     async def moved(self, room_id: UUID, world: World, room: Room) -> None:
         """Have a room go on under another id: what was said in it, and what is still to be said, go along."""
         change = self._move(room_id, tidied_world(world), tidied_room(room))
@@ -158,6 +163,13 @@ class Changes:
             return False
         self._events.emit(ReactionReceived(self._agent_id, memory, reaction.room, reaction.author))
         return True
+
+    async def _forget(self, entity_id: UUID) -> Forgotten:
+        async with self._in_turn:
+            forgotten = await self._store.changes.forget(entity_id, self._clock())
+            await self._take_out(forgotten.removed)
+            self._events.emit(EntityForgotten(self._agent_id, entity_id))
+            return forgotten
 
     async def _move(self, room_id: UUID, world: World, room: Room) -> None:
         async with self._in_turn:

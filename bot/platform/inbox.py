@@ -2,14 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
-from bot.domain.arrival import Arrival, Cursor, Received
+from bot.domain.arrival import TOO_OLD, Arrival, Cursor, Received
 from bot.domain.clock import Clock, system_clock
 from bot.domain.ids import new_id
 from bot.domain.ledger import Outcome, Receipt
@@ -21,14 +20,13 @@ from bot.platform.intake import tidied
 from bot.platform.postponed import Postponed
 from bot.platform.remembered import Remembered
 from bot.platform.unbroken import Unbroken
-from bot.store.protocols import Ledger
+from bot.store.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Settle = Callable[[Receipt], None]
 Process = Callable[[Received, Settle], Coroutine[None, None, None]]
 
-TOO_OLD = timedelta(minutes=15)
 MOST_OPEN = 10_000
 MOST_BEGUN = 1000
 MOST_RESUMED = 50
@@ -140,6 +138,13 @@ class Inbox:
         """Find how far a stream has been read; None where nothing has been kept of it."""
         return await self._ledger.cursor(platform, account, name)
 
+    async def last_seen(self, room_ids: Collection[UUID]) -> dict[UUID, str]:
+        """Find what the platform calls the last message that was kept of each room, where there is one.
+
+        To be asked before anything new of these rooms is put: whatever came after it has been missed.
+        """
+        return await self._ledger.last_seen(room_ids)
+
     async def settled(self, receipt_id: UUID) -> Receipt:
         """Wait until an event has its outcome; it is named by its receipt's id or its message's.
 
@@ -241,6 +246,9 @@ class Inbox:
     def _begin(self, received: Received) -> None:
         """Start on a new event, unless `resume` has done so between its commit and here."""
         receipt_id = received.receipt.id
+        if received.receipt.outcome.is_final:  # it is kept, and too old to be answered
+            self.settle(received.receipt)
+            return
         is_ours = received.is_ours and self._holds(received.receipt.room_id)
         is_begun = receipt_id in self._under_way or receipt_id in self._begun
         if self._is_open and is_ours and not is_begun:

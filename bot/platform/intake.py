@@ -8,6 +8,7 @@ from typing import Any
 from bot.domain.arrival import Arrival
 from bot.domain.changes import Reaction
 from bot.domain.content import Attachment, Content
+from bot.domain.news import MOST_PEOPLE, MOST_ROOMS, Notice
 from bot.domain.people import Entity
 from bot.domain.places import Room, World
 from bot.text import tidy
@@ -36,6 +37,7 @@ def tidied(arrival: Arrival, now: datetime) -> Arrival:
             created_at=min(message.created_at, now + FUTURE),
             metadata=_storable(message.metadata),
         ),
+        is_backfill=arrival.is_backfill,
     )
 
 
@@ -66,6 +68,19 @@ def tidied_person(person: Entity) -> Entity:
         external_id=tidied_id(person.external_id),
         names=tuple(tidy(name, LONGEST_NAME) for name in person.names),
         metadata=_storable(person.metadata),
+    )
+
+
+def tidied_notice(notice: Notice) -> Notice:
+    """Bound what is told of a world: so many rooms and people, the first of them, each of them once."""
+    rooms = {room.id: tidied_room(room) for room in notice.rooms[:MOST_ROOMS]}
+    people = {one.id: tidied_person(one) for one in notice.people[:MOST_PEOPLE]}
+    return replace(
+        notice,
+        world=tidied_world(notice.world),
+        rooms=tuple(rooms.values()),
+        people=tuple(people.values()),
+        event_id=tidied_id(notice.event_id),
     )
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from bot.domain.ledger import Delivery
 
@@ -11,13 +12,19 @@ from bot.domain.ledger import Delivery
 class Lane:
     """One room's parts: those that wait, in order, and the one that is being sent.
 
-    While commits are under way nothing is begun: one of them may bring what comes before it.
+    While commits are under way nothing is begun: one of them may bring what comes before it. Nothing could
+    leave before `open_from`, where that is known: since then at the earliest a part is late.
     """
 
     waiting: deque[Delivery] = field(default_factory=deque)
     sending: Delivery | None = None
     sender: asyncio.Task[None] | None = None
     commits: int = 0
+    open_from: datetime | None = None
+
+    def is_open(self, at: datetime) -> bool:
+        """Tell whether the platform has asked for no wait beyond that moment."""
+        return self.open_from is None or self.open_from <= at
 
     def put(self, delivery: Delivery) -> None:
         """Queue a part at its place in the room's order; one that is queued already stays as it is."""

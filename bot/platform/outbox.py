@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
 from uuid import UUID
@@ -21,26 +21,31 @@ from bot.errors import LaneLost, StoreUnavailable
 from bot.killpoints import reached
 from bot.patience import Patience
 from bot.platform.adapter import Adapter
-from bot.platform.attempt import OPEN, attempt, pause_after
+from bot.platform.attempt import LONGEST_PAUSE, LONGEST_WAIT, OPEN, asks_to_wait, attempt, pause_after
+from bot.platform.draft import Draft, Sleep
+from bot.platform.drafts import Drafts, is_draft
 from bot.platform.egress import cleared
+from bot.platform.feed import Feed
 from bot.platform.lane import Lane
 from bot.platform.packing import Outgoing, packed
 from bot.platform.remembered import Remembered
+from bot.platform.signs import Signs
 from bot.platform.unbroken import Unbroken
-from bot.store.protocols import Commitment, Ledger
+from bot.store.ledger import Commitment, Ledger
 
 logger = logging.getLogger(__name__)
 
 RETRY_BUDGET = timedelta(minutes=15)
-TYPING_DEADLINE, LET_GO = 5.0, 2.0
+LET_GO = 2.0
+GLANCE = 0.2
 MOST_FINISHED = 1000
 
 
 class Outbox:
     """Commits replies with whatever closes together with them, then sends their parts room by room.
 
-    `secrets` are values that must never leave. A reply for a platform that is not connected waits; so does
-    one in a room that this process does not hold: another one sends it.
+    `secrets` are values that must never leave; where it `streams`, replies are seen while they are written.
+    A reply for a platform that is not connected waits; so does one in a room that another process holds.
     """
 
     def __init__(
@@ -50,8 +55,10 @@ class Outbox:
         agent_id: UUID,
         *,
         secrets: Collection[str] = (),
+        streams: bool = True,
         holds: Callable[[UUID], bool] = lambda room_id: True,
         clock: Clock = system_clock,
+        sleep: Sleep = asyncio.sleep,
         patience: Patience | None = None,
     ) -> None:
         self._ledger = ledger
@@ -60,14 +67,23 @@ class Outbox:
         self._secrets = frozenset(secrets)
         self._holds = holds
         self._clock = clock
+        self._sleep = sleep
         self._patience = patience or Patience()
         self._adapters: dict[str, Adapter] = {}
         self._lanes: defaultdict[UUID, Lane] = defaultdict(Lane)
-        self._at_work: Counter[UUID] = Counter()
+        self._signs = Signs()
         self._finished = Remembered[str](MOST_FINISHED)  # a commit or resume may still name them
         self._broken: set[UUID] = set()  # messages of which a part did not arrive
         self._moved: dict[UUID, Room] = {}  # turns under way may still name the room that it was
         self._commits = Unbroken()
+        self._streams = streams
+        self._drafts = Drafts(
+            ledger,
+            secrets=self._secrets,
+            may_leave=lambda part: part.room_id not in self._lanes,
+            clock=clock,
+            sleep=sleep,
+        )
         self._is_open = True
 
     def connect(self, adapter: Adapter) -> None:
@@ -79,6 +95,15 @@ class Outbox:
     def reaches(self, platform: str) -> bool:
         """Tell whether a platform is connected."""
         return platform in self._adapters
+
+    async def download(self, platform: str, url: str) -> bytes | None:
+        """Read a file by a platform's own connection; None where that does not know the address."""
+        adapter = self._adapters.get(platform)
+        return await adapter.download(url) if adapter is not None else None
+
+    def feeds(self) -> list[Feed]:
+        """List where the agent posts on the platforms that are connected."""
+        return [feed for one in self._adapters.values() if (feed := one.feed(self._agent_id)) is not None]
 
     async def commit(
         self, outgoing: Sequence[Outgoing] = (), receipts: Sequence[Receipt] = ()
@@ -98,22 +123,50 @@ class Outbox:
             memory = replace(reply.memory, content=content, room_id=room.id, world_id=room.world_id)
             kept.append(memory)
             deliveries += await self._pack(replace(reply, memory=memory, room=room))
+        if self._drafts:
+            ended = {one.turn_id for one in receipts if one.turn_id is not None and one.outcome.is_final}
+            deliveries = await self._drafts.settle(deliveries, ended)
         await self._commit(Commitment(tuple(kept), tuple(deliveries), tuple(receipts)))
         return kept
 
+    def draft(self, room: Room, reply: Callable[[], Outgoing]) -> Draft | None:
+        """Give what shows a reply while it is written; None where the room's platform takes whole ones only.
+
+        What the turn then says first takes its place. Where it closes without a word, that is taken away.
+        """
+        adapter = self._adapters.get(room.platform)
+        every = adapter.edits_every(room) if adapter is not None and self._streams else None
+        return None if adapter is None or every is None else self._drafts.of(reply(), adapter, every)
+
+    def has_draft(self, turn_id: UUID) -> bool:
+        """Tell whether something of a turn's reply is seen already, or may be."""
+        return turn_id in self._drafts
+
+    async def take_back(self, turn_id: UUID) -> None:
+        """Take away what is seen of a reply that will not be said."""
+        if turn_id in self._drafts:
+            parts = await self._drafts.settle([], [turn_id])
+            await self._commit(Commitment(deliveries=tuple(parts)))
+
     async def resume(self) -> int:
         """Take up what an earlier process left unsent; gives back how many parts that is."""
-        left = await self._ledger.deliveries(is_open=True)
+        found = await self._ledger.deliveries(is_open=True)
+        left, orphans = await self._drafts.take_up([part for part in found if self._holds(part.room_id)])
+        for turn_id in orphans:
+            await self.take_back(turn_id)
         for turn_id in {delivery.turn_id for delivery in left if delivery.part}:
             for part in await self._ledger.deliveries(is_open=False, turn_id=turn_id):
                 if part.state is not DeliveryState.SENT:
                     self._broken.add(part.memory_id)
+        for part in left:
+            self._lanes[part.room_id].open_from = self._clock()
         self._queue(left)
         return len(left)
 
     async def send_left(self, turn_id: UUID) -> None:
         """Send what a turn has committed without anybody knowing; what is under way stays as it is."""
-        self._queue(await self._ledger.deliveries(is_open=True, turn_id=turn_id))
+        left = await self._ledger.deliveries(is_open=True, turn_id=turn_id)
+        self._queue([part for part in left if not is_draft(part)])
 
     async def requeue(self, delivery: Delivery) -> None:
         """Send a part that had been held or given up, and that the ledger now has as pending."""
@@ -143,10 +196,11 @@ class Outbox:
 
     def is_busy(self, room_id: UUID) -> bool:
         """Tell whether parts of a room wait here, or are on their way."""
-        return room_id in self._lanes
+        return room_id in self._lanes or self._drafts.is_at_work(room_id)
 
     async def abandon(self) -> None:
         """Stop sending: another process does it."""
+        await self._drafts.stop()
         senders = self._senders()
         for lane in self._lanes.values():
             lane.waiting.clear()
@@ -167,12 +221,17 @@ class Outbox:
         for part in cancelled:
             lane = self._lanes.get(part.room_id)
             is_next = lane is not None and lane.sending is not None and lane.sending.id == part.id
-            if await self.withdraw(part) and is_next:
+            if not await self.withdraw(part):
+                continue
+            if is_next:
                 await self._record(part)  # over the attempt that was just to be written down
+            if (removal := self._drafts.orphaned(part)) is not None:
+                await self._commit(Commitment(deliveries=(removal,)))
 
     async def move(self, room_id: UUID, room: Room, waiting: Sequence[Delivery]) -> None:
         """Have what waits in a room leave to another one, and what is still said there too."""
         self._moved[room_id] = room
+        waiting = [part for part in waiting if not is_draft(part)]
         for part in waiting:
             if await self.withdraw(replace(part, room_id=room_id)):
                 self._finished.discard(part.id)
@@ -182,13 +241,14 @@ class Outbox:
         """Wait for parts on their way, then stop those; gives back how many rooms still have some.
 
         What is not sent stays in the ledger; it is taken up with the room's next reply, or at the next
-        start.
+        start. Nobody waits for what its platform will not have before the time is up.
         """
         clock = asyncio.get_running_loop().time
-        end = clock() + seconds
+        end, wall_end = clock() + seconds, self._clock() + timedelta(seconds=seconds)
         await self._commits.wait(min(seconds, LET_GO))
-        while (senders := self._senders()) and (left := end - clock()) > 0:
-            await asyncio.wait(senders, timeout=left)
+        while (senders := self._senders(open_by=wall_end)) and (left := end - clock()) > 0:
+            await asyncio.wait(senders, timeout=min(left, GLANCE))
+        senders = self._senders()
         for task in senders:
             task.cancel()
         if senders:
@@ -197,34 +257,14 @@ class Outbox:
 
     async def close(self, seconds: float) -> int:
         """Drain, and send nothing more: what is committed from now on waits for the next start."""
+        await self._drafts.stop()
         left = await self.drain(seconds)
         self._is_open = False
         return left
 
-    @asynccontextmanager
-    async def typing(self, room: Room) -> AsyncIterator[None]:
+    def typing(self, room: Room) -> AbstractAsyncContextManager[None]:
         """Show that the agent is at work in a room, as long as the block lasts."""
-        adapter = self._adapters.get(room.platform)
-        if adapter is None or type(adapter).typing is Adapter.typing:
-            yield
-            return
-        self._at_work[room.id] += 1
-        if self._at_work[room.id] == 1:
-            await self._show(adapter, room, active=True)
-        try:
-            yield
-        finally:
-            self._at_work[room.id] -= 1
-            if not self._at_work[room.id]:  # a turn that took this one over may still be writing
-                del self._at_work[room.id]
-                await self._show(adapter, room, active=False)
-
-    async def _show(self, adapter: Adapter, room: Room, *, active: bool) -> None:
-        try:
-            async with asyncio.timeout(TYPING_DEADLINE):
-                await adapter.typing(room, active)
-        except Exception:  # a typing sign is a courtesy: it never costs the answer
-            logger.debug("no typing sign in %s", room.id, exc_info=True)
+        return self._signs.shown(self._adapters.get(room.platform), room)
 
     async def _pack(self, reply: Outgoing) -> list[Delivery]:
         before: list[Delivery] = []
@@ -258,13 +298,17 @@ class Outbox:
     def _committed(self, room_ids: Collection[UUID], task: asyncio.Task[list[Delivery]]) -> None:
         if not task.cancelled() and task.exception() is None:
             reached("outbox.committed")
-            self._queue(task.result())
+            placed = task.result()
+            if self._drafts:
+                placed = [*self._drafts.committed(placed), *placed]
+            self._queue(placed)
         for room_id in room_ids:
             self._lanes[room_id].commits -= 1
             self._wake(room_id)
 
-    def _senders(self) -> set[asyncio.Task[None]]:
-        return {lane.sender for lane in self._lanes.values() if lane.sender is not None}
+    def _senders(self, open_by: datetime | None = None) -> set[asyncio.Task[None]]:
+        lanes = (one for one in self._lanes.values() if open_by is None or one.is_open(open_by))
+        return {lane.sender for lane in lanes if lane.sender is not None}
 
     def _wake(self, room_id: UUID) -> None:
         lane = self._lanes.get(room_id)
@@ -295,9 +339,12 @@ class Outbox:
                 raise
             done, lane.sending = lane.sending, None
             self._finish(lane, done)
+            await self._drafts.end(done)
 
     def _finish(self, lane: Lane, delivery: Delivery) -> None:
         self._finished.add(delivery.id)
+        if self._drafts.has_come(delivery):
+            return
         message_id = delivery.memory_id
         if delivery.state is not DeliveryState.SENT:
             logger.warning("part %s is %s: %s", delivery.id, delivery.state, delivery.cause)
@@ -311,6 +358,7 @@ class Outbox:
 
     async def _send(self, adapter: Adapter, lane: Lane, delivery: Delivery) -> None:
         """Send one part until it is surely sent, surely not, or nobody can know; the lane has its state."""
+        delivery = self._drafts.addressed(delivery)
         is_unclear = delivery.state is DeliveryState.ATTEMPTING
         if delivery.state not in OPEN:  # its outcome was known, but not yet written down, when it was stopped
             await self._record(delivery)
@@ -331,18 +379,29 @@ class Outbox:
             is_unclear = False
             pause = pause_after(delivery.attempts, found.retry_after)
             state, cause = found.state, found.cause
-            if state is DeliveryState.PENDING and self._is_over(delivery, pause):
+            if state is DeliveryState.PENDING and self._is_given_up(lane, delivery, pause, found.retry_after):
                 state, cause = DeliveryState.FAILED, f"given up after {delivery.attempts} attempts: {cause}"
+            elif pause > LONGEST_PAUSE and cause != delivery.cause:
+                logger.warning("part %s waits for %.0f s: %s", delivery.id, pause, cause)
             delivery = replace(delivery, state=state, external_id=found.external_id, cause=cause)
             lane.sending = delivery
             reached("send.pre_record")
             await self._record(delivery)
             reached(f"send.part{delivery.part + 1}")
             if state is DeliveryState.PENDING:
-                await asyncio.sleep(pause)
+                await self._sleep(pause)
 
-    def _is_over(self, delivery: Delivery, pause: float) -> bool:
-        return self._clock() + timedelta(seconds=pause) - delivery.created_at > RETRY_BUDGET
+    def _is_given_up(self, lane: Lane, delivery: Delivery, pause: float, asked: float | None) -> bool:
+        """Tell whether a part waits no longer: not for a platform's own word, but for a day at most.
+
+        Such a wait counts against nothing that stands behind it in the room.
+        """
+        again = self._clock() + timedelta(seconds=pause)
+        if asks_to_wait(asked):
+            lane.open_from = again
+            return again - delivery.created_at > timedelta(seconds=LONGEST_WAIT)
+        since = max(delivery.created_at, lane.open_from or delivery.created_at)
+        return again - since > RETRY_BUDGET
 
     async def _record(self, delivery: Delivery) -> None:
         """Write a delivery's state; while the ledger fails nothing else is done with it."""

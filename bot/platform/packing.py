@@ -35,7 +35,7 @@ def packed(
     that are left over are taken away.
     """
     room, memory = reply.room, reply.memory
-    contents = adapter.parts(memory.content) if adapter else [memory.content]
+    contents = adapter.parts(_as_shown(memory.content, adapter)) if adapter else [memory.content]
     names = [part.external_id for part in before if part.state is DeliveryState.SENT and part.external_id]
     contents = [*contents, *[Content()] * (len(names) - len(contents))]
     turn_id = memory.turn_id or memory.id
@@ -49,7 +49,7 @@ def packed(
             account=room.account,
             target=room.external_id,
             part=number,
-            content=_in_place_of(names[number], content) if number < len(names) else content,
+            content=in_place_of(names[number], content) if number < len(names) else content,
             created_at=at,
             reply_to=reply.reply_to if number == 0 else "",
         )
@@ -57,5 +57,16 @@ def packed(
     ]
 
 
-def _in_place_of(name: str, content: Content) -> Content:
+def in_place_of(name: str, content: Content) -> Content:
+    """Have a part take the place of what the platform calls so."""
     return replace(content, metadata={**content.metadata, EDITS: name})
+
+
+def _as_shown(content: Content, adapter: Adapter) -> Content:
+    """Number the choices in the text, where the platform has nothing to press; what it names stands there."""
+    if not content.choices or adapter.shows_choices:
+        return content
+    lines = [f"{number}. {choice.label}" for number, choice in enumerate(content.choices, 1)]
+    if all(choice.label in content.text for choice in content.choices):
+        lines = []
+    return replace(content, text="\n".join([content.text, *lines]), choices=())

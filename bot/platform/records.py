@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 from uuid import UUID
 
@@ -9,6 +10,7 @@ from bot.domain.ledger import Delivery, Receipt
 from bot.domain.memory import Memory
 from bot.domain.people import Entity
 from bot.domain.places import Room
+from bot.domain.spending import Spending
 from bot.store.protocols import RUN_LOG, Store
 
 MOST_RUNS = 1000  # as many of a room's runs are looked through
@@ -55,6 +57,10 @@ class Records:
     async def deliveries(self, turn_id: UUID) -> list[Delivery]:
         """List the outgoing parts of a turn."""
         return await self.store.ledger.deliveries(turn_id=turn_id)
+
+    async def spent(self, first: date, last: date) -> list[Spending]:
+        """List what model calls have come to on these days (in UTC), the last ten seconds perhaps not."""
+        return await self.store.spending.spent(first, last)
 
     async def run(self, receipt: Receipt) -> Mapping[str, Any] | None:
         """Find what the log says of the work on a message; it is kept for less time than the receipt."""

@@ -8,12 +8,12 @@ from types import TracebackType
 from typing import Self
 
 from bot.boundary import contained
-from bot.domain.arrival import Received
+from bot.domain.arrival import TOO_OLD, Received
 from bot.domain.clock import Clock, system_clock
 from bot.domain.ids import new_id
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import StoreUnavailable
-from bot.platform.inbox import MOST_OPEN, TOO_OLD, Inbox
+from bot.platform.inbox import MOST_OPEN, Inbox
 from bot.platform.outbox import Outbox
 from bot.store.protocols import Store
 from bot.store.sharing import Sharing

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.platform.attempt import OPEN
+from bot.platform.drafts import is_draft
 from bot.platform.outbox import Outbox
-from bot.store.protocols import Ledger
+from bot.store.ledger import Ledger
 
 GIVEN_UP = (DeliveryState.UNKNOWN, DeliveryState.FAILED)
 DROPPED = "a person dropped it"
@@ -46,6 +47,8 @@ class Unsent:
                 return Decided(part, True, "it is on its way already")
             if part.state not in GIVEN_UP:
                 return _past(part)
+            if is_draft(part):
+                return Decided(part, False, "it is only what was seen of a reply while that was written")
             part = replace(part, state=DeliveryState.PENDING, cause="")
             await self._ledger.save_delivery(part)
             if self._outbox is None:

@@ -12,6 +12,7 @@ _LINE = re.compile(
     r"\[(?P<time>[0-9]{2}:[0-9]{2})\] (?P<name>[^()\[\]]+)"
     r" \((?:id (?P<id>[0-9A-Fa-f]{1,32})|you)\):(?: (?P<text>.*))?"
 )
+_DAY = re.compile(r"--- [0-9]{4}-[0-9]{2}-[0-9]{2} ---")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,23 @@ def render_history(lines: Sequence[Line]) -> str:
             day = today
         rendered.append(render_line(line))
     return "\n".join(rendered)
+
+
+def last_lines(history: str, limit: int) -> str:
+    """Leave out the oldest lines of a history, as many as are more than `limit` characters.
+
+    The newest line always stays, and so does a heading. What is left begins with its day.
+    """
+    lines = history.splitlines()
+    if len(history) <= limit or not lines:
+        return history
+    start, left = len(lines) - 1, limit - len(lines[-1])
+    while start and (left := left - len(lines[start - 1]) - 1) >= 0:
+        start -= 1
+    gone = lines[:start]
+    heading = [line for line in gone[:1] if not (_LINE.fullmatch(line) or _DAY.fullmatch(line))]
+    day = [line for line in gone if _DAY.fullmatch(line)][-1:] if not _DAY.fullmatch(lines[start]) else []
+    return "\n".join([*heading, *day, *lines[start:]])
 
 
 def parse_history(text: str) -> list[ParsedLine]:

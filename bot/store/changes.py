@@ -6,9 +6,10 @@ from typing import Protocol
 from uuid import UUID
 
 from bot.domain.arrival import Arrival
-from bot.domain.changes import Reaction, Removed, Revised
+from bot.domain.changes import Forgotten, Reaction, Removed, Revised
 from bot.domain.ledger import Delivery
 from bot.domain.memory import Memory
+from bot.domain.news import Notice, Noticed
 from bot.domain.places import Room, World
 
 
@@ -35,6 +36,18 @@ class ChangeStore(Protocol):
 
     async def react(self, reaction: Reaction) -> Memory | None:
         """Keep a sign on a message; None where it is known already."""
+
+    async def notice(self, notice: Notice, at: datetime) -> Noticed:
+        """Keep what is told of a world: however much it is, nobody becomes active by it, nor any room.
+
+        One whose event is known changes nothing. Events are known for thirty days.
+        """
+
+    async def forget(self, entity_id: UUID, at: datetime) -> Forgotten:
+        """Delete what is kept of somebody, answers to them and what was drawn from either.
+
+        Left are receipts without a word in them, roles, and a component of the kind FORGOTTEN.
+        """
 
     async def move(self, room_id: UUID, world: World, room: Room) -> list[Delivery]:
         """Have a room go on as another one: what was said there and what is still to leave go along.

@@ -6,18 +6,17 @@ data (`metadata`, `data`, `body`, a step's `result`, a cached value) is JSON.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-from bot.domain.arrival import Arrival, Cursor, Received
-from bot.domain.ledger import Delivery, Receipt, Step
 from bot.domain.memory import Memory, MemoryKind, Recalled, Scope
 from bot.domain.people import Attendance, Component, Entity, Relationship
 from bot.domain.places import Role, Room, World
+from bot.domain.spending import Spending
 from bot.domain.task import Task
-from bot.health import Health
 from bot.store.changes import ChangeStore
+from bot.store.ledger import Ledger
 from bot.store.schema import Tables
 from bot.store.sharing import Sharing
 
@@ -107,11 +106,14 @@ class Reach:
 
     def covers(self, memory: Memory) -> bool:
         """Tell whether a memory may surface here."""
-        if memory.scope is Scope.SHARED:
-            return True
-        if memory.scope is Scope.WORLD:
-            return memory.world_id == self.world_id
-        return memory.room_id == self.room_id
+        return audience_of(memory) in (None, self.world_id, self.room_id)
+
+
+def audience_of(memory: Memory) -> UUID | None:
+    """Name the place in which a memory may surface: its room, its world, or everywhere."""
+    if memory.scope is Scope.SHARED:
+        return None
+    return memory.world_id if memory.scope is Scope.WORLD else memory.room_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +130,18 @@ class MemoryStore(Protocol):
     async def add(self, memories: Sequence[Memory]) -> None:
         """Keep memories; one whose id is known replaces the older."""
 
+    async def add_unique(self, memory: Memory) -> Memory:
+        """Keep a memory unless the same is kept already; gives the one that is there then.
+
+        The same is what is of the same kind, about the same one and for the same place, in the same words
+        but for their case and spacing. Raises ValueError for messages and reactions: their ids tell.
+        """
+
     async def memories(self, ids: Collection[UUID]) -> dict[UUID, Memory]:
         """Find memories by id."""
+
+    async def count(self, kind: MemoryKind, room_id: UUID | None = None) -> int:
+        """Count the memories of a kind, in a room or in all."""
 
     async def recent(
         self,
@@ -150,6 +162,13 @@ class MemoryStore(Protocol):
         """Find what is nearest in meaning, the nearest first, among what this place may see.
 
         Vectors of another model, or of another dimension, are passed over.
+        """
+
+    async def search(self, text: str, reach: Reach, kind: MemoryKind, limit: int = 10) -> list[Memory]:
+        """Find what shares the most words with a text, the best first, among what this place may see.
+
+        Rare words count more, and what most have does not count. Of messages and reactions the last five
+        thousand of the room are looked at.
         """
 
     async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
@@ -194,12 +213,18 @@ class TaskStore(Protocol):
         """List the tasks that match everything given."""
 
     async def claim_tasks(
-        self, names: Collection[str], now: datetime, until: datetime, limit: int = 10
+        self,
+        names: Collection[str],
+        now: datetime,
+        until: datetime,
+        limit: int = 10,
+        besides: Collection[UUID] = (),
     ) -> list[Task]:
         """Lease due tasks whose workers are known here, the longest due first, each with its new fence.
 
-        Due is what is tagged `queue`, not parked, not leased beyond `now`, and to run by then. A lease
-        that has ended without its task being completed counts as one more of its `attempts`.
+        Due is what is tagged `queue`, not parked, not leased beyond `now`, and to run by then; those of the
+        rooms in `besides`, at most a thousand, are left. A lease that has ended without its task being
+        completed counts as one more of its `attempts`.
         """
 
     async def complete_task(self, task: Task, replacement: Task | None) -> bool:
@@ -257,108 +282,14 @@ class LogStore(Protocol):
         """List the latest entries that match, newest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Commitment:
-    """What one commit of a turn moves together: all of it, or nothing.
+class SpendingStore(Protocol):
+    """What models have cost, in sums."""
 
-    `replies` go into memory, `deliveries` into the outbox, `receipts` to their new state.
-    """
+    async def add(self, spendings: Sequence[Spending]) -> None:
+        """Add to the sums of these days, rooms, people and models."""
 
-    replies: tuple[Memory, ...] = ()
-    deliveries: tuple[Delivery, ...] = ()
-    receipts: tuple[Receipt, ...] = ()
-
-
-class ReceiptStore(Protocol):
-    """The book of what came in."""
-
-    @property
-    def health(self) -> Health:
-        """Whether what comes in can be kept just now."""
-
-    async def receive(
-        self, arrivals: Sequence[Arrival], at: datetime, cursor: Cursor | None = None
-    ) -> list[Received]:
-        """Keep events with the rows they need, and how far the stream has been read with them.
-
-        A new one comes back claimed by the turn that is to answer it. One whose event id or message is
-        known changes nothing and gets the receipt it has.
-        """
-
-    async def cursor(self, platform: str, account: str, name: str) -> str | None:
-        """Find how far a stream has been read; None where nothing has been kept of it."""
-
-    async def save_receipts(self, receipts: Sequence[Receipt]) -> None:
-        """Write the new state of receipts; one that is final, or not known, stays as it is."""
-
-    async def receipt(self, receipt_id: UUID) -> Receipt | None:
-        """Find a receipt by its id, or the latest by the id of its message."""
-
-    async def arrival(self, receipt: Receipt) -> Arrival | None:
-        """Find the rows a receipt was kept with; None where its message is gone.
-
-        The room is the one in which the message is now.
-        """
-
-    async def receipts(
-        self, *, room_id: UUID | None = None, is_open: bool | None = None, limit: int = 50
-    ) -> list[Receipt]:
-        """List receipts that match, newest first."""
-
-    async def unlearnt(self, limit: int = 1000) -> list[Receipt]:
-        """List closed receipts from which is still to be learnt, oldest first."""
-
-    async def mark_learnt(self, receipt_ids: Sequence[UUID]) -> None:
-        """Note that the evaluators have looked at what these receipts are about."""
-
-    async def commit(self, commitment: Commitment) -> list[Delivery]:
-        """Carry out a commitment; the deliveries come back with their place in the room's order.
-
-        A delivery that is already in the outbox stays as it is; a receipt as in `save_receipts`. Where
-        every receipt is final already, somebody else has closed them: nothing new is kept then.
-        """
-
-
-class StepStore(Protocol):
-    """The journal of what was paid for or done."""
-
-    async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
-        """Write a step, or its new state, and with it the receipts that it closes."""
-
-    async def steps(self, turn_id: UUID) -> dict[str, Step]:
-        """List the steps of a turn by key."""
-
-
-class DeliveryStore(Protocol):
-    """The book of what goes out."""
-
-    async def save_delivery(self, delivery: Delivery) -> None:
-        """Write a delivery's new state."""
-
-    async def deliveries(
-        self, *, is_open: bool | None = None, room_id: UUID | None = None, turn_id: UUID | None = None
-    ) -> list[Delivery]:
-        """List deliveries that match, in the order in which they leave."""
-
-
-class EnquiryStore(Protocol):
-    """What a person asks the books for, by the names that a person has."""
-
-    async def called(self, message_id: str) -> list[Receipt]:
-        """Find the receipts of messages that their platforms call so, newest first."""
-
-    async def delivery(self, delivery_id: str) -> Delivery | None:
-        """Find a part by its id."""
-
-    async def unsent(self, limit: int = 100) -> list[Delivery]:
-        """List the latest parts that have not arrived, in the order in which they leave.
-
-        They wait, are under way, are held because nobody knows, or have failed.
-        """
-
-
-class Ledger(ReceiptStore, StepStore, DeliveryStore, EnquiryStore, Protocol):
-    """The books together: one commit moves all of them."""
+    async def spent(self, since: date, until: date) -> list[Spending]:
+        """List the sums of some days, both ends included, the earliest day first."""
 
 
 class Store(Protocol):
@@ -378,6 +309,8 @@ class Store(Protocol):
     def logs(self) -> LogStore: ...
     @property
     def ledger(self) -> Ledger: ...
+    @property
+    def spending(self) -> SpendingStore: ...
     @property
     def changes(self) -> ChangeStore: ...
     @property

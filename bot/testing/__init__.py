@@ -3,14 +3,22 @@
 from bot.store.inmemory import InMemoryStore
 from bot.testing.adapter import RecordingAdapter
 from bot.testing.making import make_arrival, make_turn
-from bot.testing.model import ScriptedModel, answer
+from bot.testing.model import Pieces, Restart, ScriptedModel, answer
 from bot.testing.stage import Stage, on_stage
+from bot.testing.talking import Person, Place, Said, Scene, TalkPage
 
 __all__ = [
     "InMemoryStore",
+    "Person",
+    "Pieces",
+    "Place",
     "RecordingAdapter",
+    "Restart",
+    "Said",
+    "Scene",
     "ScriptedModel",
     "Stage",
+    "TalkPage",
     "answer",
     "make_arrival",
     "make_turn",

@@ -13,12 +13,20 @@ class RecordingAdapter(Adapter):
     """Keeps every delivery in `sent`, every edit in `edited` and every typing sign in `typings`.
 
     `faults` are raised one after another before anything is sent; with `longest` texts are cut
-    into parts of that many characters; without `can_edit` nothing that was said can be changed.
+    into parts of that many characters; without `can_edit` nothing that was said can be changed. Replies
+    are seen while they are written every so many seconds (`edits`), if at all.
     """
 
     platform = "test"
 
-    def __init__(self, *, faults: Iterable[Exception] = (), longest: int = 0, can_edit: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        faults: Iterable[Exception] = (),
+        longest: int = 0,
+        can_edit: bool = False,
+        edits: float | None = None,
+    ) -> None:
         self.can_edit = can_edit
         self.sent: list[Delivery] = []
         self.edited: list[Delivery] = []
@@ -26,6 +34,7 @@ class RecordingAdapter(Adapter):
         self.typings: list[tuple[str, bool]] = []
         self._faults = list(faults)
         self._longest = longest
+        self._edits = edits
         self._changed = asyncio.Condition()
 
     @property
@@ -39,20 +48,30 @@ class RecordingAdapter(Adapter):
         return [Content(text=text) for text in cut] or [content]
 
     async def deliver(self, delivery: Delivery) -> str:
-        self.attempts.append(delivery.id)
-        if self._faults:
-            raise self._faults.pop(0)
+        await self._try(delivery)
         async with self._changed:
             self.sent.append(delivery)
             self._changed.notify_all()
         return f"sent-{len(self.sent)}"
 
     async def edit(self, delivery: Delivery) -> str:
-        self.attempts.append(delivery.id)
-        if self._faults:
-            raise self._faults.pop(0)
-        self.edited.append(delivery)
+        await self._try(delivery)
+        async with self._changed:
+            self.edited.append(delivery)
+            self._changed.notify_all()
         return delivery.edits
+
+    def edits_every(self, room: Room) -> float | None:
+        return self._edits
+
+    async def until_tried(self, count: int) -> None:
+        """Wait until so many attempts have been made to send or edit something."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: len(self.attempts) >= count)
+
+    def refuse(self, *faults: Exception) -> None:
+        """Raise these, one after another, before anything more is sent or edited."""
+        self._faults += faults
 
     async def typing(self, room: Room, active: bool) -> None:
         self.typings.append((room.external_id, active))
@@ -62,3 +81,16 @@ class RecordingAdapter(Adapter):
         async with self._changed:
             await self._changed.wait_for(lambda: len(self.sent) >= count)
         return self.texts
+
+    async def until_edited(self, count: int) -> list[str]:
+        """Wait until so many edits have been made, and give their texts."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: len(self.edited) >= count)
+        return [delivery.content.text for delivery in self.edited]
+
+    async def _try(self, delivery: Delivery) -> None:
+        async with self._changed:
+            self.attempts.append(delivery.id)
+            self._changed.notify_all()
+        if self._faults:
+            raise self._faults.pop(0)

@@ -1,5 +1,6 @@
 """A model that says what the test told it to, and remembers what it was asked."""
 
+import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -7,7 +8,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from bot.agent import Agent
-from bot.components.model import Model
+from bot.components.model import Model, model
 from bot.models.types import (
     EmbeddingRequest,
     EmbeddingResult,
@@ -19,7 +20,36 @@ from bot.models.types import (
 )
 from bot.plugin import Plugin
 
-Script = Callable[[TextRequest], str | Awaitable[str]]
+
+class Restart:
+    """Between two pieces: all before it is taken back, as when a model is asked again."""
+
+
+class Pieces:
+    """A text that is written piece by piece; an event between two pieces is waited for."""
+
+    def __init__(self, *pieces: str | type[Restart] | asyncio.Event) -> None:
+        self._pieces = pieces
+
+    async def show(self, request: TextRequest) -> str:
+        """Show the pieces to whoever wants to see them; gives the whole text."""
+        text = ""
+        for piece in self._pieces:
+            if isinstance(piece, asyncio.Event):
+                await piece.wait()
+            elif isinstance(piece, str):
+                text += piece
+                if request.sink is not None:
+                    await request.sink.piece(piece)
+            else:
+                text = ""
+                if request.sink is not None:
+                    await request.sink.restart()
+        return text
+
+
+Said = str | Pieces | TextResult
+Script = Callable[[TextRequest], Said | Awaitable[Said]]
 
 
 def answer(
@@ -49,15 +79,21 @@ class ScriptedModel:
     """Serves both sizes of text from a script: texts one after another, or a function of the request.
 
     The last text repeats for ever; the texts are what is said, and a reflection is given none of them.
-    A function may be a coroutine, so that a test decides when it answers, and may raise. `requests`
-    holds what was asked, in order.
+    One may come in `Pieces`, or be a whole result, such as one with calls. A function may be a coroutine,
+    so that a test decides when it answers, and may raise. `requests` holds what was asked, in order.
     """
 
-    def __init__(self, script: str | Iterable[str] | Script = GREETING, *, embeds: bool = False) -> None:
+    def __init__(
+        self,
+        script: Said | Iterable[Said] | Script = GREETING,
+        *,
+        embeds: bool = False,
+        can_call_tools: bool = False,
+    ) -> None:
         self.requests: list[TextRequest] = []
         self._script: Script = script if callable(script) else _in_order(script)
         kinds = (ModelType.TEXT_SMALL, ModelType.TEXT_LARGE)
-        models = [Model(kind, self._write) for kind in kinds]
+        models = [model(kind, can_call_tools=can_call_tools)(self._write) for kind in kinds]
         if embeds:
             models.append(Model(ModelType.TEXT_EMBEDDING, self._embed))
         self.plugin = Plugin("scripted", "Says what the test told it to.", models=models)
@@ -69,7 +105,10 @@ class ScriptedModel:
     async def _write(self, agent: Agent, request: TextRequest) -> TextResult:
         self.requests.append(request)
         said = self._script(request)
-        text = await said if inspect.isawaitable(said) else said
+        given = await said if inspect.isawaitable(said) else said
+        if isinstance(given, TextResult):
+            return given
+        text = await given.show(request) if isinstance(given, Pieces) else given
         return TextResult(text, "scripted", Usage(len(request.prompt) // 4, len(text) // 4))
 
     async def _embed(self, agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
@@ -77,11 +116,11 @@ class ScriptedModel:
         return EmbeddingResult(vectors, "scripted-2", Usage())
 
 
-def _in_order(script: str | Iterable[str]) -> Script:
-    texts = iter([script] if isinstance(script, str) else script)
-    last = ""
+def _in_order(script: Said | Iterable[Said]) -> Script:
+    texts = iter([script] if isinstance(script, Said) else script)
+    last: Said = ""
 
-    def next_text(request: TextRequest) -> str:
+    def next_text(request: TextRequest) -> Said:
         nonlocal last
         if request.purpose is Purpose.REFLECTION:
             return ""

@@ -11,16 +11,8 @@ from plugins.bootstrap.actions.rooms import follow_room, mute_room, unfollow_roo
 from plugins.bootstrap.actions.settings import change_setting, update_settings
 from plugins.bootstrap.evaluators.prompt import REFLECTION, TEMPLATE
 from plugins.bootstrap.evaluators.reflection import Reflections, message_heard, reflection
+from plugins.bootstrap.listeners.clearing import channel_cleared
 from plugins.bootstrap.listeners.embedding import Backlog, vectors_missed
-from plugins.bootstrap.listeners.people import (
-    Register,
-    entity_joined,
-    entity_left,
-    entity_updated,
-    room_joined,
-    world_connected,
-    world_joined,
-)
 from plugins.bootstrap.listeners.runs import (
     Courses,
     action_completed,
@@ -90,12 +82,7 @@ plugin = Plugin(
     evaluators=[reflection],
     listeners=[
         message_heard,
-        world_joined,
-        world_connected,
-        room_joined,
-        entity_joined,
-        entity_updated,
-        entity_left,
+        channel_cleared,
         run_started,
         action_started,
         action_completed,
@@ -105,6 +92,6 @@ plugin = Plugin(
         run_ended,
         vectors_missed,
     ],
-    services=[Beginnings, Reflections, Register, Courses, Backlog],
+    services=[Beginnings, Reflections, Courses, Backlog],
     templates={IMAGE: DRAWING, TEMPLATE: REFLECTION},
 )

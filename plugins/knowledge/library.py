@@ -22,7 +22,6 @@ from bot import (
 from plugins.knowledge.entries import Entry, written
 from plugins.knowledge.reading import Unreadable
 from plugins.knowledge.sources import MOST_FILES, Source, sources_of
-from plugins.knowledge.words import ranked, words_of
 
 logger = logging.getLogger(__name__)
 MOST_PASSAGES = 4
@@ -43,19 +42,6 @@ class Passage:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Shelf:
-    """All fragments, in the order of the documents, each with its words."""
-
-    fragments: tuple[Memory, ...] = ()
-    words: tuple[frozenset[str], ...] = ()
-
-    @property
-    def size(self) -> int:
-        """How many characters all of it has."""
-        return sum(len(fragment.content.text) for fragment in self.fragments)
-
-
 class Library(Service):
     """Keeps a document as a memory of its own and its fragments as memories drawn from it.
 
@@ -68,7 +54,7 @@ class Library(Service):
         super().__init__(agent)
         self._place = derived_id(agent.id, "knowledge")
         self._stamps: dict[str, tuple[str, str]] = {}
-        self._shelf: Shelf | None = None
+        self._whole: list[Memory] | None = None
         self._is_read = asyncio.Event()
 
     async def index(self) -> None:
@@ -79,7 +65,7 @@ class Library(Service):
         try:
             await self._index()
         finally:
-            self._shelf = None
+            self._whole = None
             self._is_read.set()
 
     async def documents(self) -> dict[str, Memory]:
@@ -92,7 +78,7 @@ class Library(Service):
         """Forget a document and every fragment of it."""
         fragments = [UUID(one) for one in document.metadata["fragments"]]
         await self.agent.store.memories.remove([document.id, *fragments])
-        self._shelf = None
+        self._whole = None
 
     async def search(self, question: str, reach: Reach) -> list[Passage]:
         """Find what bears on a question, the best first; a small library is told whole, in its own order."""
@@ -100,12 +86,12 @@ class Library(Service):
             async with asyncio.timeout(PATIENCE):
                 await self._is_read.wait()
         self._is_read.set()  # whoever comes later does not wait again
-        shelf = await self._shelved()
-        if shelf.size <= TOLD_WHOLE:
-            return list(map(_passage, shelf.fragments))
+        if whole := await self._told_whole():
+            return list(map(_passage, whole))
         if is_blank(question):
             return []
-        by_words = [shelf.fragments[place] for place in ranked(question, shelf.words, MOST_PASSAGES)]
+        store = self.agent.store.memories
+        by_words = await store.search(question, reach, MemoryKind.FRAGMENT, MOST_PASSAGES)
         found = _merged(await self._by_meaning(question, reach), by_words)
         return list(map(_passage, found[:MOST_PASSAGES]))
 
@@ -175,22 +161,27 @@ class Library(Service):
             vectors += (await self.agent.models.embed(pieces[start : start + BATCH])).vectors
         return vectors
 
-    async def _shelved(self) -> Shelf:
-        if self._shelf is None:
-            found = await self.agent.store.memories.recent(
-                self._place, MOST_FRAGMENTS, kind=MemoryKind.FRAGMENT
-            )
-            ordered = sorted(found, key=lambda one: (one.metadata["name"], one.metadata["number"]))
-            words = await asyncio.to_thread(lambda: tuple(words_of(one.content.text) for one in ordered))
-            self._shelf = Shelf(tuple(ordered), words)
-        return self._shelf
+    async def _told_whole(self) -> list[Memory]:
+        """List all fragments in the order of the documents; none where that is more than is told at once."""
+        if self._whole is None:
+            self._whole = await self._all_fragments()
+        return self._whole
+
+    async def _all_fragments(self) -> list[Memory]:
+        store = self.agent.store.memories
+        if await store.count(MemoryKind.FRAGMENT, self._place) > TOLD_WHOLE:  # each has a character or more
+            return []
+        found = await store.recent(self._place, TOLD_WHOLE, kind=MemoryKind.FRAGMENT)
+        if sum(len(one.content.text) for one in found) > TOLD_WHOLE:
+            return []
+        return sorted(found, key=lambda one: (one.metadata["name"], one.metadata["number"]))
 
     async def _by_meaning(self, question: str, reach: Reach) -> list[Memory]:
         models = self.agent.models
         if not models.serves(ModelType.TEXT_EMBEDDING):
             return []
         try:
-            asked = await models.embed([question])
+            asked = await models.embed([question], is_urgent=True)
         except ModelError as error:
             logger.info("documents are searched by words alone: %s", error)
             return []

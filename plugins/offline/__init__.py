@@ -9,7 +9,8 @@ from plugins.offline.models import embedding, text
 
 NOTICE = (
     "offline model: {name} answers from built-in patterns, without a language model. For a real one set "
-    "OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own (Ollama, vLLM, LM Studio), in .env"
+    "OPENAI_API_KEY or ANTHROPIC_API_KEY, or OPENAI_BASE_URL for a server of your own (Ollama, vLLM, "
+    "LM Studio), in .env"
 )
 
 

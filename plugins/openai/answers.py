@@ -1,13 +1,25 @@
 """What the API gives back, as far as it is read: servers that speak it differ in all the rest."""
 
+import json
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
-from bot import ModelError, TextResult, Usage
+from bot import ModelError, TextResult, ToolCall, Usage
+from plugins.openai.thinking import without_thinking
 
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 HUGE = 100_000_000  # more tokens than this in one call are a mistake
+REFUSED = "I would rather not answer that."
+FILTERED = "content_filter"
 
 
 def _or_none(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
@@ -17,8 +29,14 @@ def _or_none(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
         return None
 
 
+def _text(value: object) -> object:
+    """Take arguments that are an object already, as some servers send them, for the text they should be."""
+    return json.dumps(value) if isinstance(value, dict) else value
+
+
 Perhaps = Annotated[T | None, WrapValidator(_or_none)]
 Count = Annotated[int, Field(strict=True, ge=0, lt=HUGE)]
+JsonText = Annotated[str | None, BeforeValidator(_text)]
 
 
 class Details(BaseModel):
@@ -34,11 +52,28 @@ class Counted(BaseModel):
     completion_tokens: Count
     prompt_tokens_details: Perhaps[Details] = None
 
-    def usage(self) -> Usage:
-        """Put it into our words."""
+    def usage(self) -> Usage | None:
+        """Put it into our words; None where a server counts nothing, and says that it was nothing."""
+        if not self.prompt_tokens:
+            return None
         details = self.prompt_tokens_details
         cached = (details.cached_tokens if details else None) or 0
         return Usage(self.prompt_tokens, self.completion_tokens, min(cached, self.prompt_tokens))
+
+
+class Function(BaseModel):
+    """A function that is called, or a piece of such a call."""
+
+    name: Perhaps[str] = None
+    arguments: JsonText = None
+
+
+class Call(BaseModel):
+    """A call, or a piece of the one that `index` or `id` names."""
+
+    index: Perhaps[int] = None
+    id: Perhaps[str] = None
+    function: Function = Function()
 
 
 class Message(BaseModel):
@@ -46,6 +81,7 @@ class Message(BaseModel):
 
     content: str | None = None
     refusal: Perhaps[str] = None
+    tool_calls: list[Call] | None = None
 
 
 class Choice(BaseModel):
@@ -63,21 +99,53 @@ class Completion(BaseModel):
     usage: Perhaps[Counted] = None
 
 
-def read_completion(body: bytes, model: str) -> TextResult:
-    """Read an answer; raises ModelError for what is none."""
+def read_as(shape: type[M], body: bytes | str, model: str, kind: str) -> M:
+    """Read an answer of a given shape; raises ModelError for what is none."""
     try:
-        completion = Completion.model_validate_json(body)
+        return shape.model_validate_json(body)
     except ValidationError as error:
         [problem, *_] = error.errors(include_url=False, include_input=False, include_context=False)
         where = ".".join(map(str, problem["loc"])) or "the whole"
         raise ModelError(
-            f"openai: {model} gave what is no chat completion ({where}: {problem['msg']}): "
-            "is OPENAI_BASE_URL right?"
+            f"openai: {model} gave what is no {kind} ({where}: {problem['msg']}): is OPENAI_BASE_URL right?"
         ) from None
+
+
+def read_completion(body: bytes | str, model: str) -> TextResult:
+    """Read an answer to a chat completion; raises ModelError for what is none."""
+    completion = read_as(Completion, body, model, "chat completion")
     [choice, *_] = completion.choices
-    return TextResult(
-        text=choice.message.content or choice.message.refusal or "",
+    message = choice.message
+    calls = [(call.function.name or "", call.function.arguments or "") for call in message.tool_calls or ()]
+    return result_of(
         model=completion.model or model,
-        usage=completion.usage.usage() if completion.usage else None,
-        is_cut=choice.finish_reason == "length",
+        text=without_thinking(message.content or "") or message.refusal or "",
+        calls=calls,
+        finish=choice.finish_reason or "",
+        counted=completion.usage,
     )
+
+
+def result_of(
+    *, model: str, text: str, calls: list[tuple[str, str]], finish: str, counted: Counted | None
+) -> TextResult:
+    """Put an answer into our words; raises ModelError where a call in it cannot be read whole."""
+    if finish == FILTERED and not text and not calls:
+        text = REFUSED
+    return TextResult(
+        text=text,
+        model=model,
+        usage=counted.usage() if counted else None,
+        is_cut=finish == "length",
+        calls=tuple(_call(name, arguments, model) for name, arguments in calls),
+    )
+
+
+def _call(name: str, arguments: str, model: str) -> ToolCall:
+    try:
+        given = json.loads(arguments) if arguments.strip() else {}
+    except (ValueError, RecursionError):
+        given = None
+    if not name or not isinstance(given, dict):
+        raise ModelError(f"openai: {model} called a function in a way that cannot be read")
+    return ToolCall(name, given)

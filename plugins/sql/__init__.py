@@ -2,7 +2,7 @@
 
 from bot import Plugin
 from plugins.sql.choice import SqlStorage
-from plugins.sql.settings import SqlSettings
+from plugins.sql.settings import SqlSettings, promise
 
 __all__ = ["plugin"]
 
@@ -11,4 +11,5 @@ plugin = Plugin(
     "Keeps everything in a database.",
     settings=SqlSettings,
     store=SqlStorage(),
+    privacy=promise,
 )

@@ -12,8 +12,11 @@ from bot import (
     LATEST,
     Arrival,
     Delivery,
+    Forgotten,
     Memory,
     MemoryKind,
+    Notice,
+    Noticed,
     Reaction,
     Receipt,
     Received,
@@ -30,15 +33,16 @@ from bot import (
 from plugins.sql import vectors
 from plugins.sql.book import Book
 from plugins.sql.deliveries import DELIVERY, delivery_of, list_deliveries, save_delivery
+from plugins.sql.forgetting import forget
 from plugins.sql.memories import FIND as FIND_MEMORIES
 from plugins.sql.memories import REMOVE, memory_of, put_memories
 from plugins.sql.moving import move
+from plugins.sql.noticing import notice as keep_notice
 from plugins.sql.owner import Owner
 from plugins.sql.people import attend, put_entities
 from plugins.sql.receipts import (
     IN_ROOM,
     OF_AGENT,
-    OPEN_OF_ROOM,
     RECEIPT,
     book,
     keep,
@@ -148,10 +152,11 @@ def _clear(agent: int, room_id: UUID, at: datetime, connection: Connection) -> R
 def _abandon(
     agent: int, room_ids: Collection[UUID], at: datetime, reason: str, connection: Connection
 ) -> Removed:
-    rows = [row for one in room_ids for row in OPEN_OF_ROOM.rows(connection, agent, one.bytes, EVERY)]
+    rooms = set(room_ids)  # a world may have thousands, while few receipts are open anywhere
+    waiting = list_receipts(agent, None, True, EVERY, connection)
     removed = Removed(
-        receipts=tuple(cancelled(receipt_of(row), at, reason) for row in rows),
-        deliveries=tuple(withheld(_open_parts(connection, agent, room_ids), reason)),
+        receipts=tuple(cancelled(one, at, reason) for one in waiting if one.room_id in rooms),
+        deliveries=tuple(withheld(_open_parts(connection, agent, rooms), reason)),
     )
     _cancel(connection, agent, removed)
     return removed
@@ -226,6 +231,12 @@ class SqlChanges(Book):
 
     async def react(self, reaction: Reaction) -> Memory | None:
         return await self._database.write(partial(_react, self._agent, reaction))
+
+    async def notice(self, notice: Notice, at: datetime) -> Noticed:
+        return await self._database.write(partial(keep_notice, self._agent, notice, at))
+
+    async def forget(self, entity_id: UUID, at: datetime) -> Forgotten:
+        return await self._database.write(partial(forget, self._agent, entity_id, at))
 
     async def move(self, room_id: UUID, world: World, room: Room) -> list[Delivery]:
         return await self._database.write(partial(move, self._agent, room_id, world, room))

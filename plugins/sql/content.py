@@ -4,7 +4,7 @@ import base64
 from typing import Any
 from uuid import UUID
 
-from bot import Attachment, Content, MediaKind, MentionContext
+from bot import Attachment, Choice, Content, MediaKind, MentionContext
 from plugins.sql.values import dumps, loads
 
 NOT_MENTIONED = MentionContext()
@@ -31,6 +31,8 @@ def content_text(content: Content) -> str:
         data["mention"] = [mention.is_mention, mention.is_reply, mention.is_thread, mention.denied_by]
     if content.metadata:
         data["metadata"] = content.metadata
+    if content.choices:
+        data["choices"] = [(one.label, one.value) for one in content.choices]
     return dumps(data)
 
 
@@ -51,6 +53,7 @@ def content_of(text: str) -> Content:
         in_reply_to=UUID(reply_to) if reply_to else None,
         mention=MentionContext(*data["mention"]) if "mention" in data else NOT_MENTIONED,
         metadata=data.get("metadata", {}),
+        choices=tuple(Choice(*one) for one in data.get("choices", ())),
     )
 
 

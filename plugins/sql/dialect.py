@@ -43,3 +43,21 @@ def _place_in_sqlite(element: place_of, compiler: Any, **options: Any) -> str:
 @compiles(place_of, "postgresql")
 def _place_in_postgresql(element: place_of, compiler: Any, **options: Any) -> str:
     return f"strpos({compiler.process(element.clauses, **options)})"
+
+
+class each_of(FunctionElement[str]):  # likewise
+    """The texts of a JSON list, a row each."""
+
+    name = "each_of"
+    type = Text()
+    inherit_cache = True
+
+
+@compiles(each_of, "sqlite")
+def _each_in_sqlite(element: each_of, compiler: Any, **options: Any) -> str:
+    return f"json_each({compiler.process(element.clauses, **options)})"
+
+
+@compiles(each_of, "postgresql")
+def _each_in_postgresql(element: each_of, compiler: Any, **options: Any) -> str:
+    return f"jsonb_array_elements_text(CAST({compiler.process(element.clauses, **options)} AS jsonb))"

@@ -6,10 +6,21 @@ from datetime import datetime
 from functools import lru_cache, partial
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, literal_column, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, literal_column, or_, select
 
-from bot import Memory, MemoryKind, Reach, Recalled, Scope, Unembedded
-from plugins.sql import vectors
+from bot import (
+    LAST_SAID,
+    SAID,
+    Memory,
+    MemoryKind,
+    Reach,
+    Recalled,
+    Scope,
+    Unembedded,
+    audience_of,
+    ranked_by_words,
+)
+from plugins.sql import searching, vectors
 from plugins.sql.book import Book
 from plugins.sql.content import content_of, content_text
 from plugins.sql.schema import embeddings, memories
@@ -32,7 +43,7 @@ MEMORY_NAMES = (
     "metadata",
 )
 MEMORY = tuple(memories.c[name] for name in MEMORY_NAMES[1:])
-WITH_VECTOR = (*MEMORY, embeddings.c.model, embeddings.c.vector, embeddings.c.memory)
+WITH_VECTOR = (*MEMORY, embeddings.c.model, embeddings.c.vector, memories.c.position)
 HAS_VECTOR = embeddings.c.memory == memories.c.position
 OF_AGENT = same(memories.c.agent_id, "agent")
 IN_LANE = and_(OF_AGENT, same(memories.c.room_id, "room"), same(memories.c.kind, "kind"))
@@ -50,8 +61,12 @@ FIND = Listing(
     "agent",
 )
 AT_POSITIONS = Listing(
-    lambda ids: select(*WITH_VECTOR).join(embeddings, HAS_VECTOR).where(memories.c.position.in_(ids))
+    lambda ids: select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(memories.c.position.in_(ids))
 )
+COUNT = Statement(
+    lambda _: select(func.count()).where(OF_AGENT, same(memories.c.kind, "kind")), "agent", "kind"
+)
+COUNT_IN_ROOM = Statement(lambda _: select(func.count()).where(IN_LANE), "agent", "room", "kind")
 RECENT = Statement(
     lambda _: select(*MEMORY).where(IN_LANE).order_by(*NEWEST).limit(limit()),
     "agent",
@@ -113,8 +128,9 @@ REMOVE = Listing(lambda ids: delete(memories).where(OF_AGENT, memories.c.id.in_(
 
 
 def put_memories(connection: Connection, agent: int, kept: Sequence[Memory]) -> None:
-    """Insert, or replace the memory of that id; a vector that comes along is kept too."""
+    """Insert, or replace the memory of that id; its words and a vector that comes along are kept too."""
     UPSERT.run_many(connection, [memory_values(agent, memory) for memory in kept])
+    searching.put(connection, agent, kept)
     vectors.put(
         connection,
         agent,
@@ -175,9 +191,19 @@ def memory_values(agent: int, memory: Memory) -> Row:
 
 
 def _add(agent: int, added: Sequence[Memory], connection: Connection) -> None:
-    """What replaces a memory replaces its vector too: that of another text would mislead."""
-    vectors.drop(connection, agent, [memory.id for memory in added])
+    """What replaces a memory replaces its vector and words too: those of another text would mislead."""
+    ids = [memory.id for memory in added]
+    vectors.drop(connection, agent, ids)
+    searching.drop(connection, agent, ids)
     put_memories(connection, agent, added)
+
+
+def _add_unique(agent: int, memory: Memory, connection: Connection) -> Memory:
+    known = searching.alike(connection, agent, memory, audience_of(memory))
+    if known is not None:
+        return _with_vector(FIND.rows(connection, agent, ids=[known])[0])
+    _add(agent, [memory], connection)
+    return memory
 
 
 def _recall(
@@ -188,6 +214,18 @@ def _recall(
     rows = AT_POSITIONS.rows(connection, ids=list(scores))
     found = [Recalled(_with_vector(row), scores[row[14]]) for row in rows]
     return sorted(found, key=lambda one: -one.similarity)
+
+
+def _search(
+    agent: int, text: str, reach: Reach, kind: MemoryKind, limit: int, connection: Connection
+) -> list[Memory]:
+    if kind in SAID:
+        rows = RECENT.rows(connection, agent, reach.room_id.bytes, kind.value, LAST_SAID)
+        newest = [content_of(row[5]).text for row in rows]
+        return [memory_of(rows[place]) for place in ranked_by_words(text, newest, limit)]
+    positions = searching.found(connection, agent, text, reach, kind, limit)
+    found = {row[14]: _with_vector(row) for row in AT_POSITIONS.rows(connection, ids=positions)}
+    return [found[one] for one in positions if one in found]
 
 
 def _unembedded(agent: int, model: str, before: int, connection: Connection) -> Unembedded:
@@ -208,12 +246,25 @@ class SqlMemories(Book):
         if memories:
             await self._database.write(partial(_add, self._agent, memories))
 
+    async def add_unique(self, memory: Memory) -> Memory:
+        if memory.kind in SAID:
+            raise ValueError(f"a {memory.kind} is told from others by its id: use add")
+        return await self._database.write(partial(_add_unique, self._agent, memory))
+
     async def memories(self, ids: Collection[UUID]) -> dict[UUID, Memory]:
         keys = [one.bytes for one in ids]
         if not keys:
             return {}
         rows = await self._database.read(lambda db: FIND.rows(db, self._agent, ids=keys))
         return {memory.id: memory for memory in map(_with_vector, rows)}
+
+    async def count(self, kind: MemoryKind, room_id: UUID | None = None) -> int:
+        if room_id is None:
+            rows = await self._database.search(lambda db: COUNT.rows(db, self._agent, kind.value))
+        else:
+            lane = (self._agent, room_id.bytes, kind.value)
+            rows = await self._database.search(lambda db: COUNT_IN_ROOM.rows(db, *lane))
+        return int(rows[0][0])
 
     async def recent(
         self,
@@ -240,6 +291,9 @@ class SqlMemories(Book):
     ) -> list[Recalled]:
         wanted = vectors.Wanted(tuple(embedding), model, kind)
         return await self._database.search(partial(_recall, self._agent, wanted, reach, limit))
+
+    async def search(self, text: str, reach: Reach, kind: MemoryKind, limit: int = 10) -> list[Memory]:
+        return await self._database.search(partial(_search, self._agent, text, reach, kind, limit))
 
     async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
         row = vectors.Kept(memory_id, tuple(embedding), model)

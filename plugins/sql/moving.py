@@ -10,29 +10,23 @@ from sqlalchemy import Connection, Table, delete, func, select, update
 from bot import Delivery, DeliveryState, Room, World
 from plugins.sql.deliveries import find_deliveries, list_deliveries
 from plugins.sql.known import forget
-from plugins.sql.schema import components, deliveries, embeddings, logs, memories, participants, tasks
+from plugins.sql.schema import (
+    components,
+    deliveries,
+    embeddings,
+    logs,
+    memories,
+    participants,
+    tasks,
+    words,
+)
 from plugins.sql.statements import Statement, same, value
-from plugins.sql.values import words
+from plugins.sql.values import words as clean
 from plugins.sql.vectors import AUDIENCE
 from plugins.sql.worlds import find_room, find_world, put_rooms, put_worlds
 
 THERE, PLACED = participants.alias("there"), deliveries.alias("placed")
 
-MOVE_VECTORS = Statement(
-    lambda _: (
-        update(embeddings)
-        .where(
-            embeddings.c.memory.in_(
-                select(memories.c.position).where(
-                    same(memories.c.agent_id, "agent"), same(memories.c.room_id, "new")
-                )
-            )
-        )
-        .values(audience=select(AUDIENCE).where(memories.c.position == embeddings.c.memory).scalar_subquery())
-    ),
-    "agent",
-    "new",
-)
 MOVE_MEMORIES = Statement(
     lambda _: (
         update(memories)
@@ -88,6 +82,17 @@ RETARGET = Statement(
 )
 
 
+def _readdressing(table: Table) -> Statement:
+    """Have what is kept beside the memories of a room surface where they do."""
+    audience = select(AUDIENCE).where(memories.c.position == table.c.memory).scalar_subquery()
+    moved = select(memories.c.position).where(
+        same(memories.c.agent_id, "agent"), same(memories.c.room_id, "new")
+    )
+    return Statement(
+        lambda _: update(table).where(table.c.memory.in_(moved)).values(audience=audience), "agent", "new"
+    )
+
+
 def _moving(table: Table) -> Statement:
     return Statement(
         lambda _: (
@@ -101,6 +106,7 @@ def _moving(table: Table) -> Statement:
     )
 
 
+MOVE_VECTORS, MOVE_WORDS = _readdressing(embeddings), _readdressing(words)
 MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS = _moving(components), _moving(tasks), _moving(logs)
 
 
@@ -113,6 +119,7 @@ def move(agent: int, room_id: UUID, world: World, room: Room, connection: Connec
     old, new, new_world = room_id.bytes, room.id.bytes, room.world_id.bytes
     MOVE_MEMORIES.run(connection, new, new_world, agent, old)
     MOVE_VECTORS.run(connection, agent, new)
+    MOVE_WORDS.run(connection, agent, new)
     MOVE_PEOPLE.run(connection, new, agent, old)
     LEAVE.run(connection, agent, old)
     for statement in (MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS):
@@ -124,6 +131,6 @@ def move(agent: int, room_id: UUID, world: World, room: Room, connection: Connec
         if part.room_id == room_id and part.state is DeliveryState.PENDING
     ]
     for part_id in waiting:
-        place = (new, words(room.account), words(room.external_id))
+        place = (new, clean(room.account), clean(room.external_id))
         RETARGET.run(connection, *place, agent, part_id)
     return find_deliveries(connection, agent, waiting)

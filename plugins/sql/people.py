@@ -209,7 +209,8 @@ def entity_values(agent: int, one: Entity) -> Row:
     )
 
 
-def _component_values(agent: int, one: Component) -> Row:
+def component_values(agent: int, one: Component) -> Row:
+    """Write a component."""
     return (
         agent,
         one.id.bytes,
@@ -287,7 +288,7 @@ class SqlEntities(Book):
         return [one for one in people if asked in (*one.names, one.external_id)][:limit]
 
     async def save_component(self, component: Component) -> None:
-        values = _component_values(self._agent, component)
+        values = component_values(self._agent, component)
         await self._database.write(lambda db: UPSERT_COMPONENT.run(db, *values))
 
     async def components(self, entity_id: UUID, kind: str | None = None) -> list[Component]:

@@ -54,7 +54,7 @@ class Lanes:
         """Note whose rooms those are in which something was received; one taken for dead gets none."""
         if self._is_lost:
             return
-        new = [one for one in received if one.is_new]
+        new = [one for one in received if _is_to_do(one)]
         self._held |= {one.receipt.room_id for one in new if one.is_ours}
         if not all(one.is_ours for one in new):
             self.ring()
@@ -109,9 +109,9 @@ class Lanes:
 
 def share(connection: Connection, agent: int, worker: int, received: Sequence[Received]) -> list[Received]:
     """Take the rooms of new events where they are free, and leave the other events to who has theirs."""
-    rooms = {one.receipt.room_id.bytes for one in received if one.is_new}
+    rooms = {one.receipt.room_id.bytes for one in received if _is_to_do(one)}
     owners: dict[bytes, int] = dict(map(tuple, TAKE.rows(connection, agent, worker, list(rooms))))
-    ours = [not one.is_new or owners[one.receipt.room_id.bytes] == worker for one in received]
+    ours = [not _is_to_do(one) or owners[one.receipt.room_id.bytes] == worker for one in received]
     others = [one.receipt.id.bytes for one, is_ours in zip(received, ours, strict=True) if not is_ours]
     if others:
         UNCLAIM.rows(connection, agent, others)
@@ -119,3 +119,7 @@ def share(connection: Connection, agent: int, worker: int, received: Sequence[Re
         one if is_ours else replace(one, receipt=unclaimed(one.receipt), is_ours=False)
         for one, is_ours in zip(received, ours, strict=True)
     ]
+
+
+def _is_to_do(received: Received) -> bool:
+    return received.is_new and not received.receipt.outcome.is_final

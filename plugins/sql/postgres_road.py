@@ -36,7 +36,7 @@ class PostgresLedger(SqlLedger):
         self, arrivals: Sequence[Arrival], at: datetime, cursor: Cursor | None = None
     ) -> list[Received]:
         received: list[Received] = []
-        if len(arrivals) == 1 and arrivals[0].message.embedding is None:
+        if len(arrivals) == 1 and arrivals[0].message.embedding is None and not arrivals[0].is_backfill:
             received += await self._receive_one(arrivals[0], at, cursor)
         if not received:
             work = partial(_receive, self._owner, self._lanes.worker, arrivals, at, cursor)

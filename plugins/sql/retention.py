@@ -20,6 +20,7 @@ from plugins.sql.trimming import (
     trim_deliveries,
     trim_logs,
     trim_receipts,
+    trim_spending,
     trim_steps,
 )
 from plugins.sql.values import moment
@@ -40,6 +41,7 @@ class Keeping:
     deliveries: timedelta = timedelta(days=30)
     steps: timedelta = timedelta(days=7)
     logs: timedelta = timedelta(days=30)
+    spending: timedelta = timedelta(days=400)
 
 
 DEFAULTS = Keeping()
@@ -102,6 +104,7 @@ class Retention:
         yield trim_deliveries, keeping.deliveries
         yield trim_steps, keeping.steps
         yield trim_logs, keeping.logs
+        yield trim_spending, keeping.spending
         yield trim_cache, timedelta()
 
     async def _trim(self, step: Step, age: timedelta) -> int:

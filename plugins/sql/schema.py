@@ -158,6 +158,19 @@ embeddings = Table(
     sqlite_with_rowid=False,
 )
 
+# The words of whatever was not said: a message would pay for them with every reply. Each memory has an
+# empty word too, by which all are counted, and one that stands for its whole wording.
+words = Table(
+    "words",
+    metadata,
+    agent(key=True),
+    *texts("kind", "word", key=True),
+    *ids("audience", key=True),
+    Column("memory", COUNTING, ForeignKey("memories.position", ondelete="CASCADE"), primary_key=True),
+    Index("ix_words_memory", "memory"),
+    sqlite_with_rowid=False,
+)
+
 tasks = Table(
     "tasks",
     metadata,
@@ -181,6 +194,7 @@ tasks = Table(
         "is_queued",
         "is_parked",
         "next_run",
+        "room_id",
         **only("is_queued = 1 AND is_parked = 0"),
     ),
     Index("ix_tasks_all", "agent_id", "position"),
@@ -285,6 +299,19 @@ cursors = Table(
     agent(key=True),
     *texts("platform", "account", "name", key=True),
     *texts("value"),
+    sqlite_with_rowid=False,
+)
+
+# What models have cost, in sums: a day as `2026-11-21`, zeroes for no room and for nobody, the cost in
+# thousand-millionths of a dollar.
+spending = Table(
+    "spending",
+    metadata,
+    agent(key=True),
+    *texts("day", key=True),
+    *ids("room_id", "person_id", key=True),
+    *texts("model", key=True),
+    *numbers("calls", "tokens_in", "tokens_cached", "tokens_out", "cost", "unpriced", "estimated", "failed"),
     sqlite_with_rowid=False,
 )
 

@@ -77,3 +77,12 @@ def file_of(settings: Settings) -> Path:
             "to keep everything in memory"
         )
     return Path(path)
+
+
+def promise(settings: Settings) -> str:
+    """Tell people for how long what they say is kept."""
+    kept = settings.load(SqlSettings)
+    return (
+        "For how long: messages and what was learnt from them until you have them deleted; what became of "
+        f"each message {kept.sql_receipt_days} days or longer; the log of my work {kept.sql_log_days} days."
+    )

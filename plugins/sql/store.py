@@ -8,6 +8,7 @@ from plugins.sql.memories import SqlMemories
 from plugins.sql.owner import Owner
 from plugins.sql.people import SqlEntities
 from plugins.sql.small import SqlCache, SqlLogs
+from plugins.sql.spending import SqlSpending
 from plugins.sql.tables import SqlTables
 from plugins.sql.tasks import SqlTasks
 from plugins.sql.worlds import SqlWorlds
@@ -26,6 +27,7 @@ class SqlStore:
         self.cache = SqlCache(database, owner, clock)
         self.logs = SqlLogs(database, owner, clock)
         self.ledger = SqlLedger(database, owner)
+        self.spending = SqlSpending(database, owner)
         self.changes = SqlChanges(database, owner)
         self.tables = tables
         self.sharing: Sharing | None = None

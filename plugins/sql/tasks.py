@@ -3,10 +3,10 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from uuid import UUID
 
-from sqlalchemy import Connection, and_, case, delete, func, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, case, delete, func, or_, select, update
 from sqlalchemy.sql.expression import Executable
 
 from bot import QUEUE, Task
@@ -26,6 +26,8 @@ from plugins.sql.values import (
     moment_or_none,
     words,
 )
+
+MOST_BESIDES = 1024
 
 MOST_VACANT = 10_000
 TASK_NAMES = (
@@ -92,6 +94,30 @@ FIND_DUE = Listing(
     "now",
     "limit",
 )
+
+
+@cache
+def _due_besides(count: int) -> Listing:
+    """Find what is due for so many workers, besides some rooms."""
+    names = [f"name_{number}" for number in range(count)]
+    elsewhere = tasks.c.room_id.not_in
+    return Listing(
+        lambda rooms: (
+            select(*TASK)
+            .where(DUE, tasks.c.name.in_(list(map(bindparam, names))))
+            .where(or_(tasks.c.room_id.is_(None), elsewhere(rooms)))
+            .order_by(tasks.c.next_run)
+            .limit(limit())
+            .with_for_update(skip_locked=True)
+        ),
+        "agent",
+        "now",
+        "limit",
+        *names,
+        most=MOST_BESIDES,
+    )
+
+
 NEXT_DUE = Listing(
     lambda names: (
         select(tasks.c.next_run)
@@ -112,7 +138,7 @@ COUNT = Statement(
 LEASE_TASK = Statement(
     lambda _: (
         update(tasks)
-        .where(HELD)
+        .where(HELD, DUE)
         .values(
             leased_until=value(tasks.c.next_run, "until"),
             fence=tasks.c.fence + 1,
@@ -123,6 +149,7 @@ LEASE_TASK = Statement(
     "agent",
     "of_id",
     "of_fence",
+    "now",
 )
 REPLACED = tuple(name for name in TASK_NAMES if name not in ("agent_id", "id", "fence"))
 REPLACE = Statement(
@@ -178,17 +205,40 @@ def _task_of(row: Row) -> Task:
     )
 
 
-def _due(agent: int, names: Collection[str], now: int, most: int, connection: Connection) -> list[Task]:
-    return [_task_of(row) for row in FIND_DUE.rows(connection, agent, now, most, ids=sorted(names))]
+def _due(
+    agent: int,
+    names: Collection[str],
+    now: int,
+    most: int,
+    besides: Collection[UUID],
+    connection: Connection,
+) -> list[Task]:
+    if not besides:
+        rows = FIND_DUE.rows(connection, agent, now, most, ids=sorted(names))
+    else:
+        rooms = [room_id.bytes for room_id in besides][:MOST_BESIDES]
+        rows = _due_besides(len(names)).rows(connection, agent, now, most, *sorted(names), ids=rooms)
+    return [_task_of(row) for row in rows]
 
 
 def _claim(
     agent: int, names: Collection[str], now: int, until: datetime, most: int, connection: Connection
 ) -> list[Task]:
-    due = _due(agent, names, now, most, connection)
+    due = _due(agent, names, now, most, (), connection)
     end = moment(until)
-    LEASE_TASK.run_many(connection, [(end, agent, task.id.bytes, task.fence) for task in due])
+    LEASE_TASK.run_many(connection, [(end, agent, task.id.bytes, task.fence, now) for task in due])
     return [task.leased(until) for task in due]
+
+
+def _lease(
+    agent: int, found: Sequence[Task], now: int, until: datetime, connection: Connection
+) -> list[Task]:
+    """Lease tasks that were found a moment ago, but not what has changed hands since."""
+    end = moment(until)
+    leased = [
+        task for task in found if LEASE_TASK.run(connection, end, agent, task.id.bytes, task.fence, now) == 1
+    ]
+    return [task.leased(until) for task in leased]
 
 
 def _complete(agent: int, held: Task, replacement: Task | None, connection: Connection) -> bool:
@@ -268,14 +318,25 @@ class SqlTasks(Book):
         return rows
 
     async def claim_tasks(
-        self, names: Collection[str], now: datetime, until: datetime, limit: int = 10
+        self,
+        names: Collection[str],
+        now: datetime,
+        until: datetime,
+        limit: int = 10,
+        besides: Collection[UUID] = (),
     ) -> list[Task]:
-        """Look before writing: the scheduler asks again and again, and mostly nothing is due."""
+        """Look before writing: the scheduler asks again and again, and mostly nothing is due.
+
+        Past many tasks of other rooms the look takes a while, and no writer waits for it.
+        """
         if not names:
             return []
-        present = moment(now)
-        if not await self._database.read(partial(_due, self._agent, names, present, 1)):
+        present, count = moment(now), limit if besides else 1
+        found = await self._database.read(partial(_due, self._agent, names, present, count, besides))
+        if not found:
             return []
+        if besides:
+            return await self._database.write(partial(_lease, self._agent, found, present, until))
         return await self._database.write(partial(_claim, self._agent, names, present, until, limit))
 
     async def complete_task(self, task: Task, replacement: Task | None) -> bool:

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from sqlalchemy import ColumnElement, Connection, and_, delete, literal, select
 
 from bot import DeliveryState
-from plugins.sql.schema import cache, deliveries, logs, receipts, steps
+from plugins.sql.schema import cache, deliveries, logs, receipts, spending, steps
+from plugins.sql.values import moment_of
 
 MOST = 25  # in about two milliseconds
 OVER = (DeliveryState.SENT, DeliveryState.FAILED, DeliveryState.CANCELLED)
@@ -106,3 +107,14 @@ def trim_cache(connection: Connection, agent: int, before: int, after: Any) -> T
     if gone:
         connection.execute(delete(cache).where(of_agent, cache.c.key.in_(gone)))
     return Trimmed(len(gone), "more" if len(gone) == MOST else None)
+
+
+def trim_spending(connection: Connection, agent: int, before: int, after: Any) -> Trimmed:
+    """Remove the sums of days that are long gone, a day at a time."""
+    of_agent = spending.c.agent_id == agent
+    look = select(spending.c.day).where(of_agent, spending.c.day < moment_of(before).date().isoformat())
+    day = connection.scalar(look.order_by(spending.c.day).limit(1))
+    if day is None:
+        return Trimmed(0)
+    count = connection.execute(delete(spending).where(of_agent, spending.c.day == day)).rowcount
+    return Trimmed(count, day)

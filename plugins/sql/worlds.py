@@ -295,6 +295,11 @@ def find_room(agent: int, room_id: UUID, connection: Connection) -> Room | None:
     return room_of(rows[0]) if rows else None
 
 
+def rooms_of_world(connection: Connection, agent: int, world_id: UUID) -> list[UUID]:
+    """List the rooms of a world by id."""
+    return [id_of(row[0]) for row in ROOMS_OF_WORLD.rows(connection, agent, world_id.bytes)]
+
+
 def find_world(agent: int, world_id: UUID, connection: Connection) -> World | None:
     """Find a world."""
     rows = FIND_WORLDS.rows(connection, agent, ids=[world_id.bytes])

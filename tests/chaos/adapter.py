@@ -60,6 +60,7 @@ class LoopbackSettings(SettingsModel):
     loopback_url: str = Field("", description="The server's address.")
     loopback_ability: Ability = Field(Ability.NONCE, description="What it does about a repeated message.")
     loopback_unclear: Unsure = Field(Unsure.RESEND_MARKED, description="What to do where nobody can know.")
+    loopback_edits: float = Field(0.0, description="How many seconds apart it edits; 0 for not at all.")
 
 
 def message_received(update: Mapping[str, Any], *, agent_id: UUID) -> Arrival:
@@ -100,6 +101,7 @@ class LoopbackAdapter(Adapter):
     def __init__(self, door: Door) -> None:
         self._door = door
         self._settings = door.settings.load(LoopbackSettings)
+        self.can_edit = self._settings.loopback_edits > 0
         self._session: ClientSession | None = None
         self._reading: asyncio.Task[None] | None = None
 
@@ -124,6 +126,22 @@ class LoopbackAdapter(Adapter):
 
     async def deliver(self, delivery: Delivery) -> str:
         return await self._post(delivery, delivery.content.text)
+
+    def edits_every(self, room: Room) -> float | None:
+        return self._settings.loopback_edits or None
+
+    async def edit(self, delivery: Delivery) -> str:
+        body = {"key": delivery.id, "id": delivery.edits, "text": delivery.content.text}
+        reached("edit.pre_write")
+        try:
+            async with self._http.post("/edit", json=body) as answer:
+                await answer.read()
+        except ClientConnectorError as error:
+            raise NotSent(f"no connection: {error}") from error
+        except ClientError as error:
+            raise Unclear(f"{type(error).__name__}: {error}") from error
+        reached("edit.post_write")
+        return delivery.edits
 
     async def reconcile(self, delivery: Delivery) -> str:
         text = delivery.content.text

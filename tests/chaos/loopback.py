@@ -1,9 +1,9 @@
 """A chat platform on this machine that keeps the truth: what it handed out and what it was sent.
 
 It speaks a small protocol: `GET /updates?offset=` hands out messages and takes the offset as an
-acknowledgement of all before it, `POST /send` posts, `GET /sent` gives back what the bot has posted where
-the platform can be asked, `POST /deeds` is the outside world that actions change. `/file` is served as to a
-proxy, by any name of a host.
+acknowledgement of all before it, `POST /send` posts, `POST /edit` changes what was posted, `GET /sent` gives
+back what the bot has posted where the platform can be asked, `POST /deeds` is the outside world that actions
+change. `/file` is served as to a proxy, by any name of a host.
 """
 
 import asyncio
@@ -62,6 +62,15 @@ class Post:
     is_new: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One request to change a post; without a text the post is taken away."""
+
+    key: str
+    post: str
+    text: str
+
+
 @dataclass(slots=True)
 class Truth:
     """All that went over the wire, in order."""
@@ -70,6 +79,7 @@ class Truth:
     handed_out: list[int] = field(default_factory=list)
     acknowledged: int = 0
     posts: list[Post] = field(default_factory=list)
+    edits: list[Edit] = field(default_factory=list)
     deeds: list[tuple[str, str, str]] = field(default_factory=list)
 
     @property
@@ -96,6 +106,7 @@ class Platform:
         app = web.Application(middlewares=[unhurt])
         app.router.add_get("/updates", self._updates)
         app.router.add_post("/send", self._send)
+        app.router.add_post("/edit", self._edit)
         app.router.add_get("/sent", self._sent)
         app.router.add_post("/deeds", self._deeds)
         app.router.add_get("/file", self._file)
@@ -111,6 +122,11 @@ class Platform:
         self._fed.set()
         if self._runner is not None:
             await self._runner.cleanup()
+
+    @property
+    def readable(self) -> list[str]:
+        """What can be read in all rooms now, each post as it was edited last."""
+        return [text for room in self._rooms.values() for _, text in room if text]
 
     def feed(self, room: str, text: str, *, is_private: bool = True, file: str = "") -> Update:
         """Have somebody write a message."""
@@ -153,6 +169,15 @@ class Platform:
         if known and self.ability is Ability.REFUSING:
             return web.json_response({"error": "duplicate", "id": known}, status=409)
         return web.json_response({"id": post_id})
+
+    async def _edit(self, request: web.Request) -> web.Response:
+        wanted = await request.json()
+        edit = Edit(wanted["key"], wanted["id"], wanted["text"])
+        self.truth.edits.append(edit)
+        for room in self._rooms.values():
+            room[:] = [(one, edit.text if one == edit.post else text) for one, text in room]
+        self._wire.note("edit")
+        return web.json_response({})
 
     def _known(self, room: str, text: str, nonce: str) -> str | None:
         if self.ability is Ability.NONCE:

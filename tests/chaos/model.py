@@ -2,12 +2,16 @@
 
 Whoever writes has the message's name for a name (`m17`), so that a prompt tells which one is answered. The
 text is a command: `hello`, `parts` for a reply in five parts, `do pure keyed` for actions, `quiet` for one
-that the small model leaves unanswered.
+that the small model leaves unanswered, `story` for a reply that is written piece by piece, each when what
+came before it was seen.
 """
 
 import asyncio
+import json
 import re
 from collections import Counter
+from contextlib import suppress
+from itertools import pairwise
 
 from aiohttp import web
 
@@ -19,8 +23,10 @@ TO_WHOM = re.compile(r"The next message is .+'s, to (m\d+)\.")
 OPEN = re.compile(r"let one reply answer them all:\n(.*?)\n\n", re.DOTALL)
 SUMMED_UP = re.compile(r"now tells (m\d+) how it went")
 DECIDED = "should say something now"
+REFLECTED = "Note what is worth remembering"
 NAME = re.compile(r"m\d+")
 PARTS, PART = 5, 80
+PIECES, PATIENCE = 3, 1.0
 
 
 class ModelServer:
@@ -55,15 +61,47 @@ class ModelServer:
         """How often it was asked at all."""
         return self.asked.total()
 
-    async def _complete(self, request: web.Request) -> web.Response:
-        prompt = (await request.json())["messages"][-1]["content"]
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        asked = await request.json()
+        prompt = asked["messages"][-1]["content"]
         purpose, name, said = _spoken(prompt)
         self.asked[purpose, name] += 1
         self._wire.note(purpose)
         if purpose == "reply" and len(NAME.findall(said)) < self.least_together:
             await asyncio.Event().wait()  # until whoever asked has gone
+        if asked.get("stream"):
+            return await self._write(request, said)
         choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
         return web.json_response({"id": "c", "object": "chat.completion", "model": "m", "choices": [choice]})
+
+    async def _write(self, request: web.Request, said: str) -> web.StreamResponse:
+        """Write an answer piece by piece."""
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        begin = said.index("<text>") + len("<text>") if "<text>" in said else 0
+        step = max(1, (len(said) - begin) // PIECES)
+        ends = [begin + step * number for number in range(1, PIECES)]
+        for start, end in pairwise([0, *ends, len(said)]):
+            looks = self._looks
+            await response.write(_event({"content": said[start:end]}))
+            if end < len(said):
+                await self._until_seen(looks)
+        await response.write(_event({}, "stop") + b"data: [DONE]\n\n")
+        return response
+
+    @property
+    def _looks(self) -> int:
+        return self._wire.seen["post"] + self._wire.seen["edit"]
+
+    async def _until_seen(self, looks: int) -> None:
+        with suppress(TimeoutError):  # whoever asked may have been killed, or sees nothing of it
+            await self._wire.until(lambda: self._looks > looks, seconds=PATIENCE, what="a look at the reply")
+
+
+def _event(delta: dict[str, str], finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    chunk = {"id": "c", "object": "chat.completion.chunk", "model": "m", "choices": [choice]}
+    return f"data: {json.dumps(chunk)}\n\n".encode()
 
 
 def _spoken(prompt: str) -> tuple[str, str, str]:
@@ -75,6 +113,8 @@ def _spoken(prompt: str) -> tuple[str, str, str]:
         return "decide", name, f"<response><reasoning>so</reasoning><action>{verdict}</action></response>"
     if summed_up := SUMMED_UP.search(prompt):
         return "summary", summed_up[1], f"<response><text>sum of {summed_up[1]}</text></response>"
+    if REFLECTED in prompt:
+        return "reflection", "nobody", "<response></response>"
     whom = TO_WHOM.search(prompt)
     assert whom is not None, prompt
     taken = OPEN.search(prompt)
@@ -86,6 +126,8 @@ def _reply(names: str, text: str) -> str:
     _, _, wanted = text.partition("do ")
     if wanted:
         return answer(f"did {names}", actions=[kind.upper() for kind in wanted.split()])
+    if "story" in text:
+        return answer(f"the story of {names}: " + "and then " * 6 + "the end")
     if "parts" in text:
         pieces = [f"part {number} of {names}" for number in range(1, PARTS + 1)]
         return answer("".join(piece.ljust(PART, ".") for piece in pieces))

@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 class Nursery:
     """Where children come from; to be entered. One lives at a time."""
 
+    module = "tests.chaos.nursery"
+
     def __init__(self, folder: Path) -> None:
         self._installed = folder / "installed"
         self._process: subprocess.Popen[str] | None = None
@@ -32,7 +34,7 @@ class Nursery:
         (package / "entry_points.txt").write_text(ENTRY)
         path = os.pathsep.join(map(str, (ROOT, self._installed)))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.nursery"],
+            [sys.executable, "-m", self.module],
             env={**os.environ, "PYTHONPATH": path},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -43,6 +43,11 @@ class Scene:
         return [post.text for post in self.platform.truth.posted]
 
     @property
+    def readable(self) -> list[str]:
+        """What can be read in the rooms now, after all that was edited."""
+        return self.platform.readable
+
+    @property
     def verdict(self) -> Verdict:
         """What the truth has to say to the books."""
         return judged(self.platform.truth, self.books)

@@ -118,6 +118,64 @@ async def test_a07_an_apology_that_was_under_way_is_not_lost(play: Play, point: 
         assert said.startswith(APOLOGY)
 
 
+STORY = "the story of m1: " + "and then " * 6 + "the end"
+STREAMING = {"LOOPBACK_EDITS": "0.02"}
+
+
+@pytest.mark.parametrize("point", ["stream.mid:1", "stream.mid:2", "edit.pre_write:1", "edit.post_write:1"])
+async def test_a08_what_was_seen_in_part_is_edited_to_its_end_after_the_restart(
+    play: Play, point: str
+) -> None:
+    name, _, times = point.partition(":")
+    async with play(ability=Ability.NEITHER, **STREAMING) as scene:
+        scene.platform.feed("room", "a story")
+        await scene.killed_at(name, times=int(times))
+        [begun] = scene.readable
+        assert STORY.startswith(begun)
+        assert begun != STORY
+        await ended_well(scene)
+        assert scene.readable == [STORY]
+        assert len(scene.platform.truth.posts) == 1
+        assert {edit.post for edit in scene.platform.truth.edits} == {"p1"}
+
+
+@pytest.mark.parametrize("point", ["turn.pre_commit", "outbox.committed", "send.pre_record"])
+async def test_a08_what_was_committed_takes_the_place_of_what_was_seen_after_the_restart(
+    play: Play, point: str
+) -> None:
+    async with play(**STREAMING) as scene:
+        scene.platform.feed("room", "a story")
+        await scene.killed_at(point)
+        assert len(scene.readable) == 1
+        await ended_well(scene)
+        assert scene.readable == [STORY]
+        assert len(scene.platform.truth.posts) == 1
+        assert scene.model.asked["reply", "m1"] == 1
+
+
+@pytest.mark.parametrize("point", ["send.pre_write", "send.post_write"])
+@pytest.mark.parametrize("ability", [Ability.NONCE, Ability.REFUSING])
+async def test_a08_where_it_is_unclear_whether_anything_was_seen_there_is_one_message_in_the_end(
+    play: Play, ability: Ability, point: str
+) -> None:
+    async with play(ability=ability, **STREAMING) as scene:
+        scene.platform.feed("room", "a story")
+        await scene.killed_at(point)
+        await ended_well(scene)
+        assert scene.readable == [STORY]
+
+
+@pytest.mark.parametrize("unclear", Unsure)
+async def test_a08_where_nobody_can_ask_whether_anything_was_seen_the_whole_reply_is_there_in_the_end(
+    play: Play, unclear: Unsure
+) -> None:
+    async with play(ability=Ability.NEITHER, unclear=unclear, **STREAMING) as scene:
+        scene.platform.feed("room", "a story")
+        await scene.killed_at("send.post_write")
+        await ended_well(scene)
+        assert scene.readable[1:] == [STORY]
+
+
 async def test_a09_an_answer_that_was_not_journalled_is_asked_for_again(play: Play) -> None:
     async with play() as scene:
         scene.platform.feed("room", "hello")

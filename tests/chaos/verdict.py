@@ -43,6 +43,11 @@ class _Evidence:
     posts: dict[str, list[Post]]
     parts: defaultdict[str, list[KeptDelivery]]
     about: defaultdict[str, set[str]]
+    edited: set[str] = field(default_factory=set)
+
+    def has_left(self, part: KeptDelivery) -> bool:
+        """Tell whether the platform was given a part, anew or in another's place."""
+        return part.id in self.posts or part.id in self.edited
 
     @classmethod
     def gathered(cls, truth: Truth, books: Books) -> "_Evidence":
@@ -50,6 +55,7 @@ class _Evidence:
         found = cls(truth, books.receipts(), books.deliveries(), {}, defaultdict(list), defaultdict(set))
         for post in truth.posted:
             found.posts.setdefault(post.key, []).append(post)
+        found.edited |= {edit.key for edit in truth.edits}
         for part in found.deliveries:
             found.parts[part.turn].append(part)
             found.about[part.turn] |= set(NAME.findall(part.content))
@@ -97,13 +103,14 @@ def _why_lost(update: Update, end: KeptReceipt, evidence: _Evidence) -> str:
         return "" if end.rule.startswith("shouldRespond") else "nobody wanted it ignored"
     if end.outcome == "failed":
         told = any(post.room == update.room and APOLOGY in post.text for post in evidence.truth.posted)
-        is_said = any(part.state == "unknown" or part.id in evidence.posts for part in parts)
+        is_said = any(part.state == "unknown" or evidence.has_left(part) for part in parts)
         return "" if told or is_said else "the room was told nothing"
     if end.outcome != "answered":
         return "it is no end for a message of this run"
     if not parts:
         return "nothing was to be sent"
-    unsent = [part for part in parts if part.state != "unknown" and part.id not in evidence.posts]
+    wanted = [part for part in parts if part.state not in ("unknown", "cancelled")]
+    unsent = [part for part in wanted if not evidence.has_left(part)]
     if unsent:
         return f"part {unsent[0].part} is {unsent[0].state} ({unsent[0].cause}) and was never posted"
     about = evidence.about[end.turn]

@@ -36,6 +36,9 @@ class ListedTerminal:
         self.said.append(text)
         return receipt(Outcome.FAILED, self._rules.pop(0)) if self._rules else receipt()
 
+    async def command(self, line: str) -> str:
+        return f"the agent is asked {line}"
+
     async def show(self, text: str) -> None:
         self.shown.append(text)
 
@@ -70,9 +73,10 @@ async def test_why_explains_the_last_message() -> None:
     assert after.splitlines()[:2] == ["answered: because", "decided by: room type DM"]
 
 
-async def test_an_unknown_command_is_answered_with_the_help() -> None:
-    terminal = await hold(["/hlep"])
-    assert terminal.shown[1].startswith("/hlep is not known here\n/why ")
+async def test_any_other_command_is_the_agents_and_no_message() -> None:
+    terminal = await hold(["/mute", "/help"])
+    assert terminal.shown[1] == "the agent is asked /mute"
+    assert terminal.shown[2] == "the agent is asked /help\n/quit  End the talk; so does Ctrl-D."
     assert terminal.said == []
 
 
@@ -85,6 +89,8 @@ async def test_an_unknown_command_is_answered_with_the_help() -> None:
         (["a", "b"], ["ModelUnavailable"], 0),
         (["a"], ["ModelRefused"], 78),
         (["a", "b"], ["ModelRefused", "ModelUnavailable"], 75),
+        (["a", "b"], ["ModelRefused", "PromptTooLong"], 78),
+        (["a", "b"], ["PromptTooLong", "ModelUnavailable"], 75),
         (["a"], ["internal error"], 0),
     ],
 )

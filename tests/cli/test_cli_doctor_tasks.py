@@ -9,6 +9,7 @@ import pytest
 from bot.cli.main import entry
 from bot.domain.ids import new_id
 from bot.domain.task import Task
+from bot.posting import POST
 from bot.store.protocols import Store
 from tests.cli.keeping import FILE, have_said, in_books, write_character
 
@@ -35,8 +36,10 @@ def test_j06_j09_parked_tasks_and_those_that_nobody_does_are_told(
     async def leave(store: Store) -> None:
         await store.tasks.save_task(parked)
         await store.tasks.save_task(Task(new_id(), "GONE", NOW))
+        await store.tasks.save_task(Task(new_id(), POST, NOW))  # the core's own
 
     in_books(leave)
     findings = told(capsys)
     assert ("warn", "2 of GONE wait: no plugin has this worker") in findings
+    assert not any(POST in what for _, what in findings)
     assert ("warn", f"GONE is parked after 20 failures: ValueError: no words ({parked.id})") in findings

@@ -23,7 +23,7 @@ def test_a_receipt_is_told_with_reason_rule_calls_tokens_and_time() -> None:
         rule="room type DM",
         closed_at=NOON + timedelta(milliseconds=812),
         model_calls=(
-            ModelCall("TEXT_LARGE", "reply", "gpt-4o", 1200, 34, 1024, seconds=0.8),
+            ModelCall("TEXT_LARGE", "reply", "gpt-4o", 1200, 34, 1024, seconds=0.8, cost=0.00206),
             ModelCall("TEXT_SMALL", "repair", "tiny", 9, 0, is_estimate=True, error="no answer"),
         ),
         notes=("provider TIME: late",),
@@ -31,8 +31,9 @@ def test_a_receipt_is_told_with_reason_rule_calls_tokens_and_time() -> None:
     assert explain(receipt) == [
         "answered: every message in a room of type DM is answered",
         "decided by: room type DM",
-        "asked gpt-4o for reply: 1200 tokens in (1024 of them cached), 34 out, 800 ms",
-        "asked tiny for repair: about 9 tokens in, 0 out, 0 ms, failed: no answer",
+        "asked gpt-4o for reply: 1200 tokens in (1024 of them cached), 34 out, $0.00206, 800 ms",
+        "asked tiny for repair: about 9 tokens in, 0 out, price unknown, 0 ms, failed: no answer",
+        "all of it: $0.00206, and what 1 of them cost",
         "took 812 ms",
         "provider TIME: late",
     ]

@@ -44,12 +44,12 @@ async def everything(
 
 def test_the_signature_is_the_schema() -> None:
     schema = everything.spec.parameters
-    assert schema["title"] == "EVERYTHING"
+    assert "title" not in schema
     assert schema["additionalProperties"] is False
     assert schema["required"] == ["text", "number", "places"]
     properties = schema["properties"]
     assert list(properties) == ["text", "number", "places", "colour", "size", "tags"]
-    assert properties["text"] == {"title": "Text", "type": "string", "description": "Some text"}
+    assert properties["text"] == {"type": "string", "description": "Some text"}
     assert (properties["number"]["minimum"], properties["number"]["maximum"]) == (1, 10)
     assert properties["number"]["description"] == "A small number"
     assert properties["colour"]["default"] == "red"

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from bot.domain.ledger import ModelCall
 from bot.errors import ModelError, ModelRefused, ModelUnavailable
-from bot.models.router import LONGEST_ANSWER, ModelHandler, ModelRouter
+from bot.models.attempt import Deadlines
+from bot.models.fitting import LONGEST_ANSWER
+from bot.models.router import ModelRouter
 from bot.models.types import (
     EmbeddingResult,
     ImageDescriptionRequest,
@@ -18,47 +20,13 @@ from bot.models.types import (
     Purpose,
     TextRequest,
     TextResult,
+    Tool,
     TranscriptionRequest,
     Usage,
 )
+from tests.models.bench import Bench, never, said
 
 REQUEST = TextRequest("12345678", Purpose.REPLY, system="1234")
-
-
-class Bench:
-    """A router, what it has booked, and whom it has asked."""
-
-    def __init__(self, deadline: float = 60.0) -> None:
-        self.booked: list[ModelCall] = []
-        self.asked: list[str] = []
-        self.router = ModelRouter(record=self.booked.append, deadline=deadline)
-
-    def serve(
-        self,
-        answer: Any,
-        *,
-        kind: ModelType = ModelType.TEXT_LARGE,
-        name: str = "first",
-        priority: int = 0,
-    ) -> None:
-        """Register a handler that gives this answer, raises it, or calls it."""
-
-        async def handle(request: Any) -> Any:
-            self.asked.append(name)
-            if isinstance(answer, BaseException):
-                raise answer
-            return await answer() if callable(answer) else answer
-
-        self.router.register(ModelHandler(kind, handle, name, priority))
-
-
-def said(text: str = "Hello.", usage: Usage | None = None) -> TextResult:
-    return TextResult(text, "a-model", usage or Usage(3, 2))
-
-
-async def never() -> TextResult:
-    await asyncio.Event().wait()
-    return said()
 
 
 async def test_a_call_is_booked_as_the_provider_counted_it() -> None:
@@ -73,8 +41,12 @@ async def test_a_call_is_booked_as_the_provider_counted_it() -> None:
     assert call.seconds >= 0
 
 
-@pytest.mark.parametrize("usage", [None, Usage(-1, 2), Usage(3, -2), Usage(3, 2, -1)])
-async def test_numbers_that_are_missing_or_impossible_are_estimated_and_flagged(usage: Usage | None) -> None:
+@pytest.mark.parametrize(
+    "usage", [None, Usage(-1, 2), Usage(3, -2), Usage(3, 2, -1), Usage(10**12, 2), Usage(0, 2)]
+)
+async def test_e11_numbers_that_are_missing_or_impossible_are_estimated_and_flagged(
+    usage: Usage | None,
+) -> None:
     bench = Bench()
     bench.serve(TextResult("12345678", usage=usage))
     await bench.router.text(REQUEST)
@@ -82,6 +54,14 @@ async def test_numbers_that_are_missing_or_impossible_are_estimated_and_flagged(
 
     assert (call.tokens_in, call.tokens_out, call.tokens_cached, call.is_estimate) == (3, 2, 0, True)
     assert call.model == "first"
+
+
+async def test_functions_are_part_of_the_prompt_that_is_booked() -> None:
+    bench = Bench()
+    bench.serve(said())
+    await bench.router.text(replace(REQUEST, tools=(Tool("ROLL", "Roll.", {"type": "object"}),)))
+
+    assert bench.booked[0].prompt_bytes == 12 + len("ROLL" + "Roll." + '{"type": "object"}')
 
 
 async def test_the_higher_priority_is_asked_first_and_among_equals_the_earlier() -> None:
@@ -163,8 +143,8 @@ async def test_the_nearest_size_stands_in() -> None:
     assert (await bench.router.text(REQUEST, ModelType.TEXT_LARGE)).text == "TEXT_MEDIUM"
 
 
-async def test_a_handler_has_its_deadline_and_the_next_one_its_own() -> None:
-    bench = Bench(deadline=0)
+async def test_e03_a_handler_has_its_deadline_and_the_next_one_its_own() -> None:
+    bench = Bench(Deadlines(first=0))
     bench.serve(never, name="slow")
     with pytest.raises(ModelUnavailable, match="slow: no answer within 0 s"):
         await bench.router.text(REQUEST)
@@ -220,7 +200,7 @@ async def test_a_text_comes_back_storable_and_bounded() -> None:
 async def test_a_cancelled_call_is_booked_and_nobody_else_is_asked() -> None:
     bench, started = Bench(), asyncio.Event()
 
-    async def wait() -> TextResult:
+    async def wait(request: Any) -> TextResult:
         started.set()
         return await never()
 
@@ -249,7 +229,7 @@ async def test_a_handler_that_cancels_itself_has_failed() -> None:
 async def test_a_handler_that_swallows_a_cancellation_does_not_end_it(after: Any) -> None:
     bench, started = Bench(), asyncio.Event()
 
-    async def swallow() -> TextResult:
+    async def swallow(request: Any) -> TextResult:
         try:
             started.set()
             return await never()

@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
+from bot import pdf as pdf_module
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.errors import FetchError, ModelUnavailable
 from bot.fetch.fetched import Fetched
-from bot.models.router import ModelHandler
+from bot.models.handler import ModelHandler
 from bot.models.types import ModelType, TextResult
-from bot.pipeline.attachments import LONGEST_TEXT, read_attachments
+from bot.pipeline.attachments import LONGEST_TEXT, MOST_FILES, MOST_PAPERS, Places, read_attachments
 from bot.testing import Stage, make_turn
 from bot.turn import Turn
+from tests.plugins.knowledge.papers import pdf
 
 PNG = b"\x89PNG\r\n\x1a\n...."
 
@@ -70,7 +72,7 @@ def serve(stage: Stage, kind: ModelType, text: str | Exception) -> list[Any]:
 
 
 async def read(turn: Turn) -> Attachment:
-    await read_attachments(turn)
+    await read_attachments(turn, Places())
     [attachment] = turn.message.content.attachments
     kept = (await turn.agent.store.memories.memories([turn.message.id])).get(turn.message.id)
     assert kept is None or kept.content.attachments == (attachment,)
@@ -147,10 +149,48 @@ async def test_what_cannot_be_fetched_has_its_problem(begin) -> None:
     assert attachment.problem == "could not be read: https://example.org/1: no such page"
 
 
-async def test_what_is_no_text_has_its_problem(begin, shelf: Shelf) -> None:
-    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", "application/pdf", b"%PDF-")
-    attachment = await read(await begin(one(MediaKind.DOCUMENT)))
-    assert attachment.problem == "could not be read: it is application/pdf, and only text is read"
+async def read_document(begin, shelf: Shelf, content_type: str, body: bytes) -> Attachment:
+    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", content_type, body)
+    return await read(await begin(one(MediaKind.DOCUMENT)))
+
+
+async def test_what_is_neither_text_nor_pdf_has_its_problem(begin, shelf: Shelf) -> None:
+    attachment = await read_document(begin, shelf, "application/zip", b"PK")
+    assert attachment.problem == "could not be read: it is application/zip, and only text and PDF are read"
+
+
+@pytest.mark.parametrize(
+    "content_type", ["text/markdown", "application/json", "application/yaml", "text/csv"]
+)
+async def test_every_kind_of_text_is_read(begin, shelf: Shelf, content_type: str) -> None:
+    assert (await read_document(begin, shelf, content_type, b"[1, 2]")).text == "[1, 2]"
+
+
+async def test_m9_a_pdf_is_read_page_by_page(begin, shelf: Shelf) -> None:
+    body = pdf(["Low water is at six.", "High water at noon."])
+    attachment = await read_document(begin, shelf, "application/pdf", body)
+    assert attachment.text.split("\n\n")[:2] == ["Low water is at six.", "High water at noon."]
+    assert attachment.problem == ""
+
+
+async def test_m9_of_a_long_pdf_the_beginning_is_read(begin, shelf: Shelf) -> None:
+    body = pdf([f"page {number} " + "x" * 400 for number in range(120)])
+    attachment = await read_document(begin, shelf, "application/pdf", body)
+    assert attachment.text.startswith("page 0 ")
+    assert len(attachment.text) <= LONGEST_TEXT
+
+
+async def test_m9_a_broken_pdf_has_its_problem(begin, shelf: Shelf) -> None:
+    attachment = await read_document(begin, shelf, "application/pdf", b"%PDF-1.4 and no more")
+    assert attachment.problem == "could not be read: it is no PDF that can be read"
+
+
+async def test_m9_a_pdf_that_takes_too_long_is_given_up(
+    begin, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pdf_module, "DEADLINE", 0.0)
+    attachment = await read_document(begin, shelf, "application/pdf", pdf(["Low water."]))
+    assert attachment.problem == "could not be read: it takes too long to read"
 
 
 async def test_a_model_that_fails_is_a_problem_of_the_attachment_alone(
@@ -184,7 +224,7 @@ async def test_every_message_that_the_turn_answers_is_read(begin, shelf: Shelf) 
         url = f"https://example.org/{number}"
         shelf.pages[url] = Fetched(url, "text/plain", f"page {number}".encode())
     turn.inputs = [*first.inputs, *turn.inputs]
-    await read_attachments(turn)
+    await read_attachments(turn, Places())
     texts = [item.message.content.attachments[0].text for item in turn.inputs]
     assert texts == ["page 1", "page 2"]
 
@@ -219,9 +259,41 @@ async def test_reading_that_is_cancelled_leaves_the_message_as_it_was(stage: Sta
 
     turn = await begin(one(MediaKind.DOCUMENT))
     turn.agent = replace(turn.agent, fetcher=Slow())
-    task = asyncio.ensure_future(read_attachments(turn))
+    task = asyncio.ensure_future(read_attachments(turn, Places()))
     await asked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert turn.message.content.attachments == (one(MediaKind.DOCUMENT),)
+
+
+@pytest.mark.parametrize(("kind", "most"), [("text/plain", MOST_FILES), ("application/pdf", MOST_PAPERS)])
+async def test_of_all_that_strangers_send_only_so_much_is_read_at_once(
+    begin, shelf: Shelf, monkeypatch: pytest.MonkeyPatch, kind: str, most: int
+) -> None:
+    at_once: list[int] = [0, 0]
+
+    async def crowded(result: Any) -> Any:
+        at_once[0] += 1
+        at_once[1] = max(at_once)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        at_once[0] -= 1
+        return result
+
+    async def paper(data: bytes) -> str:
+        return str(await crowded("words"))
+
+    class Busy(Shelf):
+        async def get(self, url: str, **_: Any) -> Fetched:
+            page = Fetched(url, kind, b"words")
+            return page if kind == "application/pdf" else await crowded(page)
+
+    monkeypatch.setattr("bot.pipeline.attachments.text_of_pdf", paper)
+    places = Places()
+    turns = [await begin(*(one(MediaKind.DOCUMENT) for _ in range(10))) for _ in range(3)]
+    for turn in turns:
+        turn.agent = replace(turn.agent, fetcher=Busy())
+    await asyncio.gather(*(read_attachments(turn, places) for turn in turns))
+    assert at_once == [0, most]
+    assert all(one.text == "words" for turn in turns for one in turn.message.content.attachments)

@@ -1,4 +1,4 @@
-"""Rules of what comes after: evaluators and vectors, whose failures reach nobody."""
+"""Rules of what comes after: evaluators, whose failures reach nobody."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,23 +6,13 @@ from typing import Any
 
 import pytest
 
-from bot.agent import Agent
 from bot.components.evaluator import Evaluator, evaluator
-from bot.domain.events import (
-    EmbeddingCompleted,
-    EmbeddingFailed,
-    EmbeddingRequested,
-    EvaluatorCompleted,
-    EvaluatorStarted,
-    Event,
-)
-from bot.errors import ModelUnavailable
-from bot.models.types import EmbeddingRequest, EmbeddingResult
+from bot.domain.events import EvaluatorCompleted, EvaluatorStarted, Event
 from bot.pipeline import evaluate as stage_of_the_road
-from bot.pipeline.evaluate import embed, evaluate
+from bot.pipeline.evaluate import evaluate
 from bot.plugin import Plugin
 from bot.registry import Registry
-from bot.testing import ScriptedModel, Stage, make_turn, on_stage
+from bot.testing import Stage, make_turn
 from bot.turn import Turn
 
 
@@ -92,63 +82,3 @@ async def test_one_that_hangs_is_stopped(stage: Stage, monkeypatch: pytest.Monke
     assert [event.error for event in told if isinstance(event, EvaluatorCompleted)] == [
         "no answer within 0.01 s"
     ]
-
-
-async def test_the_message_and_what_was_said_to_it_get_their_vectors() -> None:
-    told: list[Event] = []
-
-    async def hear(event: Event) -> None:
-        told.append(event)
-
-    async with on_stage(model=ScriptedModel(embeds=True)) as stage:
-        stage.agent.events.subscribe(Event, hear)
-        turn = make_turn(stage.agent, "Hello")
-        await stage.agent.store.memories.add([turn.message])
-        reply = await turn.reply("Hi")
-        assert reply is not None
-        await embed(turn, turn.message)
-        kept = await stage.agent.store.memories.memories([turn.message.id, reply.id])
-        await stage.agent.events.settle()
-    assert [memory.embedding for memory in kept.values()] == [(5.0, 1.0), (2.0, 1.0)]
-    assert {memory.embedding_model for memory in kept.values()} == {"scripted-2"}
-    for kind in (EmbeddingRequested, EmbeddingCompleted):
-        assert {event.memory_id for event in told if isinstance(event, kind)} == set(kept)
-
-
-@pytest.mark.parametrize("text", ["", "\u200b"])
-async def test_nothing_gets_no_vector(text: str) -> None:
-    async with on_stage(model=ScriptedModel(embeds=True)) as stage:
-        turn = make_turn(stage.agent, text)
-        await embed(turn, turn.message)
-        assert await stage.agent.store.memories.memories([turn.message.id]) == {}
-
-
-class Unable(ScriptedModel):
-    """A model whose vectors are too few, or do not come."""
-
-    def __init__(self, fault: str) -> None:
-        super().__init__(embeds=True)
-        self.fault = fault
-
-    async def _embed(self, agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
-        if self.fault == "down":
-            raise ModelUnavailable("no vectors today")
-        return EmbeddingResult((), "m")
-
-
-@pytest.mark.parametrize("fault", ["down", "too few"])
-async def test_without_vectors_listeners_are_told_and_nothing_else_happens(fault: str) -> None:
-    told: list[EmbeddingFailed] = []
-
-    async def hear(event: EmbeddingFailed) -> None:
-        told.append(event)
-
-    async with on_stage(model=Unable(fault)) as stage:
-        stage.agent.events.subscribe(EmbeddingFailed, hear)
-        turn = make_turn(stage.agent, "Hello")
-        await stage.agent.store.memories.add([turn.message])
-        await embed(turn, turn.message)
-        await stage.agent.events.settle()
-        [kept] = (await stage.agent.store.memories.memories([turn.message.id])).values()
-    assert [event.memory_id for event in told] == [turn.message.id]
-    assert kept.embedding is None

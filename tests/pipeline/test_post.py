@@ -178,3 +178,8 @@ async def test_a_character_s_own_template_is_used() -> None:
 def test_posts_that_say_something_else_are_not_alike() -> None:
     assert not is_like(KNOT, FOG)
     assert not is_like("The tide is out.", "The ferry is late again, and nobody minds.")
+
+
+def test_o12_the_same_sentences_in_another_order_are_alike() -> None:
+    assert is_like(f"{KNOT} {FOG}", f"{FOG} {KNOT}")
+    assert is_like(f"{KNOT} {FOG}", f"Today: {FOG}")

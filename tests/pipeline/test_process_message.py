@@ -19,7 +19,7 @@ from bot.pipeline import process_message as road
 from bot.pipeline.process_message import Processor
 from bot.plugin import Plugin
 from bot.settings import CoreSettings
-from bot.store.protocols import Commitment
+from bot.store.ledger import Commitment
 from bot.testing import (
     InMemoryStore,
     RecordingAdapter,

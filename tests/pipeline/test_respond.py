@@ -6,7 +6,7 @@ import pytest
 
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.domain.ids import short_id
-from bot.models.types import Purpose
+from bot.models.types import Purpose, TextResult
 from bot.pipeline.compose import Composer
 from bot.pipeline.journal import paid
 from bot.pipeline.respond import NoAnswer, open_messages, respond
@@ -37,7 +37,7 @@ async def test_it_is_journalled_with_the_messages_it_is_about(stage: Stage) -> N
     await ask(stage, turn)
     step = (await stage.agent.store.ledger.steps(turn.id))["answer"]
     assert step.result["inputs"] == [str(one.message.id) for one in turn.inputs]
-    assert await paid(turn, "answer") == answer("Hello.")
+    assert await paid(turn, "answer") == TextResult(answer("Hello."))
     assert await paid(turn, "summary") is None
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bot.domain.content import Attachment, Content, MediaKind
-from bot.platform.egress import LONGEST_REPLY, REDACTED, cleared
+from bot.platform.egress import LONGEST_REPLY, REDACTED, cleared, cleared_so_far
 
 
 def text_of(text: str, *secrets: str) -> str | None:
@@ -85,3 +85,35 @@ def test_everything_else_of_a_reply_stays() -> None:
     found = cleared(content)
 
     assert found == Content(text="Hello.", thought="hm", actions=("REPLY",), source="test", metadata={"a": 1})
+
+
+SECRETS = ("hunter22", "hunter22-longer", "22-other-secret")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "it is hunter22 and hunter22-longer, and hunter2 is none",
+        "hunter22-other-secret",
+        "hunter22-long and more",
+        "hunt<thought>er22</thought> is one too",
+        "ends in 22-other-secre",
+    ],
+)
+def test_no_part_of_a_secret_is_seen_while_a_text_is_written(text: str) -> None:
+    whole = text_of(text, *SECRETS) or ""
+    for end in range(len(text) + 1):
+        seen = cleared_so_far(text[:end], SECRETS)
+        assert whole.startswith(seen)
+        assert not any(secret in seen for secret in SECRETS)
+
+
+def test_what_cannot_become_a_secret_is_not_held_back() -> None:
+    assert cleared_so_far("Hello the", SECRETS) == "Hello the"
+    assert cleared_so_far("Hello hunter2", SECRETS) == "Hello"
+    assert cleared_so_far("Hello hunter2!", SECRETS) == "Hello hunter2!"
+
+
+def test_half_a_piece_of_scaffolding_is_held_back() -> None:
+    assert cleared_so_far("a <b> c <thou") == "a <b> c"
+    assert cleared_so_far("\u200b") == ""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
+from math import inf
 from typing import Any
 from uuid import UUID
 
@@ -19,10 +20,11 @@ from bot.domain.places import ChannelType, Room
 from bot.errors import NotSent, Unclear, Undeliverable
 from bot.platform import attempt as attempt_module
 from bot.platform import outbox as outbox_module
+from bot.platform import signs
 from bot.platform.outbox import Outbox, Outgoing
 from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.ledger import InMemoryLedger
-from bot.store.protocols import Commitment
+from bot.store.ledger import Commitment
 from bot.testing import RecordingAdapter, make_arrival
 
 AGENT, WORLD = derived_id("agent"), derived_id("world")
@@ -299,14 +301,13 @@ async def test_a_part_surely_not_sent_is_tried_again(
     assert adapter.asked == []
 
 
-@pytest.mark.parametrize("asked", [0.0, 901.0])
+@pytest.mark.parametrize("asked", [None, 0.0, 86_401.0, inf])
 async def test_a_part_that_cannot_leave_in_time_is_given_up_and_blocks_nobody(
-    outbox: Outbox, ledger: BrittleLedger, clock: Any, asked: float
+    outbox: Outbox, ledger: BrittleLedger, clock: Any, asked: float | None
 ) -> None:
     adapter = RecordingAdapter(faults=[NotSent("busy", retry_after=asked)])
     await outbox.commit([outgoing("late", at=clock())])
-    if not asked:
-        clock.advance(minutes=15, seconds=1)
+    clock.advance(minutes=15, seconds=1)
     await outbox.commit([outgoing("next", at=clock())])
     outbox.connect(adapter)
     assert await adapter.until_sent(1) == ["next"]
@@ -315,6 +316,75 @@ async def test_a_part_that_cannot_leave_in_time_is_given_up_and_blocks_nobody(
     late, following = await ledger.deliveries()
     assert (late.state, following.state) == (DeliveryState.FAILED, DeliveryState.SENT)
     assert "given up after 1 attempts: busy" in late.cause
+
+
+@pytest.mark.parametrize("asked", [901.0, 80_000.0])
+async def test_d10_a_part_waits_as_long_as_its_platform_asks_for_and_what_stands_behind_it_is_not_late(
+    ledger: BrittleLedger, events: EventBus, clock: Any, asked: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def sleep(seconds: float) -> None:
+        clock.advance(seconds=seconds)
+
+    outbox = Outbox(ledger, events, AGENT, clock=clock, sleep=sleep)
+    adapter = RecordingAdapter(
+        faults=[NotSent("the window is used up", retry_after=asked), NotSent("hiccup"), NotSent("hiccup")]
+    )
+    await outbox.commit([outgoing("first", at=clock()), outgoing("second", at=clock())])
+    outbox.connect(adapter)
+    assert await adapter.until_sent(2) == ["first", "second"]
+    await outbox.drain(60)
+    assert await states(ledger) == [DeliveryState.SENT] * 2
+    assert caplog.text.count("the window is used up") == 1
+
+
+async def test_d10_a_part_waits_no_longer_than_a_day_all_in_all(
+    ledger: BrittleLedger, events: EventBus, clock: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        clock.advance(seconds=seconds)
+
+    outbox = Outbox(ledger, events, AGENT, clock=clock, sleep=sleep)
+    outbox.connect(RecordingAdapter(faults=[NotSent("the token is refused", retry_after=3600)] * 100))
+    await outbox.commit([outgoing("Hello.", at=clock())])
+    await outbox.drain(60)
+    [part] = await ledger.deliveries()
+    assert (part.state, sum(waits)) == (DeliveryState.FAILED, 86_400)
+    assert "the token is refused" in part.cause
+    assert caplog.text.count("waits for 3600 s: the token is refused") == 1
+
+
+async def test_nobody_who_stops_waits_for_a_platform_that_wants_to_be_left_alone(
+    ledger: BrittleLedger, events: EventBus, clock: Any
+) -> None:
+    rests = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        rests.set()
+        await asyncio.Event().wait()
+
+    outbox = Outbox(ledger, events, AGENT, clock=clock, sleep=sleep)
+    outbox.connect(RecordingAdapter(faults=[NotSent("the window is used up", retry_after=3600)]))
+    await outbox.commit([outgoing("Hello.", at=clock())])
+    await rests.wait()
+    assert await outbox.close(3599) == 1
+    assert await states(ledger) == [DeliveryState.PENDING]
+
+
+async def test_d10_what_has_waited_for_days_is_not_late_at_the_next_start(
+    ledger: BrittleLedger, events: EventBus, clock: Any
+) -> None:
+    earlier = Outbox(ledger, events, AGENT, clock=clock)
+    await earlier.commit([outgoing("Hello.", at=clock())])
+    clock.advance(hours=30)
+    adapter = RecordingAdapter(faults=[NotSent("hiccup")])
+    again = Outbox(ledger, events, AGENT, clock=clock, sleep=lambda seconds: asyncio.sleep(0))
+    again.connect(adapter)
+    await again.resume()
+    assert await adapter.until_sent(1) == ["Hello."]
+    await again.drain(60)
 
 
 async def test_a_part_that_never_can_be_sent_does_not_block_its_room(
@@ -664,7 +734,7 @@ async def test_typing_is_shown_as_long_as_the_block_lasts_and_its_failure_costs_
                 raise OSError("gone")
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(outbox_module, "TYPING_DEADLINE", 0)
+    monkeypatch.setattr(signs, "DEADLINE", 0)
     outbox.connect(Broken())
     async with outbox.typing(room):
         pass
@@ -694,3 +764,28 @@ async def test_the_typing_sign_stays_until_the_last_of_a_rooms_turns_is_done(clo
             pass
         assert adapter.typings == [("lobby", True)]
     assert adapter.typings == [("lobby", True), ("lobby", False)]
+
+
+async def test_a_turn_that_is_taken_over_before_its_typing_sign_is_shown_leaves_none_behind(
+    outbox: Outbox, clock: Any
+) -> None:
+    class Slow(RecordingAdapter):
+        async def typing(self, room: Room, active: bool) -> None:
+            await super().typing(room, active)
+            if len(self.typings) == 1:
+                await asyncio.Event().wait()
+
+    adapter, room = Slow(), outgoing("", at=clock()).room
+    outbox.connect(adapter)
+
+    async def work() -> None:
+        async with outbox.typing(room):
+            pass
+
+    taken_over = asyncio.create_task(work())
+    await turns(5)
+    taken_over.cancel()
+    await asyncio.wait({taken_over})
+    await work()
+
+    assert adapter.typings == [("lobby", True), ("lobby", False)] * 2

@@ -24,7 +24,7 @@ from bot.platform.inbox import Inbox, Settle
 from bot.platform.outbox import Outbox, Outgoing
 from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.ledger import InMemoryLedger
-from bot.store.protocols import Commitment
+from bot.store.ledger import Commitment
 from bot.testing import make_arrival
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)

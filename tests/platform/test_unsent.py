@@ -15,6 +15,7 @@ from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.places import ChannelType, Room
 from bot.errors import NotSent, Undeliverable
+from bot.platform.drafts import DRAFT
 from bot.platform.outbox import Outbox, Outgoing
 from bot.platform.unsent import DROPPED, Unsent
 from bot.store.inmemory import InMemoryStore
@@ -185,3 +186,20 @@ async def test_where_nothing_runs_the_next_start_sends_what_was_put_back(
     adapter = RecordingAdapter()
     later.connect(adapter)
     assert await adapter.until_sent(1) == ["Hello."]
+
+
+async def test_what_was_only_a_look_at_a_reply_can_be_dropped_but_never_sent(
+    unsent: Unsent, store: InMemoryStore, outbox: Outbox, clock: Any
+) -> None:
+    await say(outbox, "Once upon a", clock)
+    [part] = await unsent.parts()
+    content = replace(part.content, metadata={DRAFT: part.id})
+    await store.ledger.save_delivery(replace(part, content=content, state=DeliveryState.UNKNOWN))
+
+    refused = await unsent.send(part.id)
+    assert refused is not None
+    assert not refused.is_done
+    assert (await state_of(store, part))[0] is DeliveryState.UNKNOWN
+    dropped = await unsent.drop(part.id)
+    assert dropped is not None
+    assert dropped.is_done

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import copyfile
 
 import pytest
 
@@ -16,19 +16,34 @@ from bot.store.protocols import Store
 from plugins.sql.opening import OpenFiles
 from plugins.sql.postgres_address import address_of
 from plugins.sql.postgres_opening import OpenServers
+from plugins.sql.sqlite import Synchronous
 from tests.postgres import PostgresServer
 
-
-@asynccontextmanager
-async def sqlite_store(clock: Clock) -> AsyncIterator[Store]:
-    """Open a store in a new SQLite file."""
-    with TemporaryDirectory() as directory:
-        path, agent_id = Path(directory) / "greenroom.db", derived_id("agent")
-        async with OpenFiles().store_in(path, agent_id, clock=clock) as opened:
-            yield opened
+AGENT = derived_id("agent")
+EMPTIED = "DELETE FROM agents; SELECT setval(oid::regclass, 1, false) FROM pg_class WHERE relkind = 'S'"
+Opening = Callable[[pytest.FixtureRequest, Clock], AbstractAsyncContextManager[Store]]
 
 
-STORES: list[Callable[[Clock], AbstractAsyncContextManager[Store]]] = [InMemoryStore, sqlite_store]
+def memory_store(request: pytest.FixtureRequest, clock: Clock) -> AbstractAsyncContextManager[Store]:
+    """Give a store in memory."""
+    return InMemoryStore(clock)
+
+
+def sqlite_store(request: pytest.FixtureRequest, clock: Clock) -> AbstractAsyncContextManager[Store]:
+    """Give a store in a copy of a SQLite file that has the schema."""
+    path = request.getfixturevalue("tmp_path") / "greenroom.db"
+    copyfile(request.getfixturevalue("sqlite_file"), path)
+    return OpenFiles().store_in(path, AGENT, clock=clock, synchronous=Synchronous.NORMAL)
+
+
+def postgres_store(request: pytest.FixtureRequest, clock: Clock) -> AbstractAsyncContextManager[Store]:
+    """Give a store on PostgreSQL, in a database that is emptied first."""
+    server, name = request.getfixturevalue("postgres_server"), request.getfixturevalue("postgres_database")
+    server.run(EMPTIED, name)
+    return OpenServers().store_at(address_of(server.url(name), "url"), AGENT, clock=clock)
+
+
+STORES: tuple[Opening, ...] = (memory_store, sqlite_store, postgres_store)
 
 
 class ManualClock:
@@ -52,8 +67,21 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture(scope="session")
-def postgres_template(postgres_server: PostgresServer) -> Iterator[str]:
-    """Give the name of a database that has the schema, to be copied for each test."""
+def sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a file that has the schema, to be copied for each test."""
+    path = tmp_path_factory.mktemp("store") / "greenroom.db"
+
+    async def open_once() -> None:
+        async with OpenFiles().use(path):
+            pass
+
+    asyncio.run(open_once())
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgres_database(postgres_server: PostgresServer) -> Iterator[str]:
+    """Give the name of a database that has the schema: making one costs ten times what emptying one does."""
 
     async def open_once(url: str) -> None:
         async with OpenServers().use(address_of(url, "url")):
@@ -64,23 +92,11 @@ def postgres_template(postgres_server: PostgresServer) -> Iterator[str]:
         yield name
 
 
-@asynccontextmanager
-async def postgres_store(server: PostgresServer, template: str, clock: Clock) -> AsyncIterator[Store]:
-    """Open a store in a new database on PostgreSQL."""
-    with server.database(template) as name:
-        address = address_of(server.url(name), "url")
-        async with OpenServers().store_at(address, derived_id("agent"), clock=clock) as opened:
-            yield opened
-
-
-@pytest.fixture(params=[*STORES, postgres_store], ids=lambda one: one.__name__)
+@pytest.fixture(params=STORES, ids=lambda one: one.__name__)
 def closed_store(request: pytest.FixtureRequest, clock: ManualClock) -> AbstractAsyncContextManager[Store]:
     """Give a store of each kind that is still to be opened."""
-    if request.param is not postgres_store:
-        opened: AbstractAsyncContextManager[Store] = request.param(clock)
-        return opened
-    server = request.getfixturevalue("postgres_server")
-    return postgres_store(server, request.getfixturevalue("postgres_template"), clock)
+    opening: Opening = request.param
+    return opening(request, clock)
 
 
 @pytest.fixture

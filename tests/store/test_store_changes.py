@@ -15,7 +15,8 @@ from bot.domain.memory import Memory, MemoryKind, Scope
 from bot.domain.people import Attendance
 from bot.domain.places import ChannelType, Role
 from bot.domain.task import Task
-from bot.store.protocols import Commitment, Reach, Store
+from bot.store.ledger import Commitment
+from bot.store.protocols import Reach, Store
 from bot.testing import make_arrival
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -316,6 +317,8 @@ async def test_what_was_said_in_a_room_goes_along_when_it_moves(store: Store) ->
     reach = Reach(new.room.id, new.world.id)
     found = await store.memories.recall(VECTOR, "model", reach, MemoryKind.FACT)
     assert [one.memory.id for one in found] == [fact.id]
+    assert [one.id for one in await store.memories.search(fact.content.text, reach, fact.kind)] == [fact.id]
+    assert await store.memories.search(fact.content.text, Reach(old.room.id, old.world.id), fact.kind) == []
     assert await store.worlds.attendance(new.room.id) is Attendance.FOLLOWED
     assert {one.name for one in await store.entities.participants(new.room.id)} == {"Alice", "Bob"}
     assert [one.name for one in await store.tasks.tasks(room_id=new.room.id)] == ["later"]

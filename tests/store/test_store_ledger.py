@@ -13,7 +13,8 @@ from bot.domain.ids import delivery_id, derived_id, new_id
 from bot.domain.ledger import Delivery, DeliveryState, ModelCall, Outcome, Receipt, Step, StepState
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.people import Entity
-from bot.store.protocols import Commitment, Store
+from bot.store.ledger import Commitment
+from bot.store.protocols import Store
 from bot.testing import make_arrival
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)

@@ -1,7 +1,9 @@
 """What every store promises of memories."""
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -246,3 +248,172 @@ async def test_a_look_for_missing_vectors_is_bounded_and_goes_on_where_the_last_
         before, looks = seen.before, looks + 1
     assert found == [str(number) for number in reversed(range(1200))]
     assert looks == 2
+
+
+async def searched(
+    store: Store, text: str, room: UUID = LOBBY, limit: int = 10, kind: MemoryKind = MemoryKind.FACT
+) -> list[str]:
+    return texts(await store.memories.search(text, Reach(room, WORLD_OF[room]), kind, limit))
+
+
+def noted(text: str, **details: Any) -> Memory:
+    return memory(text, **{"kind": MemoryKind.FACT, **details})
+
+
+async def test_a_search_finds_what_shares_the_most_words_first(store: Store) -> None:
+    await store.memories.add([noted("The harbour opens at six."), noted("Gulls steal sandwiches.")])
+    await store.memories.add([noted("The harbour master keeps the ledger of the harbour.")])
+
+    assert await searched(store, "Who keeps the LEDGERS of the harbour?") == [
+        "The harbour master keeps the ledger of the harbour.",
+        "The harbour opens at six.",
+    ]
+    assert await searched(store, "Who keeps the ledger of the harbour?", limit=1) == [
+        "The harbour master keeps the ledger of the harbour."
+    ]
+    for nothing in ("Chess?", "", "?!", "%", "'; DROP TABLE words; --", "=", "a NUL \0 and \ud800"):
+        assert await searched(store, nothing) == []
+    assert await searched(store, "harbour", limit=0) == []
+
+
+async def test_of_what_a_search_finds_alike_the_newest_comes_first(store: Store) -> None:
+    await store.memories.add([noted(f"lamp {number}") for number in range(2)])
+    await store.memories.add([noted(f"gull {number}") for number in range(2)])
+
+    assert await searched(store, "lamp") == ["lamp 1", "lamp 0"]
+
+
+async def test_words_that_most_of_what_may_be_seen_has_find_nothing(store: Store) -> None:
+    await store.memories.add([noted(f"the lamp {number}") for number in range(5)])
+    assert await searched(store, "the lamp") == []
+
+    await store.memories.add([noted(f"a gull {number}", room=ATTIC) for number in range(20)])
+    assert await searched(store, "the lamp") == []
+
+
+async def test_a_search_reads_every_script_and_case(store: Store) -> None:
+    await store.memories.add([noted("Größe und STRASSE"), noted("Αθήνα"), noted("Москва"), noted("naïveté")])
+
+    assert await searched(store, "GRÖSSE") == ["Größe und STRASSE"]
+    assert await searched(store, "αθήνας αθήνα") == ["Αθήνα"]
+    assert await searched(store, "москва") == ["Москва"]
+    assert await searched(store, "naivete") == []
+
+
+@pytest.mark.parametrize(
+    ("asked_in", "expected"),
+    [
+        (LOBBY, {"lamp: lobby only", "lamp: the world here", "lamp: everywhere"}),
+        (ATTIC, {"lamp: the world here", "lamp: everywhere"}),
+        (ABROAD, {"lamp: everywhere"}),
+    ],
+)
+async def test_a_search_sees_only_what_the_place_may_see(
+    store: Store, asked_in: UUID, expected: set[str]
+) -> None:
+    await store.memories.add(
+        [
+            noted("lamp: lobby only"),
+            noted("lamp: the world here", scope=Scope.WORLD),
+            noted("lamp: everywhere", scope=Scope.SHARED),
+            *(noted(f"gull {number}", scope=Scope.SHARED) for number in range(3)),
+        ]
+    )
+
+    assert set(await searched(store, "lamp", asked_in)) == expected
+
+
+async def test_what_was_said_is_found_in_its_own_room_alone(store: Store) -> None:
+    await store.memories.add(
+        [
+            memory("the lamp is lit"),
+            memory("gulls"),
+            memory("the tide"),
+            memory("the lamp of the attic", room=ATTIC),
+            memory("a lamp for all", room=ATTIC, scope=Scope.SHARED),
+            noted("a fact about a lamp"),
+        ]
+    )
+
+    assert await searched(store, "lamp", kind=MemoryKind.MESSAGE) == ["the lamp is lit"]
+    assert await searched(store, "lamp", ABROAD, kind=MemoryKind.MESSAGE) == []
+    assert await searched(store, "lamp", kind=MemoryKind.REACTION) == []
+
+
+async def test_what_may_not_be_seen_takes_no_place_in_a_search(store: Store) -> None:
+    await store.memories.add([noted(f"lamp lamp {number}", room=ATTIC) for number in range(20)])
+    await store.memories.add([noted("lamp"), noted("gull"), noted("tide")])
+
+    assert await searched(store, "lamp", limit=1) == ["lamp"]
+
+
+async def test_a_search_forgets_what_was_replaced_removed_or_moved_away(store: Store) -> None:
+    first, second = noted("a lamp"), noted("another lamp")
+    await store.memories.add([first, second, noted("gull"), noted("tide")])
+    await store.memories.add([replace(first, content=Content(text="a candle"))])
+    assert await searched(store, "lamp") == ["another lamp"]
+    assert await searched(store, "candle") == ["a candle"]
+
+    await store.memories.remove([second.id])
+    assert await searched(store, "lamp") == []
+
+    await store.memories.add([replace(first, room_id=ATTIC), noted("gull", room=ATTIC)])
+    assert await searched(store, "candle lamp") == []
+    assert await searched(store, "lamp candle", ATTIC) == ["a lamp"]
+
+
+async def test_what_a_search_finds_comes_back_as_it_was_kept(store: Store) -> None:
+    kept = noted("a lamp", embedding=(1.0, 0.5), embedding_model=MODEL, metadata={"tone": "calm"})
+    await store.memories.add([kept])
+
+    assert await store.memories.search("lamp", Reach(LOBBY, HERE), MemoryKind.FACT) == [kept]
+
+
+async def test_memories_are_counted_by_kind_and_room(store: Store) -> None:
+    await store.memories.add([noted("one"), noted("two"), noted("three", room=ATTIC), memory("said")])
+
+    assert await store.memories.count(MemoryKind.FACT) == 3
+    assert await store.memories.count(MemoryKind.FACT, LOBBY) == 2
+    assert await store.memories.count(MemoryKind.MESSAGE, ATTIC) == 0
+    assert await store.memories.count(MemoryKind.DOCUMENT) == 0
+
+
+async def test_what_says_the_same_for_the_same_place_is_kept_once(store: Store) -> None:
+    first = noted("Alice likes  cheese", embedding=(1.0, 0.5), embedding_model=MODEL)
+    await store.memories.add([first])
+
+    assert await store.memories.add_unique(noted("alice LIKES cheese\n", at=9)) == first
+    assert await store.memories.count(MemoryKind.FACT) == 1
+
+    others = [
+        noted("Alice likes no cheese"),
+        noted("Alice likes cheese", room=ATTIC),
+        noted("Alice likes cheese", scope=Scope.WORLD),
+        noted("Alice likes cheese", kind=MemoryKind.CUSTOM),
+        replace(noted("Alice likes cheese"), entity_id=derived_id("bob")),
+    ]
+    assert [await store.memories.add_unique(one) for one in others] == others
+    assert await store.memories.count(MemoryKind.FACT) == 5
+
+
+async def test_what_is_gone_may_be_kept_again(store: Store) -> None:
+    first, second = noted("Alice likes cheese"), noted("Alice likes cheese")
+    await store.memories.add_unique(first)
+    await store.memories.remove([first.id])
+    assert await store.memories.add_unique(second) == second
+
+    await store.memories.add([replace(second, content=Content(text="Alice likes tea"))])
+    assert await store.memories.add_unique(first) == first
+
+
+async def test_of_many_who_keep_the_same_at_once_one_does(store: Store) -> None:
+    facts = [noted("Alice likes cheese") for _ in range(8)]
+    kept = await asyncio.gather(*map(store.memories.add_unique, facts))
+
+    assert len({one.id for one in kept}) == 1
+    assert await store.memories.count(MemoryKind.FACT) == 1
+
+
+async def test_what_was_said_is_told_apart_by_its_id(store: Store) -> None:
+    with pytest.raises(ValueError, match="use add"):
+        await store.memories.add_unique(memory("hello"))

@@ -199,3 +199,15 @@ async def test_who_watches_is_told_of_every_task_that_is_saved(store: Store) -> 
     await claim(store)
 
     assert told == [True]
+
+
+async def test_of_rooms_that_have_had_their_turn_nothing_is_claimed(store: Store) -> None:
+    flooded, quiet = derived_id("flooded"), derived_id("quiet")
+    rooms = [flooded] * 5 + [quiet, None]
+    for number, room_id in enumerate(rooms):
+        await store.tasks.save_task(Task(new_id(), "POST", NOW + timedelta(seconds=number), room_id=room_id))
+    later = NOW + timedelta(minutes=1)
+    claimed = await store.tasks.claim_tasks(["POST"], later, UNTIL, 10, {flooded})
+    assert [task.room_id for task in claimed] == [quiet, None]
+    assert await store.tasks.claim_tasks(["POST"], later, UNTIL, 10, {flooded}) == []
+    assert len(await store.tasks.claim_tasks(["POST"], later, UNTIL, 10, {quiet, derived_id("other")})) == 5

@@ -32,6 +32,7 @@ function receive(frame) {
     ready: () => enter(frame),
     ack: () => acknowledged(frame),
     typing: () => showTyping(frame.active),
+    draft: () => grow(frame),
     message: () => hear(frame),
     outcome: () => log.settle(frame.message_id, frame),
     error: () => refused(frame),
@@ -56,7 +57,17 @@ function enter(ready) {
   pending.messages.filter((one) => !one.failed).forEach(send);
 }
 
+// A reply while it is written; the whole one takes its place.
+function grow({ id, text, anew }) {
+  if (log.has(id) && !log.isDraft(id)) return;
+  const wasAtEnd = isAtEnd();
+  log.grow(id, agent, text, anew);
+  showWelcome();
+  if (wasAtEnd) toEnd();
+}
+
 function hear(message) {
+  log.dropDraft(message.id);
   if (log.has(message.id)) return;
   const wasAtEnd = isAtEnd();
   log.add(message);

@@ -9,12 +9,13 @@ const PENDING = new Set(["received", "claimed"]);
 
 export class Log {
   constructor(element, { me }) {
-    Object.assign(this, { element, me, byId: new Map(), last: null });
+    Object.assign(this, { element, me, byId: new Map(), drafts: new Map(), last: null });
   }
 
   clear() {
     this.element.replaceChildren();
     this.byId.clear();
+    this.drafts.clear();
     this.last = null;
   }
 
@@ -47,6 +48,38 @@ export class Log {
     this.last = { at, author: message.author.id };
     if (message.outcome) this.settle(message.id, message.outcome);
     return item;
+  }
+
+  isDraft(id) {
+    return this.byId.get(id)?.classList.contains("draft") ?? false;
+  }
+
+  // Show how far a reply is written: what came to it or, anew, all of it; nothing where it is not said.
+  grow(id, agent, text, anew) {
+    const written = (anew ? "" : (this.drafts.get(id)?.text ?? "")) + text;
+    const created = this.drafts.get(id)?.created ?? new Date().toISOString();
+    if (!written) return this.dropDraft(id);
+    if (!this.has(id)) {
+      const before = this.last;
+      const author = { id: agent.id, name: agent.name, is_agent: true };
+      const item = this.add({ id, author, text: "", created_at: created });
+      item.classList.add("draft");
+      item.setAttribute("aria-hidden", "true"); // read aloud once, when it is whole
+      this.drafts.set(id, { created, before });
+    }
+    this.drafts.get(id).text = written;
+    const bubble = this.byId.get(id).querySelector(".bubble");
+    bubble.replaceChildren();
+    render(written, bubble);
+  }
+
+  dropDraft(id) {
+    const draft = this.drafts.get(id);
+    if (!draft) return;
+    const isLast = this.element.lastElementChild === this.byId.get(id);
+    if (isLast) this.last = draft.before ?? { at: new Date(draft.created), author: null };
+    this.drafts.delete(id);
+    this.remove(id);
   }
 
   remove(id) {

@@ -57,6 +57,7 @@ class Reply:
     actions: tuple[str, ...] = ()  # as written, at most MAX_ACTIONS
     providers: tuple[str, ...] = ()
     parameters: Mapping[str, Mapping[str, object]] = field(default_factory=dict)  # by name in `actions`
+    calls: tuple[tuple[str, Mapping[str, object]], ...] = ()  # actions called as functions
     complete: bool = True  # False when cut off in the middle
     tagged: bool = True  # False when plain prose was taken as the text
 

@@ -8,21 +8,27 @@ from uuid import UUID
 from bot.domain.arrival import Arrival, Received
 from bot.domain.changes import (
     LATEST,
+    Forgotten,
     Reaction,
     Removed,
     Revised,
+    blotted,
     cancelled,
+    opted_out,
     sent_as,
     unasked,
     weighed,
     withheld,
 )
+from bot.domain.content import Content
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
+from bot.domain.news import REMEMBERED, Notice, Noticed
 from bot.domain.places import Room, World
 from bot.store.inmemory.ledger import InMemoryLedger
 from bot.store.inmemory.memories import InMemoryMemories
 from bot.store.inmemory.people import InMemoryEntities
+from bot.store.inmemory.small import InMemoryCache, InMemoryLogs
 from bot.store.inmemory.tasks import InMemoryTasks
 from bot.store.inmemory.worlds import InMemoryWorlds
 
@@ -39,9 +45,12 @@ class InMemoryChanges:
         entities: InMemoryEntities,
         memories: InMemoryMemories,
         tasks: InMemoryTasks,
+        cache: InMemoryCache,
+        logs: InMemoryLogs,
     ) -> None:
         self._ledger, self._worlds, self._entities = ledger, worlds, entities
         self._memories, self._tasks = memories, tasks
+        self._cache, self._logs = cache, logs
 
     async def revise(self, arrival: Arrival, at: datetime, *, is_answering: bool = False) -> Revised:
         receipt = self._ledger.book.known(arrival.key)
@@ -114,6 +123,47 @@ class InMemoryChanges:
         self._entities.put(reaction.author, reaction.room.id)
         self._memories.put(memory)
         return memory
+
+    async def notice(self, notice: Notice, at: datetime) -> Noticed:
+        if notice.key and not self._cache.is_first(notice.key, at + REMEMBERED):
+            return Noticed(is_new=False)
+        before = await self._worlds.world(notice.world.id)
+        self._worlds.put(notice.world, ())
+        rooms = self._worlds.list_rooms(notice.rooms)
+        known = await self._entities.entities([one.id for one in notice.people])
+        kept = [self._entities.put(one, None) for one in notice.people]
+        if notice.is_leaving:
+            there = [room.id for room in await self._worlds.rooms(notice.world.id)]
+            for one in kept:
+                await self._entities.leave(one.id, there)
+        return Noticed(
+            before=before,
+            rooms=rooms,
+            new_people=frozenset(one.id for one in kept) - known.keys(),
+            people=frozenset(one.id for one in kept if known.get(one.id) != one),
+        )
+
+    async def forget(self, entity_id: UUID, at: datetime) -> Forgotten:
+        said = {memory.id for memory in self._memories.all() if memory.entity_id == entity_id}
+        kept = await self._memories.memories(said)
+        messages = sum(one.kind is MemoryKind.MESSAGE for one in kept.values())
+        parts = await self._open_parts()
+        receipts = self._ledger.forget(entity_id, at)
+        turns = {receipt.turn_id for receipt in receipts if receipt.turn_id is not None}
+        waiting = withheld((part for part in parts if part.turn_id in turns), "it was forgotten")
+        answers = {one.id for turn_id in turns for one in await self._memories.by_turn(turn_id)} - said
+        removed = Removed(
+            receipts=tuple(blotted(one, at) for one in receipts if not one.outcome.is_final),
+            deliveries=tuple(replace(part, content=Content()) for part in waiting),
+        )
+        await self._cancel(removed)
+        count = len(self._memories.all())
+        await self._forget(said | answers)
+        drawn = count - len(self._memories.all()) - messages - len(answers)
+        details, ties = self._entities.forget(entity_id, opted_out(entity_id, at))
+        self._logs.forget(entity_id)
+        tasks = self._tasks.forget(entity_id)
+        return Forgotten(messages, len(answers), drawn, details, ties, tasks, removed)
 
     async def move(self, room_id: UUID, world: World, room: Room) -> list[Delivery]:
         self._worlds.move(room_id, world, room)

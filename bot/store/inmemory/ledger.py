@@ -1,23 +1,26 @@
 """The books in memory."""
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
 from bot.domain.arrival import Arrival, Cursor, Received, first_claim
+from bot.domain.changes import blotted
+from bot.domain.content import Content
 from bot.domain.ledger import Delivery, DeliveryState, Receipt, Step
 from bot.health import Health
 from bot.store.inmemory.memories import InMemoryMemories
 from bot.store.inmemory.people import InMemoryEntities
 from bot.store.inmemory.receipts import ReceiptBook
 from bot.store.inmemory.worlds import InMemoryWorlds
-from bot.store.protocols import Commitment
+from bot.store.ledger import Commitment
 
 OPEN_DELIVERIES = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
 MOST_TURNS = MOST_FINISHED = 10_000
 DONE_DELIVERIES = (DeliveryState.SENT, DeliveryState.CANCELLED)
+SETTLED_DELIVERIES = (*DONE_DELIVERIES, DeliveryState.FAILED)
 
 
 class InMemoryLedger:
@@ -47,6 +50,10 @@ class InMemoryLedger:
 
     async def cursor(self, platform: str, account: str, name: str) -> str | None:
         return self._cursors.get((platform, account, name))
+
+    async def last_seen(self, room_ids: Collection[UUID]) -> dict[UUID, str]:
+        originals = (one for one in self.book if not one.key.revision and one.room_id in room_ids)
+        return {one.room_id: one.key.message_id for one in originals}
 
     def _receive(self, arrival: Arrival, at: datetime) -> Received:
         known = self.book.known(arrival.key)
@@ -102,6 +109,21 @@ class InMemoryLedger:
 
     def _place(self, delivery: Delivery) -> Delivery:
         return self._deliveries.get(delivery.id) or self.put_last(delivery)
+
+    def forget(self, author_id: UUID, at: datetime) -> list[Receipt]:
+        """Take the words out of somebody's receipts, and out of what was done and sent for them.
+
+        Gives them as they were.
+        """
+        before = [receipt for receipt in self.book if receipt.author_id == author_id]
+        self.book.rewrite([blotted(receipt, at) for receipt in before])
+        turns = {receipt.turn_id for receipt in before if receipt.turn_id is not None}
+        for turn_id in turns & self._steps.keys():
+            del self._steps[turn_id]
+        for part in [one for one in self._deliveries.values() if one.turn_id in turns]:
+            if part.state in SETTLED_DELIVERIES:
+                self._put(replace(part, content=Content()))
+        return before
 
     def put_last(self, delivery: Delivery) -> Delivery:
         """Give a part the next place in its room."""

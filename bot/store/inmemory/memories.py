@@ -8,8 +8,9 @@ from datetime import datetime
 from uuid import UUID
 
 from bot.domain.memory import Memory, MemoryKind, Recalled
-from bot.store.protocols import Reach, Unembedded
+from bot.store.protocols import Reach, Unembedded, audience_of
 from bot.store.vectors import nearest
+from bot.store.words import LAST_SAID, SAID, ranked_by_words, wording
 
 WINDOW = 1000
 EMBEDDED = (MemoryKind.MESSAGE, MemoryKind.FACT)
@@ -17,6 +18,10 @@ EMBEDDED = (MemoryKind.MESSAGE, MemoryKind.FACT)
 
 def _age(memory: Memory) -> tuple[datetime, UUID]:
     return (memory.created_at, memory.id)
+
+
+def _likeness(memory: Memory) -> tuple[MemoryKind, UUID, UUID | None, str]:
+    return memory.kind, memory.entity_id, audience_of(memory), wording(memory.content.text)
 
 
 class InMemoryMemories:
@@ -31,8 +36,20 @@ class InMemoryMemories:
         for memory in memories:
             self.put(memory)
 
+    async def add_unique(self, memory: Memory) -> Memory:
+        if memory.kind in SAID:
+            raise ValueError(f"a {memory.kind} is told from others by its id: use add")
+        found = (one for one in self._memories.values() if _likeness(one) == _likeness(memory))
+        known = next(found, None)
+        if known is None:
+            self.put(memory)
+        return known or memory
+
     async def memories(self, ids: Collection[UUID]) -> dict[UUID, Memory]:
         return {one: self._memories[one] for one in ids if one in self._memories}
+
+    async def count(self, kind: MemoryKind, room_id: UUID | None = None) -> int:
+        return sum(one.kind is kind and room_id in (None, one.room_id) for one in self._memories.values())
 
     async def recent(
         self,
@@ -64,6 +81,14 @@ class InMemoryMemories:
             and reach.covers(memory)
         )
         return [Recalled(memory, score) for memory, score in nearest(embedding, candidates, limit)]
+
+    async def search(self, text: str, reach: Reach, kind: MemoryKind, limit: int = 10) -> list[Memory]:
+        if kind in SAID:
+            found = self._rooms.get((reach.room_id, kind), [])[-LAST_SAID:]
+        else:
+            found = [one for one in self._memories.values() if one.kind is kind and reach.covers(one)]
+        newest = found[::-1]
+        return [newest[place] for place in ranked_by_words(text, [one.content.text for one in newest], limit)]
 
     async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
         memory = self._memories.get(memory_id)

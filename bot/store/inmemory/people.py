@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from uuid import UUID
 
+from bot.domain.changes import nobody
 from bot.domain.people import Component, Entity, Relationship
 from bot.store.protocols import MOST_NAMES
 
@@ -68,6 +69,23 @@ class InMemoryEntities:
     def rooms_of(self, entity_id: UUID) -> frozenset[UUID]:
         """Tell in which rooms somebody takes part."""
         return frozenset(room for room, present in self._participants.items() if entity_id in present)
+
+    def forget(self, entity_id: UUID, mark: Component) -> tuple[int, int]:
+        """Delete what is known of somebody, and by them; counts details and relationships."""
+        if entity_id in self._entities:
+            self._entities[entity_id] = nobody(self._entities[entity_id])
+        for present in self._participants.values():
+            present.pop(entity_id, None)
+        details = len(self._components.pop(entity_id, {}))
+        for known in self._components.values():
+            for key in [key for key, one in known.items() if one.source_entity_id == entity_id]:
+                del known[key]
+                details += 1
+        self._components[entity_id][mark.type, None, None] = mark
+        ties = len(self._relationships.pop(entity_id, {}))
+        return details, ties + sum(
+            one.pop(entity_id, None) is not None for one in self._relationships.values()
+        )
 
     def move(self, room_id: UUID, other_id: UUID) -> None:
         """Have all that belongs to a room belong to another one."""

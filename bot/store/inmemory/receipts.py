@@ -58,6 +58,15 @@ class ReceiptBook:
             self._put(receipt)
         return len(still_open)
 
+    def rewrite(self, receipts: Sequence[Receipt]) -> None:
+        """Write receipts anew, closed ones too."""
+        for receipt in receipts:
+            was_open = not self._receipts[receipt.id].outcome.is_final
+            if was_open:
+                self._put(receipt)
+            else:
+                self._receipts[receipt.id] = receipt
+
     def mark_learnt(self, receipt_ids: Collection[UUID]) -> None:
         """Note that all has been learnt from these."""
         for receipt_id in receipt_ids:

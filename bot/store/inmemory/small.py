@@ -39,6 +39,14 @@ class InMemoryCache:
     async def drop(self, key: str) -> None:
         self._values.pop(key, None)
 
+    def is_first(self, key: str, until: datetime) -> bool:
+        """Note that something has happened, and tell whether that was not known."""
+        _, end = self._values.get(key, ("", self._clock()))
+        if end is None or end > self._clock():
+            return False
+        self._values[key] = ("true", until)
+        return True
+
     def _sweep(self) -> None:
         """Drop what has expired and is never asked for again."""
         now = self._clock()
@@ -80,3 +88,10 @@ class InMemoryLogs:
         newest = merge(*wanted, key=itemgetter(0), reverse=True)
         found = (entry for _, entry in newest if room_id in (None, entry["room_id"]))
         return [entry for entry, _ in zip(found, range(limit), strict=False)]
+
+    def forget(self, entity_id: UUID) -> None:
+        """Delete the entries about somebody."""
+        for entries in self._kinds.values():
+            kept = [one for one in entries if one[1]["entity_id"] != entity_id]
+            entries.clear()
+            entries.extend(kept)

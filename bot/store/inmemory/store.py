@@ -10,6 +10,7 @@ from bot.store.inmemory.ledger import InMemoryLedger
 from bot.store.inmemory.memories import InMemoryMemories
 from bot.store.inmemory.people import InMemoryEntities
 from bot.store.inmemory.small import InMemoryCache, InMemoryLogs
+from bot.store.inmemory.spending import InMemorySpending
 from bot.store.inmemory.tasks import InMemoryTasks
 from bot.store.inmemory.worlds import InMemoryWorlds
 from bot.store.schema import Tables
@@ -27,7 +28,10 @@ class InMemoryStore:
         self.cache = InMemoryCache(clock)
         self.logs = InMemoryLogs(clock)
         self.ledger = InMemoryLedger(self.worlds, self.entities, self.memories)
-        self.changes = InMemoryChanges(self.ledger, self.worlds, self.entities, self.memories, self.tasks)
+        self.spending = InMemorySpending()
+        self.changes = InMemoryChanges(
+            self.ledger, self.worlds, self.entities, self.memories, self.tasks, self.cache, self.logs
+        )
 
     sharing: Sharing | None = None
 

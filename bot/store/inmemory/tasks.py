@@ -59,13 +59,19 @@ class InMemoryTasks:
         ]
 
     async def claim_tasks(
-        self, names: Collection[str], now: datetime, until: datetime, limit: int = 10
+        self,
+        names: Collection[str],
+        now: datetime,
+        until: datetime,
+        limit: int = 10,
+        besides: Collection[UUID] = (),
     ) -> list[Task]:
         due = [
             task
             for task in self._tasks.values()
             if task.name in names
             and _is_eligible(task)
+            and task.room_id not in besides
             and task.next_run <= now
             and (task.leased_until is None or task.leased_until <= now)
         ]
@@ -86,6 +92,12 @@ class InMemoryTasks:
 
     async def delete_task(self, task_id: UUID) -> bool:
         return self._tasks.pop(task_id, None) is not None
+
+    def forget(self, entity_id: UUID) -> int:
+        """Delete what is to be done for somebody, and count it."""
+        kept = {task.id: task for task in self._tasks.values() if task.entity_id != entity_id}
+        count, self._tasks = len(self._tasks) - len(kept), kept
+        return count
 
     def move(self, room_id: UUID, other_id: UUID) -> None:
         """Have all tasks of a room belong to another one."""

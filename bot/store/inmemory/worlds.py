@@ -65,6 +65,17 @@ class InMemoryWorlds:
             self._rooms[room.id] = replace(room, name=room.name or (before.name if before else ""))
         return world, [self._rooms[room.id] for room in rooms]
 
+    def list_rooms(self, rooms: Sequence[Room]) -> frozenset[UUID]:
+        """Insert or update rooms where they stand; new ones count as the least active. Gives the new ones."""
+        new: dict[UUID, Room] = {}
+        for room in rooms:
+            if (before := self._rooms.get(room.id)) is None:
+                new[room.id] = room
+            else:
+                self._rooms[room.id] = replace(room, name=room.name or before.name)
+        self._rooms = {**new, **self._rooms}
+        return frozenset(new)
+
     def move(self, room_id: UUID, world: World, room: Room) -> None:
         """Have a room go on as another one, with the roles that its world knows and what was decided."""
         before = self._rooms.get(room_id)

@@ -11,7 +11,7 @@ from bot import AUDIT, ActionResult, Agent, ChannelType, Role, Room, Turn, World
 
 logger = logging.getLogger(__name__)
 ALONE = frozenset({ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF, ChannelType.API})
-QUOTED = re.compile(r"^\s*>.*$", re.MULTILINE)
+QUOTED = re.compile(r"^[^\S\n]*>.*$", re.MULTILINE)
 Rule = Callable[[World, Role], str]
 
 

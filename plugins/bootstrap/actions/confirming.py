@@ -14,6 +14,7 @@ from bot import (
     Room,
     Task,
     Turn,
+    choices_of,
     clean_name,
     derived_id,
 )
@@ -39,7 +40,7 @@ async def ask_to_confirm(
     for older in await tasks.tasks(room_id=turn.room.id, entity_id=author.id, tags={AWAITING_CHOICE}):
         if "code" in older.metadata:
             await tasks.delete_task(older.id)
-    task_id = derived_id(turn.id, "confirmation", request.action)
+    task_id = derived_id(turn.id, "confirmation", str(turn.next_reply))
     code = _code(derived_id(task_id, str(author.id)).int)
     metadata = {
         "options": [CONFIRM],
@@ -48,25 +49,24 @@ async def ask_to_confirm(
         "expiresAt": (now + HOLDS).isoformat(),
         "change": dict(change),
     }
-    await tasks.save_task(
-        Task(
-            task_id,
-            worker,
-            now,
-            said,
-            turn.room.id,
-            turn.world.id,
-            author.id,
-            tags=frozenset({AWAITING_CHOICE}),
-            metadata=metadata,
-        )
+    task = Task(
+        task_id,
+        worker,
+        now,
+        said,
+        turn.room.id,
+        turn.world.id,
+        author.id,
+        tags=frozenset({AWAITING_CHOICE}),
+        metadata=metadata,
     )
+    await tasks.save_task(task)
     name = clean_name(agent.name)
     asked = (
         f"{said} Is that right, {clean_name(author.name)}? Then answer within ten minutes: "
         f"{name}, {CONFIRM} {code}"
     )
-    await turn.reply(asked)
+    await turn.reply(Content(text=asked, choices=choices_of(task)))
     return ActionResult(text="asked for confirmation; nothing has been changed yet")
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from bot import ActionResult, Entity, Example, Role, Room, Turn, World, action, clean_name
+from bot import ActionResult, Effect, Entity, Example, Role, Room, Turn, World, action, clean_name
 from plugins.bootstrap.actions.authority import asked_by, authorize, refused
 from plugins.bootstrap.actions.contacts import accepts_messages
 from plugins.bootstrap.actions.finding import (
@@ -35,6 +35,7 @@ class Target:
     "SEND_MESSAGE",
     "Say something in another room, or to somebody alone.",
     similes=["DM", "MESSAGE", "SEND_DM", "POST_MESSAGE"],
+    effect=Effect.KEYED,
     examples=[
         [
             Example("Robin", "Ada, tell #news that the engine is repaired"),
@@ -62,8 +63,8 @@ async def send_message(
     request = asked_by(turn, "SEND_MESSAGE", arguments, world=target.world, needs=target.needs)
     if cause := await authorize(turn.agent, request):
         return refused(cause)
-    is_here = target.room.id == turn.room.id
-    said = await turn.reply(text) if is_here else await turn.agent.say(target.room, text)
+    is_here, key = target.room.id == turn.room.id, f"{turn.id} {turn.next_reply}"
+    said = await turn.reply(text) if is_here else await turn.agent.say(target.room, text, key=key)
     if said is None:
         return refused("nothing was left to say")
     return ActionResult(text=f"said {'here' if is_here else 'to ' + target.name}: {said.content.text}")

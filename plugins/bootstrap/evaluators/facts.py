@@ -1,14 +1,28 @@
 """Facts as they are kept: whose they are, from which message, and nothing that was asked not to be kept."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from bot import Content, Memory, MemoryKind, ModelError, ModelType, Reach, Scope, Turn, derived_id, shorten
+from bot import (
+    Content,
+    Entity,
+    Memory,
+    MemoryKind,
+    ModelError,
+    ModelType,
+    Reach,
+    Scope,
+    Turn,
+    derived_id,
+    short_id,
+    shorten,
+)
 from plugins.bootstrap.evaluators.insights import Claim, Insights
 from plugins.bootstrap.evaluators.material import Material
 from plugins.bootstrap.evaluators.notes import learnt_today, tally
-from plugins.bootstrap.evaluators.wording import LONGEST_FACT, folded, is_order, marks, shared_words
+from plugins.bootstrap.evaluators.statements import KINDS, is_statement
+from plugins.bootstrap.evaluators.wording import LONGEST_FACT, folded, marks, shared_words
 
 MOST_A_DAY = 20
 MOST_COMPARED = 200
@@ -34,7 +48,13 @@ def numbered(known: Sequence[Memory]) -> dict[int, Memory]:
     return dict(enumerate(known[-MOST_SHOWN:], 1))
 
 
-async def weighed(turn: Turn, insights: Insights, material: Material, known: Sequence[Memory]) -> Lesson:
+async def weighed(
+    turn: Turn,
+    insights: Insights,
+    material: Material,
+    known: Sequence[Memory],
+    people: Mapping[UUID, Entity],
+) -> Lesson:
     """Decide which noted facts are kept, and which known ones are forgotten.
 
     Somebody's facts are corrected and withdrawn by that person alone.
@@ -42,7 +62,7 @@ async def weighed(turn: Turn, insights: Insights, material: Material, known: Seq
     shown, lesson = numbered(known), Lesson()
     for wish in insights.wishes:
         _forget(lesson, shown.get(wish.fact), material.numbered(wish.message))
-    for claim, source in _sourced(turn, insights, material):
+    for claim, source in _sourced(turn, insights, material, people):
         for number in claim.replaces:
             _forget(lesson, shown.get(number), source)
         lesson.new.append(_fact(turn, claim, source))
@@ -79,15 +99,32 @@ def _forget(lesson: Lesson, fact: Memory | None, said: Memory | None) -> None:
     lesson.forgotten.append(fact)
 
 
-def _sourced(turn: Turn, insights: Insights, material: Material) -> Iterator[tuple[Claim, Memory]]:
-    """Pair the facts with the messages that they come from; orders, and what nobody said, are left out."""
+def _sourced(
+    turn: Turn, insights: Insights, material: Material, people: Mapping[UUID, Entity]
+) -> Iterator[tuple[Claim, Memory]]:
+    """Pair the facts with the messages they come from; what nobody said, or states nothing, is left out."""
     for claim in insights.claims:
         source = material.numbered(claim.message)
         if source is None and claim.message is None:
             source = max(material.said, key=lambda one: shared_words(one.content.text, claim.text))
             source = source if shared_words(source.content.text, claim.text) else None
-        if source is not None and folded(claim.text) and not is_order(claim.text, turn.agent.name):
+        if source is not None and folded(claim.text) and _is_fact(turn, claim, people):
             yield claim, source
+
+
+def _is_fact(turn: Turn, claim: Claim, people: Mapping[UUID, Entity]) -> bool:
+    """Tell whether a claim is of a kind that is kept, and states something about somebody in the room."""
+    if claim.kind and claim.kind not in KINDS:
+        return False
+    about = [one for one in people.values() if not claim.about or _is_called(claim.about, one)]
+    character = turn.agent.character
+    own = [name for name in (character.name, character.username) if name]
+    return is_statement(claim.text, [one.names for one in about], own)
+
+
+def _is_called(named: str, person: Entity) -> bool:
+    names = {name.casefold() for name in person.names}
+    return named.strip("@ ").casefold() in (short_id(person.id), *names)
 
 
 def _fact(turn: Turn, claim: Claim, source: Memory) -> Memory:

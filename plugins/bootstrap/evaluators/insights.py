@@ -13,11 +13,16 @@ _COMMA = re.compile(r"[,;\n]")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A fact, the number of the message it comes from, and the numbers of the facts it corrects."""
+    """A fact, the number of the message it comes from, and the numbers of the facts it corrects.
+
+    `about` is whom it is about, and `kind` what it tells of them; blank where the model says nothing.
+    """
 
     text: str
     message: int | None = None
     replaces: tuple[int, ...] = ()
+    about: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,9 @@ def _claim(one: Tree) -> Claim:
     if not isinstance(one, dict):
         return Claim(_text(one))
     text = _first(one, "text", "fact", "claim", "content")
-    return Claim(text, _number(_first(one, "message", "source")), _numbers(_first(one, "replaces")))
+    about, kind = _first(one, "about", "subject", "who"), _first(one, "kind", "type").casefold()
+    message, replaces = _number(_first(one, "message", "source")), _numbers(_first(one, "replaces"))
+    return Claim(text, message, replaces, about, kind)
 
 
 def _wish(one: Tree) -> Wish | None:

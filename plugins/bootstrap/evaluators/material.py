@@ -1,7 +1,7 @@
 """What there is to reflect upon: the last messages of a room, from where on they are new."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import ceil
 from uuid import UUID
@@ -34,6 +34,11 @@ class Material:
     def end(self) -> Place:
         """How far the room is looked at with these."""
         return Place.of(self.messages[-1])
+
+    def newest_half(self) -> "Material":
+        """Leave out the older half of the messages."""
+        half = len(self.messages) // 2
+        return replace(self, messages=self.messages[half:], seen=max(0, self.seen - half))
 
     def numbered(self, number: int | None) -> Memory | None:
         """Find, by its number, a new message of somebody else."""

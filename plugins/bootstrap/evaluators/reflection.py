@@ -13,6 +13,7 @@ from bot import (
     MessageReceived,
     ModelError,
     ModelType,
+    PromptTooLong,
     Purpose,
     Service,
     TextRequest,
@@ -104,20 +105,49 @@ async def reflection(turn: Turn) -> None:
         if not material.is_due(conversation_length(turn)):  # some of it has been removed since
             reflections.heard.count(turn.room.id, material.said)
             return
-        authors = {one.entity_id for one in material.messages} - {turn.agent.id}
-        people = await turn.agent.store.entities.entities(authors)
+        people = await _people(turn, material)
         known = await known_facts(turn)
         try:
-            answer = await _asked(turn, material, people, known)
+            answer, material = await _read(turn, material, people, known)
         except ModelError as error:
             logger.info("room %s is not reflected upon: %s", turn.room.id, error)
             return
         insights = read_insights(answer)
-        lesson = await weighed(turn, insights, material, known)
+        lesson = await weighed(turn, insights, material, known, people)
         async with reflections.keeping:
-            await save_ties(turn, insights.ties, material, people)
+            if await _is_there(turn, material):
+                await save_ties(turn, insights.ties, material, people)
             await _keep(turn, lesson.new, lesson.forgotten, material)
         reflections.heard.looked_at(turn.room.id, material.said)
+
+
+async def _is_there(turn: Turn, material: Material) -> bool:
+    """Tell whether what was looked at is still there: the room may have been cleared meanwhile."""
+    last = material.messages[-1].id
+    return last in await turn.agent.store.memories.memories([last])
+
+
+async def _people(turn: Turn, material: Material) -> dict[UUID, Entity]:
+    """Find everybody who has said something here, and who else takes part in the room."""
+    entities = turn.agent.store.entities
+    here = {one.id: one for one in await entities.participants(turn.room.id)}
+    authors = {one.entity_id for one in material.messages}
+    people = {**here, **await entities.entities(authors)}
+    people.pop(turn.agent.id, None)
+    return people
+
+
+async def _read(
+    turn: Turn, material: Material, people: Mapping[UUID, Entity], known: Sequence[Memory]
+) -> tuple[str, Material]:
+    """Have the material read, its newer half where all of it is too long for the model; tells which."""
+    try:
+        return await _asked(turn, material, people, known), material
+    except PromptTooLong:
+        half = material.newest_half()
+        if not half.said:
+            raise
+        return await _asked(turn, half, people, known), half
 
 
 async def _asked(

@@ -10,12 +10,13 @@ from bot import Entity, Relationship, Turn, clean_name, short_id
 from plugins.bootstrap.evaluators.insights import Tie
 from plugins.bootstrap.evaluators.material import Material
 from plugins.bootstrap.evaluators.notes import Place
+from plugins.bootstrap.evaluators.statements import addresses
 from plugins.bootstrap.evaluators.wording import is_order
 
 ROOMS = "rooms"
 MOST_ROOMS = 50
 MOST_TAGS = 8
-LONGEST_TAG = 30
+LONGEST_TAG, MOST_WORDS = 30, 2
 
 
 async def save_ties(
@@ -28,6 +29,22 @@ async def save_ties(
         before = known.get(target, Relationship(source, target))
         if (after := _grown(turn, before, tags, material)) is not None:
             await entities.save_relationship(after)
+
+
+def without_room(known: Relationship, room_id: UUID) -> Relationship:
+    """Forget what a room has shown; tags that another room shows too stay."""
+    rooms: dict[str, Any] = dict(known.metadata.get(ROOMS, {}))
+    gone = rooms.pop(str(room_id), None)
+    if gone is None:
+        return known
+    elsewhere = {tag for one in rooms.values() for tag in one["tags"]}
+    lost = set(gone["tags"]) - elsewhere
+    return replace(
+        known,
+        tags=tuple(tag for tag in known.tags if tag not in lost),
+        interactions=max(known.interactions - gone["interactions"], 0),
+        metadata={**known.metadata, ROOMS: rooms},
+    )
 
 
 def _pairs(
@@ -54,7 +71,8 @@ def _called(turn: Turn, people: Mapping[UUID, Entity]) -> dict[str, UUID]:
 
 def _clean(turn: Turn, tags: Sequence[str]) -> Iterator[str]:
     for tag in tags:
-        if len(tag) <= LONGEST_TAG and not is_order(tag, turn.agent.name):
+        is_short = len(tag) <= LONGEST_TAG and len(tag.split()) <= MOST_WORDS
+        if is_short and not addresses(tag) and not is_order(tag, turn.agent.name):
             yield clean_name(tag).casefold()
 
 

@@ -1,5 +1,5 @@
 """What is kept of the events that nothing else has kept yet, one file a family.
 
-Deletions, cleared rooms, reactions, moves and departures of the agent itself are none of them: the books
-have those before anybody is told.
+Deletions, reactions, moves, arrivals and departures are none of them: the books have those before anybody
+is told. Of a cleared room the books have what was said and what was drawn from it as a memory.
 """

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 PROBE = "Hello"
 BATCH = 32
+TOLD_EVERY = 1000
 PAUSE = 1.0  # after each batch, in seconds
 SHORT_PAUSE = 0.05  # after a look at the store
 FIRST_WAIT, LONGEST_WAIT = 5.0, 600.0  # for a provider that does not answer
@@ -79,7 +80,12 @@ class Backlog(Service):
             bare = [one for one in found.memories if not is_blank(one.content.text)]
             bare = [one for one in bare if one.id not in self._refused]
             for start in range(0, len(bare), BATCH):
-                count += await self._embed(bare[start : start + BATCH])
+                made = await self._embed(bare[start : start + BATCH])
+                if (count + made) // TOLD_EVERY > count // TOLD_EVERY:
+                    logger.info(
+                        "%d messages and facts have got vectors of %s so far", count + made, self.model
+                    )
+                count += made
                 await asyncio.sleep(PAUSE)
             before = found.before
             if before is None:

@@ -3,24 +3,28 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bot import ActionSpec, ProviderResult, Turn, provider
+from bot import ActionSpec, ModelType, ProviderResult, Turn, provider
 
 Schema = Mapping[str, Any]
 
 
 @provider("ACTIONS", "The actions that can be taken, with their parameters.", position=-90)
 def actions(turn: Turn) -> ProviderResult:
-    """List the actions the author may use, always in the same order."""
-    lines = [_line(spec) for spec in turn.actions]
+    """List the actions the author may use, always in the same order.
+
+    Where they are given as functions too, that is where their parameters are.
+    """
+    are_functions = turn.agent.models.can_call_tools(ModelType.TEXT_LARGE)
+    lines = [_line(spec, is_function=are_functions) for spec in turn.actions]
     names = ", ".join(spec.name for spec in turn.actions)
     text = "\n".join(["# Actions", *lines]) if lines else ""
     return ProviderResult(text=text, values={"actionNames": names}, data={"actions": turn.actions})
 
 
-def _line(spec: ActionSpec) -> str:
+def _line(spec: ActionSpec, *, is_function: bool) -> str:
     properties: Schema = spec.parameters.get("properties", {})
     required = spec.parameters.get("required", ())
-    if spec.name == "REPLY" or not properties:
+    if is_function or spec.name == "REPLY" or not properties:
         return f"- {spec.name}: {spec.description}"
     parts: Schema = spec.parameters.get("$defs", {})
     parameters = [

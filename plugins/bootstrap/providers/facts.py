@@ -1,6 +1,7 @@
 """What is known from earlier talks, as far as it may be known here."""
 
 import asyncio
+from contextlib import suppress
 
 from bot import Memory, MemoryKind, ModelError, ModelType, ProviderResult, Reach, Turn, provider
 from plugins.bootstrap.quoting import quoted
@@ -13,9 +14,10 @@ LONGEST_QUESTION = 2_000
 
 @provider("FACTS", "What people here have told of themselves in earlier talks.", position=105, dynamic=True)
 async def facts(turn: Turn) -> ProviderResult:
-    """Quote what bears on the newest messages; the latest, where no model compares meanings.
+    """Quote what bears on the newest messages, then the latest facts.
 
-    What was said elsewhere is not known here unless its scope says so.
+    Where no model compares meanings, their words are compared. What was said elsewhere is not known here
+    unless its scope says so.
     """
     reach = Reach(turn.room.id, turn.world.id)
     found = await _near(turn, reach)
@@ -31,20 +33,18 @@ async def facts(turn: Turn) -> ProviderResult:
 
 
 async def _near(turn: Turn, reach: Reach) -> list[Memory]:
-    """Find what is nearest in meaning to the newest messages."""
+    """Find what is nearest in meaning to the newest messages, or shares the most words with them."""
     agent = turn.agent
-    if not agent.models.serves(ModelType.TEXT_EMBEDDING):
-        return []
     newest = await agent.store.memories.recent(turn.room.id, NEWEST_MESSAGES)
     texts = [one.content.text for one in newest if one.id != turn.message.id] + [turn.message.content.text]
-    try:
-        given = await agent.models.embed(["\n".join(texts)[-LONGEST_QUESTION:]])
-    except ModelError:  # the latest will do
-        return []
-    found = await agent.store.memories.recall(
-        given.vectors[0], given.model, reach, MemoryKind.FACT, MOST_FACTS
-    )
-    return [one.memory for one in found]
+    asked = "\n".join(texts)[-LONGEST_QUESTION:]
+    if agent.models.serves(ModelType.TEXT_EMBEDDING):
+        with suppress(ModelError):  # words will do
+            given = await agent.models.embed([asked], is_urgent=True)
+            vector, model = given.vectors[0], given.model
+            found = await agent.store.memories.recall(vector, model, reach, MemoryKind.FACT, MOST_FACTS)
+            return [one.memory for one in found]
+    return await agent.store.memories.search(asked, reach, MemoryKind.FACT, MOST_FACTS)
 
 
 async def _latest(turn: Turn, reach: Reach) -> list[Memory]:

@@ -10,10 +10,12 @@ import pytest
 
 from adapters.console import adapter as spec
 from adapters.console.adapter import ConsoleAdapter
-from adapters.console.lines import PipedLines
+from adapters.console.lines import PipedLines, TypedLines
 from bot import AdapterSpec, Blueprint, Character, ConfigError, Content, Door, Outcome, Runtime, Settings
 from bot.loading import find_plugin
-from bot.testing import ScriptedModel, answer
+from bot.testing import Pieces, Restart, ScriptedModel, answer
+
+HEAD, TAIL = "<response><actions>REPLY</actions><text>", "</text></response>"
 
 
 @dataclass
@@ -28,9 +30,17 @@ class Desk:
     def written(self) -> str:
         return os.read(self.paper, 65536).decode()
 
+    async def until_written(self, words: str) -> str:
+        """Read until these words stand on the paper; gives all that came with them."""
+        text = ""
+        async with asyncio.timeout(30):
+            while words not in text:
+                text += await asyncio.to_thread(self.written)
+        return text
+
 
 @asynccontextmanager
-async def at_desk(model: ScriptedModel) -> AsyncIterator[Desk]:
+async def at_desk(model: ScriptedModel, *, is_terminal: bool = False) -> AsyncIterator[Desk]:
     bootstrap = find_plugin("bootstrap")
     assert bootstrap is not None
     (reading, keys), (paper, writing) = os.pipe(), os.pipe()
@@ -38,7 +48,8 @@ async def at_desk(model: ScriptedModel) -> AsyncIterator[Desk]:
 
     def open_desk(doors: Sequence[Door]) -> ConsoleAdapter:
         [door] = doors
-        opened.append(ConsoleAdapter(door, lines=PipedLines(reading), output=writing))
+        lines = TypedLines("> ") if is_terminal else PipedLines(reading)
+        opened.append(ConsoleAdapter(door, lines=lines, output=writing))
         return opened[0]
 
     plan = Blueprint(Character(name="Ada"), (bootstrap, model.plugin), Settings())
@@ -114,3 +125,33 @@ async def test_the_console_is_for_one_character() -> None:
     async with at_desk(ScriptedModel()) as desk:
         with pytest.raises(ConfigError, match="one character"):
             spec.open([*desk.runtime.doors, *desk.runtime.doors])
+
+
+async def test_at_a_terminal_a_reply_is_seen_as_it_is_written_and_once() -> None:
+    gate = asyncio.Event()
+    model = ScriptedModel([Pieces(HEAD, "Once upon", gate, " a time.", TAIL)])
+    async with at_desk(model, is_terminal=True) as desk:
+        saying = asyncio.create_task(desk.console.say("a story"))
+        assert (await desk.until_written("Once upon")).endswith("Ada: Once upon")
+        gate.set()
+        await saying
+        assert desk.written() == " a time.\n"
+
+
+async def test_at_a_terminal_what_is_written_anew_stands_on_a_line_of_its_own() -> None:
+    gate = asyncio.Event()
+    model = ScriptedModel([Pieces(HEAD, "Once upon", gate, Restart, HEAD, "Well.", TAIL)])
+    async with at_desk(model, is_terminal=True) as desk:
+        saying = asyncio.create_task(desk.console.say("a story"))
+        await desk.until_written("Once upon")
+        gate.set()
+        await saying
+        assert desk.written() == "\nAda: Well.\n"
+
+
+async def test_in_a_pipe_a_reply_is_written_once_and_whole() -> None:
+    model = ScriptedModel([Pieces(HEAD, "Once upon", " a time.", TAIL)])
+    async with at_desk(model) as desk:
+        await desk.console.say("a story")
+        assert desk.written() == "Once upon a time.\n"
+        assert [request.sink for request in model.requests] == [None]

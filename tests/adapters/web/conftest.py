@@ -37,17 +37,23 @@ JSON = {"Content-Type": "application/json"}
 
 
 class Script:
-    """A model that echoes; "hold" waits for `go`, "silence" is kept, "refuse" fails with `refusal`."""
+    """A model that echoes; "hold" waits for `go`, "silence" is kept, "refuse" fails with `refusal`.
+
+    Of a "story" the beginning is written first, and the rest after `go`.
+    """
 
     def __init__(self) -> None:
         self.asked = asyncio.Semaphore(0)
         self.go = asyncio.Event()
         self.refusal = "the provider refuses"
         self.reply = "You said: {}"
+        self.breaks_off = False
 
     async def answer(self, request: TextRequest) -> TextResult:
         said = [line.text for line in parse_history(request.prompt) if not line.is_agent][-1]
         self.asked.release()
+        if "story" in said:
+            return TextResult(await self._tell(request), "scripted")
         if "hold" in said:
             await self.go.wait()
         if "refuse" in said:
@@ -56,6 +62,16 @@ class Script:
         text = escape(self.reply.format(said))
         written = f"<thought>quiet is best</thought><actions>{action}</actions><text>{text}</text>"
         return TextResult(f"<response>{written}</response>", "scripted", Usage(120, 30))
+
+    async def _tell(self, request: TextRequest) -> str:
+        pieces = ["<response><actions>REPLY</actions><text>Once upon", " a time.</text></response>"]
+        if request.sink is not None:
+            await request.sink.piece(pieces[0])
+            await self.go.wait()
+            if self.breaks_off:
+                return "<response><thought>no</thought><actions>IGNORE</actions></response>"
+            await request.sink.piece(pieces[1])
+        return "".join(pieces)
 
     @property
     def plugin(self) -> Plugin:

@@ -146,6 +146,7 @@ async def test_a_receipt_tells_why_and_what_it_took(house: Any) -> None:
         assert (receipt["outcome"], receipt["rule"]) == ("answered", "room type API")
         assert (receipt["tokens_in"], receipt["tokens_out"]) == (120, 30)
         assert [call["purpose"] for call in receipt["model_calls"]] == ["reply"]
+        assert receipt["cost"] is receipt["model_calls"][0]["cost"] is None
         assert receipt["message"]["text"] == "Hello"
         assert receipt["replies"] == told["replies"]
         assert len(receipt["deliveries"]) == 1

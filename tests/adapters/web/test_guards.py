@@ -25,6 +25,7 @@ ROUTES = {
     "/api/rooms/{id}/messages": SHUT,
     "/api/receipts": SHUT,
     "/api/receipts/{id}": SHUT,
+    "/api/costs": SHUT,
     "/api/outbox": SHUT,
     "/api/outbox/{id}/send": SHUT,
     "/api/outbox/{id}/drop": SHUT,

@@ -243,3 +243,31 @@ async def test_who_does_not_read_is_cut_off_and_nobody_else_is(open_house: Any) 
 def _masked(text: bytes) -> bytes:
     """A client's text frame, masked with zeros."""
     return bytes([0x81, 0x80 | len(text), 0, 0, 0, 0]) + text
+
+
+async def test_a_reply_is_seen_while_it_is_written_by_all_in_the_room_and_by_who_comes_late(
+    house: Any,
+) -> None:
+    talker = await house.socket()
+    await talker.send(type="message", text="a story", client_id="c1")
+    first = await talker.until("draft")
+    assert (first["text"], first["anew"]) == ("Once upon", True)
+    late = await house.socket()
+    seen = await late.until("draft")
+    assert (seen["id"], seen["text"], seen["anew"]) == (first["id"], "Once upon", True)
+    house.script.go.set()
+    for one in (talker, late):
+        whole = await one.until("message")
+        assert (whole["id"], whole["text"]) == (first["id"], "Once upon a time.")
+    assert (await house.socket()).ready["messages"][-1]["id"] == first["id"]
+
+
+async def test_a_reply_that_is_not_said_after_all_goes_away(house: Any) -> None:
+    talker = await house.socket()
+    await talker.send(type="message", text="a story", client_id="c1")
+    seen = await talker.until("draft")
+    house.script.breaks_off = True
+    house.script.go.set()
+    gone = await talker.until("draft")
+    assert (gone["id"], gone["text"], gone["anew"]) == (seen["id"], "", True)
+    assert (await talker.until("outcome"))["outcome"] == "ignored"

@@ -9,12 +9,16 @@ SAY = "/api/agents/ada/messages"
 
 async def events(answer: Any) -> list[tuple[str, Any]]:
     """Read a stream to its end."""
-    found = []
     async with asyncio.timeout(30):
-        for block in (await answer.text()).split("\n\n"):
-            lines = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
-            if lines:
-                found.append((lines["event"], json.loads(lines["data"])))
+        return _parsed(await answer.text())
+
+
+def _parsed(text: str) -> list[tuple[str, Any]]:
+    found = []
+    for block in text.split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
+        if lines:
+            found.append((lines["event"], json.loads(lines["data"])))
     return found
 
 
@@ -73,3 +77,26 @@ async def test_a_stream_ends_with_an_error_where_the_bot_stops(house: Any) -> No
     kind, data = (await events(answer))[-1]
     assert (kind, data["error"]["code"]) == ("error", "stopping")
     assert data["error"]["request_id"] == answer.headers["X-Request-Id"]
+
+
+async def test_a_stream_tells_a_reply_piece_by_piece_as_it_is_written(house: Any) -> None:
+    answer = await stream(house, text="a story")
+    first = b""
+    async with asyncio.timeout(30):
+        while b"event: piece" not in first:
+            first += await answer.content.readuntil(b"\n\n")
+    house.script.go.set()
+    found = [one for one in _parsed(first.decode()) + await events(answer) if one[0] != "typing"]
+    pieces = [data for kind, data in found if kind == "piece"]
+    [reply] = [data for kind, data in found if kind == "reply"]
+    assert (pieces[0]["text"], pieces[0]["anew"]) == ("Once upon", True)
+    assert {piece["id"] for piece in pieces} == {reply["id"]}
+    assert reply["text"].startswith("".join(piece["text"] for piece in pieces))
+    assert reply["text"] == "Once upon a time."
+    assert found[-1][0] == "outcome"
+
+
+async def test_nothing_is_told_in_pieces_where_that_is_switched_off(open_house: Any) -> None:
+    async with open_house(settings={"STREAMING": "false"}) as house:
+        found = await events(await stream(house, text="a story"))
+        assert [kind for kind, _ in found if kind != "typing"] == ["reply", "outcome"]

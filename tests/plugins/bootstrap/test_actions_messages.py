@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from bot import ChannelType, Role
-from bot.testing import RecordingAdapter, Stage, make_arrival, on_stage
+from bot import ChannelType, Effect, Role
+from bot.testing import RecordingAdapter, Stage, make_arrival, make_turn, on_stage
+from plugins.bootstrap.actions.messages import send_message
 from tests.plugins.bootstrap.obeying import Obedient, decisions
 
 GROUP, DM = ChannelType.GROUP, ChannelType.DM
@@ -130,3 +131,26 @@ async def test_nobody_elses_private_room_is_written_to_as_a_room() -> None:
         await stage.say("psst", author="Carol", room="carols-room")
         await send(stage, obedient, to="carols-room")
         assert await heard(stage, "carols-room") == ["Very well."]
+
+
+@pytest.mark.parametrize("to", ["#news", "here"])
+async def test_a_step_that_is_repeated_after_a_crash_says_nothing_twice(to: str) -> None:
+    async with on_stage(model=Obedient().model) as stage:
+        await settle(stage)
+        before = len(stage.texts)
+        turn = make_turn(stage.agent, f"Ada, tell {to}", author="Root", role=Role.OWNER, kind=GROUP)
+        for text in ("The engine is repaired.", "The engine runs again."):  # mended anew, in other words
+            turn.begin_step(1)
+            result = await send_message(turn, text, to)
+            assert result is not None
+            assert result.success
+        await stage.agent.outbox.drain(5.0)
+        assert stage.texts[before:] == ["The engine is repaired."]
+        turn.begin_step(2)
+        await send_message(turn, "And it is loud.", to)
+        await stage.agent.outbox.drain(5.0)
+        assert stage.texts[before:] == ["The engine is repaired.", "And it is loud."]
+
+
+def test_sending_is_carried_out_again_after_a_crash_because_that_does_no_harm() -> None:
+    assert send_message.spec.effect is Effect.KEYED

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bot import ChannelType, Outcome, Role
-from bot.testing import InMemoryStore, Stage, on_stage
+from bot import ChannelType, Outcome, Role, TextResult, ToolCall
+from bot.testing import InMemoryStore, ScriptedModel, Stage, on_stage
 from tests.plugins.bootstrap.obeying import Obedient, code, decisions, run_due, waiting, world_of
 
 GROUP = ChannelType.GROUP
@@ -96,3 +96,18 @@ async def test_l07_the_value_is_the_actors_own_and_not_another_persons() -> None
         await stage.say("Ada, set CONVERSATION_LENGTH to 500", author="Mallory", kind=GROUP)
         await stage.say("Ada, set CONVERSATION_LENGTH to 5", author="Root", role=Role.OWNER, kind=GROUP)
         assert await waiting(stage) == []
+
+
+async def test_l16_of_two_changes_asked_for_at_once_only_the_last_can_be_confirmed_and_by_its_own_code() -> (
+    None
+):
+    asked = [("ON_EDIT", "rerun"), ("CONVERSATION_LENGTH", "5")]
+    calls = tuple(ToolCall("UPDATE_SETTINGS", {"name": name, "value": value}) for name, value in asked)
+    async with on_stage(model=ScriptedModel(TextResult("Very well.", calls=calls))) as stage:
+        await stage.say(
+            "Ada, set ON_EDIT to rerun, CONVERSATION_LENGTH to 5", author="Root", role=Role.OWNER, kind=GROUP
+        )
+        _, first, last = await stage.adapter.until_sent(3)
+        own = await code(stage)
+    assert own in last
+    assert own not in first

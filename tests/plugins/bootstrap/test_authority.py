@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bot import Attendance, ChannelType, Role
-from bot.testing import ScriptedModel, Stage, answer, make_arrival, on_stage
+from bot.testing import ScriptedModel, Stage, answer, make_arrival, make_turn, on_stage
 from plugins.bootstrap import plugin
-from plugins.bootstrap.actions.authority import may_change_role, says
+from plugins.bootstrap.actions.authority import may_change_role, own_words, says
 from tests.plugins.bootstrap.obeying import (
     Obedient,
     code,
@@ -336,3 +336,11 @@ async def test_l17_an_owner_hands_over_to_an_heir_who_then_may_do_all_an_owner_m
         obedient.does("MUTE_ROOM")
         await stage.say("Ada, be quiet", author="Sarah", role=Role.MEMBER, kind=GROUP)
         assert await attendance(stage) is Attendance.MUTED
+
+
+async def test_l01_quoted_lines_are_nobodys_own_words_however_many_blank_ones_stand_around(
+    stage: Stage,
+) -> None:
+    blank = "\n" * 60_000
+    turn = make_turn(stage.agent, f"mine{blank}  > make Mallory admin\n\t> and Bob\nstill mine")
+    assert own_words(turn).split() == ["mine", "still", "mine"]

@@ -69,7 +69,7 @@ def note(request: TextRequest) -> str:
     [canary] = set(CANARY.findall(request.prompt))
     name = re.search(r"\] (Alice \d+) ", request.prompt)
     assert name is not None
-    return noted([fact(1, f"The secret of {name[1]} is {canary}.")], ties=[tie(name[1], "you", canary)])
+    return noted([fact(1, f"{name[1]} keeps {canary}.")], ties=[tie(name[1], "you", canary)])
 
 
 async def surfaces(turn: Turn) -> set[str]:

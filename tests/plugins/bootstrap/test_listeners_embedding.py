@@ -1,6 +1,7 @@
 """What an outage, a crash or another model has left without a vector gets one afterwards."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -109,15 +110,29 @@ async def until_complete(stage: Stage, name: str) -> None:
     """Wait until everything has a vector of this model."""
     done = asyncio.Event()
 
-    async def hear(event: EmbeddingCompleted) -> None:
+    async def hear(event: EmbeddingCompleted | None = None) -> None:
         left = (await stage.agent.store.memories.unembedded(name)).memories
         if not [one for one in left if one.content.text]:
             done.set()
 
     leave = stage.agent.events.subscribe(EmbeddingCompleted, hear)
+    await hear()  # it may have been done before anybody listened
     async with asyncio.timeout(60):
         await done.wait()
     leave()
+
+
+async def test_e10_the_log_tells_how_far_it_has_come(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(embedding, "TOLD_EVERY", 40)
+    caplog.set_level(logging.INFO, embedding.__name__)
+    async with on_stage(model=Embedder("m-2")) as stage:
+        backlog = await halted(stage)
+        await said(stage, *(f"message {number}" for number in range(70)))
+        await backlog.fill()
+
+    assert caplog.messages == ["64 messages and facts have got vectors of m-2 so far"]
 
 
 async def test_what_has_no_vector_gets_one_in_batches_the_newest_first(

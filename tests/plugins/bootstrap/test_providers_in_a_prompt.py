@@ -26,7 +26,7 @@ def write(request: TextRequest) -> str:
         return "<response><action>RESPOND</action></response>"
     if request.purpose is Purpose.REFLECTION:
         last = request.prompt.rstrip().rpartition("\n")[2].partition(".")[0]
-        return noted([fact(int(last), f"Somebody has made point {last}.")], ties=[tie("Ann", "Bo", "friend")])
+        return noted([fact(int(last), f"Ann has made point {last}.")], ties=[tie("Ann", "Bo", "friend")])
     return answer("That is a good point, and I would look at it once more tomorrow.")
 
 

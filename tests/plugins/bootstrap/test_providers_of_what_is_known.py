@@ -11,6 +11,7 @@ from bot import (
     Memory,
     MemoryKind,
     ModelUnavailable,
+    Plugin,
     Purpose,
     Relationship,
     Role,
@@ -138,11 +139,28 @@ async def test_what_bears_on_the_newest_message_comes_before_what_is_newer() -> 
     assert "Alice has a cat." in lines[0]
 
 
-async def test_a_model_of_meanings_that_fails_leaves_the_latest() -> None:
-    def fail(text: str) -> tuple[float, ...]:
-        raise ModelUnavailable("down")
+def fails(text: str) -> tuple[float, ...]:
+    raise ModelUnavailable("down")
 
-    async with on_stage(meaning(fail)) as stage:
+
+@pytest.mark.parametrize("plugins", [[], [meaning(fails)]], ids=["no model", "a model that fails"])
+async def test_without_a_model_of_meanings_what_shares_words_with_the_talk_comes_before_what_is_newer(
+    plugins: list[Plugin],
+) -> None:
+    async with on_stage(*plugins) as stage:
+        turn = await said(stage, "And my CATS?")
+        await learn(turn, "Alice has two cats.")
+        await learn(turn, "Her cats are grey.", room="other")
+        for number in range(1, 20):
+            await learn(turn, f"Alice was in town {number}.", number=number)
+        lines = (await told(turn, "FACTS")).splitlines()[1:]
+    assert len(lines) == 10
+    assert "Alice has two cats." in lines[0]
+    assert "grey" not in "".join(lines)
+
+
+async def test_a_model_of_meanings_that_fails_leaves_the_latest() -> None:
+    async with on_stage(meaning(fails)) as stage:
         turn = make_turn(stage.agent)
         await learn(turn, "Alice lives in Oslo.")
         assert "Oslo" in await told(turn, "FACTS")

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Column, Table
 from sqlalchemy.dialects.postgresql.asyncpg import dialect
 
-from plugins.sql import deliveries, memories, people, receipts, tasks, vectors, worlds
+from plugins.sql import deliveries, memories, people, receipts, searching, tasks, vectors, worlds
 from plugins.sql import postgres_committing as committing
 from plugins.sql import postgres_receiving as receiving
 from plugins.sql.postgres_spelling import Spelled
@@ -22,6 +22,10 @@ INDEXES = {
     "RECENT_BEFORE": (memories.RECENT_BEFORE, "ix_memories_room"),
     "BY_TURN": (memories.BY_TURN, "ix_memories_turn"),
     "UNEMBEDDED": (memories.UNEMBEDDED, "pk_memories"),
+    "COUNT_IN_ROOM": (memories.COUNT_IN_ROOM, "ix_memories_room"),
+    "COUNTS": (searching.COUNTS, "pk_words"),
+    "FOUND": (searching.FOUND, "pk_words"),
+    "ALIKE": (searching.ALIKE, "pk_words"),
     "FIND": (receipts.FIND, "uq_receipts_agent_id_id"),
     "FIND_BY_MEMORY": (receipts.FIND_BY_MEMORY, "ix_receipts_memory"),
     "ALL_OPEN": (receipts.ALL_OPEN, "ix_receipts_open"),

@@ -25,7 +25,7 @@ from bot import (
 )
 from bot.domain.ids import delivery_id
 from bot.settings import Layer
-from bot.store.protocols import Commitment
+from bot.store.ledger import Commitment
 from bot.testing import make_arrival
 from plugins.sql import upgrade
 from plugins.sql.opening import OpenFiles

@@ -47,7 +47,7 @@ def test_there_are_statements_to_look_at() -> None:
 @pytest.mark.parametrize("size", [1, 4, 32])
 def test_i14_no_statement_scans_or_sorts(connection: Connection, name: str, size: int) -> None:
     for line in plan(connection, NAMED[name], size):
-        assert "SCAN" not in line
+        assert "SCAN" not in line.removeprefix("SCAN given VIRTUAL TABLE")  # the list that comes along
         assert "TEMP B-TREE" not in line
 
 
@@ -57,6 +57,11 @@ def test_i14_no_statement_scans_or_sorts(connection: Connection, name: str, size
         ("memories.RECENT", "ix_memories_room"),
         ("memories.RECENT_BEFORE", "ix_memories_room"),
         ("memories.BY_TURN", "ix_memories_turn"),
+        ("memories.COUNT_IN_ROOM", "COVERING INDEX ix_memories_room"),
+        ("searching.COUNTS", "PRIMARY KEY (agent_id=? AND kind=? AND word=? AND audience=?)"),
+        ("searching.FOUND", "PRIMARY KEY (agent_id=? AND kind=? AND word=? AND audience=?)"),
+        ("searching.ALIKE", "PRIMARY KEY (agent_id=? AND kind=? AND word=? AND audience=?)"),
+        ("searching.DROP", "ix_words_memory"),
         ("receipts.ALL_OPEN", "ix_receipts_open"),
         ("deliveries.ALL_OPEN", "ix_deliveries_open"),
         ("enquiries.UNSENT", "ix_deliveries_unfinished"),

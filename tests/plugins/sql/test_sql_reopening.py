@@ -21,7 +21,8 @@ from bot import (
 )
 from bot.domain.ids import delivery_id
 from bot.domain.ledger import DeliveryState, Step, StepState
-from bot.store.protocols import Commitment, Reach
+from bot.store.ledger import Commitment
+from bot.store.protocols import Reach
 from bot.testing import make_arrival
 from plugins.sql.store import SqlStore
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bot import Content, Delivery, Memory, MemoryKind, Outcome, derived_id, new_id, system_clock
 from bot.domain.ids import delivery_id
-from bot.store.protocols import Commitment
+from bot.store.ledger import Commitment
 from bot.testing import make_arrival
 from plugins.sql.opening import OpenFiles
 from plugins.sql.store import SqlStore

@@ -165,6 +165,25 @@ CREATE TABLE relationships (
 
 CREATE INDEX ix_relationships_contact ON relationships (agent_id, source_id, interactions, position);
 
+CREATE TABLE spending (
+  agent_id INTEGER NOT NULL,
+  day TEXT NOT NULL,
+  room_id BLOB NOT NULL,
+  person_id BLOB NOT NULL,
+  model TEXT NOT NULL,
+  calls BIGINT NOT NULL,
+  tokens_in BIGINT NOT NULL,
+  tokens_cached BIGINT NOT NULL,
+  tokens_out BIGINT NOT NULL,
+  cost BIGINT NOT NULL,
+  unpriced BIGINT NOT NULL,
+  estimated BIGINT NOT NULL,
+  failed BIGINT NOT NULL,
+  CONSTRAINT pk_spending PRIMARY KEY (agent_id, day, room_id, person_id, model),
+  CONSTRAINT fk_spending_agent_id FOREIGN KEY(agent_id) REFERENCES agents (id) ON DELETE CASCADE
+)
+ WITHOUT ROWID;
+
 CREATE TABLE steps (
   agent_id INTEGER NOT NULL,
   turn_id BLOB NOT NULL,
@@ -204,7 +223,7 @@ CREATE TABLE tasks (
 
 CREATE INDEX ix_tasks_all ON tasks (agent_id, position);
 
-CREATE INDEX ix_tasks_due ON tasks (agent_id, is_queued, is_parked, next_run) WHERE is_queued = 1 AND is_parked = 0;
+CREATE INDEX ix_tasks_due ON tasks (agent_id, is_queued, is_parked, next_run, room_id) WHERE is_queued = 1 AND is_parked = 0;
 
 CREATE INDEX ix_tasks_name ON tasks (agent_id, name, position);
 
@@ -283,6 +302,20 @@ CREATE TABLE rooms (
 CREATE INDEX ix_rooms_active ON rooms (agent_id, active);
 
 CREATE INDEX ix_rooms_world ON rooms (agent_id, world_id, active);
+
+CREATE TABLE words (
+  agent_id INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  word TEXT NOT NULL,
+  audience BLOB NOT NULL,
+  memory INTEGER NOT NULL,
+  CONSTRAINT pk_words PRIMARY KEY (agent_id, kind, word, audience, memory),
+  CONSTRAINT fk_words_agent_id FOREIGN KEY(agent_id) REFERENCES agents (id) ON DELETE CASCADE,
+  CONSTRAINT fk_words_memory FOREIGN KEY(memory) REFERENCES memories (position) ON DELETE CASCADE
+)
+ WITHOUT ROWID;
+
+CREATE INDEX ix_words_memory ON words (memory);
 
 CREATE TABLE receipts (
   position INTEGER NOT NULL,

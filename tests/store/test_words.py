@@ -1,10 +1,10 @@
 """Rules of searching by words."""
 
-from plugins.knowledge.words import ranked, words_of
+from bot.store.words import ranked_by_words
 
 
 def rank(question: str, *texts: str) -> list[int]:
-    return ranked(question, [words_of(text) for text in texts], 3)
+    return ranked_by_words(question, texts, 3)
 
 
 def test_the_text_with_the_rarer_words_comes_first() -> None:

@@ -1,0 +1,1 @@
+"""What people ask the bot itself: commands, and buttons that were pressed."""

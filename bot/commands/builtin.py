@@ -1,0 +1,123 @@
+"""The commands that every bot has."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Annotated, Any
+
+from bot.commands.wording import forgotten, overview, privacy, why
+from bot.components.command import Asking, Command, command
+from bot.domain.arrival import Arrival
+from bot.domain.asking import Asked, Shown
+from bot.domain.changes import FORGOTTEN
+from bot.domain.content import Choice, Content, MentionContext
+from bot.domain.ids import new_id
+from bot.domain.ledger import EventKey, Receipt
+from bot.domain.memory import Memory, MemoryKind
+from bot.domain.people import Attendance
+from bot.domain.places import Role
+from bot.platform.changes import Changes
+from bot.platform.inbox import Inbox
+from bot.plugin import Plugin
+
+CONFIRMED_WITHIN = timedelta(minutes=10)
+LATEST = 50
+FORGET = "forget-me"
+COMMANDS = "command"  # the kind of log entry for what somebody has asked the bot itself
+
+
+class BuiltIn:
+    """Answers what people may ask of every bot."""
+
+    def __init__(self, inbox: Inbox, changes: Changes, plugins: Sequence[Plugin]) -> None:
+        self._inbox, self._changes, self._plugins = inbox, changes, tuple(plugins)
+
+    def commands(self) -> list[Command[Any]]:
+        """List the commands, in the order in which help names them."""
+        return [
+            command("ask", "Ask me something.")(self.ask),
+            command("why", "Why your last message was answered, or was not.")(self.why),
+            command("mute", "Have me be quiet here unless I am named.", role=Role.ADMIN, free_alone=True)(
+                self.mute
+            ),
+            command("unmute", "Have me answer here again.", role=Role.ADMIN, free_alone=True)(self.unmute),
+            command("privacy", "What I keep of you, where it goes, how to delete it.")(self.privacy),
+            command(FORGET, "Delete what I keep of you.")(self.forget_me),
+            command("help", "What you can ask of me.")(self.help),
+            command("start", "How to begin.")(self.start),
+        ]
+
+    async def ask(self, asking: Asking, question: Annotated[str, "What you want to know"]) -> Shown:
+        """Put a question into the inbox; it is answered like any message that mentions the agent."""
+        return Shown(receipt=await self._inbox.put(question_of(asking.asked, question)))
+
+    async def why(self, asking: Asking) -> str:
+        """Tell what became of the person's last message; of the room's last, if they decide about it."""
+        asked, ledger = asking.asked, asking.agent.store.ledger
+        found = await ledger.receipts(room_id=asked.room.id, limit=LATEST)
+        theirs = (one for one in found if asking.decides_here or one.author_id == asked.author.id)
+        last: Receipt | None = next(theirs, None)
+        return why(last) if last is not None else "I know of no message of yours here."
+
+    async def mute(self, asking: Asking) -> str:
+        """Answer in the room only when named."""
+        await asking.agent.store.worlds.set_attendance(asking.asked.room.id, Attendance.MUTED)
+        return "I am quiet here now, unless somebody names me. /unmute ends it."
+
+    async def unmute(self, asking: Asking) -> str:
+        """Answer in the room as usual."""
+        await asking.agent.store.worlds.set_attendance(asking.asked.room.id, Attendance.DEFAULT)
+        return "I answer here again."
+
+    async def privacy(self, asking: Asking) -> str:
+        """Tell what is kept of people."""
+        agent = asking.agent
+        text = privacy(self._plugins, agent.settings)
+        marks = await agent.store.entities.components(asking.asked.author.id, FORGOTTEN)
+        if not marks:
+            return text
+        return f"{text}\nYou had everything deleted on {str(marks[-1].data.get('at', ''))[:10]}."
+
+    async def forget_me(self, asking: Asking) -> Shown:
+        """Delete what is kept of the person, once they have said so twice."""
+        agent, asked = asking.agent, asking.asked
+        key, cache = f"{FORGET}:{asked.author.id}", agent.store.cache
+        if await cache.get(key) is None:
+            await cache.set(key, asked.event_id, expires_at=agent.clock() + CONFIRMED_WITHIN)
+            return Shown(
+                "This deletes what I keep of you: your messages here and in every room of this platform, my "
+                "answers to them, what I learnt from them, and what I know about you. It cannot be undone. "
+                f"To do it, give /{FORGET} once more within ten minutes.",
+                choices=(Choice("Delete it all", f"/{FORGET}"),),
+            )
+        found = await self._changes.forgotten(asked.author.id)
+        await cache.drop(key)
+        # Of whom it was is not written down: that is what was asked for.
+        await agent.store.logs.log(COMMANDS, {"command": FORGET, "deleted": found.total})
+        return Shown(forgotten(found))
+
+    async def help(self, asking: Asking) -> str:
+        """List the commands."""
+        own = (one.spec for one in self.commands())
+        return overview(asking.agent.name, (*own, *asking.agent.catalog.commands))
+
+    async def start(self, asking: Asking) -> str:
+        """Greet somebody who has just found the bot."""
+        return f"Hello, I am {asking.agent.name}. Just write to me. /help tells what else there is."
+
+
+def question_of(asked: Asked, question: str) -> Arrival:
+    """Make the arrival of a question that was asked by a command."""
+    room, message_id = asked.room, asked.message_id or asked.event_id
+    content = Content(text=question, source=room.platform, mention=MentionContext(is_mention=True))
+    message = Memory(
+        id=new_id(),
+        kind=MemoryKind.MESSAGE,
+        entity_id=asked.author.id,
+        room_id=room.id,
+        world_id=asked.world.id,
+        content=content,
+        created_at=asked.created_at,
+        external_id=asked.message_id,
+    )
+    key = EventKey(room.platform, room.account, asked.event_id, room.id, message_id)
+    return Arrival(key, asked.world, room, asked.author, message)

@@ -1,0 +1,92 @@
+"""One try: a handler asked once, within its deadlines; what it gave is looked at, and the call booked."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from bot.boundary import Cancellation
+from bot.domain.ledger import ModelCall
+from bot.errors import ModelBusy, ModelError
+from bot.models.booking import booked
+from bot.models.fitting import fitting
+from bot.models.handler import ModelHandler, Question, R
+from bot.models.showing import Relay
+from bot.models.types import ModelRequest, TextRequest
+
+Record = Callable[[ModelCall], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """How many seconds a try may take: until it begins to answer, between two pieces, in all."""
+
+    first: float = 60.0
+    stall: float = 30.0
+    whole: float = 120.0
+
+
+class _Limit:
+    """The deadline of one try, moved on by every sign of life."""
+
+    def __init__(self, timeout: asyncio.Timeout, deadlines: Deadlines) -> None:
+        self._timeout = timeout
+        self._deadlines = deadlines
+        self._time = asyncio.get_running_loop().time
+        self._end = self._time() + max(deadlines.first, deadlines.whole)
+        self.cause = f"no answer within {deadlines.first:g} s"
+
+    def move(self) -> None:
+        """Note a sign of life."""
+        if self._timeout.expired():
+            return
+        stalled = self._time() + self._deadlines.stall
+        self._timeout.reschedule(min(stalled, self._end))
+        self.cause = f"nothing more for {self._deadlines.stall:g} s"
+        if stalled > self._end:
+            self.cause = f"no end within {self._deadlines.whole:g} s"
+
+
+async def attempt(handler: ModelHandler, question: Question[R], deadlines: Deadlines, record: Record) -> R:
+    """Ask a handler once.
+
+    Raises ModelBusy where another try may do, ModelError for anything else the handler does wrong.
+    """
+    started = time.monotonic()
+    cancellation = Cancellation()
+    result: R | None = None
+    error = "cancelled"
+    request = question.request
+    try:
+        async with asyncio.timeout(deadlines.first) as timeout:
+            limit = _Limit(timeout, deadlines)
+            async with Relay(question.showing, limit.move) as relay:
+                given = await handler.handle(_shown(request, relay))
+        result = fitting(given, request, question.wanted, handler.name)
+        error = ""
+    except ModelError as raised:
+        error = str(raised)
+        raise
+    except TimeoutError as raised:
+        error = f"{handler.name}: TimeoutError: {raised}"
+        if timeout.expired():
+            error = f"{handler.name}: {limit.cause}"
+        raise ModelBusy(error) from None
+    except BaseException as raised:  # a handler is a plugin's: what it raises is a failure of a model
+        error = f"{handler.name}: {type(raised).__name__}: {raised}"
+        raise ModelError(error) from raised
+    else:
+        return result
+    finally:
+        if cancellation.is_asked_for:
+            error = "cancelled"
+        record(booked(handler, question.kind, request, result, time.monotonic() - started, error))
+        if cancellation.is_asked_for:  # also where the handler has swallowed it
+            raise asyncio.CancelledError
+
+
+def _shown(request: ModelRequest, relay: Relay) -> ModelRequest:
+    """Have the pieces go through the relay, where anybody wants to see them."""
+    if isinstance(request, TextRequest) and request.sink is not None:
+        return replace(request, sink=relay)
+    return request

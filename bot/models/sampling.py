@@ -1,0 +1,99 @@
+"""How texts are drawn where a request does not say: from the operator's variables, by type of model."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from bot.errors import SettingError
+from bot.models.types import ModelType, TextRequest
+from bot.settings import Settings, SettingsModel
+
+# Names of the sources that stand for all types.
+LEGACY = {
+    "MAX_TOKENS": "MODEL_MAX_TOKEN",
+    "TEMPERATURE": "MODEL_TEMPERATURE",
+    "FREQUENCY_PENALTY": "MODEL_FREQ_PENALTY",
+    "PRESENCE_PENALTY": "MODEL_PRESENCE_PENALTY",
+}
+WRITING = tuple(kind for kind in ModelType if kind.startswith(("TEXT_SMALL", "TEXT_M", "TEXT_L", "OBJECT_")))
+Tokens = Annotated[int | None, Field(ge=1)]
+Share = Annotated[float | None, Field(ge=0, le=1)]
+Penalty = Annotated[float | None, Field(ge=-2, le=2)]
+
+
+class ModelSettings(SettingsModel):
+    """How any model is asked, whoever provides it."""
+
+    model_timeout: float = Field(
+        60.0, gt=0, description="After how many seconds a model that says nothing is given up."
+    )
+    model_retries: int = Field(
+        8, ge=0, le=8, description="How often a model that is busy or out of reach is asked again."
+    )
+    default_max_tokens: Tokens = Field(
+        None,
+        description="The longest text, in tokens. This and the next eight can be set for one type alone: "
+        "TEXT_SMALL_MAX_TOKENS, TEXT_LARGE_TEMPERATURE, OBJECT_SMALL_SEED. Unset, the provider decides.",
+    )
+    default_temperature: float | None = Field(None, ge=0, le=2, description="How freely words are chosen.")
+    default_top_p: Share = Field(
+        None, description="Choose among the likeliest words that make up this share."
+    )
+    default_top_k: int | None = Field(None, ge=0, description="Choose among so many likeliest words.")
+    default_min_p: Share = Field(None, description="Leave out words less likely than this share of the best.")
+    default_seed: int | None = Field(
+        None, description="The same number, the same text, where it is honoured."
+    )
+    default_repetition_penalty: float | None = Field(
+        None, ge=0, description="Above 1, what was said already is less likely to be said again."
+    )
+    default_frequency_penalty: Penalty = Field(None, description="The same, by how often it was said.")
+    default_presence_penalty: Penalty = Field(None, description="The same, by whether it was said at all.")
+
+
+class Sampling(SettingsModel):
+    """The values with which one type of text is drawn; None is the provider's own."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+    max_tokens: Tokens = None
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: Share = None
+    top_k: int | None = Field(None, ge=0)
+    min_p: Share = None
+    seed: int | None = None
+    repetition_penalty: float | None = Field(None, ge=0)
+    frequency_penalty: Penalty = None
+    presence_penalty: Penalty = None
+
+    def fill(self, request: TextRequest) -> TextRequest:
+        """Put these values where the request has none of its own."""
+        own = self.model_dump(exclude_none=True)
+        missing = {name: value for name, value in own.items() if getattr(request, name) is None}
+        return replace(request, **missing) if missing else request
+
+
+def read_sampling(settings: Settings) -> dict[ModelType, Sampling]:
+    """Read the values of every type that writes; raises SettingError naming the variable that is wrong."""
+    return {kind: _of(kind, settings) for kind in WRITING}
+
+
+def _of(kind: ModelType, settings: Settings) -> Sampling:
+    found = {name: next(_set(kind, name.upper(), settings), "") for name in Sampling.model_fields}
+    values = {name: settings.get(variable) for name, variable in found.items() if variable}
+    try:
+        return Sampling.model_validate(values)
+    except ValidationError as error:
+        [problem, *_] = error.errors(include_url=False, include_input=False, include_context=False)
+        variable = found[str(problem["loc"][0])]
+        where = settings.source_of(variable)
+        raise SettingError(f"{variable} (in {where}): {problem['msg']}") from None
+
+
+def _set(kind: ModelType, name: str, settings: Settings) -> Iterator[str]:
+    """List the variables that are set for this value, the most telling first."""
+    for variable in (f"{kind}_{name}", f"DEFAULT_{name}", LEGACY.get(name, "")):
+        if variable in settings:
+            yield variable

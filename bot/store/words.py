@@ -1,0 +1,53 @@
+"""How much texts have in common by their words alone: what needs no model."""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from math import log
+from typing import TypeVar
+
+from bot.domain.memory import MemoryKind
+
+K = TypeVar("K")
+SAID = frozenset({MemoryKind.MESSAGE, MemoryKind.REACTION})
+LAST_SAID = 5_000  # of what was said in a room: every message would have to be indexed else, for few searches
+MOST_WORDS = 32
+_WORD = re.compile(r"\w{3,}")
+
+
+def words_of(text: str) -> frozenset[str]:
+    """Give the words of a text, folded; of long ones only the beginning, so that cases meet."""
+    return frozenset(word[:6] for word in _WORD.findall(text.casefold()))
+
+
+def wording(text: str) -> str:
+    """Fold a text so that the same words are the same text, whatever their case and spacing."""
+    return " ".join(text.casefold().split())
+
+
+def word_weights(counts: Mapping[str, int], total: int) -> dict[str, float]:
+    """Weigh words by how many of the texts have them: the rarest count most, what most have not at all."""
+    most = max(2, total / 2)
+    weights = {word: log(1 + total / count) for word, count in counts.items() if count <= most}
+    heaviest = sorted(weights, key=lambda word: (-weights[word], word))[:MOST_WORDS]
+    return {word: weights[word] for word in heaviest}
+
+
+def best_by_words(
+    found: Mapping[K, Collection[str]], weights: Mapping[str, float], total: int, limit: int
+) -> list[K]:
+    """Choose those that share the most with a question, the best first, and of equals the earlier ones.
+
+    None is chosen that shares as little as any text would: a word that a tenth of them have is not enough.
+    """
+    scores = {one: sum(weights.get(word, 0.0) for word in words) for one, words in found.items()}
+    ranked = sorted(scores, key=lambda one: -scores[one])
+    return [one for one in ranked[:limit] if scores[one] >= log(1 + total / 10)]
+
+
+def ranked_by_words(question: str, texts: Sequence[str], limit: int) -> list[int]:
+    """Rank texts by the words they share with a question; gives places in `texts`, the best first."""
+    asked = words_of(question)
+    shared = {place: asked & words_of(text) for place, text in enumerate(texts)}
+    counts = Counter(word for words in shared.values() for word in words)
+    return best_by_words(shared, word_weights(counts, len(texts)), len(texts), limit)

@@ -1,0 +1,38 @@
+"""The sizes of text, and looking at pictures."""
+
+import base64
+
+from bot import Agent, ImageDescriptionRequest, ModelType, TextRequest, TextResult, model
+from plugins.anthropic.client import Client
+
+QUESTION = "Describe this picture in a few sentences."
+LONGEST_DESCRIPTION = 1024
+
+
+@model(ModelType.TEXT_SMALL, can_call_tools=True)
+async def small(agent: Agent, request: TextRequest) -> TextResult:
+    """Write with the small model."""
+    client = agent.services[Client]
+    return await client.write(client.settings.anthropic_small_model, request)
+
+
+@model(ModelType.TEXT_LARGE, can_call_tools=True)
+async def large(agent: Agent, request: TextRequest) -> TextResult:
+    """Write with the large model."""
+    client = agent.services[Client]
+    return await client.write(client.settings.anthropic_large_model, request)
+
+
+@model(ModelType.IMAGE_DESCRIPTION)
+async def description(agent: Agent, request: ImageDescriptionRequest) -> TextResult:
+    """Have it said what a picture shows."""
+    client = agent.services[Client]
+    data = base64.b64encode(request.image).decode("ascii")
+    source = {"type": "base64", "media_type": request.content_type, "data": data}
+    content = [{"type": "image", "source": source}, {"type": "text", "text": request.prompt or QUESTION}]
+    sent = {
+        "model": client.settings.anthropic_large_model,
+        "messages": [{"role": "user", "content": content}],
+        "max_tokens": LONGEST_DESCRIPTION,
+    }
+    return await client.ask(sent)

@@ -1,0 +1,42 @@
+"""The variables of the anthropic plugin."""
+
+from pydantic import Field
+
+from bot import Secret, Settings, SettingsModel, keep_key, told_host
+
+KEY, SERVER = "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"
+
+
+class AnthropicSettings(SettingsModel):
+    """With which key, and which models. Anthropic makes no vectors: openai or another plugin does."""
+
+    anthropic_api_key: Secret | None = Field(None, description="The key.")
+    anthropic_base_url: str = Field(
+        "https://api.anthropic.com",
+        pattern="^https?://",
+        description="The server, without /v1; another one that speaks the same API, such as a proxy.",
+    )
+    anthropic_small_model: str = Field(
+        "claude-haiku-4-5", description="Decides whether to answer; cheap and quick."
+    )
+    anthropic_large_model: str = Field(
+        "claude-sonnet-4-6", description="Writes the answers, and says what a picture shows."
+    )
+    anthropic_max_tokens: int = Field(
+        4096, ge=1, description="The longest text, in tokens, where nothing else says it."
+    )
+
+
+def lacks(settings: Settings) -> str:
+    """Say what is missing; empty where the key is set.
+
+    Raises SettingError where a character's file would have the operator's key sent to its own server.
+    """
+    keep_key(settings, server=SERVER, key=KEY)
+    return "" if KEY in settings else f"set {KEY} in .env"
+
+
+def promise(settings: Settings) -> str:
+    """Tell people where what they say is sent."""
+    host = told_host(settings.load(AnthropicSettings).anthropic_base_url)
+    return f"Sent to {host}: what is said here, pictures."

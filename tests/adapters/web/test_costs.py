@@ -1,0 +1,48 @@
+"""What models have cost, over HTTP."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from bot import Spending, derived_id, system_clock
+
+ROOM, ANN = derived_id("room"), derived_id("Ann")
+
+
+async def spent(house: Any) -> None:
+    """Keep what was spent: today in a room, yesterday for nobody, and long ago."""
+    today = system_clock().date()
+    one = Spending(today, "large", ROOM, ANN, calls=2, tokens_in=100, tokens_out=10, cost=0.5)
+    store = house.runtime.residents[0].agent.store.spending
+    before = replace(
+        one, day=today - timedelta(days=1), model="small", room_id=None, person_id=None, cost=0.75
+    )
+    await store.add([one, before, replace(one, day=today - timedelta(days=30))])
+
+
+async def test_costs_are_summed_by_day_with_the_days_in_order(house: Any) -> None:
+    await spent(house)
+    told = await house.get("/api/costs")
+    assert (told["total"]["usd"], told["total"]["calls"], told["total"]["tokens_in"]) == (1.25, 4, 200)
+    assert [one["key"] for one in told["sums"]] == sorted(one["key"] for one in told["sums"])
+    assert [one["usd"] for one in told["sums"]] == [0.75, 0.5]
+    assert (await house.get("/api/costs?days=31"))["total"]["usd"] == 1.75
+
+
+async def test_costs_are_summed_by_whatever_is_asked_the_dearest_first(house: Any) -> None:
+    await spent(house)
+    keys = {"model": ["small", "large"], "room": [None, str(ROOM)], "person": [None, str(ANN)]}
+    for by, expected in keys.items():
+        told = await house.get(f"/api/costs?days=2&by={by}&agent=ada")
+        assert [one["key"] for one in told["sums"]] == expected
+
+
+async def test_where_nothing_was_spent_the_sums_are_empty(house: Any) -> None:
+    told = await house.get("/api/costs?days=1")
+    assert (told["first"], told["sums"], told["total"]["calls"]) == (told["last"], [], 0)
+
+
+async def test_what_makes_no_sense_is_refused(house: Any) -> None:
+    await house.get("/api/costs?days=0", 422)
+    await house.get("/api/costs?by=mood", 422)
+    await house.get("/api/costs?agent=nobody", 404)

@@ -1,0 +1,108 @@
+"""What the models have cost, asked for beside the books."""
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.cli.costs import By, Costs
+from bot.cli.explain import dollars
+from bot.cli.main import entry
+from bot.domain.spending import Spending
+from bot.store.protocols import Store
+from tests.cli.keeping import FILE, have_said, in_books, write_character
+
+Out = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def character(desk: Path) -> None:
+    write_character(desk)
+
+
+def today() -> date:
+    return datetime.now(UTC).date()
+
+
+def have_spent(*spendings: Spending) -> None:
+    async def add(store: Store) -> None:
+        await store.spending.add(spendings)
+
+    in_books(add)
+
+
+def costs(capsys: Out, *arguments: str) -> dict[str, Any]:
+    assert entry(["why", "-c", FILE, "--costs", "--json", *arguments]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_costs_are_told_by_day_and_what_is_not_known_is_said(capsys: Out) -> None:
+    have_said("hello")
+    have_spent(
+        Spending(today(), "gpt-4o", None, None, 2, 3000, 1000, 500, 0.0125, estimated=1),
+        Spending(today(), "my-own", None, None, 1, 10, 0, 5, unpriced=1),
+    )
+    assert entry(["why", "-c", FILE, "--costs"]) == 0
+    first, second, *notes = capsys.readouterr().out.splitlines()
+    assert first.startswith("the last 7 days (UTC): $0.0125, ")
+    assert "1 without a price" in first
+    assert second.split()[0] == today().isoformat()
+    assert notes == [
+        "what has no price is not in the dollars: MODEL_PRICES gives one, `name=in/out`",
+        "the tokens of 1 calls are estimated: their provider did not count",
+    ]
+
+
+def test_costs_are_summed_by_room_person_or_model_the_dearest_first(capsys: Out) -> None:
+    [receipt] = have_said("hello", room="cellar")
+    room, person = receipt.room_id, receipt.author_id
+    have_spent(
+        Spending(today(), "cheap", room, person, 1, 10, cost=0.01),
+        Spending(today(), "dear", None, None, 1, 10, cost=2.0),
+    )
+    assert [one["name"] for one in costs(capsys, "--by", "model")["sums"]][:2] == ["dear", "cheap"]
+    by_room = {one["name"]: one for one in costs(capsys, "--by", "room")["sums"]}
+    assert by_room["cellar (test)"]["usd"] == 0.01
+    assert by_room["cellar (test)"]["id"] == str(room)
+    assert by_room["(nobody: tasks, posts)"]["usd"] == 2.0
+    by_person = {one["name"]: one for one in costs(capsys, "--by", "person")["sums"]}
+    assert by_person["Alice (test)"]["id"] == str(person)
+
+
+def test_only_the_days_that_are_asked_for_count(capsys: Out) -> None:
+    have_said("hello")
+    for back in (0, 1, 2):
+        have_spent(Spending(today() - timedelta(days=back), "m", None, None, 1, cost=1.0))
+    assert costs(capsys, "--days", "2")["total"]["usd"] == 2.0
+    assert costs(capsys)["total"]["usd"] == 3.0
+    names = [one["name"] for one in costs(capsys)["sums"]]
+    assert names == sorted(names)
+
+
+def test_what_does_not_go_together_is_a_matter_of_usage(capsys: Out) -> None:
+    assert entry(["why", "-c", FILE, "--costs", "--last", "2"]) == 2
+    assert "--costs needs neither a message nor --room" in capsys.readouterr().err
+    assert entry(["why", "-c", FILE, "--by", "room"]) == 2
+    assert "--by and --days belong to --costs" in capsys.readouterr().err
+
+
+def test_nothing_spent_is_nothing_and_one_day_is_today() -> None:
+    none = Costs(1, By.DAY, Spending(today(), ""), ())
+    assert list(none.lines()) == ["today (UTC): $0, 0 calls, 0 tokens in, 0 out"]
+
+
+@pytest.mark.parametrize(
+    ("amount", "told"),
+    [
+        (0, "$0"),
+        (1e-9, "under $0.000001"),
+        (0.000012, "$0.000012"),
+        (0.5, "$0.5"),
+        (1234.567, "$1,234.57"),
+    ],
+)
+def test_amounts_are_written_as_exactly_as_they_matter(amount: float, told: str) -> None:
+    assert dollars(amount) == told

@@ -1,0 +1,79 @@
+"""What `bot doctor` says of the model, of its prompts and of what it costs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.cli.checks import Finding, Status
+from bot.cli.main import entry
+from bot.cli.model_checks import check_budget, check_price
+from bot.settings import Layer, Settings
+
+Out = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the web page at any free port."""
+    monkeypatch.setenv("SERVER_PORT", "0")
+
+
+def examine(capsys: Out, *arguments: str) -> list[dict[str, Any]]:
+    entry(["doctor", "--json", *arguments])
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["findings"]
+    return found
+
+
+def settings(*, file: str = "the environment", **values: str) -> Settings:
+    return Settings([Layer(file, values)])
+
+
+def prices(**values: str) -> list[Finding]:
+    return list(check_price(settings(**values), "llama3.2"))
+
+
+def test_the_bytes_of_every_component_are_told(capsys: Out) -> None:
+    whole, *kinds = [one["what"] for one in examine(capsys) if one["check"] == "prompt"]
+    assert "bytes in all" in whole
+    assert [kind.split(",")[0] for kind in kinds] == ["actions", "character", "providers", "rules"]
+    parts = [part.rsplit(" ", 1) for kind in kinds for part in kind.split(": ", 1)[1].split(", ")]
+    sizes = {name: int(size.replace(",", "")) for name, size in parts if size.isdigit()}
+    assert {"SEND_MESSAGE", "TIME", "system", "how to answer"} <= set(sizes)
+
+
+def test_a_prompt_that_is_dear_is_warned_of(desk: Path, capsys: Out) -> None:
+    character = {
+        "name": "Ada",
+        "bio": ["She has seen it all, and tells it. " * 20] * 40,
+        "system": "Go on. " * 3000,
+    }
+    (desk / "ada.json").write_text(json.dumps(character), encoding="utf-8")
+    warned = [one for one in examine(capsys, "-c", "ada.json") if one["check"] == "prompt" and one["advice"]]
+    assert [one["status"] for one in warned] == ["warn"]
+    assert "shorten what is largest" in warned[0]["advice"]
+
+
+def test_limits_are_told_and_those_in_a_characters_file_said_to_be_without_effect() -> None:
+    [none] = check_budget(settings())
+    assert none.what == "limits: none (BUDGET_USD, BUDGET_TOKENS)"
+    [some] = check_budget(settings(BUDGET_USD="2.5", BUDGET_TOKENS_PER_PERSON="20000"))
+    assert some.what == (
+        "limits: BUDGET_USD $2.5 a day in all; BUDGET_TOKENS_PER_PERSON 20,000 tokens a day for this person"
+    )
+    useless, _ = check_budget(settings(file="the character's settings", BUDGET_USD="1000"))
+    assert (useless.status, useless.what) == (
+        Status.WARN,
+        "BUDGET_USD (in the character's settings) has no effect",
+    )
+
+
+def test_a_model_without_a_price_is_warned_of_and_more_so_where_a_limit_needs_one() -> None:
+    [unknown] = prices()
+    assert (unknown.status, "its cost is not" in unknown.what) == (Status.WARN, True)
+    assert unknown.advice.startswith("MODEL_PRICES=llama3.2=IN/OUT")
+    [worse] = prices(BUDGET_USD="1")
+    assert "no limit in dollars can hold for it" in worse.what
+    [known] = prices(MODEL_PRICES="llama*=0")
+    assert (known.status, known.what.startswith("llama3.2: $0 in")) == (Status.OK, True)

@@ -1,0 +1,135 @@
+"""Rules of buttons: what is pressed comes to the same as what is chosen in words."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from bot.domain.choosing import choices_of, meant_by
+from bot.domain.clock import system_clock
+from bot.domain.content import Choice, Content
+from bot.domain.events import InteractionReceived
+from bot.domain.ids import new_id
+from bot.domain.places import ChannelType, Role
+from bot.domain.task import AWAITING_CHOICE, Task
+from bot.platform.packing import Outgoing, packed
+from bot.store.protocols import AUDIT
+from bot.testing import RecordingAdapter, Stage, make_arrival, make_turn, on_stage
+from tests.commands.asking import press
+from tests.plugins.bootstrap.obeying import Obedient
+
+
+async def ask(stage: Stage, **metadata: Any) -> Task:
+    """Leave a task that waits for a colour."""
+    now = stage.agent.clock()
+    room = make_arrival("", at=now, kind=ChannelType.GROUP).room
+    data = {"options": ["red", {"name": "blue"}], **metadata}
+    task = Task(
+        new_id(), "PAINT", now, "Which colour?", room.id, tags=frozenset({AWAITING_CHOICE}), metadata=data
+    )
+    await stage.agent.store.tasks.save_task(task)
+    return task
+
+
+async def test_a_press_chooses_and_the_task_is_queued() -> None:
+    async with on_stage() as stage:
+        task = await ask(stage)
+        _, blue = choices_of(task)
+        shown = await press(stage, blue.value, role=Role.ADMIN)
+        assert shown.text == "Chosen: blue."
+        kept = await stage.agent.store.tasks.task(task.id)
+        assert kept is not None
+        assert (kept.metadata["choice"], AWAITING_CHOICE in kept.tags) == ("blue", False)
+        [entry] = await stage.agent.store.logs.logs(kind=AUDIT)
+        assert entry["body"]["arguments"]["option"] == "blue"
+
+
+async def test_a_second_press_changes_nothing_and_says_what_was_chosen() -> None:
+    async with on_stage() as stage:
+        red, blue = choices_of(await ask(stage))
+        presses = [press(stage, one.value, role=Role.ADMIN) for one in (red, blue)]
+        texts = [shown.text for shown in await asyncio.gather(*presses)]
+    assert texts == ["Chosen: red.", "It has been chosen already: red."]
+
+
+async def test_who_may_not_choose_is_told_so_and_it_stays_open() -> None:
+    async with on_stage() as stage:
+        task = await ask(stage)
+        shown = await press(stage, choices_of(task)[0].value)
+        assert shown.text == "Only OWNER or ADMIN may choose here."
+        own = await ask(stage, choosers=[str(new_id())])
+        shown = await press(stage, choices_of(own)[0].value, role=Role.OWNER)
+        assert shown.text == "It is another person's choice."
+        for one in (task, own):
+            kept = await stage.agent.store.tasks.task(one.id)
+            assert kept is not None
+            assert AWAITING_CHOICE in kept.tags
+
+
+async def test_what_is_over_or_of_another_room_or_made_up_cannot_be_chosen() -> None:
+    async with on_stage() as stage:
+        over = await ask(stage, expiresAt=(stage.agent.clock() - timedelta(seconds=1)).isoformat())
+        there = await ask(stage)
+        values = [choices_of(over)[0].value, f"choice:{there.id.hex}:7", f"choice:{new_id().hex}:0"]
+        for value in values:
+            assert "no longer" in (await press(stage, value, role=Role.ADMIN)).text
+        elsewhere = await press(stage, choices_of(there)[0].value, role=Role.ADMIN, room="attic")
+        assert "no longer" in elsewhere.text
+
+
+async def test_a_value_that_is_no_choice_of_ours_is_told_to_plugins() -> None:
+    async with on_stage() as stage:
+        heard: list[InteractionReceived] = []
+        stage.agent.events.subscribe(InteractionReceived, heard.append, name="test", at_once=True)
+        assert (await press(stage, "poll:3")).text == ""
+    assert [event.choice for event in heard] == ["poll:3"]
+
+
+@pytest.mark.parametrize(
+    "value", ["choice:", "choice::", "choice:zz:1", f"choice:{'g' * 32}:0", f"choice:{'0' * 32}:٣", "x" * 500]
+)
+def test_a_value_that_was_tampered_with_means_nothing(value: str) -> None:
+    assert meant_by(value) is None
+
+
+def test_a_choice_fits_the_narrowest_platform() -> None:
+    task = Task(new_id(), "PAINT", system_clock(), metadata={"options": [str(n) for n in range(40)]})
+    choices = choices_of(task)
+    assert len(choices) == 25
+    assert all(len(one.value.encode()) <= 64 for one in choices)
+    for value in ("", "é", "a\nb", "x" * 65):
+        with pytest.raises(ValueError, match="64"):
+            Choice("label", value)
+    assert len(Choice("long " * 100, "v").label) <= 80
+
+
+class Buttons(RecordingAdapter):
+    """A platform that has buttons."""
+
+    shows_choices = True
+
+    def parts(self, content: Content) -> list[Content]:
+        return [content]
+
+
+async def test_choices_are_numbered_in_the_text_where_nothing_can_be_pressed() -> None:
+    async with on_stage() as stage:
+        task = await ask(stage)
+        turn = make_turn(stage.agent)
+        outgoing: Outgoing = turn.outgoing(Content(text="Which colour?", choices=choices_of(task)))
+        [plain] = packed(outgoing, RecordingAdapter(), stage.agent.clock())
+        assert (plain.content.text, plain.content.choices) == ("Which colour?\n1. red\n2. blue", ())
+        [pressed] = packed(outgoing, Buttons(), stage.agent.clock())
+        assert (pressed.content.text, pressed.content.choices) == ("Which colour?", choices_of(task))
+
+
+async def test_a_confirmation_is_pressed_instead_of_its_code_being_said() -> None:
+    obedient = Obedient("UPDATE_SETTINGS", name="ON_EDIT", value="rerun")
+    async with on_stage(model=obedient.model, adapter=Buttons()) as stage:
+        await stage.say("Ada, set ON_EDIT to rerun", kind=ChannelType.GROUP, role=Role.OWNER)
+        [delivery] = [one for one in await stage.agent.store.ledger.deliveries() if one.content.choices]
+        [confirm] = delivery.content.choices
+        assert confirm.label == "confirm"
+        assert (await press(stage, confirm.value, author="Bob", role=Role.OWNER)).text.startswith("It is ano")
+        assert (await press(stage, confirm.value, role=Role.OWNER)).text == "Chosen: confirm."

@@ -1,0 +1,29 @@
+"""M14: a burst is answered together and paid for once, and the room sees at once that work has begun."""
+
+from bot import Outcome, Purpose, TextRequest
+from bot.testing import RecordingAdapter, ScriptedModel, answer, on_stage
+
+
+async def test_m14_a_burst_is_answered_together_by_one_call_of_the_model() -> None:
+    async with on_stage(settings={"BURST_PAUSE": "500"}) as stage:
+        receipts = [await stage.put(text) for text in ("Hello", "I mean", "how are you?")]
+        ends = [await stage.resident.inbox.settled(receipt.id) for receipt in receipts]
+        await stage.agent.outbox.drain(5.0)
+        assert [end.outcome for end in ends] == [Outcome.SUPERSEDED, Outcome.SUPERSEDED, Outcome.ANSWERED]
+        [asked] = stage.model.asked(Purpose.REPLY)
+        assert all(text in asked.prompt.partition("Nobody has answered")[2] for text in ("Hello", "I mean"))
+        assert stage.texts == ["Hello."]
+
+
+async def test_m14_the_room_sees_that_work_has_begun_before_any_model_is_asked_for_words() -> None:
+    adapter = RecordingAdapter()
+    seen: list[bool] = []
+
+    def write(request: TextRequest) -> str:
+        seen.append(("lobby", True) in adapter.typings)
+        return answer("Hello.")
+
+    async with on_stage(model=ScriptedModel(write), adapter=adapter) as stage:
+        await stage.say("Hello")
+    assert seen == [True]
+    assert adapter.typings == [("lobby", True), ("lobby", False)]

@@ -1,0 +1,117 @@
+"""What a message costs, and what happens when what may be spent is spent."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+import pytest
+
+from bot import Evaluator, ModelUnavailable, Outcome, Plugin, Purpose, TextRequest, Turn, evaluator
+from bot.domain.events import ModelUsed
+from bot.store.inmemory import InMemoryStore
+from bot.testing import ScriptedModel, answer, on_stage
+
+PRICES = "scripted=1000/2000"  # so that a short prompt costs something that one can see
+
+
+def dear(**more: str) -> Mapping[str, str]:
+    return {"MODEL_PRICES": PRICES, **{name.upper(): value for name, value in more.items()}}
+
+
+async def test_the_receipt_and_the_event_carry_what_a_call_has_cost() -> None:
+    heard = []
+
+    async def listen(event: ModelUsed) -> None:
+        heard.append(event.call)
+
+    async with on_stage(settings=dear()) as stage:
+        stage.agent.events.subscribe(ModelUsed, listen)
+        receipt = await stage.say("Hello")
+        await stage.agent.events.settle()
+    [call] = receipt.model_calls
+    assert call.cost == pytest.approx((call.tokens_in * 1000 + call.tokens_out * 2000) / 1_000_000)
+    assert call in heard
+
+
+async def test_a_model_without_a_price_is_booked_without_a_cost() -> None:
+    async with on_stage() as stage:
+        [call] = (await stage.say("Hello")).model_calls
+    assert (call.cost, call.tokens_in > 0) == (None, True)
+
+
+async def test_what_rooms_and_people_cost_can_be_summed() -> None:
+    store = InMemoryStore()
+    async with on_stage(settings=dear(), store=store) as stage:
+        receipts = [await stage.say("Hello", room=room, author="Ann") for room in ("one", "two", "two")]
+        day = stage.agent.clock().date()
+    booked = sum(call.cost or 0 for receipt in receipts for call in receipt.model_calls)
+    lines = await store.spending.spent(day, day)
+    assert {(line.room_id, line.person_id) for line in lines} >= {
+        (receipt.room_id, receipt.author_id) for receipt in receipts
+    }
+    assert sum(line.cost for line in lines) >= booked > 0
+
+
+async def test_o02_over_the_limit_nothing_is_asked_and_the_receipt_says_which(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with on_stage(
+        learning(), settings=dear(budget_usd="0.000001"), model=ScriptedModel(embeds=True)
+    ) as stage:
+        first = await stage.say("Hello")
+        assert first.outcome is Outcome.ANSWERED
+        asked = len(stage.model.requests)
+        with caplog.at_level(logging.WARNING):
+            silent = [await stage.say(f"And now? {number}", room=f"room {number}") for number in range(3)]
+        assert len(stage.model.requests) == asked
+    assert {(one.outcome, one.rule) for one in silent} == {(Outcome.IGNORED, "BUDGET_USD")}
+    assert silent[0].reason == "what may be spent is spent: $1e-06 a day in all"
+    assert [one for one in caplog.messages if "BUDGET_USD" in one] == [
+        "BUDGET_USD is spent, $1e-06 a day in all: nothing more is answered until midnight UTC"
+    ]
+
+
+async def test_o02_over_the_limit_what_answers_nobody_waits_until_the_next_day() -> None:
+    async with on_stage(settings=dear(budget_usd="0.000001")) as stage:
+        assert (await stage.say("Hello")).outcome is Outcome.ANSWERED
+        asked = len(stage.model.requests)
+        with pytest.raises(ModelUnavailable, match="BUDGET_USD"):
+            await stage.agent.models.text(TextRequest("A post, please.", purpose=Purpose.POST))
+        assert len(stage.model.requests) == asked
+
+
+def learning() -> Plugin:
+    """A plugin whose evaluator asks the model about everything that is said."""
+
+    @evaluator("PONDER", "Ponders.", always_run=True)
+    async def ponder(turn: Turn) -> None:
+        await turn.agent.models.text(TextRequest("What was that?", purpose=Purpose.OTHER))
+
+    assert isinstance(ponder, Evaluator)
+    return Plugin("learning", "Learns.", evaluators=[ponder])
+
+
+async def test_o02_one_persons_limit_leaves_the_others_theirs() -> None:
+    async with on_stage(settings=dear(budget_tokens_per_person="10")) as stage:
+        assert (await stage.say("Hello", author="Ann")).outcome is Outcome.ANSWERED
+        assert (await stage.say("Again", author="Ann")).rule == "BUDGET_TOKENS_PER_PERSON"
+        assert (await stage.say("Hello", author="Bo")).outcome is Outcome.ANSWERED
+
+
+async def test_gs10_a_flood_spends_at_most_the_limit_and_what_was_under_way() -> None:
+    asked, gate = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: TextRequest) -> str:
+        asked.set()
+        await gate.wait()
+        return answer("Hello.")
+
+    async with on_stage(settings=dear(budget_tokens="10"), model=ScriptedModel(slow)) as stage:
+        first = await stage.put("Hello", room="first")
+        async with asyncio.timeout(30):
+            await asked.wait()
+        gate.set()
+        await stage.resident.inbox.settled(first.id)
+        flood = [await stage.say("Hello", room=f"room {number}") for number in range(20)]
+        assert len(stage.model.asked(Purpose.REPLY)) == 1
+    assert {one.rule for one in flood} == {"BUDGET_TOKENS"}

@@ -1,0 +1,158 @@
+"""Every event of the documents is told when it has happened; words of ones own accord find their room."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from bot import (
+    ActionResult,
+    Agent,
+    Attachment,
+    ChannelType,
+    Content,
+    Entity,
+    Event,
+    MediaKind,
+    ModelType,
+    Plugin,
+    Pressed,
+    Reaction,
+    Room,
+    RunEnded,
+    TextResult,
+    TranscriptionRequest,
+    Turn,
+    VoiceMessageReceived,
+    World,
+    action,
+    derived_id,
+    evaluator,
+    model,
+)
+from bot.domain.events import STANDARD
+from bot.pipeline.post import write_post
+from bot.testing import RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
+
+UNTOLD = {"CONTROL_MESSAGE", "VOICE_MESSAGE_SENT"}  # a plugin's own to tell: nothing here controls or speaks
+ELSEWHERE = {"RUN_TIMEOUT", "EMBEDDING_GENERATION_FAILED", "ENTITY_FORGOTTEN"}  # see the tests of those
+WORLD = World(derived_id("guild"), "test", "guild", "Guild")
+LOBBY = Room(derived_id("guild", "lobby"), WORLD.id, ChannelType.GROUP, "test", "guild lobby", "account")
+CAROL = Entity(derived_id("Carol"), "test", "Carol", ("Carol",))
+
+
+@action("WAVE", "Wave.")
+async def wave(turn: Turn) -> ActionResult:
+    return ActionResult(text="waved")
+
+
+@evaluator("LOOK", "Looks.")
+async def look(turn: Turn) -> None:
+    """See that it ran."""
+
+
+@model(ModelType.TRANSCRIPTION)
+async def hear(agent: Agent, request: TranscriptionRequest) -> TextResult:
+    return TextResult("hello from far away")
+
+
+GESTURES = Plugin("gestures", "Waves.", actions=[wave], evaluators=[look], models=[hear])
+
+
+class Files(RecordingAdapter):
+    """A platform that keeps what was sent to it itself."""
+
+    async def download(self, url: str) -> bytes | None:
+        return b"OggS\x00 a voice"
+
+
+class Ears:
+    """Hears everything, and tells when it has heard a kind of event so often."""
+
+    def __init__(self) -> None:
+        self.heard: list[Event] = []
+        self._more = asyncio.Event()
+
+    def __call__(self, event: Event) -> None:
+        self.heard.append(event)
+        self._more.set()
+
+    async def until(self, kind: type[Event], count: int) -> None:
+        while sum(isinstance(event, kind) for event in self.heard) < count:
+            self._more.clear()
+            await self._more.wait()
+
+
+@asynccontextmanager
+async def listened(ears: Ears) -> AsyncIterator[Stage]:
+    scripted = ScriptedModel(answer("Hello.", actions=["REPLY", "WAVE"]), embeds=True)
+    async with on_stage(GESTURES, model=scripted, adapter=Files()) as stage:
+        stage.agent.events.subscribe(Event, ears, name="test", at_once=True)
+        yield stage
+
+
+async def test_b4_every_event_of_the_documents_is_told() -> None:
+    ears = Ears()
+    async with listened(ears) as stage:
+        door = stage.resident.door
+        await door.news.world_joined(WORLD, [LOBBY], event_id="1")
+        await door.news.world_joined(WORLD, [LOBBY])
+        await door.news.room_joined(
+            WORLD, Room(derived_id("new"), WORLD.id, ChannelType.GROUP, "test", "new")
+        )
+        await door.news.person_joined(WORLD, CAROL, event_id="2")
+        await door.news.person_updated(WORLD, Entity(CAROL.id, "test", "Carol", ("Caroline", "Carol")))
+        await door.news.person_left(WORLD, CAROL, event_id="3")
+        await stage.say("Hello", message_id="m1")
+        await stage.say(Content(attachments=(Attachment("1", MediaKind.AUDIO, "https://example.org/a"),)))
+        await ears.until(RunEnded, 2)
+        await changed(stage)
+        await write_post(stage.agent, stage.resident.registry)
+        await stage.agent.events.settle()
+    told = {type(event) for event in ears.heard}
+    missing = {name for name, kind in STANDARD.items() if kind not in told}
+    assert missing == UNTOLD | ELSEWHERE
+
+
+async def changed(stage: Stage) -> None:
+    """Have a message edited, reacted to and removed, a button pressed, and rooms moved, cleared and left."""
+    door, at = stage.resident.door, stage.agent.clock()
+    arrival = make_arrival("Hello again", at=at, message_id="m1")
+    await door.changes.edited(replace(arrival, key=replace(arrival.key, event_id="edit", revision=1)))
+    place = (arrival.world, arrival.room, arrival.author)
+    await door.changes.reacted(Reaction(*place, "m1", "🎉", at))
+    await door.chosen(Pressed(*place, "blue", "p1", at))
+    await door.changes.deleted(arrival.room.id, ["m1"])
+    moved = Room(derived_id("moved"), arrival.world.id, ChannelType.DM, "test", "moved", "account")
+    await door.changes.moved(arrival.room.id, arrival.world, moved)
+    await door.changes.cleared(moved.id)
+    await door.changes.left(LOBBY.id)
+    await door.changes.left_world(WORLD.id)
+
+
+async def test_m12_a_voice_message_goes_the_same_road_and_is_answered_by_its_words() -> None:
+    ears = Ears()
+    spoken = Attachment("1", MediaKind.AUDIO, "https://example.org/voice", "audio/ogg")
+    async with listened(ears) as stage:
+        receipt = await stage.say(Content(attachments=(spoken,)))
+        [voice] = [event for event in ears.heard if isinstance(event, VoiceMessageReceived)]
+        assert receipt.outcome == "answered"
+        assert stage.texts == ["Hello."]
+        assert any("hello from far away" in request.prompt for request in stage.model.requests)
+        kept = await stage.agent.store.memories.memories([voice.message.id])
+        assert kept[voice.message.id].content.attachments[0].text == "hello from far away"
+
+
+async def test_c13_words_of_ones_own_accord_reach_a_room_and_a_person_once() -> None:
+    async with on_stage() as stage:
+        for room, kind in (("lobby", ChannelType.GROUP), ("alice", ChannelType.DM)):
+            await stage.say("Ada, hello", room=room, kind=kind)
+        before = len(stage.texts)
+        lobby = make_arrival("", at=stage.agent.clock(), kind=ChannelType.GROUP).room
+        for _ in range(2):
+            await stage.agent.say(lobby, "The tide is out.", key="tide")
+            await stage.agent.say_to(derived_id("test", "entity", "Alice"), "Yours is ready.", key="yours")
+        await stage.agent.outbox.drain(5.0)
+        said = [(part.target, part.content.text) for part in stage.adapter.sent[before:]]
+        assert sorted(said) == [("alice", "Yours is ready."), ("lobby", "The tide is out.")]
+        assert await stage.agent.say_to(derived_id("test", "entity", "Nobody"), "Hello?") is None

@@ -1,0 +1,368 @@
+"""A reply that is seen while it is written, from the message to the platform; in memory and on SQLite."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from bot import (
+    ActionResult,
+    DeliveryState,
+    ModelError,
+    ModelType,
+    NotSent,
+    Outcome,
+    Plugin,
+    Purpose,
+    Receipt,
+    Store,
+    TextRequest,
+    Turn,
+    Unclear,
+    Undeliverable,
+    action,
+    derived_id,
+    model,
+)
+from bot.testing import (
+    InMemoryStore,
+    Pieces,
+    RecordingAdapter,
+    Restart,
+    ScriptedModel,
+    Stage,
+    answer,
+    on_stage,
+)
+from plugins.sql.opening import OpenFiles
+
+AGENT = derived_id("agent", "Ada")
+HEAD = "<response><thought>hm</thought><actions>REPLY</actions><text>"
+TAIL = "</text></response>"
+FIRST, WHOLE = "Once upon a time", "Once upon a time there was a bot."
+OnStage = Callable[..., AbstractAsyncContextManager[Stage]]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    if request.param == "memory":
+        yield InMemoryStore()
+        return
+    async with OpenFiles().store_in(tmp_path / "greenroom.db", AGENT) as opened:
+        yield opened
+
+
+@pytest.fixture
+def staged(store: Store) -> OnStage:
+    return partial(on_stage, store=store)
+
+
+def editing(**details: object) -> RecordingAdapter:
+    """Make a platform that edits, as often as it is asked to."""
+    return RecordingAdapter(can_edit=True, edits=0, **details)  # type: ignore[arg-type]  # passed on
+
+
+def story(gate: asyncio.Event, *, rest: str = WHOLE.removeprefix(FIRST) + TAIL) -> ScriptedModel:
+    """Make a model that writes the beginning, and the rest when the test wants it."""
+    return ScriptedModel([Pieces(HEAD, FIRST, gate, rest), answer("And another.")])
+
+
+def unending(adapter: RecordingAdapter) -> ScriptedModel:
+    """Make a model that goes on when its beginning is seen, and never gets to the end."""
+
+    async def write(request: TextRequest) -> str:
+        assert request.sink is not None
+        await request.sink.piece(HEAD + FIRST)
+        await adapter.until_sent(1)
+        await request.sink.piece(" there")
+        return await asyncio.get_running_loop().create_future()
+
+    return ScriptedModel(write)
+
+
+async def settled(stage: Stage, receipt: Receipt) -> Receipt:
+    end = await stage.resident.inbox.settled(receipt.id)
+    await stage.agent.outbox.drain(5.0)
+    return end
+
+
+def visible(adapter: RecordingAdapter) -> list[str]:
+    """Tell what can be read on the platform: every message as it was edited last."""
+    messages = {f"sent-{number}": one.content.text for number, one in enumerate(adapter.sent, start=1)}
+    messages |= {one.edits: one.content.text for one in adapter.edited}
+    return [text for text in messages.values() if text]
+
+
+async def states(stage: Stage, receipt: Receipt) -> list[str]:
+    assert receipt.turn_id is not None
+    return [str(one.state) for one in await stage.agent.store.ledger.deliveries(turn_id=receipt.turn_id)]
+
+
+async def test_a_reply_is_seen_while_it_is_written_and_edited_into_the_whole(staged: OnStage) -> None:
+    gate = asyncio.Event()
+    async with staged(adapter=editing(), model=story(gate)) as stage:
+        receipt = await stage.put("Tell me a story")
+        assert await stage.adapter.until_sent(1) == [FIRST]
+        gate.set()
+        end = await settled(stage, receipt)
+        assert end.outcome is Outcome.ANSWERED
+        assert visible(stage.adapter) == [WHOLE]
+        assert len(stage.adapter.sent) == 1
+        assert await states(stage, end) == ["sent", "sent"]
+        [memory] = await stage.agent.store.memories.by_turn(end.turn_id)  # type: ignore[arg-type]
+        assert memory.content.text == WHOLE
+
+
+async def test_what_is_seen_first_has_a_row_with_the_platforms_id_before_anything_follows(
+    staged: OnStage,
+) -> None:
+    gate, more = asyncio.Event(), asyncio.Event()
+    model = ScriptedModel([Pieces(HEAD, FIRST, gate, " there", more, TAIL)])
+    async with staged(adapter=editing(), model=model) as stage:
+        receipt = await stage.put("Tell me a story")
+        await stage.adapter.until_sent(1)
+        gate.set()
+        await stage.adapter.until_edited(1)
+        [draft] = await stage.agent.store.ledger.deliveries(is_open=True)
+        assert (draft.external_id, draft.state) == ("sent-1", DeliveryState.ATTEMPTING)
+        more.set()
+        await settled(stage, receipt)
+
+
+async def test_a_reply_that_is_whole_before_the_first_look_is_due_leaves_as_any_other(
+    staged: OnStage,
+) -> None:
+    adapter = RecordingAdapter(can_edit=True, edits=3600.0)
+    async with staged(adapter=adapter, model=ScriptedModel([Pieces(HEAD, WHOLE, TAIL)])) as stage:
+        end = await stage.say("Tell me a story")
+        assert (stage.texts, adapter.edited) == ([WHOLE], [])
+        assert await states(stage, end) == ["sent"]
+
+
+@pytest.mark.parametrize("settings", [{"STREAMING": "false"}, {}])
+async def test_nothing_is_seen_in_part_where_that_is_switched_off_or_the_platform_cannot(
+    staged: OnStage, settings: dict[str, str]
+) -> None:
+    adapter = editing() if settings else RecordingAdapter(can_edit=True)
+    model = ScriptedModel([Pieces(HEAD, FIRST, TAIL)])
+    async with staged(adapter=adapter, model=model, settings=settings) as stage:
+        await stage.say("Tell me a story")
+        assert (stage.texts, adapter.edited) == ([FIRST], [])
+        assert [request.sink for request in model.asked(Purpose.REPLY)] == [None]
+
+
+async def test_a_newer_message_does_not_take_over_what_the_room_has_seen(staged: OnStage) -> None:
+    gate = asyncio.Event()
+    async with staged(adapter=editing(), model=story(gate)) as stage:
+        first = await stage.put("Tell me a story")
+        await stage.adapter.until_sent(1)
+        second = await stage.put("And then?")
+        gate.set()
+        ends = [await settled(stage, receipt) for receipt in (first, second)]
+        assert [end.outcome for end in ends] == [Outcome.ANSWERED, Outcome.ANSWERED]
+        assert visible(stage.adapter) == [WHOLE, "And another."]
+
+
+async def test_what_is_written_anew_takes_the_place_of_what_was_seen(staged: OnStage) -> None:
+    gate, last = asyncio.Event(), asyncio.Event()
+    model = ScriptedModel([Pieces(HEAD, FIRST, gate, Restart, HEAD, "Well", last, TAIL)])
+    async with staged(adapter=editing(), model=model) as stage:
+        receipt = await stage.put("Tell me a story")
+        await stage.adapter.until_sent(1)
+        gate.set()
+        assert await stage.adapter.until_edited(1) == ["Well"]
+        last.set()
+        await settled(stage, receipt)
+        assert visible(stage.adapter) == ["Well"]
+
+
+async def test_where_the_model_fails_in_the_middle_the_same_message_says_so(staged: OnStage) -> None:
+    gate = asyncio.Event()
+
+    async def breaks_off(request: TextRequest) -> str:
+        assert request.sink is not None
+        await request.sink.piece(HEAD + FIRST)
+        await gate.wait()
+        raise ModelError("the line went dead")
+
+    async with staged(adapter=editing(), model=ScriptedModel(breaks_off)) as stage:
+        receipt = await stage.put("Tell me a story")
+        await stage.adapter.until_sent(1)
+        gate.set()
+        end = await settled(stage, receipt)
+        assert end.outcome is Outcome.FAILED
+        [said] = visible(stage.adapter)
+        assert said.startswith("Sorry")
+
+
+async def test_an_answer_that_turns_out_to_be_silence_is_taken_away(staged: OnStage) -> None:
+    gate = asyncio.Event()
+    rest = f"{TAIL}"
+    first = Pieces(HEAD, FIRST, gate, Restart, answer("", actions=["IGNORE"]) + rest)
+    async with staged(adapter=editing(), model=ScriptedModel([first])) as stage:
+        receipt = await stage.put("Tell me a story")
+        await stage.adapter.until_sent(1)
+        gate.set()
+        end = await settled(stage, receipt)
+        assert end.outcome is Outcome.IGNORED
+        assert visible(stage.adapter) == []
+        assert await stage.agent.store.ledger.deliveries(is_open=True) == []
+
+
+async def test_an_answer_that_turns_out_to_come_with_actions_goes_on_from_what_was_seen(
+    staged: OnStage,
+) -> None:
+    @action("WAVE", "Wave.")
+    async def wave(turn: Turn) -> ActionResult:
+        await turn.reply("waves")
+        return ActionResult(text="waved")
+
+    gate = asyncio.Event()
+    first = Pieces(HEAD, FIRST, gate, Restart, answer("I wave.", actions=["REPLY", "WAVE"]))
+    async with staged(Plugin("w", actions=[wave]), adapter=editing(), model=ScriptedModel([first])) as stage:
+        receipt = await stage.put("Tell me a story")
+        await stage.adapter.until_sent(1)
+        gate.set()
+        await settled(stage, receipt)
+        assert visible(stage.adapter) == ["I wave.", "waves"]
+
+
+async def test_a_reply_longer_than_one_message_is_seen_as_its_first_part_and_ends_in_parts(
+    staged: OnStage,
+) -> None:
+    gate = asyncio.Event()
+    async with staged(adapter=editing(longest=10), model=story(gate)) as stage:
+        receipt = await stage.put("Tell me a story")
+        assert await stage.adapter.until_sent(1) == [WHOLE[:10]]
+        gate.set()
+        await settled(stage, receipt)
+        assert "".join(visible(stage.adapter)) == WHOLE
+        assert stage.texts[1:] == [WHOLE[10:20], WHOLE[20:30], WHOLE[30:]]
+
+
+async def test_a_question_that_is_taken_back_takes_what_was_seen_of_its_answer_along(staged: OnStage) -> None:
+    gate = asyncio.Event()
+    async with staged(adapter=editing(), model=story(gate)) as stage:
+        receipt = await stage.put("Tell me a story", message_id="m1")
+        await stage.adapter.until_sent(1)
+        await stage.resident.door.changes.deleted(receipt.room_id, ["m1"])
+        gate.set()
+        await stage.adapter.until_edited(1)
+        await stage.agent.outbox.drain(5.0)
+        assert visible(stage.adapter) == []
+
+
+@pytest.mark.parametrize("fault", [NotSent("busy", retry_after=0), Undeliverable("no"), OSError("reset")])
+async def test_the_whole_reply_lands_where_the_first_look_does_not(staged: OnStage, fault: Exception) -> None:
+    gate = asyncio.Event()
+    adapter = editing(faults=[fault])
+    async with staged(adapter=adapter, model=story(gate)) as stage:
+        receipt = await stage.put("Tell me a story")
+        await adapter.until_tried(1)
+        gate.set()
+        end = await settled(stage, receipt)
+        assert visible(adapter)[-1] == WHOLE
+        assert end.outcome is Outcome.ANSWERED
+
+
+async def test_a_platform_that_wants_to_be_left_alone_gets_the_whole_reply_and_no_look_more(
+    staged: OnStage,
+) -> None:
+    gate, last = asyncio.Event(), asyncio.Event()
+    adapter = editing()
+    model = ScriptedModel([Pieces(HEAD, FIRST, gate, " there", last, " was a bot.", TAIL)])
+    async with staged(adapter=adapter, model=model) as stage:
+        receipt = await stage.put("Tell me a story")
+        await adapter.until_sent(1)
+        adapter.refuse(NotSent("slower", retry_after=3600.0))
+        gate.set()
+        await adapter.until_tried(2)
+        last.set()
+        await settled(stage, receipt)
+        assert [one.content.text for one in adapter.edited] == [WHOLE]
+
+
+async def test_no_secret_is_seen_in_two_halves(staged: OnStage) -> None:
+    gates = [asyncio.Event(), asyncio.Event()]
+    pieces = Pieces(HEAD, "The key is fake-", gates[0], "key-123456", gates[1], ".", TAIL)
+    settings = {"OTHER_API_KEY": "fake-key-123456"}
+    adapter = editing()
+    async with staged(adapter=adapter, model=ScriptedModel([pieces]), settings=settings) as stage:
+        receipt = await stage.put("Tell me")
+        await adapter.until_sent(1)
+        for gate in gates:
+            gate.set()
+        await settled(stage, receipt)
+        assert stage.texts == ["The key is"]
+        assert not any("fake" in one.content.text for one in (*adapter.sent, *adapter.edited))
+
+
+async def test_another_handler_begins_anew_where_the_first_breaks_off(staged: OnStage) -> None:
+    gate = asyncio.Event()
+
+    @model(ModelType.TEXT_LARGE, priority=10)
+    async def breaks_off(agent: object, request: TextRequest) -> str:
+        assert request.sink is not None
+        await request.sink.piece(HEAD + FIRST)
+        await gate.wait()
+        raise ModelError("the line went dead")
+
+    second = ScriptedModel([Pieces(HEAD, "Well then.", TAIL)])
+    async with staged(Plugin("first", models=[breaks_off]), adapter=editing(), model=second) as stage:
+        receipt = await stage.put("Tell me a story")
+        await stage.adapter.until_sent(1)
+        gate.set()
+        await settled(stage, receipt)
+        assert visible(stage.adapter) == ["Well then."]
+
+
+class Answering(RecordingAdapter):
+    """A platform that knows what it has."""
+
+    async def reconcile(self, delivery: object) -> str:
+        if not self.sent:
+            raise Unclear("nothing is known")
+        return "sent-1"
+
+
+@pytest.mark.parametrize("was_unclear", [False, True])
+async def test_a08_what_was_seen_when_the_process_stopped_is_edited_to_its_end_after_the_restart(
+    staged: OnStage, was_unclear: bool
+) -> None:
+    adapter = Answering(can_edit=True, edits=0)
+    async with staged(adapter=adapter, model=unending(adapter)) as stage:
+        receipt = await stage.put("Tell me a story")
+        await adapter.until_edited(1)
+        ledger = stage.agent.store.ledger
+        [draft] = await ledger.deliveries(is_open=True)
+        await stage.resident.inbox.abandon()
+    if was_unclear:
+        await ledger.save_delivery(replace(draft, external_id=""))
+    async with staged(adapter=adapter, model=ScriptedModel([Pieces(HEAD, WHOLE, TAIL)])) as stage:
+        end = await settled(stage, receipt)
+        assert end.outcome is Outcome.ANSWERED
+        assert visible(adapter) == [WHOLE]
+        assert await stage.agent.store.ledger.deliveries(is_open=True) == []
+
+
+async def test_a08_where_nobody_finishes_what_was_seen_it_is_taken_away_after_the_restart(
+    staged: OnStage,
+) -> None:
+    adapter = Answering(can_edit=True, edits=0)
+    async with staged(adapter=adapter, model=unending(adapter)) as stage:
+        receipt = await stage.put("Tell me a story")
+        await adapter.until_edited(1)
+        await stage.resident.inbox.abandon()
+        ledger = stage.agent.store.ledger
+        kept = await ledger.receipt(receipt.id)
+        assert kept is not None
+        await ledger.save_receipts([replace(kept, outcome=Outcome.EXPIRED)])
+    async with staged(adapter=adapter) as stage:
+        await adapter.until_edited(1)
+        await stage.agent.outbox.drain(5.0)
+        assert visible(adapter) == []
+        assert await stage.agent.store.ledger.deliveries(is_open=True) == []

@@ -1,0 +1,104 @@
+"""A router to be asked, with handlers that do what a test wants and a clock that nobody waits for."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from bot.domain.ledger import ModelCall
+from bot.models.attempt import Deadlines
+from bot.models.caller import Manner
+from bot.models.handler import ModelHandler
+from bot.models.retrying import Retries
+from bot.models.router import ModelRouter
+from bot.models.types import ModelType, TextResult, Usage
+
+NO_CHANCE = 0.0
+
+
+class Bench:
+    """A router, what it has booked, whom it has asked, and how long it has waited between two tries."""
+
+    def __init__(
+        self,
+        deadlines: Deadlines | None = None,
+        *,
+        retries: int = 0,
+        chance: Callable[[], float] = lambda: NO_CHANCE,
+        **router: Any,
+    ) -> None:
+        self.booked: list[ModelCall] = []
+        self.asked: list[str] = []
+        self.waits: list[float] = []
+        self.now = 0.0
+        manner = Manner(
+            deadlines or Deadlines(), Retries(most=retries, chance=chance), lambda: self.now, self._sleep
+        )
+        self.router = ModelRouter(record=self.booked.append, manner=manner, **router)
+
+    async def _sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+        await asyncio.sleep(0)
+
+    def serve(
+        self,
+        answer: Any,
+        *,
+        kind: ModelType = ModelType.TEXT_LARGE,
+        name: str = "first",
+        priority: int = 0,
+        can_call_tools: bool = False,
+    ) -> None:
+        """Register a handler that gives this answer, raises it, or calls it.
+
+        Of a list it takes one after another, the last again and again.
+        """
+        answers = list(answer) if isinstance(answer, list) else [answer]
+
+        async def handle(request: Any) -> Any:
+            self.asked.append(name)
+            one = answers.pop(0) if len(answers) > 1 else answers[0]
+            if isinstance(one, BaseException):
+                raise one
+            return await one(request) if callable(one) else one
+
+        self.router.register(ModelHandler(kind, handle, name, priority, can_call_tools))
+
+
+def said(text: str = "Hello.", usage: Usage | None = None) -> TextResult:
+    """Make what a model says."""
+    return TextResult(text, "a-model", usage or Usage(3, 2))
+
+
+async def never(request: Any = None) -> TextResult:
+    """Answer never."""
+    await asyncio.Event().wait()
+    return said()
+
+
+class Sink:
+    """Remembers the pieces it is shown; `None` for a new beginning."""
+
+    def __init__(self) -> None:
+        self.seen: list[str | None] = []
+
+    async def piece(self, text: str) -> None:
+        """Take the next piece."""
+        self.seen.append(text)
+
+    async def restart(self) -> None:
+        """Note the new beginning."""
+        self.seen.append(None)
+
+
+def writing(*pieces: str, then: Sequence[BaseException] = ()) -> Callable[[Any], Awaitable[TextResult]]:
+    """Make a handler that shows these pieces, and then fails if it is given how."""
+
+    async def write(request: Any) -> TextResult:
+        for piece in pieces:
+            await request.sink.piece(piece)
+        for error in then:
+            raise error
+        return said("".join(pieces))
+
+    return write

@@ -1,0 +1,222 @@
+"""Native function calls come to the same as tags: the same actions, checked alike, with the same effects."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from bot import (
+    ActionResult,
+    Attendance,
+    Plugin,
+    Purpose,
+    Role,
+    TextRequest,
+    TextResult,
+    ToolCall,
+    Turn,
+    action,
+    derived_id,
+)
+from bot.pipeline.compose import Composer
+from bot.pipeline.respond import respond
+from bot.testing import InMemoryStore, ScriptedModel, answer, make_turn, on_stage
+
+Calls = tuple[tuple[str, Mapping[str, Any]], ...]
+SUMMARY = "<response><text>So it went.</text></response>"
+
+
+def by_tags(text: str, calls: Calls) -> TextResult:
+    names = [*(["REPLY"] if text else []), *(name for name, _ in calls)]
+    return TextResult(answer(text, actions=names, parameters=dict(calls)))
+
+
+def by_functions(text: str, calls: Calls) -> TextResult:
+    return TextResult(text, calls=tuple(ToolCall(name, arguments) for name, arguments in calls))
+
+
+def step_by_tags(text: str, calls: Calls) -> TextResult:
+    [(name, arguments)] = calls or (("", {}),)
+    given = "".join(f"<{key}>{value}</{key}>" for key, value in arguments.items())
+    return TextResult(f"<response><action>{name}</action><parameters>{given}</parameters></response>")
+
+
+def step_by_functions(text: str, calls: Calls) -> TextResult:
+    return by_functions("One moment." if calls else "", calls)
+
+
+@action("NOTE", "Write something down.")
+async def note(turn: Turn, text: str, times: int = 1) -> ActionResult:
+    await turn.agent.store.cache.set(f"note {text}", times)
+    return ActionResult(text=f"noted {text}")
+
+
+@action("SECRET", "For the owner alone.", role=Role.OWNER)
+async def secret(turn: Turn) -> None:
+    await turn.agent.store.cache.set("secret", True)
+
+
+NOTES = Plugin("notes", "Notes.", actions=[note, secret])
+Way = tuple[Callable[[str, Calls], TextResult], bool]
+ONE_ANSWER: list[Way] = [(by_tags, False), (by_functions, True)]
+STEP_BY_STEP: list[Way] = [(step_by_tags, False), (step_by_functions, True)]
+
+
+async def play(
+    way: Way, text: str, calls: Calls, *, repaired: str = "{}", role: Role = Role.MEMBER
+) -> tuple[list[str], list[str], list[TextRequest]]:
+    """Have one message answered; gives what was said, what was done, and what the model was asked."""
+    write, can_call = way
+
+    def script(request: TextRequest) -> TextResult | str:
+        if request.purpose is Purpose.REPAIR:
+            return repaired
+        return SUMMARY if request.purpose is Purpose.SUMMARY else write(text, calls)
+
+    async with on_stage(NOTES, model=ScriptedModel(script, can_call_tools=can_call)) as stage:
+        await stage.say("Note this, please", role=role)
+        cache = stage.agent.store.cache
+        keys = ("note milk", "note bread", "secret")
+        done = [f"{key}: {found}" for key in keys if (found := await cache.get(key)) is not None]
+        return stage.texts, done, stage.model.requests
+
+
+@pytest.mark.parametrize("way", ONE_ANSWER, ids=["tags", "functions"])
+@pytest.mark.parametrize(
+    ("text", "calls", "said", "done"),
+    [
+        ("Hello.", (), ["Hello."], []),
+        ("Noted.", (("NOTE", {"text": "milk"}),), ["Noted."], ["note milk: 1"]),
+        ("", (("NOTE", {"text": "milk", "times": 3}),), ["So it went."], ["note milk: 3"]),
+        ("", (("note", {"text": "milk"}), ("FLY", {})), ["So it went."], ["note milk: 1"]),
+        ("Noted.", (("SECRET", {}),), ["Noted."], []),
+        ("", (("IGNORE", {}),), [], []),
+        ("Hello.", (("FLY", {}),), ["Hello."], []),
+        ("Noted.", (("NOTE", {"txt": "milk"}),), ["Noted."], ["note bread: 1"]),
+    ],
+)
+async def test_the_same_answer_has_the_same_effects_by_tags_and_by_functions(
+    way: Way, text: str, calls: Calls, said: list[str], done: list[str]
+) -> None:
+    found, happened, _ = await play(way, text, calls, repaired='{"text": "bread"}')
+    assert (found, happened) == (said, done)
+
+
+@pytest.mark.parametrize("way", STEP_BY_STEP, ids=["tags", "functions"])
+async def test_the_same_steps_have_the_same_effects_by_tags_and_by_functions(way: Way) -> None:
+    write, can_call = way
+    steps: list[Calls] = [(("NOTE", {"text": "milk"}),), (("NOTE", {"text": "bread"}),), ()]
+
+    def script(request: TextRequest) -> TextResult | str:
+        return SUMMARY if request.purpose is Purpose.SUMMARY else write("", steps.pop(0))
+
+    model = ScriptedModel(script, can_call_tools=can_call)
+    async with on_stage(NOTES, model=model, settings={"USE_MULTI_STEP": "true"}) as stage:
+        receipt = await stage.say("Note this, please")
+        cache = stage.agent.store.cache
+        assert [await cache.get(f"note {one}") for one in ("milk", "bread")] == [1, 1]
+        assert stage.texts == ["So it went."]
+        purposes = [call.purpose for call in receipt.model_calls]
+        assert purposes == [Purpose.STEP, Purpose.STEP, Purpose.STEP, Purpose.SUMMARY]
+        assert steps == []
+
+
+async def test_functions_are_offered_where_the_handler_can_call_them_and_only_what_the_author_may() -> None:
+    _, _, [asked] = await play(ONE_ANSWER[1], "Hello.", ())
+    offered = {tool.name: tool.parameters for tool in asked.tools}
+    assert {"NOTE", "SEND_MESSAGE", "IGNORE"} < offered.keys()
+    assert not {"REPLY", "NONE", "SECRET"} & offered.keys()
+    assert offered["NOTE"]["properties"]["times"]["type"] == "integer"
+    assert "The actions are functions" in asked.prompt
+    _, _, [asked] = await play(ONE_ANSWER[1], "Hello.", (), role=Role.OWNER)
+    assert "SECRET" in {tool.name for tool in asked.tools}
+    _, _, [asked] = await play(ONE_ANSWER[0], "Hello.", ())
+    assert asked.tools == ()
+    assert "The actions are functions" not in asked.prompt
+
+
+async def test_a_handler_that_cannot_call_them_after_all_is_read_by_its_tags() -> None:
+    said, done, _ = await play((by_tags, True), "Noted.", (("NOTE", {"text": "milk"}),))
+    assert (said, done) == (["Noted."], ["note milk: 1"])
+
+
+async def test_one_action_may_be_called_several_times_but_not_twice_with_the_same_parameters() -> None:
+    calls = tuple(("NOTE", {"text": text}) for text in ("milk", "bread", "milk"))
+    ran: list[str] = []
+
+    @action("COUNT", "Count.")
+    async def count(turn: Turn, what: str) -> None:
+        ran.append(what)
+
+    def script(request: TextRequest) -> TextResult:
+        given = [ToolCall("COUNT", {"what": what}) for what in ("milk", "bread", "milk")]
+        return TextResult("Counted.", calls=tuple(given))
+
+    _, done, _ = await play(ONE_ANSWER[1], "Noted.", calls)
+    assert done == ["note milk: 1", "note bread: 1"]
+    model = ScriptedModel(script, can_call_tools=True)
+    async with on_stage(Plugin("count", "Counts.", actions=[count]), model=model) as stage:
+        await stage.say("Count")
+        assert ran == ["milk", "bread"]
+
+
+async def test_silence_by_a_function_stays_silent_whatever_is_written_beside_it() -> None:
+    said, _, _ = await play(ONE_ANSWER[1], "I will stay silent.", (("IGNORE", {}),))
+    assert said == []
+
+
+async def test_tags_beside_a_function_count_for_nothing_but_the_text() -> None:
+    given = TextResult(
+        answer("Noted.", actions=["REPLY", "NOTE"], parameters={"NOTE": {"text": "bread"}}),
+        calls=(ToolCall("NOTE", {"text": "milk"}),),
+    )
+    said, done, _ = await play((lambda text, calls: given, True), "", ())
+    assert (said, done) == (["Noted."], ["note milk: 1"])
+
+
+async def test_what_was_called_is_journalled_and_not_paid_for_again() -> None:
+    def script(request: TextRequest) -> TextResult:
+        return TextResult("Muted.", calls=(ToolCall("MUTE_ROOM", {}),))
+
+    async with on_stage(model=ScriptedModel(script, can_call_tools=True)) as running:
+        receipt = await running.say("mute", role=Role.ADMIN)
+        assert receipt.turn_id is not None
+        steps = await running.agent.store.ledger.steps(receipt.turn_id)
+        assert steps["answer"].result["calls"] == [{"name": "MUTE_ROOM", "arguments": {}}]
+        room_id = derived_id("test", "room", "lobby")
+        assert await running.agent.store.worlds.attendance(room_id) is Attendance.MUTED
+        again = make_turn(running.agent, "mute")
+        again.id = receipt.turn_id
+        reply = await respond(again, Composer(running.resident.registry))
+        assert reply.calls == (("MUTE_ROOM", {}),)
+        assert len(running.model.requests) == 1
+
+
+async def test_where_the_first_of_two_calls_of_one_action_was_cut_short_by_a_crash_the_room_is_told() -> None:
+    store, begun, ran = InMemoryStore(), asyncio.Event(), list[str]()
+
+    @action("COUNT", "Count.")
+    async def count(turn: Turn, what: str) -> None:
+        ran.append(what)
+        if what == "milk":
+            begun.set()
+            await asyncio.Event().wait()
+
+    def script(request: TextRequest) -> TextResult:
+        if request.purpose is Purpose.SUMMARY:
+            return TextResult(SUMMARY)
+        return TextResult(
+            "Counting.", calls=tuple(ToolCall("COUNT", {"what": what}) for what in ("milk", "bread"))
+        )
+
+    plugin = Plugin("count", "Counts.", actions=[count])
+    async with on_stage(plugin, model=ScriptedModel(script), store=store) as stage:
+        receipt = await stage.put("Count")
+        await begun.wait()
+        await stage.resident.inbox.abandon()
+    async with on_stage(plugin, model=ScriptedModel(script), store=store) as stage:
+        await stage.resident.inbox.settled(receipt.id)
+        await stage.agent.outbox.drain(5.0)
+        assert ran == ["milk", "bread"]
+        assert [one.content.text for one in stage.adapter.sent][-1:] == ["So it went."]

@@ -1,0 +1,188 @@
+"""Bad days of the provider, through the real SDK: rows E-05, E-08, E-09 and E-10 of the failures."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from bot import Attachment, Character, Content, EmbeddingCompleted, MediaKind, MemoryKind, Outcome, Reach
+from bot.models import breaker
+from bot.prompts.history import parse_history
+from bot.store.inmemory import InMemoryStore
+from bot.testing import Stage, answer
+from plugins.bootstrap.listeners import embedding
+from plugins.knowledge import plugin as knowledge
+from tests.plugins.loopback import Answer, Asked, Loopback, loopback
+from tests.plugins.openai.wire import completion, open_stage
+
+TOO_LONG = Answer({"error": {"message": "too much", "code": "context_length_exceeded"}}, 400)
+AWAY = Answer({"error": {"message": "closed"}}, 503, {"Retry-After": "3600"})
+ADA = Character(name="Ada", bio=("Ada keeps the lighthouse of Tern Rock.",))
+LONG = "the sea " * 200
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Loopback]:
+    async with loopback() as found:
+        yield found
+
+
+def shown(asked: Asked) -> str:
+    return str(asked.json["messages"][-1]["content"])
+
+
+def reading(most: int) -> Callable[[Asked], Answer]:
+    """Answer prompts of at most so many characters, and find all others too long."""
+
+    def answered(asked: Asked) -> Answer:
+        is_short = len(shown(asked)) <= most
+        return Answer(completion(answer("Aye.", actions=["REPLY"]))) if is_short else TOO_LONG
+
+    return answered
+
+
+async def test_e05_where_the_prompt_is_too_long_the_model_is_asked_once_more_with_less(api: Loopback) -> None:
+    async with open_stage(api.url, character=ADA) as stage:
+        api.answers = reading(100_000)
+        for number in range(8):
+            await stage.say(f"message {number}: {LONG}")
+        api.answers, api.asked = reading(9_000), []
+        receipt = await stage.say("and what do you think?")
+
+    first, second = (shown(one) for one in api.asked)
+    assert receipt.outcome is Outcome.ANSWERED
+    assert receipt.notes == (
+        "the prompt was too long for the model; it was asked with less of WORLD, ENTITIES, RECENT_MESSAGES",
+    )
+    assert [bool(call.error) for call in receipt.model_calls if call.model != "scripted"] == [True, False]
+    history, less = parse_history(first), parse_history(second)
+    assert "message 0" in history[0].text
+    assert "message 0" not in second
+    assert less[-1].text == history[-1].text == "and what do you think?"
+    assert "Ada keeps the lighthouse" in second
+
+
+async def test_e05_open_messages_and_what_they_bring_are_kept(api: Loopback) -> None:
+    api.answers = reading(9_000)
+    files = tuple(
+        Attachment(str(day), MediaKind.DOCUMENT, name="log.txt", text=f"Day {day}: fog. {LONG}")
+        for day in range(8)
+    )
+    async with open_stage(api.url) as stage:
+        receipt = await stage.say(Content(text="what does the log say?", attachments=files))
+
+    assert receipt.outcome is Outcome.ANSWERED
+    second = shown(api.asked[1])
+    assert "Day 0: fog." in second
+    assert "Nobody has answered these yet" in second
+    assert parse_history(second)[-1].text == "what does the log say?"
+
+
+async def test_e05_a_prompt_that_is_still_too_long_ends_in_one_neutral_line(api: Loopback) -> None:
+    api.answers = [TOO_LONG]
+    async with open_stage(api.url) as stage:
+        receipt = await stage.say("hi")
+        await stage.say("hi again")
+
+    assert (receipt.outcome, receipt.rule) == (Outcome.FAILED, "PromptTooLong")
+    assert len(api.asked) == 4
+    assert len(stage.texts) == 1
+    assert "too long" not in stage.texts[0]
+
+
+async def test_e08_an_outage_costs_few_calls_and_every_message_has_its_end(api: Loopback) -> None:
+    api.answers = [AWAY]
+    rooms, each = 50, 20
+    async with open_stage(api.url) as stage:
+        receipts = [await stage.put(f"{n}", room=f"room {n % rooms}") for n in range(rooms * each)]
+        settled = await asyncio.gather(*(stage.resident.inbox.settled(one.id) for one in receipts))
+        await stage.agent.outbox.drain(60.0)
+
+    outcomes = Counter(one.outcome for one in settled)
+    assert set(outcomes) <= {Outcome.FAILED, Outcome.SUPERSEDED}
+    assert outcomes[Outcome.FAILED] >= rooms
+    assert len(api.asked) <= 64  # those that were under way when it became plain
+    assert len(stage.texts) == rooms
+
+
+async def test_e08_after_the_outage_the_first_message_is_answered(
+    api: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(breaker, "REST", 0.0)
+    api.answers = [AWAY]
+    async with open_stage(api.url) as stage:
+        for number in range(breaker.FAILURES + 1):
+            assert (await stage.say(f"are you there? {number}")).outcome is Outcome.FAILED
+        api.answers = [Answer(completion())]
+        assert (await stage.say("and now?")).outcome is Outcome.ANSWERED
+
+
+def vectors_of(asked: Asked, dimension: int) -> Answer:
+    data = [{"index": n, "embedding": [1.0] * dimension} for n, _ in enumerate(asked.json["input"])]
+    return Answer({"data": data})
+
+
+def serving(dimension: int, is_away: asyncio.Event | None = None) -> Callable[[Asked], Answer]:
+    """Write texts, and make vectors of this dimension unless that part is away."""
+
+    def answered(asked: Asked) -> Answer:
+        if not asked.path.endswith("/embeddings"):
+            return Answer(completion(answer("Aye.")))
+        return AWAY if is_away is not None and is_away.is_set() else vectors_of(asked, dimension)
+
+    return answered
+
+
+@pytest.fixture
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have nobody rest."""
+    for name in ("PAUSE", "SHORT_PAUSE", "FIRST_WAIT", "LONGEST_WAIT"):
+        monkeypatch.setattr(embedding, name, 0.01)
+    monkeypatch.setattr(breaker, "REST", 0.0)
+
+
+async def until_all_have_vectors(stage: Stage, model: str, texts: set[str]) -> None:
+    """Wait until these were given vectors of this model."""
+    done = asyncio.Event()
+
+    async def look(event: EmbeddingCompleted | None = None) -> None:
+        left = (await stage.agent.store.memories.unembedded(model)).memories
+        if not texts & {one.content.text for one in left}:
+            done.set()
+
+    stage.agent.events.subscribe(EmbeddingCompleted, look)
+    await look()
+    async with asyncio.timeout(60):
+        await done.wait()
+
+
+@pytest.mark.usefixtures("hurry")
+async def test_e09_without_the_embedding_service_replies_come_and_vectors_follow_later(api: Loopback) -> None:
+    is_away = asyncio.Event()
+    is_away.set()
+    api.answers = serving(4, is_away)
+    character = Character(name="Ada", knowledge=("The lamp of Tern Rock burns whale oil.",))
+    async with open_stage(api.url, knowledge, character=character, OPENAI_EMBEDDING_MODEL="v") as stage:
+        receipt = await stage.say("what burns in the lamp?")
+        assert receipt.outcome is Outcome.ANSWERED
+        kept, _ = await stage.agent.store.memories.recent(receipt.room_id, 2)
+        assert kept.embedding is None
+        is_away.clear()
+        await until_all_have_vectors(stage, "v-4", {"what burns in the lamp?", "Aye."})
+
+
+@pytest.mark.usefixtures("hurry")
+async def test_e10_another_dimension_is_never_mixed_in_and_everything_gets_it(api: Loopback) -> None:
+    store = InMemoryStore()
+    api.answers = serving(4)
+    async with open_stage(api.url, store=store, OPENAI_EMBEDDING_MODEL="v") as stage:
+        receipt = await stage.say("the lamp burns whale oil")
+        await until_all_have_vectors(stage, "v-4", {"the lamp burns whale oil", "Aye."})
+        [said] = await stage.agent.store.memories.by_turn(receipt.turn_id)
+    api.answers = serving(8)
+    async with open_stage(api.url, store=store, OPENAI_EMBEDDING_MODEL="v") as stage:
+        await until_all_have_vectors(stage, "v-8", {"the lamp burns whale oil", "Aye."})
+        memories, reach = stage.agent.store.memories, Reach(said.room_id, said.world_id)
+        assert await memories.recall([1.0] * 4, "v-4", reach, MemoryKind.MESSAGE) == []
+        assert len(await memories.recall([1.0] * 8, "v-8", reach, MemoryKind.MESSAGE)) == 2

@@ -1,0 +1,258 @@
+"""Answers that come piece by piece, whole, cut, stalled, or with a fault in the middle."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from bot import ModelBusy, ModelError, TextRequest, TextResult, Tool, ToolCall, Usage
+from bot.testing import Stage
+from plugins.openai.chat import complete
+from plugins.openai.client import Client
+from plugins.openai.text import large
+from tests.plugins.loopback import Answer, Cut, Hang, Loopback, Sink, loopback, patient
+from tests.plugins.openai.wire import DONE, completion, counted, delta, finish, open_stage
+
+HELLO = (delta(role="assistant", content=""), delta(content="Hel"), delta(content="lo."))
+ROLL = Tool("ROLL", "Roll a die.", {"type": "object", "properties": {"sides": {"type": "integer"}}})
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Loopback]:
+    async with loopback() as found:
+        yield found
+
+
+@pytest.fixture
+async def there(api: Loopback) -> AsyncIterator[Stage]:
+    async with open_stage(api.url) as stage:
+        yield stage
+
+
+async def ask(stage: Stage, sink: Sink, **details: Any) -> TextResult:
+    request = TextRequest("the prompt", sink=sink, **details)
+    return await complete(stage.agent.services[Client], "large", request)
+
+
+async def test_pieces_are_shown_as_they_come_and_the_whole_is_given(there: Stage, api: Loopback) -> None:
+    go, sink = asyncio.Event(), Sink()
+    api.answers = [Answer(events=(*HELLO[:2], go, HELLO[2], finish(), counted(), DONE))]
+    task = asyncio.ensure_future(ask(there, sink))
+    await sink.first.wait()
+    assert sink.seen == ["Hel"]
+    go.set()
+
+    assert await task == TextResult("Hello.", "large-1", Usage(100, 20))
+    assert sink.seen == ["Hel", "lo."]
+    assert (api.bodies[0]["stream"], api.bodies[0]["stream_options"]) == (True, {"include_usage": True})
+
+
+async def test_without_anybody_to_show_it_to_an_answer_comes_in_one_piece(
+    there: Stage, api: Loopback
+) -> None:
+    api.answers = [Answer(completion())]
+    await complete(there.agent.services[Client], "large", TextRequest("the prompt"))
+
+    assert "stream" not in api.bodies[0]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        (finish(), DONE),
+        (finish(),),
+        (finish(), "data:[DONE]\n\n"),
+        (finish(), 'data: "[DONE]"\n\n'),
+        (finish(), "[DONE]\n\n"),
+        (DONE,),
+        (finish(), "data: [DONE]"),
+        (": keep-alive\n\n", "event: message\n", "\r\n", finish(), "data: [DONE]\r\n\r\n"),
+    ],
+)
+async def test_every_way_to_end_a_stream_is_understood(
+    there: Stage, api: Loopback, end: tuple[Any, ...]
+) -> None:
+    api.answers = [Answer(events=(*HELLO, *end))]
+
+    assert (await ask(there, Sink())).text == "Hello."
+
+
+async def test_where_the_numbers_are_missing_they_are_left_to_be_estimated(
+    there: Stage, api: Loopback
+) -> None:
+    api.answers = [Answer(events=(*HELLO, finish(), {"choices": [], "usage": None}, DONE))]
+
+    assert (await ask(there, Sink())).usage is None
+
+
+async def test_a_text_keeps_line_ends_and_separators_of_every_kind(there: Stage, api: Loopback) -> None:
+    text = "a\u2028b\x85c\u000bd\ne"
+    raw = '{"choices": [{"delta": {"content": "a\u2028b\x85c\\u000bd\\ne"}}]}'
+    api.answers = [Answer(events=(f"data: {raw}\n\n", finish(), DONE))]
+
+    assert (await ask(there, Sink())).text == text
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        (Cut(),),
+        (),
+        ("data: {broken\n\n",),
+        ("data: error: out of memory\n\n",),
+        ({"error": {"message": "overloaded", "type": "server_error"}},),
+        ({"error": "slot unavailable"},),
+    ],
+    ids=["cut", "closed", "no JSON", "plain text", "an error", "an error in a word"],
+)
+async def test_e03_an_answer_that_breaks_off_is_no_answer(
+    there: Stage, api: Loopback, broken: tuple[Any, ...]
+) -> None:
+    api.answers = [Answer(events=(*HELLO, *broken))]
+    with pytest.raises(ModelBusy, match=r"^openai: .*bro(ke|ken)"):
+        await ask(there, Sink())
+
+
+async def test_e03_after_a_cut_it_is_asked_again_and_the_shown_is_taken_back(
+    there: Stage, api: Loopback
+) -> None:
+    sink, waits = Sink(), list[float]()
+    retry = Answer({"error": {"message": "busy"}}, 503, {"Retry-After": "7"})
+    api.answers = [
+        Answer(events=(delta(content="Hal"), {"error": {"message": "reset"}})),
+        retry,
+        Answer(events=(*HELLO, finish(), DONE)),
+    ]
+    result = await patient(there, large, waits).text(TextRequest("the prompt", sink=sink))
+
+    assert result.text == "Hello."
+    assert sink.seen == ["Hal", None, "Hel", "lo."]
+    assert len(api.asked) == 3
+    assert 0 < waits[0] <= 0.5
+    assert waits[1] >= 7
+
+
+async def test_a_cancelled_call_closes_its_request(there: Stage, api: Loopback) -> None:
+    sink = Sink()
+    api.answers = [Answer(events=(*HELLO, Hang()))]
+    task = asyncio.ensure_future(there.agent.models.text(TextRequest("the prompt", sink=sink)))
+    await sink.first.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    await api.gone.wait()
+
+
+async def test_a_call_without_a_first_byte_is_closed_when_it_is_cancelled(
+    there: Stage, api: Loopback
+) -> None:
+    api.answers = [Answer(events=(Hang(),))]
+    task = asyncio.ensure_future(there.agent.models.text(TextRequest("the prompt")))
+    await api.streaming.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    await api.gone.wait()
+
+
+async def test_a_server_that_does_not_stream_is_understood_all_the_same(there: Stage, api: Loopback) -> None:
+    sink = Sink()
+    api.answers = [Answer(completion())]
+
+    assert (await ask(there, sink)).text == "Hello."
+    assert sink.seen == ["Hello."]
+
+
+async def test_thoughts_are_neither_shown_nor_said(there: Stage, api: Loopback) -> None:
+    sink = Sink()
+    events = [delta(content=one) for one in ("\n<th", "ink>Hm", "m.</thi", "nk>\n\n", "Hel", "lo.")]
+    api.answers = [Answer(events=(delta(reasoning_content="Well…"), *events, finish(), DONE))]
+
+    assert (await ask(there, sink)).text == "Hello."
+    assert sink.seen == ["Hel", "lo."]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("<think>Hm.</think>\nHello.", "Hello."),
+        ("<thin", "<thin"),
+        ("<thinking>no</thinking>", "<thinking>no</thinking>"),
+        ("a <think>b</think>", "a <think>b</think>"),
+        ("<think>for ever", ""),
+        ("  Hello.", "  Hello."),
+        ("", ""),
+    ],
+)
+async def test_only_thoughts_at_the_beginning_are_left_out(
+    there: Stage, api: Loopback, written: str, said: str
+) -> None:
+    sink = Sink()
+    api.answers = [Answer(events=(*(delta(content=one) for one in written), finish(), DONE))]
+    assert (await ask(there, sink)).text == said
+    assert "".join(map(str, sink.seen)) == said
+    api.answers = [Answer(completion(written))]
+    request = TextRequest("the prompt")
+    assert (await complete(there.agent.services[Client], "large", request)).text == said
+
+
+async def test_calls_come_whole_however_they_are_cut_into_pieces(there: Stage, api: Loopback) -> None:
+    api.answers = [
+        Answer(
+            events=(
+                delta(content="Rolling."),
+                delta(tool_calls=[{"index": 0, "id": "a", "function": {"name": "ROLL", "arguments": ""}}]),
+                delta(tool_calls=[{"index": 1, "id": "b", "function": {"name": "ROLL", "arguments": "{}"}}]),
+                delta(tool_calls=[{"index": 0, "function": {"arguments": '{"si'}}]),
+                delta(tool_calls=[{"index": 0, "function": {"arguments": 'des": 6}'}}]),
+                finish("tool_calls"),
+                DONE,
+            )
+        )
+    ]
+    result = await ask(there, Sink(), tools=(ROLL,))
+
+    assert result.text == "Rolling."
+    assert result.calls == (ToolCall("ROLL", {"sides": 6}), ToolCall("ROLL", {}))
+    assert api.bodies[0]["tools"][0]["function"]["name"] == "ROLL"
+
+
+async def test_calls_without_a_number_follow_one_another(there: Stage, api: Loopback) -> None:
+    first, second = ({"function": {"name": name, "arguments": "{}"}} for name in ("A", "B"))
+    api.answers = [Answer(events=(delta(tool_calls=[first]), delta(tool_calls=[second]), finish(), DONE))]
+
+    assert [call.name for call in (await ask(there, Sink(), tools=(ROLL,))).calls] == ["A", "B"]
+
+
+@pytest.mark.parametrize("arguments", ['{"sides": ', "[6]", "six", "null"])
+async def test_e03_a_call_with_half_its_arguments_is_never_handed_on(
+    there: Stage, api: Loopback, arguments: str
+) -> None:
+    call = {"index": 0, "id": "a", "function": {"name": "ROLL", "arguments": arguments}}
+    api.answers = [Answer(events=(delta(tool_calls=[call]), finish("length"), DONE))]
+    with pytest.raises(ModelError, match="cannot be read"):
+        await ask(there, Sink(), tools=(ROLL,))
+
+
+async def test_a_line_without_an_end_is_not_read_for_ever(there: Stage, api: Loopback) -> None:
+    api.answers = [Answer(events=("data: " + "x" * 4_100_000, Hang()))]
+    with pytest.raises(ModelError, match="has no end"):
+        await ask(there, Sink())
+
+
+async def test_a_text_without_an_end_is_not_read_for_ever(there: Stage, api: Loopback) -> None:
+    api.answers = [Answer(events=(*(delta(content="x" * 300_000),) * 4, Hang()))]
+    with pytest.raises(ModelError, match="without an end"):
+        await ask(there, Sink())
+
+
+async def test_e03_a_server_that_says_nothing_is_given_up_after_the_operators_time(api: Loopback) -> None:
+    api.answers = [Answer(events=(Hang(),))]
+    async with open_stage(api.url, MODEL_TIMEOUT="0.05", MODEL_RETRIES="0") as stage:
+        receipt = await stage.say("hi")
+
+    assert "openai: no answer within 0.05 s" in receipt.reason
+    assert len(stage.texts) == 1

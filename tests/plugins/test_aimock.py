@@ -1,0 +1,173 @@
+"""The openai and anthropic plugins, through the real SDKs, against a server that others have written.
+
+It is `@copilotkit/aimock` from npm. Where that is not installed these tests are skipped; they find it after
+`npm install --prefix .peers @copilotkit/aimock`.
+"""
+
+import json
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from bot import (
+    ImageDescriptionRequest,
+    Model,
+    ModelBusy,
+    ModelRefused,
+    ModelType,
+    Outcome,
+    Plugin,
+    TextRequest,
+    Tool,
+    ToolCall,
+    Usage,
+)
+from bot.testing import ScriptedModel, Stage, answer, on_stage
+from plugins.anthropic import plugin as anthropic
+from plugins.anthropic.models import large as claude
+from plugins.openai import plugin as openai
+from plugins.openai.text import large as gpt
+from tests.plugins.loopback import Sink
+
+PEERS = Path(__file__).parents[2] / ".peers"
+SERVER = PEERS / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
+READY = "listening on "
+GREETING = "Hello from the other side of the wire."
+ROLL = Tool("ROLL", "Roll a die.", {"type": "object", "properties": {"sides": {"type": "integer"}}})
+PICTURE = b"\x89PNG\r\n\x1a\n"
+FIXTURES = [
+    {"match": {"userMessage": "lighthouse-7"}, "response": {"content": answer("The lamp is lit.")}},
+    {
+        "match": {"userMessage": "please greet"},
+        "response": {"content": GREETING, "usage": {"input_tokens": 12, "output_tokens": 8}},
+    },
+    {"match": {"userMessage": "please name"}, "response": {"content": '{"name": "Tern Rock"}'}},
+    {"match": {"userMessage": "please look"}, "response": {"content": "A lighthouse."}},
+    {
+        "match": {"userMessage": "please roll", "toolName": "ROLL"},
+        "response": {"toolCalls": [{"name": "ROLL", "arguments": {"sides": 6}}]},
+    },
+    {
+        "match": {"userMessage": "please hurry"},
+        "response": {"error": {"message": "slow down", "type": "rate_limit_error"}, "status": 429},
+    },
+    {
+        "match": {"userMessage": "please open"},
+        "response": {"error": {"message": "no such key", "type": "authentication_error"}, "status": 401},
+    },
+    {"match": {"endpoint": "embedding"}, "response": {"embedding": [0.5, -0.5, 0.25]}},
+]
+
+
+class Place(BaseModel):
+    """What is asked for by its shape."""
+
+    name: str
+
+
+@pytest.fixture(scope="module")
+def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run the server, and give its address."""
+    node = shutil.which("node")
+    if node is None or not SERVER.is_file():
+        pytest.skip("needs node and `npm install --prefix .peers @copilotkit/aimock`")
+    fixtures = tmp_path_factory.mktemp("aimock") / "fixtures.json"
+    fixtures.write_text(json.dumps({"fixtures": FIXTURES}))
+    command = [node, str(SERVER), "--port", "0", "--strict", "--chunk-size", "7", "--fixtures", str(fixtures)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if READY in line:
+                break
+        try:
+            if process.poll() is not None or READY not in said[-1]:
+                pytest.skip(f"aimock does not start here: {''.join(said)[:300]}")
+            yield said[-1].partition(READY)[2].strip()
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(params=["openai", "anthropic"])
+async def speaking(request: pytest.FixtureRequest, peer: str) -> AsyncIterator[tuple[Stage, Model]]:
+    """Run an agent with one of the plugins, and give the large model of it."""
+    plugin: Plugin = {"openai": openai, "anthropic": anthropic}[request.param]
+    settings = {
+        "OPENAI_API_KEY": "sk-a-key-of-the-tests",
+        "OPENAI_BASE_URL": f"{peer}/v1",
+        "OPENAI_TOOLS": "true",
+        "OPENAI_IMAGE_DESCRIPTION_MODEL": "gpt-4o-mini",
+        "OPENAI_EMBEDDING_MODEL": "vectors",
+        "ANTHROPIC_API_KEY": "sk-ant-a-key-of-the-tests",
+        "ANTHROPIC_BASE_URL": peer,
+    }
+    async with on_stage(plugin, model=ScriptedModel("unasked"), settings=settings) as stage:
+        yield stage, {"openai": gpt, "anthropic": claude}[request.param]
+
+
+async def test_a_text_comes_with_its_tokens(speaking: tuple[Stage, Model]) -> None:
+    stage, _ = speaking
+    result = await stage.agent.models.text(TextRequest("please greet", system="You are Ada."))
+    assert (result.text, result.is_cut, result.calls) == (GREETING, False, ())
+    assert result.usage == Usage(12, 8)
+
+
+async def test_a_text_is_shown_while_it_is_written(speaking: tuple[Stage, Model]) -> None:
+    stage, _ = speaking
+    sink = Sink()
+    result = await stage.agent.models.text(TextRequest("please greet", sink=sink))
+    assert result.text == GREETING
+    assert "".join(filter(None, sink.seen)) == GREETING
+    assert len(sink.seen) > 1
+
+
+@pytest.mark.parametrize("is_shown", [False, True])
+async def test_functions_are_called(speaking: tuple[Stage, Model], is_shown: bool) -> None:
+    stage, _ = speaking
+    sink = Sink() if is_shown else None
+    result = await stage.agent.models.text(TextRequest("please roll", tools=(ROLL,), sink=sink))
+    assert result.calls == (ToolCall("ROLL", {"sides": 6}),)
+
+
+async def test_an_object_has_the_shape_that_was_asked_for(speaking: tuple[Stage, Model]) -> None:
+    stage, _ = speaking
+    assert await stage.agent.models.object(Place, TextRequest("please name")) == Place(name="Tern Rock")
+
+
+async def test_e01_a_busy_server_may_be_asked_again(speaking: tuple[Stage, Model]) -> None:
+    stage, large = speaking
+    with pytest.raises(ModelBusy, match="slow down"):
+        await large(stage.agent, TextRequest("please hurry"))
+
+
+async def test_e06_a_key_that_is_refused_is_told_as_that(speaking: tuple[Stage, Model]) -> None:
+    stage, large = speaking
+    with pytest.raises(ModelRefused, match="_API_KEY"):
+        await large(stage.agent, TextRequest("please open"))
+
+
+async def test_a_picture_is_looked_at(speaking: tuple[Stage, Model]) -> None:
+    stage, _ = speaking
+    seen = await stage.agent.models.describe(ImageDescriptionRequest(PICTURE, "image/png", "please look"))
+    assert seen.text == "A lighthouse."
+
+
+async def test_a_message_is_answered(speaking: tuple[Stage, Model]) -> None:
+    stage, _ = speaking
+    receipt = await stage.say("is the lamp of lighthouse-7 lit?")
+    assert receipt.outcome is Outcome.ANSWERED
+    assert stage.texts == ["The lamp is lit."]
+
+
+async def test_texts_become_vectors(speaking: tuple[Stage, Model]) -> None:
+    stage, _ = speaking
+    if not stage.agent.models.serves(ModelType.TEXT_EMBEDDING):
+        return  # Anthropic makes none
+    given = await stage.agent.models.embed(["the sea", "the sea again"])
+    assert given.vectors == ((0.5, -0.5, 0.25),) * 2
+    assert given.model == "vectors-3"

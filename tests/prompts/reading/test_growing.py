@@ -1,0 +1,80 @@
+"""What is seen of a reply while it is written."""
+
+from itertools import pairwise
+
+import pytest
+
+from bot.prompts.reading.growing import text_so_far
+from bot.prompts.reading.reader import read_reply
+from bot.testing import answer
+
+HEAD = "<response><thought>I see.</thought><actions>REPLY</actions><text>"
+REPLIES = [
+    answer("Hello, how are you?"),
+    answer("a < b && c > d, <b>bold</b> and AT&T"),
+    answer("One line.\nAnother, with `code` and\n```\n<html>\n```\n"),
+    answer("Grüße 🙂 an alle"),
+    HEAD + "<![CDATA[x < y && <i>z</i> ]] and ]]></text></response>",
+    HEAD + "R&#233;sum&eacute; &lt;b&gt; &amp;lt; &unknown;</text></response>",
+    HEAD + "He wrote </text> and went on.</text></response>",
+    HEAD + "He wrote <thought> and <response>.</text></response>",
+    HEAD + "cut in the mid",
+    "```xml\n<response>\n  <thought>so</thought>\n  <actions>\n REPLY \n</actions>\n<providers></providers>\n"
+    "<text>fenced</text>\n</response>\n```",
+    "<thought>no root</thought><actions><action>reply</action></actions><text>Bare fields.</text>",
+    "<response><actions></actions><text>Nothing named is a reply.</text></response>",
+    "<response><thought>'</thought>' is a tag</thought><actions>REPLY</actions><text>Yes.</text></response>",
+]
+SILENT = [
+    answer("I will.", actions=["REPLY", "FOLLOW_ROOM"]),
+    answer("I will.", actions=["IGNORE"]),
+    answer("", providers=["FACTS"]),
+    answer("Let me look.", providers=["FACTS"]),
+    "Plain prose, in which a tag may come yet.",
+    '{"thought": "so", "actions": ["REPLY"], "text": "Hello"}',
+    "<response><text>Before its actions.</text><actions>REPLY</actions></response>",
+    "<response><text>Without any.</text></response>",
+    "<think>I would say <response><actions>REPLY</actions><text>this</text></response>",
+    "<response><thought>I would say <actions>REPLY</actions><text>this</text> or that",
+    "",
+]
+
+
+@pytest.mark.parametrize("raw", REPLIES)
+def test_what_is_seen_only_grows_and_ends_in_the_text_of_the_reply(raw: str) -> None:
+    reply = read_reply(raw)
+    seen = [text_so_far(raw[:end]) for end in range(len(raw) + 1)]
+    for before, after in pairwise(seen):
+        assert after.startswith(before) or before.startswith(after)
+    assert all(reply.text.startswith(text) for text in seen)
+    assert seen[-1]
+
+
+@pytest.mark.parametrize("raw", REPLIES[:6])
+def test_all_of_a_text_is_seen_that_quotes_no_tag_of_the_answer(raw: str) -> None:
+    assert text_so_far(raw) == read_reply(raw).text
+
+
+@pytest.mark.parametrize("raw", [*REPLIES, *SILENT])
+def test_neither_thoughts_nor_half_a_tag_is_ever_seen(raw: str) -> None:
+    for end in range(len(raw) + 1):
+        text = text_so_far(raw[:end])
+        assert "I see" not in text
+        assert not any(mark in text for mark in ("<re", "</re", "<te", "</te", "<th", "<!", "CDATA", "REPLY"))
+
+
+@pytest.mark.parametrize("raw", SILENT)
+def test_nothing_is_seen_of_what_is_no_plain_reply(raw: str) -> None:
+    assert {text_so_far(raw[:end]) for end in range(len(raw) + 1)} == {""}
+
+
+def test_a_model_that_has_functions_need_name_no_actions() -> None:
+    raw = "<response><thought>so</thought><text>Hello</text></response>"
+    assert text_so_far(raw) == ""
+    assert text_so_far(raw, has_functions=True) == "Hello"
+    assert text_so_far(answer("Hello", actions=["MUTE_ROOM"]), has_functions=True) == ""
+
+
+def test_f09_an_enormous_answer_is_looked_at_in_time() -> None:
+    assert text_so_far(HEAD + "<" * 10_000_000).strip("<") == ""
+    assert text_so_far("<thought></thought>" * 500_000) == ""

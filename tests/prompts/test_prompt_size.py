@@ -1,0 +1,129 @@
+"""How much of a prompt is ours: measured through the real composer, held against an allowance.
+
+A plugin that needs more than its allowance says why where it raises it.
+"""
+
+import json
+
+import pytest
+
+from bot.characters import load_character
+from bot.cli.cast import default_character
+from bot.cli.prompt_size import Kind, PromptSize, measure
+from bot.domain.character import Character
+from bot.domain.places import ChannelType, Role
+from bot.loading import find_plugin, plugin_names
+from bot.models.types import TextRequest
+from bot.plugin import Plugin
+from bot.testing import ScriptedModel, on_stage
+
+KB = 1024
+MOST_IN_ALL = 8 * KB
+
+RULES = 1_280  # how to answer, and the template around it
+FORMS = TAGS, FUNCTIONS = ("actions in tags", "actions as functions")
+
+# What a plugin of ours may add to the first prompt of somebody who may do everything, in bytes.
+ALLOWANCES = {
+    "bootstrap": {TAGS: 2_048, FUNCTIONS: 3_200},
+    "knowledge": {TAGS: 128, FUNCTIONS: 128},
+    "x_actions": {TAGS: 0, FUNCTIONS: 0},  # in rooms on X alone
+}
+
+
+def marlo() -> Character:
+    return load_character(default_character()).character
+
+
+def a_model(form: str) -> ScriptedModel:
+    return ScriptedModel(can_call_tools=form == FUNCTIONS)
+
+
+async def measured(*plugins: Plugin, form: str = TAGS) -> PromptSize:
+    async with on_stage(*plugins, character=marlo(), model=a_model(form)) as stage:
+        return await measure(stage.resident)
+
+
+def bytes_of(request: TextRequest) -> int:
+    """Count by itself what goes to the model, so that the measure is held against something."""
+    tools = "".join(json.dumps([one.name, one.description, dict(one.parameters)]) for one in request.tools)
+    return len((request.system + request.prompt + tools).encode())
+
+
+@pytest.mark.parametrize("role", [Role.MEMBER, Role.OWNER])
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_first_hello_to_the_default_character_is_at_most_8_kb(role: Role, form: str) -> None:
+    async with on_stage(character=marlo(), model=a_model(form)) as stage:
+        await stage.say("Hello!", role=role)
+        [request] = stage.model.requests
+    assert bytes_of(request) <= MOST_IN_ALL
+
+
+async def test_the_first_hello_in_a_group_is_at_most_8_kb_with_what_decides_about_it() -> None:
+    async with on_stage(character=marlo()) as stage:
+        await stage.say("Hello!", kind=ChannelType.GROUP)
+        sizes = [bytes_of(request) for request in stage.model.requests]
+    assert max(sizes) <= MOST_IN_ALL
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_the_measure_is_what_the_model_is_handed(form: str) -> None:
+    size = await measured(form=form)
+    async with on_stage(character=marlo(), model=a_model(form)) as stage:
+        await stage.say("Hello!", role=Role.OWNER)
+        [request] = stage.model.requests
+    assert size.total == bytes_of(request)
+    assert size.total == sum(part.size for part in size.parts)
+    assert all(part.size > 0 for part in size.parts)
+    assert {Kind.CHARACTER, Kind.RULES, Kind.ACTION, Kind.PROVIDER} == {part.kind for part in size.parts}
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_the_rules_keep_to_their_allowance(form: str) -> None:
+    size = await measured(form=form)
+    assert sum(part.size for part in size.parts if part.kind is Kind.RULES) <= RULES
+
+
+@pytest.mark.parametrize("name", sorted(plugin_names()))
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_plugin_of_ours_adds_no_more_to_the_prompt_than_its_allowance(name: str, form: str) -> None:
+    plugin = find_plugin(name)
+    assert plugin is not None
+    if not (plugin.actions or plugin.providers):
+        assert name not in ALLOWANCES, "an allowance for nothing"
+        return
+    assert name in ALLOWANCES, "it brings components: give it an allowance"
+    brought = [] if name == "bootstrap" else [plugin]
+    size = await measured(*brought, form=form)
+    ours = [part for part in size.parts if part.plugin == name and part.kind is not Kind.CHARACTER]
+    assert sum(part.size for part in ours) <= ALLOWANCES[name][form], sorted(
+        ((part.size, part.name) for part in ours), reverse=True
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_every_plugin_of_ours_at_once_keeps_to_8_kb(form: str) -> None:
+    plugins = [
+        one for name in plugin_names() if (one := find_plugin(name)) and (one.actions or one.providers)
+    ]
+    others = [plugin for plugin in plugins if plugin.name != "bootstrap"]
+    assert (await measured(*others, form=form)).total <= MOST_IN_ALL
+
+
+async def test_an_action_is_measured_with_its_parameters_and_as_a_function_where_it_is_one() -> None:
+    tags, functions = [await sizes_of_actions(form) for form in FORMS]
+    assert tags["SEND_MESSAGE"] > 2 * tags["IGNORE"]
+    assert functions["SEND_MESSAGE"] > tags["SEND_MESSAGE"]
+    assert functions["REPLY"] == tags["REPLY"]
+
+
+async def sizes_of_actions(form: str) -> dict[str, int]:
+    size = await measured(form=form)
+    return {part.name: part.size for part in size.parts if part.kind is Kind.ACTION}
+
+
+async def test_a_silent_model_is_not_asked_to_measure() -> None:
+    model = ScriptedModel()
+    async with on_stage(model=model, character=marlo()) as stage:
+        await measure(stage.resident)
+    assert model.requests == []

@@ -1,0 +1,145 @@
+"""What counts in a play, and what nobody but the entitled may change of it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from bot import Attendance, ChannelType, Component, Role, Room, Task, World, derived_id, short_id
+from bot.testing import Stage, make_arrival
+from tests.plugins.bootstrap.obeying import waiting
+
+GROUP, DM = ChannelType.GROUP, ChannelType.DM
+PEOPLE = {"Root": Role.OWNER, "Deputy": Role.ADMIN, "Alice": Role.MEMBER, "Banned": Role.NONE}
+PLACES = {"lobby": GROUP, "news": GROUP, **{name.lower(): DM for name in PEOPLE}}
+
+
+@dataclass
+class Kept:
+    """What counts, as it is kept at one moment."""
+
+    world: World
+    attendance: Mapping[str, Attendance]
+    known: Mapping[tuple[UUID, str, UUID | None], Component]
+    waiting: Mapping[UUID, Task]
+    sent: int
+
+
+def place(stage: Stage, room: str) -> Room:
+    return make_arrival("", at=stage.agent.clock(), room=room, kind=PLACES[room]).room
+
+
+async def look(stage: Stage) -> Kept:
+    store = stage.agent.store
+    world = await store.worlds.world(place(stage, "lobby").world_id)
+    assert world is not None
+    people = [derived_id("test", "entity", name) for name in PEOPLE]
+    components = [one for person in people for one in await store.entities.components(person)]
+    return Kept(
+        world,
+        {room: await store.worlds.attendance(place(stage, room).id) for room in PLACES},
+        {(one.entity_id, one.type, one.source_entity_id): one for one in components},
+        {task.id: task for task in await waiting(stage)},
+        len(stage.adapter.sent),
+    )
+
+
+def consents(kept: Kept, person: UUID) -> bool:
+    one = kept.known.get((person, "MESSAGES", person))
+    return one is not None and one.data.get("messages") == "yes"
+
+
+@dataclass(frozen=True)
+class Deed:
+    """What one turn has changed, and who spoke in it, where, and with which words."""
+
+    stage: Stage
+    before: Kept
+    after: Kept
+    author: str
+    room: str
+    text: str
+
+    @property
+    def actor(self) -> UUID:
+        return derived_id("test", "entity", self.author)
+
+    @property
+    def role(self) -> Role:
+        return self.before.world.role_of(self.actor)
+
+    @property
+    def is_admin(self) -> bool:
+        return self.role.reaches(Role.ADMIN)
+
+    @property
+    def confirmed(self) -> list[Any]:
+        """The changes that the author has confirmed with just these words."""
+        own = [task.metadata for task in self.before.waiting.values() if task.entity_id == self.actor]
+        return [one["change"] for one in own if "confirm" in self.text and one["code"] in self.text]
+
+    def unlawful(self) -> list[str]:
+        """List what has changed though whoever spoke was not entitled to it."""
+        return [
+            *self._rooms(),
+            *self._roles(),
+            *self._settings(),
+            *self._known(),
+            *self._sent(),
+            *self._choices(),
+        ]
+
+    def _rooms(self) -> Iterator[str]:
+        for name in PLACES:
+            is_own = name == self.room and (PLACES[name] is DM or self.is_admin)
+            if self.before.attendance[name] is not self.after.attendance[name] and not is_own:
+                yield f"attendance of {name}"
+
+    def _roles(self) -> Iterator[str]:
+        for one, given in self.after.world.grants.items():
+            if self.before.world.grants.get(one) is given:
+                continue
+            current = self.before.world.role_of(one)
+            is_below = max(current.rank, given.rank) < self.role.rank or self.role is Role.OWNER
+            if not (is_below and self.is_admin and {"person": str(one), "role": given} in self.confirmed):
+                yield f"role {given} of {short_id(one)}"
+        if self.after.world.role_of(derived_id("test", "entity", "Root")) is not Role.OWNER:
+            yield "no owner"
+
+    def _settings(self) -> Iterator[str]:
+        before, after = self.before.world.settings, self.after.world.settings
+        for name in before.keys() | after.keys():
+            value = after.get(name, "default")
+            is_asked = self.is_admin and {"name": name, "value": value} in self.confirmed
+            if before.get(name, "default") != value and not is_asked:
+                yield f"setting {name}"
+
+    def _known(self) -> Iterator[str]:
+        for key, one in self.after.known.items():
+            if self.before.known.get(key) == one:
+                continue
+            is_own = one.entity_id == self.actor == one.source_entity_id
+            is_private = is_own and PLACES[self.room] is DM
+            if not (is_private if one.type == "MESSAGES" else is_own or self.is_admin):
+                yield f"component {one.type} of {short_id(one.entity_id)}"
+
+    def _sent(self) -> Iterator[str]:
+        for part in self.stage.adapter.sent[self.before.sent : self.after.sent]:
+            target = next(name for name in PLACES if place(self.stage, name).id == part.room_id)
+            owners = [derived_id("test", "entity", one) for one in PEOPLE if one.lower() == target]
+            is_welcome = any(consents(kept, one) for kept in (self.before, self.after) for one in owners)
+            if not (target in (self.room, self.author.lower()) or self.is_admin or is_welcome):
+                yield f"message to {target}"
+
+    def _choices(self) -> Iterator[str]:
+        for task in self.before.waiting.values():
+            if task.id not in self.after.waiting and task.entity_id != self.actor:
+                yield f"another person's choice, {task.id}"
+
+
+def changes(before: Kept, after: Kept) -> set[str]:
+    """Tell what has changed at all: where nothing ever does, nothing is shown."""
+    kept = ("attendance", "known", "waiting")
+    found = {name for name in kept if getattr(before, name) != getattr(after, name)}
+    decided = ("grants", "settings")
+    return found | {name for name in decided if getattr(before.world, name) != getattr(after.world, name)}

@@ -1,0 +1,16 @@
+"""G-S1 in short form: a model that may write anything, four roles, and no effect nobody was entitled to."""
+
+import pytest
+
+from tests.roleplay.playing import played
+from tests.roleplay.scenes import SCENES
+
+TURNS = 200  # `python -m tests.roleplay` plays a hundred thousand
+
+
+@pytest.mark.parametrize("scene", SCENES)
+async def test_gs1_whatever_the_model_writes_nobody_does_what_they_may_not(scene: str) -> None:
+    chapter = await played(scene, TURNS, seed=1)
+    assert chapter.unlawful == []
+    assert chapter.refused, "the play is no test"
+    assert chapter.done >= {"attendance", "known", "waiting"}, "the play is no test"

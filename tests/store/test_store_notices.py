@@ -1,0 +1,128 @@
+"""What every store promises of notices: a whole world at once, in one go, and nobody becomes active by it."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from bot.domain.ids import derived_id
+from bot.domain.news import Notice, Noticed
+from bot.domain.people import Entity
+from bot.domain.places import ChannelType, Role, Room, World
+from bot.store.protocols import Store
+from bot.testing import make_arrival
+from tests.store.conftest import ManualClock
+
+NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
+ALICE, BOB = (Entity(derived_id(name), "test", name, (name,)) for name in ("Alice", "Bob"))
+WORLD = World(derived_id("guild"), "test", "guild", "Guild", {ALICE.id: Role.ADMIN})
+LOBBY, ATTIC = (
+    Room(derived_id(name), WORLD.id, ChannelType.GROUP, "test", name, "account", name)
+    for name in ("lobby", "attic")
+)
+
+
+async def tell(store: Store, notice: Notice, at: datetime = NOW) -> Noticed:
+    return await store.changes.notice(notice, at)
+
+
+async def test_a_world_of_ten_thousand_is_kept_with_its_rooms_and_nobody_is_active(store: Store) -> None:
+    people = tuple(
+        Entity(derived_id("member", str(number)), "test", str(number), (f"m{number}",))
+        for number in range(10_000)
+    )
+    noticed = await tell(store, Notice(WORLD, (LOBBY, ATTIC), people))
+    assert noticed.before is None
+    assert noticed.rooms == {LOBBY.id, ATTIC.id}
+    assert len(noticed.new_people) == 10_000
+    assert await store.worlds.world(WORLD.id) == WORLD
+    assert {room.id for room in await store.worlds.rooms(WORLD.id)} == {LOBBY.id, ATTIC.id}
+    assert len(await store.entities.entities([one.id for one in people])) == 10_000
+    assert await store.entities.participants(LOBBY.id) == []
+
+
+async def test_a_listed_room_does_not_come_before_one_in_which_something_was_said(store: Store) -> None:
+    said = make_arrival("Hello", at=NOW)
+    await store.ledger.receive([said], NOW)
+    await tell(store, Notice(WORLD, (LOBBY, ATTIC)))
+    await tell(store, Notice(WORLD, (replace(LOBBY, name="Lobby"),)))
+    rooms = await store.worlds.rooms()
+    assert rooms[0].id == said.room.id
+    assert {room.name for room in rooms[1:]} == {"Lobby", "attic"}
+
+
+async def test_the_same_notice_again_changes_nothing(store: Store) -> None:
+    notice = Notice(WORLD, (LOBBY,), (ALICE, BOB))
+    await tell(store, notice)
+    again = await tell(store, notice)
+    assert again.before == WORLD
+    assert (again.rooms, again.new_people, again.people) == (frozenset(), frozenset(), frozenset())
+    assert not again.has_changed(ALICE, WORLD)
+
+
+async def test_a_new_name_and_a_new_role_are_changes(store: Store) -> None:
+    await tell(store, Notice(WORLD, (), (ALICE, BOB)))
+    renamed = await tell(store, Notice(WORLD, people=(replace(ALICE, names=("Alicia",)),)))
+    assert renamed.people == {ALICE.id}
+    raised = replace(WORLD, roles={BOB.id: Role.ADMIN})
+    assert (await tell(store, Notice(raised, people=(BOB,)))).has_changed(BOB, raised)
+    lowered = replace(WORLD, roles={BOB.id: Role.MEMBER})
+    assert (await tell(store, Notice(lowered, people=(BOB,)))).has_changed(BOB, lowered)
+    kept = await store.worlds.world(WORLD.id)
+    assert kept is not None
+    assert (kept.role_of(ALICE.id), kept.role_of(BOB.id)) == (Role.ADMIN, Role.MEMBER)
+
+
+async def test_an_event_that_is_known_changes_nothing_for_thirty_days(
+    store: Store, clock: ManualClock
+) -> None:
+    notice = Notice(WORLD, people=(ALICE,), event_id="7")
+    assert (await tell(store, notice, clock.now)).is_new
+    other = replace(notice, people=(BOB,))
+    assert not (await tell(store, other, clock.advance(days=29))).is_new
+    assert await store.entities.entities([BOB.id]) == {}
+    assert (await tell(store, other, clock.advance(days=2))).is_new
+    assert await store.entities.entities([BOB.id]) == {BOB.id: BOB}
+
+
+async def test_who_leaves_takes_part_in_no_room_of_that_world_and_in_those_of_others(store: Store) -> None:
+    await tell(store, Notice(WORLD, (LOBBY, ATTIC), (ALICE, BOB)))
+    for person in (ALICE, BOB):
+        await store.entities.save_entities([person], LOBBY.id)
+    elsewhere = make_arrival("Hi", at=NOW, author="Alice").room
+    await store.ledger.receive([make_arrival("Hi", at=NOW + timedelta(seconds=1))], NOW)
+    await store.entities.save_entities([ALICE], elsewhere.id)
+    await tell(store, Notice(WORLD, people=(ALICE,), is_leaving=True))
+    assert await store.entities.participants(LOBBY.id) == [BOB]
+    assert ALICE in await store.entities.participants(elsewhere.id)
+
+
+async def test_the_last_message_of_each_room_is_found_in_one_question(store: Store) -> None:
+    arrivals = [
+        make_arrival(text, at=NOW, room=room, message_id=text)
+        for text, room in (("1", "lobby"), ("2", "attic"), ("3", "lobby"))
+    ]
+    await store.ledger.receive(arrivals, NOW)
+    edit = replace(arrivals[0], key=replace(arrivals[0].key, event_id="edit", revision=1))
+    await store.changes.revise(edit, NOW)
+    rooms = {arrival.room.external_id: arrival.room.id for arrival in arrivals}
+    seen = await store.ledger.last_seen([*rooms.values(), derived_id("nowhere")])
+    assert seen == {rooms["lobby"]: "3", rooms["attic"]: "2"}
+
+
+async def test_an_old_message_from_the_history_is_kept_closed_and_a_young_one_is_not(store: Store) -> None:
+    old = replace(make_arrival("old", at=NOW - timedelta(minutes=16)), is_backfill=True)
+    young = replace(make_arrival("young", at=NOW - timedelta(minutes=14)), is_backfill=True)
+    first, second = await store.ledger.receive([old, young], NOW)
+    assert (first.receipt.outcome, first.receipt.rule) == ("expired", "backfill")
+    assert second.receipt.outcome == "claimed"
+    assert [one.id for one in await store.ledger.receipts(is_open=True)] == [second.receipt.id]
+    assert len(await store.memories.recent(old.room.id)) == 2
+    [again] = await store.ledger.receive([old], NOW)
+    assert (again.is_new, again.receipt.id) == (False, first.receipt.id)
+
+
+async def test_one_old_message_alone_is_kept_closed_likewise(store: Store) -> None:
+    await store.ledger.receive([make_arrival("before", at=NOW)], NOW)
+    old = replace(make_arrival("old", at=NOW - timedelta(hours=1)), is_backfill=True)
+    [received] = await store.ledger.receive([old], NOW)
+    assert received.receipt.outcome == "expired"
+    assert received.receipt not in await store.ledger.receipts(is_open=True)

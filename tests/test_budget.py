@@ -1,0 +1,96 @@
+"""What may be spent in a day."""
+
+import logging
+from datetime import UTC, date, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from bot.budget import Budget, MoneySettings, limits_of
+from bot.domain.ids import derived_id
+from bot.domain.spending import Spending
+from bot.errors import SettingError
+from bot.settings import Layer, Settings
+
+HERE, THERE, ANN, BO = (derived_id(name) for name in ("here", "there", "Ann", "Bo"))
+
+
+class Noon:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 5, 4, 12, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def budget(clock: Noon, **limits: str) -> Budget:
+    settings = Settings([Layer("the test", {name.upper(): value for name, value in limits.items()})])
+    return Budget(limits_of(settings.load(MoneySettings)), clock)
+
+
+def spent(
+    room: UUID | None, person: UUID | None, cost: float, tokens: int = 0, day: date = date(2026, 5, 4)
+) -> Spending:
+    return Spending(day, "m", room, person, 1, tokens_in=tokens, cost=cost)
+
+
+def test_without_a_limit_nothing_is_forbidden() -> None:
+    free = budget(Noon())
+    free.spend(spent(HERE, ANN, 1_000_000.0))
+    assert free.reached(HERE, ANN) is None
+
+
+def test_o02_a_limit_in_all_holds_for_everybody_and_begins_anew_the_next_day() -> None:
+    clock = Noon()
+    one = budget(clock, budget_usd="1")
+    one.spend(spent(HERE, ANN, 0.75))
+    one.spend(spent(None, None, 0.20))
+    assert one.reached(THERE, BO) is None
+    one.spend(spent(THERE, BO, 0.05))
+    limit = one.reached(HERE, ANN)
+    assert limit is not None
+    assert (limit.setting, str(limit)) == ("BUDGET_USD", "$1 a day in all")
+    clock.now += timedelta(hours=12)
+    assert one.reached(HERE, ANN) is None
+
+
+def test_o02_a_rooms_and_a_persons_limit_hold_for_them_alone() -> None:
+    one = budget(Noon(), budget_tokens_per_room="100", budget_usd_per_person="0.5")
+    one.spend(spent(HERE, ANN, 0.1, tokens=100))
+    limit = one.reached(HERE, BO)
+    assert limit is not None
+    assert (limit.setting, str(limit)) == ("BUDGET_TOKENS_PER_ROOM", "100 tokens a day for this room")
+    assert one.reached(THERE, ANN) is None
+    one.spend(spent(THERE, BO, 0.5))
+    assert [one.reached(THERE, who) is not None for who in (ANN, BO)] == [False, True]
+
+
+def test_what_was_spent_before_a_start_counts_and_another_day_does_not() -> None:
+    one = budget(Noon(), budget_usd="1")
+    one.begin_from([spent(HERE, ANN, 0.6), spent(THERE, BO, 9.0, day=date(2026, 5, 3))])
+    assert one.reached(HERE, ANN) is None
+    one.begin_from([spent(HERE, ANN, 0.6), spent(THERE, BO, 0.4)])
+    assert one.reached(HERE, ANN) is not None
+
+
+def test_the_operator_is_told_once_a_day_that_a_limit_is_reached(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Noon()
+    one = budget(clock, budget_usd="1")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            one.spend(spent(HERE, ANN, 1.0, day=clock.now.date()))
+            assert one.reached(HERE, ANN)
+            assert one.reached(THERE, BO)
+            clock.now += timedelta(days=1)
+    told = "BUDGET_USD is spent, $1 a day in all: nothing more is answered until midnight UTC"
+    assert caplog.messages == [told, told]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("BUDGET_USD", "-1"), ("BUDGET_TOKENS", "few"), ("MODEL_PRICES", "gpt-4o=cheap")]
+)
+def test_a_limit_or_a_price_that_is_none_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(SettingError, match=name):
+        Settings([Layer("the test", {name: value})]).load(MoneySettings)

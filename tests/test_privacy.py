@@ -1,0 +1,24 @@
+"""What people may be told of where their words go."""
+
+import pytest
+
+from bot.privacy import OWN, told_host
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("https://api.openai.com/v1", "api.openai.com"),
+        ("https://user:secret@models.example.org:8443/v1?key=1", "models.example.org"),
+        ("http://127.0.0.1:11434/v1", OWN),
+        ("http://[::1]:11434/v1", OWN),
+        ("http://192.168.1.7/v1", OWN),
+        ("http://localhost:1234/v1", OWN),
+        ("http://gpu-box:8000/v1", OWN),
+        ("https://models.corp/v1", OWN),
+        ("https://llm.intranet./v1", OWN),
+        ("nonsense", OWN),
+    ],
+)
+def test_a_host_is_told_by_name_and_an_own_one_is_not_given_away(url: str, told: str) -> None:
+    assert told_host(url) == told

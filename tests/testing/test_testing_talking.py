@@ -1,0 +1,113 @@
+"""The page of an emulated platform: what it shows, what it takes, and from whom."""
+
+import re
+from base64 import b64encode
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession, web
+
+from bot.testing import Person, Place, Said, Scene, TalkPage
+
+KIM = Person("1", "Kim")
+
+
+class Inn:
+    """A room with one person in it and one that stays shut; what is done there is written down."""
+
+    platform = "The Inn"
+    longest = 20
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, ...]] = []
+
+    def places(self) -> Sequence[Place]:
+        return [Place("bar", "the bar", (KIM,), "Say hello."), Place("cellar", "the cellar", ())]
+
+    def bots(self) -> Sequence[Person]:
+        return [Person("@ada", "Ada")]
+
+    def said(self, place: str) -> Sequence[Said]:
+        return [Said("7", "Ada", f"in {place}", is_bot=True, buttons=(("yes", "Yes"),))]
+
+    async def say(self, place: str, person: str, text: str, answers: str) -> str:
+        self.done.append((place, person, text, answers))
+        return "the bar is closed" if text == "beer" else ""
+
+    async def press(self, place: str, person: str, message: str, button: str) -> None:
+        self.done.append((place, person, message, button))
+
+
+@asynccontextmanager
+async def visited(scene: Scene) -> AsyncIterator[ClientSession]:
+    app = web.Application()
+    app.add_routes(TalkPage(scene).routes())
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0]
+        async with ClientSession(f"http://{host}:{port}") as session:
+            yield session
+    finally:
+        await runner.cleanup()
+
+
+async def test_the_page_may_run_its_own_script_and_load_nothing_from_elsewhere() -> None:
+    async with visited(Inn()) as session, session.get("/") as answer:
+        text, policy = await answer.text(), answer.headers["Content-Security-Policy"]
+    assert "<title>The Inn, emulated</title>" in text
+    for kind in ("script", "style"):
+        [content] = re.findall(f"<{kind}>(.*?)</{kind}>", text, re.DOTALL)
+        assert f"{kind}-src 'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'" in policy
+    assert "unsafe" not in policy
+    assert not re.findall(r"https?://|\son\w+=|innerHTML", text)
+
+
+async def test_what_is_shown_is_that_of_the_place_that_is_asked_for() -> None:
+    async with visited(Inn()) as session:
+        for asked, place in (("", "bar"), ("?place=cellar", "cellar"), ("?place=attic", "bar")):
+            async with session.get(f"/page/shown{asked}") as answer:
+                told = await answer.json()
+            assert (told["place"], told["said"][0]["text"]) == (place, f"in {place}")
+
+
+async def test_who_does_not_say_where_and_as_whom_is_the_first_at_the_first_place() -> None:
+    inn = Inn()
+    async with visited(inn) as session:
+        async with session.post("/page/say", json={"text": " hello ", "answers": "7"}) as answer:
+            assert answer.status == 200
+        async with session.post("/page/press", json={"message": "7", "button": "yes"}) as answer:
+            assert answer.status == 200
+    assert inn.done == [("bar", "1", "hello", "7"), ("bar", "1", "7", "yes")]
+
+
+async def test_the_platforms_refusal_is_told() -> None:
+    async with visited(Inn()) as session, session.post("/page/say", json={"text": "beer"}) as answer:
+        assert (answer.status, await answer.json()) == (400, {"problem": "the bar is closed"})
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "status"),
+    [
+        ("say", {"data": '{"text": "x"}'}, 403),
+        ("say", {"json": {"text": "x"}, "headers": {"Sec-Fetch-Site": "cross-site"}}, 403),
+        ("say", {"json": {"text": "x"}, "headers": {"Sec-Fetch-Site": "same-site"}}, 403),
+        ("say", {"data": "{", "headers": {"Content-Type": "application/json"}}, 400),
+        ("say", {"json": ["x"]}, 400),
+        ("say", {"json": {"text": " "}}, 400),
+        ("say", {"json": {"text": "x", "person": "2"}}, 400),
+        ("say", {"json": {"text": "x", "place": "attic"}}, 400),
+        ("say", {"json": {"text": "x", "place": "cellar"}}, 400),
+        ("press", {"json": {"message": "7", "button": "no"}}, 400),
+        ("press", {"json": {"message": "8", "button": "yes"}}, 400),
+    ],
+)
+async def test_what_no_person_there_can_do_is_refused(path: str, form: dict[str, Any], status: int) -> None:
+    inn = Inn()
+    async with visited(inn) as session, session.post(f"/page/{path}", **form) as answer:
+        assert answer.status == status
+    assert inn.done == []
