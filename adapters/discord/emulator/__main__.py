@@ -1,0 +1,34 @@
+"""Put up an emulated Discord by hand: `python -m adapters.discord.emulator Ada`."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+from adapters.discord.emulator.trying import emulated
+
+
+async def serve(names: Sequence[str], port: int) -> None:
+    """Tell where it is and what each character needs, and stay."""
+    async with emulated(names, port=port) as trial:
+        sys.stdout.write(f"Be Kim or Robin at {trial.url}\n")
+        for name, variables in trial.settings.items():
+            needed = " ".join(f"{variable}={value}" for variable, value in variables.items())
+            sys.stdout.write(f"{name}: {needed}\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+def main() -> None:
+    """Read the command line, and serve until Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="python -m adapters.discord.emulator", description=__doc__)
+    parser.add_argument("names", nargs="+", metavar="NAME", help="the characters that will be there")
+    parser.add_argument("--port", type=int, default=8055, help="the port of the page (default: 8055)")
+    given = parser.parse_args()
+    with suppress(KeyboardInterrupt):
+        asyncio.run(serve(given.names, given.port))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""What there is on the platform: bots and people, servers, channels and what was said in them."""
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from bot import Clock
+
+EPOCH = 1_420_070_400_000
+NONCE_WINDOW = timedelta(minutes=5)
+TEXT, DM, VOICE, CATEGORY, NEWS, NEWS_THREAD, THREAD, PRIVATE_THREAD, STAGE, FORUM = (
+    0,
+    1,
+    2,
+    4,
+    5,
+    10,
+    11,
+    12,
+    13,
+    15,
+)
+THREADS = (NEWS_THREAD, THREAD, PRIVATE_THREAD)
+ADMINISTRATOR, USUAL = "8", "1099515874304"
+_USER = re.compile(r"<@!?(\d+)>")
+_ROLE = re.compile(r"<@&(\d+)>")
+
+Json = dict[str, Any]
+
+
+class Town:
+    """All that is known, in the form in which Discord tells it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.users: dict[str, Json] = {}
+        self.tokens: dict[str, str] = {}  # of bots: to the user's id
+        self.guilds: dict[str, Json] = {}
+        self.channels: dict[str, Json] = {}
+        self.messages: dict[str, OrderedDict[str, Json]] = {}
+        self.alone: dict[str, str] = {}  # of conversations between two where others are near: whose they are
+        self._nonces: dict[tuple[str, str], tuple[datetime, str]] = {}
+        self._count = 0
+
+    def new_id(self, at: datetime | None = None) -> str:
+        """Make an id that tells its time, as Discord's do, and is greater than all before of that moment."""
+        self._count += 1
+        moment = int((at or self.clock()).timestamp() * 1000) - EPOCH
+        return str((moment << 22) | (self._count & 0x3FFFFF))
+
+    def add_user(self, name: str, *, is_bot: bool = False, nickname: str = "") -> str:
+        """Add a person or a bot, and give its id."""
+        user_id = self.new_id()
+        self.users[user_id] = {
+            "id": user_id,
+            "username": name.lower(),
+            "global_name": nickname or name,
+            "discriminator": "0000" if is_bot else "0",
+            "avatar": None,
+            "bot": is_bot,
+            "flags": 0,
+            "public_flags": 0,
+            "primary_guild": None,
+        }
+        return user_id
+
+    def add_guild(self, name: str, owner: str, members: Sequence[str] = ()) -> str:
+        """Add a server, and give its id."""
+        guild_id = self.new_id()
+        now = self.clock().isoformat()
+        everyone = _role(guild_id, "@everyone", USUAL, 0)
+        self.guilds[guild_id] = {
+            "id": guild_id,
+            "name": name,
+            "owner_id": owner,
+            "icon": None,
+            "splash": None,
+            "afk_channel_id": None,
+            "afk_timeout": 300,
+            "verification_level": 0,
+            "default_message_notifications": 0,
+            "explicit_content_filter": 0,
+            "roles": [everyone],
+            "emojis": [],
+            "stickers": [],
+            "features": [],
+            "mfa_level": 0,
+            "nsfw_level": 0,
+            "premium_tier": 0,
+            "preferred_locale": "en-US",
+            "system_channel_id": None,
+            "system_channel_flags": 0,
+            "premium_progress_bar_enabled": False,
+            "member_count": 1 + len(members),
+            "joined_at": now,
+            "large": False,
+            "members": [],
+        }
+        for user_id in dict.fromkeys((owner, *members)):
+            self.add_member(guild_id, user_id)
+        return guild_id
+
+    def add_member(self, guild_id: str, user_id: str, nickname: str | None = None) -> Json:
+        """Let somebody into a server."""
+        member: Json = {
+            "user": self.users[user_id],
+            "nick": nickname,
+            "roles": [],
+            "joined_at": self.clock().isoformat(),
+            "deaf": False,
+            "mute": False,
+            "flags": 0,
+        }
+        self.guilds[guild_id]["members"].append(member)
+        return member
+
+    def add_role(
+        self, guild_id: str, name: str, holder: str, *, permissions: str = ADMINISTRATOR, bot: str = ""
+    ) -> str:
+        """Add a role, give it to somebody, and give its id; `bot` is whose own role it is."""
+        role_id = self.new_id()
+        role = _role(role_id, name, permissions, len(self.guilds[guild_id]["roles"]))
+        if bot:
+            role.update(managed=True, tags={"bot_id": bot})
+        self.guilds[guild_id]["roles"].append(role)
+        member = self.member(guild_id, holder)
+        if member is not None:
+            member["roles"].append(role_id)
+        return role_id
+
+    def add_channel(
+        self, guild_id: str | None, name: str, kind: int = TEXT, parent: str | None = None
+    ) -> str:
+        """Add a channel, a thread, or, without a server, a conversation between two; and give its id."""
+        channel_id = self.new_id()
+        channel: Json = {"id": channel_id, "type": kind, "name": name, "last_message_id": None, "flags": 0}
+        if guild_id is not None:
+            channel.update(guild_id=guild_id, position=0, permission_overwrites=[], parent_id=parent)
+        if kind in THREADS and guild_id is not None:
+            now = self.clock().isoformat()
+            data = {
+                "archived": False,
+                "auto_archive_duration": 1440,
+                "archive_timestamp": now,
+                "locked": False,
+            }
+            owner = self.guilds[guild_id]["owner_id"]
+            channel.update(owner_id=owner, thread_metadata=data, message_count=0, member_count=1)
+        if kind in (VOICE, STAGE):
+            channel.update(bitrate=64000, user_limit=0, rtc_region=None)
+        self.channels[channel_id] = channel
+        self.messages[channel_id] = OrderedDict()
+        return channel_id
+
+    def member(self, guild_id: str, user_id: str) -> Json | None:
+        """Find somebody in a server."""
+        members = self.guilds[guild_id]["members"] if guild_id in self.guilds else ()
+        return next((one for one in members if one["user"]["id"] == user_id), None)
+
+    def told_guild(self, guild_id: str, bot_id: str) -> Json:
+        """Tell of a server as GUILD_CREATE does: of its members only the bot itself."""
+        here = [one for one in self.channels.values() if one.get("guild_id") == guild_id]
+        own = self.member(guild_id, bot_id)
+        return {
+            **self.guilds[guild_id],
+            "members": [own] if own else [],
+            "channels": [one for one in here if one["type"] not in THREADS],
+            "threads": [one for one in here if one["type"] in THREADS],
+            "presences": [],
+            "voice_states": [],
+            "stage_instances": [],
+            "guild_scheduled_events": [],
+            "soundboard_sounds": [],
+            "unavailable": False,
+        }
+
+    def add_message(
+        self, channel_id: str, author: str, text: str, *, at: datetime | None = None, **more: Any
+    ) -> Json:
+        """Keep a message and give it as Discord tells it."""
+        channel = self.channels[channel_id]
+        guild_id = channel.get("guild_id")
+        named = [one for one in dict.fromkeys(_USER.findall(text)) if one in self.users]
+        replied = self._replied(channel_id, more.pop("reply_to", None))
+        if replied and replied.get("referenced_message"):
+            named = list(dict.fromkeys((*named, replied["referenced_message"]["author"]["id"])))
+        message: Json = {
+            "id": self.new_id(at),
+            "channel_id": channel_id,
+            "author": self.users[author],
+            "content": text,
+            "timestamp": (at or self.clock()).isoformat(),
+            "edited_timestamp": None,
+            "tts": False,
+            "mention_everyone": False,
+            "mentions": [self.users[one] for one in named],
+            "mention_roles": _ROLE.findall(text),
+            "attachments": [],
+            "embeds": [],
+            "components": [],
+            "pinned": False,
+            "type": 19 if replied else 0,
+            "flags": 0,
+            **replied,
+            **more,
+        }
+        if guild_id is not None:
+            message["guild_id"] = guild_id
+            if member := self.member(guild_id, author):
+                message["member"] = {name: value for name, value in member.items() if name != "user"}
+        self.messages[channel_id][message["id"]] = message
+        channel["last_message_id"] = message["id"]
+        return message
+
+    def _replied(self, channel_id: str, message_id: str | None) -> Json:
+        if not message_id:
+            return {}
+        reference = {"type": 0, "message_id": message_id, "channel_id": channel_id}
+        said = self.messages[channel_id].get(message_id)
+        referenced = (
+            {name: value for name, value in said.items() if name != "referenced_message"} if said else None
+        )
+        return {"message_reference": reference, "referenced_message": referenced}
+
+    def known_nonce(self, author: str, nonce: str) -> str:
+        """Give the message that an author has sent under a nonce lately."""
+        at, message_id = self._nonces.get((author, nonce), (None, ""))
+        return message_id if at is not None and self.clock() - at <= NONCE_WINDOW else ""
+
+    def keep_nonce(self, author: str, nonce: str, message_id: str) -> None:
+        """Remember under which nonce something was sent."""
+        self._nonces[author, nonce] = (self.clock(), message_id)
+
+    def history(
+        self, channel_id: str, wanted: Callable[[int], bool], limit: int, *, is_oldest_first: bool
+    ) -> list[Json]:
+        """List messages of a channel, the newest first; of too many those at one end or the other."""
+        found = [one for name, one in self.messages[channel_id].items() if wanted(int(name))]
+        found.sort(key=lambda one: int(one["id"]))
+        kept = found[:limit] if is_oldest_first else found[-limit:]
+        return [_in_history(one) for one in reversed(kept)]
+
+
+def _role(role_id: str, name: str, permissions: str, position: int) -> Json:
+    return {
+        "id": role_id,
+        "name": name,
+        "permissions": permissions,
+        "position": position,
+        "color": 0,
+        "colors": {"primary_color": 0, "secondary_color": None, "tertiary_color": None},
+        "hoist": False,
+        "managed": False,
+        "mentionable": False,
+        "flags": 0,
+    }
+
+
+def _in_history(message: Mapping[str, Any]) -> Json:
+    """History names neither the server nor the member, and nonces only for a while."""
+    return {name: value for name, value in message.items() if name not in ("guild_id", "member", "nonce")}

@@ -1,0 +1,17 @@
+"""An emulated Discord for every test."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from adapters.discord.emulator import Emulator
+from tests.adapters.discord.harbour import Harbour
+
+
+@pytest.fixture
+async def harbour() -> AsyncIterator[Harbour]:
+    """Give a Discord with one server and one channel, as long as the test lasts."""
+    async with Emulator() as emulator:
+        yield Harbour(emulator)
+        bot_said = [one.message for one in emulator.ledger.shown if "nonce" in one.message]
+        assert all(one["allowed_mentions"]["parse"] == [] for one in bot_said)  # G-S8: in every test

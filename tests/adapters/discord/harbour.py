@@ -1,0 +1,109 @@
+"""A character on an emulated Discord, with a scripted model and no real waits."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from adapters.discord.adapter import DiscordAdapter
+from adapters.discord.config import Limits
+from adapters.discord.emulator import Emulator
+from bot import Character, Clock, Outcome, Plugin, Receipt, Store, system_clock
+from bot.testing import InMemoryStore, ScriptedModel, Stage, answer, on_stage
+
+TOKEN = "only-for-tests-never-a-token"
+TYPING = 8.0
+
+
+async def at_once(seconds: float) -> None:
+    """Wait for nothing; but a sign that was shown is not shown again."""
+    if seconds == TYPING:
+        await asyncio.Event().wait()
+    await asyncio.sleep(0)
+
+
+LIMITS = Limits(ready=0.02, typing=TYPING, pause=at_once)
+
+
+@dataclass
+class Harbour:
+    """An emulated Discord with one server: Ada the bot, Kim who owns it, Robin, and a channel."""
+
+    emulator: Emulator
+    bot: str = ""
+    kim: str = ""
+    robin: str = ""
+    guild: str = ""
+    quay: str = ""
+    stores: dict[str, Store] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        town = self.emulator.town
+        self.bot = self.emulator.add_bot("Ada", TOKEN)
+        self.kim, self.robin = town.add_user("Kim"), town.add_user("Robin", nickname="Rob")
+        self.guild = town.add_guild("Harbour", self.kim, [self.robin, self.bot])
+        self.quay = town.add_channel(self.guild, "quay")
+
+    @property
+    def call(self) -> str:
+        """The platform's mention of the bot."""
+        return f"<@{self.bot}>"
+
+    def direct(self, user: str) -> str:
+        """Open a conversation between somebody and the bot."""
+        channel = self.emulator.town.add_channel(None, "", 1)
+        self.emulator.town.channels[channel]["recipients"] = [self.emulator.town.users[user]]
+        return channel
+
+    @asynccontextmanager
+    async def bot_on(
+        self,
+        model: ScriptedModel | None = None,
+        *plugins: Plugin,
+        settings: Mapping[str, str] | None = None,
+        character: Character | None = None,
+        store: Store | None = None,
+        clock: Clock = system_clock,
+        limits: Limits = LIMITS,
+        is_awaited: bool = True,
+    ) -> AsyncIterator[tuple[Stage, DiscordAdapter]]:
+        """Run the character on it, connected."""
+        given = {
+            "DISCORD_API_TOKEN": TOKEN,
+            "DISCORD_API_BASE_URL": self.emulator.url,
+            "STREAMING": "false",
+            **(settings or {}),
+        }
+        model = model or ScriptedModel(answer("Aye."))
+        async with on_stage(
+            *plugins,
+            model=model,
+            settings=given,
+            character=character,
+            store=store or InMemoryStore(),
+            clock=clock,
+        ) as stage:
+            adapter = DiscordAdapter([stage.resident.door], limits=limits, clock=clock)
+            async with adapter:
+                stage.agent.outbox.connect(adapter)
+                if is_awaited:
+                    [account] = adapter.accounts.values()
+                    async with asyncio.timeout(30):
+                        await account.is_connected.wait()
+                    assert not account.problem
+                yield stage, adapter
+                stage.resident.inbox.close()
+                await stage.resident.inbox.drain(10)
+                await stage.agent.outbox.drain(10)
+
+
+async def receipts(stage: Stage) -> list[Receipt]:
+    """All receipts, the oldest first, once every one has its outcome."""
+    found = await stage.agent.store.ledger.receipts(limit=1000)
+    settled = [await stage.resident.inbox.settled(one.id) for one in found]
+    return settled[::-1]
+
+
+async def outcomes(stage: Stage) -> list[Outcome]:
+    """What became of every message, the oldest first."""
+    return [one.outcome for one in await receipts(stage)]

@@ -1,0 +1,112 @@
+"""B-10: what was said while the bot was away is fetched, bounded, and only what is young is answered."""
+
+from datetime import timedelta
+
+from adapters.discord.emulator.faults import Fault, too_many
+from adapters.discord.emulator.town import THREAD
+from bot import Outcome, system_clock
+from bot.testing import InMemoryStore
+from tests.adapters.discord.harbour import Harbour, receipts
+
+
+async def seen_once(harbour: Harbour, *channels: str) -> InMemoryStore:
+    """Have the bot seen something in each channel two hours ago, and its session forgotten since."""
+    store = InMemoryStore()
+    async with harbour.bot_on(store=store) as (stage, _):
+        for number, channel in enumerate(channels, 1):
+            await harbour.emulator.people.say(channel, harbour.kim, f"{harbour.call} before")
+            await harbour.emulator.ledger.until_said(number)
+        await receipts(stage)
+    harbour.emulator.gateway.sessions.clear()
+    return store
+
+
+async def test_b10_after_an_hour_away_all_is_kept_and_only_the_last_quarter_is_answered(
+    harbour: Harbour,
+) -> None:
+    direct = harbour.direct(harbour.robin)
+    store = await seen_once(harbour, harbour.quay, direct)
+    later = system_clock() + timedelta(hours=1)
+    for minutes in (50, 40, 16, 5):
+        at = later - timedelta(minutes=minutes)
+        await harbour.emulator.people.say(
+            harbour.quay, harbour.kim, f"{harbour.call} {minutes} ago", at=at, is_told=False
+        )
+    at = later - timedelta(minutes=1)
+    await harbour.emulator.people.say(direct, harbour.robin, "and I?", at=at, is_told=False)
+    async with harbour.bot_on(store=store, clock=lambda: later) as (stage, _):
+        await harbour.emulator.ledger.until_said(4)
+        told = await receipts(stage)
+    assert [(one.outcome, one.rule) for one in told[2:5]] == [(Outcome.EXPIRED, "backfill")] * 3
+    assert [one.outcome for one in told[5:]] == [Outcome.ANSWERED] * 2
+    assert harbour.emulator.ledger.counts["identify"] == 2
+
+
+async def test_b10_no_more_than_the_last_hundred_of_a_channel_are_fetched(harbour: Harbour) -> None:
+    store = await seen_once(harbour, harbour.quay)
+    for number in range(130):
+        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"number {number}", is_told=False)
+    listen = {"DISCORD_LISTEN_CHANNEL_IDS": harbour.quay}
+    async with harbour.bot_on(store=store, settings=listen) as (stage, _):
+        await harbour.emulator.people.say(harbour.direct(harbour.kim), harbour.kim, "ahoy")
+        await harbour.emulator.ledger.until_said(2)
+        told = await receipts(stage)
+        said = await stage.agent.store.memories.recent(told[0].room_id, 1)
+    assert len(told) == 1 + 100 + 1
+    assert [one.content.text for one in said] == ["number 129"]
+
+
+async def test_b10_a_thread_that_was_opened_meanwhile_is_read_too_and_old_channels_are_not(
+    harbour: Harbour,
+) -> None:
+    town, people = harbour.emulator.town, harbour.emulator.people
+    quiet = town.add_channel(harbour.guild, "never spoken in")
+    await people.say(quiet, harbour.kim, f"{harbour.call} long before the bot came", is_told=False)
+    store = await seen_once(harbour, harbour.quay)
+    thread = town.add_channel(harbour.guild, "news", THREAD, harbour.quay)
+    await people.say(thread, harbour.kim, f"{harbour.call} here", is_told=False)
+    async with harbour.bot_on(store=store) as (stage, _):
+        await harbour.emulator.ledger.until_said(1, thread)
+        assert len(await receipts(stage)) == 2
+    assert harbour.emulator.ledger.said(quiet) == []
+
+
+async def test_b10_a_server_that_discord_tells_of_late_is_read_when_it_does(harbour: Harbour) -> None:
+    store = await seen_once(harbour, harbour.quay)
+    await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} back?", is_told=False)
+    harbour.emulator.gateway.is_late = True
+    async with harbour.bot_on(store=store) as (stage, _):
+        told = harbour.emulator.town.told_guild(harbour.guild, harbour.bot)
+        await harbour.emulator.gateway.tell("GUILD_CREATE", told)
+        assert await harbour.emulator.ledger.until_said(2) == ["Aye.", "Aye."]
+        assert len(await receipts(stage)) == 2
+
+
+async def test_b10_what_is_said_while_the_gap_is_filled_comes_after_it_and_once(harbour: Harbour) -> None:
+    store = await seen_once(harbour, harbour.quay)
+    people = harbour.emulator.people
+    await people.say(harbour.quay, harbour.kim, "first", is_told=False)
+    async with harbour.bot_on(
+        store=store, settings={"DISCORD_LISTEN_CHANNEL_IDS": harbour.quay}, is_awaited=False
+    ) as (stage, _):
+        ledger = harbour.emulator.ledger
+        await ledger.until(lambda: ledger.counts["identify"] == 2)
+        await people.say(harbour.quay, harbour.kim, "second")
+        await people.say(harbour.direct(harbour.kim), harbour.kim, "ahoy")
+        await ledger.until_said(2)
+        told = await receipts(stage)
+        said = await stage.agent.store.memories.recent(told[0].room_id, 10)
+    assert [one.content.text for one in said][-2:] == ["first", "second"]
+    assert len(told) == 4
+
+
+async def test_b10_a_limit_is_waited_for_and_a_channel_that_is_closed_is_left_out(harbour: Harbour) -> None:
+    other = harbour.emulator.town.add_channel(harbour.guild, "pier")
+    store = await seen_once(harbour, harbour.quay, other)
+    for channel in (harbour.quay, other):
+        await harbour.emulator.people.say(channel, harbour.kim, f"{harbour.call} back?", is_told=False)
+    harbour.emulator.faults.append(Fault(rf"GET .*/{other}/messages", 403, {"code": 50001}))
+    harbour.emulator.faults.append(too_many(rf"GET .*/{harbour.quay}/messages", 0))
+    async with harbour.bot_on(store=store) as (_stage, _):
+        assert await harbour.emulator.ledger.until_said(2, harbour.quay) == ["Aye.", "Aye."]
+    assert len(harbour.emulator.ledger.said(other)) == 1

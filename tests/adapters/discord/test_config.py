@@ -1,0 +1,82 @@
+"""The variables, and which characters they put on Discord."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from adapters.discord import adapter as spec
+from adapters.discord.adapter import open_discord
+from adapters.discord.client import http_of
+from adapters.discord.config import DiscordSettings, Limits, read_settings
+from adapters.discord.judging import Judge
+from bot import Character, ConfigError, SettingError, Settings
+from bot.settings import FILE, Layer
+from bot.testing import on_stage
+from tests.adapters.discord.harbour import TOKEN
+
+
+def chosen(values: Mapping[str, str]) -> DiscordSettings:
+    return Settings([Layer("the test", values)]).load(DiscordSettings)
+
+
+def test_it_is_switched_on_by_its_token_alone() -> None:
+    assert spec.needs == ("DISCORD_API_TOKEN",)
+    assert spec.extra == "discord"
+    assert chosen({}).discord_api_base_url == "https://discord.com"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("CHANNEL_IDS", "general", "Copy Channel ID"),
+        ("DISCORD_LISTEN_CHANNEL_IDS", "1,#x", "Copy Channel ID"),
+        ("DISCORD_API_TOKEN", "your_token", "placeholder"),
+        ("DISCORD_API_BASE_URL", "discord.com", "https://discord.com"),
+    ],
+)
+def test_a_value_that_cannot_be_right_is_refused_with_what_it_must_be(
+    name: str, value: str, words: str
+) -> None:
+    with pytest.raises(SettingError, match=words) as caught:
+        chosen({name: value})
+    assert name in str(caught.value)
+
+
+async def test_two_characters_with_one_token_are_refused_and_one_that_wants_no_discord_is_left_out() -> None:
+    settings = {"DISCORD_API_TOKEN": TOKEN}
+    shy = Character(name="Shy", adapters=("web",))
+    async with (
+        on_stage(settings=settings) as ada,
+        on_stage(settings=settings, character=Character(name="Bo")) as bo,
+        on_stage(settings=settings, character=shy) as third,
+    ):
+        doors = [one.resident.door for one in (ada, bo, third)]
+        with pytest.raises(ConfigError, match="Ada and Bo have the same DISCORD_API_TOKEN") as caught:
+            open_discord(doors)
+        open_discord([doors[0], doors[2]])
+        with pytest.raises(ConfigError):
+            open_discord([doors[2]])
+    assert TOKEN not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("environment", "proxy"),
+    [
+        ({}, None),
+        ({"HTTPS_PROXY": "http://proxy:3128"}, "http://proxy:3128"),
+        ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "discord.com"}, None),
+    ],
+)
+async def test_the_operators_proxy_is_used_unless_discord_is_excepted(
+    environment: Mapping[str, str], proxy: str | None
+) -> None:
+    http = http_of(chosen({}), Judge(float, longest=1), Limits(), environment)
+    assert http.proxy == proxy
+
+
+def test_a_character_s_file_cannot_have_the_operator_s_token_sent_elsewhere() -> None:
+    lent = Layer(f"{FILE} settings", {"DISCORD_API_BASE_URL": "https://elsewhere.example"})
+    own = Layer("the environment", {"DISCORD_API_TOKEN": TOKEN})
+    with pytest.raises(SettingError, match="DISCORD_API_BASE_URL") as caught:
+        read_settings(Settings([lent, own]))
+    assert TOKEN not in str(caught.value)

@@ -1,0 +1,89 @@
+"""The emulated Discord itself: it refuses what Discord refuses, and can be talked to by hand."""
+
+import zlib
+from typing import Any
+
+from aiohttp import ClientSession
+
+from adapters.discord.emulator import Emulator, emulated
+from adapters.discord.emulator.fixtures import discord_emulator
+from adapters.discord.emulator.gateway import Session
+from tests.adapters.discord.harbour import TOKEN, Harbour
+
+OWN = {"Authorization": f"Bot {TOKEN}"}
+
+
+async def ask(harbour: Harbour, body: dict[str, Any], **headers: str) -> tuple[int, Any]:
+    """Post a message by hand."""
+    url = f"{harbour.emulator.url}/api/v10/channels/{harbour.quay}/messages"
+    async with ClientSession(headers={**OWN, **headers}) as http, http.post(url, json=body) as answer:
+        assert answer.headers["Content-Type"] == "application/json"
+        return answer.status, await answer.json()
+
+
+async def test_it_refuses_what_discord_refuses(harbour: Harbour) -> None:
+    assert (await ask(harbour, {"content": "x" * 2001}))[0] == 400
+    assert (await ask(harbour, {"content": " "}))[1]["code"] == 50006
+    assert (await ask(harbour, {"content": "x", "nonce": "n" * 26}))[0] == 400
+    assert (await ask(harbour, {"content": "x"}, Authorization="Bot wrong"))[0] == 401
+
+
+async def test_the_same_nonce_of_the_same_author_is_the_same_message(harbour: Harbour) -> None:
+    body = {"content": "once", "nonce": "abc", "enforce_nonce": True, "allowed_mentions": {"parse": []}}
+    first, second = await ask(harbour, body), await ask(harbour, body)
+    assert first[1]["id"] == second[1]["id"]
+    assert harbour.emulator.ledger.said() == ["once"]
+
+
+async def test_a_message_without_allowed_mentions_tells_everybody_it_names(harbour: Harbour) -> None:
+    await ask(harbour, {"content": f"@everyone <@{harbour.kim}> <@&123>"})
+    assert harbour.emulator.ledger.shown[0].told == {"everyone", harbour.kim, "role:123"}
+
+
+async def test_a_compressed_gateway_ends_every_frame_such_that_it_can_be_read(harbour: Harbour) -> None:
+    url = f"{harbour.emulator.gateway.url}?compress=zlib-stream"
+    async with ClientSession() as http, http.ws_connect(url) as socket:
+        frame = await socket.receive_bytes()
+    assert frame.endswith(b"\x00\x00\xff\xff")
+    assert b"heartbeat_interval" in zlib.decompressobj().decompress(frame)
+
+
+async def test_a_character_can_be_tried_out_on_a_page(harbour: Harbour) -> None:
+    page = f"{harbour.emulator.url}/page"
+    said = {"person": harbour.kim, "text": "@Ada ahoy"}
+    async with ClientSession() as http:
+        async with http.get(harbour.emulator.url) as answer:
+            assert "Discord, emulated" in await answer.text()
+        async with http.post(f"{page}/say", json=said) as answer:
+            assert "Ada is not connected yet" in (await answer.json())["problem"]
+        async with harbour.bot_on():
+            async with http.post(f"{page}/say", json=said) as answer:
+                assert answer.status == 200
+            await harbour.emulator.ledger.until_said(1, harbour.quay)
+        async with http.get(f"{page}/shown") as answer:
+            shown = (await answer.json())["said"]
+    assert [(one["by"], one["text"]) for one in shown][:1] == [("Kim", "@Ada ahoy")]
+    assert (shown[1]["is_bot"], shown[1]["note"]) == (True, "in answer to Kim")
+
+
+async def test_in_a_trial_everybody_has_a_token_and_the_real_channels_are_forgotten() -> None:
+    async with emulated(["Ada", "Bo"]) as trial:
+        assert len({one["DISCORD_API_TOKEN"] for one in trial.settings.values()}) == 2
+        assert {one["CHANNEL_IDS"] for one in trial.settings.values()} == {""}
+        assert all(one["DISCORD_API_BASE_URL"] in trial.url for one in trial.settings.values())
+
+
+async def test_a_conversation_between_two_is_heard_by_its_bot_alone() -> None:
+    async with Emulator() as emulator:
+        bots = [emulator.add_bot(name, f"token-of-{name}") for name in ("Ada", "Bo")]
+        told = {bot: Session(bot, bot, intents=0) for bot in bots}
+        emulator.gateway.sessions.update(told)
+        kim = emulator.town.add_user("Kim")
+        direct = emulator.town.add_channel(None, "", 1)
+        emulator.town.alone[direct] = bots[1]
+        await emulator.people.say(direct, kim, "hello")
+    assert [len(one.told) for one in told.values()] == [0, 1]
+
+
+def test_the_fixture_for_plugin_authors_is_there() -> None:
+    assert discord_emulator.__name__ == "discord_emulator"

@@ -1,0 +1,310 @@
+"""What may happen to a request, and what must come of the part that it was to send."""
+
+import asyncio
+import math
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import aiohttp
+import discord
+import pytest
+
+from adapters.discord.adapter import DiscordAdapter
+from adapters.discord.config import Limits
+from adapters.discord.emulator.faults import Fault, too_many
+from adapters.discord.faults import UNSAID_WAIT, Answered, delivery_error, waiting_time
+from adapters.discord.judging import MOST_INVALID, Judge
+from bot import Attachment, Content, Delivery, MediaKind, NotSent, Unclear, Undeliverable
+from bot.testing import Stage
+from tests.adapters.discord.harbour import LIMITS, Harbour
+
+SAY = r"POST .*/channels/\d+/messages$"
+
+
+def part(stage: Stage, channel: str, text: str = "Aye.", **more: Any) -> Delivery:
+    """One part on its way to a channel."""
+    given = {"id": uuid4().hex[:24], "content": Content(text=text), "created_at": stage.agent.clock(), **more}
+    return Delivery(
+        turn_id=uuid4(),
+        room_id=uuid4(),
+        memory_id=uuid4(),
+        platform="discord",
+        account=str(stage.agent.id),
+        target=channel,
+        part=0,
+        **given,
+    )
+
+
+async def failed(adapter: DiscordAdapter, delivery: Delivery) -> Exception:
+    """Send a part that cannot be sent, and give what is raised."""
+    try:
+        await adapter.deliver(delivery)
+    except (NotSent, Undeliverable, Unclear) as error:
+        return error
+    raise AssertionError("it was sent")
+
+
+@pytest.mark.parametrize("seconds", [0.5, 64.57, 3600.0])
+async def test_d01_a_limited_bucket_is_left_alone_as_long_as_it_was_told_and_no_other(
+    harbour: Harbour, seconds: float
+) -> None:
+    other = harbour.emulator.town.add_channel(harbour.guild, "pier")
+    async with harbour.bot_on() as (stage, adapter):
+        harbour.emulator.faults.append(too_many(f"POST .*/{harbour.quay}/messages", seconds))
+        error = await failed(adapter, part(stage, harbour.quay))
+        assert isinstance(error, NotSent)
+        assert error.retry_after == seconds
+        asked = len(harbour.emulator.ledger.requests)
+        again = await failed(adapter, part(stage, harbour.quay))
+        assert isinstance(again, NotSent)
+        assert again.retry_after == pytest.approx(seconds, rel=0.9)
+        assert len(harbour.emulator.ledger.requests) == asked
+        await adapter.deliver(part(stage, other))
+    assert harbour.emulator.ledger.said() == ["Aye."]
+
+
+async def test_d01_a_bucket_that_is_used_up_is_not_asked_at_all(harbour: Harbour) -> None:
+    headers = {
+        "X-RateLimit-Bucket": "says",
+        "X-RateLimit-Limit": "5",
+        "X-RateLimit-Remaining": "0",
+        "X-RateLimit-Reset-After": "60",
+    }
+    async with harbour.bot_on() as (stage, adapter):
+        harbour.emulator.faults.append(Fault(SAY, 200, {"id": "5"}, headers))
+        assert await adapter.deliver(part(stage, harbour.quay)) == "5"
+        asked = len(harbour.emulator.ledger.requests)
+        error = await failed(adapter, part(stage, harbour.quay))
+        assert isinstance(error, NotSent)
+        assert error.retry_after == pytest.approx(60, abs=59)
+        assert len(harbour.emulator.ledger.requests) == asked
+
+
+async def test_d01_a_reply_that_meets_a_limit_is_sent_when_it_is_over(harbour: Harbour) -> None:
+    harbour.emulator.faults.append(too_many(SAY, 0.02))
+    async with harbour.bot_on():
+        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
+        assert await harbour.emulator.ledger.until_said(1) == ["Aye."]
+
+
+async def test_d02_a_global_limit_silences_everything(harbour: Harbour) -> None:
+    other = harbour.emulator.town.add_channel(harbour.guild, "pier")
+    async with harbour.bot_on() as (stage, adapter):
+        harbour.emulator.faults.append(too_many(SAY, 60.0, is_global=True))
+        await failed(adapter, part(stage, harbour.quay))
+        asked = len(harbour.emulator.ledger.requests)
+        error = await failed(adapter, part(stage, other))
+        assert isinstance(error, NotSent)
+        assert error.retry_after == pytest.approx(60, abs=59)
+        assert len(harbour.emulator.ledger.requests) == asked
+
+
+@pytest.mark.parametrize("told", [None, -1, "NaN", math.inf, "soon", [], 10**400])
+def test_d03_a_wait_that_makes_no_sense_is_five_seconds(told: Any) -> None:
+    assert waiting_time({"retry_after": told}, {}) == UNSAID_WAIT
+
+
+async def test_d03_a_429_of_somebody_in_between_crashes_nothing(harbour: Harbour) -> None:
+    async with harbour.bot_on() as (stage, adapter):
+        harbour.emulator.faults.append(Fault(SAY, 429, "<html>banned</html>"))
+        error = await failed(adapter, part(stage, harbour.quay))
+    assert isinstance(error, NotSent)
+    assert error.retry_after == UNSAID_WAIT
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 524])
+async def test_d04_a_server_error_after_the_message_was_kept_says_it_once(
+    harbour: Harbour, status: int
+) -> None:
+    async with harbour.bot_on() as (stage, _):
+        harbour.emulator.faults.append(Fault(SAY, status, is_late=True))
+        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
+        await harbour.emulator.ledger.until(lambda: harbour.emulator.ledger.counts["same nonce"] > 0)
+        await stage.agent.outbox.drain(10)
+        [delivery] = await stage.agent.store.ledger.deliveries()
+    assert harbour.emulator.ledger.said() == ["Aye."]
+    assert (delivery.state, delivery.external_id) == ("sent", harbour.emulator.ledger.shown[0].id)
+
+
+async def test_d05_what_never_left_is_surely_not_sent(harbour: Harbour) -> None:
+    async with harbour.bot_on() as (stage, adapter):
+        await harbour.emulator.__aexit__(None, None, None)
+        error = await failed(adapter, part(stage, harbour.quay))
+    assert isinstance(error, NotSent)
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+async def test_d06_a_reset_in_the_middle_says_it_once(harbour: Harbour, is_late: bool) -> None:
+    async with harbour.bot_on():
+        harbour.emulator.faults.append(Fault(SAY, is_late=is_late))
+        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
+        await harbour.emulator.ledger.until_said(1)
+        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} again")
+        assert await harbour.emulator.ledger.until_said(2) == ["Aye.", "Aye."]
+
+
+async def test_d07_an_endless_answer_is_cut_off_and_a_silent_one_given_up(harbour: Harbour) -> None:
+    limits = replace(LIMITS, request=0.5, answer=100_000)
+    async with harbour.bot_on(limits=limits) as (stage, adapter):
+        harbour.emulator.faults.append(Fault(SAY, is_endless=True))
+        assert isinstance(await failed(adapter, part(stage, harbour.quay)), Unclear)
+        harbour.emulator.faults.append(Fault(SAY, is_hanging=True))
+        assert isinstance(await failed(adapter, part(stage, harbour.quay)), Unclear)
+    assert Limits().answer == 1024 * 1024
+    assert Limits().request == 30
+
+
+@pytest.mark.parametrize("body", ["no json", {"no": "id"}, [], {"id": None}])
+async def test_d08_an_answer_that_names_no_message_is_no_success(harbour: Harbour, body: Any) -> None:
+    async with harbour.bot_on() as (stage, adapter):
+        harbour.emulator.faults.append(Fault(SAY, 200, body))
+        assert isinstance(await failed(adapter, part(stage, harbour.quay)), Unclear)
+
+
+async def test_d09_what_discord_takes_exception_to_is_sent_once_as_plain_words(harbour: Harbour) -> None:
+    picture = Attachment("1", MediaKind.IMAGE, url="https://example.org/a.png")
+    content = Content(text="Look.", attachments=(picture,))
+    async with harbour.bot_on() as (stage, adapter):
+        harbour.emulator.faults.append(Fault(SAY, 400, {"message": "Invalid Form Body", "code": 50035}))
+        await adapter.deliver(part(stage, harbour.quay, content=content))
+        harbour.emulator.faults.append(Fault(SAY, 400, {"message": "Invalid Form Body", "code": 50035}))
+        assert isinstance(await failed(adapter, part(stage, harbour.quay)), Undeliverable)
+    assert harbour.emulator.ledger.said() == ["Look."]
+
+
+async def test_d10_a_token_that_is_revoked_stops_the_account_at_the_first_refusal(harbour: Harbour) -> None:
+    async with harbour.bot_on() as (stage, adapter):
+        harbour.emulator.town.tokens.clear()
+        error = await failed(adapter, part(stage, harbour.quay))
+        assert isinstance(error, NotSent)
+        asked = len(harbour.emulator.ledger.requests)
+        for _ in range(20):
+            await failed(adapter, part(stage, harbour.quay))
+        assert len(harbour.emulator.ledger.requests) == asked
+        [account] = adapter.accounts.values()
+        assert "DISCORD_API_TOKEN" in account.problem
+        refused = await failed(adapter, part(stage, harbour.quay))
+        assert isinstance(refused, NotSent)
+        assert refused.retry_after  # the part waits for a token that is good
+
+
+@pytest.mark.parametrize(("status", "code"), [(403, 50001), (404, 10003)])
+async def test_d11_a_channel_that_is_closed_to_us_is_left_alone_until_something_is_heard_there(
+    harbour: Harbour, status: int, code: int
+) -> None:
+    async with harbour.bot_on() as (stage, adapter):
+        harbour.emulator.rest.silent[harbour.quay] = (status, code)
+        assert isinstance(await failed(adapter, part(stage, harbour.quay)), Undeliverable)
+        asked = len(harbour.emulator.ledger.requests)
+        assert isinstance(await failed(adapter, part(stage, harbour.quay)), Undeliverable)
+        assert len(harbour.emulator.ledger.requests) == asked
+        del harbour.emulator.rest.silent[harbour.quay]
+        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} back again")
+        assert await harbour.emulator.ledger.until_said(1) == ["Aye."]
+
+
+def test_d12_after_a_thousand_refusals_nothing_is_asked_until_ten_minutes_are_over() -> None:
+    now = 0.0
+    judge = Judge(lambda: now, longest=1000)
+    response = type("Response", (), {"status": 403, "headers": {}})()
+    for _ in range(MOST_INVALID):
+        judge.check()
+        with pytest.raises(Answered):
+            judge.refused(response, {})
+    with pytest.raises(Exception, match="refused 1000 requests"):
+        judge.check()
+    now = 601.0
+    judge.check()
+
+
+async def test_d15_where_a_file_cannot_be_uploaded_the_words_arrive_and_name_it(harbour: Harbour) -> None:
+    chart = Attachment("1", MediaKind.IMAGE, name="chart.png", data=b"\x89PNG")
+    content = Content(text="The chart.", attachments=(chart,))
+    async with harbour.bot_on() as (stage, adapter):
+        harbour.emulator.faults.append(
+            Fault(SAY, 413, {"message": "Request entity too large", "code": 40005})
+        )
+        await adapter.deliver(part(stage, harbour.quay, content=content))
+    assert harbour.emulator.ledger.said() == ["The chart.\n(could not be sent: chart.png)"]
+
+
+async def test_an_unclear_part_is_looked_for_in_the_channel_once_its_nonce_is_forgotten(
+    harbour: Harbour,
+) -> None:
+    async with harbour.bot_on() as (stage, adapter):
+        sent = part(stage, harbour.quay, "Only once.")
+        name = await adapter.deliver(sent)
+        long_ago = stage.agent.clock() - timedelta(minutes=3)
+        unclear = replace(sent, first_attempt_at=long_ago, created_at=long_ago)
+        assert await adapter.reconcile(unclear) == name
+        lost = replace(part(stage, harbour.quay, "Never said."), first_attempt_at=long_ago)
+        with pytest.raises(NotSent):
+            await adapter.reconcile(lost)
+        harbour.emulator.rest.silent[harbour.quay] = (403, 50001)
+        with pytest.raises(Unclear, match="cannot be read"):
+            await adapter.reconcile(lost)
+    assert harbour.emulator.ledger.said() == ["Only once."]
+
+
+async def test_a_part_that_was_tried_long_ago_is_looked_for_before_it_is_sent_again(harbour: Harbour) -> None:
+    async with harbour.bot_on() as (stage, adapter):
+        long_ago = stage.agent.clock() - timedelta(minutes=5)
+        sent = replace(part(stage, harbour.quay, "Once."), attempts=1)
+        harbour.emulator.faults.append(Fault(SAY, 502, is_late=True))
+        assert isinstance(await failed(adapter, sent), Unclear)
+        again = replace(sent, attempts=7, first_attempt_at=long_ago, id="another-nonce")
+        assert await adapter.deliver(again) == harbour.emulator.ledger.shown[0].id
+        harbour.emulator.rest.silent[harbour.quay] = (403, 50001)
+        assert isinstance(await failed(adapter, replace(again, id=sent.id)), Unclear)
+    assert harbour.emulator.ledger.said() == ["Once."]
+
+
+async def test_an_edit_changes_and_an_empty_one_takes_away_and_both_may_be_repeated(harbour: Harbour) -> None:
+    async with harbour.bot_on() as (stage, adapter):
+        name = await adapter.deliver(part(stage, harbour.quay, "Tide at six."))
+        new = part(stage, harbour.quay, content=Content(text="Tide at seven.", metadata={"edits": name}))
+        assert [await adapter.edit(new), await adapter.edit(new)] == [name, name]
+        assert harbour.emulator.ledger.said() == ["Tide at seven."]
+        none = part(stage, harbour.quay, content=Content(metadata={"edits": name}))
+        assert [await adapter.edit(none), await adapter.edit(none)] == [name, name]
+        assert harbour.emulator.ledger.said() == []
+        with pytest.raises(Undeliverable):
+            await adapter.edit(new)
+        await adapter.deliver(part(stage, harbour.quay))  # a message that is gone does not close its channel
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (aiohttp.ClientConnectionError(), Unclear),
+        (TimeoutError(), Unclear),
+        (ConnectionResetError(104, "reset"), Unclear),
+        (discord.RateLimited(3.0), NotSent),
+        (ValueError("what is this"), Unclear),
+        (Answered(409), Undeliverable),
+    ],
+)
+def test_every_failure_is_one_of_three(error: Exception, kind: type[Exception]) -> None:
+    assert isinstance(delivery_error(error), kind)
+
+
+async def test_typing_is_shown_from_the_first_moment_and_renewed_until_the_answer(harbour: Harbour) -> None:
+    counts, sign = harbour.emulator.ledger.counts, f"typing:{harbour.quay}"
+    pauses: asyncio.Queue[float] = asyncio.Queue()
+
+    async def pause(seconds: float) -> None:
+        pauses.put_nowait(seconds)
+        await asyncio.sleep(0)
+
+    async with harbour.bot_on(limits=replace(LIMITS, typing=7.5, pause=pause)) as (stage, adapter):
+        room = replace((await stage.agent.store.worlds.rooms())[0], external_id=harbour.quay)
+        await adapter.typing(room, True)
+        await harbour.emulator.ledger.until(lambda: counts[sign] >= 3)
+        await adapter.typing(room, False)
+        assert 7.5 in [pauses.get_nowait() for _ in range(pauses.qsize())]
+        shown = counts[sign]
+        await adapter.deliver(part(stage, harbour.quay))
+        assert counts[sign] <= shown + 1

@@ -1,0 +1,261 @@
+"""What may happen to the connection with the gateway, and what must come of it."""
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import pytest
+
+from adapters.discord.config import Limits
+from adapters.discord.emulator.faults import Fault
+from adapters.discord.emulator.gateway import GUILD_MEMBERS
+from adapters.discord.identifying import HOUR, MOST_AN_HOUR, REST, IdentifyBudget
+from adapters.discord.learning import AGAIN, Learner
+from adapters.discord.session import Session
+from bot import Outcome, StoreUnavailable
+from bot.testing import InMemoryStore
+from tests.adapters.discord.harbour import LIMITS, Harbour, outcomes, receipts
+
+
+@pytest.mark.parametrize("events", [3, 7])
+async def test_c01_a_drop_after_every_nth_event_loses_nothing_and_doubles_nothing(
+    harbour: Harbour, events: int
+) -> None:
+    ledger = harbour.emulator.ledger
+    async with harbour.bot_on() as (stage, _):
+        harbour.emulator.gateway.closes_after = events
+        for number in range(12):
+            await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} number {number}")
+            await ledger.until_said(number + 1)
+        assert await outcomes(stage) == [Outcome.ANSWERED] * 12
+    assert len(ledger.said()) == 12
+    assert ledger.counts["identify"] == 1
+    assert ledger.counts["resume"] >= ledger.counts["dropped"] > 0
+
+
+async def test_c01_of_200_messages_with_a_drop_after_each_every_one_is_kept_once(harbour: Harbour) -> None:
+    people, ledger = harbour.emulator.people, harbour.emulator.ledger
+    async with harbour.bot_on(settings={"DISCORD_LISTEN_CHANNEL_IDS": harbour.quay}) as (stage, _):
+        for number in range(200):
+            await people.say(harbour.quay, harbour.kim, f"number {number}")
+            await harbour.emulator.gateway.drop()
+            await ledger.until(lambda count=number: ledger.counts["resume"] > count)
+        direct = harbour.direct(harbour.kim)
+        await people.say(direct, harbour.kim, "all there?")
+        await ledger.until_said(1)
+        told = await receipts(stage)
+    assert [one.rule for one in told].count("DISCORD_LISTEN_CHANNEL_IDS") == len(told) - 1 == 200
+    assert ledger.counts["identify"] == 1
+
+
+async def test_c01_a_request_to_reconnect_goes_on_with_the_session(harbour: Harbour) -> None:
+    async with harbour.bot_on() as (_stage, _):
+        await harbour.emulator.gateway.ask_to_reconnect()
+        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
+        assert await harbour.emulator.ledger.until_said(1) == ["Aye."]
+    assert harbour.emulator.ledger.counts["identify"] == 1
+
+
+async def test_c02_after_an_invalid_session_a_new_one_is_begun_and_the_gap_is_filled(
+    harbour: Harbour,
+) -> None:
+    people, ledger = harbour.emulator.people, harbour.emulator.ledger
+    async with harbour.bot_on() as (stage, _):
+        await people.say(harbour.quay, harbour.kim, f"{harbour.call} first")
+        await ledger.until_said(1)
+        await receipts(stage)
+        await people.say(harbour.quay, harbour.kim, f"{harbour.call} while away", is_told=False)
+        await harbour.emulator.gateway.invalidate()
+        await ledger.until_said(2)
+        assert await outcomes(stage) == [Outcome.ANSWERED] * 2
+    assert ledger.counts["identify"] == 2
+
+
+async def test_c03_a_connection_that_answers_no_heartbeat_is_closed_with_4000_and_gone_on_with(
+    harbour: Harbour,
+) -> None:
+    gateway, ledger = harbour.emulator.gateway, harbour.emulator.ledger
+    gateway.interval = 20
+    async with harbour.bot_on(limits=replace(LIMITS, heartbeat=0.4)) as (_stage, _):
+        gateway.is_mute = True
+        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} hello?")
+        await ledger.until(lambda: ledger.counts["closed:4000"] > 0)
+        await gateway.revive()
+        assert await ledger.until_said(1) == ["Aye."]
+    assert ledger.counts["identify"] == 1
+    assert ledger.counts["resume"] > 0
+
+
+async def test_c07_a_connection_that_is_gone_without_a_word_is_given_up(harbour: Harbour) -> None:
+    gateway, ledger = harbour.emulator.gateway, harbour.emulator.ledger
+    async with harbour.bot_on(limits=replace(LIMITS, heartbeat=0.3)) as (_stage, _):
+        gateway.is_dead = True
+        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} hello?")
+        await ledger.until(lambda: ledger.counts["unheard"] > 0)  # it has called again
+        await gateway.revive()
+        assert await ledger.until_said(1) == ["Aye."]
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (4004, "DISCORD_API_TOKEN"),
+        (4010, "shard"),
+        (4011, "sharding"),
+        (4012, "update discord.py"),
+        (4013, "update discord.py"),
+        (4014, "Message Content Intent"),
+    ],
+)
+async def test_c04_a_fatal_close_ends_the_adapter_and_says_what_to_do(
+    harbour: Harbour, code: int, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    harbour.emulator.gateway.refuse = code
+    async with harbour.bot_on(is_awaited=False) as (stage, adapter):
+        [account] = adapter.accounts.values()
+        async with asyncio.timeout(30):
+            await account.is_connected.wait()
+        assert words in account.problem
+        assert harbour.emulator.ledger.counts["identify"] == 1
+        assert (await stage.say("another platform goes on")).outcome is Outcome.ANSWERED
+    assert any(one.levelno == logging.ERROR and words in one.getMessage() for one in caplog.records)
+
+
+@pytest.mark.parametrize("path", ["/users/@me", "/gateway/bot"])
+@pytest.mark.parametrize("nonsense", [{}, []])
+async def test_an_answer_that_makes_no_sense_does_not_keep_the_bot_off_for_good(
+    harbour: Harbour, path: str, nonsense: object
+) -> None:
+    harbour.emulator.faults.append(Fault(f"GET .*{path}$", status=200, body=nonsense, times=2))
+    async with harbour.bot_on():
+        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
+        assert await harbour.emulator.ledger.until_said(1) == ["Aye."]
+
+
+async def test_an_outage_of_the_store_at_the_start_does_not_keep_the_bot_off_for_good(
+    harbour: Harbour,
+) -> None:
+    store = InMemoryStore()
+    find, failures = store.ledger.cursor, iter(range(2))
+
+    async def failing(platform: str, account: str, name: str) -> str | None:
+        if next(failures, None) is not None:
+            raise StoreUnavailable("the disk is full", cause="disk_full")
+        return await find(platform, account, name)
+
+    store.ledger.cursor = failing  # type: ignore[method-assign]  # what a full disk would do
+    async with harbour.bot_on(store=store):
+        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
+        assert await harbour.emulator.ledger.until_said(1) == ["Aye."]
+
+
+async def test_c04_an_intent_that_is_not_switched_on_is_named_with_the_place_to_switch_it_on(
+    harbour: Harbour,
+) -> None:
+    harbour.emulator.gateway.allowed_intents &= ~GUILD_MEMBERS
+    asked = {"DISCORD_MEMBERS_INTENT": "true"}
+    async with harbour.bot_on(settings=asked, is_awaited=False) as (_, adapter):
+        [account] = adapter.accounts.values()
+        async with asyncio.timeout(30):
+            await account.is_connected.wait()
+        assert "Privileged Gateway Intents" in account.problem
+        assert "Server Members Intent" in account.problem
+
+
+def test_c05_a_day_of_flapping_begins_fewer_than_a_thousand_sessions() -> None:
+    now, begun = 0.0, 0
+    budget = IdentifyBudget(lambda: now)
+    while now < 24 * HOUR:
+        if wait := budget.wait():
+            now += wait
+            continue
+        budget.spend()
+        begun += 1
+        now += 2.0
+    assert begun < 1000
+
+
+def test_c05_at_most_fifty_sessions_are_begun_in_an_hour() -> None:
+    budget = IdentifyBudget(lambda: 1.0)
+    for _ in range(MOST_AN_HOUR):
+        assert not budget.wait()
+        budget.spend()
+    assert budget.wait() == REST
+
+
+async def test_c05_where_discord_has_few_sessions_left_the_bot_waits_as_long_as_it_says(
+    harbour: Harbour,
+) -> None:
+    waits: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        waits.append(seconds)
+        await asyncio.sleep(0)
+
+    harbour.emulator.gateway.identifies_left = 3
+    async with harbour.bot_on(limits=replace(LIMITS, pause=pause)):
+        assert 14_400.0 in waits
+
+
+async def test_c06_a_restart_goes_on_with_the_session_and_knows_its_servers_again(harbour: Harbour) -> None:
+    people, ledger, store = harbour.emulator.people, harbour.emulator.ledger, InMemoryStore()
+    async with harbour.bot_on(store=store):
+        await people.say(harbour.quay, harbour.kim, f"{harbour.call} first")
+        await ledger.until_said(1)
+    for number in range(5):
+        await people.say(harbour.quay, harbour.kim, f"{harbour.call} while down {number}")
+        async with harbour.bot_on(store=store) as (stage, _):
+            await ledger.until_said(number + 2)
+            told = await receipts(stage)
+    assert [one.outcome for one in told] == [Outcome.ANSWERED] * 6
+    room = await store.worlds.room(told[-1].room_id)
+    assert room is not None
+    assert room.name == "quay"
+    assert (ledger.counts["identify"], ledger.counts["resume"]) == (1, 5)
+
+
+async def test_a_server_that_cannot_be_learnt_of_costs_no_message(harbour: Harbour) -> None:
+    people, ledger, store = harbour.emulator.people, harbour.emulator.ledger, InMemoryStore()
+    async with harbour.bot_on(store=store):
+        await people.say(harbour.quay, harbour.kim, f"{harbour.call} first")
+        await ledger.until_said(1)
+    harbour.emulator.faults.append(Fault(r"GET .*/guilds/", 503, times=99))
+    await people.say(harbour.quay, harbour.kim, f"{harbour.call} second")
+    async with harbour.bot_on(store=store):
+        assert await ledger.until_said(2) == ["Aye.", "Aye."]
+
+
+async def test_a_server_that_could_not_be_learnt_of_is_asked_for_again_a_minute_later(
+    harbour: Harbour,
+) -> None:
+    now, fault = 0.0, Fault(r"GET .*/guilds/4711$", 503, times=99)
+    harbour.emulator.faults.append(fault)
+    learner, said = Learner(lambda: now), {"guild_id": "4711"}
+    async with harbour.bot_on() as (_, adapter):
+        [account] = adapter.accounts.values()
+        for moment, left in ((0.0, 98), (AGAIN / 2, 98), (AGAIN, 97)):
+            now = moment
+            await learner.learn(account._client, "MESSAGE_CREATE", said)
+            assert fault.times == left
+
+
+async def test_c13_discord_that_is_down_at_the_start_is_asked_until_it_is_up(harbour: Harbour) -> None:
+    harbour.emulator.faults.append(Fault(r"GET .*/users/@me$", 503, times=3))
+    harbour.emulator.faults.append(Fault(r"GET .*/gateway/bot", times=2))
+    async with harbour.bot_on():
+        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
+        assert await harbour.emulator.ledger.until_said(1) == ["Aye."]
+
+
+@pytest.mark.parametrize("text", [None, "", "{}", "[1]", "no json", '{"id": "1"}'])
+def test_a_session_that_cannot_be_read_is_none(text: str | None) -> None:
+    assert Session.read(text) is None
+
+
+def test_a_session_is_read_as_it_was_written() -> None:
+    session = Session("abc", "wss://gateway.example", 17)
+    assert Session.read(session.written()) == session
+
+
+def test_the_limits_of_the_product_detect_a_dead_connection_within_a_minute() -> None:
+    assert Limits().heartbeat <= 60

@@ -1,0 +1,156 @@
+"""10,000 hostile payloads: none ends the bot, and what comes after them is answered."""
+
+import asyncio
+import copy
+import logging
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bot.store.inmemory.ledger import InMemoryLedger
+from bot.testing import InMemoryStore
+from tests.adapters.discord.harbour import TOKEN, Harbour, receipts
+
+SEEDS = (1, 2)
+A_SEED = 5000
+EVENTS = (
+    "MESSAGE_CREATE",
+    "MESSAGE_UPDATE",
+    "MESSAGE_DELETE",
+    "MESSAGE_DELETE_BULK",
+    "MESSAGE_REACTION_ADD",
+    "THREAD_CREATE",
+    "THREAD_UPDATE",
+    "THREAD_DELETE",
+    "CHANNEL_CREATE",
+    "CHANNEL_UPDATE",
+    "CHANNEL_DELETE",
+    "GUILD_MEMBER_REMOVE",
+    "GUILD_UPDATE",
+    "INTERACTION_CREATE",
+    "NO_SUCH_EVENT",
+)
+NASTY: tuple[Any, ...] = (
+    None,
+    -1,
+    0,
+    2**70,
+    1.5,
+    True,
+    "",
+    "0",
+    "not a number",
+    "\ud800",
+    "\x00",
+    "@everyone" * 50,
+    [],
+    [None],
+    {},
+    {"id": None},
+    [[[[]]]],
+    "9" * 30,
+)
+
+
+def spoiled(chance: random.Random, value: Any) -> Any:
+    """Put nonsense somewhere into a payload."""
+    if isinstance(value, dict) and value and chance.random() < 0.9:
+        name = chance.choice(list(value))
+        if chance.random() < 0.15:
+            del value[name]
+        else:
+            value[name] = spoiled(chance, value[name])
+        return value
+    return copy.deepcopy(chance.choice(NASTY))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_5000_hostile_payloads_cost_nothing_but_themselves(
+    harbour: Harbour, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    chance = random.Random(seed)
+    town, people, gateway = harbour.emulator.town, harbour.emulator.people, harbour.emulator.gateway
+    caplog.set_level(logging.CRITICAL)
+    listen = {"DISCORD_LISTEN_CHANNEL_IDS": harbour.quay}
+    async with harbour.bot_on(settings=listen) as (stage, _):
+        said = await people.say(harbour.quay, harbour.kim, "ahoy")
+        whole = town.messages[harbour.quay][said]
+        channel = town.channels[harbour.quay]
+        for _ in range(A_SEED):
+            event = chance.choice(EVENTS)
+            base = {**copy.deepcopy(whole), "id": town.new_id(), "user_id": harbour.kim, "message_id": said}
+            base |= {
+                "emoji": {"id": None, "name": "⚓"},
+                "ids": [said],
+                "token": "x",
+                "type": 0,
+                "user": base["author"],
+            }
+            if "CHANNEL" in event or "THREAD" in event:
+                base = {**copy.deepcopy(channel), "id": town.new_id(), "guild_id": harbour.guild, "type": 11}
+            await gateway.tell(event, spoiled(chance, base))
+        direct = harbour.direct(harbour.robin)
+        await people.say(direct, harbour.robin, "still there?")
+        assert await harbour.emulator.ledger.until_said(1, direct) == ["Aye."]
+        assert all(one.outcome.is_final for one in await receipts(stage))
+    assert harbour.emulator.ledger.counts["identify"] == 1
+
+
+async def test_neither_a_token_nor_what_people_say_stands_in_the_log(
+    harbour: Harbour, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    harbour.emulator.gateway.closes_after = 5
+    async with harbour.bot_on():
+        for number in range(3):
+            await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} my hidden words")
+            await harbour.emulator.ledger.until_said(number + 1)
+        await harbour.emulator.gateway.tell("MESSAGE_CREATE", {"content": "my hidden words"})
+        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} last")
+        await harbour.emulator.ledger.until_said(4)
+    assert TOKEN not in caplog.text
+    assert "hidden words" not in caplog.text
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            if is_so():
+                return
+            await asyncio.sleep(0)
+
+
+class Picky(InMemoryLedger):
+    """Books that take no batch with poison in it, and the first batch only when they are let."""
+
+    def __init__(self, store: InMemoryStore) -> None:
+        super().__init__(store.worlds, store.entities, store.memories)
+        self.is_asked, self.may_go_on = asyncio.Event(), asyncio.Event()
+        self.texts: list[str] = []
+
+    async def receive(self, arrivals: Any, at: Any, cursor: Any = None) -> Any:
+        texts = [one.message.content.text for one in arrivals]
+        if texts:
+            self.is_asked.set()
+            await self.may_go_on.wait()
+        if "poison" in texts:
+            raise ValueError("no database takes this")
+        self.texts += texts
+        return await super().receive(arrivals, at, cursor)
+
+
+async def test_a_message_that_cannot_be_kept_costs_no_other_that_came_with_it(harbour: Harbour) -> None:
+    store = InMemoryStore()
+    store.ledger = picky = Picky(store)
+    async with harbour.bot_on(store=store) as (_, adapter):
+        [account] = adapter.accounts.values()
+        await harbour.emulator.people.say(harbour.quay, harbour.kim, "first")
+        await picky.is_asked.wait()
+        for text in ("before", "poison", "after"):
+            await harbour.emulator.people.say(harbour.quay, harbour.kim, text)
+        await until(lambda: account._listener._heard.qsize() == 3)
+        picky.may_go_on.set()
+        await until(lambda: len(picky.texts) == 3)
+    assert picky.texts == ["first", "before", "after"]

@@ -1,0 +1,149 @@
+"""What leaves: cut where it hurts least, telling nobody who is not to be told."""
+
+import json
+import re
+import unicodedata
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from adapters.discord.cutting import cut
+from adapters.discord.emulator.rest import check
+from adapters.discord.outgoing import CHOICE, LONGEST, body_of, components, has_extras, parts, without_extras
+from bot import Attachment, Choice, Content, Delivery, MediaKind
+
+LINK = "https://example.org/" + "a" * 60
+PIECES = st.sampled_from(
+    [
+        "word ",
+        "line\n",
+        "\n\n",
+        "👨‍👩‍👧‍👦",
+        "🇫🇷🇩🇪",
+        "é",
+        "naïve ",
+        LINK + " ",
+        "<@123456789012345678> ",
+        "x" * 30,
+        "```\n",
+        "`a` ",
+    ]
+)
+
+
+def delivery(content: Content, reply_to: str = "") -> Delivery:
+    """A part on its way."""
+    return Delivery(
+        "abcdefghijklmnopqrstuvwx",
+        uuid4(),
+        uuid4(),
+        uuid4(),
+        "discord",
+        "account",
+        "1",
+        0,
+        content,
+        datetime.now(UTC),
+        reply_to=reply_to,
+    )
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(PIECES, max_size=150).map("".join), st.integers(120, 400))
+@example("", 200)
+@example("x" * 5000, 200)
+def test_d16_no_piece_is_too_long_and_nothing_is_lost(text: str, limit: int) -> None:
+    pieces = cut(text, limit)
+    assert all(0 < len(piece) <= limit for piece in pieces)
+    bare = re.sub(r"[\s`]", "", "".join(pieces))
+    assert bare == re.sub(r"[\s`]", "", text)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(PIECES, max_size=150).map("".join), st.integers(120, 400))
+def test_d16_no_emoji_mention_or_link_is_broken_and_fences_are_closed(text: str, limit: int) -> None:
+    pieces = cut(text, limit)
+    for piece in pieces[1:]:
+        assert not unicodedata.category(piece[0]).startswith("M")
+        assert piece[0] != "\u200d"
+    for whole in (LINK, "<@123456789012345678>", "👨‍👩‍👧‍👦"):
+        assert sum(piece.count(whole) for piece in pieces) == text.count(whole)
+    if text.count("```") % 2 == 0:
+        assert all(piece.count("```") % 2 == 0 for piece in pieces)
+
+
+def test_d16_a_text_is_cut_at_a_paragraph_then_a_line_then_a_word() -> None:
+    assert cut("a" * 60 + "\n\n" + "b" * 60, 100) == ["a" * 60, "b" * 60]
+    assert cut("a" * 60 + "\n" + "b" * 60, 100) == ["a" * 60, "b" * 60]
+    assert cut("a" * 60 + " " + "b" * 60, 100) == ["a" * 60, "b" * 60]
+    assert cut("a" * 120, 100) == ["a" * 96, "a" * 24]
+
+
+def test_a_code_block_goes_on_in_the_next_piece_in_the_same_language() -> None:
+    code = "```py\n" + "\n".join(f"line_{number}()" for number in range(20)) + "\n```"
+    first, *_ = pieces = cut(code, 120)
+    assert first.startswith("```py\nline_0()")
+    assert all(piece.startswith("```py\n") and piece.endswith("\n```") for piece in pieces)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(min_size=1, max_size=6000))
+@example("```" * 800)
+@example("||**__~~`" * 500)
+def test_f17_whatever_marks_a_text_holds_discord_takes_every_part_of_it(text: str) -> None:
+    for one in parts(Content(text=text)):
+        if one.text:
+            check(body_of(delivery(one), []).json, has_files=False)
+
+
+def test_f16_whatever_a_text_holds_nobody_is_told_but_whom_it_names_in_the_room() -> None:
+    text = "@everyone @here <@&111111111111111111> " + " ".join(f"<@{n}>" for n in range(10, 20))
+    body = body_of(delivery(Content(text=text)), [str(n) for n in range(12, 20)]).json
+    assert body["allowed_mentions"] == {
+        "parse": [],
+        "users": ["12", "13", "14"],
+        "roles": [],
+        "replied_user": False,
+    }
+    assert body["content"] == text
+
+
+def test_the_nonce_is_the_deliverys_own_id_and_is_enforced() -> None:
+    body = body_of(delivery(Content(text="Aye."), reply_to="123"), []).json
+    assert (body["nonce"], body["enforce_nonce"]) == ("abcdefghijklmnopqrstuvwx", True)
+    assert body["message_reference"] == {"message_id": "123", "fail_if_not_exists": False}
+    assert body["allowed_mentions"]["replied_user"] is True
+    json.dumps(body)
+
+
+def test_files_and_choices_go_with_the_last_part_and_links_of_others_with_the_words() -> None:
+    picture = Attachment("1", MediaKind.IMAGE, url="https://example.org/a.png")
+    paper = Attachment("2", MediaKind.DOCUMENT, url="https://example.org/a.pdf")
+    own = Attachment("3", MediaKind.AUDIO, name="song.ogg", data=b"song")
+    made = parts(
+        Content(text="word " * 700, attachments=(picture, paper, own), choices=(Choice("Yes", "y"),))
+    )
+    assert [bool(one.attachments) for one in made] == [False, True]
+    assert "https://example.org/a.pdf" in made[-1].text
+    body = body_of(delivery(made[-1]), [])
+    assert body.json["embeds"] == [{"image": {"url": "https://example.org/a.png"}}]
+    assert [one["filename"] for one in body.json["attachments"]] == ["song.ogg"]
+    assert has_extras(body)
+    plain = without_extras(body).json
+    assert set(plain) == {"content", "allowed_mentions", "nonce", "enforce_nonce"}
+    assert "song.ogg" in plain["content"]
+
+
+def test_files_beside_a_full_part_get_a_part_of_their_own() -> None:
+    own = Attachment("3", MediaKind.AUDIO, name="song.ogg", data=b"song")
+    made = parts(Content(text="x" * LONGEST, attachments=(own,)))
+    assert [(len(one.text), len(one.attachments)) for one in made] == [(LONGEST, 0), (0, 1)]
+
+
+def test_few_choices_are_buttons_and_many_a_list() -> None:
+    few = components([Choice(str(n), f"v{n}") for n in range(5)])
+    assert [one["custom_id"] for one in few[0]["components"]] == [f"{CHOICE}v{n}" for n in range(5)]
+    [select] = components([Choice(str(n), f"v{n}") for n in range(25)])[0]["components"]
+    assert [one["value"] for one in select["options"]] == [f"v{n}" for n in range(25)]

@@ -1,0 +1,143 @@
+"""What Discord says twice, late or otherwise than before, and what does not concern it: FAILURES B and C."""
+
+import asyncio
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+
+import pytest
+
+from bot import TextRequest, system_clock
+from bot.pipeline import process_message
+from bot.testing import InMemoryStore, ScriptedModel, answer
+from tests.adapters.discord.harbour import LIMITS, Harbour, outcomes, receipts
+
+
+async def test_b01_a_message_that_is_told_twice_is_answered_once(harbour: Harbour) -> None:
+    async with harbour.bot_on() as (stage, _):
+        said = await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
+        await tell(harbour, said)
+        await harbour.emulator.ledger.until_said(1)
+        await harbour.emulator.people.say(harbour.quay, harbour.robin, f"{harbour.call} ahoy")
+        assert await harbour.emulator.ledger.until_said(2) == ["Aye.", "Aye."]
+        assert len(await receipts(stage)) == 2
+
+
+async def test_b02_a_message_that_is_told_again_after_29_days_is_known(harbour: Harbour) -> None:
+    late = [timedelta()]
+
+    def clock() -> datetime:
+        return system_clock() + late[-1]
+
+    store = InMemoryStore(clock)
+    async with harbour.bot_on(store=store, clock=clock):
+        said = await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
+        await harbour.emulator.ledger.until_said(1)
+    late.append(timedelta(days=29))
+    async with harbour.bot_on(store=store, clock=clock) as (stage, _):
+        await tell(harbour, said)
+        direct = harbour.direct(harbour.robin)
+        await harbour.emulator.people.say(direct, harbour.robin, "and you?")
+        await harbour.emulator.ledger.until_said(1, direct)
+        assert len(await receipts(stage)) == 2
+        assert harbour.emulator.ledger.said(harbour.quay) == ["Aye."]
+
+
+async def test_b04_two_messages_that_come_in_reverse_are_remembered_in_their_order(harbour: Harbour) -> None:
+    async with harbour.bot_on() as (stage, _):
+        people = harbour.emulator.people
+        begun = system_clock() - timedelta(seconds=9)
+        first, second = [
+            await people.say(
+                harbour.quay,
+                harbour.kim,
+                f"{harbour.call} ahoy",
+                at=begun + timedelta(seconds=late),
+                is_told=False,
+            )
+            for late in (1, 2)
+        ]
+        await tell(harbour, second)
+        await tell(harbour, first)
+        await harbour.emulator.ledger.until_said(1)
+        told = await receipts(stage)
+        kept = await stage.agent.store.memories.recent(told[0].room_id, 10)
+        assert [one.external_id for one in kept if one.entity_id != stage.agent.id] == [first, second]
+        assert {str(one) for one in await outcomes(stage)} <= {"answered", "superseded"}
+
+
+async def test_b07_a_message_that_is_edited_on_and_on_has_one_answer_to_how_it_reads_at_last(
+    harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_message, "EDIT_PACE", 0.0)
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def script(request: TextRequest) -> str:
+        asked.set()
+        if "have they all come?" in request.prompt:
+            go.set()
+        await go.wait()
+        return answer("The last." if "version 20" in request.prompt else "An earlier one.")
+
+    async with harbour.bot_on(ScriptedModel(script)) as (stage, _):
+        people = harbour.emulator.people
+        said = await people.say(harbour.quay, harbour.kim, f"{harbour.call} version 0")
+        await asked.wait()
+        for number in range(1, 21):
+            harbour.emulator.town.clock = partial(_later, seconds=number)
+            await people.edit(harbour.quay, said, f"{harbour.call} version {number}")
+        direct = harbour.direct(harbour.robin)
+        await people.say(direct, harbour.robin, "have they all come?")
+        await harbour.emulator.ledger.until_said(1, harbour.quay)
+        await receipts(stage)
+        assert harbour.emulator.ledger.said(harbour.quay) == ["The last."]
+
+
+async def test_b09_what_is_removed_after_its_answer_is_forgotten(harbour: Harbour) -> None:
+    async with harbour.bot_on() as (stage, _):
+        said = await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
+        await harbour.emulator.ledger.until_said(1)
+        [receipt] = await receipts(stage)
+        await harbour.emulator.people.delete(harbour.quay, said)
+        await harbour.emulator.people.say(harbour.quay, harbour.robin, f"{harbour.call} ahoy")
+        await harbour.emulator.ledger.until_said(2)
+        assert await stage.agent.store.memories.memories([receipt.memory_id]) == {}
+
+
+async def test_b14_whoever_is_renamed_is_the_same_person(harbour: Harbour) -> None:
+    async with harbour.bot_on() as (stage, _):
+        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
+        await harbour.emulator.ledger.until_said(1)
+        harbour.emulator.town.users[harbour.kim]["global_name"] = "Captain Kim"
+        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
+        await harbour.emulator.ledger.until_said(2)
+        [author] = {one.author_id for one in await receipts(stage)}
+        known = await stage.agent.store.entities.entities([author])
+        assert "Captain Kim" in known[author].names
+
+
+async def test_c15_one_account_that_is_cut_off_does_not_concern_another(harbour: Harbour) -> None:
+    asked = asyncio.Event()
+
+    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(swallow, "127.0.0.1") as silent:
+        nowhere = {"DISCORD_API_BASE_URL": f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}"}
+        limits = replace(LIMITS, request=600.0)
+        async with harbour.bot_on(settings=nowhere, limits=limits, is_awaited=False), harbour.bot_on():
+            await asked.wait()
+            await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
+            assert await harbour.emulator.ledger.until_said(1) == ["Aye."]
+
+
+def _later(seconds: int) -> datetime:
+    return system_clock() + timedelta(seconds=seconds)
+
+
+async def tell(harbour: Harbour, message_id: str) -> None:
+    """Have a message of the quay told once more."""
+    message = harbour.emulator.town.messages[harbour.quay][message_id]
+    await harbour.emulator.gateway.tell("MESSAGE_CREATE", message)
