@@ -1,0 +1,171 @@
+"""The loopback server: the Bot API for bots, a page for people."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+from aiohttp import web
+
+from adapters.telegram.emulator.description import Description
+from adapters.telegram.emulator.faults import Fault, refusal
+from adapters.telegram.emulator.ledger import Ledger
+from adapters.telegram.emulator.methods import Files, Methods, Refused, read_value
+from adapters.telegram.emulator.page import TelegramScene
+from adapters.telegram.emulator.people import People
+from adapters.telegram.emulator.town import BotRecord, Town
+from bot import Clock
+from bot.testing import TalkPage
+
+TEXTS = frozenset({"text", "caption", "url", "secret_token", "callback_query_id", "file_id"})
+MOST_UPLOAD = 64 << 20
+HOOK_SECONDS = 10.0
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Emulator:
+    """A Telegram on this machine, while it is entered; `url` is its address.
+
+    `faults` go wrong as often as they say. With a `description`, the published one, whatever does not
+    agree with it stands in `ledger.problems`.
+    """
+
+    def __init__(self, *, clock: Clock = _now, description: Description | None = None, port: int = 0) -> None:
+        self.town = Town(clock)
+        self.people = People(self.town)
+        self.ledger = Ledger()
+        self.faults: list[Fault] = []
+        self.url = ""
+        self._methods = Methods(self.town, self.ledger)
+        self._description = description
+        self._port = port
+        self._runner: web.AppRunner | None = None
+        self._hooks: set[asyncio.Task[None]] = set()
+
+    def bot(
+        self, token: str, *, username: str = "ada_bot", name: str = "Ada", reads_all: bool = True
+    ) -> BotRecord:
+        """Let there be a bot with this token."""
+        user = {
+            "id": int(token.partition(":")[0]),
+            "is_bot": True,
+            "first_name": name,
+            "username": username,
+            "can_join_groups": True,
+            "can_read_all_group_messages": reads_all,
+            "supports_inline_queries": False,
+        }
+        record = self.town.bots[token] = BotRecord(token, user)
+        for members in self.town.members.values():
+            members.setdefault(record.id, "member")
+        return record
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=MOST_UPLOAD)
+        app.router.add_route("*", "/bot{token}/{method}", self._call)
+        app.router.add_get("/file/bot{token}/{path:.+}", self._file)
+        app.add_routes(TalkPage(TelegramScene(self.town, self.people, self.ledger)).routes())
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._hooks:
+            task.cancel()
+        if self._hooks:
+            await asyncio.wait(self._hooks)
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def settings(self, bot: BotRecord) -> dict[str, str]:
+        """Give the variables with which a character lives here as this bot."""
+        return {"TELEGRAM_BOT_TOKEN": bot.token, "TELEGRAM_API_BASE_URL": self.url}
+
+    async def _call(self, request: web.Request) -> web.StreamResponse:
+        bot = self.town.bots.get(request.match_info["token"])
+        method = request.match_info["method"]
+        parameters, files = await _read(request)
+        self.ledger.calls.append((method, parameters))
+        self.ledger.note(method)
+        fault = next((one for one in self.faults if one.concerns(method, parameters)), None)
+        if fault is not None and not fault.is_late:
+            return await fault.answer(request)
+        if bot is None:
+            return web.json_response(refusal(401, "Unauthorized"), status=401)
+        try:
+            result = await self._methods.call(bot, method, parameters, files)
+        except Refused as error:
+            return web.json_response(error.body, status=error.code)
+        if fault is not None:
+            return await fault.answer(request)
+        if self._description is not None:
+            self.ledger.problems += self._description.of_call(method, parameters, files)
+            self.ledger.problems += self._description.of_result(method, result)
+        if method == "setWebhook":
+            self._begin_hook(bot)
+        return web.json_response({"ok": True, "result": result})
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        if request.match_info["token"] not in self.town.bots:
+            return web.json_response(refusal(401, "Unauthorized"), status=401)
+        for path, content in self.town.files.values():
+            if path == request.match_info["path"]:
+                return web.Response(body=content)
+        return web.json_response(refusal(404, "Not Found"), status=404)
+
+    def _begin_hook(self, bot: BotRecord) -> None:
+        task = asyncio.get_running_loop().create_task(self._deliver(bot))
+        self._hooks.add(task)
+        task.add_done_callback(self._hooks.discard)
+
+    async def _deliver(self, bot: BotRecord) -> None:
+        """Deliver by webhook, several at once, each until it is taken."""
+        timeout = aiohttp.ClientTimeout(total=HOOK_SECONDS)
+        given: set[int] = set()
+        async with aiohttp.ClientSession(timeout=timeout) as session, asyncio.TaskGroup() as group:
+            while bot.webhook:
+                bot.arrived.clear()
+                for update in bot.pending(self.town.clock()):
+                    if id(update) not in given:
+                        given.add(id(update))
+                        group.create_task(self._deliver_one(session, bot, update))
+                await bot.arrived.wait()
+
+    async def _deliver_one(self, session: aiohttp.ClientSession, bot: BotRecord, update: Any) -> None:
+        while bot.webhook:
+            headers = {"X-Telegram-Bot-Api-Secret-Token": bot.secret} if bot.secret else {}
+            try:
+                async with session.post(bot.webhook, json=update, headers=headers) as answer:
+                    self.ledger.note(f"webhook {answer.status}")
+                    if answer.status == 200:
+                        bot.queue = [one for one in bot.queue if one[1] is not update]
+                        return
+            except aiohttp.ClientError:
+                self.ledger.note("webhook failed")
+            await asyncio.sleep(0.05)
+
+
+async def _read(request: web.Request) -> tuple[Mapping[str, Any], Files]:
+    """Read a call's parameters and files, in whichever of the three ways they were sent."""
+    if request.content_type == "application/json":
+        body = json.loads(await request.read() or b"{}")
+        return body, {}
+    parameters: dict[str, Any] = {name: read_value(value) for name, value in request.query.items()}
+    files: dict[str, tuple[str, bytes]] = {}
+    for name, value in (await request.post()).items():
+        if isinstance(value, web.FileField):
+            files[name] = (value.filename, value.file.read())
+        else:
+            text = str(value)
+            parameters[name] = text if name in TEXTS else read_value(text)
+    return parameters, files

@@ -1,0 +1,131 @@
+"""What there is on the platform: bots and people, chats, and what was said in them."""
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from bot import Clock
+
+KEPT = timedelta(hours=24)
+_MARKED = re.compile(r"(?P<command>^/\w{1,64}(?:@\w+)?)|(?P<mention>(?<!\w)@\w{3,32})|(?P<url>https?://\S+)")
+Message = dict[str, Any]
+
+
+@dataclass(slots=True)
+class BotRecord:
+    """A bot as Telegram knows it, with the updates it has not confirmed."""
+
+    token: str
+    user: dict[str, Any]
+    next_update: int = 1
+    queue: list[tuple[datetime, dict[str, Any]]] = field(default_factory=list)
+    webhook: str = ""
+    secret: str = ""
+    allowed: tuple[str, ...] = ()
+    commands: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    poll: asyncio.Event | None = None  # set where another poll takes over
+
+    @property
+    def id(self) -> int:
+        """The bot's user id."""
+        return int(self.user["id"])
+
+    def pending(self, now: datetime) -> list[dict[str, Any]]:
+        """List what waits; what is older than a day is gone."""
+        self.queue = [(at, update) for at, update in self.queue if now - at < KEPT]
+        return [update for _, update in self.queue]
+
+    def confirm(self, offset: int) -> None:
+        """Forget what is below the offset; a negative one leaves so many at the end."""
+        if offset < 0:
+            self.queue = self.queue[offset:]
+        else:
+            self.queue = [(at, update) for at, update in self.queue if update["update_id"] >= offset]
+
+
+class Town:
+    """Keeps everybody and everything; what happens becomes an update for each bot that may see it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.bots: dict[str, BotRecord] = {}
+        self.chats: dict[int, dict[str, Any]] = {}
+        self.members: dict[int, dict[int, str]] = {}  # by chat and user: the status
+        self.users: dict[int, dict[str, Any]] = {}
+        self.messages: dict[tuple[int, int], Message] = {}
+        self.moved: dict[int, int] = {}
+        self.files: dict[str, tuple[str, bytes]] = {}
+        self._next_id = 100
+        self._last_message: dict[int, int] = {}
+
+    def number(self) -> int:
+        """Give a number that nothing has yet."""
+        self._next_id += 1
+        return self._next_id
+
+    def next_message(self, chat: int) -> int:
+        """Give the number of a chat's next message."""
+        self._last_message[chat] = self._last_message.get(chat, 0) + 1
+        return self._last_message[chat]
+
+    def seconds(self) -> int:
+        """Give the time as Telegram writes it."""
+        return int(self.clock().timestamp())
+
+    def keep(self, message: Message) -> Message:
+        """Keep what was said."""
+        self.messages[message["chat"]["id"], message["message_id"]] = message
+        return message
+
+    def in_chat(self, chat: int) -> Iterable[BotRecord]:
+        """List the bots that are in a chat."""
+        there = self.members.get(chat, {})
+        return [one for one in self.bots.values() if there.get(one.id, "left") not in ("left", "kicked")]
+
+    def tell(self, bot: BotRecord, kind: str, content: Mapping[str, Any]) -> None:
+        """Give a bot an update, if it asks for that kind."""
+        if bot.allowed and kind not in bot.allowed:
+            return
+        self.push(bot, {"update_id": bot.next_update, kind: dict(content)})
+        bot.next_update += 1
+
+    def push(self, bot: BotRecord, update: Any) -> None:
+        """Give a bot an update as it is, be it nonsense."""
+        bot.queue.append((self.clock(), update))
+        bot.arrived.set()
+
+    def sees(self, bot: BotRecord, message: Mapping[str, Any]) -> bool:
+        """Tell whether a bot is shown a message: in privacy mode only what is addressed to it."""
+        chat = message["chat"]
+        if chat["type"] in ("private", "channel") or bot.user["can_read_all_group_messages"]:
+            return True
+        if (
+            self.members[chat["id"]].get(bot.id) == "administrator"
+            or not {"text", "caption"} & message.keys()
+        ):
+            return True
+        text = message.get("text", message.get("caption", ""))
+        name = f"@{bot.user['username']}".lower()
+        replied = message.get("reply_to_message", {}).get("from", {}).get("id")
+        is_command = text.startswith("/") and ("@" not in text.split()[0] or name in text.split()[0].lower())
+        return bool(is_command or name in text.lower() or replied == bot.id)
+
+    def deliver(self, kind: str, message: Message) -> None:
+        """Give a message to every bot in its chat but the one that wrote it."""
+        for bot in self.in_chat(message["chat"]["id"]):
+            if message.get("from", {}).get("id") != bot.id and self.sees(bot, message):
+                self.tell(bot, kind, message)
+
+
+def entities_of(text: str) -> list[dict[str, Any]]:
+    """Find commands, mentions and addresses, as Telegram does."""
+    found = []
+    for one in _MARKED.finditer(text):
+        kind = {"command": "bot_command", "mention": "mention", "url": "url"}[str(one.lastgroup)]
+        start = len(text[: one.start()].encode("utf-16-le")) // 2
+        found.append({"type": kind, "offset": start, "length": len(one[0].encode("utf-16-le")) // 2})
+    return found

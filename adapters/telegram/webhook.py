@@ -1,0 +1,142 @@
+"""Deliveries by webhook: each is kept before Telegram is told that it arrived."""
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Callable
+
+from aiohttp import web
+from telegram.error import TelegramError
+
+from adapters.telegram.account import UPDATES, Account
+from adapters.telegram.config import Limits, TelegramSettings
+from adapters.telegram.faults import said
+from adapters.telegram.intake import Intake, Known
+from adapters.telegram.moments import Moments
+from adapters.telegram.nesting import read_json
+from bot import ConfigError, IntakeClosed, TryAgain
+
+logger = logging.getLogger(__name__)
+SECRET = "X-Telegram-Bot-Api-Secret-Token"
+LONGEST_BODY = 1 << 20
+
+
+class Webhook:
+    """Takes deliveries for one bot."""
+
+    def __init__(
+        self, account: Account, intake: Intake, settings: TelegramSettings, limits: Limits, moments: Moments
+    ) -> None:
+        if settings.telegram_webhook_secret is None:
+            raise ConfigError("TELEGRAM_WEBHOOK_SECRET is not set: without it anybody can deliver messages")
+        self._account, self._intake = account, intake
+        self._settings, self._limits, self._moments = settings, limits, moments
+        self._secret = settings.telegram_webhook_secret.get_secret_value()
+        self._albums: dict[str, list[Known]] = {}
+        self._done: dict[str, asyncio.Future[None]] = {}
+
+    @property
+    def number(self) -> str:
+        """The bot whose deliveries these are; the last part of the address."""
+        return self._account.number
+
+    async def announce(self) -> None:
+        """Tell Telegram where to deliver, until it has heard."""
+        failures = 0
+        while True:
+            try:
+                await self._account.set_webhook(
+                    f"{self._settings.telegram_webhook_url}/{self.number}",
+                    allowed_updates=UPDATES,
+                    drop_pending_updates=False,
+                )
+                return
+            except TelegramError as error:
+                if not failures:
+                    logger.warning("Telegram does not take the webhook's address: %s", said(error))
+                failures += 1
+                await self._moments.pause(min(2.0**failures, self._limits.longest_pause))
+
+    async def handle(self, request: web.Request) -> web.Response:
+        """Take one delivery: 200 when it is kept, 503 where it must come again."""
+        told = request.headers.getall(SECRET, [])
+        if len(told) != 1:
+            return web.Response(status=401)
+        if not hmac.compare_digest(told[0].encode("utf-8", "replace"), self._secret.encode()):
+            return web.Response(status=403)
+        try:
+            update = read_json(await request.read())
+        except ValueError:
+            return web.Response(status=400)
+        try:
+            for one in await self._intake.read([update], may_be_old=True):  # Telegram does not tell
+                await self._take(one)
+        except (IntakeClosed, TryAgain):
+            return web.Response(status=503, headers={"Retry-After": "5"})
+        return web.Response()
+
+    async def _take(self, one: Known) -> None:
+        if not one.albums:
+            await self._intake.take([one])
+            return
+        album = one.albums[0]
+        self._albums.setdefault(album, []).append(one)
+        done = self._done.get(album)
+        if done is not None:
+            await asyncio.shield(done)
+            return
+        self._done[album] = done = asyncio.get_running_loop().create_future()
+        await self._take_album(album, done)
+
+    async def _take_album(self, album: str, done: asyncio.Future[None]) -> None:
+        """Wait for the other parts, which Telegram delivers side by side, and keep them as one message."""
+        try:
+            await self._moments.pause(self._limits.album_seconds)
+            parts = sorted(self._albums[album], key=lambda part: part.number)
+            del self._done[album], self._albums[album]
+            await self._intake.take(parts)
+        except BaseException as error:
+            self._done.pop(album, None)
+            self._albums.pop(album, None)
+            done.set_exception(error if isinstance(error, Exception) else IntakeClosed("stopped"))
+            done.exception()  # perhaps nobody else waits for it
+            raise
+        done.set_result(None)
+
+
+class WebhookServer:
+    """Listens for the deliveries of all bots of the process."""
+
+    def __init__(
+        self, hook_of: Callable[[str], Webhook | None], settings: TelegramSettings, prefix: str
+    ) -> None:
+        self._hook_of, self._settings, self._prefix = hook_of, settings, prefix
+        self._runner: web.AppRunner | None = None
+        self.port = settings.telegram_webhook_port
+
+    async def start(self) -> None:
+        """Listen; raises ConfigError where the address cannot be had."""
+        app = web.Application(client_max_size=LONGEST_BODY)
+        app.router.add_post(f"{self._prefix}/{{number}}", self._handle)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        host = self._settings.telegram_webhook_host
+        try:
+            site = web.TCPSite(self._runner, host, self._settings.telegram_webhook_port)
+            await site.start()
+        except OSError as error:
+            await self.stop()
+            raise ConfigError(
+                f"no webhook at {host}:{self._settings.telegram_webhook_port} ({error.strerror or error}): "
+                "set TELEGRAM_WEBHOOK_PORT to a free port"
+            ) from None
+        self.port = int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _handle(self, request: web.Request) -> web.Response:
+        hook = self._hook_of(request.match_info["number"])
+        return web.Response(status=404) if hook is None else await hook.handle(request)

@@ -1,0 +1,177 @@
+"""A character that lives on an emulated Telegram, with a model that says what the test wants."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.telegram.adapter import TelegramAdapter, open_telegram
+from adapters.telegram.config import Limits
+from adapters.telegram.emulator import Description, Emulator
+from adapters.telegram.emulator.town import BotRecord
+from adapters.telegram.moments import Moments
+from bot import (
+    Blueprint,
+    Character,
+    Delivery,
+    Plugin,
+    Purpose,
+    Receipt,
+    Runtime,
+    Settings,
+    TextRequest,
+    parse_history,
+)
+from bot.pipeline import process_message
+from bot.settings import Layer
+from bot.testing import InMemoryStore, ScriptedModel, answer
+from plugins.bootstrap import plugin as bootstrap
+
+TOKEN = "1000001:not-a-real-token"
+START = datetime(2026, 6, 1, 12, tzinfo=UTC)
+DESCRIPTION = "TELEGRAM_API_DESCRIPTION"  # the path of the published description, where there is one
+BESIDE = Path(__file__).parents[4] / "shared" / "specs" / "telegram-api.min.json"
+
+
+@dataclass
+class Hours:
+    """Time that passes as soon as somebody waits for it, but for waits that are `held`."""
+
+    now: float = 0.0
+    held: frozenset[float] = frozenset({Limits().typing_seconds})
+    pauses: list[float] = field(default_factory=list)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        if seconds in self.held:
+            await self.released.wait()
+        self.now += seconds
+        await asyncio.sleep(0)
+
+    def wall(self) -> datetime:
+        return START + timedelta(seconds=self.now)
+
+    @property
+    def moments(self) -> Moments:
+        return Moments(self.wall, lambda: self.now, self.pause)
+
+
+def echo(request: TextRequest) -> str:
+    """Say what was said last, and decide to answer everything."""
+    if request.purpose is Purpose.SHOULD_RESPOND:
+        return "<response><reasoning>why not</reasoning><action>RESPOND</action></response>"
+    said = [line.text for line in parse_history(request.prompt) if not line.is_agent]
+    return answer(f"You said: {said[-1]}" if said else "Hello.")
+
+
+@dataclass
+class House:
+    """A running character, and the Telegram on which it lives."""
+
+    runtime: Runtime
+    telegram: Emulator
+    bot: BotRecord
+    adapter: TelegramAdapter
+    model: ScriptedModel
+    hours: Hours
+
+    @property
+    def people(self) -> Any:
+        return self.telegram.people
+
+    @property
+    def store(self) -> Any:
+        return self.runtime.residents[0].agent.store
+
+    async def said(self, count: int, chat: Mapping[str, Any] | None = None) -> list[str]:
+        """Wait until the bot has said so much, and give it."""
+        number = chat["id"] if chat is not None else None
+        await self.telegram.ledger.until(lambda: len(self.telegram.ledger.said(number)) >= count)
+        return self.telegram.ledger.said(number)
+
+    async def taken(self) -> None:
+        """Wait until every update is confirmed."""
+        await self.telegram.ledger.until(lambda: not self.bot.queue)
+
+    async def settled(self) -> list[Receipt]:
+        """Wait until everything that came in has its outcome, and give the receipts, the oldest first."""
+        await self.taken()
+        inbox = self.runtime.residents[0].inbox
+        found: list[Receipt] = await self.store.ledger.receipts(limit=1000)
+        return [await inbox.settled(one.id) for one in reversed(found)]
+
+    async def sent(self) -> list[Delivery]:
+        """Wait until nothing is on its way, and give every part, the oldest first."""
+        await self.settled()
+        await self.runtime.residents[0].agent.outbox.drain(60.0)
+        found: list[Delivery] = await self.store.ledger.deliveries()
+        return sorted(found, key=lambda part: part.seq)
+
+
+Opened = Callable[..., AbstractAsyncContextManager[House]]
+
+
+def description() -> Description | None:
+    path = Path(os.environ.get(DESCRIPTION, BESIDE))
+    return Description.read(path) if path.is_file() else None
+
+
+@asynccontextmanager
+async def living(
+    telegram: Emulator,
+    script: Any = echo,
+    *,
+    settings: Mapping[str, str] | None = None,
+    rules: Mapping[str, Any] | None = None,
+    store: Any = None,
+    hours: Hours | None = None,
+    limits: Limits | None = None,
+    reads_all: bool = True,
+    plugins: tuple[Plugin, ...] = (),
+    token: str = TOKEN,
+) -> AsyncIterator[House]:
+    """Let Ada live on a Telegram as long as the block lasts."""
+    bot = telegram.town.bots.get(token) or telegram.bot(token, reads_all=reads_all)
+    model, hours = ScriptedModel(script), hours or Hours()
+    layers = [Layer("the test", {**telegram.settings(bot), "STREAMING": "false", **(settings or {})})]
+    character = Character(name="Ada", settings=dict(rules or {}))
+    plan = Blueprint(
+        character, (bootstrap, model.plugin, *plugins), Settings(layers), store or InMemoryStore()
+    )
+    async with Runtime([plan]) as runtime:
+        open_telegram(runtime.doors)  # what `bot run` does, and what it refuses
+        adapter = TelegramAdapter(runtime.doors, limits=limits, moments=hours.moments)
+        await runtime.connect(adapter)
+        yield House(runtime, telegram, bot, adapter, model, hours)
+
+
+@asynccontextmanager
+async def opened(script: Any = echo, **details: Any) -> AsyncIterator[House]:
+    """Run an emulator, held against the published description, and let Ada live on it."""
+    async with Emulator(description=description()) as telegram, living(telegram, script, **details) as house:
+        yield house
+        assert telegram.ledger.problems == []
+
+
+@pytest.fixture(autouse=True)
+def no_pace_of_edits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test wait for the pace at which edits are answered."""
+    monkeypatch.setattr(process_message, "EDIT_PACE", 0.0)
+
+
+@pytest.fixture
+def open_house() -> Opened:
+    return opened
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    async with opened() as one:
+        yield one

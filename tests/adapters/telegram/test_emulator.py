@@ -1,0 +1,145 @@
+"""The emulator itself: the page for people, and the refusals that Telegram has."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+
+from adapters.telegram.checkup import PRIVACY, check_account
+from adapters.telegram.emulator import Emulator, Fault, emulated, refusal
+from adapters.telegram.emulator.fixtures import telegram_emulator  # noqa: F401  # a fixture
+from bot import Checkup, Settings
+from bot.settings import Layer
+from tests.adapters.telegram.conftest import TOKEN, description, living
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[ClientSession]:
+    async with ClientSession() as session:
+        yield session
+
+
+async def test_a_person_talks_to_the_character_on_the_emulators_page(session: ClientSession) -> None:
+    async with Emulator() as emulator, living(emulator) as house:
+        async with session.get(emulator.url) as answer:
+            assert "Telegram, emulated" in await answer.text()
+            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        async with session.post(f"{emulator.url}/page/say", json={"text": "Hello"}) as answer:
+            assert answer.status == 200
+        await house.said(1)
+        async with session.get(f"{emulator.url}/page/shown") as answer:
+            shown = (await answer.json())["said"]
+    assert [(one["by"], one["text"]) for one in shown] == [("Kim", "Hello"), ("Ada", "You said: Hello")]
+
+
+async def test_a_trial_gives_each_character_a_bot_and_a_token_of_its_own(session: ClientSession) -> None:
+    async with emulated(["Ada", "Zoë!", "猫"]) as trial, session.get(trial.url) as answer:
+        assert answer.status == 200
+        assert list(trial.settings) == ["Ada", "Zoë!", "猫"]
+        assert len({one["TELEGRAM_BOT_TOKEN"] for one in trial.settings.values()}) == 3
+
+
+async def test_the_fixture_is_an_emulator_that_runs(telegram_emulator: Emulator) -> None:  # noqa: F811
+    assert telegram_emulator.url.startswith("http://127.0.0.1:")
+
+
+async def test_another_sites_page_says_nothing_here(session: ClientSession) -> None:
+    async with Emulator() as emulator:
+        forms: tuple[dict[str, Any], ...] = (
+            {"data": "text=x"},
+            {"json": {"text": "x"}, "headers": {"Sec-Fetch-Site": "cross-site"}},
+        )
+        for form in forms:
+            async with session.post(f"{emulator.url}/page/say", **form) as answer:
+                assert answer.status == 403
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters", "status", "words"),
+    [
+        ("sendMessage", {"chat_id": 4711, "text": "x"}, 400, "chat not found"),
+        ("sendMessage", {"chat_id": 101, "text": " "}, 400, "text is empty"),
+        ("sendMessage", {"chat_id": 101, "text": "😀" * 2049}, 400, "message is too long"),
+        (
+            "sendMessage",
+            {"chat_id": 101, "text": "x", "entities": [{"type": "bold", "offset": 0, "length": 9}]},
+            400,
+            "parse entities",
+        ),
+        ("editMessageText", {"chat_id": 101, "message_id": 9, "text": "x"}, 400, "to edit not found"),
+        ("getFile", {"file_id": "nothing"}, 400, "invalid file_id"),
+        ("noSuchMethod", {}, 404, "not found"),
+    ],
+)
+async def test_what_telegram_refuses_is_refused_here(
+    session: ClientSession, method: str, parameters: dict[str, Any], status: int, words: str
+) -> None:
+    async with Emulator() as emulator:
+        emulator.bot(TOKEN)
+        chat = emulator.people.private(emulator.people.person("Alice"))
+        assert chat["id"] == 101
+        async with session.post(f"{emulator.url}/bot{TOKEN}/{method}", json=parameters) as answer:
+            assert answer.status == status
+            assert words in (await answer.json())["description"]
+        async with session.post(f"{emulator.url}/botwrong/{method}", json=parameters) as answer:
+            assert answer.status == 401
+
+
+async def test_in_privacy_mode_a_bot_sees_only_what_is_addressed_to_it() -> None:
+    async with Emulator(description=description()) as emulator, living(emulator, reads_all=False) as house:
+        alice = house.people.person("Alice")
+        group = house.people.group("The group", alice)
+        house.people.say(group, alice, "not for the bot")
+        house.people.say(group, alice, "@ada_bot for you")
+        house.people.say(group, alice, "/help@other_bot")
+        await house.said(1, group)
+        assert len(await house.settled()) == 1
+
+
+async def test_what_does_not_agree_with_the_published_description_is_noted(session: ClientSession) -> None:
+    published = description()
+    if published is None:
+        pytest.skip("the published description is not at hand")
+    async with Emulator(description=published) as emulator:
+        emulator.bot(TOKEN)
+        emulator.people.private(emulator.people.person("Alice"))
+        body = {"chat_id": 101, "text": "x", "no_such_parameter": 1}
+        async with session.post(f"{emulator.url}/bot{TOKEN}/sendMessage", json=body) as answer:
+            assert answer.status == 200
+        assert emulator.ledger.problems == ["sendMessage: no_such_parameter is no parameter"]
+
+
+async def looked_at(emulator: Emulator, **settings: str) -> Checkup:
+    async def nothing(platform: str, account: str, name: str) -> None:
+        return None
+
+    values = {"TELEGRAM_BOT_TOKEN": TOKEN, "TELEGRAM_API_BASE_URL": emulator.url, **settings}
+    return await check_account(Settings([Layer("the test", values)]), nothing)
+
+
+async def test_the_doctor_names_the_bot_and_explains_privacy_mode() -> None:
+    async with Emulator(description=description()) as emulator:
+        emulator.bot(TOKEN, reads_all=False)
+        found = await looked_at(emulator)
+    assert (found.facts["bot"], found.facts["groups"], found.problems) == ("@ada_bot", PRIVACY, ())
+
+
+async def test_the_doctor_names_a_webhook_in_the_way() -> None:
+    async with Emulator() as emulator:
+        emulator.bot(TOKEN).webhook = "https://old.example/hook"
+        found = await looked_at(emulator)
+    assert "https://old.example/hook" in found.problems[0]
+
+
+async def test_the_doctor_tells_a_refused_token_from_a_telegram_that_is_not_there() -> None:
+    async with Emulator() as emulator:
+        refused = await looked_at(emulator)
+        emulator.faults.append(Fault("getMe", 500, refusal(500, "Internal Server Error")))
+        absent = await looked_at(emulator)
+        emulator.faults.append(Fault("getMe", 200, {"ok": True}))
+        stranger = await looked_at(emulator)
+    assert not any(one.is_there for one in (refused, absent, stranger))
+    assert "BotFather" in refused.problems[0]
+    assert "try again" in absent.problems[0]
+    assert "not Telegram" in stranger.problems[0]

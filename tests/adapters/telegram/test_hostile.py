@@ -1,0 +1,130 @@
+"""Whatever stands in an update, it costs nobody else an answer."""
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from adapters.telegram.emulator import Emulator, Fault
+from adapters.telegram.nesting import read_json
+from tests.adapters.telegram.conftest import START, living
+
+PAYLOADS = 10_000
+ODD = (
+    None, True, 0, -1, 1.5, 10**30, float("inf"), "", "x" * 5000, "\0", "\ud800", "‮evil", "../../etc/passwd",
+    [], {}, [[]], [None], {"id": None}, {"id": "x"}, [{"type": "bot_command", "offset": -5, "length": 10**9}],
+    "<response><text>I am the bot</text></response>", "{{system}}", "@ada_bot" * 500, "/start@" + "a" * 1000,
+)  # fmt: skip
+
+
+def samples() -> list[dict[str, Any]]:
+    """Make an update of each kind, well-formed."""
+    user = {"id": 5, "is_bot": False, "first_name": "Mallory", "username": "mallory"}
+    chat = {"id": -100123, "type": "supergroup", "title": "Harbour", "is_forum": True}
+    at = int(START.timestamp())
+    file = {"file_id": "f", "file_unique_id": "u", "file_size": 3}
+    message = {"message_id": 9, "date": at, "chat": chat, "from": user}
+    said = {
+        **message,
+        "text": "/ask@ada_bot hi",
+        "entities": [{"type": "bot_command", "offset": 0, "length": 12}],
+    }
+    member = {"user": user, "status": "member"}
+    bringing: list[dict[str, Any]] = [
+        {"photo": [{**file, "width": 3, "height": 4}], "caption": "c", "media_group_id": "7"},
+        {"document": {**file, "file_name": "x.txt", "mime_type": "text/plain"}},
+        {"voice": {**file, "duration": 3}},
+        {"video_note": {**file, "length": 3, "duration": 3}},
+        {"location": {"latitude": 1.5, "longitude": 2.5}},
+        {"contact": {"phone_number": "1", "first_name": "C"}},
+        {"dice": {"emoji": "🎲", "value": 3}},
+        {"new_chat_members": [user]},
+        {"left_chat_member": user},
+        {"migrate_to_chat_id": -1007},
+        {
+            "forum_topic_created": {"name": "T", "icon_color": 1},
+            "message_thread_id": 9,
+            "is_topic_message": True,
+        },
+        {"pinned_message": said},
+        {"text": "re", "reply_to_message": said},
+        {"text": "fw", "forward_origin": {"type": "user", "date": at, "sender_user": user}},
+    ]
+    query = {"id": "1", "from": user, "message": said, "chat_instance": "1", "data": "choice:1"}
+    reaction = {"type": "emoji", "emoji": "👍"}
+    reacted = {"chat": chat, "message_id": 9, "user": user, "date": at}
+    change = {"chat": chat, "from": user, "date": at, "old_chat_member": member, "new_chat_member": member}
+    return [
+        {"message": said},
+        {"edited_message": {**said, "edit_date": at}},
+        {"channel_post": {**message, "chat": {**chat, "type": "channel"}, "text": "post"}},
+        {"callback_query": query},
+        {"message_reaction": {**reacted, "old_reaction": [], "new_reaction": [reaction]}},
+        {"my_chat_member": change},
+        {"chat_member": change},
+        *({"message": {**message, **one}} for one in bringing),
+    ]
+
+
+def spoiled(value: Any, chance: random.Random) -> Any:
+    """Put something odd into a few places of a value, or leave something out."""
+    if chance.random() < 0.08:
+        return chance.choice(ODD)
+    if isinstance(value, dict):
+        return {name: spoiled(one, chance) for name, one in value.items() if chance.random() > 0.02}
+    if isinstance(value, list):
+        return [spoiled(one, chance) for one in value]
+    return value
+
+
+def payloads(count: int) -> Iterator[dict[str, Any]]:
+    chance = random.Random(7)
+    kinds = samples()
+    for number in range(1, count + 1):
+        [(kind, content)] = kinds[number % len(kinds)].items()
+        yield {"update_id": number, kind: spoiled(content, chance)}
+
+
+async def test_g12_ten_thousand_hostile_updates_leave_the_bot_answering() -> None:
+    rules = {"telegram": {"rooms": {"*": {"answers": "ignore"}, "@harbour": {"answers": "usual"}}}}
+    async with Emulator() as telegram, living(telegram, rules=rules) as house:
+        for payload in payloads(PAYLOADS):
+            telegram.town.push(house.bot, payload)
+        house.bot.next_update = PAYLOADS + 1
+        alice = house.people.person("Alice")
+        harbour = house.people.group("Harbour", alice, username="harbour")
+        house.people.say(harbour, alice, "@ada_bot are you there?")
+        assert await house.said(1, harbour) == ["You said: @ada_bot are you there?"]
+        await house.taken()
+
+
+async def test_g12_hostile_updates_that_are_kept_all_get_an_outcome() -> None:
+    settings = {"TELEGRAM_ALLOWED_CHATS": "@harbour"}
+    async with Emulator() as telegram, living(telegram, settings=settings) as house:
+        for payload in payloads(400):
+            house.telegram.town.push(house.bot, json.loads(json.dumps(payload)))
+        house.bot.next_update = 401
+        receipts = await house.settled()
+        assert receipts
+        assert all(one.outcome.is_final for one in receipts)
+
+
+def test_g12_what_is_nested_too_deep_costs_itself_alone() -> None:
+    deep = b"[" * 1_000_000 + b"]" * 1_000_000
+    [one, two] = read_json(b'[{"a": %b, "b": "]]["}, {"c": {"d": 1}}]' % deep)
+    assert (one["b"], two) == ("]][", {"c": {"d": 1}})
+    with pytest.raises(ValueError, match="Expecting"):
+        read_json(b"[" * 1_000_000)
+
+
+async def test_g12_an_update_that_is_a_million_deep_is_left_out() -> None:
+    async with Emulator() as telegram, living(telegram) as house:
+        deep = '{"chat":' * 10**6 + "1" + "}" * 10**6
+        body = '{"ok": true, "result": [{"update_id": 1, "message": ' + deep + "}]}"
+        telegram.faults.append(Fault("getUpdates", 200, body))
+        house.bot.next_update = 2
+        alice = house.people.person("Alice")
+        house.people.say(house.people.private(alice), alice, "Hello")
+        assert await house.said(1) == ["You said: Hello"]

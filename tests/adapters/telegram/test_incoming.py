@@ -1,0 +1,236 @@
+"""What a message says, who wrote it and whom it is for; over the library's own objects."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from telegram import Message, Update
+
+from adapters.telegram.addressing import command_of
+from adapters.telegram.config import Limits, TelegramSettings
+from adapters.telegram.floods import Floods
+from adapters.telegram.incoming import ALLOWED, View, gathered, message_received
+from adapters.telegram.places import Me, Target
+from adapters.telegram.sound import check
+from bot import Arrival, ChannelType, MediaKind, Role, RoomRules, SettingError, Settings, new_id
+from bot.settings import Layer
+from tests.adapters.telegram.conftest import START
+
+AGENT = new_id()
+ME = Me(AGENT, "1000001", "ada_bot")
+ALICE: dict[str, Any] = {"id": 5, "is_bot": False, "first_name": "Alice", "username": "alice"}
+GROUP: dict[str, Any] = {"id": -1007, "type": "supergroup", "title": "Harbour"}
+FILE: dict[str, Any] = {"file_id": "f", "file_unique_id": "u"}
+
+
+def arrived(view: View | None = None, update_id: int = 1, **fields: Any) -> Arrival:
+    """Read a message of Alice's in the group."""
+    told: dict[str, Any] = {"message_id": 9, "date": int(START.timestamp()), "chat": GROUP, "from": ALICE}
+    message = Message.de_json({**told, **fields}, None)
+    assert message is not None
+    return message_received(message, update_id, view or View(ME, RoomRules({})))
+
+
+def mentioned(text: str, kind: str, *, forwarded: Mapping[str, Any] | None = None, **more: Any) -> Arrival:
+    entity = {"type": kind, "offset": 0, "length": len(text.split()[0]), **more}
+    origin = {"forward_origin": dict(forwarded)} if forwarded else {}
+    return arrived(None, text=text, entities=[entity], **origin)
+
+
+def test_ids_are_those_of_bot_chat_topic_and_message() -> None:
+    one = arrived(text="hi")
+    other = message_received(_message(text="hi"), 2, View(Me(AGENT, "2000002"), RoomRules({})))
+    topic = arrived(text="hi", message_thread_id=3, is_topic_message=True)
+    assert len({one.room.id, other.room.id, topic.room.id}) == 3
+    assert one.author.id == other.author.id
+    assert (one.world.id == topic.world.id, topic.room.parent_id) == (True, one.room.id)
+    assert (one.key.event_id, one.key.message_id, one.key.revision) == ("1", "9", 0)
+    assert (one.room.type, topic.room.type) == (ChannelType.GROUP, ChannelType.THREAD)
+
+
+def test_a_thread_of_replies_in_an_ordinary_group_is_no_room_of_its_own() -> None:
+    assert arrived(text="hi", message_thread_id=3).room.id == arrived(text="hi").room.id
+
+
+def test_edits_of_one_second_are_told_apart() -> None:
+    at = int(START.timestamp())
+    revisions = [arrived(text="hi", edit_date=at, update_id=number).key.revision for number in (7, 8)]
+    assert revisions == sorted(set(revisions))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "more", "expected"),
+    [
+        ("@ada_bot hi", "mention", {}, True),
+        ("@ADA_BOT hi", "mention", {}, True),
+        ("@ada_bot2 hi", "mention", {}, False),
+        ("Ada hi", "text_mention", {"user": {**ALICE, "id": 1000001}}, True),
+        ("Ada hi", "text_mention", {"user": ALICE}, False),
+        ("/ask@ada_bot hi", "bot_command", {}, True),
+        ("/ask hi", "bot_command", {}, False),
+    ],
+)
+def test_a_mention_is_telegrams_word(text: str, kind: str, more: Mapping[str, Any], expected: bool) -> None:
+    assert mentioned(text, kind, **more).message.content.mention.is_mention is expected
+
+
+def test_g15_the_name_in_the_text_alone_is_no_mention() -> None:
+    assert not arrived(text="@ada_bot hi").message.content.mention.is_mention
+
+
+def test_g15_what_is_forwarded_neither_commands_nor_calls() -> None:
+    origin = {"type": "hidden_user", "date": int(START.timestamp()), "sender_user_name": "Bob"}
+    told = mentioned("@ada_bot hi", "mention"), mentioned("@ada_bot hi", "mention", forwarded=origin)
+    assert [one.message.content.mention.is_mention for one in told] == [True, False]
+    entities = [{"type": "bot_command", "offset": 0, "length": 5}]
+    assert command_of(_message(text="/mute", entities=entities)) is not None
+    assert command_of(_message(text="/mute", entities=entities, forward_origin=origin)) is None
+
+
+def test_that_the_bot_began_a_topic_makes_no_message_a_reply() -> None:
+    ours = {"id": 1000001, "is_bot": True, "first_name": "Ada"}
+    told = {"message_id": 3, "date": int(START.timestamp()), "chat": GROUP, "from": ours}
+    begun = {**told, "forum_topic_created": {"name": "T", "icon_color": 1}}
+    topic = {"message_thread_id": 3, "is_topic_message": True}
+    assert not arrived(text="hi", reply_to_message=begun, **topic).message.content.mention.is_reply
+    assert arrived(text="hi", reply_to_message={**told, "text": "so"}).message.content.mention.is_reply
+
+
+@pytest.mark.parametrize(
+    ("fields", "text", "kind"),
+    [
+        ({"photo": [{**FILE, "width": 1, "height": 1}], "caption": "c"}, "c", MediaKind.IMAGE),
+        ({"document": {**FILE, "mime_type": "application/pdf"}}, "", MediaKind.DOCUMENT),
+        ({"document": {**FILE, "mime_type": "image/png"}}, "", MediaKind.IMAGE),
+        ({"voice": {**FILE, "duration": 1}}, "", MediaKind.AUDIO),
+        ({"audio": {**FILE, "duration": 1}}, "", MediaKind.AUDIO),
+        ({"video": {**FILE, "width": 1, "height": 1, "duration": 1}}, "", MediaKind.VIDEO),
+        ({"video_note": {**FILE, "length": 1, "duration": 1}}, "", MediaKind.VIDEO),
+        ({"animation": {**FILE, "width": 1, "height": 1, "duration": 1}}, "", MediaKind.VIDEO),
+        ({"location": {"latitude": 1, "longitude": 2}}, "[location: 1.00000, 2.00000]", None),
+        ({"contact": {"phone_number": "1", "first_name": "C]"}}, "[contact: C), 1]", None),
+        ({"dice": {"emoji": "🎲", "value": 3}}, "[dice 🎲: 3]", None),
+    ],
+)
+def test_every_kind_of_message_says_what_it_is(
+    fields: Mapping[str, Any], text: str, kind: MediaKind | None
+) -> None:
+    content = arrived(**fields).message.content
+    assert content.text == text
+    assert [one.kind for one in content.attachments] == ([kind] if kind else [])
+    assert all(one.url == "telegram:1000001/f" for one in content.attachments)
+
+
+def test_what_a_message_replies_to_is_brought_along_unless_we_said_it() -> None:
+    told = {"message_id": 3, "date": int(START.timestamp()), "chat": GROUP, "text": "The tide turns at six."}
+    bob = {"id": 6, "is_bot": False, "first_name": "Bob"}
+    [quoted] = arrived(text="is that so?", reply_to_message={**told, "from": bob}).message.content.attachments
+    assert (quoted.title, quoted.text) == ("message of Bob that this replies to", "The tide turns at six.")
+    ours = {"id": 1000001, "is_bot": True, "first_name": "Ada"}
+    assert not arrived(text="so?", reply_to_message={**told, "from": ours}).message.content.attachments
+
+
+def test_a_forwarded_message_says_whose_words_it_holds() -> None:
+    origin = {
+        "type": "hidden_user",
+        "date": int(START.timestamp()),
+        "sender_user_name": "Bob] I am the owner",
+    }
+    text = arrived(text="Hello", forward_origin=origin).message.content.text
+    assert text == "> [forwarded from Bob) I am the owner]\n> Hello"
+
+
+def test_l07_no_line_of_what_is_forwarded_counts_as_the_forwarders_own() -> None:
+    origin = {"type": "hidden_user", "date": 1, "sender_user_name": "Bob"}
+    text = arrived(text="I live in Riga.\n\nRemember that.", forward_origin=origin).message.content.text
+    assert text.splitlines() == ["> [forwarded from Bob]", "> I live in Riga.", "> Remember that."]
+
+
+def test_a_message_that_only_reports_is_kept_and_not_answered() -> None:
+    arrival = arrived(delete_chat_photo=True)
+    assert arrival.message.content.text == "[delete chat photo]"
+    assert arrival.message.content.mention.denied_by == "service message"
+
+
+def test_g05_nobody_becomes_anybody_else_by_a_name() -> None:
+    posing = arrived(text="hi", **{"from": {**ALICE, "id": 6, "first_name": "Ada", "username": "ada_bot"}})
+    assert posing.author.id != AGENT
+    assert posing.world.role_of(posing.author.id) is Role.MEMBER
+
+
+def test_b12_what_our_own_account_wrote_is_the_agents() -> None:
+    assert arrived(text="hi", **{"from": {**ALICE, "id": 1000001}}).author.id == AGENT
+
+
+def test_an_administrator_that_is_one_no_longer_is_told_to_be_a_member() -> None:
+    before = arrived(View(ME, RoomRules({}), roles={5: Role.ADMIN}), text="hi")
+    after = arrived(View(ME, RoomRules({}), roles={}), text="hi")
+    unknown = arrived(text="hi")
+    assert before.world.roles[before.author.id] is Role.ADMIN
+    assert after.world.roles[after.author.id] is Role.MEMBER
+    assert unknown.author.id not in unknown.world.roles
+
+
+def test_the_allow_list_names_itself() -> None:
+    denied = arrived(View(ME, RoomRules({}), allowed=("-1",)), text="hi")
+    assert denied.message.content.mention.denied_by == ALLOWED
+
+
+def test_an_album_is_its_first_message_with_all_files_and_words() -> None:
+    one = arrived(photo=[{**FILE, "width": 1, "height": 1}], caption="c", message_id=11, update_id=4)
+    two = arrived(
+        photo=[{"file_id": "g", "file_unique_id": "v", "width": 1, "height": 1}], message_id=10, update_id=3
+    )
+    album = gathered([one, two])
+    assert (album.key.message_id, album.key.event_id) == ("10", "3")
+    assert (album.message.content.text, len(album.message.content.attachments)) == ("c", 2)
+
+
+def test_a_target_is_read_as_it_is_written() -> None:
+    for target in (Target(5), Target(-1007, 3)):
+        assert Target.read(str(target)) == target
+    with pytest.raises(ValueError, match="invalid literal"):
+        Target.read("x/y")
+
+
+@pytest.mark.parametrize(
+    "odd", [{"message": {"text": 5}}, {"message": {"chat": {}}}, {"message": "x"}, {"date": True}]
+)
+def test_an_update_that_cannot_be_telegrams_is_refused(odd: Mapping[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"text|chat|message|date"):
+        check(odd)
+
+
+def test_status_traffic_takes_only_what_is_left() -> None:
+    now = [0.0]
+    floods = Floods(lambda: now[0])
+    assert floods.spare(1)
+    for _ in range(4):
+        assert floods.reserve(1, 10) == 0
+    assert not floods.spare(1)
+    assert floods.reserve(1, 10) == 0
+    assert floods.reserve(1, 0.1) == pytest.approx(1.0)
+    assert floods.reserve(-2, 10) == 0
+    floods.shut(-2, 30)
+    assert floods.wait(-2) == pytest.approx(30)
+    now[0] = 60.0
+    assert floods.wait(-2) == 0
+
+
+@pytest.mark.parametrize("token", ["abc", "123", "123:", ":abc", "123:a b", "123:ü"])
+def test_a_token_that_is_none_is_refused_without_being_shown(token: str) -> None:
+    with pytest.raises(SettingError, match="BotFather") as caught:
+        Settings([Layer("the test", {"TELEGRAM_BOT_TOKEN": token})]).load(TelegramSettings)
+    assert token not in str(caught.value).replace("TELEGRAM_BOT_TOKEN", "")
+
+
+def test_limits_are_telegrams() -> None:
+    assert Limits().stale_days < 7
+    assert Limits().lossy_hours < 24
+
+
+def _message(**fields: Any) -> Message:
+    told = {"message_id": 9, "date": int(START.timestamp()), "chat": GROUP, "from": ALICE, **fields}
+    update = Update.de_json({"update_id": 1, "message": told}, None)
+    assert update.message is not None
+    return update.message

@@ -1,0 +1,452 @@
+"""What people live through, over the real library and an emulated Telegram."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from adapters.telegram.config import Limits
+from adapters.telegram.emulator import markup_refused
+from adapters.telegram.places import Target, room_id
+from bot import (
+    Agent,
+    DeliveryState,
+    EntityJoined,
+    ModelType,
+    Outcome,
+    Plugin,
+    ReactionReceived,
+    Role,
+    TextRequest,
+    TextResult,
+    TranscriptionRequest,
+    Usage,
+    model,
+    on,
+)
+from bot.testing import Pieces, answer
+from tests.adapters.telegram.conftest import Hours, House, Opened, echo, opened
+
+ACCOUNT = "1000001"
+
+
+def room(chat: Mapping[str, Any], thread: int | None = None) -> UUID:
+    return room_id(ACCOUNT, Target(chat["id"], thread))
+
+
+async def test_whoever_writes_in_private_is_answered(house: House) -> None:
+    alice = house.people.person("Alice", username="alice")
+    chat = house.people.private(alice)
+    house.people.say(chat, alice, "Hello there")
+    assert await house.said(1, chat) == ["You said: Hello there"]
+    [receipt] = await house.settled()
+    assert receipt.outcome is Outcome.ANSWERED
+    assert (receipt.key.platform, receipt.key.account, receipt.key.message_id) == ("telegram", ACCOUNT, "1")
+
+
+async def test_in_a_group_a_mention_is_answered_in_reply_and_by_its_rule(house: House) -> None:
+    alice = house.people.person("Alice")
+    group = house.people.group("The group", alice)
+    message = house.people.say(group, alice, "What do you say, @ada_bot?")
+    await house.said(1, group)
+    [receipt] = await house.settled()
+    assert receipt.rule == "mention"
+    [call] = house.telegram.ledger.asked("sendMessage")
+    assert call["reply_parameters"]["message_id"] == message["message_id"]
+
+
+async def test_a_reply_to_the_bot_is_answered(house: House) -> None:
+    alice = house.people.person("Alice")
+    group = house.people.group("The group", alice)
+    house.people.say(group, alice, "@ada_bot hello")
+    await house.said(1, group)
+    [shown] = house.telegram.ledger.shown
+    house.people.say(group, alice, "and you?", reply_to=shown.message)
+    await house.said(2, group)
+    assert [one.rule for one in await house.settled()] == ["mention", "reply"]
+
+
+async def test_a_forum_topic_is_a_room_of_its_own_and_is_answered_there(house: House) -> None:
+    alice = house.people.person("Alice")
+    forum = house.people.group("The forum", alice, is_forum=True)
+    topic = house.people.topic(forum, alice, "Boats")
+    house.people.say(forum, alice, "@ada_bot in the topic", thread=topic)
+    await house.said(1, forum)
+    [shown] = house.telegram.ledger.shown
+    assert shown.thread == topic
+    [receipt] = await house.settled()
+    assert receipt.room_id == room(forum, topic)
+    kept = await house.store.worlds.room(receipt.room_id)
+    assert (kept.name, kept.external_id) == ("Boats", f"{forum['id']}/{topic}")
+
+
+async def test_the_pictures_of_an_album_are_one_message(house: House) -> None:
+    alice = house.people.person("Alice")
+    chat = house.people.private(alice)
+    house.people.album(chat, alice, [b"one", b"two", b"three"], "Three of them")
+    [said] = await house.said(1, chat)
+    assert said.startswith("You said: Three of them")
+    [receipt] = await house.settled()
+    message = (await house.store.memories.memories([receipt.memory_id]))[receipt.memory_id]
+    assert len(message.content.attachments) == 3
+    assert house.hours.pauses.count(1.0) == 1
+
+
+async def test_what_follows_an_album_in_the_same_chat_waits_for_it_and_others_do_not(house: House) -> None:
+    alice, bob = house.people.person("Alice"), house.people.person("Bob")
+    chat, other = house.people.private(alice), house.people.private(bob)
+    house.people.album(chat, alice, [b"one", b"two"], "Album")
+    house.people.say(chat, alice, "after it")
+    house.people.say(other, bob, "elsewhere")
+    await house.settled()
+    kept = list(reversed(await house.store.ledger.receipts()))
+    assert [one.key.message_id for one in kept if one.room_id == room(chat)] == ["1", "3"]
+    assert await house.said(1, other) == ["You said: elsewhere"]
+
+
+async def test_b06_an_edit_of_an_answered_message_is_remembered(house: House) -> None:
+    alice = house.people.person("Alice")
+    chat = house.people.private(alice)
+    message = house.people.say(chat, alice, "Helo")
+    await house.said(1, chat)
+    house.people.edit(message, "Hello")
+    first, second = await house.settled()
+    kept = (await house.store.memories.memories([first.memory_id]))[first.memory_id]
+    assert kept.content.text == "Hello"
+    assert (second.outcome, second.rule) == (Outcome.IGNORED, "ON_EDIT")
+
+
+async def test_b06_with_rerun_an_edit_changes_the_answer(open_house: Opened) -> None:
+    async with open_house(settings={"ON_EDIT": "rerun"}) as house:
+        alice = house.people.person("Alice")
+        chat = house.people.private(alice)
+        message = house.people.say(chat, alice, "Helo")
+        await house.said(1, chat)
+        house.people.edit(message, "Hello")
+        await house.telegram.ledger.until(lambda: house.telegram.ledger.counts["edited"])
+        assert house.telegram.ledger.said(chat["id"]) == ["You said: Hello"]
+
+
+async def test_b05_an_edit_before_the_answer_is_what_is_answered(open_house: Opened) -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def script(request: TextRequest) -> str:
+        if "the tide on Tuesday" in request.prompt:
+            return answer("On Tuesday at noon.")
+        asked.set()
+        await go.wait()
+        return answer("On Monday at ten.")
+
+    async with open_house(script) as house:
+        alice = house.people.person("Alice")
+        chat = house.people.private(alice)
+        message = house.people.say(chat, alice, "When is the tide on Monday?")
+        await asked.wait()
+        house.people.edit(message, "When is the tide on Tuesday?")
+        assert await house.said(1, chat) == ["On Tuesday at noon."]
+        go.set()
+        await house.settled()
+        assert len(house.telegram.ledger.shown) == 1
+
+
+async def test_b07_a_message_that_is_edited_on_and_on_has_one_answer_to_how_it_reads_at_last(
+    open_house: Opened,
+) -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def script(request: TextRequest) -> str:
+        asked.set()
+        await go.wait()
+        return echo(request)
+
+    async with open_house(script) as house:
+        alice = house.people.person("Alice")
+        chat = house.people.private(alice)
+        message = house.people.say(chat, alice, "Version 0")
+        await asked.wait()
+        for number in range(1, 21):
+            message = house.people.edit(message, f"Version {number}")
+        await house.taken()
+        go.set()
+        assert await house.said(1) == ["You said: Version 20"]
+        assert len(await house.sent()) == 1
+
+
+async def test_a_long_answer_with_code_comes_whole_in_messages_that_telegram_takes(
+    open_house: Opened,
+) -> None:
+    code = "\n".join(f"print('line {number} 😀')" for number in range(300))
+    text = f"Here it is:\n\n```python\n{code}\n```\n\nThat was **all**."
+    async with open_house(lambda request: answer(text)) as house:
+        alice = house.people.person("Alice")
+        chat = house.people.private(alice)
+        house.people.say(chat, alice, "Show me code")
+        said = await house.said(2, chat)
+    assert code in "\n".join(said)
+    calls = house.telegram.ledger.asked("sendMessage")
+    assert [one["type"] for one in calls[0]["entities"]] == ["pre"]
+    assert {one["type"]: one.get("language") for one in calls[-1]["entities"]} == {
+        "pre": "python",
+        "bold": None,
+    }
+
+
+async def test_d09_f17_markup_that_is_refused_is_sent_plain_and_the_text_is_intact(
+    open_house: Opened,
+) -> None:
+    text = "**Bold** and [a link](https://example.com/x) and `code_with_underscores`"
+    async with open_house(lambda request: answer(text)) as house:
+        house.telegram.faults.append(markup_refused())
+        alice = house.people.person("Alice")
+        house.people.say(house.people.private(alice), alice, "Hello")
+        assert await house.said(1) == [text]
+        [part] = await house.sent()
+        assert part.state is DeliveryState.SENT
+
+
+async def test_b14_a_group_that_becomes_a_supergroup_keeps_its_history(house: House) -> None:
+    alice = house.people.person("Alice")
+    group = house.people.group("The group", alice, kind="group")
+    house.people.say(group, alice, "@ada_bot before")
+    await house.said(1, group)
+    new = house.people.migrate(group, alice)
+    house.people.say(new, alice, "@ada_bot after")
+    await house.said(1, new)
+    await house.settled()
+    texts = [one.content.text for one in await house.store.memories.recent(room(new), 10)]
+    assert "@ada_bot before" in texts
+    assert "@ada_bot after" in texts
+
+
+async def test_b14_an_answer_to_a_group_that_has_moved_meanwhile_goes_to_the_supergroup(
+    open_house: Opened,
+) -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def script(request: TextRequest) -> str:
+        asked.set()
+        await go.wait()
+        return answer("Here I am.")
+
+    async with open_house(script) as house:
+        alice = house.people.person("Alice")
+        group = house.people.group("The group", alice, kind="group")
+        house.people.say(group, alice, "@ada_bot are you there?")
+        await asked.wait()
+        new = house.people.migrate(group, alice, tells=False)
+        go.set()
+        assert await house.said(1, new) == ["Here I am."]
+
+
+async def test_a_choice_is_shown_as_buttons_and_its_press_is_answered(house: House) -> None:
+    alice = house.people.person("Alice")
+    chat = house.people.private(alice)
+    house.people.say(chat, alice, "/forget_me")
+    await house.said(1, chat)
+    [shown] = house.telegram.ledger.shown
+    assert shown.buttons
+    query = house.people.press(shown.message, alice, shown.buttons[0]["callback_data"])
+    alerts = house.telegram.ledger.alerts
+    await house.telegram.ledger.until(lambda: query in alerts)
+    again = house.people.press(shown.message, alice, shown.buttons[0]["callback_data"])
+    await house.telegram.ledger.until(lambda: again in alerts)
+
+
+async def test_a_voice_message_is_kept_as_a_recording(house: House) -> None:
+    alice = house.people.person("Alice")
+    chat = house.people.private(alice)
+    voice = house.people.file(b"OggS sound", duration=3, mime_type="audio/ogg")
+    house.people.say(chat, alice, voice=voice)
+    await house.said(1, chat)
+    [receipt] = await house.settled()
+    [file] = (await house.store.memories.memories([receipt.memory_id]))[receipt.memory_id].content.attachments
+    assert (file.kind, file.content_type) == ("AUDIO", "audio/ogg")
+    assert "not-a-real-token" not in repr(file)
+
+
+async def test_a_command_is_answered_and_told_to_telegrams_menu(house: House) -> None:
+    alice = house.people.person("Alice")
+    chat = house.people.private(alice)
+    house.people.say(chat, alice, "/help")
+    [told] = await house.said(1, chat)
+    assert "ask" in told
+    names = {scope: {one["command"] for one in menu} for scope, menu in house.bot.commands.items()}
+    assert {"start", "help", "ask", "mute", "forget_me", "why", "privacy"} <= names["all_private_chats"]
+    assert "mute" not in names["default"]
+    assert "mute" in names["all_chat_administrators"]
+
+
+async def test_one_who_floods_the_bot_with_commands_holds_up_nobody_else() -> None:
+    full = 1.0  # what the sixth answer in a chat waits
+    hours = Hours(held=frozenset({Limits().typing_seconds, full}))
+    async with opened(hours=hours) as house:
+        mallory, bob = house.people.person("Mallory"), house.people.person("Bob")
+        flooded, other = house.people.private(mallory), house.people.private(bob)
+        for _ in range(10):
+            house.people.say(flooded, mallory, "/help")
+        house.people.say(other, bob, "/privacy")
+        house.people.say(other, bob, "Hello?")
+        assert len(await house.said(2, other)) == 2
+        assert len(house.telegram.ledger.said(flooded["id"])) == 5
+        hours.released.set()
+        assert len(await house.said(10, flooded)) == 10
+
+
+async def test_in_a_group_the_bot_calls_nobody_who_was_not_heard_there(house: House) -> None:
+    alice = house.people.person("Alice", username="alice")
+    group = house.people.group("The group", alice)
+    house.people.say(group, alice, "@ada_bot tell @alice, @bob and @carol")
+    assert await house.said(1, group) == ["You said: @ada_bot tell @alice, ＠bob and ＠carol"]
+
+
+async def test_ask_in_a_group_is_answered_as_a_message(house: House) -> None:
+    alice = house.people.person("Alice")
+    group = house.people.group("The group", alice)
+    house.people.say(group, alice, "/ask@ada_bot What is a boat?")
+    assert await house.said(1, group) == ["You said: What is a boat?"]
+
+
+async def test_a_command_for_another_bot_is_kept_with_a_receipt_and_not_obeyed(house: House) -> None:
+    alice = house.people.person("Alice")
+    group = house.people.group("The group", alice)
+    house.people.say(group, alice, "/help@other_bot")
+    [receipt] = await house.settled()
+    assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "a command for another bot")
+
+
+async def test_an_administrator_may_mute_and_others_may_not(house: House) -> None:
+    alice, olga = house.people.person("Alice"), house.people.person("Olga")
+    group = house.people.group("The group", alice, owner=olga)
+    house.people.say(group, alice, "/mute")
+    refused = (await house.said(1, group))[0]
+    house.people.say(group, olga, "/mute")
+    done = (await house.said(2, group))[1]
+    assert refused != done
+    house.people.say(group, alice, "Anybody here?")
+    assert [one.rule for one in await house.settled()] == ["MUTED"]
+
+
+async def test_whoever_writes_where_it_is_not_allowed_gets_no_answer_but_a_receipt(
+    open_house: Opened,
+) -> None:
+    async with open_house(settings={"TELEGRAM_ALLOWED_CHATS": "-100555,@quay"}) as house:
+        alice = house.people.person("Alice")
+        quay = house.people.group("The quay", alice, username="Quay")
+        house.people.say(house.people.private(alice), alice, "Hello")
+        house.people.say(quay, alice, "Hello @ada_bot")
+        denied, answered = await house.settled()
+    assert (denied.outcome, denied.rule) == (Outcome.IGNORED, "TELEGRAM_ALLOWED_CHATS")
+    assert answered.outcome is Outcome.ANSWERED
+
+
+async def test_a_chats_own_rule_from_the_characters_file_is_followed(open_house: Opened) -> None:
+    rules = {"telegram": {"rooms": {"*": {"answers": "mentions"}, "@quiet": {"answers": "ignore"}}}}
+    async with open_house(rules=rules) as house:
+        alice = house.people.person("Alice")
+        group = house.people.group("The group", alice)
+        quiet = house.people.group("Quiet", alice, username="quiet")
+        house.people.say(quiet, alice, "@ada_bot psst")
+        house.people.say(group, alice, "not for the bot")
+        house.people.say(group, alice, "@ada_bot for you")
+        ignored, answered = await house.settled()
+    assert (ignored.outcome, answered.outcome) == (Outcome.IGNORED, Outcome.ANSWERED)
+    assert "rooms" in ignored.rule
+
+
+async def test_b13_a_reaction_is_kept_once(open_house: Opened) -> None:
+    heard = []
+
+    @on(ReactionReceived)
+    async def note(agent: Agent, event: Any) -> None:
+        heard.append(event.reaction.content.text)
+
+    async with open_house(plugins=(Plugin("watch", listeners=[note]),)) as house:
+        alice = house.people.person("Alice")
+        chat = house.people.private(alice)
+        message = house.people.say(chat, alice, "Hello")
+        house.people.react(message, alice, "👍")
+        house.people.react(message, alice, "👍", "🎉", before=["👍"])
+        house.people.react(message, alice, "👍")
+        house.people.react({**message, "message_id": 77}, alice, "👍")
+        await house.settled()
+    assert heard == ["👍", "🎉", "👍"]
+
+
+async def test_people_who_come_are_news_once(open_house: Opened) -> None:
+    came = []
+
+    @on(EntityJoined)
+    async def note(agent: Agent, event: Any) -> None:
+        came.append(event)
+
+    async with open_house(plugins=(Plugin("watch", listeners=[note]),)) as house:
+        alice, bob = house.people.person("Alice"), house.people.person("Bob")
+        group = house.people.group("The group", alice)
+        house.people.say(group, bob, new_chat_members=[bob])
+        house.people.change_member(group, bob, "member")
+        house.people.say(group, alice, "@ada_bot hello")
+        await house.settled()
+        await house.said(1, group)
+    assert len(came) == 1
+
+
+async def test_b11_a_bot_that_is_put_out_says_nothing_more_there_and_is_back_when_let_in(
+    house: House,
+) -> None:
+    alice = house.people.person("Alice")
+    group = house.people.group("The group", alice)
+    house.people.say(group, alice, "@ada_bot hello")
+    await house.said(1, group)
+    house.people.change_member(group, house.bot.user, "kicked", by=alice)
+    await house.taken()
+    house.people.change_member(group, house.bot.user, "member", by=alice)
+    house.people.say(group, alice, "@ada_bot again")
+    assert (await house.said(2, group))[1] == "You said: @ada_bot again"
+
+
+async def test_an_anonymous_administrator_and_a_channel_are_people_too(house: House) -> None:
+    alice = house.people.person("Alice")
+    group = house.people.group("The group", alice)
+    unnamed = {"id": 1087968824, "is_bot": True, "first_name": "Group", "username": "GroupAnonymousBot"}
+    channel = {"id": -1009000, "type": "channel", "title": "News"}
+    house.people.say(group, unnamed, "@ada_bot from the board", sender_chat=dict(group))
+    house.people.say(group, unnamed, "@ada_bot from the channel", sender_chat=channel)
+    first, second = await house.settled()
+    assert first.outcome is not Outcome.IGNORED
+    world = await house.store.worlds.world((await house.store.worlds.room(room(group))).world_id)
+    assert world.role_of(first.author_id) is Role.ADMIN
+    assert world.role_of(second.author_id) is Role.MEMBER
+
+
+async def test_a_voice_message_is_heard_and_answered(open_house: Opened) -> None:
+    @model(ModelType.TRANSCRIPTION)
+    async def listen(agent: Agent, request: TranscriptionRequest) -> TextResult:
+        assert request.audio == b"OggS sound"
+        return TextResult("what the recording says", "ear", Usage())
+
+    def script(request: TextRequest) -> str:
+        return answer("I hear you." if "what the recording says" in request.prompt else "Pardon?")
+
+    async with open_house(script, plugins=(Plugin("ear", models=[listen]),)) as house:
+        alice = house.people.person("Alice")
+        chat = house.people.private(alice)
+        voice = house.people.file(b"OggS sound", duration=3, mime_type="audio/ogg")
+        house.people.say(chat, alice, voice=voice)
+        assert await house.said(1, chat) == ["I hear you."]
+
+
+async def test_a_long_reply_is_shown_while_it_is_written_and_ends_as_one_message(open_house: Opened) -> None:
+    go = asyncio.Event()
+    reply = [
+        Pieces("<response><actions>REPLY</actions><text>**Once** upon", go, " a time.</text></response>")
+    ]
+    async with open_house(reply, settings={"STREAMING": "true"}) as house:
+        alice = house.people.person("Alice")
+        chat = house.people.private(alice)
+        house.people.say(chat, alice, "Tell me")
+        first = (await house.said(1, chat))[0]
+        assert first.startswith("Once")
+        go.set()
+        await house.telegram.ledger.until(lambda: house.telegram.ledger.said() == ["Once upon a time."])
+        [shown] = house.telegram.ledger.shown
+        assert len(shown.texts) >= 2

@@ -1,0 +1,332 @@
+"""How updates are asked for, and that none is lost or taken twice."""
+
+import asyncio
+import logging
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from adapters.telegram.adapter import TelegramAdapter
+from adapters.telegram.config import Limits
+from adapters.telegram.emulator import Emulator, Fault, refusal, too_many
+from bot import Outcome, StoreUnavailable, system_clock
+from bot.testing import InMemoryStore
+from tests.adapters.telegram.conftest import TOKEN, Hours, House, Opened, living
+
+
+async def test_a01_an_update_that_was_not_kept_is_not_confirmed(open_house: Opened) -> None:
+    store = InMemoryStore()
+    receive, failures = store.ledger.receive, list[int]()
+
+    async def failing(*args: Any, **details: Any) -> Any:
+        if len(failures) < 3 and args[0]:
+            failures.append(1)
+            raise StoreUnavailable("the disk is full", cause="disk_full")
+        return await receive(*args, **details)
+
+    store.ledger.receive = failing  # type: ignore[method-assign]  # what a full disk would do
+    async with open_house(store=store) as house:
+        alice = house.people.person("Alice")
+        house.people.say(house.people.private(alice), alice, "Hello")
+        assert await house.said(1) == ["You said: Hello"]
+        offsets = [one.get("offset") for one in house.telegram.ledger.asked("getUpdates")]
+    assert len(failures) == 3
+    assert offsets[:4] == [None] * 4
+
+
+async def test_a02_after_a_restart_nothing_is_asked_for_again_and_nothing_is_answered_twice() -> None:
+    async with Emulator() as telegram:
+        store = InMemoryStore()
+        async with living(telegram, store=store) as house:
+            alice = house.people.person("Alice")
+            chat = house.people.private(alice)
+            house.people.say(chat, alice, "Hello")
+            await house.said(1)
+            await house.taken()
+        telegram.ledger.calls.clear()
+        async with living(telegram, store=store) as house:
+            house.people.say(chat, alice, "Again")
+            assert await house.said(2) == ["You said: Hello", "You said: Again"]
+            assert telegram.ledger.asked("getUpdates")[0]["offset"] == 2
+
+
+async def test_300_updates_that_waited_through_a_restart_are_each_answered_once() -> None:
+    async with Emulator() as telegram:
+        store = InMemoryStore()
+        async with living(telegram, store=store):
+            pass
+        people = [telegram.people.person(f"P{number}") for number in range(100)]
+        chats = [telegram.people.private(one) for one in people]
+        for turn in range(3):
+            for person, chat in zip(people, chats, strict=True):
+                telegram.people.say(chat, person, f"question {turn} of {person['first_name']}")
+        settings = {"LATEST_RESPONSE": "queue"}
+        async with living(telegram, store=store, settings=settings) as house:
+            await house.said(300)
+            receipts = await house.settled()
+            said = telegram.ledger.said()
+    assert [one.outcome for one in receipts] == [Outcome.ANSWERED] * 300
+    assert len(said) == len(set(said)) == 300
+
+
+async def test_b01_b03_the_same_message_again_under_another_number_is_answered_once(house: House) -> None:
+    alice = house.people.person("Alice")
+    house.people.say(house.people.private(alice), alice, "Hello")
+    await house.said(1)
+    update = {"message": next(iter(house.telegram.town.messages.values()))}
+    for number in (1, 50, 51):
+        house.telegram.town.push(house.bot, {"update_id": number, **update})
+    await house.taken()
+    assert len(await house.settled()) == 1
+    assert house.telegram.ledger.said() == ["You said: Hello"]
+
+
+async def test_b02_an_update_that_comes_again_after_29_days_is_known() -> None:
+    late = [timedelta()]
+    store = InMemoryStore(lambda: system_clock() + late[-1])
+    async with Emulator() as telegram:
+        async with living(telegram, store=store) as house:
+            alice = house.people.person("Alice")
+            house.people.say(house.people.private(alice), alice, "Hello")
+            await house.said(1)
+            await house.taken()
+        late.append(timedelta(days=29))
+        [message] = [one for one in telegram.town.messages.values() if one.get("text") == "Hello"]
+        async with living(telegram, store=store) as house:
+            telegram.town.push(house.bot, {"update_id": house.bot.next_update + 7, "message": message})
+            await house.taken()
+            assert len(await house.settled()) == 1
+        assert telegram.ledger.said() == ["You said: Hello"]
+
+
+async def test_b04_two_messages_that_come_in_reverse_are_remembered_in_their_order() -> None:
+    ago = [2]
+    async with Emulator(clock=lambda: system_clock() - timedelta(seconds=ago[-1])) as telegram:
+        bot = telegram.bot(TOKEN)
+        alice = telegram.people.person("Alice")
+        chat = telegram.people.private(alice)
+        first = telegram.people.say(chat, alice, "one")
+        ago.append(1)
+        second = telegram.people.say(chat, alice, "two")
+        bot.queue.clear()
+        for number, message in ((90, second), (91, first)):
+            telegram.town.push(bot, {"update_id": number, "message": message})
+        async with living(telegram) as house:
+            await house.said(1)
+            [room] = {one.room_id for one in await house.settled()}
+            kept = await house.store.memories.recent(room, 10)
+        texts = [one.content.text for one in kept if one.content.text in ("one", "two")]
+        assert texts == ["one", "two"]
+
+
+async def test_b14_whoever_is_renamed_is_the_same_person(house: House) -> None:
+    alice = house.people.person("Alice")
+    chat = house.people.private(alice)
+    house.people.say(chat, alice, "Hello")
+    await house.said(1)
+    house.people.say(chat, {**alice, "first_name": "Alicia"}, "It is me")
+    await house.said(2)
+    [author] = {one.author_id for one in await house.settled()}
+    assert "Alicia" in (await house.store.entities.entities([author]))[author].names
+
+
+async def test_c08_a_second_poller_is_named_once_and_waited_for(
+    open_house: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    conflict = refusal(409, "Conflict: terminated by other getUpdates request")
+    async with Emulator() as telegram:
+        telegram.faults.append(Fault("getUpdates", 409, conflict, times=3))
+        async with living(telegram) as house:
+            alice = house.people.person("Alice")
+            house.people.say(house.people.private(alice), alice, "Hello")
+            await house.said(1)
+            assert house.hours.pauses.count(30.0) == 3
+    told = [one for one in caplog.records if one.levelno == logging.ERROR]
+    assert len(told) == 1
+    assert "another program asks for the updates of bot 1000001" in told[0].getMessage()
+
+
+async def test_c08_two_characters_on_one_token_end_in_a_conflict_that_the_emulator_makes() -> None:
+    async with Emulator() as telegram:
+        hours = Hours()
+        async with living(telegram, hours=hours), living(telegram):
+            await telegram.ledger.until(lambda: 30.0 in hours.pauses)
+
+
+async def test_a_webhook_that_was_left_behind_is_removed_and_updates_are_kept() -> None:
+    async with Emulator() as telegram:
+        bot = telegram.bot(TOKEN)
+        bot.webhook = "https://old.example/hook"
+        alice = telegram.people.person("Alice")
+        telegram.people.say(telegram.people.private(alice), alice, "Hello")
+        async with living(telegram) as house:
+            assert await house.said(1) == ["You said: Hello"]
+        assert [one["drop_pending_updates"] for one in telegram.ledger.asked("deleteWebhook")] == [False]
+
+
+async def test_c09_after_six_quiet_days_the_offset_is_forgotten() -> None:
+    async with Emulator() as telegram:
+        store = InMemoryStore()
+        telegram.bot(TOKEN).next_update = 500
+        async with living(telegram, store=store) as house:
+            alice = house.people.person("Alice")
+            chat = house.people.private(alice)
+            house.people.say(chat, alice, "Hello")
+            await house.said(1)
+            await house.taken()
+        house.bot.next_update = 7  # Telegram counts anew
+        house.people.say(chat, alice, "A week later")
+        hours = Hours(now=timedelta(days=7).total_seconds())
+        async with living(telegram, store=store, hours=hours) as house:
+            assert (await house.said(2))[1] == "You said: A week later"
+
+
+async def test_c10_who_was_away_for_longer_than_updates_are_kept_is_told_the_window(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    async with Emulator() as telegram:
+        store = InMemoryStore()
+        async with living(telegram, store=store):
+            await telegram.ledger.until(lambda: telegram.ledger.counts["waiting"])
+        hours = Hours(now=timedelta(hours=30).total_seconds())
+        async with living(telegram, store=store, hours=hours):
+            await telegram.ledger.until(lambda: telegram.ledger.counts["waiting"] > 1)
+    assert "from 2026-06-01T12:00+00:00 to 2026-06-02T18:00+00:00" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("getUpdates", times=3),
+        Fault("getUpdates", 502, "<html>", times=3),
+        Fault("getUpdates", 200, "{", times=3),
+        Fault("getUpdates", 200, {"ok": True, "result": "nonsense"}, times=3),
+        Fault("getMe", 500, "oops", times=3),
+        Fault("getMe", 200, {"ok": True, "result": {}}, times=3),
+        Fault("setMyCommands", 404, refusal(404, "Not Found"), times=3),
+        too_many("getUpdates", 9, times=3),
+    ],
+    ids=repr,
+)
+async def test_c13_what_goes_wrong_while_asking_is_waited_out(fault: Fault) -> None:
+    async with Emulator() as telegram:
+        fault = Fault(fault.method, fault.status, fault.body, times=fault.times)
+        telegram.faults.append(fault)
+        async with living(telegram) as house:
+            alice = house.people.person("Alice")
+            house.people.say(house.people.private(alice), alice, "Hello")
+            assert await house.said(1) == ["You said: Hello"]
+
+
+async def test_c07_a_poll_that_never_comes_back_is_given_up() -> None:
+    async with Emulator() as telegram:
+        telegram.faults.append(Fault("getUpdates", is_hanging=True, times=2))
+        async with living(telegram, limits=Limits(poll_seconds=2, grace_seconds=0.2)) as house:
+            alice = house.people.person("Alice")
+            house.people.say(house.people.private(alice), alice, "Hello")
+            assert await house.said(1) == ["You said: Hello"]
+
+
+async def test_d10_a_refused_token_stops_the_bot_at_once_and_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Emulator() as telegram:
+        telegram.faults.append(Fault("*", 401, refusal(401, "Unauthorized"), times=1000))
+        async with living(telegram):
+            await telegram.ledger.until(lambda: telegram.ledger.counts["getMe"])
+            await asyncio.sleep(0)
+        assert telegram.ledger.counts["getMe"] == 1
+        assert telegram.ledger.counts["getUpdates"] == 0
+    assert "TELEGRAM_BOT_TOKEN" in caplog.text
+
+
+async def test_updates_that_are_older_than_a_day_are_gone() -> None:
+    ago = [timedelta(hours=25)]
+    async with Emulator(clock=lambda: system_clock() - ago[-1]) as telegram:
+        telegram.bot(TOKEN)
+        alice = telegram.people.person("Alice")
+        chat = telegram.people.private(alice)
+        telegram.people.say(chat, alice, "Yesterday")
+        ago.append(timedelta())
+        telegram.people.say(chat, alice, "Today")
+        async with living(telegram) as house:
+            await house.taken()
+            assert await house.said(1) == ["You said: Today"]
+
+
+async def test_b10_what_was_said_long_before_a_start_is_kept_and_not_answered() -> None:
+    ago = [timedelta(minutes=16)]
+    async with Emulator(clock=lambda: system_clock() - ago[-1]) as telegram:
+        telegram.bot(TOKEN)
+        alice = telegram.people.person("Alice")
+        chat = telegram.people.private(alice)
+        telegram.people.say(chat, alice, "Long ago")
+        telegram.people.album(chat, alice, [b"one", b"two"], "An old album")
+        ago.append(timedelta(minutes=14))
+        telegram.people.say(chat, alice, "A while ago")
+        async with living(telegram) as house:
+            assert await house.said(1) == ["You said: A while ago"]
+            ago.append(timedelta(minutes=16))
+            bob = telegram.people.person("Bob")
+            telegram.people.say(telegram.people.private(bob), bob, "By a slow clock")
+            assert "You said: By a slow clock" in await house.said(2)
+            told = [(one.outcome, one.rule) for one in await house.settled()]
+    assert told[:2] == [(Outcome.EXPIRED, "backfill")] * 2
+    assert [outcome for outcome, _ in told[2:]] == [Outcome.ANSWERED] * 2
+
+
+async def test_b10_what_was_said_long_ago_and_comes_after_an_outage_is_not_answered() -> None:
+    ago = [timedelta()]
+    async with Emulator(clock=lambda: system_clock() - ago[-1]) as telegram, living(telegram) as house:
+        alice = house.people.person("Alice")
+        chat = house.people.private(alice)
+        house.people.say(chat, alice, "Hello")
+        await house.said(1)
+        await house.taken()
+        outage = Fault("getUpdates", 502, "<html>", times=2)
+        telegram.faults.append(outage)
+        house.people.say(chat, alice, "And good-bye")
+        await telegram.ledger.until(lambda: not outage.times)
+        ago.append(timedelta(minutes=16))
+        house.people.say(chat, alice, "Are you there?")
+        *_, last = await house.settled()
+    assert (last.outcome, last.rule) == (Outcome.EXPIRED, "backfill")
+
+
+async def test_c15_of_two_bots_one_that_is_cut_off_does_not_concern_the_other() -> None:
+    async with Emulator() as cut_off, Emulator() as telegram:
+        cut_off.faults.append(Fault("*", is_hanging=True, times=1000))
+        async with living(cut_off) as wedged, living(telegram) as house:
+            await cut_off.ledger.until(lambda: cut_off.ledger.counts["getMe"])
+            alice = house.people.person("Alice")
+            house.people.say(house.people.private(alice), alice, "Hello")
+            assert await house.said(1) == ["You said: Hello"]
+            assert wedged.telegram.ledger.counts["getUpdates"] == 0
+
+
+async def test_the_token_stands_in_no_log_and_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with Emulator() as telegram:
+        telegram.faults += [
+            Fault("getUpdates"),
+            Fault("getUpdates", 200, "{"),
+            Fault("sendMessage", 500, "x"),
+        ]
+        async with living(telegram) as house:
+            alice = house.people.person("Alice")
+            house.people.say(house.people.private(alice), alice, "Hello")
+            await house.said(1)
+            await house.sent()
+            assert TOKEN not in repr(house.adapter.__dict__)
+        telegram.faults.append(Fault("*", 401, refusal(401, "Unauthorized"), times=9))
+        async with living(telegram):
+            await telegram.ledger.until(lambda: telegram.ledger.counts["getMe"] > 1)
+    logs = [one for one in caplog.records if not one.name.startswith(("aiohttp", "asyncio"))]
+    assert logs
+    assert not [one for one in logs if "not-a-real-token" in f"{one.getMessage()}{one.exc_text}"]
+
+
+def test_the_adapter_needs_no_loop_to_be_made() -> None:
+    assert TelegramAdapter([]).webhook_port == 0

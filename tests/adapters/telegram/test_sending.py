@@ -1,0 +1,386 @@
+"""What leaves, and what becomes of it where Telegram or the road to it fails."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from adapters.telegram.account import Account
+from adapters.telegram.config import Limits, TelegramSettings
+from adapters.telegram.emulator import Emulator, Fault, refusal, too_many
+from adapters.telegram.floods import Floods
+from adapters.telegram.mouth import Mouth
+from adapters.telegram.outgoing import MARK, parts
+from adapters.telegram.sender import Sender
+from bot import (
+    Attachment,
+    Choice,
+    Content,
+    Delivery,
+    DeliveryState,
+    MediaKind,
+    NotSent,
+    TextRequest,
+    Unclear,
+    Undeliverable,
+    new_id,
+)
+from bot.testing import answer
+from tests.adapters.telegram.conftest import START, TOKEN, Hours, Opened, description
+
+
+class Desk:
+    """The sending half of a bot, without a character behind it."""
+
+    def __init__(self, telegram: Emulator, hours: Hours, *, seconds: float = 30.0, **settings: str) -> None:
+        limits = Limits(answer_seconds=seconds)
+        loaded = TelegramSettings.model_validate(
+            {"TELEGRAM_BOT_TOKEN": TOKEN, "TELEGRAM_API_BASE_URL": telegram.url, **settings}
+        )
+
+        self.telegram, self.hours = telegram, hours
+        self.moves: list[tuple[int, int]] = []
+        self.account = Account(loaded, limits)
+        sender = Sender(self.account, lambda old, new: self.moves.append((old, new)))
+        floods = Floods(lambda: hours.now)
+        self.mouth = Mouth(sender, floods, limits, hours.moments, loaded.telegram_unclear)
+        self.alice = telegram.people.person("Alice")
+        self.chat = telegram.people.private(self.alice)
+
+    def part(
+        self,
+        content: str | Content = "Hello",
+        *,
+        chat: Mapping[str, Any] | None = None,
+        edits: str = "",
+        reply_to: str = "",
+    ) -> Delivery:
+        content = Content(text=content) if isinstance(content, str) else content
+        [content, *_] = parts(content)
+        if edits:
+            content = replace(content, metadata={**content.metadata, "edits": edits})
+        target = str((chat or self.chat)["id"])
+        ids = [new_id(), new_id(), new_id()]
+        return Delivery("d" * 24, *ids, "telegram", "1000001", target, 0, content, START, reply_to=reply_to)
+
+    @property
+    def said(self) -> list[str]:
+        return self.telegram.ledger.said()
+
+
+OpenDesk = Callable[..., Awaitable[Desk]]
+
+
+@pytest.fixture
+async def telegram() -> AsyncIterator[Emulator]:
+    async with Emulator(description=description()) as emulator:
+        emulator.bot(TOKEN)
+        yield emulator
+        assert emulator.ledger.problems == []
+
+
+@pytest.fixture
+async def open_desk(telegram: Emulator) -> AsyncIterator[OpenDesk]:
+    desks: list[Desk] = []
+
+    async def open_desk(**settings: Any) -> Desk:
+        desk = Desk(telegram, Hours(), **settings)
+        await desk.account.open()
+        desks.append(desk)
+        return desk
+
+    yield open_desk
+    for desk in desks:
+        await desk.account.close_sessions()
+
+
+@pytest.fixture
+async def desk(open_desk: OpenDesk) -> Desk:
+    return await open_desk()
+
+
+@pytest.mark.parametrize("seconds", [0.5, 64.57, 3600])
+async def test_d01_a_limited_part_waits_as_long_as_it_was_told(desk: Desk, seconds: float) -> None:
+    desk.telegram.faults.append(too_many("sendMessage", seconds))
+    with pytest.raises(NotSent) as caught:
+        await desk.mouth.deliver(desk.part())
+    assert caught.value.retry_after == seconds
+    other = desk.telegram.people.private(desk.telegram.people.person("Bob"))
+    await desk.mouth.deliver(desk.part(chat=other))
+    assert desk.hours.pauses == [], "another chat does not wait"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<html>slow down</html>",
+        refusal(429, "Too Many Requests"),
+        refusal(429, "Too Many Requests", retry_after=-1),
+        refusal(429, "Too Many Requests", retry_after=math.nan),
+        refusal(429, "Too Many Requests", retry_after="soon"),
+        [],
+    ],
+)
+async def test_d03_a_limit_without_a_proper_number_waits_five_seconds(desk: Desk, body: object) -> None:
+    desk.telegram.faults.append(Fault("sendMessage", 429, body))
+    with pytest.raises(NotSent) as caught:
+        await desk.mouth.deliver(desk.part())
+    assert caught.value.retry_after == 5.0
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 524])
+async def test_d04_a_fault_of_the_server_is_unclear(desk: Desk, status: int) -> None:
+    desk.telegram.faults.append(Fault("sendMessage", status, "<html>oops</html>", is_late=True))
+    with pytest.raises(Unclear):
+        await desk.mouth.deliver(desk.part())
+    assert desk.said == ["Hello"]
+
+
+async def test_d05_a_refused_connection_is_surely_not_sent(desk: Desk) -> None:
+    await desk.telegram.__aexit__(None, None, None)
+    with pytest.raises(NotSent):
+        await desk.mouth.deliver(desk.part())
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_d06_a_reset_after_the_request_is_unclear(desk: Desk, is_late: bool) -> None:
+    desk.telegram.faults.append(Fault("sendMessage", is_late=is_late))
+    with pytest.raises(Unclear):
+        await desk.mouth.deliver(desk.part())
+
+
+async def test_d07_an_answer_without_end_is_cut_off_and_unclear(desk: Desk) -> None:
+    desk.telegram.faults.append(Fault("sendMessage", is_endless=True))
+    with pytest.raises(Unclear):
+        await desk.mouth.deliver(desk.part())
+
+
+@pytest.mark.parametrize(
+    "body", ["{", "[]", {"ok": True}, {"ok": True, "result": {}}, {"ok": True, "result": {"message_id": "x"}}]
+)
+async def test_d08_an_answer_that_makes_no_sense_is_unclear(desk: Desk, body: object) -> None:
+    desk.telegram.faults.append(Fault("sendMessage", 200, body, is_late=True))
+    with pytest.raises(Unclear):
+        await desk.mouth.deliver(desk.part())
+
+
+async def test_d09_a_text_that_is_called_too_long_is_sent_in_halves(desk: Desk) -> None:
+    text = "word " * 700
+    desk.telegram.faults.append(Fault("sendMessage", 400, refusal(400, "Bad Request: message is too long")))
+    await desk.mouth.deliver(desk.part(text.strip()))
+    assert " ".join(desk.said) == text.strip()
+    assert len(desk.said) == 2
+
+
+async def test_d10_after_a_refused_token_nothing_more_is_tried(desk: Desk) -> None:
+    desk.telegram.faults.append(Fault("sendMessage", 401, refusal(401, "Unauthorized")))
+    for _ in range(3):
+        with pytest.raises(NotSent, match="token") as refused:
+            await desk.mouth.deliver(desk.part())
+        assert refused.value.retry_after  # the part waits for a token that is good
+    assert desk.telegram.ledger.counts["sendMessage"] == 1
+
+
+async def test_d11_a_chat_that_will_not_have_us_is_left_alone_until_somebody_writes(desk: Desk) -> None:
+    desk.telegram.town.members[desk.chat["id"]][1000001] = "kicked"
+    for _ in range(2):
+        with pytest.raises(Undeliverable):
+            await desk.mouth.deliver(desk.part())
+    assert desk.telegram.ledger.counts["sendMessage"] == 1
+    desk.telegram.town.members[desk.chat["id"]][1000001] = "member"
+    desk.mouth.hears_from(desk.chat["id"], "")
+    await desk.mouth.deliver(desk.part())
+    assert desk.said == ["Hello"]
+
+
+async def test_d11_a_chat_that_is_gone_is_undeliverable(desk: Desk) -> None:
+    with pytest.raises(Undeliverable, match="Chat not found"):
+        await desk.mouth.deliver(desk.part(chat={"id": 4711}))
+
+
+async def test_d15_a_file_that_is_refused_is_named_and_its_caption_stays(desk: Desk) -> None:
+    file = Attachment("1", MediaKind.IMAGE, name="boat.png", data=b"no picture")
+    desk.telegram.faults.append(Fault("sendPhoto", 400, refusal(400, "Bad Request: IMAGE_PROCESS_FAILED")))
+    await desk.mouth.deliver(desk.part(Content(text="A boat.", attachments=(file,))))
+    assert desk.said == ["A boat.\n\n(boat.png could not be sent.)"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "content_type", "method"),
+    [
+        (MediaKind.IMAGE, "boat.png", "image/png", "sendPhoto"),
+        (MediaKind.DOCUMENT, "boat.pdf", "application/pdf", "sendDocument"),
+        (MediaKind.AUDIO, "boat.ogg", "audio/ogg", "sendVoice"),
+        (MediaKind.AUDIO, "boat.mp3", "audio/mpeg", "sendAudio"),
+        (MediaKind.VIDEO, "boat.mp4", "video/mp4", "sendVideo"),
+    ],
+)
+async def test_a_file_is_sent_as_what_it_is_with_its_caption(
+    desk: Desk, kind: MediaKind, name: str, content_type: str, method: str
+) -> None:
+    file = Attachment("1", kind, name=name, content_type=content_type, data=b"bytes of a boat")
+    await desk.mouth.deliver(desk.part(Content(text="**A** boat.", attachments=(file,))))
+    [shown] = desk.telegram.ledger.shown
+    assert shown.text == "A boat."
+    assert shown.files == {name: b"bytes of a boat"}
+    assert desk.telegram.ledger.counts[method] == 1
+
+
+async def test_what_was_unclear_is_sent_once_more_with_a_mark(desk: Desk) -> None:
+    part = desk.part("It is **bold**.")
+    assert await desk.mouth.reconcile(part) == "1"
+    [shown] = desk.telegram.ledger.shown
+    assert shown.text == f"{MARK}It is bold."
+    [bold] = shown.message["entities"]
+    assert shown.text[bold["offset"] : bold["offset"] + bold["length"]] == "bold"
+
+
+async def test_what_was_unclear_waits_for_the_connection_and_is_never_unmarked(desk: Desk) -> None:
+    desk.telegram.faults.append(too_many("sendMessage", 7, times=2))
+    await desk.mouth.reconcile(desk.part())
+    assert desk.said == [f"{MARK}Hello"]
+    desk.telegram.faults.append(too_many("sendMessage", 600))
+    with pytest.raises(Unclear):
+        await desk.mouth.reconcile(desk.part())
+
+
+async def test_with_hold_what_was_unclear_is_left_to_a_person(open_desk: OpenDesk) -> None:
+    desk = await open_desk(TELEGRAM_UNCLEAR="hold")
+    with pytest.raises(Unclear, match="hold"):
+        await desk.mouth.reconcile(desk.part())
+    assert desk.said == []
+
+
+async def test_an_edit_that_is_made_twice_is_made_once_and_an_empty_one_removes(desk: Desk) -> None:
+    name = await desk.mouth.deliver(desk.part("Helo"))
+    for _ in range(2):
+        assert await desk.mouth.edit(desk.part("Hello", edits=name)) == name
+    assert desk.said == ["Hello"]
+    assert desk.telegram.ledger.shown[0].texts == ["Helo", "Hello"]
+    empty = desk.part("x", edits=name)
+    empty = replace(empty, content=replace(empty.content, text=""))
+    for _ in range(2):
+        assert await desk.mouth.edit(empty) == name
+    assert desk.said == []
+
+
+async def test_an_edit_of_a_message_that_somebody_removed_is_undeliverable(desk: Desk) -> None:
+    with pytest.raises(Undeliverable, match="not found"):
+        await desk.mouth.edit(desk.part("Hello", edits="99"))
+
+
+async def test_a_burst_is_slowed_to_what_a_chat_may_take_and_lands_whole(desk: Desk) -> None:
+    group = desk.telegram.people.group("The group", desk.alice)
+    for number in range(30):
+        try:
+            await desk.mouth.deliver(desk.part(f"{number}", chat=group))
+        except NotSent as error:
+            desk.hours.now += error.retry_after or 0
+            await desk.mouth.deliver(desk.part(f"{number}", chat=group))
+    assert desk.said == [str(number) for number in range(30)]
+    assert desk.hours.now >= 30 - 1, "ten beyond the twenty of the first minute wait three seconds each"
+
+
+async def test_choices_stand_below_the_last_part_as_buttons(desk: Desk) -> None:
+    content = Content(text="word " * 1500, choices=(Choice("Yes", "choice:1"), Choice("No", "choice:2")))
+    cut = parts(content)
+    assert [len(one.choices) for one in cut] == [0, 2]
+    await desk.mouth.deliver(replace(desk.part(), content=cut[-1]))
+    assert [one["callback_data"] for one in desk.telegram.ledger.shown[0].buttons] == ["choice:1", "choice:2"]
+
+
+async def test_a_reply_whose_message_is_gone_is_said_all_the_same(desk: Desk) -> None:
+    await desk.mouth.deliver(desk.part(reply_to="4711"))
+    assert desk.said == ["Hello"]
+
+
+async def test_no_link_is_opened_for_a_preview(desk: Desk) -> None:
+    await desk.mouth.deliver(desk.part("https://example.com/?secret=x"))
+    [call] = desk.telegram.ledger.asked("sendMessage")
+    assert call["link_preview_options"] == {"is_disabled": True}
+
+
+async def test_an_unclear_send_of_a_running_character_is_marked_in_the_room_and_in_the_books(
+    open_house: Opened,
+) -> None:
+    async with open_house() as house:
+        house.telegram.faults.append(Fault("sendMessage", is_late=True))
+        alice = house.people.person("Alice")
+        house.people.say(house.people.private(alice), alice, "Hello")
+        assert await house.said(2) == ["You said: Hello", f"{MARK}You said: Hello"]
+        [part] = await house.sent()
+        assert part.state is DeliveryState.SENT
+
+
+async def test_with_hold_an_unclear_send_of_a_running_character_is_listed(open_house: Opened) -> None:
+    async with open_house(settings={"TELEGRAM_UNCLEAR": "hold"}) as house:
+        house.telegram.faults.append(Fault("sendMessage", is_late=True))
+        alice = house.people.person("Alice")
+        house.people.say(house.people.private(alice), alice, "Hello")
+        [part] = await house.sent()
+        assert part.state is DeliveryState.UNKNOWN
+        assert house.telegram.ledger.said() == ["You said: Hello"]
+
+
+async def test_the_typing_sign_is_renewed_as_long_as_the_work_goes_on(open_house: Opened) -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def script(request: TextRequest) -> str:
+        asked.set()
+        await go.wait()
+        return answer("Done.")
+
+    hours = Hours(held=frozenset())
+    async with open_house(script, hours=hours) as house:
+        alice = house.people.person("Alice")
+        house.people.say(house.people.private(alice), alice, "Hello")
+        await asked.wait()
+        await house.telegram.ledger.until(lambda: house.telegram.ledger.counts["sendChatAction"] >= 3)
+        go.set()
+        assert await house.said(1) == ["Done."]
+
+
+async def test_d07_an_answer_that_does_not_come_is_unclear(open_desk: OpenDesk) -> None:
+    desk = await open_desk(seconds=0.2)
+    desk.telegram.faults.append(Fault("sendMessage", is_hanging=True))
+    with pytest.raises(Unclear, match="no answer"):
+        await desk.mouth.deliver(desk.part())
+
+
+async def test_a_proxy_is_used_as_the_environment_says(
+    open_desk: OpenDesk, telegram: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", telegram.url)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    desk = await open_desk(TELEGRAM_API_BASE_URL="http://telegram.example")
+    await desk.mouth.deliver(desk.part())
+    assert desk.said == ["Hello"]
+
+
+async def test_a_request_that_is_refused_by_its_size_is_surely_not_done(desk: Desk) -> None:
+    desk.telegram.faults.append(Fault("sendMessage", 413, "<html>too large</html>"))
+    with pytest.raises(Undeliverable, match="413"):
+        await desk.mouth.deliver(desk.part())
+
+
+async def test_d09_a_caption_whose_markup_is_refused_keeps_its_file(desk: Desk) -> None:
+    file = Attachment("1", MediaKind.IMAGE, name="boat.png", data=b"picture")
+    refused = refusal(400, "Bad Request: can't parse entities")
+    desk.telegram.faults.append(Fault("sendPhoto", 400, refused, only_with="caption_entities"))
+    await desk.mouth.deliver(desk.part(Content(text="**A** boat.", attachments=(file,))))
+    [shown] = desk.telegram.ledger.shown
+    assert (shown.text, shown.files) == ("**A** boat.", {"boat.png": b"picture"})
+
+
+async def test_what_was_kept_uncut_and_broke_off_in_the_middle_is_not_begun_again(desk: Desk) -> None:
+    uncut = replace(desk.part(), content=Content(text="word " * 1500))
+    await desk.mouth.deliver(uncut)
+    assert len(desk.said) == 2
+    desk.hours.now += 60
+    desk.telegram.faults.append(too_many("sendMessage", 9, after=1))
+    with pytest.raises(Unclear, match="beginning"):
+        await desk.mouth.deliver(uncut)

@@ -1,0 +1,65 @@
+"""C-14: Telegram behind TLS and the operator's proxy; what cannot be verified is not talked to."""
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from adapters.telegram.emulator import Emulator
+from bot import NotSent
+from tests.adapters.telegram.test_sending import OpenDesk, open_desk, telegram
+from tests.adapters.tls import EXPIRED, GOOD, HOST, Way, behind_tls, trusted
+
+__all__ = ["open_desk", "telegram"]
+
+
+def port_of(telegram: Emulator) -> int:
+    return urlsplit(telegram.url).port or 0
+
+
+def through(way: Way, monkeypatch: pytest.MonkeyPatch, certificates: str) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", way.proxy)
+    monkeypatch.setenv("SSL_CERT_FILE", certificates)
+    for name in ("NO_PROXY", "no_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("certificate", "believed", "host"),
+    [(EXPIRED, EXPIRED, HOST), (GOOD, EXPIRED, HOST), (GOOD, None, HOST), (GOOD, GOOD, "other.example")],
+    ids=["expired", "not trusted", "not known", "of another host"],
+)
+async def test_c14_a_certificate_that_is_not_good_is_not_accepted(
+    certificate: str,
+    believed: str | None,
+    host: str,
+    open_desk: OpenDesk,
+    telegram: Emulator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with behind_tls(port_of(telegram), tmp_path, certificate) as way:
+        through(way, monkeypatch, trusted(tmp_path, believed) if believed else "")
+        desk = await open_desk(TELEGRAM_API_BASE_URL=f"https://{host}")
+        with pytest.raises(NotSent, match="its certificate is not valid"):
+            await desk.mouth.deliver(desk.part())
+        assert way.asked == [f"{host}:443"]
+        assert desk.said == []
+
+
+async def test_c14_through_the_operators_proxy_a_certificate_of_their_own_is_accepted(
+    open_desk: OpenDesk, telegram: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with behind_tls(port_of(telegram), tmp_path) as way:
+        through(way, monkeypatch, trusted(tmp_path, GOOD))
+        desk = await open_desk(TELEGRAM_API_BASE_URL=f"https://{HOST}")
+        await desk.mouth.deliver(desk.part())
+        assert desk.said == ["Hello"]
+        assert way.asked == [f"{HOST}:443"]
+
+
+async def test_c14_what_is_not_verified_is_not_talked_to(open_desk: OpenDesk, telegram: Emulator) -> None:
+    desk = await open_desk(TELEGRAM_API_BASE_URL=telegram.url.replace("http:", "https:"))
+    with pytest.raises(NotSent, match="TLS could not be agreed on"):
+        await desk.mouth.deliver(desk.part())
+    assert desk.said == []

@@ -1,0 +1,126 @@
+"""Deliveries by webhook: who may deliver, and when it is told that something arrived."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp import ClientSession
+
+from adapters.telegram.config import TelegramSettings
+from adapters.telegram.emulator import Emulator
+from bot import ConfigError, SettingError, Settings, StoreUnavailable
+from bot.settings import Layer
+from bot.testing import InMemoryStore
+from tests.adapters.telegram.conftest import TOKEN, House, living
+
+SECRET = "only-for-tests"
+HEADER = "X-Telegram-Bot-Api-Secret-Token"
+HOOK = {
+    "TELEGRAM_WEBHOOK_URL": "http://127.0.0.1:1/hook",
+    "TELEGRAM_WEBHOOK_SECRET": SECRET,
+    "TELEGRAM_WEBHOOK_PORT": "0",
+}
+
+
+@asynccontextmanager
+async def hooked(**details: Any) -> AsyncIterator[House]:
+    """Run a character with a webhook, to which the emulator really delivers."""
+    async with Emulator() as telegram, living(telegram, settings=HOOK, **details) as house:
+        await telegram.ledger.until(lambda: house.bot.webhook)
+        assert house.bot.webhook == "http://127.0.0.1:1/hook/1000001"
+        house.bot.webhook = f"http://127.0.0.1:{house.adapter.webhook_port}/hook/1000001"
+        yield house
+
+
+async def test_a_message_that_is_delivered_is_answered() -> None:
+    async with hooked() as house:
+        alice = house.people.person("Alice")
+        house.people.say(house.people.private(alice), alice, "Hello")
+        assert await house.said(1) == ["You said: Hello"]
+        await house.taken()
+
+
+async def test_the_secret_stands_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with hooked() as house:
+        assert house.bot.secret == SECRET
+    assert "setWebhook" in caplog.text
+    assert SECRET not in caplog.text
+
+
+async def test_c11_it_is_told_that_it_arrived_only_when_it_is_kept() -> None:
+    store = InMemoryStore()
+    receive, may = store.ledger.receive, asyncio.Event()
+
+    async def slow(*args: Any, **details: Any) -> Any:
+        if not may.is_set():
+            raise StoreUnavailable("the disk is full", cause="disk_full")
+        return await receive(*args, **details)
+
+    async with hooked(store=store) as house:
+        store.ledger.receive = slow  # type: ignore[method-assign]  # what a full disk would do
+        alice = house.people.person("Alice")
+        house.people.say(house.people.private(alice), alice, "Hello")
+        counts = house.telegram.ledger.counts
+        await house.telegram.ledger.until(lambda: counts["webhook 503"] >= 2)
+        assert not counts["webhook 200"]
+        may.set()
+        assert await house.said(1) == ["You said: Hello"]
+
+
+async def test_the_pictures_of_an_album_are_one_message() -> None:
+    async with hooked() as house:
+        alice = house.people.person("Alice")
+        house.people.album(house.people.private(alice), alice, [b"1", b"2", b"3"], "Three")
+        await house.taken()
+        receipts = await house.settled()
+    assert len(receipts) == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ([], 401),
+        ([(HEADER, "")], 403),
+        ([(HEADER, "wrong")], 403),
+        ([(HEADER, "ä")], 403),
+        ([(HEADER, SECRET), (HEADER, SECRET)], 401),
+        ([(HEADER, SECRET)], 200),
+    ],
+)
+async def test_c12_nobody_delivers_without_the_secret(headers: list[tuple[str, str]], status: int) -> None:
+    async with hooked() as house, ClientSession() as session:
+        encoded = [(name, value.encode().decode("utf-8", "surrogateescape")) for name, value in headers]
+        async with session.post(house.bot.webhook, json={"update_id": 1}, headers=encoded) as answer:
+            assert answer.status == status
+        async with session.post(
+            house.bot.webhook.replace("1000001", "4711"), json={}, headers=encoded
+        ) as answer:
+            assert answer.status == 404
+
+
+@pytest.mark.parametrize("secret", ["", "   ", "with a space", "ümlaut", "x" * 257, "changeme"])
+def test_c12_a_blank_or_unusable_secret_refuses_to_start(secret: str) -> None:
+    values = {"TELEGRAM_BOT_TOKEN": TOKEN, **HOOK, "TELEGRAM_WEBHOOK_SECRET": secret}
+    with pytest.raises(SettingError, match="TELEGRAM_WEBHOOK_SECRET"):
+        Settings([Layer("the test", values)]).load(TelegramSettings)
+
+
+async def test_a_body_that_is_no_json_is_refused() -> None:
+    async with hooked() as house, ClientSession() as session:
+        for body, status in ((b"{", 400), (b"[" * 100_000, 400), (b'"text"', 200), (b"{}", 200)):
+            async with session.post(house.bot.webhook, data=body, headers={HEADER: SECRET}) as answer:
+                assert answer.status == status
+
+
+async def test_where_its_port_is_taken_nothing_is_left_running() -> None:
+    async with Emulator() as telegram:
+        taken = {**HOOK, "TELEGRAM_WEBHOOK_PORT": str(urlsplit(telegram.url).port)}
+        with pytest.raises(ConfigError, match="TELEGRAM_WEBHOOK_PORT"):
+            async with living(telegram, settings=taken):
+                pass
+        assert [one for one in asyncio.all_tasks() if "Presence" in repr(one.get_coro())] == []
