@@ -1,18 +1,30 @@
-"""`bot post`: shows a post, and says that this version publishes none."""
+"""`bot post`: shows a post, and publishes it on X when that is wanted."""
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from adapters.web.adapter import WebAdapter
+from adapters.x.emulator import Emulator, Fault, Way
 from bot.cli.cast import read_part
 from bot.cli.exits import Exit
 from bot.cli.main import entry
 from bot.domain.places import ChannelType
+from bot.loading import find_adapter
+from bot.platform.connections import AdapterSpec
 from bot.runtime import Runtime
 from bot.testing import RecordingAdapter, make_arrival
+from tests.adapters.x.threaded import emulated
 
+PIXEL = (
+    b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x06\x00\x00\x00\x1f\x15\xc4\x89"
+)
 FOG = "Fog is just weather minding its own business."
 
 
@@ -28,14 +40,12 @@ def post(*args: str) -> int:
     return entry(["post", *args])
 
 
-def test_without_dry_run_it_says_that_nothing_can_be_published(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert post("-c", str(file)) == Exit.USAGE
+def test_without_keys_it_names_them(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert post("-c", str(file)) == Exit.CONFIG
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err == (
-        "bot: this version has no X adapter yet and cannot publish: add --dry-run to see the post\n"
+    assert said.err.startswith(
+        "bot: X_API_KEY, X_API_SECRET, X_ACCESS_TOKEN, X_ACCESS_TOKEN_SECRET are not set"
     )
 
 
@@ -114,7 +124,161 @@ def test_without_a_usable_answer_it_says_try_again(
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-a-key")
+    monkeypatch.setenv("MODEL_RETRIES", "0")
     assert post("-c", str(file), "--dry-run") == Exit.TRY_AGAIN
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.count("\n") <= 3
+
+
+@pytest.fixture
+def emulator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
+    """Have an X there, and the variables that lead to it."""
+    with emulated() as emulator:
+        for name, value in emulator.environment.items():
+            monkeypatch.setenv(name, value)
+        yield emulator
+
+
+def test_a_post_is_shown_published_and_its_address_printed(
+    file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert post("-c", str(file), "--text", FOG, "--yes") == Exit.OK
+    [made] = emulator.world.by(emulator.user_id)
+    said = capsys.readouterr()
+    assert said.out == f"https://x.com/i/status/{made.id}\n"
+    assert FOG in said.err
+    assert made.text == FOG
+
+
+def test_a_post_is_written_in_the_characters_voice_and_published(file: Path, emulator: Emulator) -> None:
+    assert post("-c", str(file), "--yes") == Exit.OK
+    [text] = emulator.said
+    assert 0 < len(text) <= 280
+
+
+def test_nothing_is_published_where_nobody_can_be_asked(
+    file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert post("-c", str(file), "--text", FOG) == Exit.USAGE
+    assert "--yes" in capsys.readouterr().err
+    assert emulator.calls == []
+
+
+@pytest.mark.parametrize("switch", ["--dry-run", "X_DRY_RUN"])
+def test_a_dry_run_asks_x_nothing(
+    switch: str,
+    file: Path,
+    emulator: Emulator,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if switch == "X_DRY_RUN":
+        monkeypatch.setenv("X_DRY_RUN", "true")
+    options = ["--dry-run"] if switch == "--dry-run" else ["--yes"]
+    assert post("-c", str(file), "--text", FOG, *options) == Exit.OK
+    assert capsys.readouterr().out == f"{FOG}\n"
+    assert emulator.calls == []
+
+
+def test_a_long_text_is_shown_and_published_as_a_thread(
+    file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = " ".join(f"This is sentence number {number} of a long post." for number in range(14))
+    assert post("-c", str(file), "--text", text, "--yes") == Exit.OK
+    first, second, third = emulator.world.by(emulator.user_id)
+    assert (first.answers, second.answers, third.answers) == ("", first.id, second.id)
+    assert " ".join(emulator.said) == text
+    said = capsys.readouterr()
+    assert "a thread of 3 posts" in said.err
+    assert said.out == f"https://x.com/i/status/{first.id}\n"
+
+
+def test_a_thread_that_broke_off_is_told_and_goes_on_where_it_stopped(
+    file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = " ".join(f"This is sentence number {number} of a long post." for number in range(14))
+    emulator.fail(*[Fault("POST /2/tweets", Way.PASSED)], Fault("POST /2/tweets", status=403, body="{}"))
+    assert post("-c", str(file), "--text", text, "--yes") == Exit.TRY_AGAIN
+    said = capsys.readouterr()
+    [first] = emulator.world.by(emulator.user_id)
+    assert said.out == f"https://x.com/i/status/{first.id}\n"
+    assert "part 2 of 3" in said.err
+    assert "part 3 of 3" in said.err
+    assert "bot post --resume" in said.err
+    assert post("-c", str(file), "--resume") == Exit.OK
+    _, second, third = emulator.world.by(emulator.user_id)
+    assert (second.answers, third.answers) == (first.id, second.id)
+    assert " ".join(emulator.said) == text
+
+
+def test_a_picture_goes_along_with_what_it_shows(file: Path, desk: Path, emulator: Emulator) -> None:
+    picture = desk / "fog.png"
+    picture.write_bytes(PIXEL)
+    command = ("-c", str(file), "--text", FOG, "--yes", "--media", str(picture), "--alt", "A grey field")
+    assert post(*command) == Exit.OK
+    [made] = emulator.world.by(emulator.user_id)
+    [key] = made.pictures
+    assert emulator.world.pictures[key] == {"data": PIXEL, "type": "image/png", "alt": "A grey field"}
+
+
+@pytest.mark.parametrize("name", ["there-is-none.png", "notes.txt", "empty.png"])
+def test_what_is_no_picture_is_refused_before_anything_is_done(
+    name: str, file: Path, desk: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (desk / "notes.txt").write_text("no picture")
+    (desk / "empty.png").touch()
+    assert post("-c", str(file), "--text", FOG, "--yes", "--media", str(desk / name)) == Exit.USAGE
+    assert name in capsys.readouterr().err
+    assert emulator.calls == []
+
+
+def test_refused_keys_are_told_at_once(
+    file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    emulator.is_revoked = True
+    assert post("-c", str(file), "--text", FOG, "--yes") == Exit.TRY_AGAIN
+    said = capsys.readouterr()
+    assert "X refuses the keys" in said.err
+    assert len(emulator.calls) == 1
+
+
+def test_beside_a_running_bot_that_bot_publishes_it(
+    file: Path, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("X_REPLY_ENABLE", "false")
+
+    async def beside() -> int:
+        part = read_part(file)
+        specs = [find_adapter("web"), find_adapter("x")]
+        async with Runtime(
+            [part.blueprint], [one for one in specs if isinstance(one, AdapterSpec)]
+        ) as runtime:
+            [port] = [one.port for one in runtime.adapters if isinstance(one, WebAdapter)]
+            monkeypatch.setenv("SERVER_PORT", str(port))
+            return await asyncio.to_thread(post, "-c", str(file), "--text", FOG, "--yes")
+
+    monkeypatch.setenv("SERVER_PORT", "0")
+    monkeypatch.setenv("SERVER_TOKEN", "a-token-for-tests")
+    assert asyncio.run(beside()) == Exit.OK
+    [made] = emulator.world.by(emulator.user_id)
+    assert capsys.readouterr().out == f"https://x.com/i/status/{made.id}\n"
+
+
+@pytest.mark.parametrize(("said", "count"), [("y\n", 1), ("\n", 0)])
+def test_at_a_terminal_it_asks_before_it_publishes(
+    said: str, count: int, file: Path, emulator: Emulator
+) -> None:
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "bot", "post", "-c", str(file), "--text", FOG]
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        os.close(theirs)
+        os.write(ours, said.encode())
+        out, err = process.communicate(timeout=60)
+        os.close(ours)
+    assert process.returncode == Exit.OK
+    assert f"{FOG}\nPublish it on X?" in err
+    assert len(emulator.said) == count
+    assert out.count("https://x.com/i/status/") == count

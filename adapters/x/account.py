@@ -1,0 +1,114 @@
+"""One character's account on X while it is connected: its mentions are watched, its parts are sent."""
+
+import asyncio
+import logging
+import random
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from adapters.x import incoming
+from adapters.x.budget import Budget
+from adapters.x.caller import Caller
+from adapters.x.client import XClient
+from adapters.x.config import read_settings
+from adapters.x.consent import Consent
+from adapters.x.mentions import Mentions
+from adapters.x.notes import Notes
+from adapters.x.opt_outs import OptOuts
+from adapters.x.searching import Searcher
+from adapters.x.sending import Pause, Sender
+from adapters.x.wire import Refused
+from bot import Clock, CoreSettings, DeliveryError, Door, Feed, IntakeClosed, NotSent, StoreUnavailable
+
+logger = logging.getLogger(__name__)
+LONGEST_REST, JITTER = 3600.0, 3.0
+
+
+class Account:
+    """All that belongs to one account; entering connects it, leaving disconnects it."""
+
+    def __init__(self, door: Door, *, clock: Clock, pause: Pause) -> None:
+        settings = read_settings(door.settings)
+        self.name = settings.account
+        self.settings = settings
+        self._pause = pause
+        self._me = incoming.Self(door.agent_id, settings.account)
+        notes = Notes(door.inbox, settings.account)
+        self.budget = Budget(settings, notes, door.settings.load(CoreSettings).bot_data_dir, clock)
+        self.caller = Caller(settings, self.budget, notes, clock)
+        self.client = XClient(settings.account, self.caller, self.budget)
+        self._searcher = Searcher(self.client)
+        self._opt_outs = OptOuts(settings, notes)
+        consent = Consent(door, self.client, settings, self._opt_outs)
+        self.sender = Sender(door, self.client, settings, consent, pause)
+        self.mentions = Mentions(
+            door,
+            self._me,
+            self.client,
+            settings,
+            notes=notes,
+            consent=consent,
+            opt_outs=self._opt_outs,
+            clock=clock,
+        )
+        self._stack = AsyncExitStack()
+        self._watching: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self.caller)
+        await self.budget.load()
+        await self._opt_outs.load()
+        if self.settings.x_reply_enable:
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
+        await self._stack.aclose()
+
+    @property
+    def feed(self) -> Feed:
+        """Where it posts, and how often of its own accord."""
+        every = None
+        if self.settings.x_post_enable:
+            every = (
+                timedelta(minutes=self.settings.x_post_interval_min),
+                timedelta(minutes=self.settings.x_post_interval_max),
+            )
+        rests = self.caller.stopped or self.budget.why_it_rests()
+        room = incoming.feed_room(self._me)
+        return Feed(incoming.timeline(self._me), room, every, rests, self._searcher.search)
+
+    async def _watch(self) -> None:
+        """Look at the mentions again and again, until the process stops or the keys are refused."""
+        rest = 0.0
+        while not self.caller.stopped:
+            await self._pause(rest)
+            try:
+                rest = await self._look()
+            except IntakeClosed:
+                return
+            except Exception:  # a fault of ours costs one look, not all that come after it
+                logger.exception("the mentions of account %s could not be read", self.name)
+                rest = LONGEST_REST
+
+    async def _look(self) -> float:
+        """Read what there is; gives back how many seconds to rest."""
+        usual = float(self.settings.x_poll_interval)
+        try:
+            return 0.0 if await self.mentions.read() else usual
+        except NotSent as error:
+            logger.info("the mentions of account %s are not read now: %s", self.name, error)
+            return max(usual, (error.retry_after or 0.0) + random.uniform(0, JITTER))
+        except Refused as error:
+            logger.warning("X does not let account %s read its mentions: %s", self.name, error)
+            return max(usual, LONGEST_REST)
+        except (DeliveryError, StoreUnavailable) as error:
+            logger.info("the mentions of account %s were not read: %s", self.name, error)
+            return usual

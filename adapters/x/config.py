@@ -1,0 +1,178 @@
+"""The variables of X, and what each plan allows in a month."""
+
+import re
+from dataclasses import dataclass
+from datetime import time
+from typing import Annotated
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+from yarl import URL
+
+from bot import Secret, Settings, SettingsModel, Words, keep_key
+
+HANDLE = re.compile(r"@?\w{1,15}", re.ASCII)
+NEEDS = ("X_API_KEY", "X_API_SECRET", "X_ACCESS_TOKEN", "X_ACCESS_TOKEN_SECRET")
+TOKEN = re.compile(r"\d{1,19}-[!-~]+")
+SPAN = re.compile(r"(\d{1,2}:\d\d)-(\d{1,2}:\d\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """How many posts a plan lets be read and written in a month, and written on a day."""
+
+    reads: int
+    posts: int
+    a_day: int
+
+
+PLANS = {
+    "free": Allowance(100, 500, 15),
+    "basic": Allowance(10_000, 3_000, 95),
+    "pro": Allowance(1_000_000, 288_000, 9_500),
+}
+
+
+def _token(token: SecretStr) -> SecretStr:
+    if not TOKEN.fullmatch(token.get_secret_value()):
+        raise ValueError("it is no access token: one begins with the account's number and a hyphen")
+    return token
+
+
+def _handle(name: str) -> str:
+    if name and not HANDLE.fullmatch(name):
+        raise ValueError("it is no handle: it has at most 15 letters, digits and underscores")
+    return name
+
+
+def _base(url: str) -> str:
+    if url and (URL(url).scheme not in ("http", "https") or not URL(url).host):
+        raise ValueError("it must be an http or https address")
+    return url.rstrip("/")
+
+
+def _span(text: str) -> str:
+    if text:
+        quiet_span(text)
+    return text
+
+
+def _zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError("it is no time zone: it must look like Europe/Berlin") from None
+    return name
+
+
+def quiet_span(text: str) -> tuple[time, time]:
+    """Read `22:30-07:00`; raises ValueError."""
+    found = SPAN.fullmatch(text.replace(" ", ""))
+    if found is None:
+        raise ValueError("it must look like 22:30-07:00")
+    try:
+        start, end = (time.fromisoformat(one.rjust(5, "0")) for one in found.groups())
+    except ValueError:
+        raise ValueError("it must look like 22:30-07:00") from None
+    return start, end
+
+
+class XSettings(SettingsModel):
+    """Which account on X the character speaks with, when it posts, and what it may spend."""
+
+    x_api_key: Secret | None = Field(None, description="The app's API key (consumer key).")
+    x_api_secret: Secret | None = Field(None, description="The app's API key secret.")
+    x_access_token: Annotated[Secret, AfterValidator(_token)] | None = Field(
+        None, description="The account's access token, made with the permission to read and write."
+    )
+    x_access_token_secret: Secret | None = Field(None, description="The account's access token secret.")
+    x_api_base_url: Annotated[str, AfterValidator(_base)] = Field(
+        "", description="Another server that speaks X's protocol, without the version; empty for X itself."
+    )
+    x_username: Annotated[str, AfterValidator(_handle)] = Field(
+        "",
+        description="The account's handle; where it is set and the keys are another's, nothing is written.",
+    )
+    x_dry_run: bool = Field(False, description="Whether to show what would be written in the log instead.")
+    x_plan: str = Field(
+        "free",
+        pattern="^(free|basic|pro)$",
+        description="The plan of the developer account: free, basic or pro. It bounds what a month may cost.",
+    )
+    x_monthly_reads: int | None = Field(
+        None, ge=0, description="How many posts may be read in a month, instead of what the plan allows."
+    )
+    x_monthly_posts: int | None = Field(
+        None, ge=0, description="How many posts may be written in a month, instead of what the plan allows."
+    )
+    x_reply_enable: bool = Field(True, description="Whether mentions are read and answered.")
+    x_poll_interval: int = Field(
+        60,
+        ge=5,
+        le=86_400,
+        description="How many seconds lie between two looks at the mentions; more where X allows fewer.",
+    )
+    x_target_users: Words = Field(
+        (), description="The only handles that are answered; empty or * for everybody who mentions us."
+    )
+    x_opt_out_users: Words = Field((), description="Handles that are never answered, liked or reposted.")
+    x_forbidden_words: Words = Field(
+        (), description="Words and phrases that must not stand in anything that it posts."
+    )
+    x_contacts: Words = Field(
+        (), description="The mail addresses and telephone numbers that it may post; no others."
+    )
+    x_thread_depth: int = Field(
+        3, ge=0, le=20, description="How many posts above a mention are read with it, at most."
+    )
+    x_post_enable: bool = Field(False, description="Whether it posts of its own accord.")
+    x_post_interval_min: float = Field(
+        90, gt=0, description="The shortest pause between two posts of its own accord, in minutes."
+    )
+    x_post_interval_max: float = Field(150, gt=0, description="The longest such pause, in minutes.")
+    x_post_daily_cap: int | None = Field(
+        None,
+        ge=0,
+        description="How many posts a day it may write at most, answers included, instead of what the plan "
+        "allows: 15 with free, 95 with basic, 9500 with pro.",
+    )
+    x_quiet_hours: Annotated[str, AfterValidator(_span)] = Field(
+        "", description="When it posts nothing of its own accord, as in 22:30-07:00; empty for never."
+    )
+    x_time_zone: Annotated[str, AfterValidator(_zone)] = Field(
+        "UTC", description="The time zone of X_QUIET_HOURS and of the day, as in Europe/Berlin."
+    )
+
+    @model_validator(mode="after")
+    def _check_pauses(self) -> "XSettings":
+        if self.x_post_interval_min > self.x_post_interval_max:
+            raise ValueError("X_POST_INTERVAL_MIN must not be more than X_POST_INTERVAL_MAX")
+        return self
+
+    @property
+    def allowance(self) -> Allowance:
+        """What a month may cost."""
+        plan = PLANS[self.x_plan]
+        return Allowance(
+            reads=plan.reads if self.x_monthly_reads is None else self.x_monthly_reads,
+            posts=plan.posts if self.x_monthly_posts is None else self.x_monthly_posts,
+            a_day=plan.a_day if self.x_post_daily_cap is None else self.x_post_daily_cap,
+        )
+
+    @property
+    def handle(self) -> str:
+        """The handle that the account must have; blank where none is named."""
+        return self.x_username.removeprefix("@").casefold()
+
+    @property
+    def account(self) -> str:
+        """The account's number, which its access token begins with."""
+        token = self.x_access_token
+        return token.get_secret_value().partition("-")[0] if token else ""
+
+
+def read_settings(settings: Settings) -> XSettings:
+    """Read the variables; raises SettingError, also where a file would lead the operator's keys elsewhere."""
+    for key in ("X_API_KEY", "X_ACCESS_TOKEN"):
+        keep_key(settings, server="X_API_BASE_URL", key=key)
+    return settings.load(XSettings)

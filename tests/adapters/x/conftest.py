@@ -1,0 +1,124 @@
+"""The emulated X, a clock that moves when it is told to, and a character that lives there."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.x.adapter import XAdapter
+from adapters.x.emulator import Emulator, FastClock
+from bot import Agent, Blueprint, Character, Delivery, DeliveryState, Receipt, Runtime, Settings, Store
+from bot.settings import Layer
+from bot.testing import InMemoryStore, ScriptedModel, answer
+from plugins.bootstrap import plugin as bootstrap
+from plugins.x_actions import plugin as x_actions
+
+DEADLINE = 60.0
+
+
+class Cast:
+    """A character at work on the emulated X."""
+
+    def __init__(self, runtime: Runtime, adapter: XAdapter, emulator: Emulator, clock: FastClock) -> None:
+        self.runtime, self.adapter, self.emulator, self.clock = runtime, adapter, emulator, clock
+        self.resident = runtime.residents[0]
+
+    @property
+    def agent(self) -> Agent:
+        return self.resident.agent
+
+    @property
+    def account(self) -> Any:
+        account = self.adapter.account(self.agent.id)
+        assert account is not None
+        return account
+
+    async def look(self) -> None:
+        """Have the mentions looked at once more, and everything that comes of it done."""
+        rest = await self.clock.until_resting()
+        self.clock.advance(rest)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Wait until nothing is under way: the mentions are read, answered, and the answers sent."""
+        await self.clock.until_resting()
+        for receipt in await self.agent.store.ledger.receipts(limit=200):
+            await self.resident.inbox.settled(receipt.id)
+        await self.agent.outbox.drain(DEADLINE)
+
+    async def receipts(self) -> dict[str, Receipt]:
+        return {one.key.message_id: one for one in await self.agent.store.ledger.receipts(limit=200)}
+
+    async def unsent(self) -> list[Delivery]:
+        return [
+            one for one in await self.agent.store.ledger.unsent(100) if one.state is not DeliveryState.SENT
+        ]
+
+
+Live = Callable[..., AbstractAsyncContextManager[Cast]]
+
+
+@pytest.fixture
+def clock() -> FastClock:
+    return FastClock()
+
+
+@pytest.fixture
+async def emulator(clock: FastClock) -> AsyncIterator[Emulator]:
+    async with Emulator(clock=clock.now) as running:
+        yield running
+
+
+@pytest.fixture
+def live(emulator: Emulator, clock: FastClock, tmp_path: Path) -> Live:
+    """Give what has a character live on the emulated X, as long as the block lasts."""
+
+    @asynccontextmanager
+    async def living(
+        *script: Any,
+        store: Store | None = None,
+        character: Character | None = None,
+        is_at_rest: bool = False,
+        **settings: str,
+    ) -> AsyncIterator[Cast]:
+        says = script[0] if script and callable(script[0]) else list(script)
+        model = ScriptedModel(says or (lambda request: answer("Noted.")))
+        values = {
+            **emulator.environment,
+            "BOT_DATA_DIR": str(tmp_path),
+            "X_TIME_ZONE": "UTC",
+            "X_MONTHLY_READS": "10000",
+            **settings,
+        }
+        plan = Blueprint(
+            character or Character(name="Ada"),
+            (bootstrap, x_actions, model.plugin),
+            Settings([Layer("the test", values)]),
+            store or InMemoryStore(clock.now),
+            clock.now,
+            is_at_rest=is_at_rest,
+        )
+        async with Runtime([plan]) as runtime:
+            adapter = XAdapter(runtime.doors, clock=clock.now, pause=clock.pause)
+            await runtime.connect(adapter)
+            cast = Cast(runtime, adapter, emulator, clock)
+            if values.get("X_REPLY_ENABLE") != "false":
+                await cast.settle()
+            yield cast
+
+    return living
+
+
+@pytest.fixture
+async def silent() -> AsyncIterator[str]:
+    """Give the address of a server that takes every request and never answers."""
+
+    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(swallow, "127.0.0.1") as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

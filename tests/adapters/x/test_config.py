@@ -1,0 +1,69 @@
+"""The variables of X: what each must be, and whom they belong to."""
+
+import pytest
+
+from adapters.x.config import NEEDS, Allowance, read_settings
+from bot import SettingError, Settings
+from bot.settings import FILE, Layer
+
+KEYS = {
+    "X_API_KEY": "not-a-real-key",
+    "X_API_SECRET": "not-a-real-secret",
+    "X_ACCESS_TOKEN": "42-notARealToken",
+    "X_ACCESS_TOKEN_SECRET": "not-a-real-token-secret",
+}
+
+
+def settings(**values: str) -> Settings:
+    return Settings([Layer("the test", {**KEYS, **values})])
+
+
+def test_the_account_is_known_by_its_token_without_asking() -> None:
+    assert set(NEEDS) == set(KEYS)
+    assert read_settings(settings()).account == "42"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("X_ACCESS_TOKEN", "no-number-first"),
+        ("X_API_BASE_URL", "ftp://example.com"),
+        ("X_API_BASE_URL", "example.com"),
+        ("X_PLAN", "enormous"),
+        ("X_QUIET_HOURS", "late"),
+        ("X_QUIET_HOURS", "25:00-07:00"),
+        ("X_TIME_ZONE", "Middle/Earth"),
+        ("X_TIME_ZONE", "../etc/passwd"),
+        ("X_POLL_INTERVAL", "0"),
+        ("X_POST_INTERVAL_MIN", "500"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_by_its_name(name: str, value: str) -> None:
+    with pytest.raises(SettingError, match="X_"):
+        read_settings(settings(**{name: value}))
+
+
+def test_a_secret_is_in_no_error_and_no_repr() -> None:
+    with pytest.raises(SettingError) as refusal:
+        read_settings(settings(X_ACCESS_TOKEN="very-secret-indeed"))
+    assert "very-secret-indeed" not in str(refusal.value)
+    assert "not-a-real-secret" not in repr(read_settings(settings()))
+
+
+@pytest.mark.parametrize(
+    ("plan", "allowed"),
+    [("free", (100, 500, 15)), ("basic", (10_000, 3_000, 95)), ("pro", (1_000_000, 288_000, 9_500))],
+)
+def test_a_plan_says_what_a_month_and_a_day_may_cost(plan: str, allowed: tuple[int, int, int]) -> None:
+    assert read_settings(settings(X_PLAN=plan)).allowance == Allowance(*allowed)
+
+
+def test_what_is_said_of_a_month_goes_before_the_plan() -> None:
+    own = {"X_MONTHLY_READS": "7", "X_MONTHLY_POSTS": "0", "X_POST_DAILY_CAP": "1"}
+    assert read_settings(settings(**own)).allowance == Allowance(7, 0, 1)
+
+
+def test_a_characters_file_cannot_lead_the_operators_keys_elsewhere() -> None:
+    own = Layer(f"{FILE} settings", {"X_API_BASE_URL": "https://evil.example"})
+    with pytest.raises(SettingError, match="X_API_BASE_URL"):
+        read_settings(Settings([own, Layer("the environment", KEYS)]))

@@ -1,0 +1,74 @@
+"""The emulated X holds callers to what X holds them to."""
+
+import pytest
+from aiohttp import ClientSession
+
+from adapters.x.emulator import Emulator, FastClock, emulated
+from bot import NotSent
+from tests.adapters.x.conftest import Live
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("X_API_KEY", "another-api-key"),
+        ("X_API_SECRET", "another-api-secret"),
+        ("X_ACCESS_TOKEN", "1000-anotherToken"),
+        ("X_ACCESS_TOKEN_SECRET", "another-token-secret"),
+    ],
+)
+async def test_a_request_that_is_signed_with_another_key_is_refused(
+    name: str, value: str, live: Live, emulator: Emulator
+) -> None:
+    async with live(X_REPLY_ENABLE="false", **{name: value}) as cast:
+        with pytest.raises(NotSent, match="refuses the keys"):
+            await cast.account.caller.me()
+
+
+async def test_a_request_that_was_signed_well_is_taken_once(live: Live, emulator: Emulator) -> None:
+    async with live(X_REPLY_ENABLE="false") as cast:
+        assert (await cast.account.caller.me()).username == "greenroom_bot"
+        assert [call.status for call in emulator.calls] == [200]
+
+
+async def test_a_window_that_is_used_up_is_told_and_renewed(
+    live: Live, emulator: Emulator, clock: FastClock
+) -> None:
+    emulator.limits["GET /2/users/me"] = (2, 900.0)
+    async with live(X_REPLY_ENABLE="false") as cast:
+        for _ in range(2):
+            await cast.account.caller.me()
+        with pytest.raises(NotSent) as refusal:
+            await cast.account.caller.me()
+        assert refusal.value.retry_after == 901.0
+        assert len(emulator.calls) == 2
+        clock.advance(901)
+        await cast.account.caller.me()
+
+
+async def test_whoever_tries_a_character_out_talks_to_it_on_a_page() -> None:
+    async with emulated(["Ada", "Ada!"]) as trial, ClientSession(trial.url) as session:
+        assert [one["X_ACCESS_TOKEN"] for one in trial.settings.values()] == [
+            "1000-emulatedAccessToken",
+            "1001-emulatedAccessToken",
+        ]
+        async with session.get("/") as page:
+            assert "X, emulated" in await page.text()
+        async with session.get("/page/shown") as listed:
+            kim = next(one for one in (await listed.json())["places"][0]["people"] if one["name"] == "@kim")
+        async with session.post("/page/say", json={"person": kim["id"], "text": "@ada hello"}) as answered:
+            assert answered.status == 200
+        async with session.post("/page/say", json={"person": "1000", "text": "@ada hello"}) as answered:
+            assert answered.status == 400
+        async with session.get("/page/shown") as listed:
+            [post] = (await listed.json())["said"]
+            assert (post["by"], post["text"]) == ("@kim", "@ada hello")
+
+
+async def test_what_another_site_has_a_browser_send_is_refused() -> None:
+    async with (
+        emulated(["Ada"]) as trial,
+        ClientSession(trial.url) as session,
+        session.post("/page/say", data='{"text": "@ada hello"}') as answered,
+    ):
+        assert answered.status == 403

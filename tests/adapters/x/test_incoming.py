@@ -1,0 +1,93 @@
+"""From what X says to an arrival."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.x.incoming import Self, message_received, text_of
+from adapters.x.payloads import Post, read_id, read_page, read_person
+from bot import ChannelType, derived_id
+
+ME = Self(derived_id("agent", "Ada"), "1000")
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+BOB = {"id": "7", "username": "bob", "name": "Bob"}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def page(*posts: dict[str, Any], **includes: Any) -> Any:
+    return read_page({"data": list(posts), "includes": {"users": [BOB], **includes}})
+
+
+def told(**fields: Any) -> dict[str, Any]:
+    return {"id": "55", "author_id": "7", "text": "@ada hello", "conversation_id": "50", **fields}
+
+
+def test_a_mention_becomes_a_message_in_its_conversation() -> None:
+    found = page(told(created_at="2026-03-01T08:00:00.000Z"))
+    arrival = message_received(found.posts[0], found, ME, at=NOW)
+    assert (arrival.room.external_id, arrival.room.type) == ("50", ChannelType.THREAD)
+    assert (arrival.author.external_id, arrival.author.name) == ("7", "Bob")
+    assert arrival.message.content.mention.is_mention
+    assert arrival.message.content.url == "https://x.com/bob/status/55"
+    assert arrival.key.message_id == arrival.message.external_id == "55"
+    assert arrival.message.created_at == datetime(2026, 3, 1, 8, tzinfo=UTC)
+
+
+def test_b12_what_our_account_wrote_is_ours_by_its_number() -> None:
+    found = page(told(author_id="1000"))
+    assert message_received(found.posts[0], found, ME, at=NOW).author.id == ME.agent_id
+
+
+def test_a_text_is_read_as_it_was_written() -> None:
+    post = Post.model_validate(
+        told(
+            text="@ada @carol 1 &lt; 2 https://t.co/a https://t.co/p",
+            referenced_tweets=[{"type": "replied_to", "id": "50"}],
+            entities={
+                "urls": [
+                    {"url": "https://t.co/a", "expanded_url": "https://example.com/page"},
+                    {"url": "https://t.co/p", "expanded_url": "https://x.com/photo", "media_key": "3_9"},
+                ]
+            },
+        )
+    )
+    assert text_of(post) == "1 < 2 https://example.com/page"
+
+
+def test_a_long_text_is_read_in_full() -> None:
+    post = Post.model_validate(told(text="@ada it beg…", note_tweet={"text": "@ada it began in spring"}))
+    assert text_of(post) == "@ada it began in spring"
+
+
+def test_a_picture_comes_along_with_what_it_shows() -> None:
+    media = {"media_key": "3_9", "type": "photo", "url": "https://pbs.twimg.com/9.png", "alt_text": "A boat"}
+    found = page(told(attachments={"media_keys": ["3_9", "3_8"]}), media=[media])
+    [picture] = message_received(found.posts[0], found, ME, at=NOW).message.content.attachments
+    assert (picture.url, picture.description) == ("https://pbs.twimg.com/9.png", "A boat")
+
+
+@pytest.mark.parametrize("address", ["http://169.254.169.254/", "file:///etc/passwd", "javascript:x"])
+def test_an_address_that_is_none_of_xs_is_left_out(address: str) -> None:
+    found = page(told(attachments={"media_keys": ["3_9"]}), media=[{"media_key": "3_9", "url": address}])
+    [picture] = message_received(found.posts[0], found, ME, at=NOW).message.content.attachments
+    assert picture.url == ""
+
+
+def test_one_post_that_cannot_be_read_costs_no_other() -> None:
+    found = page(told(), {"id": "no number", "text": 3}, told(id="56"))
+    assert [post.id for post in found.posts] == ["55", "56"]
+    assert found.count == 3
+
+
+@given(JSON)
+def test_whatever_x_says_is_read_without_a_fault(answer: Any) -> None:
+    assert read_page(answer).posts == ()
+    assert read_person(answer) is None
+    assert read_id(answer) in ("", str(read_id(answer)))

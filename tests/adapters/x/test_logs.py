@@ -1,0 +1,35 @@
+"""What is logged of X, at any level: no key, no signature."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from adapters.x.config import XSettings
+from adapters.x.emulator import Emulator
+from bot import NotSent
+from bot.logs import logging_to_stderr
+from tests.adapters.x.conftest import Live
+from tests.adapters.x.test_sending import part_of
+
+
+async def test_no_key_and_no_signature_is_logged_at_any_level(
+    live: Live, emulator: Emulator, tmp_path: Path
+) -> None:
+    log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        async with live() as cast:
+            secrets = cast.agent.settings.secrets(XSettings)
+            with logging_to_stderr(level="DEBUG", secrets=secrets, fd=log):
+                emulator.say("bob", "@greenroom_bot hello")
+                await cast.look()
+                emulator.is_revoked = True
+                with pytest.raises(NotSent):
+                    await cast.adapter.deliver(part_of(cast))
+    finally:
+        os.close(log)
+    text = (tmp_path / "log").read_text()
+    assert "mentions the agent" in text
+    for name, value in emulator.environment.items():
+        assert name == "X_API_BASE_URL" or value not in text
+    assert "oauth_signature" not in text

@@ -1,0 +1,77 @@
+"""A month on the free plan: it posts by itself, answers who asks, and never asks for more than there is."""
+
+from collections import Counter
+from itertools import count
+
+from adapters.x.emulator import Emulator, FastClock
+from bot import Purpose, TextRequest
+from bot.posting import Poster
+from bot.scheduler import Scheduler
+from bot.testing import InMemoryStore, answer
+from tests.adapters.x.conftest import Cast, Live
+
+LIMITS = {"POST /2/tweets": (17, 86_400.0), "GET /2/users/:id/mentions": (1, 900.0)}
+STEP, A_DAY, DAYS = 3600, 86_400, 30
+
+
+async def _do_what_is_due(cast: Cast) -> None:
+    poster = Poster(cast.agent, cast.resident.registry)
+    await Scheduler(cast.agent, cast.resident.registry, [poster.worker]).run_due()
+    await cast.settle()
+
+
+async def test_o09_a_month_of_posts_and_answers_stays_inside_the_free_plan(
+    clock: FastClock, live: Live, emulator: Emulator
+) -> None:
+    emulator.limits.update(LIMITS)
+    emulator.monthly_reads = 100
+    numbers = count(1)
+
+    def script(request: TextRequest) -> str:
+        number = next(numbers)
+        text = " ".join(f"{word}{number}" for word in ("tide", "fog", "rope", "gull", "salt"))
+        return f"<post>{text}</post>" if request.purpose is Purpose.POST else answer(f"Answer {number}.")
+
+    settings = {
+        "X_MONTHLY_READS": "",
+        "X_POST_ENABLE": "true",
+        "X_POST_INTERVAL_MIN": "150",
+        "X_POST_INTERVAL_MAX": "210",
+        "X_QUIET_HOURS": "22:00-07:00",
+        "X_POLL_INTERVAL": str(A_DAY // 4),
+    }
+    asked = []
+    async with live(script, is_at_rest=True, **settings) as cast:
+        for step in range(DAYS * A_DAY // STEP):
+            if step % (A_DAY // STEP) == 0:
+                asked.append(emulator.say(f"user{step}", "@greenroom_bot how is it?"))
+            clock.advance(STEP)
+            await _do_what_is_due(cast)
+
+    made = emulator.world.by(emulator.user_id)
+    posts = [one for one in made if not one.answers]
+    days = Counter(one.at.date() for one in made)
+    assert {one.answers for one in made if one.answers} == set(asked)
+    assert len(posts) > 3 * DAYS
+    assert max(days.values()) <= 15
+    assert len(made) <= 500
+    assert all(7 <= one.at.hour < 22 for one in posts)
+    assert max(emulator.reads.values()) <= 100
+    assert all(call.status < 400 for call in emulator.calls)
+    assert len({one.text for one in posts}) == len(posts)
+
+
+async def test_an_overdue_post_is_posted_once_after_a_restart(
+    clock: FastClock, live: Live, emulator: Emulator
+) -> None:
+    store = InMemoryStore(clock.now)
+    settings = {"X_POST_ENABLE": "true", "X_REPLY_ENABLE": "false"}
+    async with live(store=store, is_at_rest=True, **settings):
+        pass
+    clock.advance(A_DAY)
+    async with live("<post>Late, but here.</post>", store=store, is_at_rest=True, **settings) as cast:
+        for _ in range(3):
+            poster = Poster(cast.agent, cast.resident.registry)
+            await Scheduler(cast.agent, cast.resident.registry, [poster.worker]).run_due()
+            await cast.agent.outbox.drain(60.0)
+        assert emulator.said == ["Late, but here."]

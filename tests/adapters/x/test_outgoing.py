@@ -1,0 +1,107 @@
+"""A reply on its way to X: cut into posts, nobody called in."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.x.outgoing import ACT, REPLY, cut, parts, unaddressed
+from adapters.x.weighting import LONGEST, weight
+from bot import Attachment, Content, MediaKind, new_id
+
+SENTENCE = "The tide comes in twice a day, and nobody has to ask it to. "
+WORDS = st.lists(
+    st.sampled_from(
+        [
+            "fog",
+            "日本語",
+            "👨‍👩‍👧‍👦",
+            "https://example.com/" + "a" * 60,
+            "end.",
+            "So!",
+            "e\u0301e\u0301",
+            "\n",
+        ]
+    ),
+    max_size=120,
+)
+
+
+def test_a_text_that_fits_is_one_post() -> None:
+    assert cut("Short.") == ["Short."]
+
+
+def test_a_long_text_is_cut_where_sentences_end() -> None:
+    pieces = cut(SENTENCE * 12)
+    assert len(pieces) == 3
+    assert all(piece.endswith("to.") for piece in pieces)
+    assert " ".join(pieces) == (SENTENCE * 12).strip()
+
+
+@given(WORDS.map(" ".join))
+def test_d16_no_piece_is_too_heavy_and_no_sign_is_broken(text: str) -> None:
+    pieces = cut(text)
+    assert all(weight(piece) <= LONGEST for piece in pieces)
+    assert "".join("".join(pieces).split()) == "".join(text.split()).replace("e\u0301", "é")
+    assert all(piece.count("👨") == piece.count("👨‍👩‍👧‍👦") for piece in pieces)
+
+
+@given(st.text(max_size=1500))
+def test_d16_whatever_is_said_can_be_cut(text: str) -> None:
+    pieces = cut(text)
+    assert all(weight(piece) <= LONGEST or len(piece) == 1 for piece in pieces)
+
+
+def test_a_reply_is_at_most_five_posts_and_a_post_of_ones_own_as_many_as_it_takes() -> None:
+    content = Content(text=SENTENCE * 100)
+    assert len(parts(content)) > 20
+    for reply in (replace(content, in_reply_to=new_id()), replace(content, metadata={ACT: REPLY})):
+        pieces = [part.text for part in parts(reply)]
+        assert pieces[:4] == cut(content.text)[:4]
+        assert len(pieces) == 5
+        assert pieces[-1].endswith("…")
+
+
+@given(st.lists(WORDS.map(" ".join), min_size=6, max_size=8))
+def test_d16_no_part_of_a_cut_reply_is_too_heavy(texts: list[str]) -> None:
+    reply = Content(text="\n".join(one * 3 for one in texts), in_reply_to=new_id())
+    assert all(weight(part.text) <= LONGEST for part in parts(reply))
+
+
+def test_an_address_is_not_cut() -> None:
+    address = "https://example.com/" + "a" * 60
+    assert cut("word " * 50 + address)[-1].endswith(address)
+
+
+def test_pictures_go_with_the_first_post_and_other_files_by_their_address() -> None:
+    picture = Attachment("1", MediaKind.IMAGE, content_type="image/png", data=b"png")
+    film = Attachment("2", MediaKind.VIDEO, url="https://example.com/film.mp4")
+    first, *others = parts(Content(text=SENTENCE * 6, attachments=(picture, film)))
+    assert first.attachments == (picture,)
+    assert not any(one.attachments for one in others)
+    assert others[-1].text.endswith(film.url)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("@bob, indeed", "indeed"),
+        ("ask @carol and @dave", "ask carol and dave"),
+        ("mail me at a@example.com", "mail me at a@example.com"),
+        ("@bob", "bob"),
+        ("so .@carol, /@dave and ＠erin", "so .carol, /dave and erin"),
+        ("日@carolさんはとてもとてもいいひとですね", "日carolさんはとてもとてもいいひとですね"),
+        ("RT@carol", "RTcarol"),
+        ("see https://blog.example/@carol", "see https://blog.example/%40carol"),
+        ("https://no.such！@carol", "https://no.such！%40carol"),
+    ],
+)
+def test_a_reply_calls_nobody_in(text: str, expected: str) -> None:
+    assert unaddressed(text) == expected
+
+
+def test_what_is_done_to_a_post_is_one_part() -> None:
+    content = Content(text="Liked " + "x" * 500, metadata={"x_act": "like", "x_subject": "12", "other": "no"})
+    [part] = parts(content)
+    assert part.metadata == {"x_act": "like", "x_subject": "12"}

@@ -1,0 +1,73 @@
+"""O-10: what must not stand in public does not, whoever has it said."""
+
+import pytest
+
+from adapters.x.config import XSettings
+from adapters.x.emulator import Emulator
+from adapters.x.policy import Policy
+from bot import Content, DeliveryState, Settings, Undeliverable
+from bot.settings import Layer
+from tests.adapters.x.conftest import Live
+from tests.adapters.x.test_sending import QUIET, part_of
+
+CORPUS = {
+    "a key or a token": [
+        "my key is sk-notAKeyAtAll0123456789",
+        "AKIAIOSFODNN7EXAMPLE",
+        "-----BEGIN RSA PRIVATE KEY-----",
+        "ghp_notATokenAtAll0123456789abcdefghij",
+        "xoxb-not-a-token-0123",
+        "123456789:notATokenAtAll0123456789abcdefghi",
+    ],
+    "a mail address": ["write to bob.smith+home@mail.example.org!", "ＢＯＢ＠example.org"],
+    "a telephone number": ["call +49 (30) 1234-5678", "0044 20 7946 0958"],
+    "a bank account": ["DE89 3704 0044 0532 0130 00", "GB82WEST12345698765432"],
+    "a bank card": ["4111 1111 1111 1111", "5555-5555-5555-4444"],
+    "X_FORBIDDEN_WORDS": ["Ducks FLY", "this has  guaranteed\nreturns, all"],
+}
+HARMLESS = [
+    "See https://x.com/i/status/4111111111111111 and https://example.org/?id=+493012345678",
+    "4111 1111 1111 1112 is no card, and 1999-12-31 no number to call",
+    "@bob@x is no address; 12:30 to 14:00; +1; 100000000000 stars",
+    "Duck's flyer: guarantee d returns",
+    "Write to help@acme.example or call +1 555 010 0199.",
+]
+LISTED = {
+    "X_FORBIDDEN_WORDS": "ducks fly,guaranteed returns",
+    "X_CONTACTS": "help@acme.example, +1 555 010 0199",
+}
+
+
+def policy() -> Policy:
+    return Policy(Settings([Layer("the test", LISTED)]).load(XSettings))
+
+
+@pytest.mark.parametrize(("what", "text"), [(what, text) for what, texts in CORPUS.items() for text in texts])
+def test_o10_what_must_not_stand_in_public_is_named(what: str, text: str) -> None:
+    assert what in policy().fault(f"Well: {text} indeed")
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_o10_what_is_harmless_may_be_said(text: str) -> None:
+    assert policy().fault(text) == ""
+
+
+async def test_o10_of_a_thread_that_ends_badly_nothing_is_posted(live: Live, emulator: Emulator) -> None:
+    text = "Fog again, and nothing to be seen of the mill. " * 8 + "Ask bob@mail.example.org."
+    async with live(**QUIET, **LISTED) as cast:
+        [feed] = cast.agent.outbox.feeds()
+        await cast.agent.store.worlds.save_world(feed.world, [feed.room])
+        await cast.agent.say(feed.room, Content(text=text))
+        await cast.agent.outbox.drain(60.0)
+        parts = await cast.agent.store.ledger.deliveries()
+        assert len(parts) > 1
+        assert {one.state for one in parts} == {DeliveryState.FAILED}
+        assert emulator.writes == []
+
+
+async def test_o10_no_way_to_post_leads_past_it_not_even_a_dry_one(live: Live, emulator: Emulator) -> None:
+    for settings in ({}, {"X_DRY_RUN": "true"}):
+        async with live(**QUIET, **LISTED, **settings) as cast:
+            with pytest.raises(Undeliverable, match="X_FORBIDDEN_WORDS"):
+                await cast.adapter.deliver(part_of(cast, "Guaranteed returns!"))
+    assert emulator.writes == []

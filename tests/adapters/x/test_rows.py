@@ -1,0 +1,92 @@
+"""What X says twice, late or otherwise than before, and what does not concern it: FAILURES B and C."""
+
+import asyncio
+
+import pytest
+
+from adapters.x import wire
+from adapters.x.emulator import Emulator, FastClock
+from adapters.x.mentions import NOTE
+from adapters.x.notes import Notes
+from bot import NotSent, Unclear
+from bot.testing import InMemoryStore
+from tests.adapters.x.conftest import Live
+from tests.adapters.x.test_sending import QUIET, part_of
+
+
+async def test_b02_a_mention_that_is_read_again_after_29_days_is_known(
+    live: Live, emulator: Emulator, clock: FastClock
+) -> None:
+    store = InMemoryStore(clock.now)
+    async with live(store=store) as cast:
+        emulator.say("bob", "@greenroom_bot hello")
+        await cast.look()
+    clock.advance(29 * 86_400)
+    async with live(store=store, **QUIET) as cast:
+        notes = Notes(cast.resident.door.inbox, emulator.user_id)
+        await notes.write(NOTE, "0")  # as if nothing had been read
+        await cast.account.mentions.read()
+        assert len(await cast.receipts()) == 1
+    assert emulator.said == ["Noted."]
+
+
+async def test_b04_mentions_which_x_gives_newest_first_are_heard_in_their_order(
+    live: Live, emulator: Emulator
+) -> None:
+    async with live() as cast:
+        first = emulator.say("bob", "@greenroom_bot one")
+        second = emulator.say("carol", "@greenroom_bot two", answers=first)
+        await cast.look()
+        [room] = {one.room_id for one in (await cast.receipts()).values()}
+        kept = await cast.agent.store.memories.recent(room, 10)
+        assert [one.external_id for one in kept if one.entity_id != cast.agent.id] == [first, second]
+
+
+async def test_b14_whoever_takes_another_handle_is_the_same_person(live: Live, emulator: Emulator) -> None:
+    async with live() as cast:
+        emulator.say("bob", "@greenroom_bot hello")
+        await cast.look()
+        bob = emulator.world.person("bob")
+        emulator.world.people[bob] = "bobby"
+        emulator.world.post(bob, "@greenroom_bot it is me")
+        await cast.look()
+        [author] = {one.author_id for one in (await cast.receipts()).values()}
+        known = await cast.agent.store.entities.entities([author])
+        assert "bobby" in known[author].names
+
+
+async def test_c07_an_answer_that_never_comes_is_given_up(
+    live: Live, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "DEADLINE", 0.2)
+    async with live(**QUIET, X_API_BASE_URL=silent) as cast:
+        with pytest.raises(Unclear):
+            await cast.adapter.deliver(part_of(cast))
+
+
+async def test_c13_without_the_operators_proxy_nothing_has_left(
+    live: Live, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = await asyncio.start_server(lambda *_: None, "127.0.0.1")
+    port = closed.sockets[0].getsockname()[1]
+    closed.close()
+    await closed.wait_closed()
+    monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{port}")
+    for name in ("NO_PROXY", "no_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    async with live(**QUIET, X_API_BASE_URL="https://platform.example") as cast:
+        with pytest.raises(NotSent, match="no connection"):
+            await cast.adapter.deliver(part_of(cast))
+
+
+async def test_c15_one_account_that_is_cut_off_does_not_concern_another(
+    live: Live, emulator: Emulator, silent: str
+) -> None:
+    async with live(**QUIET, X_API_BASE_URL=silent) as wedged, live() as cast:
+        waiting = asyncio.get_running_loop().create_task(wedged.adapter.deliver(part_of(wedged)))
+        emulator.say("bob", "@greenroom_bot hello")
+        await cast.look()
+        assert emulator.said == ["Noted."]
+        assert not waiting.done()
+        waiting.cancel()
+        await asyncio.wait([waiting])

@@ -1,0 +1,225 @@
+"""What an account keeps to: its budget, its quiet hours, who wants nothing of it, and the dry run."""
+
+import os
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+
+from adapters.x.emulator import Emulator, FastClock
+from adapters.x.opt_outs import is_start, is_stop
+from bot import ChannelType, Content, Delivery, NotSent, Outcome, TextRequest, Undeliverable
+from bot.testing import InMemoryStore, answer, make_arrival
+from tests.adapters.x.conftest import Live
+from tests.adapters.x.test_sending import QUIET, part_of
+
+TURNS = int(os.environ.get("X_DRY_TURNS", "60"))  # 10000 for the whole form
+DM = ChannelType.DM
+
+
+async def test_o09_a_dry_run_writes_nothing_whatever_a_turn_brings(
+    live: Live, emulator: Emulator, clock: FastClock
+) -> None:
+    theirs = emulator.say("bob", "The mill burned down, @greenroom_bot.")
+    deeds = cycle(
+        [
+            ("POST", {"text": "Fog, again. " * 40}),
+            ("LIKE", {"post": theirs}),
+            ("REPOST", {"post": theirs}),
+            ("QUOTE", {"text": "It did.", "post": theirs}),
+            ("REPLY_ON_X", {"text": "It did.", "post": theirs}),
+        ]
+    )
+
+    def says(request: TextRequest) -> str:
+        name, parameters = next(deeds)
+        return answer("As you wish.", actions=["REPLY", name], parameters={name: parameters})
+
+    settings = {"X_DRY_RUN": "true", "X_OPERATORS": "test:Alice", "X_MONTHLY_READS": "1000000"}
+    async with live(says, **settings) as cast:
+        for number in range(TURNS):
+            if number % 5 == 0:
+                emulator.say("carol", f"@greenroom_bot what about {number}?")
+                await cast.look()
+            else:
+                order = make_arrival(f"Ada, do {number}", at=clock.now(), author="Alice", kind=DM)
+                receipt = await cast.resident.inbox.put(order)
+                await cast.resident.inbox.settled(receipt.id)
+        await cast.settle()
+        parts = await cast.agent.store.ledger.deliveries()
+    dry = [one for one in parts if one.external_id.startswith("dry-run-")]
+    assert emulator.writes == []
+    assert len(dry) >= TURNS  # posts, threads, likes, answers
+
+
+async def test_o09_past_the_outbox_too_a_dry_run_writes_nothing(live: Live, emulator: Emulator) -> None:
+    async with live(X_DRY_RUN="true") as cast:
+        part = part_of(cast)
+        for metadata in ({}, *({"x_act": act, "x_subject": "5"} for act in ("like", "repost", "quote"))):
+            content = Content(text="Post", metadata=metadata)
+            assert (await cast.adapter.deliver(_with(part, content))).startswith("dry-run-")
+            assert (await cast.adapter.reconcile(_with(part, content))).startswith("dry-run-")
+        assert emulator.writes == []
+
+
+async def test_o09_in_a_dry_run_mentions_are_read_and_answers_only_logged(
+    live: Live, emulator: Emulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="adapters.x")
+    async with live(X_DRY_RUN="true") as cast:
+        emulator.say("bob", "@greenroom_bot hello")
+        await cast.look()
+        assert "would be sent" in caplog.text
+        assert emulator.writes == []
+        with pytest.raises(NotSent, match="X_DRY_RUN"):
+            await cast.account.client.post("past the sender")
+
+
+async def test_o09_the_switch_stops_everything_before_the_next_call(
+    live: Live, emulator: Emulator, tmp_path: Path
+) -> None:
+    async with live() as cast:
+        before = len(emulator.calls)
+        (tmp_path / "x.off").touch()
+        with pytest.raises(NotSent, match="switched off"):
+            await cast.adapter.deliver(part_of(cast))
+        await cast.look()
+        [feed] = cast.agent.outbox.feeds()
+        assert "x.off" in feed.rests
+        assert len(emulator.calls) == before
+        (tmp_path / "x.off").unlink()
+        await cast.adapter.deliver(part_of(cast))
+
+
+async def test_o09_the_daily_cap_holds_over_restarts_and_ends_with_the_day(
+    live: Live, emulator: Emulator, clock: FastClock
+) -> None:
+    store, settings = InMemoryStore(), {"X_POST_DAILY_CAP": "2", **QUIET}
+    async with live(store=store, **settings) as cast:
+        for number in range(2):
+            await cast.adapter.deliver(part_of(cast, f"Post {number}"))
+    async with live(store=store, **settings) as cast:
+        with pytest.raises(NotSent, match="X_POST_DAILY_CAP") as refusal:
+            await cast.adapter.deliver(part_of(cast, "One more"))
+        assert refusal.value.retry_after == 15 * 3600  # from nine in the morning
+        clock.advance(15 * 3600)
+        await cast.adapter.deliver(part_of(cast, "One more"))
+        assert len(emulator.writes) == 3
+
+
+async def test_the_months_posts_are_not_exceeded(live: Live, emulator: Emulator, clock: FastClock) -> None:
+    async with live(X_MONTHLY_POSTS="1", **QUIET) as cast:
+        await cast.adapter.deliver(part_of(cast, "First"))
+        with pytest.raises(NotSent, match="X_MONTHLY_POSTS"):
+            await cast.adapter.deliver(part_of(cast, "Second"))
+        clock.advance(31 * 86_400)
+        await cast.adapter.deliver(part_of(cast, "Second"))
+
+
+@pytest.mark.parametrize(
+    ("span", "zone", "is_quiet"),
+    [
+        ("", "UTC", False),
+        ("08:00-10:00", "UTC", True),
+        ("09:01-10:00", "UTC", False),
+        ("22:00-09:30", "UTC", True),
+        ("22:00-09:00", "UTC", False),
+        ("10:00-11:00", "Europe/Berlin", True),
+        ("3:30-4:30", "America/New_York", True),
+    ],
+)
+async def test_quiet_hours_are_by_the_characters_own_clock(
+    span: str, zone: str, is_quiet: bool, live: Live, emulator: Emulator
+) -> None:
+    async with live(X_QUIET_HOURS=span, X_TIME_ZONE=zone, X_POST_ENABLE="true", **QUIET) as cast:
+        [feed] = cast.agent.outbox.feeds()  # it is nine in Greenwich
+        assert bool(feed.rests) is is_quiet
+        await cast.adapter.deliver(part_of(cast))  # whoever asks for it has it posted all the same
+
+
+async def test_nothing_is_read_at_the_start_that_the_budget_does_not_allow(
+    live: Live, emulator: Emulator
+) -> None:
+    async with live(X_MONTHLY_READS="10"):
+        assert emulator.calls == []  # one is kept in reserve, and the smallest page may cost ten
+
+
+async def test_reads_are_counted_over_restarts(live: Live, emulator: Emulator) -> None:
+    store = InMemoryStore()
+    for number in range(6):
+        async with live(store=store, X_MONTHLY_READS="20") as cast:
+            for person in ("bob", "carol"):
+                emulator.say(person, f"@greenroom_bot question {number}")
+            await cast.look()
+    assert emulator.reads["2026-03"] == 10  # of twenty, two are kept in reserve, and a page may cost ten
+    assert emulator.reads["2026-04"] == 2  # the next look was when the month was over
+
+
+@pytest.mark.parametrize("words", ["STOP!", "@greenroom_bot Please stop.", "opt-out"])
+async def test_o11_who_says_stop_is_not_answered_any_more(words: str, live: Live, emulator: Emulator) -> None:
+    store = InMemoryStore()
+    async with live(store=store) as cast:
+        last = emulator.say("bob", f"@greenroom_bot {words}")
+        await cast.look()
+        assert (await cast.receipts())[last].rule == "opt-out"
+    async with live(store=store) as cast:
+        again = emulator.say("bob", "@greenroom_bot what do you think?")
+        emulator.say("carol", "@greenroom_bot what do you think?")
+        await cast.look()
+        receipt = (await cast.receipts())[again]
+        assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "opt-out")
+        assert emulator.said == ["Noted."]
+        back = emulator.say("bob", "@greenroom_bot start")
+        await cast.look()
+        assert (await cast.receipts())[back].outcome is Outcome.ANSWERED
+
+
+async def test_o11_a_stop_is_honoured_before_what_is_on_its_way(live: Live, emulator: Emulator) -> None:
+    async with live(answer("A sentence of a long answer. " * 20)) as cast:
+        asked = emulator.say("bob", "@greenroom_bot hello")
+        await cast.look()
+        delivered = await cast.agent.store.ledger.deliveries(turn_id=(await cast.receipts())[asked].turn_id)
+        said = len(emulator.said)
+        assert len(delivered) == said > 1
+        emulator.say("bob", "@greenroom_bot stop")
+        await cast.look()
+        for part in delivered:  # also the rest of a thread that has begun
+            with pytest.raises(Undeliverable, match="opt-out"):
+                await cast.adapter.deliver(part)
+        assert len(emulator.said) == said
+
+
+async def test_o11_the_operators_list_holds_for_likes_and_quotes_too(live: Live, emulator: Emulator) -> None:
+    async with live(X_OPT_OUT_USERS="@Mallory", **QUIET) as cast:
+        theirs = emulator.say("mallory", "Look at me.")
+        for act in ("like", "repost", "quote", "reply"):
+            content = Content(text="Hm.", metadata={"x_act": act, "x_subject": theirs})
+            with pytest.raises(Undeliverable, match="opt-out"):
+                await cast.adapter.deliver(_with(part_of(cast), content))
+        assert emulator.writes == []
+
+
+async def test_nobody_is_replied_to_who_has_not_asked_for_it(live: Live, emulator: Emulator) -> None:
+    async with live(**QUIET) as cast:
+        strange, friend = emulator.say("carol", "Nice weather."), emulator.say("dave", "Hi @greenroom_bot")
+        with pytest.raises(Undeliverable, match="X_TARGET_USERS"):
+            await cast.adapter.deliver(_with(part_of(cast), _reply(strange)))
+        await cast.adapter.deliver(_with(part_of(cast), _reply(friend)))
+    async with live(X_TARGET_USERS="carol", **QUIET) as cast:
+        await cast.adapter.deliver(_with(part_of(cast), _reply(strange)))
+    assert [one.answers for one in emulator.world.by(emulator.user_id)] == [friend, strange]
+
+
+def test_only_a_plain_word_is_a_stop() -> None:
+    assert not is_stop("When does the rain stop?")
+    assert not is_stop("don't stop")
+    assert is_start("@ada opt-in")
+
+
+def _with(part: Delivery, content: Content) -> Delivery:
+    return replace(part, content=content)
+
+
+def _reply(subject: str) -> Content:
+    return Content(text="Indeed.", metadata={"x_act": "reply", "x_subject": subject})

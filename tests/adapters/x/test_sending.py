@@ -1,0 +1,299 @@
+"""What leaves, and what becomes of it where that is not clear."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from adapters.x.emulator import Emulator, FastClock, Fault, Way
+from bot import (
+    Attachment,
+    Content,
+    Delivery,
+    DeliveryState,
+    MediaKind,
+    NotSent,
+    Unclear,
+    Undeliverable,
+    delivery_id,
+    new_id,
+)
+from bot.testing import InMemoryStore
+from tests.adapters.x.conftest import Cast, Live
+
+POST, TIMELINE = "POST /2/tweets", "GET /2/users/:id/tweets"
+QUIET = {"X_REPLY_ENABLE": "false"}
+NINETY_NINE = "4070908800"
+
+
+def part_of(cast: Cast, text: str = "Fog again.", **details: Any) -> Delivery:
+    """Make a part for our own timeline that is tried for the first time."""
+    [feed] = cast.agent.outbox.feeds()
+    turn_id = new_id()
+    now = cast.clock.now()
+    part = Delivery(
+        id=delivery_id(turn_id, 0, 0),
+        turn_id=turn_id,
+        room_id=feed.room.id,
+        memory_id=new_id(),
+        platform="x",
+        account=feed.room.account,
+        target=feed.room.external_id,
+        part=0,
+        content=Content(text=text),
+        created_at=now,
+        state=DeliveryState.ATTEMPTING,
+        attempts=1,
+        first_attempt_at=now,
+    )
+    return replace(part, **details)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(POST, Way.LOST),
+        Fault(POST, Way.BROKEN),
+        Fault(POST, Way.FAILED, 500),
+        Fault(POST, Way.FAILED, 503),
+        Fault(POST, Way.FAILED, 524),
+        Fault(POST, Way.FAILED, 302),
+        Fault(POST, Way.FAILED, 200, body='{"data": {}}'),
+        Fault(POST, Way.FAILED, 200, body="x" * 2_000_000),
+    ],
+    ids=["reset", "no json", "500", "503", "524", "302", "no id", "endless"],
+)
+async def test_d04_d06_d07_d08_a_post_that_may_have_arrived_is_found_on_the_timeline(
+    fault: Fault, live: Live, emulator: Emulator
+) -> None:
+    async with live(**QUIET) as cast:
+        emulator.fail(fault)
+        part = part_of(cast)
+        with pytest.raises(Unclear):
+            await cast.adapter.deliver(part)
+        [made] = emulator.world.by(emulator.user_id)
+        assert await cast.adapter.reconcile(part) == made.id
+        assert emulator.said == ["Fog again."]
+
+
+@pytest.mark.parametrize("way", [Way.CUT, Way.REFUSED])
+async def test_a_post_that_did_not_arrive_is_sent_again_word_for_word(
+    way: Way, live: Live, emulator: Emulator
+) -> None:
+    async with live(**QUIET) as cast:
+        emulator.fail(Fault(POST, way))
+        part = part_of(cast)
+        with pytest.raises(Unclear):
+            await cast.adapter.deliver(part)
+        with pytest.raises(NotSent):
+            await cast.adapter.reconcile(part)
+        await cast.adapter.deliver(replace(part, attempts=2))
+        assert emulator.said == ["Fog again."]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "See https://example.com/a?b=1&c=2, and https://example.org/",
+        "1 < 2 & 3 > 2",
+        "“Curly” – e\u0301 – 日本",
+        "two\n\nparagraphs",
+    ],
+)
+async def test_a_post_is_found_however_x_writes_it(text: str, live: Live, emulator: Emulator) -> None:
+    async with live(**QUIET) as cast:
+        emulator.fail(Fault(POST, Way.LOST))
+        part = part_of(cast, text)
+        with pytest.raises(Unclear):
+            await cast.adapter.deliver(part)
+        assert await cast.adapter.reconcile(part) == emulator.world.by(emulator.user_id)[0].id
+
+
+async def test_an_answer_that_may_have_arrived_is_said_once(live: Live, emulator: Emulator) -> None:
+    async with live() as cast:
+        emulator.fail(Fault(POST, Way.LOST))
+        emulator.say("bob", "@greenroom_bot hello")
+        await cast.look()
+        assert emulator.said == ["Noted."]
+        assert await cast.unsent() == []
+
+
+async def test_the_same_words_to_somebody_else_are_not_taken_for_it(live: Live, emulator: Emulator) -> None:
+    async with live() as cast:
+        emulator.say("bob", "@greenroom_bot hello")
+        await cast.look()
+        emulator.fail(Fault(POST, Way.CUT))
+        part = part_of(cast, "Noted.")
+        with pytest.raises(Unclear):
+            await cast.adapter.deliver(part)
+        with pytest.raises(NotSent):
+            await cast.adapter.reconcile(part)
+
+
+async def test_d13_a_duplicate_at_the_first_try_is_given_up(live: Live, emulator: Emulator) -> None:
+    async with live(**QUIET) as cast:
+        emulator.world.post(emulator.user_id, "Fog again.")
+        with pytest.raises(Undeliverable, match="duplicate"):
+            await cast.adapter.deliver(part_of(cast))
+
+
+async def test_d13_a_duplicate_after_an_unclear_try_is_confirmed_by_reading(
+    live: Live, emulator: Emulator
+) -> None:
+    async with live(**QUIET) as cast:
+        made = emulator.world.post(emulator.user_id, "Fog again.")
+        part = part_of(cast, attempts=2)
+        with pytest.raises(Unclear):
+            await cast.adapter.deliver(part)
+        assert await cast.adapter.reconcile(part) == made.id
+
+
+async def test_d13_a_duplicate_that_is_not_found_is_held(
+    live: Live, emulator: Emulator, clock: FastClock
+) -> None:
+    async with live(**QUIET) as cast:
+        emulator.world.post(emulator.user_id, "Fog again.")
+        clock.advance(3600)
+        part = part_of(cast, attempts=2)
+        with pytest.raises(Unclear):
+            await cast.adapter.deliver(part)
+        with pytest.raises(Unclear, match="look at the account"):
+            await cast.adapter.reconcile(part)
+
+
+async def test_without_a_budget_to_read_an_unclear_post_is_held_and_listed(
+    live: Live, emulator: Emulator
+) -> None:
+    async with live(X_MONTHLY_READS="0", **QUIET) as cast:
+        emulator.fail(Fault(POST, Way.LOST))
+        [feed] = cast.agent.outbox.feeds()
+        await cast.agent.store.worlds.save_world(feed.world, [feed.room])
+        await cast.agent.say(feed.room, "Fog again.")
+        await cast.agent.outbox.drain(60.0)
+        [held] = await cast.unsent()
+        assert held.state is DeliveryState.UNKNOWN
+        assert "X_MONTHLY_READS" in held.cause
+        assert emulator.said == ["Fog again."]
+
+
+async def test_a_timeline_that_may_not_be_read_for_long_is_not_waited_for(
+    live: Live, emulator: Emulator
+) -> None:
+    async with live(**QUIET) as cast:
+        emulator.fail(Fault(TIMELINE, status=429, headers={"x-rate-limit-reset": NINETY_NINE}))
+        with pytest.raises(Unclear):
+            await cast.adapter.reconcile(part_of(cast))
+
+
+async def test_d10_the_first_answer_that_the_keys_are_wrong_is_the_last_call(
+    live: Live, emulator: Emulator
+) -> None:
+    async with live() as cast:
+        emulator.is_revoked = True
+        before = len(emulator.calls)
+        for _ in range(5):
+            with pytest.raises(NotSent, match="refuses the keys"):
+                await cast.adapter.deliver(part_of(cast))
+        cast.clock.advance(await cast.clock.until_resting())
+        with pytest.raises(NotSent, match="refuses the keys"):
+            await cast.account.mentions.read()
+        assert len(emulator.calls) == before + 1
+        [feed] = cast.agent.outbox.feeds()
+        assert "refuses the keys" in feed.rests
+
+
+async def test_d10_a_post_whose_window_is_used_up_waits_for_it_over_a_restart_too(
+    live: Live, emulator: Emulator, clock: FastClock
+) -> None:
+    store = InMemoryStore(clock.now)
+    emulator.limits[POST] = (1, 7200.0)
+    async with live(store=store, **QUIET) as cast:
+        [feed] = cast.agent.outbox.feeds()
+        await cast.agent.store.worlds.save_world(feed.world, [feed.room])
+        for text in ("First.", "Second."):
+            await cast.agent.say(feed.room, Content(text=text))
+        await cast.agent.outbox.drain(60.0)
+        [waiting] = await cast.unsent()
+        assert (waiting.state, waiting.attempts) == (DeliveryState.PENDING, 1)
+    clock.advance(7201)
+    async with live(store=store, **QUIET) as cast:
+        await cast.agent.outbox.drain(60.0)
+        assert emulator.said == ["First.", "Second."]
+    assert all(call.status < 400 for call in emulator.calls)
+
+
+async def test_d11_whom_we_may_not_answer_costs_the_answer_alone(live: Live, emulator: Emulator) -> None:
+    async with live() as cast:
+        emulator.world.blocked.add((emulator.world.person("bob"), emulator.user_id))
+        emulator.say("bob", "@greenroom_bot hello")
+        emulator.say("carol", "@greenroom_bot hello")
+        await cast.look()
+        [failed] = await cast.unsent()
+        assert (failed.state, failed.attempts) == (DeliveryState.FAILED, 1)
+        assert "not permitted" in failed.cause
+        assert emulator.said == ["Noted."]
+
+
+@pytest.mark.parametrize(("reset", "wait"), [(NINETY_NINE, 86_400.0), ("1", 1.0), ("soon", 5.0)])
+async def test_d14_a_used_up_window_is_left_alone_as_long_as_is_credible(
+    reset: str, wait: float, live: Live, emulator: Emulator
+) -> None:
+    async with live(**QUIET) as cast:
+        emulator.fail(Fault(POST, status=429, headers={"x-rate-limit-reset": reset}))
+        for _ in range(3):
+            with pytest.raises(NotSent) as refusal:
+                await cast.adapter.deliver(part_of(cast))
+            assert refusal.value.retry_after == wait
+        assert len(emulator.writes) == 1
+        cast.clock.advance(wait)
+        await cast.adapter.deliver(part_of(cast))
+
+
+async def test_d03_too_many_without_a_word_that_can_be_read_is_five_seconds(
+    live: Live, emulator: Emulator
+) -> None:
+    async with live(**QUIET) as cast:
+        emulator.fail(Fault(POST, status=429, body="<html>Too many</html>"))
+        with pytest.raises(NotSent) as refusal:
+            await cast.adapter.deliver(part_of(cast))
+        assert refusal.value.retry_after == 5.0
+
+
+async def test_d05_without_a_connection_nothing_has_left(live: Live, emulator: Emulator) -> None:
+    async with live(**QUIET) as cast:
+        await emulator.__aexit__(None, None, None)
+        with pytest.raises(NotSent, match="no connection"):
+            await cast.adapter.deliver(part_of(cast))
+
+
+async def test_a_part_of_a_thread_never_goes_before_the_one_that_it_answers(
+    live: Live, emulator: Emulator
+) -> None:
+    text = " ".join(f"This is sentence number {number} of a long post." for number in range(14))
+    async with live(**QUIET) as cast:
+        emulator.fail(Fault(POST, Way.PASSED), Fault(POST, status=400))
+        [feed] = cast.agent.outbox.feeds()
+        await cast.agent.store.worlds.save_world(feed.world, [feed.room])
+        said = await cast.agent.say(feed.room, text)
+        assert said is not None
+        await cast.agent.outbox.drain(60.0)
+        parts = await cast.agent.store.ledger.deliveries(turn_id=said.turn_id)
+        states = [one.state for one in sorted(parts, key=lambda one: one.part)]
+        assert states == [DeliveryState.SENT, DeliveryState.FAILED, DeliveryState.FAILED]
+        assert len(emulator.said) == 1
+        for part in sorted(parts, key=lambda one: one.part)[1:]:
+            await cast.resident.door.unsent.send(part.id)
+        await cast.agent.outbox.drain(60.0)
+        assert " ".join(emulator.said) == text
+
+
+async def test_d15_a_picture_that_is_refused_is_named_and_nothing_is_posted_without_it(
+    live: Live, emulator: Emulator
+) -> None:
+    async with live(**QUIET) as cast:
+        emulator.fail(Fault("POST /2/media/upload", status=400, body='{"detail": "not an image"}'))
+        part = part_of(cast)
+        picture = Attachment("1", MediaKind.IMAGE, content_type="image/png", name="fog.png", data=b"png")
+        with pytest.raises(Undeliverable, match=r"fog\.png.*not an image"):
+            await cast.adapter.deliver(replace(part, content=replace(part.content, attachments=(picture,))))
+        assert emulator.said == []

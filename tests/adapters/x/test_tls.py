@@ -1,0 +1,53 @@
+"""C-14: X behind TLS and the operator's proxy; what cannot be verified is not talked to."""
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from adapters.x.emulator import Emulator
+from bot import NotSent
+from tests.adapters.tls import EXPIRED, GOOD, HOST, Way, behind_tls, trusted
+from tests.adapters.x.conftest import Live
+from tests.adapters.x.test_sending import QUIET, part_of
+
+
+def through(way: Way, monkeypatch: pytest.MonkeyPatch, certificates: str) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", way.proxy)
+    monkeypatch.setenv("SSL_CERT_FILE", certificates)
+    for name in ("NO_PROXY", "no_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("certificate", "believed", "host"),
+    [(EXPIRED, EXPIRED, HOST), (GOOD, EXPIRED, HOST), (GOOD, GOOD, "other.example")],
+    ids=["expired", "not trusted", "of another host"],
+)
+async def test_c14_a_certificate_that_is_not_good_is_not_accepted(
+    certificate: str,
+    believed: str,
+    host: str,
+    live: Live,
+    emulator: Emulator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with behind_tls(urlsplit(emulator.url).port or 0, tmp_path, certificate) as way:
+        through(way, monkeypatch, trusted(tmp_path, believed))
+        async with live(**QUIET, X_API_BASE_URL=f"https://{host}") as cast:
+            with pytest.raises(NotSent, match=r"no connection to X: .*certificate"):
+                await cast.adapter.deliver(part_of(cast))
+        assert way.asked == [f"{host}:443"]
+        assert emulator.calls == []
+
+
+async def test_c14_through_the_operators_proxy_a_certificate_of_their_own_is_accepted(
+    live: Live, emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with behind_tls(urlsplit(emulator.url).port or 0, tmp_path) as way:
+        through(way, monkeypatch, trusted(tmp_path, GOOD))
+        async with live(**QUIET, X_API_BASE_URL=f"https://{HOST}") as cast:
+            await cast.adapter.deliver(part_of(cast))
+        assert emulator.said == ["Fog again."]
+        assert way.asked == [f"{HOST}:443"]

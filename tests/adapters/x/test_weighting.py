@@ -1,0 +1,44 @@
+"""How long a post is by X's published count."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.x.weighting import weighed, weight
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("hello", 5),
+        ("e\u0301", 1),
+        ("日本語", 6),
+        ("“quoted” – and — more", 21),
+        ("…", 2),
+        ("☕", 2),
+        ("☕️", 2),
+        ("👨‍👩‍👧‍👦", 2),
+        ("🧑🏽‍🚀", 2),
+        ("🇩🇪", 2),
+        ("1️⃣", 2),
+        ("https://example.com", 23),
+        ("https://example.com/" + "a" * 400, 23),
+        ("see https://t.co/abc, then", 4 + 23 + 6),
+        ("example.com", 23),
+        ("a@example.com", 13),
+        ("@someone", 8),
+    ],
+)
+def test_a_text_weighs_what_x_publishes(text: str, expected: int) -> None:
+    assert weight(text) == expected
+
+
+def test_what_may_be_an_address_weighs_the_heavier_of_both() -> None:
+    assert weight("it ended.Then it began") == weight("it ") + 23 + weight(" it began")
+
+
+@given(st.text(max_size=200))
+def test_the_pieces_make_the_whole_text_again(text: str) -> None:
+    pieces = "".join(piece for piece, _ in weighed(text))
+    assert weight(pieces) == weight(text)

@@ -1,0 +1,81 @@
+"""How often an endpoint may be asked, by X's own word."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from adapters.x.windows import Windows, endpoint_of
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+POSTS = "POST /2/tweets"
+
+
+def headers(remaining: str, reset: float | str) -> dict[str, str]:
+    return {"x-rate-limit-remaining": remaining, "x-rate-limit-reset": str(reset)}
+
+
+def test_an_endpoint_that_nothing_is_known_of_is_open() -> None:
+    assert Windows().wait(POSTS, NOW) == 0.0
+
+
+def test_d01_a_used_up_window_is_left_alone_until_it_is_renewed() -> None:
+    windows = Windows()
+    windows.note(POSTS, 201, headers("0", int(NOW.timestamp()) + 90), NOW)
+    assert windows.wait(POSTS, NOW) == 90.0
+    assert windows.wait("GET /2/users/me", NOW) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("reset", "expected"),
+    [
+        (int(NOW.timestamp()) - 5000, 1.0),
+        (0, 1.0),
+        (4_070_908_800, 86_400.0),
+        ("999999999999999", 86_400.0),
+        ("soon", 5.0),
+        ("-5", 5.0),
+        ("nan", 5.0),
+        ("", 5.0),
+    ],
+)
+def test_d14_the_moment_of_renewal_is_believed_from_a_second_to_a_day(reset: object, expected: float) -> None:
+    windows = Windows()
+    windows.note(POSTS, 429, headers("0", str(reset)), NOW)
+    assert windows.wait(POSTS, NOW) == expected
+
+
+def test_a_day_that_is_used_up_counts_more_than_a_quarter_of_an_hour_that_is_not() -> None:
+    windows = Windows()
+    day = {
+        "x-user-limit-24hour-remaining": "0",
+        "x-user-limit-24hour-reset": str(int(NOW.timestamp()) + 7200),
+        "x-app-limit-24hour-remaining": "3",
+    }
+    windows.note(POSTS, 201, {**headers("99", int(NOW.timestamp()) + 900), **day}, NOW)
+    assert windows.wait(POSTS, NOW) == 7200.0
+    assert list(windows.closed(NOW)) == [POSTS]
+
+
+def test_a_later_answer_opens_a_window_again() -> None:
+    windows = Windows()
+    windows.note(POSTS, 429, {}, NOW)
+    windows.note(POSTS, 201, headers("5", int(NOW.timestamp()) + 900), NOW)
+    assert windows.wait(POSTS, NOW) == 0.0
+
+
+def test_d03_too_many_without_a_header_is_five_seconds() -> None:
+    windows = Windows()
+    windows.note(POSTS, 429, {}, NOW)
+    assert windows.wait(POSTS, NOW) == 5.0
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/2/users/12/mentions", "GET /2/users/:id/mentions"),
+        ("/2/tweets/123", "GET /2/tweets/:id"),
+        ("/2/tweets", "GET /2/tweets"),
+    ],
+)
+def test_an_endpoint_is_named_without_whom_it_is_about(path: str, expected: str) -> None:
+    assert endpoint_of("GET", path) == expected

@@ -1,0 +1,44 @@
+"""The emulated X in a thread of its own, for what runs in a loop or a process of its own."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from adapters.x.emulator import Emulator
+
+DEADLINE = 60.0
+
+
+class Threaded(Emulator):
+    """An X in another thread's loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def wait(self, is_so: Callable[[], bool]) -> None:
+        """Wait until something is so, looking after each call."""
+        asyncio.run_coroutine_threadsafe(self.until(is_so), self._loop).result(DEADLINE)
+
+
+@contextmanager
+def emulated() -> Iterator[Threaded]:
+    """Run it as long as the block lasts."""
+    loop, is_there, over = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
+    emulator = Threaded(loop)
+
+    async def live() -> None:
+        async with emulator:
+            is_there.set()
+            await over.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(live(),))
+    thread.start()
+    assert is_there.wait(DEADLINE)
+    try:
+        yield emulator
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join(DEADLINE)
+        loop.close()
