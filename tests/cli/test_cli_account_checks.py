@@ -1,0 +1,57 @@
+"""`bot doctor` on the accounts behind the keys, asked over the wire."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.cli.exits import Exit
+from bot.cli.main import entry
+from tests.adapters.x.threaded import Threaded, emulated
+
+
+@pytest.fixture
+def emulator(desk: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Threaded]:
+    """Have an X there, and a character with the keys to it."""
+    (desk / "ada.json").write_text('{"name": "Ada"}')
+    with emulated() as emulator:
+        for name, value in emulator.environment.items():
+            monkeypatch.setenv(name, value)
+        yield emulator
+
+
+def examined(capsys: pytest.CaptureFixture[str]) -> tuple[int, list[dict[str, Any]]]:
+    code = entry(["doctor", "-c", "ada.json", "--json"])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    return code, [one for one in findings if one["check"] == "account"]
+
+
+def test_it_tells_whose_account_it_is_what_the_plan_has_left_and_until_when(
+    emulator: Threaded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, [finding] = examined(capsys)
+    assert finding["status"] == "ok"
+    for told in ("@greenroom_bot on X", "plan: free", "reads left this month: 100", "renewed: "):
+        assert told in finding["what"]
+    assert [call.endpoint for call in emulator.calls] == ["GET /2/users/me"]
+
+
+def test_keys_that_are_refused_are_named_with_what_to_do(
+    emulator: Threaded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    emulator.is_revoked = True
+    code, [finding] = examined(capsys)
+    assert (code, finding["status"], finding["is_outside"]) == (Exit.CONFIG, "fail", False)
+    assert "X_ACCESS_TOKEN_SECRET" in finding["what"]
+    assert emulator.environment["X_ACCESS_TOKEN_SECRET"] not in finding["what"]
+
+
+def test_a_platform_that_is_out_of_reach_may_be_back_later(
+    emulator: Threaded, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("X_API_BASE_URL", "http://127.0.0.1:9")
+    _, [finding] = examined(capsys)
+    assert (finding["status"], finding["is_outside"]) == ("fail", True)
+    assert "X cannot be asked" in finding["what"]

@@ -1,0 +1,212 @@
+"""`bot run --emulate`: a platform on this machine, and nothing of the real one."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession, ClientTimeout
+
+from bot.cli.cast import read_part
+from bot.cli.emulating import Stage, staged, stay_here
+from bot.cli.exits import UsageError
+from bot.cli.main import entry
+from bot.cli.platforms import named_emulators, survey
+from bot.loading import find_adapters
+from bot.platform.connections import AdapterSpec
+from bot.settings import Layer, Settings
+
+ROOT = Path(__file__).parents[2]
+DEADLINE = 120.0
+REAL = {
+    "DISCORD_API_TOKEN": "a-real-discord-token",
+    "DISCORD_API_BASE_URL": "https://discord.example",
+    "CHANNEL_IDS": "1234567890",
+    "TELEGRAM_BOT_TOKEN": "4711:a-real-telegram-token",
+    "TELEGRAM_API_BASE_URL": "https://telegram.example",
+    "TELEGRAM_ALLOWED_CHATS": "-100123",
+    "TELEGRAM_WEBHOOK_URL": "https://hook.example",
+    "TELEGRAM_WEBHOOK_SECRET": "a-real-webhook-secret",
+    "X_API_KEY": "a-real-x-api-key",
+    "X_API_SECRET": "a-real-x-api-secret",
+    "X_ACCESS_TOKEN": "99-a-real-x-access-token",
+    "X_ACCESS_TOKEN_SECRET": "a-real-x-access-token-secret",
+    "X_API_BASE_URL": "https://x.example",
+    "X_TARGET_USERS": "somebody_real",
+    "X_DRY_RUN": "true",
+    "DATABASE_URL": "sqlite:///real.db",
+    "POSTGRES_URL": "postgresql://real.example/bot",
+}
+PLATFORMS = ("discord", "telegram", "x")
+
+
+def character(folder: Path, name: str = "Ada", **more: object) -> Path:
+    path = folder / f"{name}{len(list(folder.glob('*.json')))}.json"
+    path.write_text(json.dumps({"name": name, **more}), encoding="utf-8")
+    return path
+
+
+@asynccontextmanager
+async def trial(*args: str, **environment: str) -> AsyncIterator[tuple[Process, list[str]]]:
+    """Start the program for a trial, and give it with the lines it prints until everything is told."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bot", "run", *args),
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    lines: list[str] = []
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(DEADLINE):
+            while not lines or not lines[-1].startswith("  x "):
+                line = await process.stdout.readline()
+                assert line, (lines, process.stderr and (await process.stderr.read()).decode())
+                lines.append(line.decode().rstrip())
+        yield process, lines
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+def pages(lines: Sequence[str]) -> dict[str, str]:
+    found = (re.fullmatch(r"(\w+) is emulated here: open (\S+) to talk", line) for line in lines)
+    return {one[1]: one[2] for one in found if one}
+
+
+async def said(http: ClientSession, page: str, place: str = "") -> list[dict[str, Any]]:
+    async with http.get(f"{page}page/shown", params={"place": place}) as answer:
+        told: Mapping[str, Any] = await answer.json()
+    return list(told["said"])
+
+
+async def say(http: ClientSession, page: str, text: str) -> None:
+    """Say something where the page begins, as soon as the character is there."""
+    while not await said(http, page):
+        async with http.post(f"{page}page/say", json={"text": text}) as answer:
+            assert answer.status == 200 or "not connected yet" in (await answer.json())["problem"]
+
+
+async def test_a_character_answers_on_every_emulated_page_and_leaves_nothing_behind(desk: Path) -> None:
+    file = character(desk, adapters=["web"], settings={"secrets": {"DISCORD_API_TOKEN": "the-files-token"}})
+    args = ("-c", str(file), "--emulate", "discord,telegram,x", "--only", "discord,telegram,x")
+    async with trial(*args, **REAL, HTTP_PROXY="http://127.0.0.1:9") as (process, lines):
+        urls = pages(lines)
+        assert list(urls) == list(PLATFORMS)
+        assert lines[3] == "nothing leaves this machine, and no account and no key is needed"
+        folder = re.search(r"is kept in (\S+) until this ends", lines[4])
+        assert folder is not None
+        assert os.listdir(folder[1])
+        assert all(f"emulated: {url}" in "\n".join(lines) for url in urls.values())
+        assert process.stderr is not None
+        told = ""
+        async with ClientSession(timeout=ClientTimeout(DEADLINE)) as http, asyncio.timeout(DEADLINE):
+            for name, text in {"discord": "hello", "telegram": "hello", "x": "@ada hello"}.items():
+                await say(http, urls[name], text)
+            while told.count(": answered:") < len(PLATFORMS):
+                told += (await process.stderr.readline()).decode()
+            for url in urls.values():
+                while not (await said(http, url))[-1]["is_bot"]:
+                    pass
+            process.send_signal(signal.SIGTERM)
+            told += (await process.stderr.read()).decode()
+            assert await process.wait() == 0, told
+    assert "Traceback" not in told
+    assert not [value for value in REAL.values() if value in told and value != "true"]
+    assert os.path.basename(folder[1]) not in os.listdir(os.path.dirname(folder[1]))
+    assert os.listdir(desk) == [file.name]
+
+
+async def test_real_settings_do_not_show_through(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))  # where the proxies are, too
+    file = character(desk)
+    found = find_adapters()
+    specs = [spec for name in PLATFORMS if isinstance(spec := found[name], AdapterSpec)]
+    real = Settings([Layer("the environment", REAL)])
+    async with staged(specs, [file]) as stage:
+        covered = real.under(stage.layers[0])
+        values = {name: covered.get(name) for name in REAL}
+        for spec in specs:
+            covered.load(spec.settings)
+    assert not {value for value in values.values() if value} & set(REAL.values())
+    assert all(covered.get(name) is None for name in ("DATABASE_URL", "POSTGRES_URL", "CHANNEL_IDS"))
+    assert {str(values[f"{name}_API_BASE_URL"])[:17] for name in ("DISCORD", "TELEGRAM", "X")} == {
+        "http://127.0.0.1:"
+    }
+    assert covered.get("BOT_DATA_DIR") == str(stage.folder)
+
+
+async def test_several_characters_are_there_each_with_an_account_of_its_own(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    files = [character(desk), character(desk, "Bo"), character(desk)]
+    for spec in (one for one in find_adapters().values() if isinstance(one, AdapterSpec) and one.emulator):
+        async with staged([spec], files) as stage:
+            accounts = {layer.values[spec.needs[-1]] for layer in stage.layers}
+            tokens = {tuple(layer.values[name] for name in spec.needs) for layer in stage.layers}
+        assert len(tokens) == 3, (spec.name, accounts)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("web", "'web' is not a platform with an emulator: there are: discord, telegram, x"),
+        ("discrod", "did you mean 'discord'"),
+        (",", "--emulate wants one or more of discord,telegram,x"),
+    ],
+)
+def test_a_platform_without_an_emulator_is_a_matter_of_usage(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        named_emulators(text)
+
+
+@pytest.mark.parametrize(
+    ("only", "said"), [("telegram", "nothing real is connected"), ("web", "--only leaves it out")]
+)
+def test_what_only_and_emulate_say_must_agree(
+    only: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert entry(["run", "--emulate", "discord", "--only", only]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, "127.0.0.1"),
+        ({"NO_PROXY": "intranet.example"}, "127.0.0.1,intranet.example"),
+        ({"no_proxy": "lower.example", "NO_PROXY": "upper.example"}, "127.0.0.1,lower.example"),
+    ],
+)
+def test_what_is_for_this_machine_goes_through_no_proxy(before: dict[str, str], after: str) -> None:
+    environment = {**before}
+    stay_here(environment)
+    assert environment == {"NO_PROXY": after, "no_proxy": after}
+
+
+def test_a_trial_says_which_model_is_asked(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-only-for-tests")
+    told = list(Stage({}, (), desk).told([read_part(character(desk))]))
+    assert told[0] == "nothing leaves this machine but what the model is asked (openai)"
+
+
+def test_beside_emulated_platforms_nothing_but_the_web_page_is_on(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in REAL.items():
+        monkeypatch.setenv(name, value)
+    found = survey([read_part(character(desk))], pages={"x": "http://127.0.0.1:1/"})
+    assert [one.name for one in found if one.is_on] == ["web", "x"]
+    assert {one.why_off for one in found if not one.is_on} == {
+        "not emulated: a trial run connects nothing real"
+    }
