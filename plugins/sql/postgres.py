@@ -1,6 +1,7 @@
 """The database on a PostgreSQL server: several processes may have it open, and share the work."""
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -35,6 +36,7 @@ class PostgresDatabase:
         self._lines = tuple(Lines(self._dial, most) for most in (ROAD, INTAKE, SEARCHES))
         self.road, self.intake, self.searches = (Desk(one, address.place, self.health) for one in self._lines)
         self._lookout: asyncio.Task[None] | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
 
     async def open(self, schemas: Schemas = NO_SCHEMAS) -> None:
         """Find the server and bring the schema up to date; raises ConfigError, or StoreUnavailable."""
@@ -54,7 +56,7 @@ class PostgresDatabase:
         if self._lookout is not None:
             self._lookout.cancel()
             await asyncio.wait({self._lookout})
-        await asyncio.gather(*(one.close() for one in self._lines))
+        await asyncio.gather(*(one.close() for one in self._lines), *self._leaving)
         await self._engine.dispose()
 
     @property
@@ -75,6 +77,17 @@ class PostgresDatabase:
         return await self.searches.once(work)
 
     async def _dial(self) -> Line:
+        """Open a connection; whoever is stopped meanwhile leaves none behind."""
+        dialling = asyncio.get_running_loop().create_task(self._dialled())
+        try:
+            return await asyncio.shield(dialling)
+        except asyncio.CancelledError:
+            leaving = asyncio.get_running_loop().create_task(_hung_up(dialling))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+            raise
+
+    async def _dialled(self) -> Line:
         connection = await self._engine.connect()
         return Line(connection, (await connection.get_raw_connection()).driver_connection)
 
@@ -94,6 +107,11 @@ class PostgresDatabase:
         except Exception:  # it is not over: the next look may find it so
             return
         self.health.recovers()
+
+
+async def _hung_up(dialling: asyncio.Task[Line]) -> None:
+    with suppress(Exception):  # nobody waits for it any more
+        await (await dialling).close()
 
 
 def engine_of(address: Address, *, is_bounded: bool = True) -> AsyncEngine:

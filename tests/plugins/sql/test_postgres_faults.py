@@ -1,6 +1,7 @@
 """PostgreSQL and the way to it fail: nothing is lost, nothing is doubled, nobody hears a password."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
@@ -39,6 +40,7 @@ async def proxy(postgres_url: str) -> AsyncIterator[Proxy]:
     """Give a line to an empty database that can be cut."""
     async with Proxy(postgres_url).running() as running:
         yield running
+    gc.collect()  # what was cut is to be noticed here, and not in somebody else's test
 
 
 @pytest.fixture
@@ -46,6 +48,19 @@ async def store(proxy: Proxy) -> AsyncIterator[SqlStore]:
     """Give a store at the other end of that line."""
     async with OpenServers().store_at(address_of(proxy.url, "the url"), derived_id("agent", "Ada")) as opened:
         yield opened
+
+
+async def test_who_is_stopped_while_it_connects_leaves_no_connection_behind(postgres_url: str) -> None:
+    for moments in range(1, 40):
+        database = PostgresDatabase(address_of(postgres_url, "the url"))
+        asking = asyncio.ensure_future(database.read(partial(executed, "SELECT 1")))
+        for _ in range(moments):
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait({asking})
+        await database.close()
+        del asking, database
+    gc.collect()
 
 
 @pytest.mark.filterwarnings("ignore:.*:ResourceWarning")
