@@ -73,12 +73,20 @@ async def connect(address: Address, *, is_bounded: bool = True) -> Any:
             max_cacheable_statement_size=0,
             server_settings=settings,
         )
-        schema = await connection.fetchval(VECTORS)
-        if schema is not None:
-            await connection.set_type_codec(
-                "halfvec", schema=schema, format="binary", encoder=_wired, decoder=_unwired
-            )
+        try:
+            await _teach_vectors(connection)
+        except BaseException:  # stopped, or too slow: nobody else knows of it
+            connection.terminate()
+            raise
     return connection
+
+
+async def _teach_vectors(connection: Any) -> None:
+    schema = await connection.fetchval(VECTORS)
+    if schema is not None:
+        await connection.set_type_codec(
+            "halfvec", schema=schema, format="binary", encoder=_wired, decoder=_unwired
+        )
 
 
 def _wired(vector: bytes) -> bytes:
