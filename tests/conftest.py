@@ -1,6 +1,7 @@
 """What every test may ask for."""
 
 import os
+import signal
 import sys
 
 import pytest
@@ -9,9 +10,16 @@ pytest_plugins = ["tests.postgres"]
 
 
 def pytest_configure() -> None:
-    """Have bytecode kept: else every process that a test starts compiles the whole bot for itself."""
+    """Put right what tests and the processes that they start inherit.
+
+    Bytecode is kept: else each process compiles the whole bot for itself. Signals are heard: a shell has
+    those in the background ignore Ctrl-C.
+    """
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    for number, heard in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, heard)
 
 
 @pytest.fixture
