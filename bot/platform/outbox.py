@@ -8,7 +8,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import count
 from uuid import UUID
 
 from bot.bus import EventBus
@@ -17,7 +16,6 @@ from bot.domain.events import MessageSent
 from bot.domain.ledger import Delivery, DeliveryState, Receipt
 from bot.domain.memory import Memory
 from bot.domain.places import Room
-from bot.errors import LaneLost, StoreUnavailable
 from bot.killpoints import reached
 from bot.patience import Patience
 from bot.platform.adapter import Adapter
@@ -31,6 +29,7 @@ from bot.platform.packing import Outgoing, packed
 from bot.platform.remembered import Remembered
 from bot.platform.signs import Signs
 from bot.platform.unbroken import Unbroken
+from bot.platform.writing_down import written_down
 from bot.store.ledger import Commitment, Ledger
 
 logger = logging.getLogger(__name__)
@@ -224,7 +223,7 @@ class Outbox:
             if not await self.withdraw(part):
                 continue
             if is_next:
-                await self._record(part)  # over the attempt that was just to be written down
+                await written_down(self._ledger, part)  # over the attempt that was just to be written down
             if (removal := self._drafts.orphaned(part)) is not None:
                 await self._commit(Commitment(deliveries=(removal,)))
 
@@ -361,7 +360,7 @@ class Outbox:
         delivery = self._drafts.addressed(delivery)
         is_unclear = delivery.state is DeliveryState.ATTEMPTING
         if delivery.state not in OPEN:  # its outcome was known, but not yet written down, when it was stopped
-            await self._record(delivery)
+            await written_down(self._ledger, delivery)
         while delivery.state in OPEN:
             delivery = replace(
                 delivery,
@@ -370,7 +369,7 @@ class Outbox:
                 first_attempt_at=delivery.first_attempt_at or self._clock(),
             )
             if not adapter.repeats_harmlessly:
-                await self._record(delivery)
+                await written_down(self._ledger, delivery)
             lane.sending = delivery
             found = await attempt(adapter, delivery, is_unclear)
             if found.state is DeliveryState.UNKNOWN and not is_unclear:
@@ -386,7 +385,7 @@ class Outbox:
             delivery = replace(delivery, state=state, external_id=found.external_id, cause=cause)
             lane.sending = delivery
             reached("send.pre_record")
-            await self._record(delivery)
+            await written_down(self._ledger, delivery)
             reached(f"send.part{delivery.part + 1}")
             if state is DeliveryState.PENDING:
                 await self._sleep(pause)
@@ -402,18 +401,3 @@ class Outbox:
             return again - delivery.created_at > timedelta(seconds=LONGEST_WAIT)
         since = max(delivery.created_at, lane.open_from or delivery.created_at)
         return again - since > RETRY_BUDGET
-
-    async def _record(self, delivery: Delivery) -> None:
-        """Write a delivery's state; while the ledger fails nothing else is done with it."""
-        for failures in count(1):
-            try:
-                await self._ledger.save_delivery(delivery)
-            except LaneLost:
-                raise
-            except StoreUnavailable:  # the log has it once, and not for every part
-                logger.debug("part %s waits to be written down", delivery.id)
-            except Exception:  # the store's fault, and perhaps a passing one: what was sent must be known
-                logger.warning("part %s could not be written down", delivery.id, exc_info=True)
-            else:
-                return
-            await asyncio.sleep(pause_after(failures))
