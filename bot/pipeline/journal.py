@@ -43,6 +43,10 @@ async def keep(turn: Turn, key: str, given: TextResult) -> None:
     await turn.agent.store.ledger.save_step(step, [receipt for _, receipt in changed])
     for one, receipt in changed:
         one.receipt = receipt
+    closed = [(one, receipt) for one, receipt in changed if receipt.outcome.is_final]
+    learnt = [receipt.id for one, receipt in closed if one.is_learnt and not receipt.is_learnt]
+    if learnt:  # while it was being closed
+        await turn.agent.store.ledger.mark_learnt(learnt)
 
 
 async def resumed(turn: Turn) -> frozenset[UUID] | None:
