@@ -1,5 +1,6 @@
 """One message being answered."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from uuid import UUID
@@ -17,6 +18,7 @@ from bot.domain.state import State
 from bot.platform.packing import Outgoing
 
 REPLIES_A_STEP = 1_000
+MOST_LISTED = 20
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +73,11 @@ class Turn:
         return self.inputs[-1].message
 
     @property
+    def listed(self) -> list[Input]:
+        """The newest messages, as many as one reply answers; older ones stand in the history, if anywhere."""
+        return self.inputs[-MOST_LISTED:]
+
+    @property
     def author(self) -> Entity:
         """Who wrote the newest message."""
         return self.inputs[-1].author
@@ -82,6 +89,16 @@ class Turn:
         The lowest of their roles: nobody's request is carried out with somebody else's.
         """
         return min((self.world.role_of(one.author.id) for one in self.inputs), key=lambda role: role.rank)
+
+    def commit(self) -> None:
+        """Pass the point of no return: from here on nothing newer takes this turn over.
+
+        Ends a turn that was taken over or called off already, by raising CancelledError: what it called
+        may have swallowed the cancellation.
+        """
+        if self.successor is not None or self.is_called_off:
+            raise asyncio.CancelledError
+        self.is_committed = True
 
     def setting(self, name: str) -> str | None:
         """Find a setting: what the people of this world have chosen for it, else the agent's own."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from bot.domain.ledger import Outcome
 from bot.killpoints import reached
-from bot.pipeline.booking import booked, taken_over
+from bot.pipeline.booking import booked, mark_late, taken_over
 from bot.platform.packing import Outgoing
 from bot.text import shorten
 from bot.turn import Turn
@@ -27,19 +27,16 @@ async def close(
     *earlier, newest = turn.inputs
     failures = (f"provider {one.name}: {one.cause}" for one in turn.state.failures)
     notes = tuple(dict.fromkeys((*turn.notes, *failures)))
-    closed = [
-        (one, one.receipt if one.receipt.outcome.is_final else taken_over(turn, one, newest))
-        for one in earlier
-    ]
     final = replace(booked(turn, newest), outcome=outcome, reason=reason, rule=rule, notes=notes)
+    closed = [(one, taken_over(turn, one, newest)) for one in earlier if not one.receipt.outcome.is_final]
     closed.append((newest, final))
     reached("turn.pre_commit")
     turn.replies += await turn.agent.outbox.commit(outgoing, [receipt for _, receipt in closed])
     for one, receipt in closed:
         one.receipt = receipt
-        one.settle(receipt)
-        if one.is_learnt and not receipt.is_learnt:  # while it was being closed
-            await turn.agent.store.ledger.mark_learnt([receipt.id])
+    for one in turn.inputs:
+        one.settle(one.receipt)
+    await mark_late(turn, closed)
     taken = f", with {len(earlier)} before it" if earlier else ""
     logger.info("message %s: %s%s: %s (%s)", newest.message.id, outcome, taken, shorten(reason, 300), rule)
     return outcome

@@ -8,7 +8,7 @@ from uuid import UUID
 from bot.domain.ledger import Step, StepState
 from bot.domain.memory import MemoryKind
 from bot.models.types import TextResult, ToolCall
-from bot.pipeline.booking import taken_over
+from bot.pipeline.booking import mark_late, taken_over
 from bot.turn import Input, Turn
 
 
@@ -43,10 +43,7 @@ async def keep(turn: Turn, key: str, given: TextResult) -> None:
     await turn.agent.store.ledger.save_step(step, [receipt for _, receipt in changed])
     for one, receipt in changed:
         one.receipt = receipt
-    closed = [(one, receipt) for one, receipt in changed if receipt.outcome.is_final]
-    learnt = [receipt.id for one, receipt in closed if one.is_learnt and not receipt.is_learnt]
-    if learnt:  # while it was being closed
-        await turn.agent.store.ledger.mark_learnt(learnt)
+    await mark_late(turn, [(one, receipt) for one, receipt in changed if receipt.outcome.is_final])
 
 
 async def resumed(turn: Turn) -> frozenset[UUID] | None:

@@ -37,7 +37,7 @@ class Superseded(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class Claim:
+class _Claim:
     """One turn's hold, or wait, on its room's floor; `covers` as `Floors.hold` has it."""
 
     turn: Turn
@@ -45,32 +45,17 @@ class Claim:
     covers: frozenset[UUID] | None = None
     granted: asyncio.Event = field(default_factory=asyncio.Event)
 
-    @property
-    def is_committed(self) -> bool:
-        """Whether the turn is past its point of no return."""
-        return self.turn.is_committed
-
-    def commit(self) -> None:
-        """Pass the point of no return: from here on nothing newer takes this turn over.
-
-        Ends a turn that was taken over or called off already: what it called may have swallowed the
-        cancellation.
-        """
-        if self.turn.successor is not None or self.turn.is_called_off:
-            raise asyncio.CancelledError
-        self.turn.is_committed = True
-
 
 @dataclass(slots=True, eq=False)
 class _Lane:
-    running: Claim | None = None
-    waiting: list[Claim] = field(default_factory=list)
+    running: _Claim | None = None
+    waiting: list[_Claim] = field(default_factory=list)
 
-    def uncommitted(self) -> Iterator[Claim]:
+    def uncommitted(self) -> Iterator[_Claim]:
         claims = [self.running, *self.waiting]
-        yield from [claim for claim in claims if claim is not None and not claim.is_committed]
+        yield from [claim for claim in claims if claim is not None and not claim.turn.is_committed]
 
-    def wait(self, claim: Claim) -> None:
+    def wait(self, claim: _Claim) -> None:
         """Queue a claim behind those whose messages stand before its own."""
         newest = claim.turn.inputs[-1]
         place = len(self.waiting)
@@ -78,7 +63,7 @@ class _Lane:
             place -= 1
         self.waiting.insert(place, claim)
 
-    def remove(self, claim: Claim) -> None:
+    def remove(self, claim: _Claim) -> None:
         if self.running is claim:
             self.running = None
         elif claim in self.waiting:
@@ -99,23 +84,23 @@ class Floors:
         self._lanes: dict[UUID, _Lane] = {}
 
     @asynccontextmanager
-    async def hold(self, turn: Turn, covers: frozenset[UUID] | None = None) -> AsyncIterator[Claim]:
+    async def hold(self, turn: Turn, covers: frozenset[UUID] | None = None) -> AsyncIterator[None]:
         """Take the room's floor, waiting for it where need be, and give it back at the end.
 
         Raises Superseded, cancelling what is under way inside, where a newer turn takes over. The
-        block must pass `Claim.commit` before it changes anything that others see. A turn that an
+        block must pass `Turn.commit` before it changes anything that others see. A turn that an
         earlier process had answered already says with `covers` which messages its answer is about:
         it takes over these alone, and is itself beyond being taken over.
         """
         task = asyncio.current_task()
         assert task is not None, "a turn runs in a task"
         cancelling = task.cancelling()
-        claim = Claim(turn, task, covers)
+        claim = _Claim(turn, task, covers)
         turn.is_committed = covers is not None
         self._enter(claim)
         try:
             await claim.granted.wait()
-            yield claim
+            yield
             if turn.successor is not None:  # the cancellation was swallowed inside
                 raise asyncio.CancelledError
         except asyncio.CancelledError:
@@ -125,7 +110,7 @@ class Floors:
         finally:
             self._leave(claim)
 
-    def _enter(self, claim: Claim) -> None:
+    def _enter(self, claim: _Claim) -> None:
         lane = self._lanes.setdefault(claim.turn.room.id, _Lane())
         for older in lane.uncommitted():
             if older.turn.is_called_off:  # it is on its way out; its messages come back by themselves
@@ -136,7 +121,7 @@ class Floors:
         lane.wait(claim)
         lane.grant()
 
-    def _leave(self, claim: Claim) -> None:
+    def _leave(self, claim: _Claim) -> None:
         lane = self._lanes.get(claim.turn.room.id)
         if lane is None:  # taken over, and the newer turn was done first
             return
@@ -145,7 +130,7 @@ class Floors:
         if lane.running is None:
             del self._lanes[claim.turn.room.id]
 
-    def _yields(self, older: Claim, newer: Claim) -> bool:
+    def _yields(self, older: _Claim, newer: _Claim) -> bool:
         if newer.covers is not None:
             return all(one.message.id in newer.covers for one in older.turn.inputs)
         if self._mode is LatestResponse.QUEUE:
@@ -157,7 +142,7 @@ class Floors:
             one.arrived >= burst_began or one.receipt.carried < MOST_CARRIED for one in older.turn.inputs
         )
 
-    def _hand_over(self, older: Claim, newer: Claim) -> None:
+    def _hand_over(self, older: _Claim, newer: _Claim) -> None:
         burst_began = self._clock() - BURST
         for one in older.turn.inputs:
             if one.arrived < burst_began:

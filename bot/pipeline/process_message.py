@@ -24,12 +24,13 @@ from bot.models.types import ModelType
 from bot.pipeline.act import OUTCOME_UNKNOWN, Actor, course_of, usable_actions
 from bot.pipeline.again import drop_echo, earlier_answer
 from bot.pipeline.attachments import Places, read_attachments
+from bot.pipeline.booking import mark_late
 from bot.pipeline.commit import close
 from bot.pipeline.compose import Composer
 from bot.pipeline.evaluate import evaluate, has_lessons
 from bot.pipeline.gate import Verdict, judge
 from bot.pipeline.journal import resumed
-from bot.pipeline.latest import Claim, Floors, LatestResponse, Superseded
+from bot.pipeline.latest import Floors, LatestResponse, Superseded
 from bot.pipeline.multistep import MultiStep
 from bot.pipeline.pace import Pace
 from bot.pipeline.respond import NoAnswer, respond
@@ -207,13 +208,13 @@ class Processor:
             run.outcome = await close(turn, Outcome.IGNORED, verdict.reason, verdict.rule)
             return False
         try:
-            async with self._floors.hold(turn, covers) as claim, self._agent.outbox.typing(turn.room):
-                run.outcome = await self._answer(turn, claim, verdict)
+            async with self._floors.hold(turn, covers), self._agent.outbox.typing(turn.room):
+                run.outcome = await self._answer(turn, verdict)
         except Superseded:
             run.outcome = Outcome.SUPERSEDED
         return True
 
-    async def _answer(self, turn: Turn, claim: Claim, verdict: Verdict) -> Outcome:
+    async def _answer(self, turn: Turn, verdict: Verdict) -> Outcome:
         """Answer while holding the floor; whatever goes wrong, the room is told once."""
         await self._collect(turn)
         turn.state.forget("RECENT_MESSAGES")  # it may have waited for the floor: the room has moved on
@@ -221,20 +222,18 @@ class Processor:
             await read_attachments(turn, self._places)
             turn.actions = await usable_actions(turn, self._registry)
             if self._settings.use_multi_step:
-                claim.commit()
+                turn.commit()
                 text = await self._multistep.work(turn)
                 return await self._say(turn, Content(text=text, actions=tuple(turn.results)), verdict)
-            reply = await respond(turn, self._composer)
-            claim.commit()
-            return await self._follow(turn, reply, verdict)
+            return await self._follow(turn, await respond(turn, self._composer), verdict)
         except (ModelError, NoAnswer) as error:
-            claim.commit()
+            turn.commit()
             return await self._fail(turn, str(error), type(error).__name__)
         except StoreUnavailable:
             raise
         except Exception as error:  # our own fault: the room is told, the log has the rest
             logger.exception("message %s could not be answered", turn.message.id)
-            claim.commit()
+            turn.commit()
             return await self._fail(turn, _told(error), "internal error")
 
     async def _collect(self, turn: Turn) -> None:
@@ -281,12 +280,14 @@ class Processor:
 
     async def _time_out(self, turn: Turn, reason: str) -> None:
         """Close what RESPONSE_TIMEOUT has ended, unless the books have its outcome already."""
-        kept = [await self._agent.store.ledger.receipt(one.receipt.id) for one in turn.inputs]
-        if not all(receipt is not None and receipt.outcome.is_final for receipt in kept):
+        for one in turn.inputs:
+            one.receipt = await self._agent.store.ledger.receipt(one.receipt.id) or one.receipt
+        if not all(one.receipt.outcome.is_final for one in turn.inputs):
             await self._fail(turn, reason, "RESPONSE_TIMEOUT")
             return
-        for one, receipt in zip(turn.inputs, kept, strict=True):
-            one.settle(receipt or one.receipt)
+        for one in turn.inputs:
+            one.settle(one.receipt)
+        await mark_late(turn, [(one, one.receipt) for one in turn.inputs])
 
 
 def _hand_back(turn: Turn) -> None:

@@ -19,10 +19,9 @@ from bot.prompts.history import Line, render_history
 from bot.prompts.reading.reader import Reply
 from bot.prompts.templates import MESSAGE_HANDLER
 from bot.registry import plain
-from bot.turn import Input, Turn
+from bot.turn import MOST_LISTED, Input, Turn
 
 MOST_TRIES = 3
-MOST_LISTED = 20  # of the messages that one reply answers; what is older stands in the history, if anywhere
 ANSWER = "answer"
 UNCALLED = frozenset({REPLY, "NONE"})  # saying something is no function, and nothing is IGNORE
 
@@ -35,8 +34,8 @@ async def respond(turn: Turn, composer: Composer) -> Reply:
     """Have the next message written.
 
     Providers that the model asks for are fetched and it is asked once more, before anything is said.
-    An answer that is already in the journal is taken from there. Raises NoAnswer after three empty
-    answers, ModelError where no model could be asked.
+    With an answer the turn is committed; one that is already in the journal is taken from there. Raises
+    NoAnswer after three empty answers, ModelError where no model could be asked.
     """
     if (journalled := await paid(turn, ANSWER)) is not None:
         return reply_of(journalled)
@@ -54,6 +53,7 @@ async def respond(turn: Turn, composer: Composer) -> Reply:
             include, may_ask = [*include, *wanted], False
             continue
         if not _is_empty(reply):
+            turn.commit()  # the journal says from now on whom this turn answers
             await keep(turn, ANSWER, given)
             return reply
         tries += 1
@@ -77,7 +77,7 @@ async def first_request(turn: Turn, composer: Composer) -> TextRequest:
 
 def _request(turn: Turn, composer: Composer, sink: TextSink | None = None) -> TextRequest:
     tools = tools_of(turn, UNCALLED)
-    listed = open_messages(turn.inputs, fewest=1 if turn.state.is_short else 2)
+    listed = open_messages(turn.listed, fewest=1 if turn.state.is_short else 2)
     prompt = composer.render(turn, MESSAGE_HANDLER, openMessages=listed, hasFunctions=bool(tools))
     return TextRequest(prompt, purpose=Purpose.REPLY, system=composer.system(turn), tools=tools, sink=sink)
 
@@ -91,13 +91,13 @@ async def _ask(turn: Turn, composer: Composer) -> TextResult:
 
 
 def open_messages(inputs: Sequence[Input], fewest: int = 2) -> str:
-    """Render the messages one reply must answer, the newest of them; nothing where there are fewer."""
+    """Render the messages one reply must answer; nothing where there are fewer."""
     if len(inputs) < fewest:
         return ""
     return render_history(
         [
             Line(one.message.created_at, one.author.name, short_id(one.author.id), one.message.content.text)
-            for one in inputs[-MOST_LISTED:]
+            for one in inputs
         ]
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 RECEIPTS = """
-SELECT message_id, outcome, rule, hex(turn_id), attempts, hex(memory_id), hex(superseded_by)
+SELECT message_id, outcome, rule, hex(turn_id), attempts, hex(memory_id), hex(superseded_by), reason
 FROM receipts ORDER BY position
 """
 DELIVERIES = """
@@ -29,6 +29,7 @@ class KeptReceipt:
     attempts: int
     memory: str
     superseded_by: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

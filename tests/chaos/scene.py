@@ -12,7 +12,7 @@ from tests.chaos.loopback import Ability, Platform
 from tests.chaos.model import ModelServer
 from tests.chaos.program import Nursery, Program
 from tests.chaos.verdict import Verdict, judged
-from tests.chaos.wire import Wire
+from tests.chaos.wire import ASKED, Wire
 
 PATIENCE = 30.0
 STOPPED = "stopping: nothing more is taken in"
@@ -67,10 +67,12 @@ class Scene:
 
     async def settled(self, seconds: float = PATIENCE) -> Verdict:
         """Live until nothing is open, end well and say why (I10), and hold all against the truth."""
-        before = self.program.printed
+        before, asked = self.program.printed, self.wire.seen[ASKED]
         async with self.program.living() as life:
             await self.wire.until_seen(
-                lambda: life.is_over or self._is_settled(), seconds=seconds, what="everything settled"
+                lambda: life.is_over or (self.wire.seen[ASKED] > asked and self._is_settled()),
+                seconds=seconds,
+                what="everything settled",
             )
             life.stop()
             code = await life.ended(PATIENCE)

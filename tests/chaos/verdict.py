@@ -9,6 +9,7 @@ from tests.chaos.books import Books, KeptDelivery, KeptReceipt
 from tests.chaos.loopback import Post, Truth, Update
 
 NAME = re.compile(r"m\d+")
+CROWDED_OUT = ", but the answer is about the newest"
 MOST_ONCE = ("unsafe", "keyed")
 APOLOGY = "Sorry,"
 
@@ -20,6 +21,7 @@ class Verdict:
     messages: int = 0
     failed: int = 0
     held: int = 0
+    crowded: int = 0
     explained: int = 0
     lost: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
@@ -84,6 +86,9 @@ def _look_for_lost(verdict: Verdict, evidence: _Evidence) -> None:
             verdict.doubled.append(f"{name} has {count} receipts")
     for update in evidence.truth.updates:
         end = of_name.get(update.name)
+        if end is not None and CROWDED_OUT in end.reason:  # and whoever asks why is told
+            verdict.crowded += 1
+            continue
         while end is not None and end.outcome == "superseded":
             end = of_memory.get(end.superseded_by)
         if end is None:

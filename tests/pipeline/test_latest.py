@@ -33,10 +33,10 @@ class Walk:
     task: "asyncio.Task[None]" = field(init=False)
 
     async def over(self, floors: Floors, covers: frozenset[UUID] | None = None) -> None:
-        async with floors.hold(self.turn, covers) as claim:
+        async with floors.hold(self.turn, covers):
             self.held.set()
             await self.may_commit.wait()
-            claim.commit()
+            self.turn.commit()
             self.committed.set()
             await self.may_end.wait()
 
@@ -245,13 +245,12 @@ async def test_rooms_do_not_meet(floors: Floors, begin) -> None:
 
 @pytest.mark.parametrize("is_committed", [False, True])
 async def test_a_turn_that_fails_gives_the_floor_back(floors: Floors, begin, is_committed: bool) -> None:
-    failing = Walk((await begin(floors, "first")).turn)
-    turn = failing.turn
+    turn = replace_turn((await begin(floors, "first")).turn)
 
     async def fail() -> None:
-        async with floors.hold(replace_turn(turn)) as claim:
+        async with floors.hold(turn):
             if is_committed:
-                claim.commit()
+                turn.commit()
             raise RuntimeError("broken")
 
     with pytest.raises(RuntimeError, match="broken"):
@@ -379,10 +378,11 @@ async def test_who_swallows_the_cancellation_does_not_pass_the_point_of_no_retur
     passed = asyncio.Event()
 
     async def swallow() -> None:
-        async with floors.hold(make_turn(stage.agent, "one")) as claim:
+        turn = make_turn(stage.agent, "one")
+        async with floors.hold(turn):
             with suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
-            claim.commit()
+            turn.commit()
             passed.set()
 
     older = asyncio.ensure_future(swallow())
@@ -458,13 +458,13 @@ async def test_whatever_happens_every_message_ends_with_exactly_one_turn(
             await pause()
             clock.now += chance.random()
             turn.inputs[0].arrived = clock.now
-            async with floors.hold(turn) as claim:
+            async with floors.hold(turn):
                 try:
                     await pause()
                 except asyncio.CancelledError:
                     if chance.random() < 0.5 or turn.successor is None:
                         raise
-                claim.commit()
+                turn.commit()
                 holders[turn.room.id] = holders.get(turn.room.id, 0) + 1
                 assert holders[turn.room.id] == 1
                 try:

@@ -19,7 +19,6 @@ from bot.pipeline import process_message as road
 from bot.pipeline.process_message import Processor
 from bot.plugin import Plugin
 from bot.settings import CoreSettings
-from bot.store.ledger import Commitment
 from bot.testing import (
     InMemoryStore,
     RecordingAdapter,
@@ -257,22 +256,22 @@ async def test_our_own_fault_anywhere_ends_as_failed_with_its_reason(
 
 
 class Slow(InMemoryStore):
-    """A store whose first commit hangs, before or after it is done, until it is let go."""
+    """A store whose first write of a kind hangs, before or after it is done, until it is let go."""
 
-    def __init__(self, *, is_done: bool) -> None:
+    def __init__(self, kind: str = "commit", *, is_done: bool) -> None:
         super().__init__()
         self.reached, self.release = asyncio.Event(), asyncio.Event()
         self._is_done = is_done
-        self._commit = self.ledger.commit
-        self.ledger.commit = self._hang  # type: ignore[method-assign]  # the fault
+        self._write = getattr(self.ledger, kind)
+        setattr(self.ledger, kind, self._hang)
 
-    async def _hang(self, commitment: Commitment) -> Any:
+    async def _hang(self, *given: Any) -> Any:
         if self.reached.is_set():
-            return await self._commit(commitment)
+            return await self._write(*given)
         self.reached.set()
-        placed = await self._commit(commitment) if self._is_done else None
+        placed = await self._write(*given) if self._is_done else None
         await self.release.wait()
-        return await self._commit(commitment) if placed is None else placed
+        return placed if self._is_done else await self._write(*given)
 
 
 @pytest.mark.parametrize("is_done", [False, True])
@@ -310,6 +309,50 @@ async def test_out_of_time_while_the_store_writes_what_is_kept_is_the_outcome(de
     assert receipt.outcome is Outcome.ANSWERED
     assert books.settled == [receipt]
     assert texts == ["Hello."]
+
+
+async def until_waiting_for_the_floor(books: Books, holder: asyncio.Task[Receipt]) -> None:
+    """Let all go on until something waits behind the holder, or that has lost the floor."""
+    [lane] = books.processor._floors._lanes.values()
+    for _ in range(1000):
+        if lane.waiting or holder.done():
+            return
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+async def test_what_comes_while_an_answer_is_journalled_waits_and_all_is_learnt_from(is_done: bool) -> None:
+    """The journal says whom the answer is about: from then on no other turn may close these."""
+    may_answer, asked = asyncio.Event(), asyncio.Queue[str]()
+    store = Slow("save_step", is_done=is_done)
+
+    async def script(request: TextRequest) -> str:
+        asked.put_nowait(request.prompt)
+        await may_answer.wait()
+        return answer("Hello.")
+
+    @evaluator("LOOK", "Looks.")
+    async def look(turn: Turn) -> None:
+        await store.reached.wait()
+
+    async with on_stage(Plugin("look", evaluators=[look]), model=ScriptedModel(script), store=store) as stage:
+        books = Books(stage)
+        receipts = [await books.receive(text) for text in ("one", "two", "three")]
+        older = asyncio.ensure_future(books.process(receipts[0]))
+        await asked.get()
+        newer = asyncio.ensure_future(books.process(receipts[1]))
+        await asked.get()
+        may_answer.set()
+        await store.reached.wait()
+        await older
+        newest = asyncio.ensure_future(books.process(receipts[2]))
+        await until_waiting_for_the_floor(books, newer)
+        store.release.set()
+        async with books.processor.learnt:
+            await asyncio.gather(newer, newest)
+        outcomes = [(await books.kept(one)).outcome for one in receipts]
+        assert await store.ledger.unlearnt() == []
+    assert outcomes == [Outcome.SUPERSEDED, Outcome.ANSWERED, Outcome.ANSWERED]
 
 
 async def test_out_of_time_after_being_taken_over_it_does_not_close_what_another_answers(
