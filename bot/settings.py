@@ -98,6 +98,14 @@ class CoreSettings(SettingsModel):
         (), description="Sources whose every message is answered, beside client_chat, api and postman."
     )
     respond_to_bots: bool = Field(False, description="Whether other bots are answered.")
+    messages_per_person: int = Field(
+        10,
+        ge=0,
+        description="How many messages of one person are looked at in a minute, where strangers may write; "
+        "twice as many at once. What is more stays unanswered, and costs nothing. 0 for no limit.",
+    )
+    messages_per_room: int = Field(60, ge=0, description="The same for each room, whoever writes.")
+    messages_per_world: int = Field(300, ge=0, description="The same for each server or group of rooms.")
     ignore_basic_capabilities: bool = Field(
         False, description="Whether to leave out the bootstrap plugin (its actions and providers)."
     )

@@ -38,6 +38,7 @@ class ConsoleAdapter(Adapter):
     """
 
     platform = PLATFORM
+    is_private = True
 
     def __init__(self, door: Door, *, lines: PipedLines | TypedLines, output: int | None) -> None:
         self._door = door

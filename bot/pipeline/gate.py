@@ -2,17 +2,23 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
+from uuid import UUID
 
-from bot.domain.changes import LATE_EDIT
+from bot.domain.changes import LATE_EDIT, REVISIONS
 from bot.domain.people import Attendance
 from bot.domain.places import ChannelType
 from bot.killpoints import reached
 from bot.mentions import calls, names
 from bot.models.types import ModelType, Purpose, TextRequest
+from bot.pipeline.bots import BotGuard
 from bot.pipeline.compose import Composer
 from bot.pipeline.less import ask
+from bot.pipeline.throttle import Throttle
+from bot.platform.adapter import Adapter
+from bot.platform.remembered import Remembered
 from bot.prompts.reading.reader import read_decision
-from bot.prompts.templates import SHOULD_RESPOND
+from bot.prompts.templates import SHOULD_RESPOND, SLOW_DOWN, SPENT
 from bot.settings import CoreSettings
 from bot.text import is_blank
 from bot.turn import Turn
@@ -21,16 +27,32 @@ BYPASS_TYPES = frozenset({ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF
 BYPASS_SOURCES = frozenset({"client_chat", "api", "postman"})
 ANSWERS = frozenset({"RESPOND", "REPLY"})
 SILENCES = frozenset({"IGNORE", "NONE", "STOP"})
+MOST_TOLD = 1_000
 PROVIDERS = ("CHARACTER", "ANXIETY", "ENTITIES", "RECENT_MESSAGES")
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether to answer, why in a sentence, and the rule or setting that decided."""
+    """Whether to answer, why in a sentence, and the rule or setting that decided.
+
+    What is not answered may yet have the agent say something: `says` is the template. Of one that
+    `is_excess` nothing is learnt either.
+    """
 
     answer: bool
     reason: str
     rule: str
+    says: str = ""
+    is_excess: bool = False
+
+
+class Counts:
+    """What the rules remember of the messages before, for one agent."""
+
+    def __init__(self, settings: CoreSettings) -> None:
+        self.throttle = Throttle(settings)
+        self.bots = BotGuard()
+        self.told = Remembered[tuple[str, UUID, date]](MOST_TOLD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +62,24 @@ class Hearing:
     turn: Turn
     attendance: Attendance
     settings: CoreSettings
+    counts: Counts
+
+    @property
+    def adapter(self) -> Adapter | None:
+        """What connects the message's platform, while something does."""
+        return self.turn.agent.outbox.adapter(self.turn.room.platform)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it was heard before, as it read before its edit, and had no outcome by then."""
+        turn = self.turn
+        return REVISIONS in turn.message.metadata and turn.inputs[-1].receipt.rule != LATE_EDIT
+
+    @property
+    def is_meant(self) -> bool:
+        """Whether its author waits for an answer."""
+        mention = self.turn.message.content.mention
+        return self.turn.room.type in BYPASS_TYPES or mention.is_reply or self.is_named
 
     @property
     def is_named(self) -> bool:
@@ -69,7 +109,7 @@ def _edited_late(hearing: Hearing) -> Verdict | None:
         return None
     if hearing.settings.on_edit == "ignore":
         return Verdict(False, "it was edited when it had its outcome already", "ON_EDIT")
-    if turn.replaces is not None and not turn.agent.outbox.can_edit(turn.room):
+    if turn.replaces is not None and not (hearing.adapter and hearing.adapter.can_edit):
         return Verdict(False, f"what was said on {turn.room.platform} cannot be changed", "ON_EDIT")
     return None
 
@@ -87,9 +127,14 @@ def _empty(hearing: Hearing) -> Verdict | None:
 
 
 def _bot(hearing: Hearing) -> Verdict | None:
-    if hearing.turn.author.is_bot and not hearing.settings.respond_to_bots:
+    author, room = hearing.turn.author, hearing.turn.room
+    if not author.is_bot:
+        hearing.counts.bots.note_person(room.id)
+        return None
+    if not hearing.settings.respond_to_bots:
         return Verdict(False, "another bot wrote it", "RESPOND_TO_BOTS")
-    return None
+    objection = hearing.counts.bots.objection(author.id, room.id)
+    return Verdict(False, objection, "RESPOND_TO_BOTS") if objection else None
 
 
 def _muted(hearing: Hearing) -> Verdict | None:
@@ -101,7 +146,24 @@ def _muted(hearing: Hearing) -> Verdict | None:
 def _spent(hearing: Hearing) -> Verdict | None:
     turn = hearing.turn
     limit = turn.agent.budget.reached(turn.room.id, turn.author.id)
-    return Verdict(False, f"what may be spent is spent: {limit}", limit.setting) if limit else None
+    if limit is None:
+        return None
+    case = (limit.setting, turn.room.id, turn.agent.clock().date())
+    says = SPENT if hearing.is_meant and case not in hearing.counts.told else ""
+    if says:
+        hearing.counts.told.add(case)
+    return Verdict(False, f"what may be spent is spent: {limit}", limit.setting, says)
+
+
+def _too_much(hearing: Hearing) -> Verdict | None:
+    turn = hearing.turn
+    if hearing.is_counted or (hearing.adapter and hearing.adapter.is_private):
+        return None
+    excess = hearing.counts.throttle.excess(turn.author.id, turn.room, is_meant=hearing.is_meant)
+    if excess is None:
+        return None
+    says = SLOW_DOWN if excess.is_told else ""
+    return Verdict(False, excess.reason, excess.setting, says, is_excess=True)
 
 
 def _bypass_type(hearing: Hearing) -> Verdict | None:
@@ -149,6 +211,7 @@ RULES: tuple[Rule, ...] = (
     _bot,
     _muted,
     _spent,
+    _too_much,
     _bypass_type,
     _bypass_source,
     _addressed,
@@ -156,9 +219,11 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-async def judge(turn: Turn, composer: Composer, settings: CoreSettings, attendance: Attendance) -> Verdict:
+async def judge(
+    turn: Turn, composer: Composer, settings: CoreSettings, attendance: Attendance, counts: Counts
+) -> Verdict:
     """Decide whether to answer; the first rule that has an opinion decides, else the small model."""
-    hearing = Hearing(turn, attendance, settings)
+    hearing = Hearing(turn, attendance, settings, counts)
     for rule in RULES:
         if (verdict := rule(hearing)) is not None:
             return verdict

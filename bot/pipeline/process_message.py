@@ -28,7 +28,7 @@ from bot.pipeline.booking import mark_late
 from bot.pipeline.commit import close
 from bot.pipeline.compose import Composer
 from bot.pipeline.evaluate import evaluate, has_lessons
-from bot.pipeline.gate import Verdict, judge
+from bot.pipeline.gate import Counts, Verdict, judge
 from bot.pipeline.journal import resumed
 from bot.pipeline.latest import Floors, LatestResponse, Superseded
 from bot.pipeline.multistep import MultiStep
@@ -64,6 +64,7 @@ class Processor:
         self.underway = Underway()
         self.learnt = Gathering(agent.store.ledger.mark_learnt, what="marks of what was learnt from")
         self._pace = Pace(EDIT_PACE)
+        self._counts = Counts(settings)
         self._vectors = Vectors(agent)
         self._places = Places()
         self._composer = Composer(registry)
@@ -132,7 +133,7 @@ class Processor:
             if own.author.id == agent.id:
                 await drop_echo(turn)
                 self._note_learnt(own)
-            elif has_lessons(agent):
+            elif has_lessons(agent) and not own.is_learnt:
                 await self._learn(turn, own, was_to_be_answered=verdict)
         if run.error and turn.successor is None and not own.receipt.outcome.is_final:
             await self._time_out(turn, run.error)
@@ -192,8 +193,7 @@ class Processor:
         """Judge and answer; tells whether the message was to be answered."""
         covers = await resumed(turn)
         try:
-            settings = _settings_for(turn, self._settings)
-            verdict = RESUMED if covers else await judge(turn, self._composer, settings, attendance)
+            verdict = RESUMED if covers else await self._judge(turn, attendance)
         except ModelError as error:
             reason = f"no model could decide whether to answer: {error}"
             run.outcome = await close(turn, Outcome.FAILED, reason, "shouldRespond")
@@ -205,7 +205,9 @@ class Processor:
             run.outcome = await close(turn, Outcome.FAILED, _told(error), "internal error")
             return False
         if not verdict.answer:
-            run.outcome = await close(turn, Outcome.IGNORED, verdict.reason, verdict.rule)
+            own.is_learnt |= verdict.is_excess
+            says = [turn.outgoing(self._line(turn, verdict.says))] if verdict.says else []
+            run.outcome = await close(turn, Outcome.IGNORED, verdict.reason, verdict.rule, says)
             return False
         try:
             async with self._floors.hold(turn, covers), self._agent.outbox.typing(turn.room):
@@ -213,6 +215,14 @@ class Processor:
         except Superseded:
             run.outcome = Outcome.SUPERSEDED
         return True
+
+    async def _judge(self, turn: Turn, attendance: Attendance) -> Verdict:
+        settings = _settings_for(turn, self._settings)
+        return await judge(turn, self._composer, settings, attendance, self._counts)
+
+    def _line(self, turn: Turn, template: str) -> Content:
+        """Fill in one line that no model writes."""
+        return Content(text=self._composer.render(turn, template))
 
     async def _answer(self, turn: Turn, verdict: Verdict) -> Outcome:
         """Answer while holding the floor; whatever goes wrong, the room is told once."""
@@ -275,7 +285,7 @@ class Processor:
         outgoing = []
         if not turn.replies and await cache.get(key) in (None, own):
             await cache.set(key, own, expires_at=now + APOLOGY_PAUSE)
-            outgoing = [turn.outgoing(Content(text=self._composer.render(turn, APOLOGY)))]
+            outgoing = [turn.outgoing(self._line(turn, APOLOGY))]
         return await close(turn, Outcome.FAILED, reason, rule, outgoing)
 
     async def _time_out(self, turn: Turn, reason: str) -> None:

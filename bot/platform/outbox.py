@@ -95,6 +95,10 @@ class Outbox:
         """Tell whether a platform is connected."""
         return platform in self._adapters
 
+    def adapter(self, platform: str) -> Adapter | None:
+        """Find what connects a platform, to ask what can be done there; None while nothing does."""
+        return self._adapters.get(platform)
+
     async def download(self, platform: str, url: str) -> bytes | None:
         """Read a file by a platform's own connection; None where that does not know the address."""
         adapter = self._adapters.get(platform)
@@ -209,11 +213,6 @@ class Outbox:
             await asyncio.wait(senders, timeout=LET_GO)
         self._lanes.clear()
         self._finished = Remembered[str](MOST_FINISHED)
-
-    def can_edit(self, room: Room) -> bool:
-        """Tell whether what was said in a room can be changed."""
-        adapter = self._adapters.get(room.platform)
-        return adapter is not None and adapter.can_edit
 
     async def hold_back(self, cancelled: Sequence[Delivery]) -> None:
         """Send these no more, which the ledger has as cancelled; one on its way right now is let finish."""

@@ -1,9 +1,10 @@
 """The last things that were seen: bounded, and quick to ask."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
+V = TypeVar("V")
 
 
 class Remembered(Generic[T]):
@@ -26,3 +27,19 @@ class Remembered(Generic[T]):
 
     def __contains__(self, one: T) -> bool:
         return one in self._seen
+
+
+class Latest(Generic[T, V]):
+    """Keeps something for each of the last so many keys that were asked for; what is not there is made."""
+
+    def __init__(self, most: int, make: Callable[[], V]) -> None:
+        self._most = most
+        self._make = make
+        self._kept: dict[T, V] = {}
+
+    def __getitem__(self, key: T) -> V:
+        found = self._kept.pop(key) if key in self._kept else self._make()
+        self._kept[key] = found
+        if len(self._kept) > self._most:
+            del self._kept[next(iter(self._kept))]
+        return found

@@ -15,6 +15,8 @@ POST_CREATION = "postCreationTemplate"
 IMAGE_DESCRIPTION = "imageDescriptionTemplate"
 PARAMETER_REPAIR = "parameterRepairTemplate"
 APOLOGY = "apologyTemplate"
+SLOW_DOWN = "slowDownTemplate"
+SPENT = "spentTemplate"
 
 DEFAULTS: Mapping[str, str] = {
     SYSTEM: (
@@ -185,4 +187,6 @@ The message it is about: {{messageText}}
 Write only the corrected parameters, as one JSON object. If the message does not say what is needed, write {}.
 """,
     APOLOGY: "Sorry, I can't answer just now. Please try again in a little while.",
+    SLOW_DOWN: "That is more than I can follow. Give me a minute, please.",
+    SPENT: "I have said all I can for today. Please come back tomorrow.",
 }

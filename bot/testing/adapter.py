@@ -14,7 +14,8 @@ class RecordingAdapter(Adapter):
 
     `faults` are raised one after another before anything is sent; with `longest` texts are cut
     into parts of that many characters; without `can_edit` nothing that was said can be changed. Replies
-    are seen while they are written every so many seconds (`edits`), if at all.
+    are seen while they are written every so many seconds (`edits`), if at all. Unless it `is_private`,
+    people are strangers: how much of theirs is answered has its limits.
     """
 
     platform = "test"
@@ -26,8 +27,10 @@ class RecordingAdapter(Adapter):
         longest: int = 0,
         can_edit: bool = False,
         edits: float | None = None,
+        is_private: bool = True,
     ) -> None:
         self.can_edit = can_edit
+        self.is_private = is_private
         self.sent: list[Delivery] = []
         self.edited: list[Delivery] = []
         self.attempts: list[str] = []

@@ -97,6 +97,7 @@ class LoopbackAdapter(Adapter):
     """Reads updates by long poll; the offset moves in the commit that keeps them."""
 
     platform = PLATFORM
+    is_private = True
 
     def __init__(self, door: Door) -> None:
         self._door = door

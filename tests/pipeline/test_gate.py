@@ -9,7 +9,7 @@ from bot.domain.people import Attendance
 from bot.domain.places import ChannelType
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer
-from bot.pipeline.gate import Verdict, judge
+from bot.pipeline.gate import Counts, Verdict, judge
 from bot.prompts.history import parse_history
 from bot.settings import CoreSettings
 from bot.testing import ScriptedModel, Stage, make_turn, on_stage
@@ -45,7 +45,7 @@ def said(
 
 async def verdict_on(turn: Turn, composer: Composer, settings: CoreSettings) -> Verdict:
     attendance = await turn.agent.store.worlds.attendance(turn.room.id)
-    return await judge(turn, composer, settings, attendance)
+    return await judge(turn, composer, settings, attendance, Counts(settings))
 
 
 async def test_its_own_message_is_never_answered(stage: Stage, composer: Composer) -> None:

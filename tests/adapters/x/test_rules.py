@@ -36,7 +36,8 @@ async def test_o09_a_dry_run_writes_nothing_whatever_a_turn_brings(
         name, parameters = next(deeds)
         return answer("As you wish.", actions=["REPLY", name], parameters={name: parameters})
 
-    settings = {"X_DRY_RUN": "true", "X_OPERATORS": "test:Alice", "X_MONTHLY_READS": "1000000"}
+    unlimited = {"X_MONTHLY_READS": "1000000", "MESSAGES_PER_PERSON": "0"}
+    settings = {"X_DRY_RUN": "true", "X_OPERATORS": "test:Alice", **unlimited}
     async with live(says, **settings) as cast:
         for number in range(TURNS):
             if number % 5 == 0:

@@ -1,0 +1,85 @@
+"""How much of one person, in one room and in one world is looked at a minute, where strangers may write."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+from bot.domain.places import ChannelType, Room
+from bot.platform.remembered import Latest
+from bot.settings import CoreSettings
+
+MINUTE = 60.0
+BURST = 2  # so many minutes' messages may come at once
+MOST_KEPT = 10_000
+ALONE = frozenset({ChannelType.DM, ChannelType.VOICE_DM})
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """Why a message is one too many: a sentence and the setting, and whether its author is to be told."""
+
+    reason: str
+    setting: str
+    is_told: bool
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """What may still come at once, of at most `most`; `is_told` once it was too much, until all may again."""
+
+    level: float
+    filled_at: float
+    is_told: bool = False
+
+    def fill(self, most: int, now: float) -> None:
+        """Let in what may come since it was looked at last."""
+        self.level = min(most, self.level + (now - self.filled_at) * most / (BURST * MINUTE))
+        self.filled_at = now
+        self.is_told &= self.level < most
+
+
+class Throttle:
+    """Counts one agent's messages in buckets that hold two minutes' worth; it forgets with the process.
+
+    `clock` is monotonic, in seconds.
+    """
+
+    def __init__(self, settings: CoreSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._limits = {
+            "MESSAGES_PER_PERSON": settings.messages_per_person,
+            "MESSAGES_PER_ROOM": settings.messages_per_room,
+            "MESSAGES_PER_WORLD": settings.messages_per_world,
+        }
+        self._buckets = {
+            setting: Latest[UUID, _Bucket](MOST_KEPT, partial(self._full, limit * BURST))
+            for setting, limit in self._limits.items()
+        }
+
+    def excess(self, person_id: UUID, room: Room, *, is_meant: bool) -> Excess | None:
+        """Count a message; tells why it is one too many, and then it counts for nobody.
+
+        Whoever waits for an answer, because it `is_meant` for the agent, is told so once, until all may
+        come again.
+        """
+        of_world = room.id if room.type in ALONE else room.world_id  # who writes alone shares no world
+        found = []
+        for (setting, limit), key in zip(self._limits.items(), (person_id, room.id, of_world), strict=True):
+            if not limit:
+                continue
+            bucket = self._buckets[setting][key]
+            bucket.fill(limit * BURST, self._clock())
+            if bucket.level < 1:
+                is_told = is_meant and not bucket.is_told
+                bucket.is_told |= is_told
+                whose = setting.rpartition("_")[2].lower()
+                return Excess(f"more than {limit} messages a minute came of one {whose}", setting, is_told)
+            found.append(bucket)
+        for bucket in found:
+            bucket.level -= 1
+        return None
+
+    def _full(self, most: int) -> _Bucket:
+        return _Bucket(most, self._clock())
