@@ -14,6 +14,7 @@ from bot import NO_SCHEMAS, Health, Schemas
 from plugins.sql import sqlite
 from plugins.sql.faults import at_opening
 from plugins.sql.lock import FileLock
+from plugins.sql.matrices import Matrices, search_with
 from plugins.sql.places import doubts
 from plugins.sql.reader import Reader
 from plugins.sql.restored import hold_what_was_open
@@ -53,7 +54,8 @@ class Database:
         open_reader = partial(sqlite.open_reader, self._engine)
         self._writer = Writer(self._open, self._close, self._watch, self._lock.note_log, self._synchronous)
         self._reader = Reader("greenroom-sql-reader", open_reader, self._watch.of_reader)
-        self._searcher = Reader("greenroom-sql-searcher", open_reader, self._watch.of_reader)
+        self._searcher = Reader("greenroom-sql-searcher", self._open_searcher, self._watch.of_reader)
+        self._matrices = Matrices()
 
     async def open(self) -> None:
         """Lock, check and upgrade the file, and start the threads.
@@ -117,10 +119,16 @@ class Database:
             sqlite.check(connection, self.path)
             sqlite.check_writable(connection)
             bring_up_to_date(connection, self.path, self.schemas)
+            self._matrices.watch(connection)
             self._watch.begin(connection)
         except BaseException:
             connection.close()
             raise
+        return connection
+
+    def _open_searcher(self) -> Connection:
+        connection = sqlite.open_reader(self._engine)
+        search_with(connection, self._matrices)
         return connection
 
     def _close(self, connection: Connection) -> None:

@@ -66,10 +66,12 @@ def known_to(connection: Connection) -> Known:
     return found if isinstance(found, Known) else Known()
 
 
-def forget_unless(connection: Connection, version: int) -> None:
-    """Forget everything where the file's version is not the one that the knowledge is of."""
-    if PLACE in connection.info and known_to(connection).version != version:
+def forget_unless(connection: Connection, version: int) -> bool:
+    """Forget everything where the file's version is not the one that the knowledge is of; tells whether."""
+    is_strange = PLACE in connection.info and known_to(connection).version != version
+    if is_strange:
         connection.info[PLACE] = Known(version)
+    return is_strange
 
 
 def forget(connection: Connection) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine
 from sqlalchemy.pool import NullPool
 
 from bot import ConfigError
+from plugins.sql import matrices
 from plugins.sql.known import forget, forget_unless, keep_knowledge
 
 PATIENCE = 10.0
@@ -139,20 +140,25 @@ def begin(connection: Connection, *, to_write: bool = False) -> None:
     """Begin a transaction past SQLAlchemy, which takes longer for it than SQLite does."""
     cursor = driver(connection)
     cursor.execute("BEGIN IMMEDIATE" if to_write else "BEGIN")
-    if to_write:
-        [version] = cursor.execute("PRAGMA data_version").fetchone()
-        forget_unless(connection, version)
+    if not to_write:
+        matrices.begun(connection)
+        return
+    [version] = cursor.execute("PRAGMA data_version").fetchone()
+    if forget_unless(connection, version):
+        matrices.watched_by(connection).clear()
 
 
 def commit(connection: Connection) -> None:
     """Commit what `begin` began."""
     driver(connection).commit()
+    matrices.watched_by(connection).settle()
     _forget(connection)
 
 
 def roll_back(connection: Connection) -> None:
     """Undo what was done since `begin`."""
     driver(connection).rollback()
+    matrices.watched_by(connection).undo()
     _forget(connection)
     forget(connection)
 

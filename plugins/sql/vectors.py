@@ -6,23 +6,22 @@ By pgvector in PostgreSQL; for SQLite here, with numpy where it is there, else i
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from heapq import nlargest
-from importlib import import_module
 from math import hypot
-from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Double, case, delete, func, literal_column, select
+from sqlalchemy import Connection, Double, bindparam, case, delete, func, literal_column, select
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import Executable
 
 from bot import MemoryKind, Scope, cosine
+from plugins.sql.matrices import Audience, Matrices, Matrix, View, has_numpy, view_of
 from plugins.sql.schema import embeddings, memories
-from plugins.sql.statements import Insert, Listing, Row, Statement, limit, same, value
+from plugins.sql.statements import Insert, Listing, Statement, limit, same, value
 from plugins.sql.values import NO_ID
 
 EVERYBODY = NO_ID
+FIRST = -1  # before every position
 LARGEST = 60_000.0  # half precision ends at 65,504; beyond, only the direction is kept
 
 
@@ -79,10 +78,19 @@ SCOPE = (
     same(embeddings.c.model, "model"),
     same(embeddings.c.dimension, "dimension"),
     same(embeddings.c.kind, "kind"),
-    embeddings.c.audience.in_([value(embeddings.c.audience, name) for name in ("all", "world", "room")]),
 )
-IN_SCOPE = ("agent", "model", "dimension", "kind", "all", "world", "room")
-CANDIDATES = Statement(lambda _: select(embeddings.c.memory, embeddings.c.vector).where(*SCOPE), *IN_SCOPE)
+IN_SCOPE = ("agent", "model", "dimension", "kind")
+AUDIENCES = ("all", "world", "room")
+CANDIDATES = Statement(
+    lambda _: (
+        select(embeddings.c.memory, embeddings.c.vector)
+        .where(*SCOPE, same(embeddings.c.audience, "audience"), embeddings.c.memory > bindparam("after"))
+        .order_by(embeddings.c.memory)
+    ),
+    *IN_SCOPE,
+    "audience",
+    "after",
+)
 
 
 def _nearest_in_postgresql(_: Insert) -> Executable:
@@ -91,11 +99,12 @@ def _nearest_in_postgresql(_: Insert) -> Executable:
         value(embeddings.c.vector, "wanted")
     )
     similarity = func.coalesce(func.nullif(1 - distance, literal_column("'NaN'")), 0).label("similarity")
-    found = select(embeddings.c.memory, similarity).where(*SCOPE)
+    heard = embeddings.c.audience.in_([value(embeddings.c.audience, name) for name in AUDIENCES])
+    found = select(embeddings.c.memory, similarity).where(*SCOPE, heard)
     return found.order_by(similarity.desc()).limit(limit())
 
 
-NEAREST = Statement(_nearest_in_postgresql, "wanted", *IN_SCOPE, "limit")
+NEAREST = Statement(_nearest_in_postgresql, "wanted", *IN_SCOPE, *AUDIENCES, "limit")
 
 
 def put(connection: Connection, agent: int, kept: Sequence[Kept]) -> None:
@@ -121,17 +130,18 @@ def nearest(
     connection: Connection, agent: int, wanted: Wanted, audiences: Sequence[bytes], most: int
 ) -> dict[int, float]:
     """Find the positions of the memories that are nearest, with how near they are."""
-    key = (agent, wanted.model, len(wanted.vector), wanted.kind.value, *audiences)
     if not most:
         return {}
+    key = (agent, wanted.model, len(wanted.vector), wanted.kind.value)
     if connection.dialect.name == "postgresql":
-        return dict(map(tuple, NEAREST.rows(connection, packed(wanted.vector), *key, most)))
-    rows = CANDIDATES.rows(connection, *key)
-    if not rows:
-        return {}
-    numpy = _numpy()
-    compare = _compared if numpy is None else _compared_at_once
-    return dict(compare(numpy, rows, wanted.vector, most))
+        return dict(map(tuple, NEAREST.rows(connection, packed(wanted.vector), *key, *audiences, most)))
+    compared = _compared_at_once if has_numpy() else _compared
+    found = [
+        pair
+        for one in dict.fromkeys(audiences)
+        for pair in compared(connection, Audience(*key, one), wanted, most)
+    ]
+    return dict(nlargest(most, found, key=lambda pair: pair[1]))
 
 
 def packed(vector: Sequence[float]) -> bytes:
@@ -148,32 +158,23 @@ def unpacked(data: bytes) -> tuple[float, ...]:
 
 
 def _compared(
-    numpy: None, rows: Sequence[Row], wanted: Sequence[float], limit: int
+    connection: Connection, audience: Audience, wanted: Wanted, most: int
 ) -> list[tuple[int, float]]:
-    scored = ((position, cosine(wanted, unpacked(data))) for position, data in rows)
-    return nlargest(limit, scored, key=lambda pair: pair[1])
+    rows = CANDIDATES.rows(connection, *audience, FIRST)
+    scored = ((position, cosine(wanted.vector, unpacked(data))) for position, data in rows)
+    return nlargest(most, scored, key=lambda pair: pair[1])
 
 
 def _compared_at_once(
-    numpy: Any, rows: Sequence[Row], wanted: Sequence[float], limit: int
+    connection: Connection, audience: Audience, wanted: Wanted, most: int
 ) -> list[tuple[int, float]]:
-    positions, data = zip(*rows, strict=True)
-    matrix = numpy.frombuffer(b"".join(data), dtype="<f2").reshape(len(rows), -1).astype(numpy.float32)
-    query = numpy.asarray(wanted, dtype=numpy.float32)
-    lengths = numpy.sqrt(numpy.einsum("ij,ij->i", matrix, matrix)) * numpy.sqrt(query @ query)
-    scores = numpy.divide(
-        matrix @ query, lengths, out=numpy.zeros(len(rows), numpy.float32), where=lengths > 0
-    )
-    limit = min(limit, len(rows))
-    best = numpy.argpartition(-scores, limit - 1)[:limit]
-    order = best[numpy.argsort(-scores[best], kind="stable")]
-    return [(positions[place], float(scores[place])) for place in order]
-
-
-@lru_cache(maxsize=1)
-def _numpy() -> Any | None:
-    """Load numpy when it is first needed: it takes a tenth of a second, and is not a must."""
-    try:
-        return import_module("numpy")
-    except ImportError:
-        return None
+    """Compare what is known of an audience, and what has come to it since."""
+    view = view_of(connection) or View(Matrices())
+    known = view.matrices.get(audience)
+    rows = CANDIDATES.rows(connection, *audience, known.newest if known else FIRST)
+    found = known.nearest(wanted.vector, most) if known else []
+    if rows:
+        newer = Matrix(rows)
+        found += newer.nearest(wanted.vector, most)
+        view.matrices.keep(audience, known, newer, view.version)
+    return found

@@ -1,0 +1,207 @@
+"""What is kept in memory of vectors is what is in the file, whatever comes, goes, moves or fails."""
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from bot import Content, Memory, MemoryKind, Scope, cosine, derived_id, new_id
+from bot.store.protocols import Reach
+from bot.testing import make_arrival
+from plugins.sql import matrices
+from plugins.sql.matrices import Audience, Matrices, Matrix
+from plugins.sql.store import SqlStore
+from plugins.sql.vectors import packed, unpacked
+
+pytest.importorskip("numpy")
+OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
+ROOMS, WORLD = (derived_id("room"), derived_id("another")), derived_id("world")
+AT = datetime(2026, 5, 4, tzinfo=UTC)
+NONE = Audience(1, "m", 4, "fact", b"room")
+
+
+@pytest.fixture(autouse=True)
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrices, "LARGE", 3)
+
+
+def vector_of(chance: random.Random) -> tuple[float, ...]:
+    """Draw what half precision can hold."""
+    return unpacked(packed([chance.uniform(-1, 1) for _ in range(4)]))
+
+
+def fact(chance: random.Random, *, is_bare: bool = False) -> Memory:
+    vector = None if is_bare else vector_of(chance)
+    scope = chance.choice((Scope.ROOM, Scope.ROOM, Scope.WORLD, Scope.SHARED))
+    room = chance.choice(ROOMS)
+    bare = Memory(new_id(), MemoryKind.FACT, room, room, WORLD, Content(text="a fact"), AT, scope=scope)
+    return replace(bare, embedding=vector, embedding_model="m" if vector else "")
+
+
+def nearest(known: dict[UUID, Memory], wanted: tuple[float, ...], room: UUID) -> list[UUID]:
+    heard = [
+        one
+        for one in known.values()
+        if one.embedding and (one.scope is not Scope.ROOM or one.room_id == room)
+    ]
+    return [one.id for one in sorted(heard, key=lambda one: -cosine(wanted, one.embedding or ()))[:5]]
+
+
+async def recalled(store: SqlStore, wanted: tuple[float, ...], room: UUID) -> list[UUID]:
+    found = await store.memories.recall(wanted, "m", Reach(room, WORLD), MemoryKind.FACT, 5)
+    return [one.memory.id for one in found]
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_what_is_found_is_what_is_there_after_every_change(open_store: OpenStore, seed: int) -> None:
+    chance = random.Random(seed)
+    known: dict[UUID, Memory] = {}
+    async with open_store() as store:
+        for step in range(120):
+            deed = chance.choice(("add", "add", "add", "late", "other", "remove"))
+            one = known.get(chance.choice([*known])) if known else None
+            if deed == "add" or one is None:
+                added = [fact(chance, is_bare=chance.random() < 0.3) for _ in range(chance.randint(1, 3))]
+                await store.memories.add(added)
+                known |= {memory.id: memory for memory in added}
+            elif deed == "late":
+                vector = vector_of(chance)
+                await store.memories.set_embedding(one.id, vector, "m")
+                known[one.id] = replace(one, embedding=vector)
+            elif deed == "other":
+                known[one.id] = replace(fact(chance), id=one.id)
+                await store.memories.add([known[one.id]])
+            else:
+                await store.memories.remove([one.id])
+                del known[one.id]
+            wanted = vector_of(chance)
+            for room in ROOMS:
+                assert await recalled(store, wanted, room) == nearest(known, wanted, room), (step, deed)
+        assert store.memories._database._matrices._kept
+
+
+async def test_searches_beside_writes_leave_nothing_stale(open_store: OpenStore) -> None:
+    chance = random.Random(7)
+    known = [fact(chance) for _ in range(60)]
+    wanted = (1.0, 0.0, 0.0, 0.0)
+    async with open_store() as store:
+        await store.memories.add(known)
+
+        async def write(one: Memory) -> None:
+            await store.memories.set_embedding(one.id, vector_of(chance), "m")
+            await store.memories.remove([one.id])
+
+        searches = (recalled(store, wanted, ROOMS[0]) for _ in known)
+        await asyncio.gather(*map(write, known[:50]), *searches)
+        left = {one.id: one for one in known[50:]}
+        assert await recalled(store, wanted, ROOMS[0]) == nearest(left, wanted, ROOMS[0])
+
+
+async def test_what_fails_beside_others_changes_nothing(open_store: OpenStore) -> None:
+    chance = random.Random(3)
+    known = {one.id: one for one in (fact(chance) for _ in range(20))}
+    async with open_store() as store:
+        await store.memories.add([*known.values()])
+        first = next(iter(known.values()))
+        wanted = first.embedding or ()
+        before = await recalled(store, wanted, first.room_id)
+
+        def fail(connection: object) -> None:
+            raise RuntimeError("a fault of one job")
+
+        failing = store.memories._database.write(fail)
+        removing = store.memories.remove([before[1]])
+        results = await asyncio.gather(failing, removing, return_exceptions=True)
+        assert isinstance(results[0], RuntimeError)
+        del known[before[1]]
+        assert await recalled(store, wanted, first.room_id) == nearest(known, wanted, first.room_id)
+
+
+async def test_what_another_program_changed_is_seen_after_the_next_write(
+    open_store: OpenStore, tmp_path: Path
+) -> None:
+    chance = random.Random(5)
+    known = {one.id: one for one in (fact(chance) for _ in range(20))}
+    wanted = (0.0, 1.0, 0.0, 0.0)
+    async with open_store() as store:
+        await store.memories.add([*known.values()])
+        first, second, *_ = await recalled(store, wanted, ROOMS[0])
+        path = store.memories._database.path
+        with closing(sqlite3.connect(path)) as other, other:
+            [vector] = other.execute(
+                "SELECT vector FROM embeddings e JOIN memories m ON m.position = e.memory WHERE m.id = ?",
+                (second.bytes,),
+            ).fetchone()
+            position = "(SELECT position FROM memories WHERE id = ?)"
+            other.execute(
+                f"UPDATE embeddings SET vector = ? WHERE memory = {position}", (vector[::-1], first.bytes)
+            )
+            other.execute(f"DELETE FROM embeddings WHERE memory = {position}", (second.bytes,))
+        added = fact(chance)
+        await store.memories.add([replace(added, embedding=None, embedding_model="")])
+        assert second not in await recalled(store, wanted, ROOMS[0])
+
+
+def rows(*positions: int) -> list[tuple[int, bytes]]:
+    return [(position, packed((1.0, position / 100, 0.0, 0.0))) for position in positions]
+
+
+def test_what_was_read_before_a_change_is_not_kept() -> None:
+    kept = Matrices()
+    kept._note(*NONE, 9, 1)
+    version = kept.version
+    kept.settle()
+    kept.keep(NONE, None, Matrix(rows(1, 2, 3)), version)
+    assert kept.get(NONE) is None
+    kept.keep(NONE, None, Matrix(rows(1, 2, 3)), kept.version)
+    assert kept.get(NONE) is not None
+
+
+def test_a_later_vector_is_read_on_and_an_earlier_one_has_all_read_anew() -> None:
+    kept = Matrices()
+    kept.keep(NONE, None, Matrix(rows(1, 2, 5)), kept.version)
+    kept._note(*NONE, 6, 1)
+    kept.settle()
+    known = kept.get(NONE)
+    assert known is not None
+    kept.keep(NONE, known, Matrix(rows(6)), kept.version)
+    assert (len(known), known.newest) == (4, 6)
+    assert [place for place, _ in known.nearest((1.0, 0.0, 0.0, 0.0), 9)] == [1, 2, 5, 6]
+    kept._note(*NONE, 4, 1)
+    kept.settle()
+    assert kept.get(NONE) is None
+
+
+def test_the_audience_that_was_asked_for_longest_ago_makes_room() -> None:
+    audiences = [NONE._replace(audience=bytes([number])) for number in range(3)]
+    size = Matrix(rows(1, 2, 3)).size
+    kept = Matrices(most=2 * size)
+    for one in audiences:
+        kept.keep(one, None, Matrix(rows(1, 2, 3)), kept.version)
+        assert kept.get(audiences[0]) is not None or one == audiences[2]
+    assert [kept.get(one) is not None for one in audiences] == [True, False, True]
+
+
+async def test_what_a_room_knows_goes_with_it_where_it_goes_on_as_another(open_store: OpenStore) -> None:
+    chance, wanted = random.Random(9), (1.0, 0.0, 0.0, 0.0)
+    old, new = (make_arrival("hi", room=name, at=AT) for name in ("old", "new"))
+    async with open_store() as store:
+        await store.ledger.receive([old, new], AT)
+        facts = [
+            replace(fact(chance), scope=Scope.ROOM, room_id=place.room.id, world_id=place.world.id)
+            for place in (old, new) * 10
+        ]
+        await store.memories.add(facts)
+        for place in (old, new):
+            assert len(await recalled(store, wanted, place.room.id)) == 5
+        await store.changes.move(old.room.id, new.world, new.room)
+        known = {one.id: replace(one, room_id=new.room.id) for one in facts}
+        assert await recalled(store, wanted, new.room.id) == nearest(known, wanted, new.room.id)
+        assert await recalled(store, wanted, old.room.id) == []
