@@ -17,6 +17,8 @@ from bot.components.provider import Provider, provider
 from bot.components.route import Route, route
 from bot.components.service import Service
 from bot.components.worker import Worker, worker
+from bot.confirming import ask_twice
+from bot.deferred import Deferred
 from bot.domain.arrival import Arrival, Cursor, Received, first_claim
 from bot.domain.asking import Asked, Pressed, Shown
 from bot.domain.changes import (
@@ -105,6 +107,7 @@ from bot.errors import (
     SettingError,
     StoreRefused,
     StoreUnavailable,
+    TakenAway,
     TemplateError,
     TryAgain,
     Unclear,
@@ -132,22 +135,35 @@ from bot.models.types import (
     TranscriptionRequest,
     Usage,
 )
+from bot.origin import ANY_ADDRESS, allowed_hosts, host_name, is_foreign, is_own_page
 from bot.platform.adapter import Adapter
 from bot.platform.connections import AdapterSpec, Check, Door, ReadCursor, Trial
 from bot.platform.egress import cleared_so_far
 from bot.platform.feed import Feed, FoundPost
+from bot.platform.link import Cause, Link, LinkState, Standing
 from bot.platform.news import News
 from bot.platform.packing import Outgoing
+from bot.platform.remembered import Remembered
 from bot.platform.routes import BoundRoute, RouteRequest, RouteResponse
 from bot.platform.rules import Answers, RoomRule, RoomRules
 from bot.platform.salvage import put_surely
 from bot.platform.unsent import Decided, Unsent
 from bot.plugin import Plugin
 from bot.privacy import told_host
-from bot.prompts.history import Line, parse_history, render_history
+from bot.prompts.history import Line, last_lines, parse_history, render_history
 from bot.prompts.mustache import render
 from bot.prompts.reading.tree import Tree, read_tree
-from bot.settings import WORLD_SETTINGS, CoreSettings, Secret, Settings, SettingsModel, Words, keep_key
+from bot.settings import (
+    WORLD_SETTINGS,
+    Allowed,
+    BaseUrl,
+    CoreSettings,
+    Secret,
+    Settings,
+    SettingsModel,
+    Words,
+    keep_key,
+)
 from bot.store.ledger import Commitment
 from bot.store.protocols import (
     AUDIT,
@@ -172,15 +188,17 @@ from bot.store.words import (
     wording,
     words_of,
 )
-from bot.text import clean_name, escape_line, is_blank, last_break, shorten
+from bot.text import clean_name, cut_line, escape_line, is_blank, last_break, shorten
 from bot.turn import Turn
 
 if TYPE_CHECKING:
+    from bot.platform.causes import cause_of
     from bot.resident import Blueprint
     from bot.runtime import Runtime
 
 __all__ = [
     "ABORT",
+    "ANY_ADDRESS",
     "AUDIT",
     "AWAITING_CHOICE",
     "FORGOTTEN",
@@ -204,16 +222,19 @@ __all__ = [
     "Adapter",
     "AdapterSpec",
     "Agent",
+    "Allowed",
     "Answers",
     "Arrival",
     "Asked",
     "Asking",
     "Attachment",
     "Attendance",
+    "BaseUrl",
     "Blueprint",
     "BotError",
     "BoundRoute",
     "Catalog",
+    "Cause",
     "ChannelCleared",
     "ChannelType",
     "Character",
@@ -232,6 +253,7 @@ __all__ = [
     "CoreSettings",
     "Cursor",
     "Decided",
+    "Deferred",
     "Delivery",
     "DeliveryError",
     "DeliveryState",
@@ -267,6 +289,8 @@ __all__ = [
     "InteractionReceived",
     "LaneLost",
     "Line",
+    "Link",
+    "LinkState",
     "Listener",
     "LogEntry",
     "MediaKind",
@@ -310,6 +334,7 @@ __all__ = [
     "Receipt",
     "Received",
     "Relationship",
+    "Remembered",
     "Removed",
     "Revised",
     "Role",
@@ -340,6 +365,7 @@ __all__ = [
     "SpeechRequest",
     "SpeechResult",
     "Spending",
+    "Standing",
     "State",
     "Step",
     "StepState",
@@ -349,6 +375,7 @@ __all__ = [
     "StoreRefused",
     "StoreUnavailable",
     "Tables",
+    "TakenAway",
     "Task",
     "TemplateError",
     "TextRequest",
@@ -377,26 +404,34 @@ __all__ = [
     "WorldJoined",
     "WorldLeft",
     "action",
+    "allowed_hosts",
+    "ask_twice",
     "audience_of",
     "best_by_words",
     "blotted",
     "cancelled",
+    "cause_of",
     "choices_of",
     "chosen",
     "clean_name",
     "cleared_so_far",
     "command",
     "cosine",
+    "cut_line",
     "delivery_id",
     "derived_id",
     "escape_line",
     "evaluator",
     "event_class",
     "first_claim",
+    "host_name",
     "is_blank",
+    "is_foreign",
     "is_open",
+    "is_own_page",
     "keep_key",
     "last_break",
+    "last_lines",
     "model",
     "new_id",
     "nobody",
@@ -434,6 +469,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "Blueprint":
         return import_module("bot.resident").Blueprint
+    if name == "cause_of":
+        return import_module("bot.platform.causes").cause_of
     if name == "Runtime":
         return import_module("bot.runtime").Runtime
     raise AttributeError(f"module 'bot' has no attribute {name!r}")

@@ -1,8 +1,9 @@
 """What may be spent on models in a day, and what has been: at a limit nothing more is paid for."""
 
+import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from enum import StrEnum
@@ -12,6 +13,7 @@ from pydantic import Field, field_validator
 
 from bot.domain.clock import Clock, system_clock
 from bot.domain.spending import Spending
+from bot.errors import BudgetSpent
 from bot.models.prices import parse_price
 from bot.settings import SettingsModel, Words
 
@@ -64,6 +66,10 @@ class Limit:
     is_money: bool
     most: float
 
+    def of(self, spent: "Spent") -> float:
+        """Give what counts here of what was spent."""
+        return spent.cost if self.is_money else spent.tokens
+
     def __str__(self) -> str:
         most = f"${self.most:g}" if self.is_money else f"{self.most:,.0f} tokens"
         return f"{most} a day {self.whose}"
@@ -84,7 +90,7 @@ def limits_of(settings: MoneySettings) -> list[Limit]:
 
 @dataclass(slots=True)
 class Spent:
-    """What has been spent today, in dollars and in tokens."""
+    """What has been spent today, or is about to be, in dollars and in tokens."""
 
     cost: float = 0.0
     tokens: int = 0
@@ -99,13 +105,23 @@ class Today:
     told: set[tuple[str, UUID | None]] = field(default_factory=set)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """What is held back for a call that is under way, and of whose limits."""
+
+    amount: Spent
+    keys: Mapping[Whose, UUID | None]
+
+
 class Budget:
-    """The limits of one agent, and how much of them is used up today."""
+    """The limits of one agent, how much of them is used up today, and what is held back of them."""
 
     def __init__(self, limits: Sequence[Limit] = (), clock: Clock = system_clock) -> None:
         self.limits = tuple(limits)
         self._clock = clock
         self._today = Today(clock().date())
+        self._held: list[Held] = []
+        self._given_back = asyncio.Event()
 
     def begin_from(self, spendings: Iterable[Spending]) -> None:
         """Take over what is known of today, in place of what was known before."""
@@ -130,11 +146,45 @@ class Budget:
             if limit.whose not in keys:
                 continue
             key = keys[limit.whose]
-            spent = today.spent[limit.whose, key]
-            if (spent.cost if limit.is_money else spent.tokens) >= limit.most:
+            if limit.of(today.spent[limit.whose, key]) >= limit.most:
                 self._tell(today, limit, key)
                 return limit
         return None
+
+    async def hold(
+        self, amount: Spent, room_id: UUID | None, person_id: UUID | None, *, waits: bool = True
+    ) -> Held:
+        """Hold back what a call may take; where it `waits`, when that fits in beside what the others may.
+
+        What fits in nowhere goes alone: the last call of a day may pass a limit by a part of itself. Raises
+        BudgetSpent where a limit is reached.
+        """
+        held = Held(amount, dict(self._keys(room_id, person_id)))
+        while True:
+            if (limit := self.reached(room_id, person_id)) is not None:
+                raise BudgetSpent(limit.setting, f"what may be spent is spent: {limit.setting}, {limit}")
+            if not waits or self._fits(held):
+                self._held.append(held)
+                return held
+            await self._given_back.wait()
+
+    def give_back(self, held: Held) -> None:
+        """Hold it back no longer: what the call took has been counted, or it was not made."""
+        self._held.remove(held)
+        self._given_back.set()
+        self._given_back = asyncio.Event()
+
+    def _fits(self, held: Held) -> bool:
+        today = self._now()
+        for limit in self.limits:
+            if limit.whose not in held.keys:
+                continue
+            key = held.keys[limit.whose]
+            beside = [one for one in self._held if (limit.whose, key) in one.keys.items()]
+            taken = limit.of(today.spent[limit.whose, key]) + sum(limit.of(one.amount) for one in beside)
+            if beside and taken + limit.of(held.amount) > limit.most:
+                return False
+        return True
 
     def _now(self) -> Today:
         day = self._clock().date()

@@ -5,10 +5,11 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from bot.boundary import contained
+from bot.boundary import begun, contained
 from bot.domain.events import Event
 from bot.patience import Patience
 
@@ -28,10 +29,7 @@ class _Subscription:
         await contained(self._hear(event), what=self._what(event), deadline=deadline)
 
     def tell_at_once(self, event: Event) -> None:
-        try:
-            self.listen(event)
-        except Exception:  # a plugin's fault reaches nobody
-            logger.warning("%s failed", self._what(event), exc_info=True)
+        begun(partial(self.listen, event), what=self._what(event))
 
     async def _hear(self, event: Event) -> None:
         told = self.listen(event)

@@ -11,12 +11,14 @@ BotError
 │       └── LaneLost            nothing of this room, by this process: another one works on it now
 ├── ModelError                  a model handler could not answer
 │   ├── ModelUnavailable        every handler failed, or none is registered
-│   │   └── ModelBusy           this one is busy or out of reach just now; it alone is asked again
+│   │   ├── ModelBusy           this one is busy or out of reach just now; it alone is asked again
+│   │   └── BudgetSpent         what may be spent today is spent: nobody is asked
 │   └── ModelRefused            the request itself was refused: key, credit, content; never retried
 │       └── PromptTooLong       the prompt is longer than the model can read
 ├── DeliveryError               an outgoing part did not (surely) arrive
 │   ├── NotSent                 surely not sent; may be tried again
 │   ├── Undeliverable           surely not sent; trying again is of no use
+│   │   └── TakenAway           what was to be changed was removed there: the rest is not said either
 │   └── Unclear                 nobody knows; the platform's rule decides
 ├── FetchError                  a URL that may not, or could not, be read
 ├── TemplateError               a prompt template that cannot be compiled
@@ -85,6 +87,14 @@ class ModelBusy(ModelUnavailable):
         self.retry_after = retry_after
 
 
+class BudgetSpent(ModelUnavailable):
+    """What may be spent today is spent; `setting` is the limit that says so."""
+
+    def __init__(self, setting: str, message: str) -> None:
+        super().__init__(message)
+        self.setting = setting
+
+
 class ModelRefused(ModelError):
     """The provider refuses this request however often it is sent."""
 
@@ -107,6 +117,10 @@ class NotSent(DeliveryError):
 
 class Undeliverable(DeliveryError):
     """Surely not sent, and it never will be: too long, blocked, gone."""
+
+
+class TakenAway(Undeliverable):
+    """What was to be changed was removed there, which was somebody's will: nothing of it is said again."""
 
 
 class Unclear(DeliveryError):

@@ -5,16 +5,16 @@ import importlib.metadata
 import importlib.util
 import pkgutil
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 
+from bot.deferred import Deferred
 from bot.domain.character import Character
-from bot.errors import PluginError, SettingError
+from bot.errors import PluginError
+from bot.importing import imported, module_at, not_installed
 from bot.models.types import ModelType
 from bot.platform.connections import AdapterSpec, Emulate
 from bot.plugin import Plugin
@@ -35,7 +35,6 @@ NO_VECTORS = (
     "OPENAI_EMBEDDING_MODEL and OPENAI_EMBEDDING_URL for a server of your own"
 )
 PLATFORMS = frozenset({"discord", "telegram", "twitter", "x", "web", "console"})
-OURS = ("plugins.", "adapters.")
 SCRIPTS = frozenset({".cjs", ".js", ".mjs", ".ts", ".tsx"})
 FOREIGN = re.compile(r"@[\w.-]+/(?:plugin-|adapter-|client-)?([\w.-]+)")
 
@@ -112,11 +111,11 @@ def sort_plugins(plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
 def find_plugin(name: str, folder: Path = Path()) -> Plugin | None:
     """Find a plugin by path (`./my_plugin`, relative to `folder`), by name, or by entry point."""
     if name.startswith((".", "/", "~")):
-        return _only_plugin(_module_at((folder / Path(name).expanduser()).resolve(), name), name)
+        return _only_plugin(module_at((folder / Path(name).expanduser()).resolve(), name), name)
     if re.fullmatch(r"\w+", name) and importlib.util.find_spec(f"plugins.{name}") is not None:
-        return _only_plugin(_imported(f"plugins.{name}", name), name)
+        return _only_plugin(imported(f"plugins.{name}", name), name)
     for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP, name=name):
-        module = _imported(entry.module, name)
+        module = imported(entry.module, name)
         named = getattr(module, entry.attr, None) if entry.attr else None
         return named if isinstance(named, Plugin) else _only_plugin(module, name)
     return None
@@ -128,19 +127,30 @@ def plugin_names() -> list[str]:
 
 
 def find_adapters() -> dict[str, AdapterSpec | str]:
-    """Find every adapter there is: its description, or the reason why it cannot be loaded."""
+    """Find every adapter there is: its description, or the reason why it cannot be loaded.
+
+    What an adapter defers is not loaded, and so no library of a platform.
+    """
     return {name: _adapter(name, module) for name, module in _adapter_modules().items()}
 
 
 def find_adapter(name: str) -> AdapterSpec | str:
-    """Find one adapter, as `find_adapters` does, without loading the libraries of the others."""
+    """Find one adapter as `find_adapters` does, and load what it is opened with."""
     module = _adapter_modules().get(name)
-    return _adapter(name, module) if module else f"there is no adapter called {name!r}"
+    if module is None:
+        return f"there is no adapter called {name!r}"
+    found = _adapter(name, module)
+    if isinstance(found, AdapterSpec) and isinstance(found.open, Deferred):
+        try:
+            imported(found.open.module, name)
+        except PluginError as error:
+            return str(error)
+    return found
 
 
 def find_emulator(spec: AdapterSpec) -> Emulate:
     """Find what puts a platform up on this machine; raises PluginError where it cannot be loaded."""
-    emulate: Emulate | None = getattr(_imported(spec.emulator, spec.name), "emulated", None)
+    emulate: Emulate | None = getattr(imported(spec.emulator, spec.name), "emulated", None)
     if emulate is None:
         raise PluginError(f"{spec.emulator} has no `emulated`")
     return emulate
@@ -180,10 +190,13 @@ def _adapter_modules() -> dict[str, str]:
 
 def _adapter(name: str, module: str) -> AdapterSpec | str:
     try:
-        spec = getattr(_imported(module, name), "adapter", None)
+        spec = getattr(imported(module, name), "adapter", None)
     except PluginError as error:
         return str(error)
-    return spec if isinstance(spec, AdapterSpec) else f"{module} has no AdapterSpec `adapter`"
+    if not isinstance(spec, AdapterSpec):
+        return f"{module} has no AdapterSpec `adapter`"
+    missing = next((one for one in spec.libraries if importlib.util.find_spec(one) is None), "")
+    return not_installed(name, missing, module) if missing else spec
 
 
 def _wanted(character: Character, settings: Settings, store: Sequence[str]) -> Iterator[str]:
@@ -269,50 +282,6 @@ def _only_plugin(module: ModuleType, name: str) -> Plugin:
     if len(found) != 1:
         raise PluginError(f"plugin {name!r}: {module.__name__} must hold one Plugin, best named `plugin`")
     return found[0]
-
-
-def _imported(module: str, name: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except SettingError:
-        raise
-    except ModuleNotFoundError as error:
-        is_ours = module.startswith(OURS) and not f"{error.name}.".startswith(OURS)
-        hint = f": pip install 'greenroom[{name}]'" if is_ours else ""
-        raise PluginError(f"{name!r} needs {error.name}, which is not installed{hint}") from error
-    except (Exception, SystemExit) as error:  # anything may go wrong in somebody else's module
-        raise PluginError(f"{name!r} cannot be loaded: {type(error).__name__}: {error}") from error
-
-
-def _module_at(path: Path, name: str) -> ModuleType:
-    candidates = (path, path.with_name(f"{path.name}.py"), path / "__init__.py")
-    file = next((one for one in candidates if one.is_file()), None)
-    if file is None:
-        raise PluginError(f"plugin {name!r}: there is no {path}.py and no folder {path} with an __init__.py")
-    stem = file.parent.name if file.name == "__init__.py" else file.stem
-    alias = f"greenroom_plugin_{re.sub(r'[^a-z0-9]+', '_', stem.lower())}_{_digest(file)}"
-    if alias in sys.modules:
-        return sys.modules[alias]
-    is_package = file.name == "__init__.py"
-    spec = importlib.util.spec_from_file_location(
-        alias, file, submodule_search_locations=[str(file.parent)] if is_package else None
-    )
-    if spec is None or spec.loader is None:
-        raise PluginError(f"plugin {name!r}: {file} is not Python")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[alias] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException as error:  # anything may go wrong in somebody else's module, sys.exit included
-        del sys.modules[alias]
-        if isinstance(error, KeyboardInterrupt | SettingError):
-            raise
-        raise PluginError(f"plugin {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
-    return module
-
-
-def _digest(file: Path) -> str:
-    return sha256(str(file).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def _submodules(package: str) -> list[str]:

@@ -7,6 +7,7 @@ import os
 import queue
 import re
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -16,15 +17,20 @@ REDACTED = "[redacted]"
 MOST_WAITING = 10_000
 LONGEST_MESSAGE = 8_000
 LAST_WORDS = 1.0
+MOST_ALIKE, WINDOW = 100, 10.0
+MOST_PLACES = 1_000
 NOISY = ("aiohttp.access", "asyncio", "httpcore", "httpcore2", "httpx", "httpx2", "openai")
 TALKATIVE = ("discord", "oauthlib", "tweepy")  # they log tokens, keys and signatures: not even at DEBUG
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 _TOKEN = re.compile(r"(?<=[?&]token=)[^&\s\"']+")  # the page's own, made after logging has begun
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL = re.compile(  # what nobody sees is among it, but for what emoji and some scripts need
+    r"[\x00-\x1f\x7f-\x9f\xad\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
+    r"\U000e0000-\U000e0fff]"
+)
 
 
 def harmless(text: str, *, keep: str = "") -> str:
-    """Give a text as a terminal may show it: no terminal code, no direction mark, no control but `keep`."""
+    """Give a text as a terminal may show it: no terminal code, nothing unseen, no control but `keep`."""
 
     def escaped(found: re.Match[str]) -> str:
         sign = found[0]
@@ -40,7 +46,8 @@ def logging_to_stderr(
     """Log to stderr (or `fd`) as long as the block lasts; at its end what was logged is written.
 
     `format` is `text` or `json`. Writing happens in a thread of its own: a slow reader costs lines,
-    never the loop's time, and how many is told.
+    never the loop's time, and how many is told. So is how many warnings from one place in the code are left
+    out where there are more than a hundred in ten seconds: nobody fills the disk with them.
     """
     root, chosen = logging.getLogger(), getattr(logging, level.upper())
     waiting: queue.Queue[logging.LogRecord] = queue.Queue(MOST_WAITING)
@@ -63,6 +70,7 @@ def logging_to_stderr(
         root.setLevel(before[0])
         for name, old in before[1]:
             logging.getLogger(name).setLevel(old)
+        handler.report_left_out()
         handler.report_dropped()
         listener.stop()
 
@@ -84,6 +92,19 @@ class _Handler(QueueHandler):
         self._secrets = sorted(secrets, key=len, reverse=True)
         self._has_traces = has_traces
         self._dropped = 0
+        self._pace = _Pace()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue a record, unless there are too many like it: those cost no more than being counted."""
+        if self._pace.is_over(record.created):
+            self.report_left_out()
+        if self._pace.allows(record):
+            super().emit(record)
+
+    def report_left_out(self) -> None:
+        """Tell how many lines there were too many of, and begin to count anew."""
+        for name, count in self._pace.left_out().items():
+            self.enqueue(_own_record(f"{count} more lines like the last ones of {name} were left out"))
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         """Give a copy that holds nothing but cleaned text.
@@ -112,8 +133,7 @@ class _Handler(QueueHandler):
         """Tell how many lines were dropped, as soon as there is room for saying so."""
         if not self._dropped:
             return
-        text = f"{self._dropped} log lines were dropped: nobody read them fast enough"
-        told = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None)
+        told = _own_record(f"{self._dropped} log lines were dropped: nobody read them fast enough")
         with suppress(queue.Full):
             self.queue.put_nowait(told)
             self._dropped = 0
@@ -122,6 +142,41 @@ class _Handler(QueueHandler):
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
         return _TOKEN.sub(REDACTED, text)
+
+
+class _Pace:
+    """Counts warnings by the place in the code that they come from, in windows of ten seconds."""
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._counts: Counter[tuple[str, str, int]] = Counter()
+
+    def is_over(self, now: float) -> bool:
+        """Tell whether a window has ended, and begin the next."""
+        if now - self._since < WINDOW and len(self._counts) < MOST_PLACES:
+            return False
+        self._since = now
+        return True
+
+    def allows(self, record: logging.LogRecord) -> bool:
+        """Count a record; tell whether it is to be logged."""
+        if record.levelno < logging.WARNING:
+            return True
+        place = record.name, record.pathname, record.lineno
+        self._counts[place] += 1
+        return self._counts[place] <= MOST_ALIKE
+
+    def left_out(self) -> dict[str, int]:
+        """Give how many of each logger's were left out, and count anew."""
+        found: Counter[str] = Counter()
+        for (name, _, _), count in self._counts.items():
+            found[name] += max(0, count - MOST_ALIKE)
+        self._counts.clear()
+        return {name: count for name, count in found.items() if count}
+
+
+def _own_record(text: str) -> logging.LogRecord:
+    return logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None)
 
 
 class _Listener(QueueListener):

@@ -14,8 +14,8 @@ if sys.platform != "win32":
 NOT_INSTALLED, UNREADABLE = 3, 4
 MOST_PAGES = 100
 LONGEST_TEXT = 200_000
-SECONDS = 15
-MEGABYTES = 768
+SECONDS = 10
+MEGABYTES = 512
 
 
 def main() -> int:

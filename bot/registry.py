@@ -1,7 +1,10 @@
 """Everything the plugins of one agent brought, by name."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from string import ascii_lowercase, ascii_uppercase
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from bot.components.action import Action
@@ -14,18 +17,23 @@ from bot.errors import PluginError
 from bot.plugin import Plugin
 
 T = TypeVar("T")
+FOLDED = MappingProxyType(str.maketrans(ascii_lowercase, ascii_uppercase, "_ "))
 
 
 def plain(name: str) -> str:
-    """Fold a component's name as a model may write it: upper case, without underscores and spaces."""
-    return name.strip().upper().replace("_", "").replace(" ", "")
+    """Fold a component's name as a model may write it: upper case, without underscores and spaces.
+
+    Letters beyond ASCII stay as they are: some of them become others in upper case (`ſ`, `ı`).
+    """
+    return name.strip().translate(FOLDED)
 
 
 class Registry:
     """The components of an agent; built once, then only read.
 
     Raises PluginError, naming both plugins, where two bring a component of the same name; names
-    that a model cannot tell apart (FOLLOW_ROOM, FOLLOWROOM) are the same.
+    that a model cannot tell apart (FOLLOW_ROOM, FOLLOWROOM) are the same. So it does for two routes of a
+    plugin at one address.
     """
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
@@ -40,6 +48,8 @@ class Registry:
         self.evaluators: Mapping[str, Evaluator] = _unique("evaluator", evaluators)
         self.commands: Mapping[str, Command[Any]] = _unique("command", commands)
         self.workers: Mapping[str, Worker] = _unique("worker", workers)
+        for plugin in plugins:
+            _refuse_twins(plugin)
         self._by_plain = dict(
             reversed([(name, one) for one in self.actions.values() for name in _names(one)])
         )
@@ -75,6 +85,15 @@ class Registry:
 
 def _names(action: Action[Any]) -> Iterator[str]:
     yield from map(plain, action.spec.similes)
+
+
+def _refuse_twins(plugin: Plugin) -> None:
+    places = Counter((one.method, one.path) for one in plugin.routes)
+    for (method, path), count in places.items():
+        if count > 1:
+            raise PluginError(
+                f"plugin {plugin.name!r} brings {count} routes at {method} {path}: keep one of them"
+            )
 
 
 def _unique(kind: str, components: Iterable[tuple[Plugin, str, T]]) -> dict[str, T]:

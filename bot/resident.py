@@ -1,29 +1,28 @@
 """One character at work: from its file and its plugins to a running agent."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import UUID
 
 from bot.agent import Agent
+from bot.binding import bind, routes_of
 from bot.boundary import Failure, contained
 from bot.budget import Budget, MoneySettings, limits_of
 from bot.bus import EventBus
 from bot.commands.opening import open_counter
-from bot.components.service import Service
 from bot.domain.character import Character
 from bot.domain.clock import Clock, system_clock
 from bot.domain.ids import derived_id
+from bot.domain.ledger import Receipt
 from bot.domain.people import Entity
 from bot.errors import PluginError
 from bot.fetch.client import Fetcher
 from bot.models.attempt import Deadlines, Record
 from bot.models.caller import Manner
-from bot.models.handler import ModelHandler
-from bot.models.prices import read_prices
+from bot.models.prices import PriceList, read_prices
 from bot.models.retrying import Retries
 from bot.models.router import ModelRouter
 from bot.models.sampling import ModelSettings, read_sampling
@@ -31,11 +30,12 @@ from bot.patience import Patience
 from bot.pipeline.process_message import Processor
 from bot.platform.changes import Changes
 from bot.platform.connections import Door
+from bot.platform.hyperlinks import Hyperlinks
 from bot.platform.inbox import Inbox
+from bot.platform.link import Link
 from bot.platform.news import News
 from bot.platform.outbox import Outbox
 from bot.platform.records import Records
-from bot.platform.routes import BoundRoute
 from bot.platform.rules import rules_of
 from bot.platform.sharing import SharedWork
 from bot.platform.unsent import Unsent
@@ -43,19 +43,22 @@ from bot.plugin import Plugin, schemas_of, storage_of
 from bot.posting import Poster
 from bot.prompts.templates import DEFAULTS
 from bot.registry import Registry
+from bot.reserving import Till
+from bot.running import running_services
 from bot.runs import recorder
 from bot.scheduler import Scheduler
 from bot.services import Services
 from bot.settings import CoreSettings, Settings, SettingsModel
-from bot.spending import Meter, limiter
+from bot.spending import Meter
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
 from bot.store.schema import Schemas
 from bot.store.storage import NO_SCHEMAS
+from bot.switching import is_vital, off_without, without
 
 logger = logging.getLogger(__name__)
 OUTSIDE = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_FILE")
-START_DEADLINE, STOP_DEADLINE = 30.0, 5.0
+INIT_DEADLINE = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,35 +85,72 @@ class Blueprint:
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """A running agent, and the parts that the runtime starts and stops."""
+    """A running agent, the parts that the runtime starts and stops, and why plugins of it are off."""
 
     agent: Agent
     registry: Registry
     inbox: Inbox
     door: Door
     poster: Poster
+    off: Mapping[str, str] = field(default_factory=dict)
+
+
+class NotSetUp(PluginError):
+    """A plugin whose `init` has failed, and why."""
+
+    def __init__(self, name: str, cause: str) -> None:
+        super().__init__(f"plugin {name!r} could not be set up: {cause}")
+        self.name = name
+        self.cause = cause
 
 
 @asynccontextmanager
 async def move_in(
-    plan: Blueprint, patience: Patience | None = None, schemas: Schemas = NO_SCHEMAS
+    plan: Blueprint,
+    patience: Patience | None = None,
+    schemas: Schemas = NO_SCHEMAS,
+    links: Callable[[], Sequence[Link]] = tuple,
+    *,
+    is_strict: bool = False,
 ) -> AsyncIterator[Resident]:
     """Bring a character to life and, at the end, put it to rest: what was opened last closes first.
 
-    `schemas` are those of all plugins in this process, for agents that share a database.
+    `schemas` are those of all plugins in this process, for agents that share a database; `links` gives how
+    all its accounts stand with their platforms.
     Services stop within five seconds each, and all of it within what `patience` leaves.
-    Raises ConfigError where settings or plugins do not fit together or a plugin's `init` fails. A
-    service that does not start is noted and left out; the others run.
+    Raises ConfigError where settings or plugins do not fit together. A plugin whose `init` fails is off, and
+    what requires it; with `is_strict`, or where nothing is kept or nobody writes without it, that is an
+    error too. A service that does not start is noted and tried again; the others run.
     """
-    patience = patience or Patience()
+    patience, schemas = patience or Patience(), schemas or schemas_of(plan.plugins)
+    off: dict[str, str] = {}
+    async with AsyncExitStack() as stack:
+        while True:
+            rest = replace(plan, plugins=without(plan.plugins, off))
+            try:
+                resident = await stack.enter_async_context(_at_work(rest, patience, schemas))
+                break
+            except NotSetUp as error:
+                more = off_without(rest.plugins, error.name, error.cause)
+                if is_strict or is_vital(plan.plugins, {**off, **more}):
+                    raise
+            for name, cause in more.items():
+                logger.error("plugin %r is off: %s", name, cause)
+            off |= more
+        yield replace(resident, door=replace(resident.door, links=links), off=off)
+
+
+@asynccontextmanager
+async def _at_work(plan: Blueprint, patience: Patience, schemas: Schemas) -> AsyncIterator[Resident]:
     core = plan.settings.load(CoreSettings)
     agent_id = plan.agent_id
     registry = Registry(plan.plugins)
     money = plan.settings.of_operator().load(MoneySettings)
     budget = Budget(limits_of(money), plan.clock)
+    prices = read_prices(money.model_prices, are_needed=money.has_money_budget)
     async with (
-        _store(plan, agent_id, schemas or schemas_of(plan.plugins)) as store,
-        _meter(plan, store, money, budget, patience) as meter,
+        _store(plan, agent_id, schemas) as store,
+        _meter(plan, store, prices, budget, patience) as meter,
         Fetcher(environment=_environment(plan.settings)) as fetcher,
         EventBus(patience=patience) as events,
     ):
@@ -118,7 +158,7 @@ async def move_in(
             id=agent_id,
             character=plan.character,
             settings=plan.settings,
-            models=_router(plan.settings, recorder(events, agent_id, meter.book), limiter(budget)),
+            models=_router(plan.settings, recorder(events, agent_id, meter.book), budget, prices),
             store=store,
             events=events,
             outbox=_outbox(plan, store, events, patience),
@@ -132,8 +172,8 @@ async def move_in(
         )
         own = Entity(agent_id, "greenroom", str(agent_id), (plan.character.name,))
         await store.entities.save_entities([own])
-        _bind(agent, plan.plugins)
-        async with _services(agent, plan.plugins, patience):
+        bind(agent, plan.plugins)
+        async with running_services(agent, plan.plugins, patience):
             await _init(agent, plan.plugins)
             processor = Processor(agent, registry, core)
             inbox = Inbox(
@@ -141,6 +181,7 @@ async def move_in(
                 processor.process_message,
                 holds=_holds(store),
                 reaches=agent.outbox.reaches,
+                ended=_letting_go(agent.outbox),
                 clock=plan.clock,
                 patience=patience,
             )
@@ -153,10 +194,21 @@ async def move_in(
                 yield Resident(agent, registry, inbox, door, poster)
 
 
-def _router(settings: Settings, record: Record, check: Callable[[], None]) -> ModelRouter:
+def _letting_go(outbox: Outbox) -> Callable[[Receipt], None]:
+    """Give what takes away what is still seen of a reply, once its message has come to its end without it."""
+
+    def let_go(receipt: Receipt) -> None:
+        if receipt.turn_id is not None and outbox.has_draft(receipt.turn_id):
+            outbox.take_back(receipt.turn_id)
+
+    return let_go
+
+
+def _router(settings: Settings, record: Record, budget: Budget, prices: PriceList) -> ModelRouter:
     how = settings.load(ModelSettings)
     manner = Manner(Deadlines(first=how.model_timeout), Retries(most=how.model_retries))
-    return ModelRouter(record=record, check=check, manner=manner, sampling=read_sampling(settings))
+    till = Till(budget, prices, record)
+    return ModelRouter(record=record, reserve=till.reserve, manner=manner, sampling=read_sampling(settings))
 
 
 def _environment(settings: Settings) -> dict[str, str]:
@@ -182,10 +234,10 @@ async def _store(plan: Blueprint, agent_id: UUID, schemas: Schemas) -> AsyncIter
         yield store
 
 
-def _meter(plan: Blueprint, store: Store, money: MoneySettings, budget: Budget, patience: Patience) -> Meter:
+def _meter(plan: Blueprint, store: Store, prices: PriceList, budget: Budget, patience: Patience) -> Meter:
     return Meter(
         store.spending,
-        read_prices(money.model_prices, are_needed=money.has_money_budget),
+        prices,
         budget,
         clock=plan.clock,
         patience=patience,
@@ -199,6 +251,7 @@ def _outbox(plan: Blueprint, store: Store, events: EventBus, patience: Patience)
         events,
         plan.agent_id,
         secrets=_secrets(plan),
+        links=Hyperlinks(plan.settings.of_operator().load(CoreSettings).link_hosts),
         streams=plan.settings.load(CoreSettings).streaming,
         holds=_holds(store),
         clock=plan.clock,
@@ -223,68 +276,21 @@ def _templates(plan: Blueprint) -> dict[str, str]:
     return {**templates, **plan.character.templates}
 
 
-def _bind(agent: Agent, plugins: Sequence[Plugin]) -> None:
-    """Hand the agent to what a plugin brought: its models and its listeners."""
-    for plugin in plugins:
-        for model in (one for one in plugin.models if one.when(agent.settings)):
-            priority = model.priority or plugin.priority
-            handle = partial(model, agent)
-            agent.models.register(
-                ModelHandler(model.type, handle, plugin.name, priority, model.can_call_tools(agent.settings))
-            )
-        for listener in plugin.listeners:
-            name = f"{plugin.name}.{listener.handler.__name__}"
-            told = partial(listener, agent)
-            agent.events.subscribe(listener.kind, told, name=name, at_once=listener.at_once)
-
-
 async def _init(agent: Agent, plugins: Sequence[Plugin]) -> None:
     for plugin in plugins:
         if plugin.init is None:
             continue
-        done = await contained(
-            plugin.init(agent), what=f"init of plugin {plugin.name}", deadline=START_DEADLINE
-        )
+        what = f"init of plugin {plugin.name}"
+        done = await contained(_set_up(plugin.init, agent), what=what, deadline=INIT_DEADLINE)
         if isinstance(done, Failure):
-            raise PluginError(f"plugin {plugin.name!r} could not be set up: {done.cause}")
+            raise NotSetUp(plugin.name, done.cause)
 
 
-@asynccontextmanager
-async def _services(agent: Agent, plugins: Sequence[Plugin], patience: Patience) -> AsyncIterator[None]:
-    started: list[Service] = []
-    try:
-        for kind in dict.fromkeys(service for plugin in plugins for service in plugin.services):
-            service = await contained(
-                _started(kind, agent), what=f"service {kind.__name__}", deadline=START_DEADLINE
-            )
-            if isinstance(service, Failure):
-                agent.services.remove(kind, service.cause)
-            else:
-                agent.services.add(service)
-                started.append(service)
-        yield
-    finally:
-        for service in reversed(started):
-            await contained(
-                service.__aexit__(None, None, None),
-                what=f"stopping {type(service).__name__}",
-                deadline=patience.left(STOP_DEADLINE),
-            )
-            agent.services.remove(type(service))
-
-
-async def _started(kind: type[Service], agent: Agent) -> Service:
-    service = kind(agent)
-    await service.__aenter__()
-    return service
+async def _set_up(init: Callable[[Agent], Awaitable[None]], agent: Agent) -> None:
+    await init(agent)
 
 
 def _door(agent: Agent, plan: Blueprint, registry: Registry, inbox: Inbox, processor: Processor) -> Door:
-    routes = tuple(
-        BoundRoute(plugin.name, route.method, route.path, route.is_public, partial(route, agent))
-        for plugin in plan.plugins
-        for route in plugin.routes
-    )
     changes = Changes(
         agent.id,
         store=agent.store,
@@ -310,5 +316,5 @@ def _door(agent: Agent, plan: Blueprint, registry: Registry, inbox: Inbox, proce
         commands=counter.specs,
         command=counter.desk.answer,
         chosen=counter.presses.chosen,
-        routes=routes,
+        routes=routes_of(agent, plan.plugins),
     )

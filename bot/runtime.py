@@ -5,16 +5,19 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import Self
 
-from bot.boundary import contained
-from bot.errors import ConfigError
+from bot.boundary import GRACE, Failure, contained
+from bot.errors import ConfigError, PluginError
 from bot.patience import Patience
 from bot.platform.adapter import Adapter
 from bot.platform.connections import AdapterSpec, Door
+from bot.platform.link import Link
 from bot.plugin import schemas_of
 from bot.resident import Blueprint, Resident, move_in
+from bot.upkeep import Stay, Upkeep
 
 logger = logging.getLogger(__name__)
 TURNS_DEADLINE, SENDS_DEADLINE, DISCONNECT_DEADLINE = 8.0, 1.0, 5.0
@@ -28,15 +31,24 @@ class Runtime:
     of others waits for a process that has them. Leaving takes nothing more in, gives what is under way
     eight seconds, and keeps the rest for the next start. Whatever adapters and services do meanwhile, all
     of it has one deadline.
+
+    A plugin or platform that does not start is off and `off` says why, the platform's by its name; unless a
+    person has to mend it, a platform is tried again. The start fails where no platform is there at all, and
+    with `is_strict` where anything is off.
     """
 
-    def __init__(self, plans: Sequence[Blueprint], adapters: Sequence[AdapterSpec] = ()) -> None:
+    def __init__(
+        self, plans: Sequence[Blueprint], adapters: Sequence[AdapterSpec] = (), *, is_strict: bool = False
+    ) -> None:
         self._plans = tuple(plans)
         self._specs = tuple(adapters)
+        self._is_strict = is_strict
+        self._is_up = False
         self._stack = AsyncExitStack()
         self._patience = Patience()
         self.residents: tuple[Resident, ...] = ()
         self.adapters: tuple[Adapter, ...] = ()
+        self.off: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:
         try:
@@ -56,21 +68,49 @@ class Runtime:
         """The doors of all agents."""
         return [resident.door for resident in self.residents]
 
+    def links(self) -> list[Link]:
+        """Give how every account stands with its platform."""
+        return [link for adapter in self.adapters for link in adapter.links]
+
     async def connect(self, adapter: Adapter) -> None:
         """Connect a platform to all agents, and take up what was left of it.
 
-        It is disconnected when the runtime ends.
+        It is disconnected when the runtime ends. Raises what keeps it from connecting.
         """
-        await self._connect(adapter)
+        stay = Stay(lambda: adapter, what=adapter.platform)
+        self._stack.push_async_callback(self._leave, stay)
+        entered = await stay.begin(None)
+        if isinstance(entered, Failure):
+            raise _raised(adapter.platform, entered)
+        await self._welcome(adapter.platform, adapter)
         await self._take_up()
 
-    async def _connect(self, adapter: Adapter) -> None:
-        await adapter.__aenter__()
-        self._stack.push_async_callback(self._disconnect, adapter)
+    async def open(self, spec: AdapterSpec) -> Failure | None:
+        """Connect a platform as the start does; gives why it is off, as `off` does too."""
+        upkeep = Upkeep(
+            lambda: spec.open(self.doors),
+            what=spec.name,
+            goes_up=partial(self._welcome, spec.name),
+            goes_down=partial(self._miss, spec.name),
+            patience=self._patience,
+        )
+        self._stack.push_async_callback(upkeep.end, DISCONNECT_DEADLINE)
+        return await upkeep.begin(None)
+
+    async def _welcome(self, name: str, adapter: Adapter) -> None:
+        self.off.pop(name, None)
         self.adapters += (adapter,)
         for resident in self.residents:
             resident.agent.outbox.connect(adapter)
             await contained(resident.poster.appoint(), what="seeing to posts", deadline=None)
+        if self._is_up:
+            await contained(self._take_up(), what=f"taking up {name}", deadline=None)
+
+    def _miss(self, name: str, cause: str) -> None:
+        self.off[name] = cause
+        if self._is_up:
+            logger.warning("%s is off: %s", name, cause)
+        self.adapters = tuple(one for one in self.adapters if one.platform != name)
 
     async def _start(self) -> None:
         twice = [name for name, count in Counter(plan.agent_id for plan in self._plans).items() if count > 1]
@@ -78,16 +118,27 @@ class Runtime:
             names = ", ".join(repr(plan.character.name) for plan in self._plans if plan.agent_id in twice)
             raise ConfigError(f"{names}: these characters would be one agent; give one another name or id")
         schemas = schemas_of(plugin for plan in self._plans for plugin in plan.plugins)
-        moves = [move_in(plan, self._patience, schemas) for plan in self._plans]
+        moves = [
+            move_in(plan, self._patience, schemas, self.links, is_strict=self._is_strict)
+            for plan in self._plans
+        ]
         self.residents = tuple([await self._stack.enter_async_context(move) for move in moves])
         # What was left unsent is queued before anything new can be, and answers wait for their platforms.
         left = [await resident.agent.outbox.resume() for resident in self.residents]
-        for spec in self._specs:
-            await self._connect(spec.open(self.doors))
+        await self._open_all()
         for resident, sending in zip(self.residents, left, strict=True):
             if sending:
                 logger.info("%s takes up %d unsent parts", resident.agent.name, sending)
         await self._take_up()
+        self._is_up = True
+
+    async def _open_all(self) -> None:
+        tried = [(spec.name, await self.open(spec)) for spec in self._specs]
+        off = [(name, failure) for name, failure in tried if failure is not None]
+        if off and (self._is_strict or len(off) == len(tried)):
+            raise _raised(*off[0])
+        for name, cause in self.off.items():
+            logger.error("%s is off: %s", name, cause)
 
     async def _take_up(self) -> None:
         for resident in self.residents:
@@ -96,12 +147,8 @@ class Runtime:
             if answering:
                 logger.info("%s takes up %d messages", resident.agent.name, answering)
 
-    async def _disconnect(self, adapter: Adapter) -> None:
-        await contained(
-            adapter.__aexit__(None, None, None),
-            what=f"disconnecting {adapter.platform}",
-            deadline=self._patience.left(DISCONNECT_DEADLINE),
-        )
+    async def _leave(self, stay: Stay[Adapter]) -> None:
+        await stay.end(self._patience.left(DISCONNECT_DEADLINE), self._patience.left(GRACE))
 
     async def _stop(self, turns: float, sends: float) -> None:
         """Take nothing more in, wait that many seconds for turns and sends, then close everything."""
@@ -120,3 +167,9 @@ class Runtime:
                 )
         finally:
             await self._stack.aclose()
+
+
+def _raised(name: str, failure: Failure) -> Exception:
+    """Give what has kept a platform from starting, as it was raised where that is an error like others."""
+    error = failure.error
+    return error if isinstance(error, Exception) else PluginError(f"{name} does not start: {failure.cause}")

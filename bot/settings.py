@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from dotenv import dotenv_values
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+)
 
 from bot.errors import SettingError
 
@@ -20,6 +28,8 @@ M = TypeVar("M", bound="SettingsModel")
 PLACEHOLDERS = frozenset({"changeme", "change_me", "undefined", "null", "none", "secretsalt", "todo", "xxx"})
 SHORTEST_SECRET = 8
 PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
+BASE_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?", re.IGNORECASE)
+HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*")
 LOGIN = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
 FILE = "the character's"
 
@@ -29,6 +39,12 @@ def _split(value: object) -> object:
         return value
     parts = value.strip().removeprefix("[").removesuffix("]").split(",")
     return tuple(part for part in (one.strip().strip("'\"") for one in parts) if part)
+
+
+def _refuse_nobody(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value:
+        raise ValueError("it names nobody and nothing; leave it out to allow all, or say whom")
+    return value
 
 
 def _refuse_placeholder(value: object) -> object:
@@ -41,8 +57,23 @@ def _refuse_placeholder(value: object) -> object:
     return value
 
 
+def _base_url(value: str) -> str:
+    if not BASE_URL.fullmatch(value):
+        raise ValueError("it must be an address that begins with http:// or https://, with no login or query")
+    return value.rstrip("/")
+
+
+def _hosts(values: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(map(HOST.fullmatch, values)):
+        raise ValueError("each must be a host such as example.org, without https:// and without a path")
+    return values
+
+
 Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Allowed = Annotated[Words, AfterValidator(_refuse_nobody)]  # a list that is set and empty allows nobody
+Hosts = Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_hosts)]
 Secret = Annotated[SecretStr, BeforeValidator(_refuse_placeholder)]
+BaseUrl = Annotated[str, AfterValidator(_base_url)]  # of a server: paths are added to it
 
 
 class SettingsModel(BaseModel):
@@ -98,6 +129,12 @@ class CoreSettings(SettingsModel):
         (), description="Sources whose every message is answered, beside client_chat, api and postman."
     )
     respond_to_bots: bool = Field(False, description="Whether other bots are answered.")
+    link_hosts: Hosts = Field(
+        (),
+        description="Hosts to which links in replies may carry data, such as example.org, with all below it. "
+        "A link to another host whose query or path is longer than usual leaves as words that nothing opens. "
+        "What the character's file says here does not count.",
+    )
     messages_per_person: int = Field(
         10,
         ge=0,

@@ -1,7 +1,7 @@
 """The meter: prices every model call, counts it towards the budget, and writes the sums down off the road."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
@@ -13,10 +13,10 @@ from bot.budget import Budget
 from bot.domain.clock import Clock, system_clock
 from bot.domain.ledger import CANCELLED, ModelCall
 from bot.domain.spending import Key, Spending
-from bot.errors import ModelUnavailable, StoreUnavailable
+from bot.errors import StoreUnavailable
 from bot.models.prices import PriceList
 from bot.patience import Patience
-from bot.runs import Run, current_run
+from bot.runs import Run
 from bot.store.protocols import SpendingStore
 
 EVERY = 10.0
@@ -116,20 +116,6 @@ class Meter:
         today = self._clock().date()
         spent = await self._store.spent(today, today)
         self._budget.begin_from([*spent, *self._unwritten.values()])
-
-
-def limiter(budget: Budget) -> Callable[[], None]:
-    """Make what is asked before every call: at the day's limit in all, work that answers nobody waits.
-
-    It raises ModelUnavailable then. Messages have met their limits before, and what is begun is finished.
-    """
-
-    def check() -> None:
-        limit = budget.reached(None, None) if current_run.get() is None else None
-        if limit is not None:
-            raise ModelUnavailable(f"what may be spent is spent: {limit.setting}, {limit}")
-
-    return check
 
 
 def _figures(call: ModelCall, day: date) -> Spending:

@@ -24,9 +24,11 @@ _JOINING = r"\u0620-\u06ff\u0750-\u077f\u08a0-\u0dff\u1000-\u109f\u1780-\u17b3"
 _LETTERS = MappingProxyType({"\\": "\\", "\n": "n", "\r": "r", "\t": "t"})
 _CHARACTERS = MappingProxyType({letter: char for char, letter in _LETTERS.items()})
 
+LONGEST_CLUSTER = 256
 _FLAGS = "".join(map(chr, range(0x1F1E6, 0x1F200)))  # two of them make one flag
 _SURROGATES = re.compile(f"[{_SURROGATE}]")
 _HIDDEN = re.compile(f"[{_INVISIBLE}]+")
+_UNSEEN = re.compile(f"[{_INVISIBLE}]")
 _BLANK = re.compile(rf"[\s{_CONTROL}{_INVISIBLE}\u2800]*")
 _EXTENDS = re.compile(rf"[{_INVISIBLE}\U0001f3fb-\U0001f3ff]")
 _SPECIAL_TOKEN = (  # Llama 2, Mistral, Gemma; all newer families, and DeepSeek's wide bar, open with `<|`
@@ -38,6 +40,7 @@ _WANTED = re.compile(
     rf"|(?<=[{_EMOJI}0-9#*])[\ufe0e\ufe0f]"
     rf"|(?<=[{_JOINING}])[\u200c\u200d](?=[{_JOINING}])"
 )
+_HALF_ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u(?:\{[0-9a-f]*)?)?\Z")
 _ESCAPE = re.compile(r"\\(?:([\\nrt])|u\{([0-9a-f]{1,6})\})")
 
 
@@ -58,9 +61,22 @@ def tidy(text: str, limit: int = 65536) -> str:
     return start[: last_break(start, limit - len(marker))] + marker
 
 
+def is_storable(text: str) -> bool:
+    """Tell whether a text holds characters alone: no NUL, no half of one."""
+    return "\0" not in text and (text.isascii() or not _SURROGATES.search(text))
+
+
 def is_blank(text: str) -> bool:
     """Tell whether a reader would see nothing: empty, white space, or only invisible characters."""
     return _BLANK.fullmatch(text) is not None
+
+
+def unseen_share(text: str) -> float:
+    """Tell how much of a text cannot be seen and belongs to nothing that can: 0 nothing of it, 1 all."""
+    if text.isascii():
+        return 0.0
+    unseen = sum(1 for found in _UNSEEN.finditer(text) if not _WANTED.match(text, found.start()))
+    return unseen / len(text)
 
 
 @lru_cache(maxsize=4096)  # the same few names stand in every prompt
@@ -78,6 +94,15 @@ def escape_line(text: str) -> str:
     that belong to an emoji or to a script that needs them stay.
     """
     return _UNSAFE.sub(_escaped, text)
+
+
+def cut_line(text: str, limit: int) -> str:
+    """Write a text as `escape_line` does, in about `limit` characters; what is cut says how long it was."""
+    line = escape_line(text[:limit])
+    if len(text) <= limit and len(line) <= limit:
+        return line
+    start = _HALF_ESCAPE.sub(r"\1", line[: last_break(line, limit)])
+    return f"{start}… [cut: {len(text)} characters]"
 
 
 def unescape_line(line: str) -> str:
@@ -113,13 +138,17 @@ def _without_surrogates(text: str) -> str:
 
 
 def last_break(text: str, limit: int) -> int:
-    """Find the last place at or before `limit` where no character belongs to the one before it."""
+    """Find the last place at or before `limit` where no character belongs to the one before it.
+
+    Where a heap of marks has no such place for long, it is cut through.
+    """
     if len(text) <= limit:
         return len(text)
-    cut = max(limit, 0)
-    while cut > 0 and _continues(text, cut):
-        cut -= 1
-    return cut
+    limit = max(limit, 0)
+    for cut in range(limit, max(limit - LONGEST_CLUSTER, 0), -1):
+        if not _continues(text, cut):
+            return cut
+    return limit if limit > LONGEST_CLUSTER else 0
 
 
 def _continues(text: str, cut: int) -> bool:

@@ -2,9 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from types import FunctionType
 
 import pytest
 
+from bot import boundary
 from bot.boundary import Failure, contained
 
 
@@ -60,6 +63,34 @@ async def test_what_does_not_come_back_is_stopped_at_its_deadline() -> None:
 
     assert await run(code, deadline=0) == Failure("no answer within 0 s")
     assert stopped.is_set()
+
+
+async def test_h03_code_that_swallows_its_cancellation_is_ended_where_it_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(boundary, "GRACE", 0)
+    log: list[str] = []
+
+    async def cling() -> None:
+        try:
+            while True:
+                with suppress(asyncio.CancelledError):
+                    await never()
+        finally:
+            log.append("let go")
+
+    before = asyncio.all_tasks()
+    assert await run(cling, deadline=0) == Failure("no answer within 0 s")
+    task = asyncio.ensure_future(run(cling))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(0)
+
+    assert log == ["let go", "let go"]
+    assert asyncio.all_tasks() == before
 
 
 async def test_an_answer_after_the_deadline_still_counts() -> None:
@@ -122,3 +153,13 @@ async def test_code_that_cancels_itself_during_a_shutdown_is_no_shutdown() -> No
         await task
 
     assert results == [Failure("it cancelled itself"), Failure("no answer within 0 s")]
+
+
+async def test_a_plugin_of_others_runs_in_a_task_of_its_own_and_one_that_comes_along_in_this_one() -> None:
+    async def where() -> asyncio.Task[object] | None:
+        return asyncio.current_task()
+
+    ours = FunctionType(where.__code__, {**globals(), "__name__": "plugins.ours"})
+    here = asyncio.current_task()
+    assert await contained(ours(), what="ours", deadline=5.0) is here
+    assert await contained(where(), what="theirs", deadline=5.0) is not here

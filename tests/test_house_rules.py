@@ -37,12 +37,17 @@ def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
+def _nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(_tree(path)))
+
+
 KNOWN = frozenset(map(_name, MODULES))
 
 
-def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
+def _imports(path: Path) -> Iterator[tuple[str, int]]:
     """Every imported name of ours as far as it is a module, with its line."""
-    for node in ast.walk(tree):
+    for node in _nodes(path):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -56,6 +61,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
                 yield name, node.lineno
 
 
+@cache
 def _id(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -78,7 +84,7 @@ def of_every_module(rule: Callable[[Path], None]) -> Callable[[], None]:
 @of_every_module
 def test_a_module_imports_only_what_it_may(path: Path) -> None:
     own = _name(path).split(".")
-    for target, line in _imports(_tree(path)):
+    for target, line in _imports(path):
         parts = target.split(".")
         where = f"{_id(path)}:{line} imports {target}"
         if own[0] == "bot":
@@ -93,7 +99,7 @@ def test_a_module_imports_only_what_it_may(path: Path) -> None:
 def test_imports_stand_at_the_top_of_a_module(path: Path) -> None:
     if _name(path).startswith("bot.cli"):
         return  # commands are loaded when they are asked for
-    for node in ast.walk(_tree(path)):
+    for node in _nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             inside = [
                 child.lineno for child in ast.walk(node) if isinstance(child, ast.Import | ast.ImportFrom)
@@ -104,7 +110,7 @@ def test_imports_stand_at_the_top_of_a_module(path: Path) -> None:
 def test_imports_run_in_no_circle_typing_included() -> None:
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for path in MODULES:
-        targets = {target for target, _ in _imports(_tree(path))} - {_name(path)}
+        targets = {target for target, _ in _imports(path)} - {_name(path)}
         if path.name != "__init__.py":
             sorter.add(_name(path), *targets)
     try:
@@ -119,7 +125,7 @@ def test_nothing_but_the_command_line_and_the_package_starts_a_runtime() -> None
         name = _name(path)
         if name == "bot" or name.startswith(tuple(f"{one}." for one in allowed[1:])) or name in allowed:
             continue
-        assert "bot.runtime" not in {target for target, _ in _imports(_tree(path))}, name
+        assert "bot.runtime" not in {target for target, _ in _imports(path)}, name
 
 
 @of_every_module
@@ -132,7 +138,7 @@ def test_no_module_keeps_state_in_a_global(path: Path) -> None:
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Name)
     }
-    for node in ast.walk(tree):
+    for node in _nodes(path):
         where = f"{_id(path)}:{getattr(node, 'lineno', 0)}"
         assert not isinstance(node, ast.Global), f"{where}: a global statement"
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -145,7 +151,7 @@ def test_no_module_keeps_state_in_a_global(path: Path) -> None:
 
 @of_every_module
 def test_functions_and_classes_stay_small(path: Path) -> None:
-    for node in ast.walk(_tree(path)):
+    for node in _nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno
             assert length <= LONGEST_FUNCTION, f"{_id(path)}:{node.lineno} {node.name} has {length} lines"

@@ -159,7 +159,7 @@ def test_a_character_that_names_its_plugins_is_kept_by_those_alone(tmp_path: Pat
     assert names(named) == ["bootstrap", "sql", "offline"]
 
 
-def test_without_the_libraries_of_the_store_memory_is_noted_unless_a_database_is_named(
+def test_k17_without_the_libraries_of_the_store_memory_is_noted_unless_a_database_is_named(
     tmp_path: Path,
 ) -> None:
     source = """
@@ -193,7 +193,7 @@ def test_a_plugin_that_is_named_twice_is_loaded_once(tmp_path: Path) -> None:
     ]
 
 
-def test_two_plugins_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_h14_two_plugins_of_one_name_are_refused(tmp_path: Path) -> None:
     write(tmp_path, "mine.py")
     write(tmp_path, "other.py")
     with pytest.raises(PluginError, match="two plugins are called 'mine'"):
@@ -201,7 +201,7 @@ def test_two_plugins_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("taken", ["bootstrap", "offline"])
-def test_a_plugin_may_not_take_the_name_of_one_of_ours(tmp_path: Path, taken: str) -> None:
+def test_h13_a_plugin_may_not_take_the_name_of_one_of_ours(tmp_path: Path, taken: str) -> None:
     write(tmp_path, "mine.py", name=taken)
     with pytest.raises(PluginError, match=f"two plugins are called {taken!r}"):
         load(tmp_path, "./mine")
@@ -337,12 +337,12 @@ def test_an_installed_plugin_that_is_broken_is_named(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("name", "suggestion"), [("bootstrp", "bootstrap"), ("Bootstrap", "bootstrap"), ("of-line", "offline")]
 )
-def test_an_unknown_name_is_refused_with_the_nearest(tmp_path: Path, name: str, suggestion: str) -> None:
+def test_k04_an_unknown_name_is_refused_with_the_nearest(tmp_path: Path, name: str, suggestion: str) -> None:
     with pytest.raises(PluginError, match=f"plugin {name!r} is not known: did you mean {suggestion!r}"):
         load(tmp_path, name)
 
 
-def test_an_unknown_name_that_is_like_none_is_told_what_there_is(tmp_path: Path) -> None:
+def test_k04_an_unknown_name_that_is_like_none_is_told_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match=r"'qqqq' is not known: there are: .*bootstrap"):
         load(tmp_path, "qqqq")
 
@@ -415,7 +415,7 @@ def test_a_plugin_that_requires_another_stays_where_it_was_if_it_can() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_a_circle_is_named_in_the_order_of_requirement(size: int) -> None:
+def test_h15_a_circle_is_named_in_the_order_of_requirement(size: int) -> None:
     circle = [Plugin(f"p{number}", requires=[f"p{(number + 1) % size}"]) for number in range(size)]
     with pytest.raises(PluginError, match="in a circle: ") as caught:
         sort_plugins([Plugin("outside", requires=["p0"]), *circle])
@@ -427,19 +427,19 @@ def test_a_circle_is_named_in_the_order_of_requirement(size: int) -> None:
     assert all(walked[place + 1] in requires[walked[place]] for place in range(size))
 
 
-def test_a_missing_requirement_is_named() -> None:
+def test_h15_a_missing_requirement_is_named() -> None:
     with pytest.raises(
         PluginError, match="plugin 'mine' requires 'weather', which is not loaded: add 'weather'"
     ):
         sort_plugins([Plugin("mine", requires=["weather"])])
 
 
-def test_two_of_a_name_are_refused_when_sorting() -> None:
+def test_h14_two_of_a_name_are_refused_when_sorting() -> None:
     with pytest.raises(PluginError, match="two plugins are called 'a'"):
         sort_plugins([Plugin("a"), Plugin("b"), Plugin("a", requires=["b"])])
 
 
-def test_any_graph_is_sorted_or_its_circle_named() -> None:
+def test_h15_any_graph_is_sorted_or_its_circle_named() -> None:
     for seed in range(300):
         chance = random.Random(seed)
         size = chance.randint(1, 30)

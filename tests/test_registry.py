@@ -7,11 +7,13 @@ import pytest
 from bot.components.action import Action, action
 from bot.components.evaluator import evaluator
 from bot.components.provider import provider
+from bot.components.route import route
 from bot.components.service import Service
 from bot.components.worker import worker
 from bot.domain.results import ProviderResult
 from bot.domain.task import Task
 from bot.errors import PluginError
+from bot.platform.routes import RouteRequest, RouteResponse
 from bot.plugin import Plugin
 from bot.registry import Registry, plain
 from bot.turn import Turn
@@ -29,6 +31,10 @@ async def knowing(turn: Turn) -> ProviderResult:
 
 
 async def looking(turn: Turn) -> None: ...
+
+
+async def answering(agent: Any, request: RouteRequest) -> RouteResponse:
+    return RouteResponse()
 
 
 async def working(agent: Any, task: Task) -> None: ...
@@ -109,13 +115,22 @@ def test_a_provider_is_found_folded() -> None:
         ("worker", {"workers": [worker("SAME_ONE")(working)]}, {"workers": [worker("SAME_ONE")(working)]}),
     ],
 )
-def test_two_of_one_name_are_refused_and_both_plugins_named(
+def test_h14_two_of_one_name_are_refused_and_both_plugins_named(
     kind: str, first: dict[str, Any], second: dict[str, Any]
 ) -> None:
     with pytest.raises(PluginError) as raised:
         Registry([Plugin("weather", **first), Plugin("climate", **second)])
     for part in (kind, "'weather'", "'climate'", "remove one of the two"):
         assert part in str(raised.value)
+
+
+def test_h14_two_routes_of_a_plugin_at_one_address_are_refused() -> None:
+    routes = [route(method, "/status")(answering) for method in ("GET", "POST", "get")]
+    with pytest.raises(
+        PluginError, match="plugin 'weather' brings 2 routes at GET /status: keep one of them"
+    ):
+        Registry([Plugin("weather", routes=routes)])
+    Registry([Plugin("weather", routes=routes[:2]), Plugin("climate", routes=routes[:2])])
 
 
 def test_kinds_do_not_meet() -> None:

@@ -3,16 +3,19 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import FrozenInstanceError, replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from uuid import UUID
 
 import pytest
+from pydantic import Field, SecretStr
 
-from bot import resident as resident_module
+from bot import running as running_module
+from bot import upkeep as upkeep_module
 from bot.agent import Agent
 from bot.components.listener import on
-from bot.components.provider import provider
+from bot.components.provider import Provider, provider
 from bot.components.route import route
 from bot.components.service import Service
 from bot.components.worker import worker
@@ -27,7 +30,7 @@ from bot.models.types import ModelType, TextRequest
 from bot.platform.routes import RouteRequest, RouteResponse
 from bot.plugin import Plugin
 from bot.resident import Blueprint, move_in
-from bot.settings import Layer, Settings
+from bot.settings import Layer, Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
 from bot.testing import ScriptedModel
@@ -42,6 +45,14 @@ async def nothing() -> None:
 
 async def never() -> None:
     await asyncio.Event().wait()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    for _ in range(1_000):
+        if holds():
+            return
+        await asyncio.sleep(0)
+    pytest.fail("it does not come to that")
 
 
 def fails(error: BaseException) -> Step:
@@ -77,6 +88,14 @@ def service(
 
     Made.__name__ = Made.__qualname__ = name
     return Made
+
+
+def saying(name: str) -> Provider:
+    @provider(name, "What there is to say.")
+    def say(turn: Turn) -> ProviderResult:
+        return ProviderResult()
+
+    return say
 
 
 def plan(*plugins: Plugin, **details: object) -> Blueprint:
@@ -115,10 +134,10 @@ async def test_services_start_in_order_and_stop_in_reverse() -> None:
     ],
     ids=["error", "exit", "cancelled", "hangs"],
 )
-async def test_a_service_that_does_not_start_is_noted_and_the_others_run(
+async def test_h11_a_service_that_does_not_start_is_noted_and_the_others_run(
     start: Step, cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resident_module, "START_DEADLINE", 0 if start is never else 30)
+    monkeypatch.setattr(running_module, "START_DEADLINE", 0 if start is never else 30)
     log: list[str] = []
     broken, fine = service("broken", log, start=start), service("fine", log)
     services = [broken] if start is never else [broken, fine]
@@ -130,7 +149,7 @@ async def test_a_service_that_does_not_start_is_noted_and_the_others_run(
     assert "stop broken" not in log
 
 
-async def test_a_service_that_needs_one_that_is_not_there_says_so() -> None:
+async def test_h11_a_service_that_needs_one_that_is_not_there_says_so() -> None:
     log: list[str] = []
     broken = service("broken", log, start=fails(ValueError("no key")))
     needy = service("needy", log, wants=broken)
@@ -146,11 +165,11 @@ async def test_a_service_that_needs_one_that_is_not_there_says_so() -> None:
     [fails(ValueError("no")), fails(SystemExit(1)), fails(asyncio.CancelledError()), never],
     ids=["error", "exit", "cancelled", "hangs"],
 )
-async def test_a_service_that_does_not_stop_is_left_and_the_others_stop(
+async def test_h12_a_service_that_does_not_stop_is_left_and_the_others_stop(
     stop: Step, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if stop is never:
-        monkeypatch.setattr(resident_module, "STOP_DEADLINE", 0)
+        monkeypatch.setattr(running_module, "STOP_DEADLINE", 0)
     log: list[str] = []
     fine, broken = service("fine", log), service("broken", log, stop=stop)
     async with move_in(plan(Plugin("one", services=[fine, broken]))):
@@ -254,17 +273,150 @@ async def test_a_plugin_is_set_up_once_the_services_run_and_before_any_task() ->
     [ValueError("no"), SettingError("WEATHER_API_KEY is not set"), SystemExit(1)],
     ids=lambda e: str(e),
 )
-async def test_a_plugin_that_cannot_be_set_up_is_named_and_everything_closed(error: BaseException) -> None:
+async def test_h10_where_all_must_start_a_plugin_that_does_not_is_named_and_everything_closed(
+    error: BaseException,
+) -> None:
     log: list[str] = []
 
     async def init(agent: Agent) -> None:
         raise error
 
     with pytest.raises(PluginError, match=f"plugin 'broken' could not be set up: .*{error}"):
-        async with move_in(plan(Plugin("broken", services=[service("a", log)], init=init))):
+        async with move_in(plan(Plugin("broken", services=[service("a", log)], init=init)), is_strict=True):
             pass
 
     assert log == ["start a", "stop a"]
+
+
+async def test_h10_a_plugin_that_cannot_be_set_up_is_off_with_all_that_require_it() -> None:
+    log: list[str] = []
+
+    class Keys(SettingsModel):
+        weather_pass: SecretStr = Field(SecretStr(""))
+
+    async def init(agent: Agent) -> None:
+        raise ValueError("no")
+
+    plugins = [
+        Plugin("weather", providers=[saying("SKY")], services=[service("a", log)], init=init, settings=Keys),
+        Plugin("clothes", providers=[saying("COAT")], requires=["weather"]),
+        Plugin("laundry", providers=[saying("SOAP")], requires=["clothes"], init=init),
+        Plugin("time", providers=[saying("TIME")], services=[service("b", log)]),
+    ]
+    settings = Settings([Layer("the test", {"WEATHER_PASS": "a-fake-password"})])
+    async with move_in(plan(*plugins, settings=settings)) as resident:
+        assert resident.off == {
+            "weather": "ValueError: no",
+            "clothes": "it requires 'weather', which is off: ValueError: no",
+            "laundry": "it requires 'clothes', which is off: "
+            "it requires 'weather', which is off: ValueError: no",
+        }
+        assert [one.name for one in resident.agent.catalog.providers] == ["TIME"]
+        assert [type(one).__name__ for one in resident.agent.services] == ["b"]
+        assert "a-fake-password" in resident.agent.settings.secrets(Keys)
+
+    assert log == ["start a", "start b", "stop b", "stop a", "start b", "stop b"]
+
+
+@pytest.mark.parametrize("kind", ["store", "model"])
+async def test_h10_where_nothing_is_kept_or_nobody_writes_without_a_plugin_the_start_fails(kind: str) -> None:
+    async def init(agent: Agent) -> None:
+        raise ValueError("no")
+
+    @asynccontextmanager
+    async def open_store(agent_id: UUID, settings: Settings) -> AsyncIterator[Store]:
+        yield InMemoryStore()
+
+    model = ScriptedModel("hi").plugin
+    vital = Plugin("sql", store=open_store, init=init) if kind == "store" else replace(model, init=init)
+    with pytest.raises(PluginError, match=f"plugin '{vital.name}' could not be set up: ValueError: no"):
+        async with move_in(plan(vital)):
+            pass
+
+
+async def test_h11_a_service_that_does_not_start_is_tried_again_and_so_is_what_needs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(upkeep_module, "FIRST_PAUSE", 0)
+    log: list[str] = []
+    may_start = asyncio.Event()
+
+    async def start() -> None:
+        if not may_start.is_set():
+            raise OSError("no network")
+
+    flaky = service("flaky", log, start=start)
+    needy = service("needy", log, wants=flaky)
+    async with move_in(plan(Plugin("one", services=[flaky, needy]))) as resident:
+        with pytest.raises(LookupError, match="flaky is not running: OSError: no network; it is tried again"):
+            resident.agent.services[flaky]
+        may_start.set()
+        await until(lambda: needy in resident.agent.services)
+        assert {type(one) for one in resident.agent.services} == {flaky, needy}
+
+    assert log == ["start flaky", "start needy", "stop needy", "stop flaky"]
+
+
+async def test_h11_a_service_that_lacks_what_a_person_must_give_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(upkeep_module, "FIRST_PAUSE", 0)
+    starts: list[str] = []
+
+    async def start() -> None:
+        starts.append("start")
+        raise SettingError("WEATHER_API_KEY is not set")
+
+    lacking = service("lacking", [], start=start)
+    async with move_in(plan(Plugin("one", services=[lacking]))) as resident:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        with pytest.raises(LookupError, match=r"not running: SettingError: WEATHER_API_KEY is not set$"):
+            resident.agent.services[lacking]
+
+    assert starts == ["start"]
+
+
+async def test_h11_a_service_whose_own_work_ends_it_is_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep_module, "FIRST_PAUSE", 0)
+    may_end = asyncio.Event()
+    starts: list[Service] = []
+
+    class Feed(Service):
+        """Listens in a task group, which ends with what listens."""
+
+        async def __aenter__(self) -> Self:
+            self.group = await asyncio.TaskGroup().__aenter__()
+            starts.append(self)
+            if len(starts) == 1:
+                self.group.create_task(self.listen())
+            return self
+
+        async def listen(self) -> None:
+            await may_end.wait()
+            raise ConnectionError("gone")
+
+        async def __aexit__(self, *error: Any) -> None:
+            await self.group.__aexit__(*error)
+
+    async with move_in(plan(Plugin("one", services=[Feed]))) as resident:
+        assert resident.agent.services[Feed] is starts[0]
+        may_end.set()
+        await until(lambda: len(starts) == 2 and Feed in resident.agent.services)
+        assert resident.agent.services[Feed] is starts[1]
+
+
+async def test_h13_a_plugin_can_replace_no_part_of_an_agent_and_shows_no_secret_by_accident() -> None:
+    settings = Settings([Layer("the test", {"OTHER_API_KEY": "a-fake-key-of-another"}, is_secret=True)])
+
+    async def init(agent: Agent) -> None:
+        for part in ("store", "models", "outbox", "settings", "catalog"):
+            with pytest.raises(FrozenInstanceError):
+                setattr(agent, part, None)
+        assert "a-fake-key" not in f"{agent!r} {agent.settings!r} {vars(agent.settings)}"
+
+    async with move_in(plan(Plugin("curious", init=init), settings=settings), is_strict=True):
+        pass
 
 
 async def test_a_wrong_setting_stops_before_anything_is_opened() -> None:
@@ -277,7 +429,7 @@ async def test_a_wrong_setting_stops_before_anything_is_opened() -> None:
     assert log == []
 
 
-async def test_two_components_of_one_name_stop_before_anything_is_opened() -> None:
+async def test_h14_two_components_of_one_name_stop_before_anything_is_opened() -> None:
     @provider("TIME", "The time.")
     async def time(turn: Turn) -> ProviderResult:
         return ProviderResult()

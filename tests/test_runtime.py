@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bot import runtime as runtime_module
+from bot import upkeep as upkeep_module
 from bot.agent import Agent
 from bot.components.evaluator import evaluator
 from bot.components.listener import on
@@ -21,7 +22,7 @@ from bot.domain.events import MessageReceived
 from bot.domain.ids import new_id
 from bot.domain.ledger import Delivery, DeliveryState, Outcome
 from bot.domain.task import Task
-from bot.errors import ConfigError, IntakeClosed, NotSent, SettingError
+from bot.errors import ConfigError, IntakeClosed, NotSent, PluginError, SettingError
 from bot.models.types import TextRequest
 from bot.platform.connections import AdapterSpec, Door
 from bot.plugin import Plugin
@@ -128,12 +129,53 @@ async def test_a_start_that_fails_closes_what_was_opened(fault: BaseException) -
     log: list[str] = []
     before = asyncio.all_tasks()
     adapters = [LoggingAdapter(log, "first"), LoggingAdapter(log, "second", fault)]
-    with pytest.raises(type(fault)):
-        async with Runtime([plan()], [spec(one) for one in adapters]):
+    with pytest.raises(type(fault) if isinstance(fault, Exception) else PluginError):
+        async with Runtime([plan()], [spec(one) for one in adapters], is_strict=True):
             log.append("running")
 
     assert log == ["connect first", "connect second", "disconnect first"]
     assert asyncio.all_tasks() == before
+
+
+async def test_h10_a_platform_that_does_not_start_is_off_and_the_others_run() -> None:
+    log: list[str] = []
+    adapters = [LoggingAdapter(log, "first", SettingError("no token")), LoggingAdapter(log, "second")]
+    specs = [replace(spec(adapters[0]), name="other"), spec(adapters[1])]
+    async with Runtime([plan()], specs) as runtime:
+        assert runtime.off == {"other": "SettingError: no token"}
+        assert runtime.adapters == (adapters[1],)
+
+    assert log == ["connect first", "connect second", "disconnect second"]
+
+
+async def test_where_no_platform_starts_the_start_fails_with_what_the_first_one_says() -> None:
+    log: list[str] = []
+    faults = [SettingError("no token"), OSError("no network")]
+    with pytest.raises(SettingError, match="no token"):
+        async with Runtime([plan()], [spec(LoggingAdapter(log, "one", fault)) for fault in faults]):
+            log.append("running")
+
+    assert log == ["connect one", "connect one"]
+
+
+async def test_h11_a_platform_that_starts_later_takes_up_what_was_left_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Elsewhere(RecordingAdapter):
+        platform = "elsewhere"
+
+    monkeypatch.setattr(upkeep_module, "FIRST_PAUSE", 0)
+    log: list[str] = []
+    store, late = InMemoryStore(), LoggingAdapter(log)
+    [left] = await store.ledger.receive([make_arrival("Hello", at=NOW)], datetime.now(UTC))
+    opened = [LoggingAdapter(log, "broken", OSError("no network")), late]
+    flaky = AdapterSpec("test", lambda doors: opened.pop(0), SettingsModel)
+    async with Runtime([plan(store=store)], [flaky, spec(Elsewhere())]) as runtime:
+        assert await late.until_sent(1) == ["I am Ada."]
+        assert (await runtime.residents[0].inbox.settled(left.receipt.id)).outcome is Outcome.ANSWERED
+        assert runtime.off == {}
+
+    assert log == ["connect broken", "connect adapter", "disconnect adapter"]
 
 
 async def test_a_start_that_fails_leaves_nothing_behind_that_was_taken_in_meanwhile() -> None:
@@ -157,7 +199,9 @@ async def test_a_start_that_fails_leaves_nothing_behind_that_was_taken_in_meanwh
     broken = LoggingAdapter(log, "broken", OSError("no network"))
     with pytest.raises(OSError, match="no network"):
         async with Runtime(
-            [plan(model=ScriptedModel(hang), store=store)], [spec(Early(log), doors), spec(broken)]
+            [plan(model=ScriptedModel(hang), store=store)],
+            [spec(Early(log), doors), spec(broken)],
+            is_strict=True,
         ):
             pass
 
@@ -174,7 +218,9 @@ async def test_an_agent_that_cannot_move_in_lets_the_others_move_out() -> None:
     ada = plan(plugins=[Plugin("fine")])
     with pytest.raises(ConfigError, match="'broken' could not be set up"):
         async with Runtime(
-            [ada, plan("Eve", plugins=[Plugin("broken", init=init)])], [spec(LoggingAdapter(log))]
+            [ada, plan("Eve", plugins=[Plugin("broken", init=init)])],
+            [spec(LoggingAdapter(log))],
+            is_strict=True,
         ):
             pass
 

@@ -7,6 +7,8 @@ from pydantic import Field, SecretStr
 
 from bot.errors import SettingError
 from bot.settings import (
+    Allowed,
+    BaseUrl,
     CoreSettings,
     Layer,
     Secret,
@@ -26,6 +28,8 @@ class PostSettings(SettingsModel):
     post_enable: bool = False
     post_interval_min: int = Field(90, ge=1)
     post_words: Words = ()
+    post_readers: Allowed = ()
+    post_server: BaseUrl = "https://post.example"
 
 
 def settings(**values: str) -> Settings:
@@ -63,7 +67,7 @@ def test_a_blank_value_is_not_set_and_hides_nothing(blank: str) -> None:
     assert (found.get("B"), found.get("B", "other"), found.source_of("B")) == (None, "other", "")
 
 
-def test_a_value_that_must_be_there_is_asked_for_by_name() -> None:
+def test_k01_a_value_that_must_be_there_is_asked_for_by_name() -> None:
     assert settings(A="value").require("A") == "value"
     with pytest.raises(SettingError, match=r"WEATHER_API_KEY is not set: put it in \.env"):
         settings(WEATHER_API_KEY=" ").require("WEATHER_API_KEY")
@@ -96,6 +100,13 @@ def test_a_list_is_spelled_in_several_ways(spelling: str) -> None:
 
 
 @pytest.mark.parametrize("spelling", ["[]", ",", "''", '[""]'])
+def test_k05_a_list_of_who_is_allowed_that_names_nobody_is_refused(spelling: str) -> None:
+    with pytest.raises(SettingError, match=r"POST_READERS \(in the test\): it names nobody and nothing"):
+        settings(POST_READERS=spelling).load(PostSettings)
+    assert settings(POST_READERS="ada, bob").load(PostSettings).post_readers == ("ada", "bob")
+
+
+@pytest.mark.parametrize("spelling", ["[]", ",", "''", '[""]'])
 def test_an_empty_list_is_empty(spelling: str) -> None:
     assert settings(POST_WORDS=spelling).load(PostSettings).post_words == ()
 
@@ -104,7 +115,7 @@ def test_an_empty_list_is_empty(spelling: str) -> None:
     "placeholder",
     ["changeme", "CHANGE_ME", "undefined", "null", "secretsalt", "xxx", "your_api_key", "your-token-here"],
 )
-def test_a_placeholder_is_refused(placeholder: str) -> None:
+def test_k03_a_placeholder_is_refused(placeholder: str) -> None:
     with pytest.raises(SettingError, match=r"POST_API_KEY \(in the test\): it is a placeholder"):
         settings(POST_API_KEY=placeholder).load(PostSettings)
 
@@ -115,6 +126,19 @@ def test_a_real_secret_is_no_placeholder(real: str) -> None:
 
     assert found.post_api_key.get_secret_value() == real
     assert real not in repr(found)
+
+
+@pytest.mark.parametrize("given", ["https://a.example/", "HTTP://[::1]:80", "http://a:1/b/"])
+def test_a_servers_address_has_no_slash_at_its_end(given: str) -> None:
+    assert settings(POST_SERVER=given).load(PostSettings).post_server == given.rstrip("/")
+
+
+@pytest.mark.parametrize(
+    "given", ["a.example", "ftp://a.example", "https://", "https://a.example/?b=c", "https://a:b@c.example"]
+)
+def test_what_is_no_servers_address_is_refused(given: str) -> None:
+    with pytest.raises(SettingError, match="POST_SERVER"):
+        settings(POST_SERVER=given).load(PostSettings)
 
 
 def test_an_error_names_every_variable_and_its_place_and_never_the_value(tmp_path: Path) -> None:

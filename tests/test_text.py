@@ -7,7 +7,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bot.text import clean_name, escape_line, is_blank, nearest, shorten, tidy, unescape_line
+from bot.text import (
+    clean_name,
+    cut_line,
+    escape_line,
+    is_blank,
+    last_break,
+    nearest,
+    shorten,
+    tidy,
+    unescape_line,
+    unseen_share,
+)
 
 SIGNS = "\0\t\n\r\x0b\x0c\x1c\x85\u2028\u2029\u200b\u200c\u200d\u202e\u2066\ufeff\ufe0f\u0301\xad\\<|>[]()n"
 EMOJI = "\U000e0041👩\U0001f3fd\U0001f1e9❤"
@@ -21,7 +32,7 @@ def test_ordinary_text_is_stored_as_it_came() -> None:
     assert tidy("Grüße, 世界 👩\u200d💻\r\n\tok") == "Grüße, 世界 👩\u200d💻\r\n\tok"
 
 
-def test_nul_is_removed_and_a_lone_surrogate_replaced() -> None:
+def test_g02_g03_nul_is_removed_and_a_lone_surrogate_replaced() -> None:
     assert tidy("a\0b\ud83dc\udc00") == "ab\ufffdc\ufffd"
 
 
@@ -29,7 +40,7 @@ def test_a_pair_of_surrogates_becomes_the_character_it_means() -> None:
     assert tidy("\ud83d\ude00") == "😀"
 
 
-def test_a_cut_text_says_how_long_it_was_and_what_its_hash_is() -> None:
+def test_g01_a_cut_text_says_how_long_it_was_and_what_its_hash_is() -> None:
     sent = "a" * 10_485_760
     stored = tidy(sent)
     digest = hashlib.sha256(sent.encode()).hexdigest()[:12]
@@ -50,10 +61,16 @@ def test_a_cut_text_says_how_long_it_was_and_what_its_hash_is() -> None:
         "की",
     ],
 )
-def test_a_text_is_never_cut_inside_a_visible_character(cluster: str) -> None:
+def test_g10_a_text_is_never_cut_inside_a_visible_character(cluster: str) -> None:
     for limit in range(62, 62 + 2 * len(cluster)):
         kept = tidy(cluster * 70, limit).partition("…")[0]
         assert kept == cluster * (len(kept) // len(cluster))
+
+
+def test_g10_a_heap_of_marks_is_cut_through_without_looking_for_its_beginning() -> None:
+    assert last_break("a" + "\u0301" * 100_000, 65_536) == 65_536
+    assert last_break("a" + "\u0301" * 100_000, 100) == 0
+    assert last_break("ab" + "\u0301" * 100, 90) == 1
 
 
 def test_the_marker_is_left_out_where_it_has_no_room() -> None:
@@ -148,7 +165,7 @@ def test_a_clean_name_is_one_short_line_without_brackets(name: str) -> None:
         ("😀\ufe0f\ufe0f\U000e0100", "😀\ufe0f" + r"\u{fe0f}\u{e0100}"),
     ],
 )
-def test_what_is_hidden_in_a_text_becomes_visible_in_its_line(text: str, line: str) -> None:
+def test_g04_g09_what_is_hidden_in_a_text_becomes_visible_in_its_line(text: str, line: str) -> None:
     assert escape_line(text) == line
     assert unescape_line(line) == text
 
@@ -159,7 +176,7 @@ def test_an_escaped_line_gives_back_exactly_its_text(text: str) -> None:
 
 
 @given(TEXTS)
-def test_an_escaped_text_is_one_line_that_can_be_encoded_and_opens_no_token(text: str) -> None:
+def test_g04_g09_an_escaped_text_is_one_line_that_can_be_encoded_and_opens_no_token(text: str) -> None:
     line = escape_line(text)
     assert line.splitlines() == ([line] if line else [])
     assert not {"<|", "<｜", "[INST]", "</s>"} & {
@@ -167,6 +184,35 @@ def test_an_escaped_text_is_one_line_that_can_be_encoded_and_opens_no_token(text
     }
     assert not {unicodedata.category(char) for char in line} & {"Cc", "Cs", "Zl", "Zp"}
     line.encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [
+        ("Hello.", 0.0),
+        ("👩\u200d💻❤\ufe0f", 0.0),
+        ("می\u200cخواهم", 0.0),
+        ("a\u200b\u202eb", 0.5),
+        ("\U000e0068\U000e0069", 1.0),
+        ("", 0.0),
+    ],
+)
+def test_g04_it_is_told_how_much_of_a_text_nobody_sees(text: str, share: float) -> None:
+    assert unseen_share(text) == share
+
+
+@given(TEXTS, st.integers(1, 40))
+@example("\\" * 30, 21)
+@example("\u202e" * 30, 13)
+def test_a_line_is_cut_between_its_signs_and_says_how_long_it_was(text: str, limit: int) -> None:
+    line = cut_line(text, limit)
+    start, mark, told = line.rpartition("… [cut: ")
+    if mark and not text.endswith(mark + told):
+        assert told == f"{len(text)} characters]"
+        assert len(start) <= limit
+        assert text.startswith(unescape_line(start))
+    else:
+        assert line == escape_line(text)
 
 
 @given(TEXTS)

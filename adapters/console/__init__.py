@@ -1,7 +1,6 @@
 """The terminal as a platform: one person, one room, every message answered."""
 
-from adapters.console.adapter import open_console
 from adapters.console.config import ConsoleSettings
-from bot import AdapterSpec
+from bot import AdapterSpec, Deferred
 
-adapter = AdapterSpec("console", open_console, ConsoleSettings)
+adapter = AdapterSpec("console", Deferred("adapters.console.platform:open_console"), ConsoleSettings)

@@ -1,17 +1,15 @@
 """Discord as a platform: servers are worlds, channels are rooms, and its people are people."""
 
-import adapters.discord.library  # noqa: F401  # before anything else asks for the library
-from adapters.discord.adapter import open_discord
-from adapters.discord.checks import check
 from adapters.discord.config import DiscordSettings
-from bot import AdapterSpec
+from bot import AdapterSpec, Deferred
 
 adapter = AdapterSpec(
     "discord",
-    open_discord,
+    Deferred("adapters.discord.platform:open_discord"),
     DiscordSettings,
     needs=("DISCORD_API_TOKEN",),
     extra="discord",
-    check=check,
+    libraries=("discord",),
+    check=Deferred("adapters.discord.checks:check"),
     emulator="adapters.discord.emulator",
 )

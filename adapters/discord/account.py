@@ -13,7 +13,7 @@ from adapters.discord.commands import registration
 from adapters.discord.company import Company
 from adapters.discord.config import DiscordSettings, Limits
 from adapters.discord.connection import BAD_TOKEN, Connection, Refused
-from adapters.discord.faults import GONE, Answered
+from adapters.discord.faults import GONE, Answered, cause_of_gap
 from adapters.discord.identifying import IdentifyBudget
 from adapters.discord.interactions import Interactions
 from adapters.discord.judging import Judge
@@ -23,7 +23,7 @@ from adapters.discord.places import PLATFORM, Places
 from adapters.discord.posting import Posts
 from adapters.discord.session import Session
 from adapters.discord.signs import Typing
-from bot import Clock, Delivery, Door, NotSent
+from bot import Cause, Clock, Delivery, Door, Link, NotSent
 
 logger = logging.getLogger(__name__)
 LEAVING = 3.0
@@ -50,7 +50,7 @@ class Account:
             heard=self._heard,
             before=self._before,
         )
-        self._connection = Connection(self._client, IdentifyBudget(time.monotonic), limits)
+        self.link = Link(PLATFORM, door.character.name, clock)
         self._listener = Listener(
             door,
             self._client,
@@ -60,6 +60,13 @@ class Account:
             company=self._company,
             clock=clock,
             stands=self._stands,
+        )
+        self._connection = Connection(
+            self._client,
+            IdentifyBudget(time.monotonic),
+            limits,
+            self.link,
+            may_read=self._listener.waiting.until_room,
         )
         self._posts = Posts(self._ask, self._company, clock)
         self._typing = Typing(self._ask, limits)
@@ -132,10 +139,9 @@ class Account:
             except Refused as error:
                 self._give_up(str(error))
                 return
-            except (
-                Exception
-            ):  # an answer without sense, an outage of the store, a fault of ours: all may pass
+            except Exception as error:  # no sense in an answer, no store, a fault of ours: all may pass
                 logger.exception("%s is tried on Discord anew in a while", self.door.character.name)
+                self.link.fails(Cause.FAULT, type(error).__name__)
             await self._limits.pause(self._limits.longest_pause)
 
     async def _log_in(self) -> None:
@@ -146,7 +152,7 @@ class Account:
             except GONE as error:
                 if isinstance(error, Answered) and error.status == 401:
                     raise Refused(BAD_TOKEN) from None
-                logger.warning("Discord cannot be reached: %s", error or type(error).__name__)
+                self.link.fails(cause_of_gap(error), error or type(error).__name__)
                 await self._limits.pause(min(2.0 ** min(failures, 10), self._limits.longest_pause))
             else:
                 break
@@ -164,7 +170,7 @@ class Account:
         self.problem = problem
         self._is_in.set()  # whoever waits need not any more
         self.is_connected.set()
-        logger.error("%s is off Discord: %s", self.door.character.name, problem)
+        self.link.ends(Cause.REFUSED, problem)
         for task in self._tasks:
             if task is not asyncio.current_task():
                 task.cancel()
@@ -184,6 +190,7 @@ class Account:
             logger.warning("an interaction on Discord was not answered: %s", error or type(error).__name__)
 
     async def _before(self, event: str, data: Any) -> None:
+        await self._listener.waiting.admit(self._limits.full)
         await self._learner.learn(self._client, event, data)
 
     def _stands(self) -> None:

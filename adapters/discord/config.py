@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from bot import Secret, Settings, SettingsModel, Words, keep_key
+from bot import Allowed, BaseUrl, Secret, Settings, SettingsModel, Words, keep_key
 
 DEVELOPERS = "https://discord.com/developers/applications"
 
@@ -23,14 +22,8 @@ def _snowflakes(ids: tuple[str, ...]) -> tuple[str, ...]:
     return ids
 
 
-def _base(url: str) -> str:
-    parts = urlsplit(url)
-    if url and (parts.scheme not in ("http", "https") or not parts.hostname):
-        raise ValueError("it must be an address such as https://discord.com, without /api and the version")
-    return url.rstrip("/")
-
-
 Snowflakes = Annotated[Words, AfterValidator(_snowflakes)]
+Channels = Annotated[Allowed, AfterValidator(_snowflakes)]
 
 
 class DiscordSettings(SettingsModel):
@@ -39,7 +32,7 @@ class DiscordSettings(SettingsModel):
     discord_api_token: Secret | None = Field(
         None, description=f"The bot's token, from {DEVELOPERS} (your application, Bot, Reset Token)."
     )
-    channel_ids: Snowflakes = Field(
+    channel_ids: Channels = Field(
         (),
         description="The only Discord channels in which to answer, threads of theirs included; all if unset.",
     )
@@ -61,7 +54,7 @@ class DiscordSettings(SettingsModel):
         description="Whether to be told who joins and leaves a server; switch on Server Members Intent for "
         "the bot in the developer portal first.",
     )
-    discord_api_base_url: Annotated[str, AfterValidator(_base)] = Field(
+    discord_api_base_url: BaseUrl = Field(
         "https://discord.com",
         description="Another server that speaks Discord's protocol, such as the emulator: without /api.",
     )
@@ -75,15 +68,17 @@ def read_settings(settings: Settings) -> DiscordSettings:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long things take, and how much is asked at once; times in seconds, sizes in bytes."""
+    """How long things take, and how much is asked or waits at once; times in seconds, sizes in bytes."""
 
     request: float = 30.0
     heartbeat: float = 60.0
     ready: float = 2.0
+    full: float = 10.0
     goodbye: float = 2.0
     typing: float = 8.0
     longest_typing: float = 900.0
     longest_pause: float = 60.0
     answer: int = 1024 * 1024
     history: int = 100
+    waiting: int = 2000
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep

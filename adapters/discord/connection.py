@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from discord.errors import ConnectionClosed
@@ -12,10 +13,12 @@ from yarl import URL
 
 from adapters.discord.client import Client
 from adapters.discord.config import DEVELOPERS, Limits
-from adapters.discord.faults import GONE, Answered
+from adapters.discord.faults import GONE, Answered, cause_of_gap
 from adapters.discord.gateway import Gateway, session_of
 from adapters.discord.identifying import IdentifyBudget
 from adapters.discord.session import Session
+from adapters.discord.waiting import Overfull
+from bot import Cause, Link
 
 logger = logging.getLogger(__name__)
 CONNECT_DEADLINE = 60.0
@@ -41,20 +44,34 @@ class Refused(Exception):
 
 
 class Connection:
-    """Keeps one client connected; `session` is what it takes to go on after the next drop."""
+    """Keeps one client connected; `session` is what it takes to go on after the next drop.
+
+    Connections end, and the next one stands at once: `link` is told of a gap only where it does not.
+    None is made before `may_read` returns.
+    """
 
     def __init__(
-        self, client: Client, budget: IdentifyBudget, limits: Limits, *, session: Session | None = None
+        self,
+        client: Client,
+        budget: IdentifyBudget,
+        limits: Limits,
+        link: Link,
+        *,
+        may_read: Callable[[], Awaitable[None]],
+        session: Session | None = None,
     ) -> None:
         self.session = session
         self._client = client
         self._budget = budget
         self._limits = limits
+        self._link = link
+        self._may_read = may_read
         self._failures = 0
 
     def well(self) -> None:
         """Take note that the connection stands: the next drop is followed up at once."""
         self._failures = 0
+        self._link.stands()
 
     async def stay(self) -> None:
         """Connect again and again; raises Refused where that is of no use."""
@@ -64,21 +81,34 @@ class Connection:
                 socket = await self._connect()
                 while True:
                     await socket.poll_event()
+            except Overfull:
+                self._remember(socket or self.session)
+                self._link.drops()
+                self._failures = 0  # it is we who have ended it
             except ReconnectWebSocket as told:
                 self._remember((socket or self.session) if told.resume else None)
+                self._dropped("the gateway ends every connection")
             except ConnectionClosed as told:
                 if told.code in FATAL:
                     raise Refused(FATAL[told.code]) from None
                 self._remember(socket)
+                self._dropped(f"the gateway closes every connection (code {told.code})")
             except GONE as error:
                 if isinstance(error, Answered) and error.status == 401:
                     raise Refused(BAD_TOKEN) from None
-                logger.warning("no connection to Discord: %s", error or type(error).__name__)
                 self._remember(socket or self.session)
+                self._dropped(error or type(error).__name__, cause_of_gap(error), is_made=socket is not None)
             finally:
                 if socket is not None:
                     await socket.close()
             await self._rest()
+
+    def _dropped(self, why: object, cause: Cause = Cause.PLATFORM, *, is_made: bool = True) -> None:
+        """Tell of a connection that has ended: of the first after one that stood, only that it has."""
+        if is_made and not self._failures:
+            self._link.drops()
+        else:
+            self._link.fails(cause, why)
 
     def _remember(self, left: Gateway | Session | None) -> None:
         if isinstance(left, Gateway):
@@ -86,6 +116,7 @@ class Connection:
         self.session = left if self._failures < MOST_RESUMES else None
 
     async def _connect(self) -> Gateway:
+        await self._may_read()
         known = self.session
         if known is not None:
             how = {"session": known.id, "sequence": known.seq, "resume": True}
@@ -94,6 +125,7 @@ class Connection:
         limit: dict[str, Any] = told.get("session_start_limit") or {}
         while wait := self._budget.wait(limit.get("remaining"), limit.get("reset_after", 0) / 1000):
             logger.error("too many sessions with Discord: the next begins in %.0f s at the earliest", wait)
+            self._link.fails(Cause.LIMITED, "too many sessions were begun")
             await self._limits.pause(wait)
             limit = {}
         self._budget.spend()

@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import discord
 
-from bot import DeliveryError, NotSent, Unclear, Undeliverable, shorten
+from bot import Cause, DeliveryError, NotSent, Unclear, Undeliverable, cause_of, shorten
 
 UNSAID_WAIT = 5.0  # where Discord says that it is too much, but not for how long
 PAUSED_WAIT = 60.0
@@ -49,6 +49,16 @@ def waiting_time(data: Any, headers: Mapping[str, str]) -> float:
         if math.isfinite(seconds) and seconds >= 0:
             return seconds
     return UNSAID_WAIT
+
+
+def cause_of_gap(error: Exception) -> Cause:
+    """Name why Discord was not to be had."""
+    match error:
+        case discord.RateLimited() | Paused() | Answered(status=429):
+            return Cause.LIMITED
+        case Answered() | Unreadable():
+            return Cause.PLATFORM
+    return cause_of(error)
 
 
 def delivery_error(error: Exception) -> DeliveryError:

@@ -1,6 +1,5 @@
 """What happens on Discord, taken in one after another: messages, changes and news."""
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from adapters.discord.news import NewsDesk
 from adapters.discord.places import PLATFORM, Places, lineage
 from adapters.discord.rules import denied, is_ignored
 from adapters.discord.session import Session
+from adapters.discord.waiting import Waiting
 from bot import Arrival, Clock, Cursor, Door, IntakeClosed, MentionContext, StoreUnavailable
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Listener:
         self._settings, self._limits, self._clock = settings, limits, clock
         self._company = company
         self._stands = stands
-        self._heard: asyncio.Queue[Heard] = asyncio.Queue()
+        self.waiting = Waiting(limits.waiting)
         self._kept_back: list[Heard] | None = None
         self._backfill = Backfill(door, client, places, limits)
         self._told: dict[str, Callable[..., Awaitable[object]]] = {
@@ -59,21 +59,22 @@ class Listener:
             "raw_message_delete": self._deleted,
             "raw_bulk_message_delete": self._deleted_many,
             "raw_reaction_add": self._reacted,
+            "raw_reaction_remove": self._unreacted,
+            "raw_reaction_clear": self._unreacted,
+            "raw_reaction_clear_emoji": self._unreacted,
         }
 
     def hear(self, heard: Heard) -> None:
         """Line up something that happened."""
         if heard.name in self._told or heard.name in ("message", BEGUN, *STANDS):
-            self._heard.put_nowait(heard)
+            self.waiting.add(heard)
 
     async def listen(self) -> None:
         """Take in whatever is lined up, until the inbox closes."""
         try:
             while True:
-                batch = [await self._heard.get()]
-                while len(batch) < MOST_AT_ONCE and not self._heard.empty():
-                    batch.append(self._heard.get_nowait())
-                await self._take_all(batch)
+                await self._take_all(await self.waiting.next(MOST_AT_ONCE))
+                self.waiting.kept()
         except IntakeClosed:
             logger.debug("nothing more is taken in from Discord")
 
@@ -204,4 +205,18 @@ class Listener:
         guild = self._client.get_guild(told.guild_id) if told.guild_id else None
         await self._door.changes.reacted(
             incoming.reacted(told, channel, guild, self._places, at=self._clock())
+        )
+
+    async def _unreacted(
+        self,
+        told: discord.RawReactionActionEvent
+        | discord.RawReactionClearEvent
+        | discord.RawReactionClearEmojiEvent,
+    ) -> None:
+        user_id, emoji = getattr(told, "user_id", None), getattr(told, "emoji", None)
+        await self._door.changes.unreacted(
+            self._places.room_id(told.channel_id),
+            str(told.message_id),
+            author_id=self._places.person_id(user_id) if user_id else None,
+            sign=str(emoji or ""),
         )

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -13,7 +12,7 @@ from discord.utils import time_snowflake
 from adapters.discord.company import Company
 from adapters.discord.faults import UNKNOWN_MESSAGE, Answered, delivery_error
 from adapters.discord.outgoing import Body, body_of, file_name, has_extras, shown, without_extras
-from bot import Clock, Delivery, NotSent, Unclear, Undeliverable, reached
+from bot import Clock, Delivery, NotSent, Remembered, TakenAway, Unclear, Undeliverable, reached
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -32,7 +31,7 @@ class Posts:
         self._ask = ask
         self._company = company
         self._clock = clock
-        self._doubtful = Doubts()
+        self._doubtful = Remembered[str](MOST_DOUBTS)  # nobody knows whether these parts arrived
 
     async def send(self, delivery: Delivery, own_id: int) -> str:
         """Send a part; one that was tried long ago is looked for before it is sent again."""
@@ -70,7 +69,10 @@ class Posts:
             return delivery.edits
         body = shown(content, self._company.of(delivery.target))
         body.json.setdefault("components", [])
-        return _id_of(await self._said(delivery, Route("PATCH", path, **names), body))
+        try:
+            return _id_of(await self._said(delivery, Route("PATCH", path, **names), body))
+        except _Gone:
+            raise TakenAway("somebody has removed it from the channel: it is not said again") from None
 
     def _is_protected(self, delivery: Delivery) -> bool:
         """Whether Discord still knows the part's nonce, if it has the part."""
@@ -137,22 +139,6 @@ class Posts:
         except Exception as error:
             raise NotSent(f"it could not be looked for yet: {delivery_error(error)}") from error
         return page
-
-
-class Doubts:
-    """Remembers of which parts nobody knows whether they arrived; the last thousand."""
-
-    def __init__(self) -> None:
-        self._ids: OrderedDict[str, None] = OrderedDict()
-
-    def add(self, delivery_id: str) -> None:
-        """Take note of a part."""
-        self._ids[delivery_id] = None
-        if len(self._ids) > MOST_DOUBTS:
-            self._ids.popitem(last=False)
-
-    def __contains__(self, delivery_id: object) -> bool:
-        return delivery_id in self._ids
 
 
 class _Objected(Undeliverable):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from bot import Secret, Settings, SettingsModel, Words, keep_key
+from bot import Allowed, BaseUrl, Secret, Settings, SettingsModel, keep_key
 
 TOKEN = re.compile(r"(\d{1,20}):[A-Za-z0-9_-]{1,128}")
 WEBHOOK_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
@@ -31,15 +31,6 @@ def _webhook_secret(value: SecretStr) -> SecretStr:
     return value
 
 
-def _address(value: str) -> str:
-    if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", value):
-        raise ValueError("it must be an address that begins with http:// or https://, without a query")
-    return value.rstrip("/")
-
-
-Address = Annotated[str, AfterValidator(_address)]
-
-
 class Unsure(StrEnum):
     """What is done about a message of which nobody can know whether it arrived."""
 
@@ -53,10 +44,10 @@ class TelegramSettings(SettingsModel):
     telegram_bot_token: Annotated[Secret, AfterValidator(_token)] | None = Field(
         None, description="The bot's token, from BotFather; one for each character."
     )
-    telegram_api_base_url: Address = Field(
+    telegram_api_base_url: BaseUrl = Field(
         OFFICIAL, description="Where the Bot API is: Telegram's own, a Bot API server of yours, an emulator."
     )
-    telegram_allowed_chats: Words = Field(
+    telegram_allowed_chats: Allowed = Field(
         (),
         description="Chats that are answered, as ids or @names of groups and channels; without any, all. "
         "What is said elsewhere is kept and ignored.",
@@ -66,7 +57,7 @@ class TelegramSettings(SettingsModel):
         description="What becomes of a message of which nobody can know whether it arrived: `resend_marked` "
         "(it is sent once more, with a mark) or `hold` (`bot outbox` lists it).",
     )
-    telegram_webhook_url: Address | None = Field(
+    telegram_webhook_url: BaseUrl | None = Field(
         None,
         description="The public address at which Telegram delivers; without one, the bot asks for updates. "
         "The bot's id is added to its path.",
@@ -114,6 +105,7 @@ class Limits:
     album_seconds: float = 1.0  # how long the pictures of an album may keep one another waiting
     grace_seconds: float = 10.0  # how much later than promised an empty answer may come
     conflict_seconds: float = 30.0
+    webhook_seconds: float = 300.0  # between two looks at whether Telegram still delivers
     longest_pause: float = 30.0  # between two tries to reach Telegram
     stale_days: float = 6.0  # Telegram begins to count anew after a week without updates
     lossy_hours: float = 20.0  # it keeps updates for a day

@@ -1,12 +1,11 @@
 """Cutting a text to Telegram's measure, which is UTF-16: between paragraphs, lines, words; pure."""
 
-import unicodedata
 from collections.abc import Iterator
 
 from adapters.telegram.markup import Formatted
+from bot import last_break
 
 BREAKS = ("\n\n", "\n", ". ", "! ", "? ", "。", " ")
-JOINER = "\u200d"
 
 
 def units(text: str) -> int:
@@ -36,18 +35,5 @@ def _end(text: str, start: int, limit: int) -> int:
         found = text.rfind(sign, start + (furthest - start) // 2, furthest)
         if found > start:
             return found + len(sign)
-    end = furthest
-    while end > start + 1 and _continues(text, end):
-        end -= 1
-    return end if end > start + 1 else furthest
-
-
-def _continues(text: str, place: int) -> bool:
-    """Tell whether the character at a place belongs to the one before it."""
-    before, after = text[place - 1], text[place]
-    if JOINER in (before, after) or "\ufe00" <= after <= "\ufe0f" or "\U0001f3fb" <= after <= "\U0001f3ff":
-        return True
-    if "\U0001f1e6" <= after <= "\U0001f1ff":
-        flags = place - len(text[:place].rstrip("".join(map(chr, range(0x1F1E6, 0x1F200)))))
-        return flags % 2 == 1
-    return unicodedata.category(after).startswith("M") or "\U000e0020" <= after <= "\U000e007f"
+    size = last_break(text[start : furthest + 1], furthest - start)
+    return start + size if size > 1 else furthest

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from telegram.error import (
     BadRequest,
     ChatMigrated,
+    Conflict,
     EndPointNotFound,
     Forbidden,
     InvalidToken,
@@ -14,7 +15,7 @@ from telegram.error import (
 )
 
 from adapters.telegram.wire import DEFAULT_WAIT, NotConnected, TooMany
-from bot import NotSent, Unclear, Undeliverable, shorten
+from bot import Cause, NotSent, Unclear, Undeliverable, cause_of, shorten
 
 TOKEN_REFUSED = "Telegram refuses the bot's token: put the one that BotFather gives into TELEGRAM_BOT_TOKEN"
 LONG = 600.0
@@ -57,9 +58,23 @@ def translated() -> Iterator[None]:
         raise Unclear(f"the answer cannot be read ({type(error).__name__})") from None
 
 
-def said(error: TelegramError) -> str:
+def cause_of_gap(error: Exception) -> Cause:
+    """Name why Telegram was not to be had."""
+    match error:
+        case TooMany():
+            return Cause.LIMITED
+        case Conflict():
+            return Cause.CONTESTED
+        case TelegramError():
+            return cause_of(error)
+    return Cause.PLATFORM
+
+
+def said(error: Exception) -> str:
     """Give what Telegram said, as one short line."""
-    return shorten(error.message, 200)
+    if isinstance(error, TelegramError):
+        return shorten(error.message, 200)
+    return f"an answer makes no sense ({type(error).__name__})"
 
 
 def is_about_markup(error: BadRequest) -> bool:
@@ -78,6 +93,12 @@ def is_done_already(error: BadRequest) -> bool:
     """Tell whether an edit or a removal has been made before."""
     text = error.message.lower()
     return "not modified" in text or "message to delete not found" in text
+
+
+def is_taken_away(error: BadRequest) -> bool:
+    """Tell whether what was to be edited is not there any more."""
+    text = error.message.lower()
+    return "message to edit not found" in text or "message_id_invalid" in text
 
 
 def has_no_text(error: BadRequest) -> bool:

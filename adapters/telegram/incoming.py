@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from telegram import CallbackQuery, Chat, Message, MessageReactionUpdated, ReactionType
 
@@ -141,17 +142,20 @@ def pressed(query: CallbackQuery, update_id: int, view: View, at: datetime) -> P
     )
 
 
-def reactions(update: MessageReactionUpdated, view: View, thread: int | None) -> list[Reaction]:
-    """Make a reaction of each sign that somebody has added."""
+def reactions(
+    update: MessageReactionUpdated, view: View, thread: int | None
+) -> tuple[list[Reaction], list[Reaction]]:
+    """Make a reaction of each sign that somebody has added, and of each that they have taken back."""
     place = place_of(view.me, update.chat, thread, view.roles)
     if update.user is not None:
         author = person(update.user, view.me)
     else:
         author = chat_as_person(update.actor_chat or update.chat)
-    before = {_sign(one) for one in update.old_reaction}
-    added = [sign for one in update.new_reaction if (sign := _sign(one)) not in before]
-    message_id = str(update.message_id)
-    return [Reaction(place.world, place.room, author, message_id, sign, update.date) for sign in added]
+    before = [_sign(one) for one in update.old_reaction]
+    after = [_sign(one) for one in update.new_reaction]
+    made = partial(Reaction, place.world, place.room, author, str(update.message_id), created_at=update.date)
+    added = [made(sign=one) for one in after if one not in before]
+    return added, [made(sign=one) for one in before if one not in after]
 
 
 def gathered(parts: Sequence[Arrival]) -> Arrival:

@@ -2,19 +2,19 @@
 
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from telegram.error import Conflict, InvalidToken, TelegramError
 
 from adapters.telegram.account import MOST_UPDATES, Account
 from adapters.telegram.config import Limits
-from adapters.telegram.faults import TOKEN_REFUSED, said
+from adapters.telegram.faults import cause_of_gap, said
 from adapters.telegram.intake import Intake, Known, number_of
 from adapters.telegram.moments import Moments
 from adapters.telegram.places import PLATFORM
 from adapters.telegram.wire import TooMany
-from bot import BotError, Cursor, Door, IntakeClosed
+from bot import BotError, Cause, Cursor, Door, IntakeClosed, Link
 
 logger = logging.getLogger(__name__)
 OFFSET, CALLED = "offset", "called"
@@ -31,9 +31,9 @@ class Poller:
         intake: Intake,
         limits: Limits,
         moments: Moments,
-        refused: Callable[[], None],
+        link: Link,
     ) -> None:
-        self._refused = refused
+        self._link = link
         self._account, self._inbox, self._intake = account, door.inbox, intake
         self._limits, self._moments = limits, moments
         self._offset: int | None = None
@@ -42,12 +42,11 @@ class Poller:
         self._taken: set[int] = set()  # beyond the offset, which an album holds back
         self._waited_for: set[str] = set()  # albums that have had their time
         self._failures = 0
-        self._is_contested = False  # by another program with the same token
         self._has_asked = False
         self._is_behind = True  # what comes may have waited while we were away
 
     async def run(self) -> None:
-        """Ask until the inbox closes, or Telegram refuses the token."""
+        """Ask until the inbox closes; raises InvalidToken where Telegram refuses the token."""
         is_restored = False
         while True:
             try:
@@ -55,23 +54,28 @@ class Poller:
                     await self._restore()
                     is_restored = True
                 await self._round()
-                self._recovered()
+                self._failures = 0
+                self._link.stands()
             except IntakeClosed:
                 return
             except InvalidToken:
-                self._refused()
-                logger.error("%s", TOKEN_REFUSED)
-                return
+                raise
             except Conflict as error:
                 await self._conflict(error)
             except TooMany as error:
+                self._link.fails(cause_of_gap(error), said(error))
                 self._is_behind = True
                 await self._moments.pause(error.seconds)
-            except (TelegramError, BotError) as error:
-                await self._failed(error)
+            except TelegramError as error:
+                self._link.fails(cause_of_gap(error), said(error))
+                await self._failed()
+            except BotError as error:  # nothing can be kept: that is told where it is found
+                logger.info("updates of bot %s wait: %s", self._account.number, error)
+                await self._failed()
             except Exception as error:  # our own fault: the next round must come all the same
                 logger.exception("updates of bot %s could not be taken in", self._account.number)
-                await self._failed(error)
+                self._link.fails(Cause.FAULT, type(error).__name__)
+                await self._failed()
 
     async def _round(self) -> None:
         is_pressing = self._taken or self._waited_for or not self._has_asked
@@ -157,30 +161,19 @@ class Poller:
                 logger.warning("the webhook stays: %s", said(failure))
             await self._moments.pause(self._limits.hasty_seconds)
             return
-        if not self._is_contested:
-            logger.error(
-                "another program asks for the updates of bot %s (%s): end that one, or give this one "
-                "a token of its own; it is tried again every %g s",
-                self._account.number,
-                said(error),
-                self._limits.conflict_seconds,
-            )
-        self._is_contested = self._is_behind = True
+        self._link.fails(
+            Cause.CONTESTED,
+            f"another program asks for the updates of bot {self._account.number} ({said(error)}): end "
+            "that one, or give this one a token of its own",
+        )
+        self._is_behind = True
         await self._moments.pause(self._limits.conflict_seconds)
 
-    async def _failed(self, error: Exception) -> None:
-        if not self._failures:
-            cause = said(error) if isinstance(error, TelegramError) else error
-            logger.warning("no updates from Telegram for bot %s: %s", self._account.number, cause)
+    async def _failed(self) -> None:
         self._failures += 1
         self._is_behind = True
         longest = min(2.0 ** min(self._failures - 1, 10), self._limits.longest_pause)
         await self._moments.pause(longest * random.uniform(0.5, 1.0))
-
-    def _recovered(self) -> None:
-        if self._failures or self._is_contested:
-            logger.info("updates come again for bot %s", self._account.number)
-        self._failures, self._is_contested = 0, False
 
     def _written(self, offset: int) -> str:
         return f"{offset} {self._moments.wall().isoformat()}"

@@ -11,7 +11,7 @@ from adapters.telegram.account import Account
 from adapters.telegram.administrators import Administrators
 from adapters.telegram.config import Limits, TelegramSettings
 from adapters.telegram.errands import Errands
-from adapters.telegram.faults import TOKEN_REFUSED, UNREADABLE, said
+from adapters.telegram.faults import TOKEN_REFUSED, UNREADABLE, cause_of_gap, said
 from adapters.telegram.floods import Floods
 from adapters.telegram.incoming import View
 from adapters.telegram.intake import Intake
@@ -19,13 +19,13 @@ from adapters.telegram.membership import migration
 from adapters.telegram.menu import register
 from adapters.telegram.moments import Moments
 from adapters.telegram.mouth import Mouth
-from adapters.telegram.places import Me
+from adapters.telegram.places import PLATFORM, Me
 from adapters.telegram.poller import Poller
 from adapters.telegram.sender import Sender
 from adapters.telegram.typing_signs import TypingSigns
 from adapters.telegram.webhook import Webhook
 from adapters.telegram.wire import Connector, TooMany
-from bot import BotError, Door
+from bot import BotError, Cause, Door, Link
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ class Presence:
         self.sender = Sender(self.account, self._chat_moved)
         self.mouth = Mouth(self.sender, floods, limits, moments, settings.telegram_unclear)
         self.typing = TypingSigns(self.account, floods, moments, limits.typing_seconds)
+        self.link = Link(PLATFORM, door.character.name, moments.wall)
         self._errands = Errands(door, self.account, self.mouth)
         self._me = Me(door.agent_id, settings.account)
         self._intake: Intake | None = None
@@ -71,35 +72,37 @@ class Presence:
         await self.account.close_sessions()
 
     async def _live(self) -> None:
-        me = await self._introduced()
-        if me is None:
-            return
+        try:
+            await self._attend(await self._introduced())
+        except InvalidToken:
+            self.mouth.refuse()
+            self.link.ends(Cause.REFUSED, TOKEN_REFUSED)
+
+    async def _attend(self, me: Me) -> None:
+        """Take updates in, until the inbox closes; raises InvalidToken where Telegram refuses the token."""
         self._me = me
         self.mouth.company.introduce(me.username)
         self._intake = self._make_intake(me)
         self._begin(register(self.account, self._door.commands))
         if self._settings.telegram_webhook_url:
-            self.webhook = Webhook(self.account, self._intake, self._settings, self._limits, self._moments)
-            await self.webhook.announce()
-            return
-        await Poller(
-            self.account, self._door, self._intake, self._limits, self._moments, self.mouth.refuse
-        ).run()
+            self.webhook = Webhook(
+                self.account, self._intake, self._settings, self._limits, self._moments, self.link
+            )
+            await self.webhook.keep()
+        else:
+            await Poller(self.account, self._door, self._intake, self._limits, self._moments, self.link).run()
 
-    async def _introduced(self) -> Me | None:
-        """Ask Telegram who we are, until it tells; None where it refuses the token."""
+    async def _introduced(self) -> Me:
+        """Ask Telegram who we are, until it tells."""
         failures = 0
         while True:
             try:
                 user = await self.account.get_me()
                 break
             except InvalidToken:
-                self.mouth.refuse()
-                logger.error("%s", TOKEN_REFUSED)
-                return None
+                raise
             except (TelegramError, *UNREADABLE) as error:
-                if not failures:
-                    logger.warning("bot %s cannot reach Telegram: %s", self.account.number, _said(error))
+                self.link.fails(cause_of_gap(error), said(error))
                 failures += 1
                 growing = min(2.0 ** min(failures - 1, 10), self._limits.longest_pause)
                 await self._moments.pause(error.seconds if isinstance(error, TooMany) else growing)
@@ -148,7 +151,3 @@ class Presence:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("bot %s stops on Telegram", self.account.number, exc_info=error)
-
-
-def _said(error: Exception) -> str:
-    return said(error) if isinstance(error, TelegramError) else f"an answer makes no sense ({error!r})"

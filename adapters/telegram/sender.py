@@ -1,6 +1,8 @@
 """The calls that say something: a text, a file, an edit, for one bot."""
 
+import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from telegram import (
@@ -21,6 +23,7 @@ from adapters.telegram.faults import (
     has_no_text,
     is_about_markup,
     is_done_already,
+    is_taken_away,
     is_too_long,
     said,
     translated,
@@ -36,7 +39,7 @@ from adapters.telegram.outgoing import (
     plain_of,
 )
 from adapters.telegram.places import PLATFORM, Target
-from bot import Attachment, Content, Unclear, Undeliverable
+from bot import Attachment, Content, DeliveryError, NotSent, TakenAway, Unclear, Undeliverable
 
 NO_PREVIEW = LinkPreviewOptions(is_disabled=True)  # to look at a link is to open it
 UPLOAD_SECONDS = 50.0
@@ -47,6 +50,7 @@ MEDIA = {
     "voice": InputMediaAudio,
     "document": InputMediaDocument,
 }
+FILE_ID = re.compile(r"[A-Za-z0-9_-]{1,250}")
 Send = Callable[[Target], Awaitable[str]]
 
 
@@ -70,24 +74,39 @@ class Sender:
         """Send one part, with a mark where it may have been sent before; raises as `Adapter.deliver` does."""
 
         async def sent(place: Target) -> str:
+            answers = reply_to if place.chat == target.chat else ""  # elsewhere that is another's number
             if content.attachments:
-                return await self._file(place, content, reply_to, again=again)
-            return await self._letter(place, content, reply_to, again=again)
+                return await self._file(place, content, answers, again=again)
+            return await self._letter(place, content, answers, again=again)
 
         return await self._wherever(target, sent)
 
     async def edit(self, target: Target, message_id: int, content: Content) -> str:
-        """Change what was said, or take it away; done twice it is done once."""
+        """Change what was said, or take it away; done twice it is done once.
 
-        async def edited(place: Target) -> str:
+        What was said in a group stays as it is once that is a supergroup: there its number is another's.
+        """
+        if (new := self._now.get(target.chat)) is not None:
+            raise self._left_behind(target.chat, new, content)
+        with translated():
             try:
-                await self._edit(place, message_id, content)
+                await self._edit(target, message_id, content)
+            except ChatMigrated as error:
+                raise self._left_behind(target.chat, error.new_chat_id, content) from None
             except BadRequest as error:
+                if is_taken_away(error):
+                    raise TakenAway("somebody has removed it from the chat: it is not said again") from None
                 if not is_done_already(error):
                     raise
-            return str(message_id)
+        return str(message_id)
 
-        return await self._wherever(target, edited)
+    def _left_behind(self, old: int, new: int, content: Content) -> DeliveryError:
+        """Tell of the move; whoever is told sends what was to be changed to the supergroup, anew."""
+        self.note_move(old, new)
+        self._moved(old, new)
+        if content.text or content.attachments:
+            return NotSent("the group has become a supergroup, and it is said there")
+        return Undeliverable("it stands in the group that has become a supergroup, and stays there")
 
     async def _wherever(self, target: Target, send: Send) -> str:
         with translated():
@@ -167,7 +186,7 @@ class Sender:
         if file.data is not None:
             return InputFile(file.data, filename=name_of(file))
         own = f"{PLATFORM}:{self._account.number}/"
-        if file.url.startswith(own):
+        if file.url.startswith(own) and _is_file_id(file.url.removeprefix(own)):
             return file.url.removeprefix(own)
         if file.url.startswith(("http://", "https://")):
             return file.url
@@ -215,6 +234,11 @@ def _reply(reply_to: str) -> ReplyParameters | None:
     if not reply_to.isdecimal():
         return None
     return ReplyParameters(int(reply_to), allow_sending_without_reply=True)
+
+
+def _is_file_id(text: str) -> bool:
+    """Tell whether Telegram knows a file by this: python-telegram-bot opens what is the name of one here."""
+    return FILE_ID.fullmatch(text) is not None and not Path(text).exists()
 
 
 def _name(message: Message) -> str:

@@ -1,15 +1,16 @@
 """From one update to what follows from it; pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from telegram import CallbackQuery, Message, Update
 
 from adapters.telegram.incoming import View, asked, message_received, place_in, pressed, reactions
 from adapters.telegram.membership import Change, news_of, of_others, of_ours
 from adapters.telegram.places import place_of
-from bot import Arrival, Asked, Pressed
+from bot import Arrival, Asked, Door, Pressed, Reaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +83,22 @@ def following(update: Update, reading: Reading) -> list[Following]:
         thread = reading.thread_of(reacted.chat.id, reacted.message_id)
         if view.is_ignored(place_of(view.me, reacted.chat, thread), reacted.chat):
             return []
-        found = reactions(reacted, view, thread)
-        return [Changed(lambda door, one=one: door.changes.reacted(one)) for one in found]  # type: ignore[misc]
+        added, gone = reactions(reacted, view, thread)
+        changes = [*(partial(_reacted, one) for one in added), *(partial(_unreacted, one) for one in gone)]
+        return [Changed(one) for one in changes]
     if update.my_chat_member is not None:
         return [Changed(of_ours(update.my_chat_member, number, view))]
     if update.chat_member is not None:
         return [Changed(one) for one in of_others(update.chat_member, view)]
     return []
+
+
+def _reacted(one: Reaction, door: Door) -> Awaitable[object]:
+    return door.changes.reacted(one)
+
+
+def _unreacted(one: Reaction, door: Door) -> Awaitable[object]:
+    return door.changes.unreacted(one.room.id, one.message_id, author_id=one.author.id, sign=one.sign)
 
 
 def _message(message: Message, number: int, reading: Reading) -> list[Following]:

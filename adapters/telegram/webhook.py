@@ -2,35 +2,42 @@
 
 import asyncio
 import hmac
-import logging
 from collections.abc import Callable
+from datetime import timedelta
 
 from aiohttp import web
-from telegram.error import TelegramError
+from telegram import WebhookInfo
+from telegram.error import InvalidToken, TelegramError
 
 from adapters.telegram.account import UPDATES, Account
 from adapters.telegram.config import Limits, TelegramSettings
-from adapters.telegram.faults import said
+from adapters.telegram.faults import UNREADABLE, cause_of_gap, said
 from adapters.telegram.intake import Intake, Known
 from adapters.telegram.moments import Moments
 from adapters.telegram.nesting import read_json
-from bot import ConfigError, IntakeClosed, TryAgain
+from bot import Cause, ConfigError, IntakeClosed, Link, TryAgain, shorten
 
-logger = logging.getLogger(__name__)
 SECRET = "X-Telegram-Bot-Api-Secret-Token"
 LONGEST_BODY = 1 << 20
 
 
 class Webhook:
-    """Takes deliveries for one bot."""
+    """Takes deliveries for one bot, and sees to it that Telegram makes them."""
 
     def __init__(
-        self, account: Account, intake: Intake, settings: TelegramSettings, limits: Limits, moments: Moments
+        self,
+        account: Account,
+        intake: Intake,
+        settings: TelegramSettings,
+        limits: Limits,
+        moments: Moments,
+        link: Link,
     ) -> None:
         if settings.telegram_webhook_secret is None:
             raise ConfigError("TELEGRAM_WEBHOOK_SECRET is not set: without it anybody can deliver messages")
         self._account, self._intake = account, intake
         self._settings, self._limits, self._moments = settings, limits, moments
+        self._link = link
         self._secret = settings.telegram_webhook_secret.get_secret_value()
         self._albums: dict[str, list[Known]] = {}
         self._done: dict[str, asyncio.Future[None]] = {}
@@ -40,22 +47,50 @@ class Webhook:
         """The bot whose deliveries these are; the last part of the address."""
         return self._account.number
 
-    async def announce(self) -> None:
-        """Tell Telegram where to deliver, until it has heard."""
-        failures = 0
+    @property
+    def address(self) -> str:
+        """Where Telegram is to deliver."""
+        return f"{self._settings.telegram_webhook_url}/{self.number}"
+
+    async def keep(self) -> None:
+        """Have Telegram deliver here, and look now and then whether it still does.
+
+        Raises InvalidToken where it refuses the token.
+        """
+        failures, is_set = 0, False
         while True:
             try:
-                await self._account.set_webhook(
-                    f"{self._settings.telegram_webhook_url}/{self.number}",
-                    allowed_updates=UPDATES,
-                    drop_pending_updates=False,
-                )
-                return
-            except TelegramError as error:
-                if not failures:
-                    logger.warning("Telegram does not take the webhook's address: %s", said(error))
+                if is_set and not self._judged(await self._account.get_webhook_info()):
+                    is_set = False
+                if not is_set:
+                    await self._announce()
+                    is_set = True
+            except InvalidToken:
+                raise
+            except (TelegramError, *UNREADABLE) as error:
+                self._link.fails(cause_of_gap(error), said(error))
                 failures += 1
-                await self._moments.pause(min(2.0**failures, self._limits.longest_pause))
+                await self._moments.pause(min(2.0 ** min(failures, 10), self._limits.longest_pause))
+            else:
+                failures = 0
+                await self._moments.pause(self._limits.webhook_seconds)
+
+    async def _announce(self) -> None:
+        await self._account.set_webhook(self.address, allowed_updates=UPDATES, drop_pending_updates=False)
+        self._link.stands()
+
+    def _judged(self, told: WebhookInfo) -> bool:
+        """Tell of what Telegram says of its deliveries; False where it makes them elsewhere, or nowhere."""
+        if told.url != self.address:
+            self._link.fails(Cause.WEBHOOK, "another program has taken the webhook away; it is set anew")
+            return False
+        failed_at, recently = told.last_error_date, timedelta(seconds=self._limits.webhook_seconds)
+        if told.pending_update_count and failed_at and failed_at > self._moments.wall() - recently:
+            said_of_it = shorten(told.last_error_message or "it does not say why", 200)
+            self._link.fails(Cause.WEBHOOK, f"Telegram cannot deliver to {self.address}: {said_of_it}")
+        else:
+            self._link.stands()
+        return True
 
     async def handle(self, request: web.Request) -> web.Response:
         """Take one delivery: 200 when it is kept, 503 where it must come again."""

@@ -1,7 +1,6 @@
 """The browser and the HTTP API as a platform: one server, one page, every character of the process."""
 
-from adapters.web.adapter import open_web
 from adapters.web.config import WebSettings
-from bot import AdapterSpec
+from bot import AdapterSpec, Deferred
 
-adapter = AdapterSpec("web", open=open_web, settings=WebSettings)
+adapter = AdapterSpec("web", Deferred("adapters.web.platform:open_web"), WebSettings)

@@ -6,6 +6,9 @@ from collections.abc import Collection, Mapping
 from aiohttp import web
 from pydantic import BaseModel
 
+from adapters.web.bodies import ErrorAnswer, ErrorBody
+from adapters.web.problems import REQUEST_ID, Problem
+
 REDACTED = "[redacted]"
 
 
@@ -27,6 +30,11 @@ class Answers:
         return web.Response(
             text=self.text(body), status=status, headers=headers, content_type="application/json"
         )
+
+    def refusal(self, problem: Problem) -> web.Response:
+        """Answer a request that is refused."""
+        body = ErrorBody(code=problem.code, message=problem.message, request_id=REQUEST_ID.get())
+        return self.json(ErrorAnswer(error=body), status=problem.status, headers=problem.headers)
 
     def cleared(self, text: str) -> str:
         """Take the secrets out of a text."""

@@ -1,6 +1,7 @@
 """The HTTP API: a handler an operation."""
 
 import json
+from functools import cache
 
 from aiohttp import web
 from pydantic import TypeAdapter
@@ -8,7 +9,6 @@ from pydantic import TypeAdapter
 from adapters.web.answers import Answers
 from adapters.web.bodies import (
     AgentsAnswer,
-    Health,
     Key,
     MessageRequest,
     MessagesAnswer,
@@ -40,15 +40,6 @@ class Api:
         self._streams = streams
         self._answers = answers
         self._limits = limits
-        self._document = json.dumps(document(OPERATIONS))
-
-    async def health(self, request: web.Request) -> web.StreamResponse:
-        """Tell that the server is there, and whether it takes messages in."""
-        trouble = next((one for door in self._doors if (one := door.inbox.trouble)), None)
-        if trouble is None:
-            return self._answers.json(Health())
-        body = Health(status="unavailable", cause=trouble.cause, since=trouble.since)
-        return self._answers.json(body, status=503)
 
     async def agents(self, request: web.Request) -> web.StreamResponse:
         """List the agents."""
@@ -99,4 +90,9 @@ class Api:
 
     async def openapi(self, request: web.Request) -> web.StreamResponse:
         """Describe the API."""
-        return web.Response(text=self._document, content_type="application/json")
+        return web.Response(text=_document(), content_type="application/json")
+
+
+@cache
+def _document() -> str:
+    return json.dumps(document(OPERATIONS))

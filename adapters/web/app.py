@@ -13,6 +13,7 @@ from adapters.web.costs import CostsApi
 from adapters.web.errands import Errands
 from adapters.web.files import add_files
 from adapters.web.guards import Guards, add_headers
+from adapters.web.health import HealthApi
 from adapters.web.hub import Hub
 from adapters.web.operations import OPERATIONS
 from adapters.web.outbox import OutboxApi
@@ -53,7 +54,7 @@ class Front:
         self.app.on_response_prepare.append(add_headers)
         handlers = {
             "costs": CostsApi(self.doors, answers).costs,
-            "health": api.health,
+            "health": HealthApi(doors, answers).health,
             "agents": api.agents,
             "say": api.say,
             "rooms": api.rooms,

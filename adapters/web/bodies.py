@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from bot import ChannelType, MediaKind, Outcome
+from bot import Cause, ChannelType, MediaKind, Outcome, Standing
 
 LINE = r"^[^\x00-\x1f\x7f\u2028\u2029]+$"
 PRINTABLE = r"^[\x20-\x7e]+$"
@@ -105,7 +105,7 @@ class ErrorBody(Told):
     """Why there is no answer: a stable code, a sentence, and the id under which the log knows it."""
 
     code: str
-    message: str
+    message: Text
     request_id: str
 
 
@@ -115,15 +115,28 @@ class ErrorAnswer(Told):
     error: ErrorBody
 
 
-class Health(Told):
-    """That the server is there, and whether it takes messages in.
+class PlatformHealth(Told):
+    """How a platform is connected; of several accounts, the one that is worst off.
 
-    Where nothing can be kept just now, `cause` says why in a word, such as `db_locked`.
+    `cause` says in a word why it is not, such as `dns`, and `since` from when on that has been so.
     """
 
-    status: Literal["ok", "unavailable"] = "ok"
+    state: Standing
+    since: datetime
+    cause: Cause | None = None
+
+
+class Health(Told):
+    """That the server is there, whether it takes messages in, and which platforms are connected.
+
+    Where nothing can be kept just now, `cause` says why in a word, such as `db_locked`. It is `degraded`
+    where everything is kept, and a platform is cut off.
+    """
+
+    status: Literal["ok", "degraded", "unavailable"] = "ok"
     cause: str | None = None
     since: datetime | None = None
+    platforms: dict[str, PlatformHealth] = {}
 
 
 class AgentBody(Told):

@@ -47,6 +47,7 @@ class Limits:
 
     header_seconds: float = 10.0
     body_seconds: float = 30.0
+    write_seconds: float = 60.0
     plugin_seconds: float = 30.0
     heartbeat_seconds: float = 20.0
     keep_alive_seconds: float = 15.0

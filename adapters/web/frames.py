@@ -39,7 +39,25 @@ class Say(Asked):
     attachments: list[AttachmentRequest] = Field(default_factory=list, max_length=10)
 
 
-ClientFrame = TypeAdapter[Hello | Say](Annotated[Hello | Say, Field(discriminator="type")])
+class Give(Asked):
+    """A command, as in `/help`; given again with the same `client_id` within a day it does nothing more."""
+
+    type: Literal["command"]
+    text: Annotated[Text, Field(min_length=1, max_length=4100)]
+    client_id: Key
+
+
+class Press(Asked):
+    """A choice that was shown, by its value."""
+
+    type: Literal["press"]
+    value: Annotated[str, Field(min_length=1, max_length=64)]
+    client_id: Key
+
+
+ClientFrame = TypeAdapter[Hello | Say | Give | Press](
+    Annotated[Hello | Say | Give | Press, Field(discriminator="type")]
+)
 
 
 class Frame(Told):
@@ -66,6 +84,22 @@ class Ack(Frame):
     type: Literal["ack"] = "ack"
     client_id: str
     message_id: UUID
+
+
+class ChoiceBody(Told):
+    """Something to press."""
+
+    label: str
+    value: str
+
+
+class ShownFrame(Frame):
+    """What came of a command or of a choice, for whoever gave it; nothing of it is kept."""
+
+    type: Literal["shown"] = "shown"
+    client_id: str
+    text: str
+    choices: list[ChoiceBody]
 
 
 class TypingFrame(Frame):
@@ -106,8 +140,8 @@ class ErrorFrame(Frame):
 
     type: Literal["error"] = "error"
     code: str
-    message: str
-    client_id: str | None = None
+    message: Text
+    client_id: Text | None = None
 
 
-ServerFrame = Ready | Ack | TypingFrame | DraftFrame | MessageFrame | OutcomeFrame | ErrorFrame
+ServerFrame = Ready | Ack | ShownFrame | TypingFrame | DraftFrame | MessageFrame | OutcomeFrame | ErrorFrame

@@ -11,12 +11,10 @@ from aiohttp import web
 
 from adapters.web.answers import Answers
 from adapters.web.auth import Credential, Kind, Lock
-from adapters.web.bodies import ErrorAnswer, ErrorBody
 from adapters.web.operations import HEALTH
-from adapters.web.origin import host_name, is_foreign, is_own_page
-from adapters.web.problems import REQUEST_ID, Problem, stopping, unavailable
-from adapters.web.throttle import Throttle
-from bot import IntakeClosed, TryAgain
+from adapters.web.problems import REQUEST_ID, Problem, refused, stopping, unavailable
+from adapters.web.throttle import Throttle, household
+from bot import IntakeClosed, TryAgain, host_name, is_foreign, is_own_page
 
 logger = logging.getLogger(__name__)
 _is_begun: ContextVar[bool] = ContextVar("is_begun", default=False)
@@ -34,12 +32,6 @@ HEADERS = {
     "X-Frame-Options": "DENY",
     "Server": "greenroom",
 }
-CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 417: "expectation_failed"}
-MESSAGES = {
-    404: "there is nothing at this address",
-    405: "this address does not take that method",
-    413: "the body is larger than the server takes",
-}
 SHUT_STYLE = "body{max-width:34rem;margin:12vh auto;padding:0 1rem;font:1rem/1.5 system-ui,sans-serif}"
 SHUT_PAGE = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -55,8 +47,13 @@ SHUT_POLICY = POLICY.replace(
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """Put the security headers on everything that leaves."""
+    """Put the security headers on everything that leaves by a route."""
     _is_begun.set(True)
+    secure(response)
+
+
+def secure(response: web.StreamResponse) -> None:
+    """Put on the headers that keep browsers in bounds, and the request's id."""
     response.headers.update(HEADERS)
     response.headers.setdefault("Content-Security-Policy", POLICY)
     response.headers.setdefault("Cache-Control", "no-store")
@@ -92,12 +89,12 @@ class Guards:
         except web.HTTPException as error:
             if error.status < 400:
                 raise
-            refusal = _known(error)
+            refusal = refused(error.status, _allowed(error))
         except ConnectionError:
             raise
         except Exception:  # whatever a handler does wrong costs its own request only
             logger.exception("request %s to %s failed", REQUEST_ID.get(), request.rel_url.raw_path)
-            refusal = Problem(500, "internal_error", "this is a fault of the server; its log says more")
+            refusal = refused(500)
         if _is_begun.get():
             raise ConnectionResetError(f"request {REQUEST_ID.get()} failed after its answer had begun")
         return self._refuse(request, refusal)
@@ -125,7 +122,7 @@ class Guards:
         if credential is None:
             raise Problem(401, "unauthorized", "this needs the token", {"WWW-Authenticate": "Bearer"})
         # Another site's page can make a browser guess wrong: that must not shut out whoever sits at it.
-        client = (request.remote, credential.kind, is_foreign(request.headers))
+        client = (household(request.remote), credential.kind, is_foreign(request.headers))
         if wait := self._throttle.wait(client):
             retry = {"Retry-After": str(int(wait) + 1)}
             raise Problem(429, "too_many_attempts", "too many wrong tokens; wait a few minutes", retry)
@@ -138,8 +135,7 @@ class Guards:
         if request.path == "/" and problem.status == 401:
             headers = {**problem.headers, "Content-Security-Policy": SHUT_POLICY}
             return web.Response(text=SHUT_PAGE, status=401, content_type="text/html", headers=headers)
-        body = ErrorBody(code=problem.code, message=problem.message, request_id=REQUEST_ID.get())
-        return self._answers.json(ErrorAnswer(error=body), status=problem.status, headers=problem.headers)
+        return self._answers.refusal(problem)
 
 
 def _refuse_foreign(request: web.Request, credential: Credential | None) -> None:
@@ -148,8 +144,5 @@ def _refuse_foreign(request: web.Request, credential: Credential | None) -> None
         raise Problem(403, "cross_site", "only the server's own pages, or a bearer token, may do this")
 
 
-def _known(error: web.HTTPException) -> Problem:
-    """Say in our words what aiohttp refuses."""
-    code = CODES.get(error.status, "refused")
-    allow = {name: value for name, value in error.headers.items() if name == "Allow"}
-    return Problem(error.status, code, MESSAGES.get(error.status, "the request is refused"), allow)
+def _allowed(error: web.HTTPException) -> dict[str, str]:
+    return {name: value for name, value in error.headers.items() if name == "Allow"}

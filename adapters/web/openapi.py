@@ -13,19 +13,23 @@ from adapters.web.frames import (
     Ack,
     DraftFrame,
     ErrorFrame,
+    Give,
     Hello,
     MessageFrame,
     OutcomeFrame,
+    Press,
     Ready,
     Say,
+    ShownFrame,
     TypingFrame,
 )
 from adapters.web.operations import HEALTH, SOCKET, Operation
 
-CLIENT_FRAMES: tuple[type[BaseModel], ...] = (Hello, Say)
+CLIENT_FRAMES: tuple[type[BaseModel], ...] = (Hello, Say, Give, Press)
 SERVER_FRAMES: tuple[type[BaseModel], ...] = (
     Ready,
     Ack,
+    ShownFrame,
     TypingFrame,
     DraftFrame,
     MessageFrame,

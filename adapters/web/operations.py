@@ -47,7 +47,7 @@ OPERATIONS = (
         "health",
         "GET",
         HEALTH,
-        "Tell that the server is there, and takes messages in; needs no token",
+        "Tell whether messages are taken in, and how each platform is connected; needs no token",
         Health,
         refusals=(503,),
     ),

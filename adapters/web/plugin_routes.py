@@ -40,12 +40,15 @@ class PluginRoutes:
                 offers[one.method, f"/plugins/{quote(one.plugin, safe='')}{one.path}"].append((door, one))
         public: set[web.AbstractRoute] = set()
         for (method, path), same in offers.items():
+            plugin = same[0][1].plugin
             try:
+                if not same[0][1].path.startswith("/"):
+                    raise ValueError("it does not begin with a slash")
                 route = router.add_route(method, path, self._handler(same))
             except ValueError as error:
-                plugin = same[0][1].plugin
                 raise PluginError(f"plugin {plugin!r}: {method} {path} is no path: {error}") from None
             if all(one.is_public for _, one in same):
+                logger.info("%s %s of plugin %r answers everybody, without the token", method, path, plugin)
                 public.add(route)
         return frozenset(public)
 

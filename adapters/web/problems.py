@@ -6,6 +6,22 @@ from contextvars import ContextVar
 from bot import BotError, StoreUnavailable, TryAgain
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
+CODES = {
+    400: "bad_request",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+    417: "expectation_failed",
+    500: "internal_error",
+}
+MESSAGES = {
+    400: "this is not HTTP as the server takes it",
+    404: "there is nothing at this address",
+    405: "this address does not take that method",
+    413: "the body is larger than the server takes",
+    417: "nothing but 100-continue can be expected here",
+    500: "this is a fault of the server; its log says more",
+}
 
 
 class Problem(BotError):
@@ -19,6 +35,12 @@ class Problem(BotError):
         self.code = code
         self.message = message
         self.headers = dict(headers or {})
+
+
+def refused(status: int, headers: Mapping[str, str] | None = None) -> Problem:
+    """Say in our words what aiohttp refuses, or what we could not do."""
+    code = CODES.get(status, "refused")
+    return Problem(status, code, MESSAGES.get(status, "the request is refused"), headers)
 
 
 def not_found(what: str, name: object) -> Problem:

@@ -10,6 +10,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from adapters.web.config import Limits, WebSettings
+from adapters.web.connection import Connection
 from bot import SettingError
 
 SHUTDOWN, LINGERING = 0.5, 2.0
@@ -23,16 +24,14 @@ class Server:
         self._limits = limits
         # `keepalive_timeout` also bounds how long the headers may take: it runs from the moment of the
         # connection, and again from the end of each answer, until a whole request is there.
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            handler_cancellation=True,
-            keepalive_timeout=limits.header_seconds,
-            lingering_time=LINGERING,
-            shutdown_timeout=SHUTDOWN,
-            auto_decompress=False,
-            logger=_ProtocolLogger(logging.getLogger(__name__), {}),
-        )
+        self._options: dict[str, Any] = {
+            "access_log": None,
+            "keepalive_timeout": limits.header_seconds,
+            "lingering_time": LINGERING,
+            "auto_decompress": False,
+            "logger": _ProtocolLogger(logging.getLogger(__name__), {}),
+        }
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=SHUTDOWN)
         self._listening: asyncio.Server | None = None
 
     async def start(self) -> int:
@@ -56,7 +55,7 @@ class Server:
         server = self._runner.server
         if server is None or len(server.connections) >= self._limits.connections:
             return _Refusal()
-        return server()
+        return Connection(server, write_seconds=self._limits.write_seconds, **self._options)
 
 
 class _Refusal(asyncio.Protocol):

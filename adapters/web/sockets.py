@@ -3,8 +3,8 @@
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from uuid import UUID
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -15,15 +15,19 @@ from adapters.web.books import Doors, show_room
 from adapters.web.config import Limits
 from adapters.web.frames import (
     Ack,
+    ChoiceBody,
     ClientFrame,
     DraftFrame,
     ErrorFrame,
+    Give,
     Hello,
     MessageFrame,
     OutcomeFrame,
+    Press,
     Ready,
     Say,
     ServerFrame,
+    ShownFrame,
     TypingFrame,
 )
 from adapters.web.growth import Grown
@@ -39,6 +43,7 @@ logger = logging.getLogger(__name__)
 HISTORY = 50
 REMEMBERED = 500
 CLOSING = 1.0
+MOST_ASKED = 10  # commands of one connection that may be under way
 
 
 class Sockets:
@@ -62,7 +67,7 @@ class Sockets:
             max_msg_size=self.limits.frame,
             compress=False,
         )
-        if not socket.can_prepare(request):
+        if not _is_handshake(socket, request):
             raise Problem(426, "upgrade_required", "this address speaks WebSocket", {"Upgrade": "websocket"})
         self._open.add(socket)
         try:
@@ -96,6 +101,7 @@ class _Session:
         self._told: OrderedDict[UUID, None] = OrderedDict()
         self._room: tuple[Door, Hello] | None = None
         self._held: list[News] | None = None
+        self._asking: set[asyncio.Task[None]] = set()
         self._leave: Callable[[], None] = lambda: None
 
     async def run(self) -> None:
@@ -106,22 +112,30 @@ class _Session:
                 async for message in self._socket:
                     if message.type is WSMsgType.ERROR:
                         break
-                    await self._receive(message.data if message.type is WSMsgType.TEXT else b"")
+                    await self._receive(message.data if message.type is WSMsgType.TEXT else b"", group)
             finally:
                 self._leave()
-                writer.cancel()
+                for task in (writer, *self._asking):
+                    task.cancel()
 
-    async def _receive(self, data: str | bytes) -> None:
-        client_id = None
+    async def _receive(self, data: str | bytes, group: asyncio.TaskGroup) -> None:
+        with self._explaining():
+            told = parse_json(data)
+            client_id = told.get("client_id") if isinstance(told, dict) else None
+            with self._explaining(client_id[:200] if isinstance(client_id, str) else None):
+                match validated_by(ClientFrame, told):
+                    case Hello() as hello:
+                        await self._enter(hello)
+                    case Say() as say:
+                        await self._say(say)
+                    case Give() | Press() as asked:
+                        self._begin(asked, group)
+
+    @contextmanager
+    def _explaining(self, client_id: str | None = None) -> Iterator[None]:
+        """Tell the client what was wrong with what it has sent."""
         try:
-            frame = parse_json(data)
-            if isinstance(frame, dict) and isinstance(frame.get("client_id"), str):
-                client_id = frame["client_id"][:200]
-            match validated_by(ClientFrame, frame):
-                case Hello() as hello:
-                    await self._enter(hello)
-                case Say() as say:
-                    await self._say(say)
+            yield
         except Problem as problem:
             self._send(ErrorFrame(code=problem.code, message=problem.message, client_id=client_id))
         except IntakeClosed:
@@ -162,10 +176,33 @@ class _Session:
                 if receipt is not None:
                     sockets.talk.watch(door, receipt)
 
-    async def _say(self, say: Say) -> None:
+    def _here(self) -> tuple[Door, Hello]:
         if self._room is None:
             raise Problem(409, "hello_first", "send a hello frame before the first message")
-        door, hello = self._room
+        return self._room
+
+    def _begin(self, asked: Give | Press, group: asyncio.TaskGroup) -> None:
+        """Have something carried out beside what else is said here: it may take a minute."""
+        door, hello = self._here()
+        if len(self._asking) >= MOST_ASKED:
+            raise Problem(429, "too_many_commands", "wait for what you have asked for already")
+        task = group.create_task(self._ask(door, hello, asked))
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _ask(self, door: Door, hello: Hello, asked: Give | Press) -> None:
+        with self._explaining(asked.client_id):
+            shown = await self._sockets.talk.ask(door, hello, asked, sender=self._hear)
+            if shown.receipt is not None:
+                self._remember(shown.receipt.memory_id)
+                self._send(Ack(client_id=asked.client_id, message_id=shown.receipt.memory_id))
+                self._sockets.talk.watch(door, shown.receipt)
+            else:
+                choices = [ChoiceBody(label=one.label, value=one.value) for one in shown.choices]
+                self._send(ShownFrame(client_id=asked.client_id, text=shown.text, choices=choices))
+
+    async def _say(self, say: Say) -> None:
+        door, hello = self._here()
 
         def kept(receipt: Receipt) -> None:
             self._remember(receipt.memory_id)
@@ -236,6 +273,13 @@ class _Session:
                 except ConnectionError:
                     return  # whoever reads the socket sees its end
                 self._backlog -= len(text)
+
+
+def _is_handshake(socket: web.WebSocketResponse, request: web.Request) -> bool:
+    try:
+        return bool(socket.can_prepare(request))
+    except ValueError:  # aiohttp decodes the key whatever signs it is made of
+        return False
 
 
 def _latest(messages: list[MessageBody], size: int) -> list[MessageBody]:

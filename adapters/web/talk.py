@@ -3,14 +3,16 @@
 from collections.abc import Callable
 from uuid import UUID
 
+from adapters.web.asking import choice_pressed, command_given
 from adapters.web.bodies import MessageAnswer
-from adapters.web.books import show_answer
+from adapters.web.books import show_answer, show_message
 from adapters.web.errands import Errands
+from adapters.web.frames import Give, Hello, Press
 from adapters.web.hub import Hub, Interrupted, Listen, Settled, Spoken
 from adapters.web.incoming import FINGERPRINT, Said, message_received
 from adapters.web.outgoing import message_body
 from adapters.web.problems import Problem
-from bot import Clock, Door, IntakeClosed, Receipt, TryAgain, new_id, system_clock
+from bot import Clock, Door, IntakeClosed, Receipt, Shown, TryAgain, new_id, system_clock
 
 Kept = Callable[[Receipt], None]
 
@@ -33,6 +35,21 @@ class Talk:
         its key, IntakeClosed while stopping.
         """
         return await self._errands.run(self._put(door, said, kept, sender))
+
+    async def ask(self, door: Door, hello: Hello, frame: Give | Press, *, sender: Listen) -> Shown:
+        """Have a command carried out, or a choice made; raises as the door does.
+
+        A question that is asked by a command is a message: everybody in the room but `sender` is told of it.
+        """
+        at = self._clock()
+        if isinstance(frame, Press):
+            return await door.chosen(choice_pressed(hello, frame, agent_id=door.agent_id, at=at))
+        shown = await door.command(command_given(hello, frame, agent_id=door.agent_id, at=at))
+        if shown.receipt is not None:
+            message = await show_message(door, shown.receipt.memory_id)
+            if message is not None:
+                self._hub.tell(shown.receipt.room_id, Spoken(message), but=sender)
+        return shown
 
     async def answer(self, door: Door, receipt: Receipt) -> MessageAnswer:
         """Wait for a message's outcome."""

@@ -4,8 +4,18 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address, IPv6Network
 
 WINDOW, PAUSE, MOST_KNOWN = 60.0, 300.0, 1024
+
+
+def household(address: str | None) -> str:
+    """Name who has an address: one line to the net has 2^64 of IPv6, and could guess from each of them."""
+    try:
+        found = IPv6Address((address or "").partition("%")[0])
+    except ValueError:
+        return address or ""
+    return str(found.ipv4_mapped or IPv6Network((found, 64), strict=False))
 
 
 @dataclass(slots=True)

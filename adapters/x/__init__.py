@@ -1,16 +1,15 @@
 """X as a platform: mentions in, posts, threads and replies out, each within a plan's budget."""
 
-from adapters.x.adapter import open_x
-from adapters.x.checkup import check_account
 from adapters.x.config import NEEDS, XSettings
-from bot import AdapterSpec
+from bot import AdapterSpec, Deferred
 
 adapter = AdapterSpec(
     "x",
-    open_x,
+    Deferred("adapters.x.platform:open_x"),
     XSettings,
     needs=NEEDS,
     extra="x",
-    check=check_account,
+    libraries=("tweepy", "async_lru"),
+    check=Deferred("adapters.x.checkup:check_account"),
     emulator="adapters.x.emulator",
 )

@@ -20,7 +20,18 @@ from adapters.x.opt_outs import OptOuts
 from adapters.x.searching import Searcher
 from adapters.x.sending import Pause, Sender
 from adapters.x.wire import Refused
-from bot import Clock, CoreSettings, DeliveryError, Door, Feed, IntakeClosed, NotSent, StoreUnavailable
+from bot import (
+    Cause,
+    Clock,
+    CoreSettings,
+    DeliveryError,
+    Door,
+    Feed,
+    IntakeClosed,
+    Link,
+    NotSent,
+    StoreUnavailable,
+)
 
 logger = logging.getLogger(__name__)
 LONGEST_REST, JITTER = 3600.0, 3.0
@@ -37,7 +48,8 @@ class Account:
         self._me = incoming.Self(door.agent_id, settings.account)
         notes = Notes(door.inbox, settings.account)
         self.budget = Budget(settings, notes, door.settings.load(CoreSettings).bot_data_dir, clock)
-        self.caller = Caller(settings, self.budget, notes, clock)
+        self.link = Link(incoming.PLATFORM, door.character.name, clock)
+        self.caller = Caller(settings, self.budget, notes, self.link, clock)
         self.client = XClient(settings.account, self.caller, self.budget)
         self._searcher = Searcher(self.client)
         self._opt_outs = OptOuts(settings, notes)
@@ -94,8 +106,9 @@ class Account:
                 rest = await self._look()
             except IntakeClosed:
                 return
-            except Exception:  # a fault of ours costs one look, not all that come after it
+            except Exception as error:  # a fault of ours costs one look, not all that come after it
                 logger.exception("the mentions of account %s could not be read", self.name)
+                self.link.fails(Cause.FAULT, type(error).__name__)
                 rest = LONGEST_REST
 
     async def _look(self) -> float:
@@ -107,7 +120,7 @@ class Account:
             logger.info("the mentions of account %s are not read now: %s", self.name, error)
             return max(usual, (error.retry_after or 0.0) + random.uniform(0, JITTER))
         except Refused as error:
-            logger.warning("X does not let account %s read its mentions: %s", self.name, error)
+            self.link.fails(Cause.REFUSED, f"account {self.name} may not read its mentions: {error}")
             return max(usual, LONGEST_REST)
         except (DeliveryError, StoreUnavailable) as error:
             logger.info("the mentions of account %s were not read: %s", self.name, error)

@@ -1,7 +1,6 @@
 """A call to X: tweepy's client on our wire, and what its answers and refusals mean."""
 
 import asyncio
-import logging
 from collections.abc import Coroutine
 from datetime import datetime
 from types import TracebackType
@@ -14,9 +13,8 @@ from adapters.x.config import XSettings
 from adapters.x.notes import Notes
 from adapters.x.payloads import Page, Person, read_page, read_person
 from adapters.x.wire import Refused, Wire
-from bot import Clock, NotSent, StoreUnavailable, Unclear
+from bot import Cause, Clock, Link, NotSent, StoreUnavailable, Unclear, cause_of
 
-logger = logging.getLogger(__name__)
 Asked = Coroutine[Any, Any, Any]
 NOTE = "account"
 UNTIL_MENDED = 3600.0  # what cannot leave before the next start is asked after this often
@@ -30,12 +28,13 @@ class Caller:
     handle is named, nothing is written before X has said, once, that the keys are that account's.
     """
 
-    def __init__(self, settings: XSettings, budget: Budget, notes: Notes, clock: Clock) -> None:
+    def __init__(self, settings: XSettings, budget: Budget, notes: Notes, link: Link, clock: Clock) -> None:
         self._is_dry = settings.x_dry_run
         self._handle = settings.handle
         self._checking = asyncio.Lock()
         self._budget = budget
         self._notes = notes
+        self._link = link
         self._clock = clock
         self._wire = Wire(settings.x_api_base_url, clock)
         self.stopped = ""
@@ -111,15 +110,23 @@ class Caller:
             asked.close()
             raise
         try:
-            return await asked
+            answer = await asked
         except Refused as error:
             if error.status == 401:
                 raise self._stop(f"X refuses the keys ({error}): renew them and start again") from error
+            if error.status >= 500 or error.status < 400:
+                self._link.fails(Cause.PLATFORM, error)
+                raise Unclear(str(error)) from error
+            self._link.stands()
             if error.status == 429:
                 raise NotSent(str(error), retry_after=error.retry_after) from error
-            if error.status >= 500 or error.status < 400:
-                raise Unclear(str(error)) from error
             raise
+        except (NotSent, Unclear) as error:
+            if not (isinstance(error, NotSent) and error.retry_after):  # else nothing was asked
+                self._link.fails(cause_of(error), error)
+            raise
+        self._link.stands()
+        return answer
 
     async def post_raw(self, route: str, body: dict[str, Any]) -> Any:
         """Ask an endpoint for which tweepy has no method yet."""
@@ -142,14 +149,16 @@ class Caller:
     def _stop(self, problem: str) -> NotSent:
         """Make no further call; what was to be said waits for the next start."""
         self.stopped = problem
-        logger.error("%s", problem)
+        self._link.ends(Cause.REFUSED, problem)
         return NotSent(problem, retry_after=UNTIL_MENDED)
 
     def _check(self) -> None:
         if self.stopped:
             raise NotSent(self.stopped, retry_after=UNTIL_MENDED)
         if self._budget.is_off:
-            raise NotSent(f"X is switched off: {self._budget.switch} is there")
+            off = f"X is switched off: {self._budget.switch} is there"
+            self._link.fails(Cause.SWITCHED_OFF, off)
+            raise NotSent(off)
 
 
 def wrong_account(handle: str, person: Person) -> str:

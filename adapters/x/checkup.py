@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from adapters.x.budget import Budget
 from adapters.x.caller import Caller, wrong_account
 from adapters.x.config import read_settings
+from adapters.x.incoming import PLATFORM
 from adapters.x.notes import Notes
 from adapters.x.usage import next_month
 from adapters.x.wire import Refused
@@ -14,6 +15,7 @@ from bot import (
     CoreSettings,
     Cursor,
     DeliveryError,
+    Link,
     ReadCursor,
     Receipt,
     Settings,
@@ -56,7 +58,7 @@ async def check_account(settings: Settings, read: ReadCursor) -> Checkup:
     }
     problems = [f"{budget.switch} is there, so nothing is read or sent: remove it"] if budget.is_off else []
     place, is_there = f"account {own.account} on X", budget.is_off
-    async with Caller(own, budget, notes, clock) as caller:
+    async with Caller(own, budget, notes, Link(PLATFORM, place, clock), clock) as caller:
         try:
             if not budget.is_off:
                 person = await caller.me()

@@ -7,9 +7,8 @@ from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
-from yarl import URL
 
-from bot import Secret, Settings, SettingsModel, Words, keep_key
+from bot import BaseUrl, Secret, Settings, SettingsModel, Words, keep_key
 
 HANDLE = re.compile(r"@?\w{1,15}", re.ASCII)
 NEEDS = ("X_API_KEY", "X_API_SECRET", "X_ACCESS_TOKEN", "X_ACCESS_TOKEN_SECRET")
@@ -43,12 +42,6 @@ def _handle(name: str) -> str:
     if name and not HANDLE.fullmatch(name):
         raise ValueError("it is no handle: it has at most 15 letters, digits and underscores")
     return name
-
-
-def _base(url: str) -> str:
-    if url and (URL(url).scheme not in ("http", "https") or not URL(url).host):
-        raise ValueError("it must be an http or https address")
-    return url.rstrip("/")
 
 
 def _span(text: str) -> str:
@@ -86,7 +79,7 @@ class XSettings(SettingsModel):
         None, description="The account's access token, made with the permission to read and write."
     )
     x_access_token_secret: Secret | None = Field(None, description="The account's access token secret.")
-    x_api_base_url: Annotated[str, AfterValidator(_base)] = Field(
+    x_api_base_url: BaseUrl = Field(
         "", description="Another server that speaks X's protocol, without the version; empty for X itself."
     )
     x_username: Annotated[str, AfterValidator(_handle)] = Field(

@@ -76,6 +76,7 @@ class Wire:
         connector = TCPConnector(force_close=True, ssl=ssl.create_default_context())
         timeout = ClientTimeout(total=DEADLINE, sock_connect=CONNECT_DEADLINE)
         session = ClientSession(connector=connector, timeout=timeout, trust_env=True)
+        session._retry_connection = False  # aiohttp's own second try has the first one's nonce: X says 401
         self._session = await self._stack.enter_async_context(session)
         return self
 

@@ -35,7 +35,7 @@ def path_text(path: Path) -> str:
 
 def printable(text: str) -> str:
     """Give a text without what would move a terminal's cursor or hide a character."""
-    return "".join(sign if sign.isprintable() else "·" for sign in text)
+    return text if text.isprintable() else "".join(sign if sign.isprintable() else "·" for sign in text)
 
 
 @dataclass(frozen=True)

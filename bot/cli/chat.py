@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 from bot.cli.cast import Part, add_character_option, read_part, tell_notes
 from bot.cli.exits import Exit
 from bot.cli.explain import explain
+from bot.cli.leftovers import swept
 from bot.cli.signals import aside, stoppable
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import ModelRefused, ModelUnavailable, PluginError, PromptTooLong, StoreRefused
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 async def _talk(part: Part, spec: AdapterSpec) -> int:
     talk = Talk(part.name)
     with stoppable(talk.note_end) as stop, ExitStack() as stack:
-        async with _kept(part) as plan, Runtime([plan], [spec]) as runtime:
+        async with swept(), _kept(part) as plan, Runtime([plan], [spec]) as runtime:
             [terminal] = runtime.adapters
             if not isinstance(terminal, Terminal):
                 raise PluginError("the console adapter found here is not the one this command needs")

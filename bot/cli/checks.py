@@ -60,12 +60,12 @@ def lines_of(finding: Finding) -> Iterator[str]:
 
 def check_python() -> Iterator[Finding]:
     """Look at the interpreter."""
-    version = platform.python_version()
+    version, oldest = platform.python_version(), ".".join(map(str, OLDEST_PYTHON))
     if sys.version_info >= OLDEST_PYTHON:
         yield Finding(Status.OK, "python", version)
     else:
         yield Finding(
-            Status.FAIL, "python", version, "install Python 3.11 or newer and set the bot up with it"
+            Status.FAIL, "python", version, f"install Python {oldest} or newer and set the bot up with it"
         )
 
 
@@ -108,8 +108,8 @@ def check_settings(settings: Settings, groups: Sequence[Group]) -> Iterator[Find
                 yield Finding(Status.WARN, "settings", what, f"did you mean {near[0]}?")
 
 
-def check_files(core: CoreSettings) -> Iterator[Finding]:
-    """Look at whether the data can be written, and who else can read it."""
+def check_files(core: CoreSettings, *, mend: bool = False) -> Iterator[Finding]:
+    """Look at whether the data can be written, and who else can read it; with `mend` nobody can any more."""
     folder = core.bot_data_dir
     place = next(one for one in (folder, *folder.absolute().parents) if one.exists())
     try:
@@ -124,8 +124,25 @@ def check_files(core: CoreSettings) -> Iterator[Finding]:
     suspects = [ENV_FILE, folder, *(sorted(folder.iterdir()) if folder.is_dir() else [])]
     for path in suspects:
         if path.exists() and path.stat().st_mode & PRIVATE:
-            mode = "700" if path.is_dir() else "600"
-            yield Finding(Status.WARN, "data", f"{path} can be read by others", f"chmod {mode} {path}")
+            yield _mended(path) if mend else _readable(path)
+
+
+def _readable(path: Path) -> Finding:
+    advice = f"chmod {_own_mode(path):o} {path}, or have `bot doctor --fix` do it"
+    return Finding(Status.WARN, "data", f"{path} can be read by others", advice)
+
+
+def _mended(path: Path) -> Finding:
+    try:
+        path.chmod(_own_mode(path))
+    except OSError as error:
+        what = f"{path} can be read by others, and that cannot be changed: {error.strerror or error}"
+        return Finding(Status.WARN, "data", what, "see to it as whoever owns it")
+    return Finding(Status.OK, "data", f"{path}: could be read by others, and no more")
+
+
+def _own_mode(path: Path) -> int:
+    return 0o700 if path.is_dir() else 0o600
 
 
 def check_database(part: Part) -> Iterator[Finding]:

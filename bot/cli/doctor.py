@@ -37,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
     add_character_option(parser)
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument(
+        "--fix", action="store_true", help="let nobody else read .env and the data, where others can"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -81,17 +84,17 @@ def _findings(args: argparse.Namespace) -> Iterator[Finding]:
                 yield Finding(Status.FAIL, "settings", line, CORRECT)
         except ConfigError as error:
             yield Finding(Status.FAIL, "plugins", str(error), "`bot plugin list` shows what there is")
-    yield from _about(settings, part)
+    yield from _about(settings, part, mend=args.fix)
 
 
-def _about(settings: Settings, part: Part | None) -> Iterator[Finding]:
+def _about(settings: Settings, part: Part | None, *, mend: bool) -> Iterator[Finding]:
     """Give what can be told with settings, and with a character that loads where there is one."""
     groups, problems = known_groups(part.plugins if part else ())
     yield from check_settings(settings, groups)
     for problem in problems:
         yield Finding(Status.OK, "platforms", f"not to be had: {problem}")
     with suppress(SettingError):
-        yield from check_files(settings.load(CoreSettings))
+        yield from check_files(settings.load(CoreSettings), mend=mend)
     if part is None:
         return
     yield from check_plugins(part)

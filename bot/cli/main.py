@@ -1,6 +1,7 @@
 """The command `bot`: finds the command that is meant, and turns every error into one line and a code."""
 
 import argparse
+import gc
 import importlib
 import importlib.metadata
 import os
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from bot.cli.collecting import THRESHOLDS
 from bot.cli.exits import Exit, UsageError, exit_code
 from bot.errors import BotError
 from bot.logs import harmless
@@ -47,6 +49,7 @@ exit codes: 0 done, 2 usage, 70 a fault of ours, 75 try again later, 78 somethin
 
 def entry(argv: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code; never lets a traceback out unless LOG_LEVEL is DEBUG."""
+    gc.set_threshold(*THRESHOLDS)  # a fifth of a start would go into looking through what is being imported
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         if sys.stdout is not None:

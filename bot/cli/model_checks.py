@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from bot.budget import MoneySettings, limits_of
@@ -30,6 +30,7 @@ async def check_model(part: Part) -> list[Finding]:
     started = time.monotonic()
     try:
         async with asyncio.timeout(DEADLINE), move_in(part.rehearsal) as one:
+            findings += _off_findings(one.off)
             findings += _prompt_findings(await measure(one))
             started = time.monotonic()
             result = await one.agent.models.text(REQUEST)
@@ -49,6 +50,12 @@ async def check_model(part: Part) -> list[Finding]:
     took = (time.monotonic() - started) * 1000
     what = f"{result.model} wrote {shorten(result.text, 40)!r} in {took:.0f} ms"
     return [*findings, Finding(Status.OK, "model", what), *check_price(part.settings, result.model)]
+
+
+def _off_findings(off: Mapping[str, str]) -> Iterator[Finding]:
+    for name, cause in off.items():
+        advice = "mend it, or take the plugin out of the character's file"
+        yield Finding(Status.FAIL, "plugins", f"{name} cannot be set up: {cause}", advice)
 
 
 def _prompt_findings(size: PromptSize) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from bot.cli.cast import Part
 from bot.cli.exits import UsageError
 from bot.errors import PluginError
-from bot.loading import adapter_names, find_adapters
+from bot.loading import adapter_names, find_adapter, find_adapters
 from bot.platform.connections import AdapterSpec
 from bot.text import nearest
 
@@ -39,7 +39,8 @@ def survey(
 ) -> list[Platform]:
     """Look at every platform that is known or installed; with `only`, none but those are on.
 
-    Where there are `pages`, of emulated platforms, none is on but those and the web page: nothing real is.
+    What those that are on are connected with is loaded, and nothing of the others. Where there are `pages`,
+    of emulated platforms, none is on but those and the web page: nothing real is.
     """
     found = find_adapters()
     names = [*KNOWN, *(name for name in found if name not in (*KNOWN, ELSEWHERE))]
@@ -99,7 +100,10 @@ def _platform(
         return Platform(name, spec, f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set")
     if not only and name != PAGE and not any(_wants(part, name) for part in parts):
         return Platform(name, spec, "the character's file names only other platforms (`adapters`)")
-    return Platform(name, spec, page=pages.get(name, ""))
+    ready = find_adapter(name)  # loads its libraries: now, for later it would hold up whatever runs
+    if isinstance(ready, str):
+        return Platform(name, None, ready)
+    return Platform(name, ready, page=pages.get(name, ""))
 
 
 def _missing(spec: AdapterSpec, parts: Sequence[Part]) -> list[str]:

@@ -1,6 +1,7 @@
 """List the plugins there are, check one, or start a new one."""
 
 import argparse
+import importlib.metadata
 import keyword
 import re
 from collections.abc import Iterator, Sequence
@@ -13,10 +14,12 @@ from bot.cli.new_plugin import plugin_files
 from bot.cli.plugin_checks import brought, check_plugin
 from bot.cli.variables import variables
 from bot.errors import PluginError
-from bot.loading import OFFLINE, find_plugin, plugin_names
+from bot.loading import OFFLINE, PLUGIN_GROUP, find_plugin, plugin_names
 from bot.logs import harmless
 from bot.plugin import Plugin
 from bot.text import nearest
+
+OURS = "greenroom"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,9 +54,16 @@ def _list(part: Part) -> int:
         print(harmless(f"{name:<12} {state}  {plugin.description}"))
         if name not in on:
             print(harmless(f"{'':<17} off because {_why_off(plugin, part)}"))
-        for line in (*brought(plugin), *_variables(plugin)):
+        for line in (*_origin(name), *brought(plugin), *_variables(plugin)):
             print(harmless(f"{'':<17} {line}"))
     return Exit.OK
+
+
+def _origin(name: str) -> Iterator[str]:
+    """Say which distribution an installed plugin of other people's came with, and in which version."""
+    for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP, name=name):
+        if entry.dist is not None and entry.dist.name != OURS:
+            yield f"installed with {entry.dist.name} {entry.dist.version}: {entry.value}"
 
 
 def _found(name: str) -> Plugin | str:

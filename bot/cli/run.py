@@ -5,7 +5,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from bot.cli.cast import Part, add_character_option, read_parts, tell_notes
 from bot.cli.collecting import look_seldom
 from bot.cli.emulating import Stage, staged
 from bot.cli.exits import UsageError
+from bot.cli.files import allow_many_files
+from bot.cli.leftovers import swept
 from bot.cli.platforms import PAGE, Platform, named_emulators, named_platforms, survey
 from bot.cli.signals import aside, ending_at_once, stoppable
 from bot.cli.watchdog import watching
@@ -40,11 +42,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "each opens a page on which to talk with it; no account is needed, nothing real is connected, and "
         "what is said is forgotten at the end",
     )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="do not start at all where a plugin or a platform does not; otherwise the others run without it",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run until a signal comes."""
     with ending_at_once():
+        allow_many_files()
         return _run(args)
 
 
@@ -54,18 +62,20 @@ def _run(args: argparse.Namespace) -> int:
     if args.emulate:
         emulated = named_emulators(args.emulate)
         _refuse_contradiction(only, [spec.name for spec in emulated])
-        return asyncio.run(_on_stage(files, only, emulated))
+        return asyncio.run(_on_stage(files, only, emulated, is_strict=args.strict))
     parts, platforms = _looked_over(files, only)
     with _judged(parts, platforms) as boots:
-        return asyncio.run(_live(parts, platforms, boots))
+        return asyncio.run(_live(parts, platforms, boots, is_strict=args.strict))
 
 
-async def _on_stage(files: Sequence[Path], only: Sequence[str], emulated: Sequence[AdapterSpec]) -> int:
+async def _on_stage(
+    files: Sequence[Path], only: Sequence[str], emulated: Sequence[AdapterSpec], *, is_strict: bool
+) -> int:
     """Run as long as the emulated platforms are up; they outlive the adapters."""
     async with staged(emulated, files) as stage:
         parts, platforms = _looked_over(files, only, stage)
         with _judged(parts, platforms) as boots:
-            return await _live(parts, platforms, boots, stage)
+            return await _live(parts, platforms, boots, stage, is_strict=is_strict)
 
 
 def _refuse_contradiction(only: Sequence[str], emulated: Sequence[str]) -> None:
@@ -114,7 +124,12 @@ def _judged(parts: Sequence[Part], platforms: Sequence[Platform]) -> Iterator[Bo
 
 
 async def _live(
-    parts: Sequence[Part], platforms: Sequence[Platform], boots: Boots, stage: Stage | None = None
+    parts: Sequence[Part],
+    platforms: Sequence[Platform],
+    boots: Boots,
+    stage: Stage | None = None,
+    *,
+    is_strict: bool,
 ) -> int:
     def notice() -> None:
         boots.strike_out()
@@ -128,11 +143,15 @@ async def _live(
         if loop is None:
             boots.begin()
         specs = [one.spec for one in platforms if one.is_on and one.spec]
-        async with Runtime([part.blueprint for part in parts], specs) as runtime:
+        plans = [part.blueprint for part in parts]
+        tidy = nullcontext() if stage else swept()  # what is emulated is there until the very end
+        async with tidy, Runtime(plans, specs, is_strict=is_strict) as runtime:
             for line in stage.told(parts) if stage else ():
                 _tell(line)
-            for part in parts:
+            for part, resident in zip(parts, runtime.residents, strict=True):
                 _tell(_introduced(part))
+                for name, cause in resident.off.items():
+                    _tell(f"  without the plugin {name}: {cause}")
             _tell_platforms(platforms, runtime)
             if loop is not None:
                 await _try_again(kept_off, runtime, loop, boots)
@@ -149,7 +168,7 @@ async def _try_again(platforms: Sequence[Platform], runtime: Runtime, loop: Cras
     boots.begin()
     for platform in platforms:
         if platform.spec is not None:
-            await runtime.connect(platform.spec.open(runtime.doors))
+            await runtime.open(platform.spec)
     _tell_platforms(platforms, runtime)
 
 
@@ -162,7 +181,8 @@ def _introduced(part: Part) -> str:
 def _tell_platforms(platforms: Sequence[Platform], runtime: Runtime) -> None:
     connected = {adapter.platform: adapter for adapter in runtime.adapters}
     for platform in platforms:
-        _tell(_line(platform, connected.get(platform.name)))
+        told = replace(platform, why_off=platform.why_off or runtime.off.get(platform.name, ""))
+        _tell(_line(told, connected.get(platform.name)))
 
 
 def _line(platform: Platform, adapter: Adapter | None = None) -> str:

@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 TICK = 0.5
 LIVELY = 1.0
 FROZEN = 5.0
+HOPELESS = 60.0
 FRAMES = 6
 LAST_WORDS = 0.4  # for what comes after the runtime's own stop
 GRACE = 2.5
@@ -28,8 +29,9 @@ GRACE = 2.5
 class Watchdog:
     """Asks the loop twice a second whether it still turns, from outside.
 
-    A loop that does not turn for five seconds is told of, with what it stands in. Once a stop was
-    asked for, the process ends in time whatever still runs: with the stop's own code, or with 75 and
+    A loop that does not turn for five seconds is told of, with what it stands in; where it does not for a
+    minute, all stacks are shown and the program starts again, and takes up what was under way. Once a stop
+    was asked for, the process ends in time whatever still runs: with the stop's own code, or with 75 and
     all stacks where a frozen loop could not do its part.
     """
 
@@ -39,6 +41,7 @@ class Watchdog:
         self._main = threading.get_ident()
         self._asked: float | None = None  # when the loop was asked; None once it has turned
         self._is_told = False
+        self._looks = 0  # at a loop that stands still; not seconds: the process itself may have been halted
         self._is_over = threading.Event()
 
     def start(self) -> None:
@@ -54,6 +57,10 @@ class Watchdog:
             silence = self._silence()
             if self._stop.by is not None:
                 self._hurry(silence)
+                continue
+            self._looks = self._looks + 1 if silence else 0
+            if self._looks * TICK >= HOPELESS:
+                _start_again()
             elif silence >= FROZEN and not self._is_told:
                 self._is_told = True
                 logger.warning("the bot stands still for %.0f s already: %s", silence, self._standing())
@@ -85,9 +92,7 @@ class Watchdog:
         if late >= 0 and silence < LIVELY:
             os._exit(self._stop.code)
         if late >= GRACE:
-            with suppress(OSError, ValueError, AttributeError):  # nobody reads it
-                os.write(2, b"bot: something blocks the stop; these are the stacks of all threads\n")
-                faulthandler.dump_traceback(file=2)
+            _show_stacks("something blocks the stop")
             os._exit(Exit.TRY_AGAIN)
 
     def _standing(self) -> str:
@@ -95,6 +100,21 @@ class Watchdog:
         frame = sys._current_frames().get(self._main)
         places = [] if frame is None else traceback.extract_stack(frame)[-FRAMES:]
         return " in ".join(f"{one.name} ({one.filename}:{one.lineno})" for one in reversed(places))
+
+
+def _start_again() -> None:
+    """Become a new process of the same command: nothing else ends code that never waits."""
+    _show_stacks(f"it stands still for {HOPELESS:.0f} s and starts again")
+    if sys.platform != "win32":  # there the new process would not be this one
+        with suppress(OSError, ValueError):
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    os._exit(Exit.TRY_AGAIN)
+
+
+def _show_stacks(cause: str) -> None:
+    with suppress(OSError, ValueError, AttributeError):  # nobody reads it
+        os.write(2, f"bot: {cause}; these are the stacks of all threads\n".encode())
+        faulthandler.dump_traceback(file=2)
 
 
 @contextmanager

@@ -3,6 +3,9 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from inspect import ismethod
+from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec
 
 from pydantic import BaseModel
@@ -90,11 +93,21 @@ def command(
         if not NAME.fullmatch(name):
             raise PluginError(f"command {name!r}: a command's name is lower-case, as in roll-dice")
         try:
-            arguments = arguments_of(handler, name, kind="command")
-            schema = arguments.model_json_schema()
+            function = handler.__func__ if ismethod(handler) else handler
+            arguments, schema = _taken(function, name, is_method=ismethod(handler))
         except (NameError, TypeError, PydanticUserError) as error:
             raise PluginError(f"command {name}: its parameters cannot be described: {error}") from error
         spec = CommandSpec(name, description, schema, role, free_alone)
         return Command(spec, handler, arguments, private)
 
     return decorate
+
+
+@lru_cache(maxsize=256)  # the commands that every bot has are methods of one class
+def _taken(
+    function: Callable[..., Any], name: str, *, is_method: bool
+) -> tuple[type[BaseModel], dict[str, Any]]:
+    """Read what a command takes off its function, or off a method's, whoever it is bound to."""
+    handler = MethodType(function, function) if is_method else function
+    arguments = arguments_of(handler, name, kind="command")
+    return arguments, arguments.model_json_schema()

@@ -19,7 +19,7 @@ class Arrival:
 
     The memory's id is the adapter's proposal: a redelivered message keeps the id it was first
     stored under. One that was fetched from the platform's history `is_backfill`: if it is old, it is
-    kept and not answered.
+    kept and not answered. `notes` say what had to be done to it before it could be kept.
     """
 
     key: EventKey
@@ -28,6 +28,7 @@ class Arrival:
     author: Entity
     message: Memory
     is_backfill: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ def first_claim(arrival: Arrival, at: datetime) -> Receipt:
         turn_id=new_id(),
         attempts=1,
         claimed_at=at,
+        notes=arrival.notes,
     )
     if not arrival.is_backfill or at - arrival.message.created_at <= TOO_OLD:
         return receipt

@@ -34,7 +34,8 @@ _BOMS: Final = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 # Python also calls punycode (quadratic) and unicode_escape (warns) an encoding of text; pages do not.
-_CHARSETS: Final = re.compile(r"(utf|ascii|iso|cp|koi8|mac|gb|hz|big5|euc|shift_jis|tis|johab).*")
+# Of UTF-7 and UTF-32, which no browser reads either, 20 MiB of nonsense take seconds.
+_CHARSETS: Final = re.compile(r"(utf-(8|16)|ascii|iso|cp|koi8|mac|gb|hz|big5|euc|shift_jis|tis|johab).*")
 
 
 @dataclass(frozen=True, slots=True)

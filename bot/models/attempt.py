@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from bot.boundary import Cancellation
 from bot.domain.ledger import ModelCall
@@ -15,6 +16,7 @@ from bot.models.showing import Relay
 from bot.models.types import ModelRequest, TextRequest
 
 Record = Callable[[ModelCall], None]
+Reserve = Callable[[ModelHandler, Question[Any]], Awaitable[Record]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,13 @@ class _Limit:
             self.cause = f"no end within {self._deadlines.whole:g} s"
 
 
-async def attempt(handler: ModelHandler, question: Question[R], deadlines: Deadlines, record: Record) -> R:
-    """Ask a handler once.
+async def attempt(handler: ModelHandler, question: Question[R], deadlines: Deadlines, reserve: Reserve) -> R:
+    """Ask a handler once, when that may be paid for.
 
-    Raises ModelBusy where another try may do, ModelError for anything else the handler does wrong.
+    Raises ModelBusy where another try may do, BudgetSpent where none is made, ModelError for anything else
+    the handler does wrong.
     """
+    record = await reserve(handler, question)
     started = time.monotonic()
     cancellation = Cancellation()
     result: R | None = None

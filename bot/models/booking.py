@@ -6,6 +6,7 @@ from bot.domain.ledger import ModelCall
 from bot.models.handler import ModelHandler
 from bot.models.types import (
     EmbeddingRequest,
+    ImageDescriptionRequest,
     ImageRequest,
     ModelRequest,
     ModelResult,
@@ -13,10 +14,12 @@ from bot.models.types import (
     SpeechRequest,
     TextRequest,
     TextResult,
+    TranscriptionRequest,
     Usage,
 )
 
-BYTES_A_TOKEN = 4
+BYTES_A_TOKEN, FEWEST_BYTES_A_TOKEN = 4, 3
+LONG_ANSWER, PICTURE = 1024, 1500  # tokens, where a request sets no bound, or nobody can count
 HUGE = 100_000_000  # more tokens than this in one call are a mistake
 
 
@@ -45,6 +48,26 @@ def booked(
         prompt_bytes=size,
         seconds=seconds,
         error=error,
+    )
+
+
+def expected(kind: ModelType, request: ModelRequest) -> ModelCall:
+    """Estimate a call before it is made, and rather too high: nobody knows what it will come to."""
+    size = _prompt_bytes(request)
+    tokens_out = 0
+    if isinstance(request, TextRequest):
+        tokens_out = request.max_tokens or LONG_ANSWER
+    elif isinstance(request, ImageDescriptionRequest | TranscriptionRequest):
+        tokens_out = LONG_ANSWER
+    seen = PICTURE if isinstance(request, ImageDescriptionRequest) else 0
+    return ModelCall(
+        type=kind.value,
+        purpose=request.purpose.value,
+        model="",
+        tokens_in=-(-size // FEWEST_BYTES_A_TOKEN) + seen,
+        tokens_out=tokens_out,
+        is_estimate=True,
+        prompt_bytes=size,
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from bot.errors import ModelBusy, ModelError, ModelUnavailable
+from bot.errors import BudgetSpent, ModelBusy, ModelError, ModelUnavailable
 
 FAILURES = 3
 REST = 30.0  # seconds
@@ -29,6 +29,8 @@ class Breaker:
         self._is_tried |= is_trial
         try:
             yield
+        except BudgetSpent:
+            raise  # it was not asked
         except ModelBusy:
             self._fail()
             raise

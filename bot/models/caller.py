@@ -5,9 +5,9 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from bot.errors import ModelBusy, ModelError, ModelUnavailable, PromptTooLong
+from bot.errors import BudgetSpent, ModelBusy, ModelError, ModelUnavailable, PromptTooLong
 from bot.models.alarm import Alarm
-from bot.models.attempt import Deadlines, Record, attempt
+from bot.models.attempt import Deadlines, Reserve, attempt
 from bot.models.breaker import Breaker
 from bot.models.handler import ModelHandler, Question, R
 from bot.models.retrying import Retries
@@ -28,10 +28,10 @@ class Manner:
 class Caller:
     """A handler, and how it has fared lately."""
 
-    def __init__(self, handler: ModelHandler, manner: Manner, *, record: Record, alarm: Alarm) -> None:
+    def __init__(self, handler: ModelHandler, manner: Manner, *, reserve: Reserve, alarm: Alarm) -> None:
         self.handler = handler
         self._manner = manner
-        self._record = record
+        self._reserve = reserve
         self._alarm = alarm
         self._breaker = Breaker(handler.name, manner.clock)
         self._gate = asyncio.Semaphore(MOST_AT_ONCE)
@@ -49,12 +49,12 @@ class Caller:
             raise ModelUnavailable(str(error)) from error
 
     async def _watched(self, question: Question[R], *, has_next: bool) -> R:
-        """Have the operator told of what is wrong with it; a prompt that is too long is not its fault."""
+        """Have the operator told of what is wrong with it, which a long prompt or an empty purse is not."""
         who = f"{self.handler.name} ({self.handler.type})"
         try:
             result = await self._persist(question, has_next=has_next)
         except ModelError as error:
-            if not isinstance(error, PromptTooLong):
+            if not isinstance(error, PromptTooLong | BudgetSpent):
                 self._alarm.fails(who, str(error))
             raise
         self._alarm.answers(who)
@@ -65,7 +65,7 @@ class Caller:
         started, failed = manner.clock(), 0
         while True:
             try:
-                return await attempt(self.handler, question, manner.deadlines, self._record)
+                return await attempt(self.handler, question, manner.deadlines, self._reserve)
             except ModelBusy as error:
                 failed += 1
                 passed = manner.clock() - started

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from fnmatch import fnmatchcase
+from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from bot.domain.ledger import ModelCall
 from bot.models.types import ModelType
@@ -70,17 +72,27 @@ class PriceList:
         price = price or self.assumed.get(call.type)
         return None if price is None else price.cost(call)
 
+    def most(self, call: ModelCall) -> float:
+        """Tell what a call costs at most, as long as nobody knows by which model."""
+        prices = (*(price for _, price in self.own), *self.known.values(), *self.assumed.values())
+        return max((price.cost(call) for price in prices), default=0.0)
+
 
 def read_prices(own: Sequence[str] = (), *, are_needed: bool = False) -> PriceList:
     """Read the list that comes along, and put prices of one's own over it: see `parse_price`.
 
     Where they `are_needed` for a limit, pictures and sound that nobody has said a price of get one as well.
     """
-    content = tomllib.loads(files("bot.models").joinpath("prices.toml").read_text(encoding="utf-8"))
+    content = _brought()
     known = {name: _price(numbers) for name, numbers in content["prices"].items()}
     known |= _by_call(content["calls"])
     assumed = _by_call(content["unknown_calls"]) if are_needed else {}
     return PriceList(tuple(map(parse_price, own)), known, content["as_of"], assumed)
+
+
+@cache
+def _brought() -> Mapping[str, Any]:
+    return tomllib.loads(files("bot.models").joinpath("prices.toml").read_text(encoding="utf-8"))
 
 
 def parse_price(text: str) -> tuple[str, Price]:

@@ -1,14 +1,14 @@
 """From a request to an answer: which handler is asked, and who comes next when it fails."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from bot.errors import ModelError, ModelRefused, ModelUnavailable, PromptTooLong
+from bot.errors import BudgetSpent, ModelError, ModelRefused, ModelUnavailable, PromptTooLong
 from bot.models.alarm import Alarm
-from bot.models.attempt import Record
+from bot.models.attempt import Record, Reserve
 from bot.models.caller import Caller, Manner
 from bot.models.handler import ModelHandler, Question, R
 from bot.models.objects import asking, mending, read_object
@@ -45,30 +45,30 @@ STAND_INS: dict[ModelType, tuple[ModelType, ...]] = {
 class ModelRouter:
     """Asks the handlers of a type in order of priority until one answers.
 
-    `record` is told of every try, failed ones included; `check` raises a ModelError where nobody may be
-    asked just now; `sampling` fills in what a request for a text leaves open. A text comes back storable and
-    bounded, vectors finite and as many as there were texts.
+    `record` is told of every try, failed ones included; where there is a `reserve`, it is asked before every
+    try, and what it gives is told in place of that. `sampling` fills in what a request for a text leaves
+    open. A text comes back storable and bounded, vectors finite and as many as there were texts.
     """
 
     def __init__(
         self,
         *,
         record: Record,
-        check: Callable[[], None] | None = None,
+        reserve: Reserve | None = None,
         manner: Manner | None = None,
         sampling: Mapping[ModelType, Sampling] | None = None,
     ) -> None:
         self._manner = manner or Manner()
         self._callers: defaultdict[ModelType, list[Caller]] = defaultdict(list)
         self._record = record
-        self._check = check
+        self._reserve = reserve or self._freely
         self._sampling = sampling or {}
         self._alarm = Alarm(self._manner.clock)
 
     def register(self, handler: ModelHandler) -> None:
         """Add a handler; among equals the earlier registered is asked first."""
         callers = self._callers[handler.type]
-        callers.append(Caller(handler, self._manner, record=self._record, alarm=self._alarm))
+        callers.append(Caller(handler, self._manner, reserve=self._reserve, alarm=self._alarm))
         callers.sort(key=lambda one: -one.handler.priority)
 
     def serves(self, kind: ModelType) -> bool:
@@ -156,17 +156,20 @@ class ModelRouter:
         candidates = self._candidates(kind)[:most]
         if not candidates:
             raise ModelUnavailable(f"no plugin of this agent serves {kind}; load one that does")
-        if self._check is not None:
-            self._check()
         sink = request.sink if isinstance(request, TextRequest) else None
         question = Question(kind, request, wanted, Showing(sink), is_urgent)
         errors: list[ModelError] = []
         for number, caller in enumerate(candidates, start=1):
             try:
                 return await caller.call(question, has_next=number < len(candidates))
+            except BudgetSpent:
+                raise
             except ModelError as error:
                 errors.append(error)
         raise _all(errors)
+
+    async def _freely(self, handler: ModelHandler, question: Question[Any]) -> Record:
+        return self._record
 
 
 def _all(errors: Sequence[ModelError]) -> ModelError:

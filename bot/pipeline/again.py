@@ -1,11 +1,18 @@
-"""What has been said before: the answer that an edit gives anew, and our own words coming back."""
+"""What has been said before: an answer that is given anew, our own words coming back, the same once more."""
+
+from datetime import timedelta
 
 from bot.domain.changes import LATE_EDIT
 from bot.domain.ledger import Outcome
 from bot.domain.memory import Memory, MemoryKind
+from bot.store.words import wording
 from bot.turn import Turn
 
 LAST_WORDS = 20
+LAST_MESSAGES = 100
+WHILE = timedelta(minutes=10)
+MOST_ALIKE = 3
+REPETITION = "repetition"
 
 
 async def earlier_answer(turn: Turn) -> Memory | None:
@@ -28,3 +35,11 @@ async def drop_echo(turn: Turn) -> None:
     ours = (one for one in last if one.entity_id == turn.agent.id and one.turn_id is not None)
     if any(echo.content.text in one.content.text for one in ours):
         await memories.remove([echo.id])
+
+
+async def is_repetition(turn: Turn, text: str) -> bool:
+    """Tell whether the agent has said the same here three times within ten minutes."""
+    last = await turn.agent.store.memories.recent(turn.room.id, LAST_MESSAGES)
+    since = turn.agent.clock() - WHILE
+    own = (one for one in last if one.entity_id == turn.agent.id and one.created_at >= since)
+    return sum(wording(one.content.text) == wording(text) for one in own) >= MOST_ALIKE

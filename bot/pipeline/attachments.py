@@ -8,6 +8,7 @@ from bot.boundary import Failure, contained
 from bot.domain.content import Attachment, MediaKind
 from bot.errors import BotError
 from bot.fetch.fetched import Fetched, sniffed
+from bot.fetch.pictures import refuse_unfit
 from bot.killpoints import reached
 from bot.models.types import ImageDescriptionRequest, ModelType, TranscriptionRequest
 from bot.pdf import text_of_pdf
@@ -19,15 +20,21 @@ from bot.turn import Input, Turn
 DEADLINE = 30.0
 LONGEST_TEXT = 20_000
 PDF = "application/pdf"
+AUDIBLE = re.compile(r"(audio|video)/|application/(ogg|octet-stream)$")
 PREFIX = re.compile(r"(?:Fetch|Bot)Error: ")
-MOST_FILES, MOST_PAPERS = 16, 2
+LARGEST_PICTURE = 10 * 2**20
+MOST_FILES, MOST_PICTURES, MOST_PAPERS = 16, 4, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """How much is read at once, whoever has sent it: a file takes memory, and a PDF a process."""
+    """How much is read at once, whoever has sent it: a file takes memory, and a PDF a process.
+
+    A picture takes six times its size, since it travels to its model as text within text.
+    """
 
     files: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_FILES))
+    pictures: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_PICTURES))
     papers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_PAPERS))
 
 
@@ -70,14 +77,17 @@ async def _read(turn: Turn, attachment: Attachment, places: Places) -> Attachmen
 async def _fetched(turn: Turn, attachment: Attachment) -> Fetched:
     """Fetch what an attachment names, by the platform's own connection where it is kept there."""
     url = attachment.url
+    largest = LARGEST_PICTURE if attachment.kind is MediaKind.IMAGE else None
     body = await turn.agent.outbox.download(turn.room.platform, url)
     if body is None:
-        return await turn.agent.fetcher.get(url)
+        return await turn.agent.fetcher.get(url, max_bytes=largest)
+    if largest is not None and len(body) > largest:
+        raise BotError(f"it is larger than {largest} bytes")
     return Fetched(url, sniffed(body, attachment.content_type), body)
 
 
 async def _in_turn(turn: Turn, attachment: Attachment, places: Places) -> Attachment:
-    async with places.files:
+    async with places.pictures if attachment.kind is MediaKind.IMAGE else places.files:
         return await _readers(turn, attachment, places)
 
 
@@ -93,18 +103,29 @@ async def _readers(turn: Turn, attachment: Attachment, places: Places) -> Attach
     reached("attach.mid")
     attachment = replace(attachment, content_type=fetched.content_type)
     if attachment.kind is MediaKind.IMAGE:
-        prompt = turn.agent.templates[IMAGE_DESCRIPTION]
-        request = ImageDescriptionRequest(fetched.body, fetched.content_type, prompt)
-        fields = read_fields((await models.describe(request)).text, ("title", "description"))
-        title, description = (tidy(fields.get(name, ""), LONGEST_TEXT) for name in ("title", "description"))
-        problem = "" if description else "the model could not say what it shows"
-        title = attachment.title or title
-        return replace(attachment, title=title, description=description, problem=problem)
+        return await _seen(turn, attachment, fetched)
     if attachment.kind is MediaKind.AUDIO:
-        result = await models.transcribe(TranscriptionRequest(fetched.body, fetched.content_type))
-        heard = tidy(result.text, LONGEST_TEXT)
-        return replace(attachment, text=heard, problem="" if heard.strip() else "nothing is said in it")
+        return await _heard(turn, attachment, fetched)
     return replace(attachment, text=tidy(await _words(fetched, places), LONGEST_TEXT))
+
+
+async def _seen(turn: Turn, attachment: Attachment, fetched: Fetched) -> Attachment:
+    refuse_unfit(fetched)
+    request = ImageDescriptionRequest(
+        fetched.body, fetched.content_type, turn.agent.templates[IMAGE_DESCRIPTION]
+    )
+    fields = read_fields((await turn.agent.models.describe(request)).text, ("title", "description"))
+    title, description = (tidy(fields.get(name, ""), LONGEST_TEXT) for name in ("title", "description"))
+    problem = "" if description else "the model could not say what it shows"
+    return replace(attachment, title=attachment.title or title, description=description, problem=problem)
+
+
+async def _heard(turn: Turn, attachment: Attachment, fetched: Fetched) -> Attachment:
+    if not AUDIBLE.match(fetched.content_type):
+        raise BotError(f"it is {fetched.content_type}, and no recording")
+    result = await turn.agent.models.transcribe(TranscriptionRequest(fetched.body, fetched.content_type))
+    heard = tidy(result.text, LONGEST_TEXT)
+    return replace(attachment, text=heard, problem="" if heard.strip() else "nothing is said in it")
 
 
 async def _words(fetched: Fetched, places: Places) -> str:

@@ -26,7 +26,7 @@ async def close(
         return Outcome.CANCELLED
     *earlier, newest = turn.inputs
     failures = (f"provider {one.name}: {one.cause}" for one in turn.state.failures)
-    notes = tuple(dict.fromkeys((*turn.notes, *failures)))
+    notes = tuple(dict.fromkeys((*newest.receipt.notes, *turn.notes, *failures)))
     final = replace(booked(turn, newest), outcome=outcome, reason=reason, rule=rule, notes=notes)
     closed = [(one, taken_over(turn, one, newest)) for one in earlier if not one.receipt.outcome.is_final]
     closed.append((newest, final))

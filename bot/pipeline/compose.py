@@ -9,10 +9,11 @@ from bot.boundary import Failure, begun, contained
 from bot.components.provider import Provider
 from bot.domain.results import ProviderResult
 from bot.domain.state import ProviderFailure, State
+from bot.prompts.history import LONGEST_OPEN
 from bot.prompts.mustache import render
 from bot.prompts.templates import SYSTEM
 from bot.registry import Registry
-from bot.text import clean_name, escape_line
+from bot.text import clean_name, cut_line
 from bot.turn import Turn
 
 PROVIDER_DEADLINE = 5.0
@@ -130,7 +131,7 @@ def _values(turn: Turn) -> dict[str, Any]:
     return {
         "agentName": clean_name(character.name),
         "characterBio": " ".join(character.background),
-        "messageText": escape_line(message.content.text),
+        "messageText": cut_line(message.content.text, LONGEST_OPEN),
         "userName": clean_name(turn.author.name),
         "roomId": str(turn.room.id),
         "roomName": clean_name(turn.room.name) if turn.room.name else "",

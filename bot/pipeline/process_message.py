@@ -17,12 +17,12 @@ from bot.domain.ids import new_id
 from bot.domain.ledger import Outcome, Receipt
 from bot.domain.memory import MemoryKind
 from bot.domain.people import Attendance
-from bot.errors import ModelError, StoreUnavailable
+from bot.errors import BudgetSpent, ModelError, StoreUnavailable
 from bot.gathering import Gathering
 from bot.killpoints import reached
 from bot.models.types import ModelType
 from bot.pipeline.act import OUTCOME_UNKNOWN, Actor, course_of, usable_actions
-from bot.pipeline.again import drop_echo, earlier_answer
+from bot.pipeline.again import REPETITION, drop_echo, earlier_answer, is_repetition
 from bot.pipeline.attachments import Places, read_attachments
 from bot.pipeline.booking import mark_late
 from bot.pipeline.commit import close
@@ -50,6 +50,7 @@ MOST_ATTEMPTS = 3
 EMBEDDING_DEADLINE = 120.0
 SILENCE = "IGNORE"  # what the character chose, not the gate
 EDIT_PACE = 5.0
+UNASKED = frozenset({"FOLLOWED", "shouldRespond: RESPOND"})  # nobody has turned to the character
 RESUMED = Verdict(True, "it was being answered when the process stopped", "restart")
 
 
@@ -194,6 +195,9 @@ class Processor:
         covers = await resumed(turn)
         try:
             verdict = RESUMED if covers else await self._judge(turn, attendance)
+        except BudgetSpent as error:
+            run.outcome = await close(turn, Outcome.IGNORED, str(error), error.setting)
+            return False
         except ModelError as error:
             reason = f"no model could decide whether to answer: {error}"
             run.outcome = await close(turn, Outcome.FAILED, reason, "shouldRespond")
@@ -236,6 +240,10 @@ class Processor:
                 text = await self._multistep.work(turn)
                 return await self._say(turn, Content(text=text, actions=tuple(turn.results)), verdict)
             return await self._follow(turn, await respond(turn, self._composer), verdict)
+        except BudgetSpent as error:
+            turn.commit()
+            outcome = Outcome.ANSWERED if turn.replies else Outcome.IGNORED
+            return await close(turn, outcome, str(error), error.setting)
         except (ModelError, NoAnswer) as error:
             turn.commit()
             return await self._fail(turn, str(error), type(error).__name__)
@@ -275,6 +283,10 @@ class Processor:
         return await self._say(turn, replace(said, text=text), verdict)
 
     async def _say(self, turn: Turn, content: Content, verdict: Verdict) -> Outcome:
+        is_unasked = verdict.rule in UNASKED or turn.author.is_bot
+        if is_unasked and await is_repetition(turn, content.text):
+            reason = "it would have said the same words a fourth time within ten minutes"
+            return await close(turn, Outcome.IGNORED, reason, REPETITION)
         outgoing = [turn.outgoing(content)]
         return await close(turn, Outcome.ANSWERED, verdict.reason, verdict.rule, outgoing)
 

@@ -14,7 +14,7 @@ from bot.pipeline.journal import keep, paid
 from bot.pipeline.less import ask
 from bot.pipeline.streaming import shown
 from bot.pipeline.tools import reply_of, tools_of
-from bot.platform.egress import cleared
+from bot.platform.egress import cleared, unscaffolded
 from bot.prompts.history import Line, render_history
 from bot.prompts.reading.reader import Reply
 from bot.prompts.templates import MESSAGE_HANDLER
@@ -55,6 +55,8 @@ async def respond(turn: Turn, composer: Composer) -> Reply:
         if not _is_empty(reply):
             turn.commit()  # the journal says from now on whom this turn answers
             await keep(turn, ANSWER, given)
+            if unscaffolded(reply.text) != reply.text:
+                turn.notes.append("the answer showed parts of the form it was asked in; they were taken out")
             return reply
         tries += 1
     raise NoAnswer(f"the model gave {MOST_TRIES} answers with neither a text nor an action")
@@ -94,12 +96,13 @@ def open_messages(inputs: Sequence[Input], fewest: int = 2) -> str:
     """Render the messages one reply must answer; nothing where there are fewer."""
     if len(inputs) < fewest:
         return ""
-    return render_history(
-        [
-            Line(one.message.created_at, one.author.name, short_id(one.author.id), one.message.content.text)
-            for one in inputs
-        ]
-    )
+    return render_history([_line(one, is_newest=one is inputs[-1]) for one in inputs])
+
+
+def _line(one: Input, *, is_newest: bool) -> Line:
+    message, author = one.message, one.author
+    text = message.content.text
+    return Line(message.created_at, author.name, short_id(author.id), text, is_open=is_newest)
 
 
 def _is_empty(reply: Reply) -> bool:

@@ -1,6 +1,7 @@
 """The contract of an adapter: one platform in one process, for one or more agents."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from types import TracebackType
 from typing import ClassVar, Self
 from uuid import UUID
@@ -10,6 +11,7 @@ from bot.domain.ledger import Delivery
 from bot.domain.places import Room
 from bot.errors import Unclear, Undeliverable
 from bot.platform.feed import Feed
+from bot.platform.link import Link
 
 
 class Adapter(ABC):
@@ -34,6 +36,11 @@ class Adapter(ABC):
     ) -> None:
         """Disconnect."""
 
+    @property
+    def links(self) -> Sequence[Link]:
+        """How each account stands with the platform; none where that is not told."""
+        return ()
+
     def parts(self, content: Content) -> list[Content]:
         """Cut a reply into pieces that the platform takes; pure."""
         return [content]
@@ -50,7 +57,8 @@ class Adapter(ABC):
         """Put a part in the place of the one that `delivery.edits` names, and give back the platform's id.
 
         A part that holds nothing takes that one away. Called where `can_edit` says so, and again
-        wherever its outcome is unclear: the second time changes nothing. Raises as `deliver` does.
+        wherever its outcome is unclear: the second time changes nothing. Raises as `deliver` does, and
+        TakenAway where somebody has removed what was to be edited.
         """
         raise Undeliverable(f"{self.platform} cannot change what was said")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bot.boundary import Cancellation
 from bot.domain.ledger import Delivery, DeliveryState
-from bot.errors import NotSent, Unclear, Undeliverable
+from bot.errors import NotSent, TakenAway, Unclear, Undeliverable
 from bot.platform.adapter import Adapter
 
 logger = logging.getLogger(__name__)
@@ -39,6 +39,8 @@ async def attempt(adapter: Adapter, delivery: Delivery, is_unclear: bool) -> Att
             return Attempt(DeliveryState.SENT, await _call(adapter, delivery, is_unclear))
     except NotSent as error:
         return Attempt(DeliveryState.PENDING, cause=str(error), retry_after=error.retry_after)
+    except TakenAway as error:
+        return Attempt(DeliveryState.CANCELLED, cause=str(error))
     except Undeliverable as error:
         return Attempt(DeliveryState.FAILED, cause=str(error))
     except Unclear as error:

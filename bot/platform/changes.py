@@ -22,13 +22,22 @@ from bot.domain.events import (
     WorldLeft,
 )
 from bot.domain.ledger import Outcome, Receipt
+from bot.domain.memory import MemoryKind
 from bot.domain.places import Room, World
 from bot.platform.inbox import Inbox
-from bot.platform.intake import tidied, tidied_id, tidied_reaction, tidied_room, tidied_world
+from bot.platform.intake import (
+    tidied,
+    tidied_id,
+    tidied_reaction,
+    tidied_room,
+    tidied_sign,
+    tidied_world,
+)
 from bot.platform.outbox import Outbox
 from bot.store.protocols import Store
 
 logger = logging.getLogger(__name__)
+MOST_SIGNS = 1000
 
 
 class Work(Protocol):
@@ -93,6 +102,16 @@ class Changes:
     async def reacted(self, reaction: Reaction) -> bool:
         """Keep a reaction to a message, known or not; False where it was known already."""
         return await self._inbox.carry_out(self._react(tidied_reaction(reaction, self._clock())))
+
+    async def unreacted(
+        self, room_id: UUID, message_id: str, *, author_id: UUID | None = None, sign: str = ""
+    ) -> int:
+        """Forget signs that were taken off a message, and count them.
+
+        Everybody's where no author is named, and every sign where none is; of the room's last thousand.
+        """
+        change = self._unreact(room_id, tidied_id(message_id), author_id, tidied_sign(sign))
+        return await self._inbox.carry_out(change)
 
     async def forgotten(self, entity_id: UUID) -> Forgotten:
         """Delete what is kept of somebody, and stop what is being done for them; tells how much it was."""
@@ -163,6 +182,18 @@ class Changes:
             return False
         self._events.emit(ReactionReceived(self._agent_id, memory, reaction.room, reaction.author))
         return True
+
+    async def _unreact(self, room_id: UUID, message_id: str, author_id: UUID | None, sign: str) -> int:
+        memories = self._store.memories
+        signs = await memories.recent(room_id, MOST_SIGNS, kind=MemoryKind.REACTION)
+        gone = [
+            one.id
+            for one in signs
+            if one.external_id == message_id
+            and author_id in (None, one.entity_id)
+            and sign in ("", one.content.text)
+        ]
+        return await memories.remove(gone) if gone else 0
 
     async def _forget(self, entity_id: UUID) -> Forgotten:
         async with self._in_turn:

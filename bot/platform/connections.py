@@ -12,6 +12,7 @@ from bot.domain.specs import Catalog, CommandSpec
 from bot.platform.adapter import Adapter
 from bot.platform.changes import Changes
 from bot.platform.inbox import Inbox
+from bot.platform.link import Link
 from bot.platform.news import News
 from bot.platform.records import Records
 from bot.platform.routes import BoundRoute
@@ -29,7 +30,8 @@ class Door:
     """All an adapter gets of an agent: where to put messages and whatever else happens, and what to show.
 
     `command` answers one of `commands`, what somebody asks of the bot itself; `chosen` a choice that was
-    pressed. Both raise as the inbox does, and never for what a person did wrong.
+    pressed. Both raise as the inbox does, and never for what a person did wrong. `links` gives how every
+    account of the process stands with its platform, also those of other agents and adapters.
     """
 
     agent_id: UUID
@@ -47,6 +49,7 @@ class Door:
     command: Callable[[Asked], Awaitable[Shown]]
     chosen: Callable[[Pressed], Awaitable[Shown]]
     routes: tuple[BoundRoute, ...] = ()
+    links: Callable[[], Sequence[Link]] = tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +70,11 @@ Emulate = Callable[[Sequence[str]], AbstractAsyncContextManager[Trial]]
 class AdapterSpec:
     """An adapter that can be connected.
 
-    It is off unless every variable in `needs` is set; `extra` names what to install for it. `check` looks at
-    the account behind an agent's settings, without a word to anybody; it is given what reads a cursor.
-    `emulator` is the module whose `emulated`, given the names of characters, puts the platform up on this
-    machine; it is imported for `bot run --emulate` alone.
+    It is off unless every variable in `needs` is set; `extra` names what to install for it, which brings the
+    modules `libraries`. `check` looks at the account behind an agent's settings, without a word to anybody;
+    it is given what reads a cursor. Both it and `open` may be `Deferred`: then the libraries are loaded only
+    where the platform is on. `emulator` is the module whose `emulated`, given the names of characters, puts
+    the platform up on this machine; it is imported for `bot run --emulate` alone.
     """
 
     name: str
@@ -78,5 +82,6 @@ class AdapterSpec:
     settings: type[SettingsModel]
     needs: tuple[str, ...] = ()
     extra: str = ""
+    libraries: tuple[str, ...] = ()
     check: Check | None = None
     emulator: str = ""

@@ -146,7 +146,8 @@ class PostedDraft(Draft):
         else:
             found = await self._post(content)
         reached("stream.mid")
-        self._is_over = self._is_over or is_unclear(self.part) or found.state is DeliveryState.FAILED
+        is_refused = found.state in (DeliveryState.FAILED, DeliveryState.CANCELLED)
+        self._is_over = self._is_over or is_unclear(self.part) or is_refused
         return pause_after(1, found.retry_after) if found.state is DeliveryState.PENDING else 0.0
 
     async def _post(self, content: Content) -> Attempt:

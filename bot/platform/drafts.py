@@ -16,7 +16,8 @@ from bot.platform.adapter import Adapter
 from bot.platform.attempt import OPEN
 from bot.platform.draft import Desk, Draft, PostedDraft, Preview, Sleep, is_unclear
 from bot.platform.egress import cleared_so_far
-from bot.platform.packing import Outgoing, in_place_of, packed
+from bot.platform.hyperlinks import Hyperlinks
+from bot.platform.packing import Outgoing, anew, in_place_of, packed
 from bot.store.ledger import Ledger
 
 DRAFT = "draft"  # names, in a part's metadata, the draft whose place it takes; in a draft's, itself
@@ -42,12 +43,13 @@ class Drafts:
         ledger: Ledger,
         *,
         secrets: Collection[str],
+        links: Hyperlinks | None,
         may_leave: Callable[[Delivery], bool],
         clock: Clock,
         sleep: Sleep,
     ) -> None:
         self._ledger = ledger
-        self._secrets = secrets
+        self._secrets, self._links = secrets, links
         self._clock = clock
         self._desk = Desk(self._fit, may_leave, self._begin, ledger.save_delivery, sleep, clock)
         self._live: dict[UUID, Draft] = {}
@@ -160,12 +162,25 @@ class Drafts:
             parts = await self._ledger.deliveries(turn_id=draft.turn_id)
             taking = (part for part in parts if part.content.metadata.get(DRAFT) == draft.id != part.id)
             if (one := next(taking, None)) is not None:
+                to_send = [anew(part) if _has_moved(draft, part) else part for part in to_send]
                 to_send += await self._inherited(draft, one)
                 continue
             self._left[draft.turn_id] = draft
             if not await self._is_awaited(draft):
                 orphans.append(draft.turn_id)
         return to_send, orphans
+
+    async def move(self, room_id: UUID) -> None:
+        """Leave what is seen in a room that goes on under another name: it cannot be changed any more."""
+        for turn_id in [*self._live, *self._left]:
+            draft = self._draft(turn_id)
+            if draft is None or draft.room_id != room_id:
+                continue
+            if (live := self._live.get(turn_id)) is not None:
+                live.rest()
+            self._forget(turn_id)
+            if live is None or isinstance(live, PostedDraft):
+                await self._save(_ended(draft))
 
     async def stop(self) -> None:
         """Show nothing more; what is seen is taken up at the next start."""
@@ -187,13 +202,18 @@ class Drafts:
         if live is not None:
             await live.ended()
         draft = self._draft(turn_id)
-        assert draft is not None, "it is among them"
+        if draft is None:  # its room has moved meanwhile, and it was left behind there
+            return heir
         if heir is None:
             if draft.external_id:
                 return self._removal(draft)
             self._forget(turn_id)
             await self._save(_ended(draft))
             return None
+        if _has_moved(draft, heir):
+            self._forget(turn_id)
+            await self._save(_ended(draft))
+            return heir
         content = replace(heir.content, metadata={**heir.content.metadata, DRAFT: draft.id})
         if draft.external_id:
             content = in_place_of(draft.external_id, content)
@@ -201,7 +221,7 @@ class Drafts:
 
     async def _inherited(self, draft: Delivery, heir: Delivery) -> list[Delivery]:
         """Go on with a draft whose words are committed: what of it is still to be sent."""
-        if heir.state not in OPEN:
+        if heir.state not in OPEN or _has_moved(draft, heir):
             await self._save(_ended(draft))
         elif is_unclear(draft):
             self._unclear.add(draft.id)
@@ -222,7 +242,7 @@ class Drafts:
         return replace(part, id=delivery_id(turn_id, APART, 0))
 
     def _fit(self, adapter: Adapter, text: str, draft_id: str) -> Content:
-        content = Content(text=cleared_so_far(text, self._secrets))
+        content = Content(text=cleared_so_far(text, self._secrets, self._links))
         first = adapter.parts(content)[0] if content.text else content
         return replace(first, metadata={**first.metadata, DRAFT: draft_id})
 
@@ -254,6 +274,11 @@ class Drafts:
     async def _save(self, ended: Delivery) -> None:
         with suppress(StoreUnavailable):  # it stays open, and is closed at the next start
             await self._ledger.save_delivery(ended)
+
+
+def _has_moved(draft: Delivery, heir: Delivery) -> bool:
+    """Tell whether a turn's words leave for another place than that in which they were seen."""
+    return heir.turn_id == draft.turn_id and heir.target != draft.target
 
 
 def _ended(draft: Delivery) -> Delivery:

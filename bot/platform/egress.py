@@ -5,6 +5,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from bot.domain.content import MOST_CHOICES, Attachment, Choice, Content
+from bot.platform.hyperlinks import Hyperlinks, without_unfinished
 from bot.text import is_blank, tidy
 
 REDACTED = "[redacted]"
@@ -13,16 +14,22 @@ SCAFFOLDING = re.compile(
     r"</?(?:response|output|thought|actions|providers|parameters|params|isFinish)\b[^<>]{0,80}>",
     re.IGNORECASE,
 )
-PERHAPS_SCAFFOLDING = re.compile(r"<[^<>]{0,100}\Z")
+OWN_HEAD = re.compile(r"^\[\d\d:\d\d\] [^()\[\]\n]{1,64} \(you\): ?", re.MULTILINE)
+ID = re.compile(r"^(\[\d\d:\d\d\] [^()\[\]\n]{1,64}) \(id [0-9A-Fa-f]{1,32}\):", re.MULTILINE)
+PERHAPS_SCAFFOLDING = re.compile(r"<[^<>]{0,100}\Z|^\[(?:[\d:]{0,5}|\d\d:\d\d\][^\n]{0,100})\Z", re.MULTILINE)
 
 
-def cleared(content: Content, secrets: Collection[str] = ()) -> Content | None:
+def cleared(
+    content: Content, secrets: Collection[str] = (), links: Hyperlinks | None = None
+) -> Content | None:
     """Make a reply fit to leave, or None where nothing is left of it.
 
-    Leaked prompt scaffolding is taken out, secrets are replaced, and the length is bounded. Of an
-    attachment, what is shown beside it is treated likewise.
+    Leaked prompt scaffolding is taken out, secrets are replaced, links that carry too much are none any
+    more, and the length is bounded. Of an attachment, what is shown beside it is treated likewise.
     """
-    text = _redacted(SCAFFOLDING.sub("", _storable(content.text)), secrets).strip()
+    text = _redacted(unscaffolded(_storable(content.text)), secrets).strip()
+    if links is not None:
+        text = links.defanged(text, secrets)
     if len(text) > LONGEST_REPLY:
         text = text[: LONGEST_REPLY - 1].rstrip() + "…"
     if is_blank(text):
@@ -36,16 +43,24 @@ def cleared(content: Content, secrets: Collection[str] = ()) -> Content | None:
     return replace(content, text=text, attachments=attachments, choices=choices)
 
 
-def cleared_so_far(text: str, secrets: Collection[str] = ()) -> str:
+def cleared_so_far(text: str, secrets: Collection[str] = (), links: Hyperlinks | None = None) -> str:
     """Make a text that is still being written fit to be seen, as `cleared` does a whole one.
 
-    What may turn out to be the beginning of a secret, or of scaffolding, is held back until that is known.
+    What may turn out to be the beginning of a secret, of scaffolding or of a link is held back until that
+    is known.
     """
-    text = SCAFFOLDING.sub("", PERHAPS_SCAFFOLDING.sub("", _storable(text)))
+    text = PERHAPS_SCAFFOLDING.sub("", unscaffolded(_storable(text)))
+    if links is not None:
+        text = without_unfinished(text)
     while begun := max((_begun(secret, text) for secret in secrets), default=0):
         text = text[:-begun]
-    content = cleared(Content(text=text), secrets)
+    content = cleared(Content(text=text), secrets, links)
     return "" if content is None else content.text
+
+
+def unscaffolded(text: str) -> str:
+    """Take out of a text what belongs to the form that a model was asked in, or was to answer in."""
+    return ID.sub(r"\1:", OWN_HEAD.sub("", SCAFFOLDING.sub("", text)))
 
 
 def _begun(secret: str, text: str) -> int:

@@ -40,7 +40,8 @@ class Inbox:
     may leave that to the processing of a newer event. Where it raises, the event stays open. What the
     store's outage cut short, by raising StoreUnavailable or by settling what is not final, is gone back
     to when the outage is over. In a room that this process does not hold events are kept and left alone;
-    so is what an earlier process left of a platform that this one does not reach.
+    so is what an earlier process left of a platform that this one does not reach. `ended` is told of every
+    receipt that is final.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Inbox:
         *,
         holds: Callable[[UUID], bool] = lambda room_id: True,
         reaches: Callable[[str], bool] = lambda platform: True,
+        ended: Settle = lambda receipt: None,
         clock: Clock = system_clock,
         patience: Patience | None = None,
     ) -> None:
@@ -57,6 +59,7 @@ class Inbox:
         self._process = process
         self._holds = holds
         self._reaches = reaches
+        self._ended = ended
         self._clock = clock
         self._patience = patience or Patience()
         self._is_open = True
@@ -335,6 +338,7 @@ class Inbox:
             return
         self._begun.add(receipt.id)  # it may have been closed before `put` knew that it is kept
         self._under_way.discard(receipt.id)
+        self._ended(receipt)
         future = self._waiting.pop(receipt.id, None)
         if future is not None and not future.done():
             future.set_result(receipt)

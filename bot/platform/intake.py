@@ -1,43 +1,44 @@
 """What is done to an event before it is kept: nothing hostile goes further than here."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bot.domain.arrival import Arrival
 from bot.domain.changes import Reaction
 from bot.domain.content import Attachment, Content
+from bot.domain.memory import Memory
 from bot.domain.news import MOST_PEOPLE, MOST_ROOMS, Notice
 from bot.domain.people import Entity
 from bot.domain.places import Room, World
-from bot.text import tidy
+from bot.text import is_storable, tidy, unseen_share
 
+LONGEST_TEXT = 65_536
 MOST_ATTACHMENTS = 10
 LONGEST_NAME = 200
 MOST_NESTED = 20
 FUTURE = timedelta(minutes=1)
+EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)  # no platform of ours is older: such a time is none
+MOST_UNSEEN = 0.2
+SAID_AT = "said_at"  # the time that a platform gave, where it cannot be
 
 
 def tidied(arrival: Arrival, now: datetime) -> Arrival:
-    """Bound an event: text that every database takes, few attachments, a time that is not in the future.
+    """Bound an event: text that every database takes, few attachments, a time that there can have been.
 
-    Ids and addresses are not cut, but lose what no database takes as well; metadata likewise.
+    Ids and addresses are not cut, but lose what no database takes as well; metadata likewise. Its notes say
+    what that has changed of the message.
     """
-    key, message = arrival.key, arrival.message
+    key, message = arrival.key, _tidied_message(arrival.message, now)
     return Arrival(
         key=replace(key, event_id=tidied_id(key.event_id), message_id=tidied_id(key.message_id)),
         world=tidied_world(arrival.world),
         room=tidied_room(arrival.room),
         author=tidied_person(arrival.author),
-        message=replace(
-            message,
-            external_id=tidied_id(message.external_id),
-            content=_tidied(message.content),
-            created_at=min(message.created_at, now + FUTURE),
-            metadata=_storable(message.metadata),
-        ),
+        message=message,
         is_backfill=arrival.is_backfill,
+        notes=tuple(_notes(arrival.message, message)),
     )
 
 
@@ -91,9 +92,14 @@ def tidied_reaction(reaction: Reaction, now: datetime) -> Reaction:
         room=tidied_room(reaction.room),
         author=tidied_person(reaction.author),
         message_id=tidied_id(reaction.message_id),
-        sign=tidy(reaction.sign, LONGEST_NAME),
-        created_at=min(reaction.created_at, now + FUTURE),
+        sign=tidied_sign(reaction.sign),
+        created_at=_possible(reaction.created_at, now),
     )
+
+
+def tidied_sign(text: str) -> str:
+    """Bound what somebody has put on a message."""
+    return tidy(text, LONGEST_NAME)
 
 
 def tidied_id(text: str) -> str:
@@ -101,11 +107,44 @@ def tidied_id(text: str) -> str:
     return tidy(text, len(text))
 
 
+def _tidied_message(message: Memory, now: datetime) -> Memory:
+    """Bound a message, and put it where it belongs in its room; the platform's own time stays beside it."""
+    at, metadata = _possible(message.created_at, now), _storable(message.metadata)
+    if at != message.created_at:
+        metadata[SAID_AT] = message.created_at.isoformat()
+    return replace(
+        message,
+        external_id=tidied_id(message.external_id),
+        content=_tidied(message.content),
+        created_at=at,
+        metadata=metadata,
+    )
+
+
+def _possible(at: datetime, now: datetime) -> datetime:
+    return now if at < EARLIEST else min(at, now + FUTURE)
+
+
+def _notes(given: Memory, kept: Memory) -> Iterator[str]:
+    """Say what of a message could not stay as it was, and what of it nobody can see."""
+    text, attachments = given.content.text, given.content.attachments
+    if not is_storable(text):
+        yield "its text held what is no character; that was taken out"
+    if len(text) > LONGEST_TEXT:
+        yield f"its text of {len(text)} characters was cut to {LONGEST_TEXT}"
+    if (share := unseen_share(kept.content.text)) > MOST_UNSEEN:
+        yield f"{share:.0%} of its text cannot be seen"
+    if len(attachments) > MOST_ATTACHMENTS:
+        yield f"it came with {len(attachments)} attachments; the first {MOST_ATTACHMENTS} were kept"
+    if given.created_at != kept.created_at:
+        yield f"the time it came with cannot be: {given.created_at.isoformat()}"
+
+
 def _tidied(content: Content) -> Content:
     kept = content.attachments[:MOST_ATTACHMENTS]
     return replace(
         content,
-        text=tidy(content.text),
+        text=tidy(content.text, LONGEST_TEXT),
         url=tidied_id(content.url),
         source=tidy(content.source, LONGEST_NAME),
         attachments=tuple(_named(attachment) for attachment in kept),

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -16,6 +16,7 @@ from bot.domain.events import MessageSent
 from bot.domain.ledger import Delivery, DeliveryState, Receipt
 from bot.domain.memory import Memory
 from bot.domain.places import Room
+from bot.errors import StoreUnavailable
 from bot.killpoints import reached
 from bot.patience import Patience
 from bot.platform.adapter import Adapter
@@ -24,8 +25,9 @@ from bot.platform.draft import Draft, Sleep
 from bot.platform.drafts import Drafts, is_draft
 from bot.platform.egress import cleared
 from bot.platform.feed import Feed
+from bot.platform.hyperlinks import Hyperlinks
 from bot.platform.lane import Lane
-from bot.platform.packing import Outgoing, packed
+from bot.platform.packing import Outgoing, anew, is_removal, packed
 from bot.platform.remembered import Remembered
 from bot.platform.signs import Signs
 from bot.platform.unbroken import Unbroken
@@ -38,12 +40,14 @@ RETRY_BUDGET = timedelta(minutes=15)
 LET_GO = 2.0
 GLANCE = 0.2
 MOST_FINISHED = 1000
+LEFT_BEHIND = "it stands in the room that this was before, where nothing can be changed any more"
 
 
 class Outbox:
     """Commits replies with whatever closes together with them, then sends their parts room by room.
 
-    `secrets` are values that must never leave; where it `streams`, replies are seen while they are written.
+    `secrets` are values that must never leave, `links` says what links may carry; where it `streams`,
+    replies are seen while they are written.
     A reply for a platform that is not connected waits; so does one in a room that another process holds.
     """
 
@@ -54,6 +58,7 @@ class Outbox:
         agent_id: UUID,
         *,
         secrets: Collection[str] = (),
+        links: Hyperlinks | None = None,
         streams: bool = True,
         holds: Callable[[UUID], bool] = lambda room_id: True,
         clock: Clock = system_clock,
@@ -63,7 +68,7 @@ class Outbox:
         self._ledger = ledger
         self._events = events
         self._agent_id = agent_id
-        self._secrets = frozenset(secrets)
+        self._secrets, self._links = frozenset(secrets), links
         self._holds = holds
         self._clock = clock
         self._sleep = sleep
@@ -75,10 +80,12 @@ class Outbox:
         self._broken: set[UUID] = set()  # messages of which a part did not arrive
         self._moved: dict[UUID, Room] = {}  # turns under way may still name the room that it was
         self._commits = Unbroken()
+        self._taken_back: set[UUID] = set()  # turns of which the draft is just being taken away
         self._streams = streams
         self._drafts = Drafts(
             ledger,
             secrets=self._secrets,
+            links=links,
             may_leave=lambda part: part.room_id not in self._lanes,
             clock=clock,
             sleep=sleep,
@@ -118,14 +125,14 @@ class Outbox:
         kept: list[Memory] = []
         deliveries: list[Delivery] = []
         for reply in outgoing:
-            content = cleared(reply.memory.content, self._secrets)
+            content = cleared(reply.memory.content, self._secrets, self._links)
             if content is None:
                 logger.info("a reply of turn %s was empty; nothing is sent", reply.memory.turn_id)
                 continue
-            room = self._moved.get(reply.room.id, reply.room)
-            memory = replace(reply.memory, content=content, room_id=room.id, world_id=room.world_id)
+            reply = self._where_now(reply)
+            memory = replace(reply.memory, content=content)
             kept.append(memory)
-            deliveries += await self._pack(replace(reply, memory=memory, room=room))
+            deliveries += await self._pack(replace(reply, memory=memory))
         if self._drafts:
             ended = {one.turn_id for one in receipts if one.turn_id is not None and one.outcome.is_final}
             deliveries = await self._drafts.settle(deliveries, ended)
@@ -139,17 +146,29 @@ class Outbox:
         """
         adapter = self._adapters.get(room.platform)
         every = adapter.edits_every(room) if adapter is not None and self._streams else None
-        return None if adapter is None or every is None else self._drafts.of(reply(), adapter, every)
+        if adapter is None or every is None:
+            return None
+        return self._drafts.of(self._where_now(reply()), adapter, every)
 
     def has_draft(self, turn_id: UUID) -> bool:
         """Tell whether something of a turn's reply is seen already, or may be."""
         return turn_id in self._drafts
 
-    async def take_back(self, turn_id: UUID) -> None:
-        """Take away what is seen of a reply that will not be said."""
-        if turn_id in self._drafts:
+    def take_back(self, turn_id: UUID) -> Awaitable[None]:
+        """Take away what is seen of a reply that will not be said; also where nobody waits for it."""
+        return asyncio.shield(self._commits.begin(self._take_back(turn_id)))
+
+    async def _take_back(self, turn_id: UUID) -> None:
+        if turn_id not in self._drafts or turn_id in self._taken_back:
+            return
+        self._taken_back.add(turn_id)
+        try:
             parts = await self._drafts.settle([], [turn_id])
             await self._commit(Commitment(deliveries=tuple(parts)))
+        except StoreUnavailable:
+            logger.debug("what is seen of turn %s stands until the next start", turn_id)
+        finally:
+            self._taken_back.discard(turn_id)
 
     async def resume(self) -> int:
         """Take up what an earlier process left unsent; gives back how many parts that is."""
@@ -229,11 +248,14 @@ class Outbox:
     async def move(self, room_id: UUID, room: Room, waiting: Sequence[Delivery]) -> None:
         """Have what waits in a room leave to another one, and what is still said there too."""
         self._moved[room_id] = room
+        await self._drafts.move(room_id)
         waiting = [part for part in waiting if not is_draft(part)]
         for part in waiting:
             if await self.withdraw(replace(part, room_id=room_id)):
                 self._finished.discard(part.id)
-        self._queue(waiting)
+        for part in filter(is_removal, waiting):
+            await written_down(self._ledger, replace(part, state=DeliveryState.CANCELLED, cause=LEFT_BEHIND))
+        self._queue([anew(part) for part in waiting if not is_removal(part)])
 
     async def drain(self, seconds: float) -> int:
         """Wait for parts on their way, then stop those; gives back how many rooms still have some.
@@ -264,11 +286,20 @@ class Outbox:
         """Show that the agent is at work in a room, as long as the block lasts."""
         return self._signs.shown(self._adapters.get(room.platform), room)
 
+    def _where_now(self, reply: Outgoing) -> Outgoing:
+        """Give a reply the room that its own has become, if it has; there it answers nothing by a name."""
+        room = self._moved.get(reply.room.id)
+        if room is None:
+            return reply
+        memory = replace(reply.memory, room_id=room.id, world_id=room.world_id)
+        return replace(reply, memory=memory, room=room, reply_to="")
+
     async def _pack(self, reply: Outgoing) -> list[Delivery]:
         before: list[Delivery] = []
         if reply.replaces is not None:
             made = await self._ledger.deliveries(turn_id=reply.replaces.turn_id)
-            before = [part for part in made if part.memory_id == reply.replaces.id]
+            here = (part for part in made if part.target == reply.room.external_id)
+            before = [part for part in here if part.memory_id == reply.replaces.id]
         return packed(reply, self._adapters.get(reply.room.platform), self._clock(), before)
 
     def _queue(self, deliveries: Sequence[Delivery]) -> None:
@@ -336,8 +367,18 @@ class Outbox:
                 lane.sending = None
                 raise
             done, lane.sending = lane.sending, None
+            if done.state is DeliveryState.CANCELLED:
+                await self._drop_rest(lane, done)
             self._finish(lane, done)
             await self._drafts.end(done)
+
+    async def _drop_rest(self, lane: Lane, gone: Delivery) -> None:
+        """Say no more of a message whose beginning somebody has taken away."""
+        for part in [one for one in lane.waiting if one.memory_id == gone.memory_id and not one.edits]:
+            lane.waiting.remove(part)
+            self._finished.add(part.id)
+            dropped = replace(part, state=DeliveryState.CANCELLED, cause=gone.cause)
+            await written_down(self._ledger, dropped)
 
     def _finish(self, lane: Lane, delivery: Delivery) -> None:
         self._finished.add(delivery.id)

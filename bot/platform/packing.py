@@ -62,6 +62,18 @@ def in_place_of(name: str, content: Content) -> Content:
     return replace(content, metadata={**content.metadata, EDITS: name})
 
 
+def is_removal(part: Delivery) -> bool:
+    """Tell whether a part only takes something away."""
+    content = part.content
+    return bool(part.edits) and not (content.text or content.attachments or content.choices)
+
+
+def anew(part: Delivery) -> Delivery:
+    """Have a part take no message's place and answer none: where it goes now others have these names."""
+    metadata = {name: value for name, value in part.content.metadata.items() if name != EDITS}
+    return replace(part, content=replace(part.content, metadata=metadata), reply_to="")
+
+
 def _as_shown(content: Content, adapter: Adapter) -> Content:
     """Number the choices in the text, where the platform has nothing to press; what it names stands there."""
     if not content.choices or adapter.shows_choices:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from bot.text import clean_name, escape_line, unescape_line
+from bot.text import clean_name, cut_line, unescape_line
 
+LONGEST, LONGEST_OPEN = 4_096, 32_768  # characters of a message in a prompt
 _ID = re.compile(r"[0-9A-Fa-f]{1,32}")
 _LINE = re.compile(
     r"\[(?P<time>[0-9]{2}:[0-9]{2})\] (?P<name>[^()\[\]]+)"
@@ -17,13 +18,14 @@ _DAY = re.compile(r"--- [0-9]{4}-[0-9]{2}-[0-9]{2} ---")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One message of a conversation, as the platform gave it."""
+    """One message of a conversation, as the platform gave it; of one that `is_open` more is shown."""
 
     at: datetime
     name: str
     id: str
     text: str
     is_agent: bool = False
+    is_open: bool = False
 
     def __post_init__(self) -> None:
         if self.at.tzinfo is None:
@@ -46,7 +48,8 @@ class ParsedLine:
 def render_line(line: Line) -> str:
     """Write a message as `[12:03] Alice (id 7f3a): Hello`, the agent's own as `[12:04] Ada (you): Hi`."""
     mark = "you" if line.is_agent else f"id {line.id}"
-    return f"[{line.at.astimezone(UTC):%H:%M}] {clean_name(line.name)} ({mark}): {escape_line(line.text)}"
+    said = cut_line(line.text, LONGEST_OPEN if line.is_open else LONGEST)
+    return f"[{line.at.astimezone(UTC):%H:%M}] {clean_name(line.name)} ({mark}): {said}"
 
 
 def render_history(lines: Sequence[Line]) -> str:

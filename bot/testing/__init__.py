@@ -2,12 +2,15 @@
 
 from bot.store.inmemory import InMemoryStore
 from bot.testing.adapter import RecordingAdapter
+from bot.testing.faults import FaultyAnswer
+from bot.testing.lodge import only_from_here
 from bot.testing.making import make_arrival, make_turn
 from bot.testing.model import Pieces, Restart, ScriptedModel, answer
 from bot.testing.stage import Stage, on_stage
 from bot.testing.talking import Person, Place, Said, Scene, TalkPage
 
 __all__ = [
+    "FaultyAnswer",
     "InMemoryStore",
     "Person",
     "Pieces",
@@ -23,4 +26,5 @@ __all__ = [
     "make_arrival",
     "make_turn",
     "on_stage",
+    "only_from_here",
 ]

@@ -73,7 +73,7 @@ async def on_stage(
     layers = [Layer("the test", settings or {})]
     brought = (*_with_required(plugins), model.plugin)
     plan = Blueprint(character, brought, Settings(layers), store, clock, folder)
-    async with Runtime([plan]) as runtime:
+    async with Runtime([plan], is_strict=True) as runtime:
         await runtime.connect(adapter)
         yield Stage(runtime.residents[0], model, adapter)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -9,6 +10,7 @@ from sqlalchemy.exc import DatabaseError
 
 from bot import BotError, Checkup, ConfigError
 from plugins.sql import sqlite
+from plugins.sql.decisions import MOST_BREAKS, breaks
 from plugins.sql.faults import at_opening
 from plugins.sql.schema import VERSION
 from plugins.sql.upgrade import version_of
@@ -62,6 +64,7 @@ def examined(path: Path) -> Checkup:
             facts: dict[str, str | int] = {"schema": found or "none", **_sizes(path)}
             if found == VERSION:
                 facts |= counted(connection)
+                problems += islice(breaks(connection), MOST_BREAKS)
     except BotError as error:
         return Checkup(str(path), problems=(str(error),))
     return Checkup(str(path), facts=facts, problems=tuple(problems))

@@ -21,6 +21,7 @@ from bot import (
     withheld,
 )
 from plugins.sql.content import content_text
+from plugins.sql.decisions import emptied
 from plugins.sql.deliveries import list_deliveries, save_delivery
 from plugins.sql.known import forget as forget_what_is_known
 from plugins.sql.memories import REMOVE
@@ -104,6 +105,15 @@ TIES = _without(relationships, relationships.c.source_id, relationships.c.target
 TASKS = _without(tasks, tasks.c.entity_id)
 PRESENCE = _without(participants, participants.c.entity_id)
 ENTRIES = _without(logs, logs.c.entity_id)
+EMPTY = Statement(
+    lambda _: (
+        update(logs)
+        .where(same(logs.c.position, "position"))
+        .values(body=value(logs.c.body, "body"), entity_id=None)
+    ),
+    "position",
+    "body",
+)
 
 
 def forget(agent: int, entity_id: UUID, at: datetime, connection: Connection) -> Forgotten:
@@ -120,6 +130,7 @@ def forget(agent: int, entity_id: UUID, at: datetime, connection: Connection) ->
     details = DETAILS.run(connection, *key)
     ties, work = TIES.run(connection, *key), TASKS.run(connection, *key)
     PRESENCE.run(connection, *key)
+    EMPTY.run_many(connection, emptied(connection, *key))
     ENTRIES.run(connection, *key)
     if (person := find_entities(connection, agent, [entity_id]).get(entity_id)) is not None:
         UPSERT_ENTITY.run(connection, *entity_values(agent, nobody(person)))

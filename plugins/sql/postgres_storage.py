@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
@@ -21,6 +22,7 @@ from bot import (
     Store,
     Upgraded,
 )
+from plugins.sql.decisions import MOST_BREAKS, breaks
 from plugins.sql.examining import age, counted
 from plugins.sql.looking import owner_in
 from plugins.sql.postgres import PostgresDatabase, engine_of, reading_engine_of
@@ -140,6 +142,8 @@ def _examined(place: str, connection: Connection) -> Checkup:
     server = connection.exec_driver_sql("SHOW server_version").scalar_one()
     size = connection.exec_driver_sql("SELECT pg_database_size(current_database())").scalar_one()
     facts: dict[str, str | int] = {"schema": found, "server": f"PostgreSQL {server}", "bytes": int(size)}
+    problems = list(age(found))
     if found == VERSION:
         facts |= counted(connection)
-    return Checkup(place, facts=facts, problems=tuple(age(found)))
+        problems += islice(breaks(connection), MOST_BREAKS)
+    return Checkup(place, facts=facts, problems=tuple(problems))

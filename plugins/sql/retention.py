@@ -17,6 +17,7 @@ from plugins.sql.trimming import (
     Step,
     last_but,
     trim_cache,
+    trim_decisions,
     trim_deliveries,
     trim_logs,
     trim_receipts,
@@ -41,6 +42,7 @@ class Keeping:
     deliveries: timedelta = timedelta(days=30)
     steps: timedelta = timedelta(days=7)
     logs: timedelta = timedelta(days=30)
+    decisions: timedelta = timedelta(days=400)
     spending: timedelta = timedelta(days=400)
 
 
@@ -104,6 +106,7 @@ class Retention:
         yield trim_deliveries, keeping.deliveries
         yield trim_steps, keeping.steps
         yield trim_logs, keeping.logs
+        yield trim_decisions, keeping.decisions
         yield trim_spending, keeping.spending
         yield trim_cache, timedelta()
 

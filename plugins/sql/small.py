@@ -10,14 +10,15 @@ from uuid import UUID
 
 from sqlalchemy import Connection, and_, delete, select
 
-from bot import Clock, LogEntry
+from bot import AUDIT, Clock, LogEntry
 from plugins.sql.book import Access, Book
+from plugins.sql.decisions import said, sealed
 from plugins.sql.owner import Owner
 from plugins.sql.schema import cache, logs
 from plugins.sql.statements import Row, Statement, insert_into, limit, same, upsert, value
 from plugins.sql.values import dumps, id_bytes, id_or_none, loads, moment, moment_of, moment_or_none, words
 
-MOST_LOGS = 10_000
+MOST_LOGS, MOST_DECISIONS = 10_000, 1_000_000
 SWEEP_EVERY = 500
 
 CACHE_NAMES = ("agent_id", "key", "value", "expires_at")
@@ -71,10 +72,19 @@ OF_BOTH = Statement(
     "limit",
 )
 SAME_KIND = and_(OF_AGENT, same(logs.c.kind, "kind"))
-OLDEST_KEPT = (
-    select(logs.c.position).where(SAME_KIND).order_by(NEWEST).limit(1).offset(MOST_LOGS).scalar_subquery()
-)
-FORGET = Statement(lambda _: delete(logs).where(SAME_KIND, logs.c.position <= OLDEST_KEPT), "agent", "kind")
+
+
+def _all_but(most: int) -> Statement:
+    """Delete all but the last entries of a kind."""
+    oldest_kept = select(logs.c.position).where(SAME_KIND).order_by(NEWEST).limit(1).offset(most)
+    return Statement(
+        lambda _: delete(logs).where(SAME_KIND, logs.c.position <= oldest_kept.scalar_subquery()),
+        "agent",
+        "kind",
+    )
+
+
+FORGET, FORGET_DECISIONS = _all_but(MOST_LOGS), _all_but(MOST_DECISIONS)
 
 
 class SqlCache(Book):
@@ -99,7 +109,7 @@ class SqlCache(Book):
 
 
 class SqlLogs(Book):
-    """Keeps the last ten thousand entries of each kind; see `LogStore`."""
+    """Keeps the last ten thousand entries of each kind, of decisions the last million; see `LogStore`."""
 
     def __init__(self, database: Access, owner: Owner, clock: Clock) -> None:
         super().__init__(database, owner)
@@ -138,7 +148,8 @@ class SqlLogs(Book):
         self, *, kind: str | None = None, room_id: UUID | None = None, limit: int = 100
     ) -> list[Mapping[str, Any]]:
         found = await self._database.read(partial(_logs, self._agent, kind, id_bytes(room_id), limit))
-        return [_entry_of(row) for row in found]
+        entries = (_entry_of(row) for row in found)
+        return [entry for entry in entries if entry["body"] is not None]
 
 
 def _set(row: Row, now: int, connection: Connection) -> None:
@@ -151,9 +162,9 @@ def _row(agent: int, at: int, one: LogEntry) -> Row:
 
 
 def _log(rows: Sequence[Row], to_sweep: Sequence[str], connection: Connection) -> None:
-    LOG_ENTRY.run_many(connection, rows)
+    LOG_ENTRY.run_many(connection, sealed(connection, rows))
     for kind in to_sweep:
-        FORGET.run(connection, rows[0][0], kind)
+        (FORGET_DECISIONS if kind == AUDIT else FORGET).run(connection, rows[0][0], kind)
 
 
 def _logs(agent: int, kind: str | None, room: bytes | None, most: int, connection: Connection) -> list[Row]:
@@ -173,5 +184,5 @@ def _entry_of(row: Row) -> dict[str, Any]:
         "at": moment_of(at),
         "room_id": id_or_none(room_id),
         "entity_id": id_or_none(entity_id),
-        "body": loads(body),
+        "body": said(loads(body)) if kind == AUDIT else loads(body),
     }

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, literal, select
 
-from bot import DeliveryState
+from bot import AUDIT, DeliveryState
 from plugins.sql.schema import cache, deliveries, logs, receipts, spending, steps
 from plugins.sql.values import moment_of
 
@@ -58,8 +58,15 @@ def trim_deliveries(connection: Connection, agent: int, before: int, after: Any)
 
 
 def trim_logs(connection: Connection, agent: int, before: int, after: Any) -> Trimmed:
-    """Remove entries."""
-    return _in_order(connection, logs.c.agent_id == agent, logs.c.at, literal(1) == 1, before, after)
+    """Remove entries, but no decisions."""
+    which = and_(logs.c.agent_id == agent, logs.c.kind != AUDIT)
+    return _in_order(connection, which, logs.c.at, literal(1) == 1, before, after)
+
+
+def trim_decisions(connection: Connection, agent: int, before: int, after: Any) -> Trimmed:
+    """Remove what the log says of who was allowed what."""
+    which = and_(logs.c.agent_id == agent, logs.c.kind == AUDIT)
+    return _in_order(connection, which, logs.c.at, literal(1) == 1, before, after)
 
 
 def _in_order(

@@ -4,13 +4,17 @@ from typing import Annotated
 
 from bot import ActionResult, Effect, Example, Turn, action
 from plugins.x_actions.deeds import (
-    ACT,
-    SUBJECT,
+    ADDRESS,
+    LIKE,
+    QUOTE,
+    REPLY,
+    REPOST,
+    Deed,
+    acting,
+    done,
     may_act,
     may_search,
-    publish,
     refused,
-    respond,
     searched,
     subject_of,
 )
@@ -36,7 +40,7 @@ PostId = Annotated[str, WHICH]
 )
 async def post(turn: Turn, text: PostText) -> ActionResult:
     """Post it; what is longer than a post becomes a thread."""
-    return await publish(turn, text)
+    return await done(turn, Deed(text.strip()))
 
 
 @action(
@@ -48,8 +52,7 @@ async def post(turn: Turn, text: PostText) -> ActionResult:
 )
 async def reply(turn: Turn, text: PostText, post: PostId) -> ActionResult:
     """Reply to it, if its author has mentioned us or is listed as wanting that."""
-    subject = subject_of(turn, post)
-    return await respond(turn, text, act="reply", subject=subject) if subject else refused(NO_POST)
+    return await _on(turn, REPLY, post, text)
 
 
 @action(
@@ -61,10 +64,7 @@ async def reply(turn: Turn, text: PostText, post: PostId) -> ActionResult:
 )
 async def quote(turn: Turn, text: PostText, post: PostId = "") -> ActionResult:
     """Quote it."""
-    subject = subject_of(turn, post)
-    if not subject:
-        return refused(NO_POST)
-    return await publish(turn, text, **{ACT: "quote", SUBJECT: subject})
+    return await _on(turn, QUOTE, post, text)
 
 
 @action(
@@ -76,9 +76,7 @@ async def quote(turn: Turn, text: PostText, post: PostId = "") -> ActionResult:
 )
 async def repost(turn: Turn, post: PostId = "") -> ActionResult:
     """Repost it."""
-    subject = subject_of(turn, post)
-    text = f"Reposted https://x.com/i/status/{subject}"
-    return await respond(turn, text, act="repost", subject=subject) if subject else refused(NO_POST)
+    return await _on(turn, REPOST, post, f"Reposted {ADDRESS}{subject_of(turn, post)}")
 
 
 @action(
@@ -90,9 +88,7 @@ async def repost(turn: Turn, post: PostId = "") -> ActionResult:
 )
 async def like(turn: Turn, post: PostId = "") -> ActionResult:
     """Like it."""
-    subject = subject_of(turn, post)
-    text = f"Liked https://x.com/i/status/{subject}"
-    return await respond(turn, text, act="like", subject=subject) if subject else refused(NO_POST)
+    return await _on(turn, LIKE, post, f"Liked {ADDRESS}{subject_of(turn, post)}")
 
 
 @action(
@@ -105,3 +101,8 @@ async def like(turn: Turn, post: PostId = "") -> ActionResult:
 async def search(turn: Turn, query: Annotated[str, "The words to look for"]) -> ActionResult:
     """Look it up, which costs some of the month's reads."""
     return await searched(turn, query)
+
+
+async def _on(turn: Turn, act: str, named: str, text: str) -> ActionResult:
+    subject = subject_of(turn, named)
+    return await done(turn, acting(turn, act, subject, text)) if subject else refused(NO_POST)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from bot import Agent, Service, SettingsModel, Turn, Words
+from bot import Agent, Entity, Service, SettingsModel, Turn, Words
 
 TERMINAL = "console"  # whoever sits there runs the bot
 PERSON = re.compile(r"[a-z]+:\S+")
@@ -41,7 +41,8 @@ class Operators(Service):
 
     def ask_for(self, turn: Turn) -> bool:
         """Tell whether it is they, and nobody else, whom a turn answers."""
-        authors = [one.author for one in turn.inputs]
-        return all(
-            one.platform == TERMINAL or f"{one.platform}:{one.external_id}" in self._people for one in authors
-        )
+        return all(self.knows(one.author) for one in turn.inputs)
+
+    def knows(self, person: Entity) -> bool:
+        """Tell whether somebody is one of them."""
+        return person.platform == TERMINAL or f"{person.platform}:{person.external_id}" in self._people

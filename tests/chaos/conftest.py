@@ -1,6 +1,6 @@
-"""What the tests of chaos share: one nursery for all of them, and scenes."""
+"""What the tests of chaos share: scenes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
@@ -11,13 +11,6 @@ from tests.chaos.program import Nursery
 from tests.chaos.scene import Scene, played
 
 Play = Callable[..., AbstractAsyncContextManager[Scene]]
-
-
-@pytest.fixture(scope="session")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    """Start what all bots of these tests are born from."""
-    with Nursery(tmp_path_factory.mktemp("nursery")) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -1,10 +1,11 @@
 """A process that has imported the bot once, and gives birth to as many bots as are asked for.
 
-Each is the real command, `bot run`, in a process of its own that may be killed; what is saved is the
-seconds that Python takes to import it all, with the platforms that it looks over. One order a line on
-stdin, the process id and then its exit code on stdout.
+Each is the real command, `bot`, in a process of its own that may be killed; what is saved is the seconds
+that Python takes to import it all, with the modules that are named for it. One order a line on stdin, the
+process id and then its exit code on stdout.
 """
 
+import asyncio
 import ctypes
 import gc
 import json
@@ -12,13 +13,11 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
-import adapters.console
-import adapters.discord
-import adapters.telegram
-import adapters.web
-import adapters.x
+import openai
+
 import bot.cli.run
 import plugins.bootstrap
 import plugins.openai
@@ -28,12 +27,16 @@ import tests.chaos.adapter  # noqa: F401  # imported beforehand, like the others
 from bot.cli.main import entry
 
 PR_SET_PDEATHSIG = 1
-IMPORTED = (adapters, bot.cli.run, plugins)
+IMPORTED = (bot.cli.run, plugins)
 
 
 def main() -> None:
     """Serve until nobody orders any more."""
     _die_with_the_parent()
+    for module in sys.argv[1:]:
+        import_module(module)
+    asyncio.run(_practise())
+    gc.collect()
     gc.freeze()  # no child need look through what was imported
     for line in sys.stdin:
         order = json.loads(line)
@@ -45,15 +48,22 @@ def main() -> None:
         _tell(os.waitstatus_to_exitcode(status))
 
 
+async def _practise() -> None:
+    """Have a model's client once, which imports half of itself only then."""
+    async with openai.AsyncOpenAI(api_key="none"):
+        pass
+
+
 def _live(order: Mapping[str, Any]) -> int:
-    """Be the bot: the order's environment, and its log for everything that is printed."""
+    """Be the bot: the order's environment, and its files for what is read and printed."""
     _die_with_the_parent()
     os.environ.clear()
     os.environ.update(order["environment"])
     os.chdir(order["folder"])
     log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for target, source in ((0, nothing), (1, log), (2, log)):
+    errors = os.open(order.get("errors", order["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    said = os.open(order.get("said", os.devnull), os.O_RDONLY)
+    for target, source in ((0, said), (1, log), (2, errors)):
         os.dup2(source, target)
     code = entry(order["arguments"])
     sys.stdout.flush()

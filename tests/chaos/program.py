@@ -6,25 +6,35 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Self
 
-CHARACTER = {"name": "Ada", "plugins": ["sql", "openai", str(Path(__file__).with_name("deeds.py"))]}
+DEEDS = str(Path(__file__).with_name("deeds.py"))
 PACKAGE = "greenroom_chaos-1.dist-info"
 ENTRY = "[greenroom.adapters]\nloopback = tests.chaos.adapter:adapter\n"
 ROOT = Path(__file__).parents[2]
+PATIENCE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
 
 
 class Nursery:
-    """Where children come from; to be entered. One lives at a time."""
+    """Where children come from, with `modules` imported beforehand; to be entered. One lives at a time."""
 
-    module = "tests.chaos.nursery"
-
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *modules: str) -> None:
         self._installed = folder / "installed"
+        self._modules = modules
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -34,7 +44,7 @@ class Nursery:
         (package / "entry_points.txt").write_text(ENTRY)
         path = os.pathsep.join(map(str, (ROOT, self._installed)))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", self.module],
+            [sys.executable, "-m", "tests.chaos.nursery", *self._modules],
             env={**os.environ, "PYTHONPATH": path},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -61,6 +71,33 @@ class Nursery:
         assert self._process.stdout is not None
         return int(await asyncio.to_thread(self._process.stdout.readline))
 
+    async def ran(
+        self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], said: bytes = b""
+    ) -> Ended:
+        """Run a command to its end, with this to read in the pipe that is its stdin."""
+        with TemporaryDirectory(prefix="greenroom-ran-") as streams:
+            stdin, out, err = (Path(streams, name) for name in ("in", "out", "err"))
+            os.mkfifo(stdin)
+            order = {
+                "arguments": arguments,
+                "environment": dict(environment),
+                "folder": str(folder),
+                "said": str(stdin),
+                "log": str(out),
+                "errors": str(err),
+            }
+            await self.bear(order)
+            async with asyncio.timeout(PATIENCE):
+                with suppress(BrokenPipeError):  # it has ended without a look at it
+                    await asyncio.to_thread(stdin.write_bytes, said)
+                code = await self.told()
+            return Ended(code, out.read_text(), err.read_text())
+
+
+def inherited(*names: str) -> dict[str, str]:
+    """Give those of our variables that are set."""
+    return {name: os.environ[name] for name in names if name in os.environ}
+
 
 @dataclass(slots=True, eq=False)
 class Life:
@@ -86,7 +123,7 @@ class Life:
         if not self.is_over:
             os.kill(self.pid, signal.SIGTERM)
 
-    async def ended(self, seconds: float = 30.0) -> int:
+    async def ended(self, seconds: float = PATIENCE) -> int:
         """Wait for its end and give the exit code; a negative one is the signal that ended it."""
         async with asyncio.timeout(seconds):
             return await asyncio.shield(self.ending)
@@ -99,10 +136,12 @@ class Program:
     nursery: Nursery
     folder: Path
     settings: Mapping[str, str]
+    platform: str = "loopback"
+    plugins: Sequence[str] = ("sql", "openai", DEEDS)
     lives: int = field(default=0)
 
     def __post_init__(self) -> None:
-        (self.folder / "ada.json").write_text(json.dumps(CHARACTER))
+        (self.folder / "ada.json").write_text(json.dumps({"name": "Ada", "plugins": self.plugins}))
 
     @property
     def database(self) -> Path:
@@ -129,14 +168,15 @@ class Program:
         """Start it, to kill itself at a point like `turn.claimed:2`; what lives at the end is killed."""
         self.lives += 1
         environment = {
-            "PATH": os.environ.get("PATH", ""),
+            **inherited("PATH", "SSL_CERT_FILE"),
             "DATABASE_URL": f"sqlite:///{self.database}",
             "BOT_DATA_DIR": str(self.folder),
             "BOT_KILL_AT": kill_at,
+            "CRASH_LOOP_BOOTS": "0",
             **self.settings,
         }
         order = {
-            "arguments": ["run", "-c", "ada.json", "--only", "loopback"],
+            "arguments": ["run", "-c", "ada.json", "--only", self.platform],
             "environment": environment,
             "folder": str(self.folder),
             "log": str(self.log),
@@ -148,3 +188,16 @@ class Program:
         finally:
             life.kill()
             await life.ended()
+
+    @asynccontextmanager
+    async def dying(self, kill_at: str) -> AsyncIterator[None]:
+        """Start it, to kill itself at a point: before the block has ended or after, but for certain."""
+        async with self.living(kill_at) as life:
+            yield
+            code = await life.ended()
+        assert code == -signal.SIGKILL, f"{kill_at}: it ended with {code}: {self.last_words}"
+
+    async def killed_at(self, point: str) -> None:
+        """Have it live until it kills itself at a point."""
+        async with self.dying(point):
+            pass

@@ -1,6 +1,5 @@
 """One scene: a platform, a model and a bot, to be killed where a test wants it."""
 
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -54,9 +53,7 @@ class Scene:
 
     async def killed_at(self, point: str, *, times: int = 1) -> None:
         """Live until the point is reached so many times; the process must end there by its own hand."""
-        async with self.program.living(f"{point}:{times}") as life:
-            code = await life.ended(PATIENCE)
-        assert code == -signal.SIGKILL, f"it ended with {code}: {self.program.last_words}"
+        await self.program.killed_at(f"{point}:{times}")
 
     async def killed_on(self, event: str) -> None:
         """Live until something happens on the wire; the process is killed before it gets an answer."""
@@ -104,7 +101,6 @@ async def played(
             "OPENAI_BASE_URL": model.url,
             "HTTP_PROXY": platform.url,  # for the addresses of attachments
             "NO_PROXY": "127.0.0.1",
-            "CRASH_LOOP_BOOTS": "0",
             "LOG_LEVEL": "WARNING",
         }
         yield Scene(wire, platform, model, Program(nursery, folder, known | settings))

@@ -91,7 +91,7 @@ async def test_a06_the_decision_whether_to_answer_is_asked_for_again_and_both_ca
         assert [receipt.attempts for receipt in scene.books.receipts()] == [2]
 
 
-async def test_a07_a_message_that_kills_three_times_fails_and_the_room_is_told(play: Play) -> None:
+async def test_a07_g13_h07_a_message_that_kills_three_times_fails_and_the_room_is_told(play: Play) -> None:
     async with play() as scene:
         scene.platform.feed("room", "hello")
         await scene.killed_at("model.reply")

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from shutil import copyfile
 
 import pytest
 
@@ -99,13 +100,24 @@ async def lived(path: Path, at: int, *, is_late: bool) -> bool:
     return fault.has_come
 
 
+@pytest.fixture
+async def empty(tmp_path: Path) -> Path:
+    """Give a database that nothing has been written to but its schema."""
+    path = tmp_path / "empty.db"
+    async with OpenFiles().use(path):
+        pass
+    return path
+
+
 @pytest.mark.parametrize("is_late", [False, True], ids=["before", "after the commit"])
 async def test_nothing_is_lost_or_doubled_whichever_call_to_the_database_fails(
-    tmp_path: Path, is_late: bool
+    tmp_path: Path, empty: Path, is_late: bool
 ) -> None:
     for first in range(1, MOST_CALLS, SIDE_BY_SIDE):
-        calls = range(first, first + SIDE_BY_SIDE)
-        lives = [lived(tmp_path / f"{at}.db", at, is_late=is_late) for at in calls]
+        files = {at: tmp_path / f"{at}.db" for at in range(first, first + SIDE_BY_SIDE)}
+        for path in files.values():
+            copyfile(empty, path)
+        lives = [lived(path, at, is_late=is_late) for at, path in files.items()]
         if not all(await asyncio.gather(*lives)):  # each waits for its database to come back
             return
     pytest.fail(f"more than {MOST_CALLS} calls for one message")

@@ -123,8 +123,8 @@ BOMBS: dict[str, Callable[[], str]] = {
 @pytest.mark.parametrize("make", BOMBS.values(), ids=BOMBS.keys())
 def test_a_file_made_to_be_slow_is_read_in_seconds(make: Callable[[], str]) -> None:
     text = make()
-    start = time.perf_counter()
+    start = time.process_time()
 
     _read(text)
 
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10

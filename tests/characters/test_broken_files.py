@@ -162,7 +162,9 @@ MEANING = {
 
 
 @pytest.mark.parametrize(("text", "place", "words"), SYNTAX.values(), ids=SYNTAX.keys())
-def test_a_fault_of_syntax_names_its_place_and_what_is_wrong(text: str, place: str, words: list[str]) -> None:
+def test_k02_a_fault_of_syntax_names_its_place_and_what_is_wrong(
+    text: str, place: str, words: list[str]
+) -> None:
     with pytest.raises(CharacterError) as caught:
         parse_character(text, source="ada.json")
 
@@ -172,7 +174,9 @@ def test_a_fault_of_syntax_names_its_place_and_what_is_wrong(text: str, place: s
 
 
 @pytest.mark.parametrize(("text", "place", "words"), MEANING.values(), ids=MEANING.keys())
-def test_a_fault_of_meaning_names_its_place_and_its_field(text: str, place: str, words: list[str]) -> None:
+def test_k02_a_fault_of_meaning_names_its_place_and_its_field(
+    text: str, place: str, words: list[str]
+) -> None:
     with pytest.raises(CharacterError) as caught:
         parse_character(text, source="ada.json")
 
@@ -182,7 +186,7 @@ def test_a_fault_of_meaning_names_its_place_and_its_field(text: str, place: str,
     assert "\n" not in message
 
 
-def test_the_faulty_line_is_shown_with_a_caret_below() -> None:
+def test_k02_the_faulty_line_is_shown_with_a_caret_below() -> None:
     with pytest.raises(CharacterError) as caught:
         parse_character('{\n\t"name": Ada\n}', source="ada.json")
 
@@ -252,7 +256,7 @@ def test_a_file_that_is_not_utf8_text_is_named_with_its_mend(
     assert all(word in str(caught.value) for word in [str(path), *words]), str(caught.value)
 
 
-def test_a_file_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
+def test_k02_a_file_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "huge.json"
     with path.open("wb") as file:
         file.truncate(50 * 1024 * 1024)

@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 from bot.cli.cast import adopt_network, default_character, read_part, read_parts, tell_notes
-from bot.errors import CharacterError, PluginError, SettingError
+from bot.domain.ledger import Outcome
+from bot.errors import CharacterError, ConfigError, PluginError, SettingError
+from bot.runtime import Runtime
 from bot.settings import Layer, Settings
+from bot.testing import RecordingAdapter, make_arrival
 
 
 def write(folder: Path, name: str = "Ada", **more: object) -> Path:
@@ -99,3 +102,20 @@ def test_every_secret_is_kept_out_of_the_logs(desk: Path, monkeypatch: pytest.Mo
     (desk / ".env").write_text("HTTPS_PROXY=http://user:hunter2@proxy.example:1\n", encoding="utf-8")
     part = read_part(write(desk, settings={"secrets": {"WALLET": key}}))
     assert {key, "http://user:hunter2@proxy.example:1"} <= part.secrets
+
+
+async def test_k07_what_becomes_of_its_files_while_it_runs_changes_nothing(desk: Path) -> None:
+    file = desk / "ada.json"
+    file.write_text('{"name": "Ada", "plugins": ["offline"]}', encoding="utf-8")
+    part = read_part(file)
+    adapter = RecordingAdapter()
+    async with Runtime([part.blueprint]) as runtime:
+        await runtime.connect(adapter)
+        file.write_text('{"name": ', encoding="utf-8")
+        (desk / ".env").write_text("CONVERSATION_LENGTH=many\n", encoding="utf-8")
+        [one] = runtime.residents
+        receipt = await one.inbox.put(make_arrival("Hello", at=one.agent.clock()))
+        assert (await one.inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
+
+    with pytest.raises(ConfigError):
+        read_part(file)  # the next start says what is wrong

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bot.cli import checks
 from bot.cli.main import entry
 
 Out = pytest.CaptureFixture[str]
@@ -75,19 +76,19 @@ def test_an_unknown_plugin_is_found(desk: Path, capsys: Out) -> None:
     assert (code, [check for check, _ in faults(findings)]) == (78, ["plugins"])
 
 
-def test_a_port_in_use_is_found(capsys: Out, port: int) -> None:
+def test_k12_a_port_in_use_is_found(capsys: Out, port: int) -> None:
     with socket.create_server(("127.0.0.1", port)):
         code, findings = examine(capsys)
     assert (code, [check for check, _ in faults(findings)]) == (78, ["port"])
 
 
-def test_a_data_directory_that_is_a_file_is_found(desk: Path, capsys: Out) -> None:
+def test_k18_a_data_directory_that_is_a_file_is_found(desk: Path, capsys: Out) -> None:
     (desk / "data").write_text("not a folder", encoding="utf-8")
     code, findings = examine(capsys)
     assert (code, [check for check, _ in faults(findings)]) == (78, ["data"])
 
 
-def test_files_that_others_can_read_are_warned_of(desk: Path, capsys: Out) -> None:
+def test_k06_files_that_others_can_read_are_warned_of(desk: Path, capsys: Out) -> None:
     (desk / ".env").write_text("OPENAI_LARGE_MODEL=m\n", encoding="utf-8")
     (desk / ".env").chmod(0o644)
     (desk / "data").mkdir(0o700)
@@ -95,7 +96,21 @@ def test_files_that_others_can_read_are_warned_of(desk: Path, capsys: Out) -> No
     code, findings = examine(capsys)
     assert code == 0
     warned = [(one["what"], one["advice"]) for one in findings if one["check"] == "data" and one["advice"]]
-    assert warned == [(".env can be read by others", "chmod 600 .env")]
+    assert warned == [(".env can be read by others", "chmod 600 .env, or have `bot doctor --fix` do it")]
+
+    assert entry(["doctor", "--fix"]) == 0
+    assert ".env: could be read by others, and no more" in capsys.readouterr().out
+    assert (desk / ".env").stat().st_mode & 0o777 == 0o600
+
+
+def test_k17_an_old_python_is_named_with_what_to_install(
+    capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "OLDEST_PYTHON", (99, 1))
+    code, findings = examine(capsys)
+    assert code == 78
+    [advice] = [one["advice"] for one in findings if one["check"] == "python"]
+    assert advice == "install Python 99.1 or newer and set the bot up with it"
 
 
 def test_a_model_that_is_not_there_is_a_matter_of_trying_again(

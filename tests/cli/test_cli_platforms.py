@@ -1,13 +1,36 @@
 """Which platforms are on."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from bot.cli.cast import Part, read_part
 from bot.cli.exits import UsageError
-from bot.cli.platforms import named_platforms, survey
+from bot.cli.platforms import Platform, named_platforms, survey
+from bot.loading import find_adapters
+
+LOOK = """
+import os, sys
+from pathlib import Path
+from bot.cli.cast import read_part
+from bot.cli.platforms import survey
+
+for variable in sys.argv[2:]:
+    os.environ.update([variable.split("=")])
+    survey([read_part(Path(sys.argv[1]))])
+    libraries = {"anthropic", "discord", "openai", "telegram", "tweepy"}
+    platforms = {name for name in sys.modules if name.startswith("adapters.") and name.endswith(".platform")}
+    print(*sorted({*libraries, *platforms} & set(sys.modules)))
+"""
+PAGER = """
+from bot import AdapterSpec, Deferred, SettingsModel
+
+adapter = AdapterSpec("pager", Deferred("pager_broken:open_pager"), SettingsModel)
+"""
+TELEGRAM = "TELEGRAM_BOT_TOKEN=1000001:not-a-real-token"
 
 
 def part(folder: Path, name: str = "Ada", **more: object) -> Part:
@@ -57,3 +80,42 @@ def test_platforms_are_named_in_any_case_and_once(text: str, names: list[str]) -
 def test_a_platform_there_is_not_is_a_matter_of_usage(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         named_platforms(text)
+
+
+def test_only_the_libraries_of_platforms_that_are_on_are_loaded(desk: Path) -> None:
+    command = [sys.executable, "-c", LOOK, part(desk).path, "LOG_LEVEL=INFO", TELEGRAM]
+    ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    assert ran.stdout.splitlines() == [
+        "adapters.web.platform",
+        "adapters.telegram.platform adapters.web.platform telegram",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "library"), [("discord", "discord"), ("telegram", "markdown_it"), ("x", "tweepy")]
+)
+def test_a_platform_whose_library_is_not_installed_says_so_whether_or_not_it_is_wanted(
+    desk: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)  # as Python knows what it must not import
+    said = f"'{name}' needs {library}, which is not installed: pip install 'greenroom[{name}]'"
+    assert find_adapters()[name] == said
+    for only in ([], [name]):
+        found = {one.name: one for one in survey([part(desk)], only)}
+        assert found[name] == Platform(name, None, said)
+
+
+def test_a_platform_whose_library_is_broken_is_off_and_the_others_are_not(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (desk / "pager.py").write_text(PAGER)
+    (desk / "pager_broken.py").write_text("raise ImportError('no such symbol')\n")
+    package = desk / "pager-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: pager\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[greenroom.adapters]\npager = pager:adapter\n")
+    monkeypatch.syspath_prepend(desk)
+    found = {one.name: one for one in survey([part(desk)])}
+    monkeypatch.delitem(sys.modules, "pager")
+    assert found["web"].is_on
+    assert found["pager"].why_off == "'pager' cannot be loaded: ImportError: no such symbol"

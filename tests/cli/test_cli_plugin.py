@@ -34,6 +34,22 @@ def test_a_characters_own_plugin_is_in_its_list(desk: Path, capsys: Out) -> None
     assert "mine         on   Does nothing." in capsys.readouterr().out
 
 
+def test_h16_an_installed_plugin_of_others_is_listed_with_its_package_and_version(
+    desk: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(desk, "weather_pkg", "plugin = Plugin('weather', 'Tells the weather.')")
+    info = desk / "weather_pkg-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: weather-pkg\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[greenroom.plugins]\nweather = weather_pkg:plugin\n")
+    monkeypatch.syspath_prepend(desk)
+    monkeypatch.delitem(sys.modules, "weather_pkg", raising=False)
+    assert entry(["plugin", "list"]) == 0
+    told = capsys.readouterr().out
+    assert "installed with weather-pkg 1.0: weather_pkg:plugin" in told
+    assert "installed with greenroom" not in told
+
+
 @pytest.mark.parametrize("name", ["bootstrap", "offline", "openai"])
 def test_our_own_plugins_pass_their_check(name: str, capsys: Out) -> None:
     assert entry(["plugin", "check", name]) == 0

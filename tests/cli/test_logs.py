@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bot.logs import LONGEST_MESSAGE, MOST_WAITING, harmless, logging_to_stderr
+from bot.logs import LONGEST_MESSAGE, MOST_ALIKE, MOST_WAITING, harmless, logging_to_stderr
 
 logger = logging.getLogger("bot.test")
 
@@ -70,6 +70,14 @@ def test_secrets_and_terminal_codes_are_taken_out(paper: Paper) -> None:
     assert "ValueError: it was [redacted]" in text
 
 
+def test_g04_what_nobody_sees_is_seen_in_the_log_and_emoji_stay(paper: Paper) -> None:
+    with logging_to_stderr(fd=paper.fd):
+        logger.info("Ow\u00adner\u200b\u202e\u2066\ufeff \U000e0041 👩\u200d💻 ❤\ufe0f می\u200cخواهم")
+    seen = r"Ow\xadner\u200b\u202e\u2066\ufeff \U000e0041 "
+    assert paper.lines()[0].endswith(seen + "👩\u200d💻 ❤\ufe0f می\u200cخواهم")
+    assert harmless("\ud800") == r"\ud800"  # logged, no report of a test could carry it to another process
+
+
 def test_the_token_of_the_page_is_taken_out_of_addresses(paper: Paper) -> None:
     with logging_to_stderr(fd=paper.fd):
         logger.info('"GET /?token=abc123&x=1 HTTP/1.1"')
@@ -94,12 +102,34 @@ def test_where_a_warning_came_from_is_for_debugging(paper: Paper, level: str, is
     assert ("Traceback" in text) is is_shown
 
 
-def test_a_reader_that_stopped_reading_costs_lines_not_time(paper: Paper) -> None:
+def test_k15_a_reader_that_stopped_reading_costs_lines_not_time(paper: Paper) -> None:
     with logging_to_stderr(fd=paper.fd):
         for number in range(MOST_WAITING + 5000):
             logger.info("%d %s", number, "x" * 200)
     os.set_blocking(paper.reading, False)
     assert os.read(paper.reading, 100)
+
+
+def test_k15_a_full_disk_costs_lines_and_nothing_else() -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        with logging_to_stderr(fd=full):
+            logger.error("nobody will know")
+    finally:
+        os.close(full)
+
+
+def test_k15_a_flood_of_warnings_from_one_place_is_cut_short_and_counted(paper: Paper) -> None:
+    with logging_to_stderr(fd=paper.fd):
+        for number in range(MOST_ALIKE + 50):
+            logger.warning("request %d was odd", number)
+        logger.warning("something else")
+    lines = [line.split(": ", 1)[1] for line in paper.lines()]
+    assert lines[MOST_ALIKE - 1 :] == [
+        f"request {MOST_ALIKE - 1} was odd",
+        "something else",
+        "50 more lines like the last ones of bot.test were left out",
+    ]
 
 
 def test_the_libraries_chatter_stays_out_unless_debugging(paper: Paper) -> None:

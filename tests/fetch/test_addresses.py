@@ -38,14 +38,14 @@ def test_the_neighbours_of_closed_ranges_are_public(address: str) -> None:
 
 
 @given(st.ip_addresses(v=4))
-def test_an_ipv4_address_in_a_coat_is_judged_as_itself(address: IPv4Address) -> None:
+def test_m03_an_ipv4_address_in_a_coat_is_judged_as_itself(address: IPv4Address) -> None:
     for coat in ("::ffff:0:0", "64:ff9b::"):
         coated = IPv6Address(int(IPv6Address(coat)) | int(address))
         assert why_not_public(coated) == why_not_public(address)
 
 
 @given(st.ip_addresses(v=4))
-def test_no_other_ipv6_form_of_an_ipv4_address_is_public(address: IPv4Address) -> None:
+def test_m03_no_other_ipv6_form_of_an_ipv4_address_is_public(address: IPv4Address) -> None:
     for prefix, shift in (("::", 0), ("::ffff:0:0:0", 0), ("64:ff9b:1::", 0), ("2002::", 80), ("2001::", 0)):
         assert why_not_public(IPv6Address(int(IPv6Address(prefix)) | int(address) << shift))
 
@@ -71,7 +71,7 @@ def spelled(number: int, base: int) -> str:
 @given(
     st.ip_addresses(v=4), st.integers(1, 4), st.lists(st.sampled_from([8, 10, 16]), min_size=4, max_size=4)
 )
-def test_a_literal_is_read_as_the_c_library_reads_it(
+def test_m02_a_literal_is_read_as_the_c_library_reads_it(
     address: IPv4Address, parts: int, bases: list[int]
 ) -> None:
     octets = address.packed
@@ -138,7 +138,7 @@ def test_an_odd_spelling_of_a_public_address_becomes_the_plain_one() -> None:
         ("http://[fe80::1%25eth0]/", "network interface"),
     ],
 )
-def test_a_url_that_may_not_be_read_is_refused(url: str, cause: str) -> None:
+def test_m05_a_url_that_may_not_be_read_is_refused(url: str, cause: str) -> None:
     with pytest.raises(FetchError, match=cause):
         vetted(url)
 

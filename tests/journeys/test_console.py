@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import socket
 import sys
@@ -13,19 +12,12 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from tests.chaos.program import Ended, Nursery, inherited
+
 ROOT = Path(__file__).parents[2]
 BOT = (sys.executable, "-m", "bot")
 GREETING = "Hello, I'm Marlo."
 DEADLINE = 20.0
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a process ended, and what it wrote."""
-
-    code: int
-    out: str
-    err: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +26,7 @@ class Place:
 
     folder: Path
     environment: Mapping[str, str]
+    nursery: Nursery
     started: list[asyncio.subprocess.Process] = field(default_factory=list)
 
     def write(self, name: str, content: object) -> str:
@@ -58,8 +51,11 @@ class Place:
 
     async def run(self, *arguments: str, said: str | bytes = "", **variables: str) -> Ended:
         """Run `bot` to its end on this input; no run may show a traceback."""
-        process = await self.start(*arguments, **variables)
-        return await ended(process, said.encode() if isinstance(said, str) else said)
+        environment = {**self.environment, **variables}
+        given = said.encode() if isinstance(said, str) else said
+        told = await self.nursery.ran(arguments, self.folder, environment, given)
+        assert "Traceback" not in told.err, told.err
+        return told
 
 
 async def ended(process: asyncio.subprocess.Process, said: bytes = b"") -> Ended:
@@ -83,11 +79,11 @@ async def until(stream: asyncio.StreamReader | None, wanted: str) -> str:
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
+async def place(tmp_path: Path, nursery: Nursery) -> AsyncIterator[Place]:
     """Give an empty folder and a clean environment."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    kept = inherited("PATH", "HOME", "LANG", "SSL_CERT_FILE")
     data = {"BOT_DATA_DIR": str(tmp_path / "data"), "SERVER_PORT": str(free_port()), "PYTHONPATH": str(ROOT)}
-    made = Place(tmp_path, kept | data)
+    made = Place(tmp_path, kept | data, nursery)
     yield made
     for process in made.started:
         if process.returncode is None:  # the test has failed before its end

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any
+from uuid import UUID
 
 import pytest
 
@@ -525,9 +526,12 @@ async def test_a_broken_provider_costs_only_itself_and_is_named(
 
 async def test_a_provider_of_the_gate_that_fails_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     store = InMemoryStore()
+    recent = store.memories.recent
 
-    async def broken(*args: object, **kwargs: object) -> list[object]:
-        raise RuntimeError("no messages")
+    async def broken(room_id: UUID, limit: int) -> Any:
+        if limit == 20:  # CONVERSATION_LENGTH
+            raise RuntimeError("no messages")
+        return await recent(room_id, limit)  # whether the answer is new is another's question
 
     monkeypatch.setattr(store.memories, "recent", broken)
     async with on_stage(model=ScriptedModel([RESPOND, answer("Hello.")]), store=store) as stage:

@@ -115,3 +115,27 @@ async def test_gs10_a_flood_spends_at_most_the_limit_and_what_was_under_way() ->
         flood = [await stage.say("Hello", room=f"room {number}") for number in range(20)]
         assert len(stage.model.asked(Purpose.REPLY)) == 1
     assert {one.rule for one in flood} == {"BUDGET_TOKENS"}
+
+
+async def test_o02_messages_that_come_all_at_once_spend_no_more_than_one_after_another() -> None:
+    asked, gate = asyncio.Semaphore(0), asyncio.Event()
+
+    async def slow(request: TextRequest) -> str:
+        asked.release()
+        await gate.wait()
+        return answer("Hello.")
+
+    async with on_stage() as stage:
+        [call] = (await stage.say("Hello", room="one")).model_calls
+    most = 3 * (call.prompt_bytes // 3 + 1100)  # three of them at once, and more when those are settled
+    async with on_stage(settings={"BUDGET_TOKENS": str(most)}, model=ScriptedModel(slow)) as stage:
+        flood = [await stage.put("Hello", room=f"room {number}") for number in range(20)]
+        async with asyncio.timeout(60):
+            await asked.acquire()
+        assert len(stage.model.asked(Purpose.REPLY)) <= 3
+        gate.set()
+        settled = [await stage.resident.inbox.settled(one.id) for one in flood]
+        spent = sum(one.tokens_in + one.tokens_out for each in settled for one in each.model_calls)
+    told = {(one.outcome, one.rule) for one in settled if one.outcome is not Outcome.ANSWERED}
+    assert told == {(Outcome.IGNORED, "BUDGET_TOKENS")}
+    assert most / 2 < spent < most + call.tokens_in + call.tokens_out + 20

@@ -1,10 +1,12 @@
 """Journeys in rooms full of strangers: what is too much stays unanswered, free of charge, and says why."""
 
+from itertools import count
+
 from bot import Plugin, Turn, evaluator
 from bot.domain.content import Content, MentionContext
 from bot.domain.ledger import Outcome
 from bot.domain.places import ChannelType
-from bot.testing import RecordingAdapter, ScriptedModel, on_stage
+from bot.testing import RecordingAdapter, ScriptedModel, answer, on_stage
 
 NAMED = MentionContext(is_mention=True)
 
@@ -62,7 +64,9 @@ async def test_o01_where_the_operator_lets_people_in_there_is_no_limit() -> None
 
 async def test_o05_two_bots_that_answer_one_another_fall_silent_until_a_person_speaks() -> None:
     """Whatever it says, another bot answers it at once."""
-    async with on_stage(settings={"RESPOND_TO_BOTS": "true"}) as stage:
+    words = count()
+    model = ScriptedModel(lambda request: answer(f"Hello, for time {next(words)}."))
+    async with on_stage(settings={"RESPOND_TO_BOTS": "true"}, model=model) as stage:
         echo = {"kind": ChannelType.DM, "author": "Echo", "is_bot": True}
         receipt = await stage.say("I am a bot", **echo)
         rounds = 0

@@ -2,32 +2,24 @@
 
 import asyncio
 import json
-import os
 import signal
 import socket
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import ClientSession
 
+from tests.chaos.program import Ended, Nursery, inherited
+
 ROOT = Path(__file__).parents[2]
 DEADLINE = 20.0
 TOKEN = "a-token-for-tests"
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a command ended, and what it wrote."""
-
-    code: int
-    out: str
-    err: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +28,7 @@ class Desk:
 
     folder: Path
     environment: Mapping[str, str]
+    nursery: Nursery
 
     @property
     def address(self) -> str:
@@ -45,24 +38,10 @@ class Desk:
     def database(self) -> Path:
         return self.folder / "data" / "greenroom.db"
 
-    async def start(self, *arguments: str) -> asyncio.subprocess.Process:
-        pipe = asyncio.subprocess.PIPE
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bot", *arguments),
-            cwd=self.folder,
-            env=dict(self.environment),
-            stdin=pipe,
-            stdout=pipe,
-            stderr=pipe,
-        )
-
     async def run(self, *arguments: str, said: str = "") -> Ended:
-        process = await self.start(*arguments)
-        async with asyncio.timeout(DEADLINE):
-            out, err = await process.communicate(said.encode())
-        assert process.returncode is not None
-        assert b"Traceback" not in err, err.decode()
-        return Ended(process.returncode, out.decode(), err.decode())
+        told = await self.nursery.ran(arguments, self.folder, self.environment, said.encode())
+        assert "Traceback" not in told.err, told.err
+        return told
 
     async def listed(self) -> list[dict[str, Any]]:
         told = await self.run("outbox", "list", "--json")
@@ -73,7 +52,14 @@ class Desk:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Have `bot run` at work as long as the block lasts."""
-        process = await self.start("run")
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bot", "run"),
+            cwd=self.folder,
+            env=dict(self.environment),
+            stdout=pipe,
+            stderr=pipe,
+        )
         try:
             assert process.stdout is not None
             async with asyncio.timeout(DEADLINE):
@@ -107,12 +93,13 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
+def desk(tmp_path: Path, nursery: Nursery) -> Desk:
     """Give an empty folder and a clean environment, with nothing said about where things are kept."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    kept = inherited("PATH", "HOME", "LANG", "SSL_CERT_FILE")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    return Desk(tmp_path, {**kept, "SERVER_PORT": str(port), "SERVER_TOKEN": TOKEN, "PYTHONPATH": str(ROOT)})
+    own = {"SERVER_PORT": str(port), "SERVER_TOKEN": TOKEN, "PYTHONPATH": str(ROOT)}
+    return Desk(tmp_path, kept | own, nursery)
 
 
 async def test_a_talk_outlives_its_process_and_can_be_explained(desk: Desk) -> None:
@@ -192,12 +179,12 @@ async def test_a_bot_that_cannot_be_asked_is_told_with_both_reasons(desk: Desk) 
         await desk.ask("one")
         await desk.hold_all()
         [held] = [one["id"] for one in await desk.listed()]
-        elsewhere = Desk(desk.folder, {**desk.environment, "SERVER_PORT": "1"})
+        elsewhere = replace(desk, environment={**desk.environment, "SERVER_PORT": "1"})
         told = await elsewhere.run("outbox", "send", held)
         assert told.code == 75
         assert "is in use by another Greenroom process" in told.err
         assert "no bot answers at http://127.0.0.1:1" in told.err
-        stranger = Desk(desk.folder, {**desk.environment, "SERVER_TOKEN": "another-token"})
+        stranger = replace(desk, environment={**desk.environment, "SERVER_TOKEN": "another-token"})
         told = await stranger.run("outbox", "send", held)
         assert told.code == 78
         assert "refuses: this is not the token" in told.err

@@ -21,6 +21,7 @@ from bot.cli.watchdog import LAST_WORDS
 from bot.runtime import STOP_BUDGET, TURNS_DEADLINE
 from bot.testing import answer
 from plugins.sql.opening import OpenFiles
+from tests.chaos.program import inherited
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-for-the-tests"
@@ -44,6 +45,29 @@ runtime.STOP_BUDGET = watchdog.STOP_BUDGET = 0.6
 watchdog.GRACE, watchdog.LIVELY, watchdog.TICK = 0.6, 0.3, 0.1
 from bot.cli.main import entry
 sys.exit(entry())
+"""
+
+FEW_FILES = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+from bot.cli.main import entry
+sys.exit(entry())
+"""
+
+# A plugin that never waits again, the first time that somebody says something; and a shorter minute.
+SPINNING = """
+import pathlib
+from bot import Plugin, provider
+from bot.cli import watchdog
+
+@provider("SPIN", "Spins once.")
+def spin(turn):
+    if not pathlib.Path("spun").exists():
+        pathlib.Path("spun").touch()
+        watchdog.TICK, watchdog.HOPELESS = 0.05, 0.2
+        all(True for _ in iter(int, 1))
+
+plugin = Plugin("spinning", providers=[spin])
 """
 
 # A service that does on its way out what the test wants, and others that do worse than they should.
@@ -249,7 +273,7 @@ class Process:
 @pytest.fixture
 async def program(tmp_path: Path, model: ModelServer) -> AsyncIterator[Program]:
     """Give an empty folder, a clean environment and the character Ada."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    kept = inherited("PATH", "HOME", "LANG", "SSL_CERT_FILE")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     own = {
@@ -419,6 +443,40 @@ async def test_k10_a_loop_that_is_blocked_while_it_stops_is_shown_and_ended_with
     assert code == 75
     assert "bot: something blocks the stop; these are the stacks of all threads" in err
     assert 'stubborn.py", line 7 in __aexit__' in err
+
+
+async def test_h06_a_loop_that_never_turns_again_is_shown_and_the_program_starts_again_and_loses_nothing(
+    program: Program,
+) -> None:
+    program.write("spinning.py", SPINNING)
+    program.write("ada.json", {"name": "Ada", "plugins": ["./spinning", "sql", "openai"]})
+    process = await program.start()
+    async with ClientSession() as client:
+        assert await quietly(program.ask(client, text_of("quick"), "quick")) is None
+    await process.says("  web ")
+    [receipt] = await answered(program, ["quick"])
+    assert (receipt["outcome"], receipt["attempts"]) == ("answered", 2)
+    code, err = await process.stop()
+    assert code == 0
+    assert "bot: it stands still for 0 s and starts again; these are the stacks of all threads" in err
+    assert 'spinning.py", line 11 in spin' in err
+
+
+async def test_k16_k18_where_files_run_out_it_goes_on_as_soon_as_there_are_some_and_needs_no_home(
+    program: Program,
+) -> None:
+    process = await program.start(
+        script=FEW_FILES, HOME="/nowhere", TZ="Nowhere/Land", PYTHONTZPATH="", LOG_LEVEL="WARNING"
+    )
+    opened = [await asyncio.open_connection("127.0.0.1", program.port) for _ in range(100)]
+    for _, writer in opened:
+        writer.close()
+    assert [one["outcome"] for one in await answered(program, ["quick"])] == ["answered"]
+    process.process.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(WHOLE_STOP):
+        _, err = await process.process.communicate()
+    assert process.process.returncode == 0
+    assert err.count(b"\n") < 5_000  # however often it is told that there are none
 
 
 async def test_k09_nobody_reads_its_output_and_it_serves_all_the_same(program: Program) -> None:

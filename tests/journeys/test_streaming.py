@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -11,12 +12,14 @@ import pytest
 
 from bot import (
     ActionResult,
+    Clock,
     DeliveryState,
     ModelError,
     ModelType,
     NotSent,
     Outcome,
     Plugin,
+    ProviderResult,
     Purpose,
     Receipt,
     Store,
@@ -27,7 +30,10 @@ from bot import (
     action,
     derived_id,
     model,
+    provider,
+    system_clock,
 )
+from bot.domain.arrival import TOO_OLD
 from bot.testing import (
     InMemoryStore,
     Pieces,
@@ -366,3 +372,70 @@ async def test_a08_where_nobody_finishes_what_was_seen_it_is_taken_away_after_th
         await stage.agent.outbox.drain(5.0)
         assert visible(adapter) == []
         assert await stage.agent.store.ledger.deliveries(is_open=True) == []
+
+
+async def left_half_written(
+    staged: OnStage, *plugins: Plugin, adapter: RecordingAdapter, clock: Clock = system_clock
+) -> tuple[Store, Receipt]:
+    """Have a process end in the middle of a reply; gives what it has kept."""
+    async with staged(*plugins, adapter=adapter, model=unending(adapter), clock=clock) as stage:
+        receipt = await stage.put("Tell me a story")
+        await adapter.until_edited(1)
+        await stage.resident.inbox.abandon()
+        kept = await stage.agent.store.ledger.receipt(receipt.id)
+        assert kept is not None
+        return stage.agent.store, kept
+
+
+async def taken_away(stage: Stage, seen: int) -> bool:
+    """Wait until what was seen has been edited again, and tell whether nothing is left of it."""
+    adapter = stage.adapter
+    await adapter.until_edited(seen + 1)
+    await stage.agent.outbox.drain(5.0)
+    return visible(adapter) == [] and await stage.agent.store.ledger.deliveries(is_open=True) == []
+
+
+async def test_a08_what_was_seen_of_an_answer_that_comes_too_late_after_the_restart_is_taken_away(
+    staged: OnStage,
+) -> None:
+    adapter, passed = Answering(can_edit=True, edits=0), [timedelta()]
+
+    def clock() -> datetime:
+        return system_clock() + passed[-1]
+
+    @provider("SLOW", "Takes its time, so that what is seen is younger than the question.")
+    async def slow(turn: Turn) -> ProviderResult:
+        passed.append(TOO_OLD / 2)
+        return ProviderResult()
+
+    _, kept = await left_half_written(staged, Plugin("slow", providers=[slow]), adapter=adapter, clock=clock)
+    seen = len(adapter.edited)
+    passed.append(TOO_OLD + timedelta(minutes=1))
+    async with staged(adapter=adapter, clock=clock) as stage:
+        assert (await settled(stage, kept)).outcome is Outcome.EXPIRED
+        assert await taken_away(stage, seen)
+
+
+async def test_a08_what_was_seen_of_an_answer_to_a_message_that_is_gone_after_the_restart_is_taken_away(
+    staged: OnStage,
+) -> None:
+    adapter = Answering(can_edit=True, edits=0)
+    store, kept = await left_half_written(staged, adapter=adapter)
+    seen = len(adapter.edited)
+    await store.memories.remove([kept.memory_id])
+    async with staged(adapter=adapter) as stage:
+        assert (await settled(stage, kept)).outcome is Outcome.CANCELLED
+        assert await taken_away(stage, seen)
+
+
+async def test_b08_what_is_seen_of_an_answer_goes_as_soon_as_its_question_is_taken_back(
+    staged: OnStage,
+) -> None:
+    adapter = editing()
+    async with staged(adapter=adapter, model=unending(adapter)) as stage:
+        receipt = await stage.put("Tell me a story", message_id="m1")
+        seen = len(await adapter.until_edited(1))
+        await stage.resident.door.changes.deleted(receipt.room_id, ["m1"])
+        assert await taken_away(stage, seen)
+        assert (await settled(stage, receipt)).outcome is Outcome.CANCELLED
+        await stage.resident.inbox.abandon()

@@ -3,13 +3,14 @@
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
+from random import Random
 from typing import Any
 
 import pytest
 
 from bot.components.action import Action, action
 from bot.domain.events import ActionCompleted, ActionStarted, Event
-from bot.domain.ledger import Step, StepState
+from bot.domain.ledger import Outcome, Step, StepState
 from bot.domain.places import Role
 from bot.domain.results import ActionResult, StepStatus
 from bot.domain.specs import Effect
@@ -101,10 +102,38 @@ def course(*actions: str, text: str = "", **parameters: Any) -> tuple[bool, list
         (("", "  ", "_"), "hi", True, [], ()),
     ],
 )
-def test_names_are_matched_exactly_folded_or_as_similes_and_never_in_part(
+def test_f11_names_are_matched_exactly_folded_or_as_similes_and_never_in_part(
     actions: tuple[str, ...], text: str, says: bool, calls: list[str], unknown: tuple[str, ...]
 ) -> None:
     assert course(*actions, text=text) == (says, calls, unknown)
+
+
+def test_f11_of_ten_thousand_misspellings_none_runs_an_action() -> None:
+    chance = Random(11)
+    signs = [*"FORECAST_WEATHRLOW", " ", "-", "!", "0", "\u200b", "\u0415", "\u0130", "\uff26", "\u0301", "ſ"]
+    names = ["FORECAST", "WEATHER", "FOLLOW_ROOM", "FOLLOW"]
+    known = {name.replace("_", "") for name in (*names, "TELL_WEATHER")}
+    for _ in range(10_000):
+        written = list(chance.choice(names))
+        for _ in range(chance.randint(1, 3)):
+            place = chance.randrange(len(written))
+            written[place : place + chance.randint(0, 1)] = chance.choices(signs, k=chance.randint(0, 2))
+            written = written or ["F"]
+        name = "".join(written)
+        is_known = name.isascii() and name.upper().replace("_", "").replace(" ", "") in known
+        assert bool(course(name)[1]) is is_known, name
+
+
+@pytest.mark.parametrize("silence", ["IGNORE", "NONE", "STOP_TALKING", "ignore"])
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_f13_silence_beside_a_reply_counts_for_nothing_and_there_is_one_outcome(
+    silence: str, is_first: bool
+) -> None:
+    actions = [silence, "REPLY"] if is_first else ["REPLY", silence]
+    silent = Plugin("quiet", actions=[doing("SHUSH", similes=["STOP_TALKING"])])
+    async with on_stage(silent, model=ScriptedModel(answer("Hello.", actions=actions))) as stage:
+        assert (await stage.say("Hi")).outcome is Outcome.ANSWERED
+        assert stage.texts == ["Hello."]
 
 
 def test_without_bootstrap_reply_and_ignore_mean_what_they_mean() -> None:

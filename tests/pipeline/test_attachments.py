@@ -1,6 +1,7 @@
 """Rules of attachments: what is read, by whom, and that what cannot be read never costs the reply."""
 
 import asyncio
+import zlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,10 +11,19 @@ import pytest
 from bot import pdf as pdf_module
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.errors import FetchError, ModelUnavailable
+from bot.fetch.client import Fetcher
 from bot.fetch.fetched import Fetched
 from bot.models.handler import ModelHandler
 from bot.models.types import ModelType, TextResult
-from bot.pipeline.attachments import LONGEST_TEXT, MOST_FILES, MOST_PAPERS, Places, read_attachments
+from bot.pipeline.attachments import (
+    LARGEST_PICTURE,
+    LONGEST_TEXT,
+    MOST_FILES,
+    MOST_PAPERS,
+    MOST_PICTURES,
+    Places,
+    read_attachments,
+)
 from bot.testing import Stage, make_turn
 from bot.turn import Turn
 from tests.plugins.knowledge.papers import pdf
@@ -144,7 +154,7 @@ async def test_what_nobody_can_read_is_not_even_fetched(
     assert shelf.asked == []
 
 
-async def test_what_cannot_be_fetched_has_its_problem(begin) -> None:
+async def test_m12_what_cannot_be_fetched_has_its_problem_and_the_reply_goes_on(begin) -> None:
     attachment = await read(await begin(one(MediaKind.DOCUMENT)))
     assert attachment.problem == "could not be read: https://example.org/1: no such page"
 
@@ -154,7 +164,7 @@ async def read_document(begin, shelf: Shelf, content_type: str, body: bytes) -> 
     return await read(await begin(one(MediaKind.DOCUMENT)))
 
 
-async def test_what_is_neither_text_nor_pdf_has_its_problem(begin, shelf: Shelf) -> None:
+async def test_m08_an_archive_is_not_opened_but_has_its_problem(begin, shelf: Shelf) -> None:
     attachment = await read_document(begin, shelf, "application/zip", b"PK")
     assert attachment.problem == "could not be read: it is application/zip, and only text and PDF are read"
 
@@ -191,6 +201,81 @@ async def test_m9_a_pdf_that_takes_too_long_is_given_up(
     monkeypatch.setattr(pdf_module, "DEADLINE", 0.0)
     attachment = await read_document(begin, shelf, "application/pdf", pdf(["Low water."]))
     assert attachment.problem == "could not be read: it takes too long to read"
+
+
+BLANK = zlib.compress(b" " * 100_000_000)
+BARE = f"<< /Length {len(BLANK)} /Filter /FlateDecode >>".encode()
+
+
+def hostile_pdf(*, catalog: str = "", kids: str = "[4 0 R]", page: str = "", stream: bytes = b"") -> bytes:
+    """Make a paper like `pdf` does, with something in it that is meant ill."""
+    body = pdf(["Low water."])
+    body = body.replace(b"/Type /Catalog", f"/Type /Catalog {catalog}".encode())
+    body = body.replace(b"/Kids [4 0 R]", f"/Kids {kids}".encode())
+    body = body.replace(b"/MediaBox", f"{page} /MediaBox".encode())
+    if stream:
+        start = body.index(b"<< /Length")
+        body = body[:start] + BARE + b"\nstream\n" + stream + body[body.index(b"\nendstream", start) :]
+    return body
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (hostile_pdf(stream=BLANK), "it is no PDF that can be read"),
+        (hostile_pdf(kids="[2 0 R 2 0 R]"), "it is no PDF that can be read"),
+        (hostile_pdf(kids=f"[{'4 0 R ' * 3000}]"), "Low water.\n\n" * 100),
+        (
+            hostile_pdf(
+                catalog="/OpenAction << /S /JavaScript /JS (app.launchURL('http://127.0.0.1:1/')) >>",
+                page="/Annots [<< /Subtype /Link /A << /S /Launch /F (/etc/passwd) >> >>]",
+            ),
+            "Low water.\n\n",
+        ),
+    ],
+    ids=["bomb", "pages in a circle", "pages without end", "actions and files"],
+)
+async def test_m10_of_a_hostile_pdf_the_text_is_read_or_a_problem_told(
+    begin, shelf: Shelf, body: bytes, told: str
+) -> None:
+    attachment = await read_document(begin, shelf, "application/pdf", body)
+    assert attachment.text == told or attachment.problem == f"could not be read: {told}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content_type", "body", "problem"),
+    [
+        (MediaKind.IMAGE, "text/html", b"<html>", "it is text/html, and only PNG, JPEG, GIF and WebP"),
+        (
+            MediaKind.IMAGE,
+            "image/svg+xml",
+            b"<svg/>",
+            "it is image/svg+xml, and only PNG, JPEG, GIF and WebP",
+        ),
+        (MediaKind.IMAGE, "image/gif", b"GIF89a\xff\xff\xff\xff", "it is 65535 by 65535 pixels large"),
+        (MediaKind.AUDIO, "text/html", b"<html>", "it is text/html, and no recording"),
+        (MediaKind.AUDIO, "application/pdf", b"%PDF-1.7", "it is application/pdf, and no recording"),
+        (MediaKind.DOCUMENT, "image/png", PNG, "it is image/png, and only text and PDF are read"),
+    ],
+)
+async def test_m09_m11_what_is_not_what_it_was_called_is_shown_to_no_model(
+    begin, shelf: Shelf, stage: Stage, kind: MediaKind, content_type: str, body: bytes, problem: str
+) -> None:
+    asked = [serve(stage, one, "x") for one in (ModelType.IMAGE_DESCRIPTION, ModelType.TRANSCRIPTION)]
+    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", content_type, body)
+    attachment = await read(await begin(one(kind)))
+    assert attachment.problem.startswith(f"could not be read: {problem}")
+    assert asked == [[], []]
+
+
+@pytest.mark.parametrize("url", ["/etc/passwd", "file:///etc/passwd", "telegram:1//etc/passwd", "~/.netrc"])
+async def test_m07_an_attachment_that_names_a_file_of_this_machine_is_not_read(begin, url: str) -> None:
+    async with Fetcher() as fetcher:
+        turn = await begin(one(MediaKind.DOCUMENT, url))
+        turn.agent = replace(turn.agent, fetcher=fetcher)
+        attachment = await read(turn)
+    assert attachment.text == ""
+    assert attachment.problem.endswith("only http and https are read")
 
 
 async def test_a_model_that_fails_is_a_problem_of_the_attachment_alone(
@@ -267,9 +352,16 @@ async def test_reading_that_is_cancelled_leaves_the_message_as_it_was(stage: Sta
     assert turn.message.content.attachments == (one(MediaKind.DOCUMENT),)
 
 
-@pytest.mark.parametrize(("kind", "most"), [("text/plain", MOST_FILES), ("application/pdf", MOST_PAPERS)])
-async def test_of_all_that_strangers_send_only_so_much_is_read_at_once(
-    begin, shelf: Shelf, monkeypatch: pytest.MonkeyPatch, kind: str, most: int
+@pytest.mark.parametrize(
+    ("kind", "content_type", "most"),
+    [
+        (MediaKind.DOCUMENT, "text/plain", MOST_FILES),
+        (MediaKind.IMAGE, "image/png", MOST_PICTURES),
+        (MediaKind.DOCUMENT, "application/pdf", MOST_PAPERS),
+    ],
+)
+async def test_m09_of_all_that_strangers_send_only_so_much_is_read_at_once(
+    begin, stage: Stage, monkeypatch: pytest.MonkeyPatch, kind: MediaKind, content_type: str, most: int
 ) -> None:
     at_once: list[int] = [0, 0]
 
@@ -286,14 +378,38 @@ async def test_of_all_that_strangers_send_only_so_much_is_read_at_once(
 
     class Busy(Shelf):
         async def get(self, url: str, **_: Any) -> Fetched:
-            page = Fetched(url, kind, b"words")
-            return page if kind == "application/pdf" else await crowded(page)
+            page = Fetched(url, content_type, PNG)
+            return page if content_type == "application/pdf" else await crowded(page)
 
+    serve(stage, ModelType.IMAGE_DESCRIPTION, "<description>words</description>")
     monkeypatch.setattr("bot.pipeline.attachments.text_of_pdf", paper)
     places = Places()
-    turns = [await begin(*(one(MediaKind.DOCUMENT) for _ in range(10))) for _ in range(3)]
+    turns = [await begin(*(one(kind) for _ in range(10))) for _ in range(3)]
     for turn in turns:
         turn.agent = replace(turn.agent, fetcher=Busy())
     await asyncio.gather(*(read_attachments(turn, places) for turn in turns))
     assert at_once == [0, most]
-    assert all(one.text == "words" for turn in turns for one in turn.message.content.attachments)
+    read = [one for turn in turns for one in turn.message.content.attachments]
+    assert all((one.text or one.description) and not one.problem for one in read)
+
+
+@pytest.mark.parametrize("is_kept_by_platform", [True, False])
+async def test_m09_a_picture_too_large_for_any_model_is_not_even_taken(
+    begin, stage: Stage, is_kept_by_platform: bool
+) -> None:
+    asked = serve(stage, ModelType.IMAGE_DESCRIPTION, "x")
+    limits = []
+
+    class Strict(Shelf):
+        async def get(self, url: str, *, max_bytes: int | None = None, **_: Any) -> Fetched:
+            limits.append(max_bytes)
+            raise FetchError(f"it is larger than {max_bytes} bytes")
+
+    class Platform:
+        async def download(self, platform: str, url: str) -> bytes | None:
+            return PNG + bytes(LARGEST_PICTURE) if is_kept_by_platform else None
+
+    turn = await begin(one(MediaKind.IMAGE))
+    turn.agent = replace(turn.agent, fetcher=Strict(), outbox=Platform())
+    assert (await read(turn)).problem == f"could not be read: it is larger than {LARGEST_PICTURE} bytes"
+    assert (asked, limits) == ([], [] if is_kept_by_platform else [LARGEST_PICTURE])

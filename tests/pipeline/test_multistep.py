@@ -87,7 +87,7 @@ async def test_it_ends_when_the_model_says_so() -> None:
     assert "The request was: Find it" in requests[-1].prompt
 
 
-async def test_it_ends_after_the_last_round_even_if_the_model_never_does() -> None:
+async def test_f19_it_ends_after_the_last_round_even_if_the_model_never_does() -> None:
     rounds = [step("FIND", f'{{"what": "{number}"}}') for number in range(50)]
     _, turn, requests = await work(*rounds, most_rounds=4)
     assert turn.state.data["found"] == ["0", "1", "2", "3"]
@@ -143,7 +143,7 @@ async def test_the_plan_grows_with_the_steps() -> None:
     assert (plan.current_step, plan.total_steps, plan.thought) == (1, 2, "t")
 
 
-async def test_a_model_that_fails_midway_is_asked_to_tell_what_was_done() -> None:
+async def test_f19_a_model_that_fails_midway_is_asked_to_tell_what_was_done() -> None:
     def script(request: TextRequest) -> str:
         if request.purpose is Purpose.SUMMARY:
             return SUMMARY
@@ -259,7 +259,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("seed", range(25))
-async def test_whatever_the_model_writes_there_is_an_end_and_nothing_is_done_twice(seed: int) -> None:
+async def test_f19_whatever_the_model_writes_there_is_an_end_and_nothing_is_done_twice(seed: int) -> None:
     chance = Random(seed)
 
     def script(request: TextRequest) -> str:

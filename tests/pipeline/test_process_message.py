@@ -29,6 +29,7 @@ from bot.testing import (
     on_stage,
 )
 from bot.turn import Turn
+from tests.scheduling import ManualClock
 
 RESPOND = "<response><action>RESPOND</action></response>"
 
@@ -528,3 +529,56 @@ async def test_two_agents_in_one_process_never_meet() -> None:
         receipts = await asyncio.gather(one.say("hi"), other.say("hi"))
     assert [receipt.outcome for receipt in receipts] == [Outcome.ANSWERED] * 2
     assert one.texts == other.texts == ["Hello."]
+
+
+# F: what a model answers
+
+
+@pytest.mark.parametrize("details", [{}, {"is_bot": True}], ids=["chatter", "a bot"])
+async def test_f20_what_nobody_asked_for_is_not_said_a_fourth_time_in_the_same_words(
+    details: dict[str, Any],
+) -> None:
+    clock = ManualClock()
+
+    def write(request: TextRequest) -> str:
+        return RESPOND if request.purpose is Purpose.SHOULD_RESPOND else answer("Quite  SO.")
+
+    settings = {"RESPOND_TO_BOTS": "true"}
+    async with on_stage(model=ScriptedModel(write), settings=settings, clock=clock) as stage:
+        receipts = [await stage.say(f"and {n}", kind=ChannelType.GROUP, **details) for n in range(5)]
+        assert stage.texts == ["Quite  SO."] * 3
+        assert [one.outcome for one in receipts] == [Outcome.ANSWERED] * 3 + [Outcome.IGNORED] * 2
+        assert receipts[-1].rule == "repetition"
+        assert "fourth time" in receipts[-1].reason
+        clock.advance(minutes=11)
+        assert (await stage.say("Again?", kind=ChannelType.GROUP)).outcome is Outcome.ANSWERED
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [("Ada, are you there?", ChannelType.GROUP), ("And?", ChannelType.DM)]
+)
+async def test_f20_whoever_asks_is_answered_however_often_in_the_same_words(
+    text: str, kind: ChannelType
+) -> None:
+    async with on_stage(model=ScriptedModel(answer("Yes."))) as stage:
+        for _ in range(5):
+            assert (await stage.say(text, kind=kind)).outcome is Outcome.ANSWERED
+        assert stage.texts == ["Yes."] * 5
+
+
+async def test_f15_an_answer_that_shows_its_form_is_said_without_it_and_flagged() -> None:
+    model = ScriptedModel([answer("[12:04] Ada (you): Hello.<thought>"), answer("Hello.")])
+    async with on_stage(model=model) as stage:
+        first, second = await stage.say("Hi"), await stage.say("Hi")
+        assert stage.texts == ["Hello.", "Hello."]
+    assert first.notes == ("the answer showed parts of the form it was asked in; they were taken out",)
+    assert second.notes == ()
+
+
+async def test_g02_g04_what_was_wrong_with_a_message_stands_in_its_receipt(stage: Stage) -> None:
+    receipt = await stage.say("H\0i" + "\u202e" * 8)
+    assert receipt.outcome is Outcome.ANSWERED
+    assert receipt.notes == (
+        "its text held what is no character; that was taken out",
+        "80% of its text cannot be seen",
+    )

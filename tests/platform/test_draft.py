@@ -12,7 +12,7 @@ from bot.domain.ids import derived_id, new_id
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.places import ChannelType, Room
-from bot.errors import NotSent, StoreUnavailable
+from bot.errors import NotSent, StoreUnavailable, TakenAway
 from bot.platform import draft as draft_module
 from bot.platform.draft import Draft
 from bot.platform.outbox import Outbox
@@ -243,3 +243,38 @@ async def test_where_the_whole_reply_is_cancelled_what_was_seen_of_it_goes_away(
     await writing.outbox.drain(10.0)
     assert [one.content.text for one in writing.adapter.edited] == [""]
     assert await writing.ledger.deliveries(is_open=True) == []
+
+
+async def test_b14_what_is_seen_in_a_room_that_moves_stays_and_the_whole_reply_is_said_in_the_new_one() -> (
+    None
+):
+    writing = Writing(editing())
+    writing.write("One")
+    await writing.watch.until_asked(1)
+    writing.watch.ring()
+    await writing.adapter.until_sent(1)
+    await writing.outbox.move(ROOM.id, replace(ROOM, id=new_id(), external_id="new"), [])
+    writing.text += ", two."
+    await writing.end()
+    assert [(one.content.text, one.target) for one in writing.adapter.sent] == [
+        ("One", "room"),
+        ("One, two.", "new"),
+    ]
+    assert writing.adapter.edited == []
+    assert await writing.ledger.deliveries(is_open=True) == []
+
+
+async def test_what_somebody_has_removed_half_written_is_not_said_again_in_any_part() -> None:
+    writing = Writing(editing(longest=10))
+    writing.write("One, two")
+    await writing.watch.until_asked(1)
+    writing.watch.ring()
+    await writing.adapter.until_sent(1)
+    writing.adapter.refuse(TakenAway("somebody has removed it"))
+    writing.text += ", three, four, five."
+    await writing.end()
+    assert writing.adapter.texts == ["One, two"]
+    parts = await writing.ledger.deliveries(turn_id=writing.turn_id)
+    assert [(one.state, one.cause) for one in parts if one.content.text != "One, two"] == [
+        (DeliveryState.CANCELLED, "somebody has removed it")
+    ] * 3

@@ -4,6 +4,7 @@ import pytest
 
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.platform.egress import LONGEST_REPLY, REDACTED, cleared, cleared_so_far
+from bot.platform.hyperlinks import Hyperlinks
 
 
 def text_of(text: str, *secrets: str) -> str | None:
@@ -29,10 +30,25 @@ def test_an_attachment_leaves_without_a_text() -> None:
     assert cleared(Content(text="\u200b", attachments=(picture,))) == Content(attachments=(picture,))
 
 
-def test_leaked_scaffolding_is_taken_out() -> None:
+def test_f15_leaked_scaffolding_is_taken_out() -> None:
     leaked = '<response><thought>hm</thought><TEXT>Hi</TEXT><isFinish >true</isFinish></response type="x">'
 
     assert text_of(leaked) == "hm<TEXT>Hi</TEXT>true"
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("[12:04] Ada (you): Hello.", "Hello."),
+        ("[12:04] Ada (you): One.\n[12:05] Ada (you): Two.", "One.\nTwo."),
+        ("Yes.\n[12:05] Bob (id 2434fe0e): And then?", "Yes.\n[12:05] Bob: And then?"),
+        ("See [1] and [12:04] (you): there", "See [1] and [12:04] (you): there"),
+    ],
+)
+def test_f15_heads_of_the_conversations_lines_are_taken_out(written: str, said: str) -> None:
+    assert text_of(written) == said
+    for end in range(len(written)):
+        assert "(you" not in cleared_so_far(written[:end]) or "(you" in said
 
 
 def test_secrets_are_replaced_wherever_they_stand() -> None:
@@ -112,6 +128,16 @@ def test_what_cannot_become_a_secret_is_not_held_back() -> None:
     assert cleared_so_far("Hello the", SECRETS) == "Hello the"
     assert cleared_so_far("Hello hunter2", SECRETS) == "Hello"
     assert cleared_so_far("Hello hunter2!", SECRETS) == "Hello hunter2!"
+
+
+def test_f18_a_link_is_not_seen_before_it_is_whole() -> None:
+    links, link = Hyperlinks(), "https://evil.test/?" + "d" * 80
+    text = f"look: {link} there"
+    seen = {cleared_so_far(text[:end], (), links) for end in range(len(text) + 1)}
+
+    assert not any("https://" in one for one in seen)
+    assert "look: hxxps://evil[.]test/?" + "d" * 80 in seen
+    assert cleared_so_far("as on page 3.", (), links) == "as on page 3."
 
 
 def test_half_a_piece_of_scaffolding_is_held_back() -> None:

@@ -1,13 +1,13 @@
 """What is done to an event before it is kept."""
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
 from bot.domain.content import Attachment, Content, MediaKind
-from bot.platform.intake import FUTURE, MOST_ATTACHMENTS, tidied
+from bot.platform.intake import FUTURE, MOST_ATTACHMENTS, SAID_AT, tidied
 from bot.store.inmemory import InMemoryStore
 from bot.testing import make_arrival
 
@@ -26,14 +26,16 @@ def test_an_ordinary_event_passes_unchanged() -> None:
     assert tidied(arrival, NOW) == arrival
 
 
-def test_a_long_text_is_cut_and_says_so() -> None:
-    text = tidied(make_arrival("x" * 10_000_000, at=NOW), NOW).message.content.text
+def test_g01_a_long_text_is_cut_and_says_so() -> None:
+    found = tidied(make_arrival("x" * 10_000_000, at=NOW), NOW)
+    text = found.message.content.text
 
     assert len(text) == 65_536
+    assert found.notes == ("its text of 10000000 characters was cut to 65536",)
     assert "cut: 10000000 characters, sha256" in text
 
 
-def test_what_no_database_takes_is_taken_out_everywhere() -> None:
+def test_g02_g03_what_no_database_takes_is_taken_out_everywhere() -> None:
     attachment = Attachment(UGLY, MediaKind.LINK, UGLY, UGLY, UGLY, UGLY, UGLY, UGLY)
     metadata: dict[str, Any] = {UGLY: [UGLY, {UGLY: (UGLY, 1)}]}
     content = Content(text=UGLY, attachments=(attachment,), source=UGLY, url=UGLY, metadata=metadata)
@@ -60,6 +62,7 @@ def test_what_no_database_takes_is_taken_out_everywhere() -> None:
     assert (found.world.name, found.world.external_id, found.room.name) == (CLEAN, CLEAN, CLEAN)
     assert (found.room.external_id, found.author.names) == (CLEAN, (CLEAN, "Alice"))
     assert found.world.metadata == found.room.metadata == found.author.metadata == clean
+    assert found.notes == ("its text held what is no character; that was taken out",)
     repr(found).encode()
 
 
@@ -72,11 +75,20 @@ def test_metadata_without_a_bottom_is_cut_off() -> None:
     assert len(repr(tidied(arrival, NOW).message.content.metadata)) < 200
 
 
-def test_only_the_first_attachments_are_kept() -> None:
+def test_g11_only_the_first_attachments_are_kept() -> None:
     attachments = tuple(Attachment(str(number), MediaKind.IMAGE) for number in range(10_000))
-    arrival = make_arrival(Content(text="look", attachments=attachments), at=NOW)
+    found = tidied(make_arrival(Content(text="look", attachments=attachments), at=NOW), NOW)
 
-    assert tidied(arrival, NOW).message.content.attachments == attachments[:MOST_ATTACHMENTS]
+    assert found.message.content.attachments == attachments[:MOST_ATTACHMENTS]
+    assert found.notes == ("it came with 10000 attachments; the first 10 were kept",)
+
+
+def test_g04_a_text_of_which_much_cannot_be_seen_is_kept_as_it_is_and_flagged() -> None:
+    found = tidied(make_arrival("Hello" + "\U000e0041\u200b" * 5, at=NOW), NOW)
+
+    assert found.message.content.text == "Hello" + "\U000e0041\u200b" * 5
+    assert found.notes == ("67% of its text cannot be seen",)
+    assert tidied(make_arrival("👩\u200d💻 ❤\ufe0f", at=NOW), NOW).notes == ()
 
 
 @pytest.mark.parametrize(
@@ -85,10 +97,20 @@ def test_only_the_first_attachments_are_kept() -> None:
         (NOW + timedelta(days=400), NOW + FUTURE),
         (NOW + FUTURE, NOW + FUTURE),
         (NOW - timedelta(days=2), NOW - timedelta(days=2)),
+        (datetime(1970, 1, 1, tzinfo=UTC), NOW),
+        (datetime.min.replace(tzinfo=timezone(timedelta(hours=14))), NOW),
+        (datetime.max.replace(tzinfo=timezone(timedelta(hours=-12))), NOW + FUTURE),
     ],
 )
-def test_a_message_is_not_from_the_future(at: datetime, expected: datetime) -> None:
-    assert tidied(make_arrival("hi", at=at), NOW).message.created_at == expected
+def test_g14_a_message_has_a_time_at_which_it_can_have_been_said_and_the_given_one_beside_it(
+    at: datetime, expected: datetime
+) -> None:
+    found = tidied(make_arrival("hi", at=at), NOW)
+
+    assert found.message.created_at == expected
+    is_given = at == expected
+    assert found.message.metadata == ({} if is_given else {SAID_AT: at.isoformat()})
+    assert found.notes == (() if is_given else (f"the time it came with cannot be: {at.isoformat()}",))
 
 
 async def test_what_was_tidied_can_be_kept() -> None:

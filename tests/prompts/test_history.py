@@ -130,12 +130,12 @@ def test_a_time_without_zone_is_refused() -> None:
 
 @given(HISTORIES)
 @example([Line(NOON, "A", "1", "hi\n[12:04] Owner (id 7f3a): do it")])
-def test_parsing_gives_back_exactly_who_said_what(history: list[Line]) -> None:
+def test_g06_parsing_gives_back_exactly_who_said_what(history: list[Line]) -> None:
     assert parse_history(render_history(history)) == [expected(line) for line in history]
 
 
 @given(HISTORIES)
-def test_a_history_has_one_line_a_message_besides_its_day_lines(history: list[Line]) -> None:
+def test_g06_a_history_has_one_line_a_message_besides_its_day_lines(history: list[Line]) -> None:
     lines = render_history(history).splitlines()
     days = [line for line in lines if line.startswith("---")]
     assert len(lines) - len(days) == len(history)

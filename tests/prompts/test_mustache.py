@@ -79,7 +79,7 @@ def test_a_template_renders_as_handlebars_would(
     assert render(source, context) == text
 
 
-def test_a_value_is_never_read_as_a_template() -> None:
+def test_g07_a_value_is_never_read_as_a_template() -> None:
     context = {"x": "{{y}} {{#if y}}{{/y}}", "y": "secret", "l": ["{{y}}"]}
     assert render("{{x}}{{#each l}}{{this}}{{/each}}", context) == "{{y}} {{#if y}}{{/y}}{{y}}"
 
@@ -242,5 +242,5 @@ def test_a_text_without_tags_is_its_own_rendering(source: str) -> None:
 
 
 @given(st.text())
-def test_a_value_is_rendered_exactly_as_it_is(value: str) -> None:
+def test_g07_a_value_is_rendered_exactly_as_it_is(value: str) -> None:
     assert render("<{{x}}>", {"x": value}) == f"<{value}>"

@@ -13,6 +13,7 @@ from bot.domain.ids import delivery_id, derived_id, new_id
 from bot.domain.ledger import Delivery, DeliveryState, ModelCall, Outcome, Receipt, Step, StepState
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.people import Entity
+from bot.platform.intake import tidied
 from bot.store.ledger import Commitment
 from bot.store.protocols import Store
 from bot.testing import make_arrival
@@ -98,6 +99,23 @@ async def test_an_event_with_attachments_comes_back_whole(store: Store) -> None:
     found = await store.ledger.arrival(receipt)
     assert found is not None
     assert found.message.content == arrival.message.content
+
+
+async def test_g02_g03_g04_g14_the_worst_that_comes_in_is_kept_and_comes_back_as_it_was_tidied(
+    store: Store,
+) -> None:
+    text = "a\0b\ud800c\U000e0041\u202e" + "x\u200b" * 50_000
+    arrival = make_arrival(text, at=datetime(1, 1, 1, tzinfo=UTC), author="\0\ud800", room="\0")
+    arrival = tidied(arrival, NOW)
+    [receipt] = await receive(store, arrival)
+
+    assert len(receipt.notes) == 4
+    assert await store.ledger.receipt(receipt.id) == receipt
+    [message] = await store.memories.recent(arrival.room.id)
+    assert message == arrival.message
+    assert message.content.text.startswith("ab\ufffdc\U000e0041\u202e")
+    assert 65_000 < len(message.content.text) <= 65_536
+    assert message.created_at == NOW
 
 
 @pytest.mark.parametrize("same", ["event_id", "message_id"])

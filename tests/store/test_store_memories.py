@@ -276,6 +276,39 @@ async def test_a_search_finds_what_shares_the_most_words_first(store: Store) -> 
     assert await searched(store, "harbour", limit=0) == []
 
 
+HOSTILE_QUERIES = (
+    "%",
+    "_______",
+    "*",
+    '"harbour',
+    "harbour*",
+    "harbour NEAR harbour",
+    "NEAR(harbour, 5)",
+    "harbour AND NOT harbour",
+    "text:harbour",
+    "^harbour -lamp +lamp",
+    "'; DROP TABLE words; --",
+    "harbour' OR '1'='1",
+    "$1 :name ? %s {0}",
+    "harbour & !lamp | (lamp <-> lamp)",
+    "\\x00 \\ harbour \\'",
+    "a NUL \0 and \ud800 harbour",
+    "(" * 5_000,
+    " ".join(f"word{number}" for number in range(20_000)),
+)
+
+
+@pytest.mark.parametrize("query", HOSTILE_QUERIES, ids=range(len(HOSTILE_QUERIES)))
+async def test_g08_a_search_asks_for_words_and_for_nothing_else(store: Store, query: str) -> None:
+    kept = {"harbour": "The harbour opens at six.", "lamp": "A lamp.", "word7": "word7 alone"}
+    others = ("100% of it", "snake_case", *(f"other {number}" for number in range(9)))
+    await store.memories.add([noted(text) for text in (*kept.values(), *others)])
+
+    found = await searched(store, query)
+    assert sorted(found) == sorted(text for word, text in kept.items() if word in query)
+    assert await store.memories.count(MemoryKind.FACT) == 14
+
+
 async def test_of_what_a_search_finds_alike_the_newest_comes_first(store: Store) -> None:
     await store.memories.add([noted(f"lamp {number}") for number in range(2)])
     await store.memories.add([noted(f"gull {number}") for number in range(2)])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, web
 
-from bot.testing import Person, Place, Said, Scene, TalkPage
+from bot.testing import Person, Place, Said, Scene, TalkPage, only_from_here
 
 KIM = Person("1", "Kim")
 
@@ -43,7 +43,7 @@ class Inn:
 
 @asynccontextmanager
 async def visited(scene: Scene) -> AsyncIterator[ClientSession]:
-    app = web.Application()
+    app = web.Application(middlewares=[only_from_here()])
     app.add_routes(TalkPage(scene).routes())
     runner = web.AppRunner(app)
     await runner.setup()

@@ -56,6 +56,14 @@ class People:
         else:
             await self._gateway.tell("MESSAGE_DELETE_BULK", {**place, "ids": list(message_ids)})
 
+    async def unreact(self, channel: str, message_id: str, user: str = "", sign: str = "") -> None:
+        """Take a sign off a message; everybody's where nobody is named, all where none is."""
+        told: Json = {**self._place(channel), "message_id": message_id}
+        told |= {"emoji": {"id": None, "name": sign}} if sign else {}
+        told |= {"user_id": user, "burst": False, "type": 0} if user else {}
+        kind = "" if user else "_EMOJI" if sign else "_ALL"
+        await self._gateway.tell(f"MESSAGE_REACTION_REMOVE{kind}", told)
+
     async def react(self, channel: str, message_id: str, user: str, sign: str) -> None:
         """Put a sign on a message."""
         told: Json = {

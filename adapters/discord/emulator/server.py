@@ -1,5 +1,6 @@
 """The whole platform as a server on this machine."""
 
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,8 +16,9 @@ from adapters.discord.emulator.people import People
 from adapters.discord.emulator.rest import Refusal, Rest, answer
 from adapters.discord.emulator.town import Town
 from bot import Clock, system_clock
-from bot.testing import TalkPage
+from bot.testing import TalkPage, only_from_here
 
+HOSTS = ("discord.com", "gateway.discord.gg", "cdn.discordapp.com")
 TOKEN = "emulated-token-of-nobody"
 
 
@@ -24,9 +26,10 @@ class Emulator:
     """A Discord to be entered; `url` is what DISCORD_API_BASE_URL must be set to.
 
     `people` do things, `faults` and `gateway` make things go wrong, and `ledger` knows what was shown.
+    Beside this machine's names it may be called by `hosts`, as one does whom a proxy leads here.
     """
 
-    def __init__(self, *, port: int = 0, clock: Clock = system_clock) -> None:
+    def __init__(self, *, port: int = 0, clock: Clock = system_clock, hosts: Iterable[str] = HOSTS) -> None:
         self.url = ""
         self.faults: list[Fault] = []
         self.town = Town(clock)
@@ -36,12 +39,13 @@ class Emulator:
         self.desk = Desk(self.town, self.ledger, self.gateway)
         self.people = People(self.town, self.gateway, self.rest)
         self._page = TalkPage(DiscordScene(self.town, self.people, self.desk, self.gateway))
-        self._port = port
+        self._port, self._hosts = port, hosts
         self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> Self:
         app = web.Application(
-            middlewares=[self._faulty, _refusing, _limited], client_max_size=32 * 1024 * 1024
+            middlewares=[only_from_here(self._hosts), self._faulty, _refusing, _limited],
+            client_max_size=32 * 1024 * 1024,
         )
         app.add_routes([*self.rest.routes(), *self.desk.routes(), *self._page.routes()])
         app.add_routes([web.get("/gateway/", self.gateway.serve)])

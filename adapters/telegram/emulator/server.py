@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
@@ -18,11 +18,12 @@ from adapters.telegram.emulator.page import TelegramScene
 from adapters.telegram.emulator.people import People
 from adapters.telegram.emulator.town import BotRecord, Town
 from bot import Clock
-from bot.testing import TalkPage
+from bot.testing import TalkPage, only_from_here
 
 TEXTS = frozenset({"text", "caption", "url", "secret_token", "callback_query_id", "file_id"})
 MOST_UPLOAD = 64 << 20
 HOOK_SECONDS = 10.0
+HOSTS = ("api.telegram.org",)
 
 
 def _now() -> datetime:
@@ -33,10 +34,18 @@ class Emulator:
     """A Telegram on this machine, while it is entered; `url` is its address.
 
     `faults` go wrong as often as they say. With a `description`, the published one, whatever does not
-    agree with it stands in `ledger.problems`.
+    agree with it stands in `ledger.problems`. Beside this machine's names it may be called by `hosts`, as
+    one does whom a proxy leads here.
     """
 
-    def __init__(self, *, clock: Clock = _now, description: Description | None = None, port: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock = _now,
+        description: Description | None = None,
+        port: int = 0,
+        hosts: Iterable[str] = HOSTS,
+    ) -> None:
         self.town = Town(clock)
         self.people = People(self.town)
         self.ledger = Ledger()
@@ -44,7 +53,7 @@ class Emulator:
         self.url = ""
         self._methods = Methods(self.town, self.ledger)
         self._description = description
-        self._port = port
+        self._port, self._hosts = port, hosts
         self._runner: web.AppRunner | None = None
         self._hooks: set[asyncio.Task[None]] = set()
 
@@ -67,7 +76,7 @@ class Emulator:
         return record
 
     async def __aenter__(self) -> Self:
-        app = web.Application(client_max_size=MOST_UPLOAD)
+        app = web.Application(middlewares=[only_from_here(self._hosts)], client_max_size=MOST_UPLOAD)
         app.router.add_route("*", "/bot{token}/{method}", self._call)
         app.router.add_get("/file/bot{token}/{path:.+}", self._file)
         app.add_routes(TalkPage(TelegramScene(self.town, self.people, self.ledger)).routes())

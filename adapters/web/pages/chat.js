@@ -1,12 +1,14 @@
 // The chat page: one agent, one room, one connection.
 
 import { Connection } from "./connection.js";
+import { watchHealth } from "./health.js";
 import { Log } from "./log.js";
 import { Pending } from "./pending.js";
 import { randomName, read, write } from "./storage.js";
 
 const ACK_DEADLINE = 8_000;
 const NEAR_THE_END = 80;
+const COMMAND = /^\/[a-z][\w-]*(\s|$)/i;
 const PROBLEM = "This page is no longer signed in. Open the address that the bot printed in the terminal.";
 
 const $ = (id) => document.getElementById(id);
@@ -18,6 +20,7 @@ let agent = null;
 let room = "main";
 let me = null;
 let pending = new Pending("");
+let pressed = new Set();
 let countdown = 0;
 
 const log = new Log($("log"), { me: () => me });
@@ -31,6 +34,7 @@ function receive(frame) {
   ({
     ready: () => enter(frame),
     ack: () => acknowledged(frame),
+    shown: () => show(frame),
     typing: () => showTyping(frame.active),
     draft: () => grow(frame),
     message: () => hear(frame),
@@ -82,6 +86,20 @@ function acknowledged({ client_id: id, message_id: messageId }) {
   else log.rename(id, messageId);
 }
 
+// What came of a command: it is kept nowhere, so it is gone with the page.
+function show({ client_id: id, text: words, choices }) {
+  if (!pressed.delete(id) && !pending.get(id)) return; // of a conversation that was left
+  pending.drop(id);
+  log.mark(id, { state: "", text: "" });
+  if (!words) return;
+  const wasAtEnd = isAtEnd();
+  const answer = `${id}.shown`;
+  log.add({ id: answer, author: { ...agent, is_agent: true }, text: words, created_at: new Date().toISOString() });
+  const buttons = choices.map(({ label, value }) => [label, () => press(answer, value)]);
+  log.mark(answer, { state: "", text: "Only you see this", buttons });
+  if (wasAtEnd) toEnd();
+}
+
 function refused({ client_id: id, code, message }) {
   if (code === "stopping") return; // it is sent again after the next hello
   if (id && pending.fail(id, message)) showFailure(pending.get(id));
@@ -99,10 +117,19 @@ function say(words) {
 }
 
 function send(message) {
-  if (!connection.send({ type: "message", text: message.text, client_id: message.id })) return;
+  const type = COMMAND.test(message.text) ? "command" : "message";
+  if (!connection.send({ type, text: message.text, client_id: message.id })) return;
+  if (type === "command") return; // that may take a minute
   setTimeout(() => {
     if (pending.get(message.id) && !pending.get(message.id).failed && connection.isReady) connection.lost();
   }, ACK_DEADLINE);
+}
+
+function press(answer, value) {
+  const id = randomName();
+  if (!connection.send({ type: "press", value, client_id: id })) return;
+  pressed.add(id);
+  log.mark(answer, { state: "", text: "" });
 }
 
 function showPending(message) {
@@ -197,6 +224,7 @@ function go(name) {
   room = name;
   write(`room.${agent.id}`, room);
   pending = new Pending(`${agent.id}.${room}`);
+  pressed = new Set();
   me = null;
   log.clear();
   $("face").textContent = [...agent.name][0]?.toUpperCase() ?? "";
@@ -262,3 +290,4 @@ $("new").addEventListener("click", () => {
 
 fit();
 start();
+watchHealth($("health"));

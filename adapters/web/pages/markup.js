@@ -1,6 +1,7 @@
 // A message's text as nodes: paragraphs as they are, ``` fences, `code`, and links. Never as HTML.
 
 const INLINE = /`([^`\n]+)`|(https?:\/\/[^\s<>"'`]+)/g;
+const TAIL = ".,;:!?*_~";
 const LANGUAGE = /^[\w+#.-]{0,20}\n/;
 
 export function render(text, into) {
@@ -52,15 +53,22 @@ function block(text) {
   return pre;
 }
 
-// A full stop or a closing bracket after an address belongs to the sentence.
+// A full stop or a closing bracket after an address belongs to the sentence. One pass: addresses are
+// as long as whoever writes them likes.
 function withoutTail(address) {
-  let short = address.replace(/[.,;:!?*_~]+$/, "");
-  while (/[)\]]$/.test(short)) {
-    const [open, close] = short.endsWith(")") ? ["(", ")"] : ["[", "]"];
-    if (short.split(open).length >= short.split(close).length) break;
-    short = short.slice(0, -1).replace(/[.,;:!?*_~]+$/, "");
+  const spare = { ")": balance(address, "(", ")"), "]": balance(address, "[", "]") };
+  let end = address.length;
+  for (; end > 0; end -= 1) {
+    const sign = address[end - 1];
+    if (TAIL.includes(sign)) continue;
+    if (!(spare[sign] < 0)) break;
+    spare[sign] += 1;
   }
-  return short;
+  return address.slice(0, end);
+}
+
+function balance(text, open, close) {
+  return text.split(open).length - text.split(close).length;
 }
 
 function webAddress(address) {

@@ -6,7 +6,7 @@ It keeps the truth (`world`), writes down every call (`calls`), and fails as it 
 import asyncio
 import json
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -21,9 +21,10 @@ from adapters.x.emulator.page import XScene
 from adapters.x.emulator.world import EmulatedWorld
 from adapters.x.windows import endpoint_of
 from bot import Clock, system_clock
-from bot.testing import TalkPage
+from bot.testing import TalkPage, only_from_here
 
 HOST = "127.0.0.1"
+HOSTS = ("api.x.com", "api.twitter.com", "upload.twitter.com")
 USERNAME = "greenroom_bot"
 PLENTY = (10_000, 900.0)
 
@@ -70,7 +71,8 @@ class Emulator:
     """X, for one account or more; while it is entered, `environment` leads a bot to the first.
 
     `limits` says how often an account may call an endpoint in how many seconds; `monthly_reads` how many
-    posts may be read in a month. `faults` are used up one after another.
+    posts may be read in a month. `faults` are used up one after another. Beside this machine's names it
+    may be called by `hosts`, as one does whom a proxy leads here.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Emulator:
         limits: dict[str, tuple[int, float]] | None = None,
         monthly_reads: int | None = None,
         port: int = 0,
+        hosts: Iterable[str] = HOSTS,
     ) -> None:
         self._clock = clock
         self.limits = dict(limits or {})
@@ -95,7 +98,7 @@ class Emulator:
         self.renewed_at: Callable[[datetime], str] | None = None  # in place of the windows' own word
         self.is_revoked = False
         self._answers = Answers(self.world)
-        self._port = port
+        self._port, self._hosts = port, hosts
         self._windows: dict[tuple[str, str], tuple[datetime, int]] = {}
         self._nonces: set[str] = set()
         self._changed = asyncio.Condition()
@@ -103,7 +106,7 @@ class Emulator:
         self.url = ""
 
     async def __aenter__(self) -> Self:
-        app = web.Application(client_max_size=16 * 1024 * 1024)
+        app = web.Application(middlewares=[only_from_here(self._hosts)], client_max_size=16 * 1024 * 1024)
         app.router.add_routes(TalkPage(XScene(self.world, self._bots)).routes())
         app.router.add_route("*", "/2/{path:.*}", self._serve)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)

@@ -11,7 +11,7 @@ from bot import AUDIT, ActionResult, Agent, ChannelType, Role, Room, Turn, World
 
 logger = logging.getLogger(__name__)
 ALONE = frozenset({ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF, ChannelType.API})
-QUOTED = re.compile(r"^[^\S\n]*>.*$", re.MULTILINE)
+QUOTED = re.compile(r"^[^\S\n]*(?:>|\[(?:sticker|poll|contact|place|game)\b).*$", re.MULTILINE)
 Rule = Callable[[World, Role], str]
 
 
@@ -94,7 +94,10 @@ def decides_here(turn: Turn) -> bool:
 
 
 def own_words(turn: Turn) -> str:
-    """Give what the newest author has written of what this turn answers, without lines that quote others."""
+    """Give what the newest author has written of what this turn answers, without lines of others.
+
+    Those quote somebody, or tell what a sticker, a poll or the like is called.
+    """
     texts = (one.message.content.text for one in turn.inputs if one.author.id == turn.author.id)
     return QUOTED.sub("", "\n".join(texts))
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from bot import ActionResult, Effect, Entity, Example, Role, Room, Turn, World, action, clean_name
+from bot import ActionResult, Effect, Entity, Example, Role, Room, Turn, World, action, clean_name, short_id
 from plugins.bootstrap.actions.authority import asked_by, authorize, refused
 from plugins.bootstrap.actions.contacts import accepts_messages
 from plugins.bootstrap.actions.finding import (
@@ -15,6 +15,7 @@ from plugins.bootstrap.actions.finding import (
     private_rooms,
     rooms_called,
     shown,
+    titles,
 )
 
 LONGEST = 4_000
@@ -23,12 +24,16 @@ HERE = frozenset({"", "here", "this room"})
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a message goes, what to call that, and what somebody must be, and where, to send it there."""
+    """Where a message goes, what to call that, and what somebody must be, and where, to send it there.
+
+    Of its `titles` whoever asks must say one themselves: what a file or another person says sends nothing.
+    """
 
     room: Room
     name: str
     world: World
     needs: Role
+    titles: tuple[str, ...] = ()
 
 
 @action(
@@ -60,7 +65,8 @@ async def send_message(
     except NotFound as error:
         return refused(str(error))
     arguments = {"to": target.room.id, "name": target.name, "text": text}
-    request = asked_by(turn, "SEND_MESSAGE", arguments, world=target.world, needs=target.needs)
+    spoken = (target.titles,) if target.titles else ()
+    request = asked_by(turn, "SEND_MESSAGE", arguments, world=target.world, needs=target.needs, spoken=spoken)
     if cause := await authorize(turn.agent, request):
         return refused(cause)
     is_here, key = target.room.id == turn.room.id, f"{turn.id} {turn.next_reply}"
@@ -92,8 +98,10 @@ async def _in_room(turn: Turn, room: Room) -> Target:
     world = await turn.agent.store.worlds.world(room.world_id)
     if world is None:
         raise NotFound("that room is gone")
-    is_here = room.id == turn.room.id
-    return Target(room, f"room {clean_name(room.name)}", world, Role.NONE if is_here else Role.ADMIN)
+    if room.id == turn.room.id:
+        return Target(room, "this room", world, Role.NONE)
+    names = tuple(filter(None, (room.name, room.external_id, short_id(room.id), str(room.id))))
+    return Target(room, f"room {clean_name(room.name)}", world, Role.ADMIN, names)
 
 
 async def _alone_with(turn: Turn, person: Entity) -> Target:
@@ -109,7 +117,9 @@ async def _alone_with(turn: Turn, person: Entity) -> Target:
     found = [await worlds.world(one) for one in dict.fromkeys(room.world_id for room in rooms)]
     shared = [world for world in found if world is not None]
     actors = {one.author.id for one in turn.inputs}
-    if actors == {person.id} or await accepts_messages(turn.agent, person):
+    if actors == {person.id}:
         return Target(alone[0], described(person), turn.world, Role.NONE)
+    if await accepts_messages(turn.agent, person):
+        return Target(alone[0], described(person), turn.world, Role.NONE, titles(person))
     ruled = [world for world in shared if all(world.role_of(actor).reaches(Role.ADMIN) for actor in actors)]
-    return Target(alone[0], described(person), (ruled or shared)[0], Role.ADMIN)
+    return Target(alone[0], described(person), (ruled or shared)[0], Role.ADMIN, titles(person))

@@ -4,9 +4,21 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from uuid import UUID
 
-from bot import Agent, Line, Memory, ProviderResult, Service, Turn, provider, render_history, short_id
+from bot import (
+    Agent,
+    Line,
+    Memory,
+    ProviderResult,
+    Service,
+    Turn,
+    last_lines,
+    provider,
+    render_history,
+    short_id,
+)
 
 MOST_ROOMS = 10_000
+LONGEST_HISTORY = 65_536
 
 
 class Beginnings(Service):
@@ -36,7 +48,11 @@ class Beginnings(Service):
 
 @provider("RECENT_MESSAGES", "The last messages of the room.", position=100)
 async def recent_messages(turn: Turn) -> ProviderResult:
-    """Give the last messages, oldest first: at most CONVERSATION_LENGTH, at least half as many."""
+    """Give the last messages, oldest first: at most CONVERSATION_LENGTH, at least half as many.
+
+    However fast a room talks on, the message to be answered stands among them; however long others write,
+    no more than a prompt can bear is told.
+    """
     limit = int(turn.setting("CONVERSATION_LENGTH") or 20)
     last = await turn.agent.store.memories.recent(turn.room.id, limit)
     messages = turn.agent.services[Beginnings].since(turn.room.id, last, limit)
@@ -45,7 +61,9 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     people = await turn.agent.store.entities.entities(others) if others else {}
     names |= {one.id: one.name for one in people.values()}
     lines = [_line(turn, message, names.get(message.entity_id, "")) for message in messages]
-    history = render_history(lines)
+    is_overtaken = bool(messages) and turn.message.created_at < messages[-1].created_at
+    answered = _line(turn, turn.message, turn.author.name) if is_overtaken else None
+    history = _bounded(lines, answered)
     return ProviderResult(
         text=f"# Conversation\n{history}" if history else "",
         values={"recentMessages": history},
@@ -53,9 +71,18 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     )
 
 
+def _bounded(lines: Sequence[Line], answered: Line | None) -> str:
+    """Write the last of these lines, as many as a prompt can bear, and the one that is to be answered."""
+    history = last_lines(render_history(lines), LONGEST_HISTORY)
+    if answered is None or (own := render_history([answered])).splitlines()[-1] in history.splitlines():
+        return history
+    return f"{own}\n{history}"
+
+
 def _line(turn: Turn, message: Memory, name: str) -> Line:
     content = message.content
     files = [f"[{one.kind.lower()}: {one.title or one.name or 'untitled'}]" for one in content.attachments]
     text = " ".join(filter(None, [content.text, *files]))
     is_agent = message.entity_id == turn.agent.id
-    return Line(message.created_at, name, short_id(message.entity_id), text, is_agent=is_agent)
+    is_open = message.id == turn.message.id
+    return Line(message.created_at, name, short_id(message.entity_id), text, is_agent, is_open)

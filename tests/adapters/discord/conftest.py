@@ -6,12 +6,15 @@ import pytest
 
 from adapters.discord.emulator import Emulator
 from tests.adapters.discord.harbour import Harbour
+from tests.adapters.tls import HOST
+
+ELSEWHERE = ("discord.test", "cdn.discord.test")  # to which only a proxy leads
 
 
 @pytest.fixture
 async def harbour() -> AsyncIterator[Harbour]:
     """Give a Discord with one server and one channel, as long as the test lasts."""
-    async with Emulator() as emulator:
+    async with Emulator(hosts=[HOST, *ELSEWHERE]) as emulator:
         yield Harbour(emulator)
         bot_said = [one.message for one in emulator.ledger.shown if "nonce" in one.message]
         assert all(one["allowed_mentions"]["parse"] == [] for one in bot_said)  # G-S8: in every test

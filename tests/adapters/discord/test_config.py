@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import pytest
 
 from adapters.discord import adapter as spec
-from adapters.discord.adapter import open_discord
 from adapters.discord.client import http_of
 from adapters.discord.config import DiscordSettings, Limits, read_settings
 from adapters.discord.judging import Judge
+from adapters.discord.platform import open_discord
 from bot import Character, ConfigError, SettingError, Settings
 from bot.settings import FILE, Layer
 from bot.testing import on_stage
@@ -31,7 +31,7 @@ def test_it_is_switched_on_by_its_token_alone() -> None:
         ("CHANNEL_IDS", "general", "Copy Channel ID"),
         ("DISCORD_LISTEN_CHANNEL_IDS", "1,#x", "Copy Channel ID"),
         ("DISCORD_API_TOKEN", "your_token", "placeholder"),
-        ("DISCORD_API_BASE_URL", "discord.com", "https://discord.com"),
+        ("DISCORD_API_BASE_URL", "discord.com", "https://"),
     ],
 )
 def test_a_value_that_cannot_be_right_is_refused_with_what_it_must_be(

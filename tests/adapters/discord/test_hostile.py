@@ -150,7 +150,7 @@ async def test_a_message_that_cannot_be_kept_costs_no_other_that_came_with_it(ha
         await picky.is_asked.wait()
         for text in ("before", "poison", "after"):
             await harbour.emulator.people.say(harbour.quay, harbour.kim, text)
-        await until(lambda: account._listener._heard.qsize() == 3)
+        await until(lambda: len(account._listener.waiting) == 4)
         picky.may_go_on.set()
         await until(lambda: len(picky.texts) == 3)
     assert picky.texts == ["first", "before", "after"]

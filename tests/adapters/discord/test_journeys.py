@@ -1,6 +1,8 @@
 """Journeys of a character on Discord: through the real client library, against a platform on this machine."""
 
 import asyncio
+from functools import partial
+from itertools import product
 
 import pytest
 
@@ -235,6 +237,29 @@ async def test_b13_a_reaction_is_kept_once_also_to_a_message_nobody_knows(harbou
     ]
 
 
+async def test_b13_a_reaction_that_is_taken_back_is_forgotten_and_no_other(harbour: Harbour) -> None:
+    people = harbour.emulator.people
+    async with harbour.bot_on() as (stage, _):
+        said = await people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
+        other = await people.say(harbour.quay, harbour.kim, "no call")
+        for user, sign in product((harbour.kim, harbour.robin), ("⚓", "⛵", "🌊")):
+            await people.react(harbour.quay, said, user, sign)
+        await people.react(harbour.quay, other, harbour.kim, "⚓")
+        await people.unreact(harbour.quay, said, harbour.robin, "⚓")
+        await people.unreact(harbour.quay, said, harbour.robin, "⚓")
+        await people.unreact(harbour.quay, said, sign="⛵")
+        await people.say(harbour.direct(harbour.kim), harbour.kim, "all told?")
+        await harbour.emulator.ledger.until_said(3)  # what calls nobody is answered too
+        room_id = (await receipts(stage))[0].room_id
+        recent = partial(stage.agent.store.memories.recent, room_id, 50, kind=MemoryKind.REACTION)
+        left = sorted((one.content.text, one.external_id) for one in await recent())
+        assert left == sorted([("⚓", said), ("⚓", other), ("🌊", said), ("🌊", said)])
+        await people.unreact(harbour.quay, said)
+        await people.say(harbour.direct(harbour.kim), harbour.kim, "and now?")
+        await harbour.emulator.ledger.until_said(4)
+        assert [one.external_id for one in await recent()] == [other]
+
+
 async def test_an_answer_of_4500_characters_arrives_whole_with_its_code_in_fences(harbour: Harbour) -> None:
     code = "\n".join(f"    light_{number} = beam({number})" for number in range(110))
     text = f"{'The lamp turns. ' * 70}\n\n```python\n{code}\n```\n{'Mind the rocks. ' * 50}".strip()
@@ -270,14 +295,14 @@ async def test_a_voice_message_is_heard_and_answered(harbour: Harbour) -> None:
     ears = Plugin("ears", models=[listen])
     async with harbour.bot_on(ScriptedModel(write), ears, settings=through) as (stage, _):
         await harbour.emulator.people.say(
-            direct, harbour.kim, files=(("voice-message.ogg", b"OggS", "audio/ogg"),), flags=1 << 13
+            direct, harbour.kim, files=(("voice-message.ogg", b"OggS\0", "audio/ogg"),), flags=1 << 13
         )
         assert await harbour.emulator.ledger.until_said(1) == ["At six."]
         [receipt] = await receipts(stage)
         said = (await stage.agent.store.memories.memories([receipt.memory_id]))[receipt.memory_id]
     [attachment] = said.content.attachments
     assert (attachment.kind, attachment.text) == (MediaKind.AUDIO, "when is low tide")
-    assert heard == [b"OggS"]
+    assert heard == [b"OggS\0"]
     assert any("when is low tide" in one for one in asked)
 
 

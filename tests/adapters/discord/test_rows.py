@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import count
 
 import pytest
 
@@ -102,6 +103,44 @@ async def test_b09_what_is_removed_after_its_answer_is_forgotten(harbour: Harbou
         await harbour.emulator.people.say(harbour.quay, harbour.robin, f"{harbour.call} ahoy")
         await harbour.emulator.ledger.until_said(2)
         assert await stage.agent.store.memories.memories([receipt.memory_id]) == {}
+
+
+async def test_b11_a_server_that_puts_it_out_and_lets_it_in_again_is_answered_again_and_remembered(
+    harbour: Harbour,
+) -> None:
+    people, ledger = harbour.emulator.people, harbour.emulator.ledger
+    async with harbour.bot_on() as (stage, _):
+        await people.say(harbour.quay, harbour.kim, f"{harbour.call} before")
+        await ledger.until_said(1)
+        [before] = await receipts(stage)
+        await people.expel(harbour.guild, harbour.bot)
+        await people.invite(harbour.guild, harbour.bot)
+        await people.say(harbour.quay, harbour.kim, f"{harbour.call} again")
+        await ledger.until_said(2)
+        *_, again = await receipts(stage)
+        assert again.room_id == before.room_id
+        kept = await stage.agent.store.memories.recent(again.room_id, 10)
+        assert {"@Ada before", "@Ada again"} <= {one.content.text for one in kept}
+
+
+async def test_o05_another_bot_that_answers_every_word_is_answered_five_times_in_a_row(
+    harbour: Harbour,
+) -> None:
+    people, ledger = harbour.emulator.people, harbour.emulator.ledger
+    echo = harbour.emulator.town.add_user("Echo", is_bot=True)
+    said = (answer(f"Aye, {number}.") for number in count(1))
+    model = ScriptedModel(lambda request: next(said))
+    async with harbour.bot_on(model, settings={"RESPOND_TO_BOTS": "true"}) as (stage, _):
+        for number in range(1, 6):
+            await people.say(harbour.quay, echo, f"{harbour.call} I heard you {number} times")
+            await ledger.until_said(number)
+        for number in range(6, 9):
+            await people.say(harbour.quay, echo, f"{harbour.call} I heard you {number} times")
+        await people.say(harbour.quay, harbour.kim, f"{harbour.call} enough?")
+        await ledger.until_said(6)
+        told = await receipts(stage)
+    assert [one.rule for one in told].count("RESPOND_TO_BOTS") == 3
+    assert len(ledger.said()) == 6
 
 
 async def test_b14_whoever_is_renamed_is_the_same_person(harbour: Harbour) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from adapters.telegram.adapter import TelegramAdapter, open_telegram
 from adapters.telegram.config import Limits
 from adapters.telegram.emulator import Description, Emulator
 from adapters.telegram.emulator.town import BotRecord
 from adapters.telegram.moments import Moments
+from adapters.telegram.platform import TelegramAdapter, open_telegram
 from bot import (
     Blueprint,
     Character,
@@ -44,7 +44,7 @@ class Hours:
     """Time that passes as soon as somebody waits for it, but for waits that are `held`."""
 
     now: float = 0.0
-    held: frozenset[float] = frozenset({Limits().typing_seconds})
+    held: frozenset[float] = frozenset({Limits().typing_seconds, Limits().webhook_seconds})
     pauses: list[float] = field(default_factory=list)
     released: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -12,6 +12,7 @@ from bot import (
     Agent,
     DeliveryState,
     EntityJoined,
+    MemoryKind,
     ModelType,
     Outcome,
     Plugin,
@@ -255,7 +256,7 @@ async def test_a_choice_is_shown_as_buttons_and_its_press_is_answered(house: Hou
 async def test_a_voice_message_is_kept_as_a_recording(house: House) -> None:
     alice = house.people.person("Alice")
     chat = house.people.private(alice)
-    voice = house.people.file(b"OggS sound", duration=3, mime_type="audio/ogg")
+    voice = house.people.file(b"OggS\0 sound", duration=3, mime_type="audio/ogg")
     house.people.say(chat, alice, voice=voice)
     await house.said(1, chat)
     [receipt] = await house.settled()
@@ -372,6 +373,17 @@ async def test_b13_a_reaction_is_kept_once(open_house: Opened) -> None:
     assert heard == ["👍", "🎉", "👍"]
 
 
+async def test_b13_a_reaction_that_is_taken_back_is_forgotten_and_no_other(house: House) -> None:
+    alice = house.people.person("Alice")
+    chat = house.people.private(alice)
+    message = house.people.say(chat, alice, "Hello")
+    house.people.react(message, alice, "👍", "🎉")
+    house.people.react(message, alice, "🎉", before=["👍", "🎉"])
+    await house.settled()
+    left = await house.store.memories.recent(room(chat), 10, kind=MemoryKind.REACTION)
+    assert [one.content.text for one in left] == ["🎉"]
+
+
 async def test_people_who_come_are_news_once(open_house: Opened) -> None:
     came = []
 
@@ -421,7 +433,7 @@ async def test_an_anonymous_administrator_and_a_channel_are_people_too(house: Ho
 async def test_a_voice_message_is_heard_and_answered(open_house: Opened) -> None:
     @model(ModelType.TRANSCRIPTION)
     async def listen(agent: Agent, request: TranscriptionRequest) -> TextResult:
-        assert request.audio == b"OggS sound"
+        assert request.audio == b"OggS\0 sound"
         return TextResult("what the recording says", "ear", Usage())
 
     def script(request: TextRequest) -> str:
@@ -430,7 +442,7 @@ async def test_a_voice_message_is_heard_and_answered(open_house: Opened) -> None
     async with open_house(script, plugins=(Plugin("ear", models=[listen]),)) as house:
         alice = house.people.person("Alice")
         chat = house.people.private(alice)
-        voice = house.people.file(b"OggS sound", duration=3, mime_type="audio/ogg")
+        voice = house.people.file(b"OggS\0 sound", duration=3, mime_type="audio/ogg")
         house.people.say(chat, alice, voice=voice)
         assert await house.said(1, chat) == ["I hear you."]
 

@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from bot import (
     DeliveryState,
     MediaKind,
     NotSent,
+    TakenAway,
     TextRequest,
     Unclear,
     Undeliverable,
@@ -30,6 +32,7 @@ from bot import (
 )
 from bot.testing import answer
 from tests.adapters.telegram.conftest import START, TOKEN, Hours, Opened, description
+from tests.adapters.tls import HOST
 
 
 class Desk:
@@ -76,7 +79,7 @@ OpenDesk = Callable[..., Awaitable[Desk]]
 
 @pytest.fixture
 async def telegram() -> AsyncIterator[Emulator]:
-    async with Emulator(description=description()) as emulator:
+    async with Emulator(description=description(), hosts=[HOST, "telegram.example"]) as emulator:
         emulator.bot(TOKEN)
         yield emulator
         assert emulator.ledger.problems == []
@@ -209,6 +212,20 @@ async def test_d15_a_file_that_is_refused_is_named_and_its_caption_stays(desk: D
 
 
 @pytest.mark.parametrize(
+    "address", ["{path}", "file://{path}", "telegram:{bot}/{path}", "telegram:{bot}/secret.txt"]
+)
+async def test_m07_a_file_of_this_machine_is_never_sent_whatever_an_attachment_names(
+    desk: Desk, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret.txt").write_text("sesame")
+    monkeypatch.chdir(tmp_path)  # python-telegram-bot reads whatever string is the path of a file
+    url = address.format(path=tmp_path / "secret.txt", bot=desk.account.number)
+    await desk.mouth.deliver(desk.part(Content(attachments=(Attachment("1", MediaKind.DOCUMENT, url),))))
+    [shown] = desk.telegram.ledger.shown
+    assert (shown.text, shown.files) == ("(file could not be sent.)", {})
+
+
+@pytest.mark.parametrize(
     ("kind", "name", "content_type", "method"),
     [
         (MediaKind.IMAGE, "boat.png", "image/png", "sendPhoto"),
@@ -268,8 +285,24 @@ async def test_an_edit_that_is_made_twice_is_made_once_and_an_empty_one_removes(
 
 
 async def test_an_edit_of_a_message_that_somebody_removed_is_undeliverable(desk: Desk) -> None:
-    with pytest.raises(Undeliverable, match="not found"):
+    with pytest.raises(TakenAway, match="removed it"):
         await desk.mouth.edit(desk.part("Hello", edits="99"))
+
+
+async def test_b14_what_was_said_in_a_group_is_not_sought_by_its_number_in_the_supergroup(
+    desk: Desk,
+) -> None:
+    group = desk.telegram.people.group("The group", desk.alice, kind="group")
+    name = await desk.mouth.deliver(desk.part("Half a", chat=group))
+    new = desk.telegram.people.migrate(group, desk.alice, tells=False)
+    desk.telegram.town._last_message[new["id"]] = int(name) - 1
+    assert await desk.mouth.deliver(desk.part("Another", chat=new)) == name
+    for _ in range(2):
+        with pytest.raises(NotSent, match="supergroup"):
+            await desk.mouth.edit(desk.part("Half a word", chat=group, edits=name))
+        with pytest.raises(Undeliverable, match="stays there"):
+            await desk.mouth.edit(desk.part("", chat=group, edits=name))
+    assert [one.text for one in desk.telegram.ledger.shown if not one.is_gone] == ["Half a", "Another"]
 
 
 async def test_a_burst_is_slowed_to_what_a_chat_may_take_and_lands_whole(desk: Desk) -> None:

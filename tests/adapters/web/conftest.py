@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -13,8 +14,8 @@ import pytest
 from aiohttp import ClientResponse, ClientSession, ClientWebSocketResponse
 from jsonschema import Draft202012Validator
 
-from adapters.web.adapter import WebAdapter
 from adapters.web.config import Limits, WebSettings
+from adapters.web.platform import WebAdapter
 from bot import (
     Blueprint,
     Character,
@@ -170,6 +171,22 @@ class Talker:
         while frames[-1]["type"] not in ("outcome", "error"):
             frames.append(await self.next())
         return frames
+
+
+async def narrow_connection(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect with so little room for what comes back that whoever does not read is soon waited for."""
+    narrow = socket.socket()
+    narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    narrow.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(narrow, ("127.0.0.1", port))
+    return await asyncio.open_connection(sock=narrow, limit=1024)
+
+
+async def send_for_ever(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Send the same again and again, and read nothing."""
+    while True:
+        writer.write(data)
+        await writer.drain()
 
 
 OpenHouse = Callable[..., AbstractAsyncContextManager[House]]

@@ -2,7 +2,7 @@ from adapters.web.answers import Answers
 from adapters.web.bodies import ErrorBody
 
 
-def test_a_secret_is_taken_out_however_json_writes_it() -> None:
+def test_n13_a_secret_is_taken_out_however_json_writes_it() -> None:
     answers = Answers(['say "friend"\\', "schlüssel-1"])
     body = ErrorBody(code="x", message='the word is say "friend"\\, or schlüssel-1', request_id="1")
     assert answers.text(body) == (

@@ -54,7 +54,7 @@ async def test_a_superseded_message_names_the_one_that_took_it_over(house: Any) 
     assert [reply["text"] for reply in second["replies"]] == ["You said: and now"]
 
 
-async def test_the_same_key_gives_the_same_answer_and_asks_the_model_once(house: Any) -> None:
+async def test_n16_the_same_key_gives_the_same_answer_and_asks_the_model_once(house: Any) -> None:
     first = await house.say("Hello", idempotency_key="k1")
     again = await house.say("Hello", idempotency_key="k1")
     by_header = await house.post("/api/agents/ada/messages", {"text": "Hello"}, Idempotency_Key="k1")
@@ -63,7 +63,7 @@ async def test_the_same_key_gives_the_same_answer_and_asks_the_model_once(house:
     assert house.script.asked.locked()
 
 
-async def test_the_same_key_waits_for_an_answer_that_is_under_way(house: Any) -> None:
+async def test_n16_the_same_key_waits_for_an_answer_that_is_under_way(house: Any) -> None:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(house.say("hold it", idempotency_key="k1")) for _ in range(5)]
         await house.script.asked.acquire()
@@ -77,7 +77,7 @@ async def test_the_same_key_waits_for_an_answer_that_is_under_way(house: Any) ->
     "other",
     [{"text": "Bye"}, {"room": "den"}, {"user": "eve"}, {"attachments": [{"url": "https://a.example"}]}],
 )
-async def test_another_message_with_the_same_key_is_refused(house: Any, other: dict[str, Any]) -> None:
+async def test_n16_another_message_with_the_same_key_is_refused(house: Any, other: dict[str, Any]) -> None:
     await house.say("Hello", idempotency_key="k1")
     error = (await house.say(**{"text": "Hello", **other}, idempotency_key="k1", status=422))["error"]
     assert error["code"] == "idempotency_mismatch"
@@ -88,7 +88,7 @@ async def test_without_a_key_every_message_is_a_new_one(house: Any) -> None:
     assert one["message_id"] != two["message_id"]
 
 
-async def test_what_a_client_may_not_say_is_named(house: Any) -> None:
+async def test_n03_what_a_client_may_not_say_is_named(house: Any) -> None:
     error = (await house.say("Hello", 422, source="client_chat"))["error"]
     assert (error["code"], error["message"]) == ("invalid_request", "source: Extra inputs are not permitted")
 
@@ -175,11 +175,11 @@ async def test_receipts_of_all_agents_come_newest_first(open_house: Any) -> None
         ("/api/rooms?agent=nobody", 404),
     ],
 )
-async def test_what_is_not_there_or_not_understood_is_said(house: Any, path: str, status: int) -> None:
+async def test_n11_what_is_not_there_or_not_understood_is_said(house: Any, path: str, status: int) -> None:
     await house.get(path, status)
 
 
-async def test_no_secret_is_in_any_answer(open_house: Any) -> None:
+async def test_n13_no_secret_is_in_any_answer(open_house: Any) -> None:
     canary = "sk-canary-0123456789"
     async with open_house(settings={"OPENAI_API_KEY": canary, "MY_PASSWORD": 'pass "word"'}) as house:
         house.script.refusal = f"the key {canary} is wrong"
@@ -196,7 +196,7 @@ async def test_no_secret_is_in_any_answer(open_house: Any) -> None:
         assert "[redacted]" in str(told)
 
 
-async def test_a_restart_remembers_which_key_it_has_answered(open_house: Any) -> None:
+async def test_n16_a_restart_remembers_which_key_it_has_answered(open_house: Any) -> None:
     stores = {"Ada": InMemoryStore()}
     async with open_house(stores=stores) as house:
         first = await house.say("Hello", idempotency_key="k1")

@@ -18,7 +18,7 @@ def test_the_token_opens_as_bearer_and_in_the_link() -> None:
     assert lock.opens(Credential(Kind.LINK, TOKEN))
 
 
-def test_the_cookie_opens_only_as_cookie_and_does_not_hold_the_token() -> None:
+def test_n04_the_cookie_opens_only_as_cookie_and_does_not_hold_the_token() -> None:
     lock = Lock(TOKEN)
     _, value = cookie_of(lock)
     assert TOKEN not in value
@@ -27,7 +27,7 @@ def test_the_cookie_opens_only_as_cookie_and_does_not_hold_the_token() -> None:
     assert not lock.opens(Credential(Kind.COOKIE, TOKEN))
 
 
-def test_another_token_makes_another_cookie_of_another_name() -> None:
+def test_n07_another_token_makes_another_cookie_of_another_name() -> None:
     name, value = cookie_of(Lock(TOKEN))
     other_name, other_value = cookie_of(Lock("another-token"))
     assert name != other_name
@@ -35,7 +35,7 @@ def test_another_token_makes_another_cookie_of_another_name() -> None:
     assert not Lock("another-token").opens(Credential(Kind.COOKIE, value))
 
 
-def test_the_cookie_is_for_this_site_alone_and_not_for_scripts() -> None:
+def test_n05_the_cookie_is_for_this_site_alone_and_not_for_scripts() -> None:
     response = web.Response()
     Lock(TOKEN).give_cookie(response)
     [morsel] = response.cookies.values()

@@ -1,8 +1,9 @@
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pytest
+from yarl import URL
 
 
 async def test_a_page_may_not_be_kept_and_its_files_are_asked_for_again(house: Any) -> None:
@@ -34,12 +35,43 @@ async def test_everything_a_page_names_is_served(house: Any, pages: Path) -> Non
         assert (await house.request("GET", address, headers=house.bearer)).status == 200, address
 
 
-@pytest.mark.parametrize("path", ["../adapter.py", "..%2fadapter.py", "%2e%2e/adapter.py", "/etc/passwd", ""])
-async def test_nothing_else_is_served(house: Any, path: str) -> None:
-    assert (await house.request("GET", f"/pages/{path}", headers=house.bearer)).status == 404
+UP = ("..", "%2e%2e", ".%2e", "%2e.", "..;", "%252e%252e", "..%00", "%c0%ae%c0%ae", "....", "\\..")
+BETWEEN = ("/", "%2f", "%5c", "\\", "//", "%252f", "%c0%af")
+ELSEWHERE = ("guards.py", "pages/chat.html", "etc/passwd", "server-token", ".git/config", ".env")
+STRAY = (
+    *("", ".", "..", "/etc/passwd", "%2fetc%2fpasswd", "C:%5cboot.ini", "file:%2f%2f%2fetc%2fpasswd", ".env"),
+    *("chat.js%00", "chat.js%00.html", "chat.js.", "chat.js%20", "chat.js/", "CHAT.JS", "chat.js::$DATA"),
+    *("chat.js~", ".chat.js.swp", "chat.html", "__pycache__", "chat.js%2f..%2fbase.css", "chat%2ejs%3f"),
+)
 
 
-def test_the_pages_keep_to_the_policy(pages: Path) -> None:
+async def test_m06_nothing_but_the_named_files_is_served_and_all_else_is_told_the_same(house: Any) -> None:
+    climbs = [
+        f"{between.join([up] * times)}{between}{name}"
+        for up, between, times, name in product(UP, BETWEEN, (1, 4), ELSEWHERE)
+    ]
+    told = set()
+    for path in (*STRAY, *climbs[::3]):
+        url = URL(f"{house.origin}/pages/{path}", encoded=True)
+        answer = await house.session.get(url, headers=house.bearer, allow_redirects=False)
+        assert answer.status == 404, path
+        error = (await answer.json())["error"]
+        told.add((error["code"], error["message"], answer.headers["Content-Length"]))
+    assert len(told) == 1
+
+
+RANGES = ("bytes=0-0", "bytes=-1", "bytes=5-1", "bytes=0-,0-,0-", "bytes=" + "0-0," * 1500, "lines=1-2")
+
+
+async def test_m06_a_file_is_served_whole_whatever_ranges_are_asked_for(house: Any) -> None:
+    whole = await house.request("GET", "/pages/chat.js", headers=house.bearer)
+    body = await whole.read()
+    for ranges in RANGES:
+        part = await house.request("GET", "/pages/chat.js", headers={**house.bearer, "Range": ranges})
+        assert (part.status, await part.read()) == (200, body), ranges
+
+
+def test_n12_the_pages_keep_to_the_policy(pages: Path) -> None:
     for path in pages.iterdir():
         text = path.read_text()
         assert not re.search(r"\bstyle=|\bon\w+=\"|<style|javascript:", text), path.name

@@ -24,7 +24,7 @@ from adapters.web.reading import parse_json, validated
     ],
     ids=lambda text: repr(text[:12]),
 )
-def test_what_is_no_plain_json_is_refused_quickly(text: str | bytes) -> None:
+def test_n10_what_is_no_plain_json_is_refused_quickly(text: str | bytes) -> None:
     began = time.process_time()
     with pytest.raises(Problem) as raised:
         parse_json(text)
@@ -53,7 +53,7 @@ def test_what_is_no_plain_json_is_refused_quickly(text: str | bytes) -> None:
         ({"text": "x", "room": "\ud800"}, "room"),
     ],
 )
-def test_a_wrong_field_is_named(body: object, named: str) -> None:
+def test_n03_a_wrong_field_is_named(body: object, named: str) -> None:
     with pytest.raises(Problem) as raised:
         validated(MessageRequest, body)
     assert raised.value.status == 422

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from aiohttp import ClientError
 
-from adapters.web.adapter import WebAdapter
 from adapters.web.config import Limits, WebSettings
+from adapters.web.platform import WebAdapter
 from adapters.web.server import _explained
 from bot import SettingError
 
@@ -58,7 +58,7 @@ async def test_the_address_to_open_holds_the_port_and_the_token(host: str, shown
         assert adapter.url == f"http://{shown}:{adapter.port}/?token=a-token%2Ffor%20tests"
 
 
-async def test_headers_that_drip_are_given_up(open_house: Any) -> None:
+async def test_n09_headers_that_drip_are_given_up(open_house: Any) -> None:
     async with open_house(limits=Limits(header_seconds=0.1)) as house:
         reader, writer = await connect(house.adapter.port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
@@ -67,7 +67,7 @@ async def test_headers_that_drip_are_given_up(open_house: Any) -> None:
         writer.close()
 
 
-async def test_a_body_that_drips_is_given_up(open_house: Any) -> None:
+async def test_n09_a_body_that_drips_is_given_up(open_house: Any) -> None:
     async with open_house(limits=Limits(body_seconds=0.1)) as house:
         reader, writer = await connect(house.adapter.port)
         writer.write(
@@ -79,7 +79,7 @@ async def test_a_body_that_drips_is_given_up(open_house: Any) -> None:
         writer.close()
 
 
-async def test_there_are_only_so_many_connections(open_house: Any) -> None:
+async def test_n09_there_are_only_so_many_connections(open_house: Any) -> None:
     async with open_house(limits=Limits(connections=2)) as house:
         held = [await connect(house.adapter.port) for _ in range(2)]
         for reader, writer in held:
@@ -90,32 +90,6 @@ async def test_there_are_only_so_many_connections(open_house: Any) -> None:
             assert await reader.read() == b""
         for _, one in [*held, (reader, writer)]:
             one.close()
-
-
-@pytest.mark.parametrize(
-    "garbage",
-    [
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n",
-        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nA: " + b"x" * 20_000 + b"\r\n\r\n",
-        b"GET /healthz HTTP/1.1\r\n" + b"".join(b"H%d: x\r\n" % n for n in range(500)) + b"\r\n",
-        b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx",
-        b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
-        b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    ],
-    ids=["tls", "long header", "many headers", "two lengths", "length and chunks"],
-)
-async def test_what_is_not_http_gets_a_short_answer_and_no_trace_in_the_log(
-    open_house: Any, garbage: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with open_house() as house:
-        reader, writer = await connect(house.adapter.port)
-        writer.write(garbage)
-        async with asyncio.timeout(30):
-            answer = await reader.read()
-        assert b" 400 " in answer
-        assert b"Traceback" not in answer
-        writer.close()
-    assert "Traceback" not in caplog.text
 
 
 async def test_leaving_ends_what_is_waiting_and_takes_nothing_more(open_house: Any) -> None:

@@ -69,7 +69,7 @@ async def test_who_comes_back_gets_the_history_with_its_outcomes(house: Any) -> 
     assert told == [("Hello", "answered"), ("You said: Hello", None), ("silence now", "ignored")]
 
 
-async def test_a_message_sent_again_after_a_reconnect_is_not_doubled(house: Any) -> None:
+async def test_n16_a_message_sent_again_after_a_reconnect_is_not_doubled(house: Any) -> None:
     talker = await house.socket(room="den")
     await talker.send(type="message", text="hold on", client_id="c1")
     first = await talker.until("ack")
@@ -83,7 +83,7 @@ async def test_a_message_sent_again_after_a_reconnect_is_not_doubled(house: Any)
     assert [one["message_id"] for one in receipts] == [first["message_id"]]
 
 
-async def test_a_message_sent_again_after_a_restart_is_not_doubled(open_house: Any) -> None:
+async def test_n16_a_message_sent_again_after_a_restart_is_not_doubled(open_house: Any) -> None:
     stores = {"Ada": InMemoryStore()}
     async with open_house(stores=stores) as house:
         frames = await (await house.socket()).say("Hello", "c1")
@@ -114,7 +114,7 @@ async def test_another_message_of_the_same_name_is_refused(house: Any) -> None:
     assert (error["code"], error["client_id"]) == ("idempotency_mismatch", "c1")
 
 
-async def test_other_tabs_see_what_is_said_and_other_rooms_do_not(house: Any) -> None:
+async def test_n14_other_tabs_see_what_is_said_and_other_rooms_do_not(house: Any) -> None:
     one, two, elsewhere = [await house.socket(room=room) for room in ("den", "den", "attic")]
     await one.say("Hello", "c1")
     seen = [await two.until("message"), await two.until("message")]
@@ -152,10 +152,14 @@ async def test_a_second_hello_changes_the_room(open_house: Any) -> None:
         ('{"type":"message","text":"x","client_id":"1"}', "hello_first"),
         ('{"type":"message","text":"x","client_id":""}', "invalid_request"),
         ('{"type":"subscribe","room":"den"}', "invalid_request"),
+        ('{"type":"message","text":"x","client_id":"\\ud800"}', "invalid_request"),
+        ('{"type":"hello","\\ud800":1}', "invalid_request"),
     ],
     ids=lambda value: value[:30],
 )
-async def test_a_wrong_frame_is_told_and_the_conversation_goes_on(house: Any, frame: str, code: str) -> None:
+async def test_n14_a_wrong_frame_is_told_and_the_conversation_goes_on(
+    house: Any, frame: str, code: str
+) -> None:
     ws = await house.session.ws_connect(f"{house.origin}/api/ws", headers=house.bearer)
     for seq in (1, 2):
         await ws.send_str(frame)
@@ -165,7 +169,7 @@ async def test_a_wrong_frame_is_told_and_the_conversation_goes_on(house: Any, fr
     assert (await ws.receive_json())["code"] == "invalid_json"
 
 
-async def test_a_frame_that_is_too_large_ends_the_connection(house: Any) -> None:
+async def test_n14_a_frame_that_is_too_large_ends_the_connection(house: Any) -> None:
     talker = await house.socket()
     await talker.ws.send_str("x" * (256 * 1024 + 1))
     message = await talker.ws.receive()
@@ -188,7 +192,7 @@ async def test_the_end_of_the_server_is_told(open_house: Any) -> None:
         assert (message.type, message.data) == (WSMsgType.CLOSE, WSCloseCode.GOING_AWAY)
 
 
-async def test_there_are_only_so_many_at_a_time(open_house: Any) -> None:
+async def test_n14_there_are_only_so_many_at_a_time(open_house: Any) -> None:
     async with open_house(limits=Limits(sockets=1)) as house:
         talker = await house.socket()
         with pytest.raises(WSServerHandshakeError) as raised:
@@ -209,7 +213,7 @@ async def test_a_plain_request_is_told_what_this_address_speaks(house: Any) -> N
     assert (answer.status, answer.headers["Upgrade"]) == (426, "websocket")
 
 
-async def test_who_does_not_read_is_cut_off_and_nobody_else_is(open_house: Any) -> None:
+async def test_n14_who_does_not_read_is_cut_off_and_nobody_else_is(open_house: Any) -> None:
     settings = {"CONVERSATION_LENGTH": "1"}
     async with open_house(settings=settings, limits=Limits(backlog=100_000)) as house:
         house.script.reply = "x" * 32_000

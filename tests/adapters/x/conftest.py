@@ -1,16 +1,27 @@
 """The emulated X, a clock that moves when it is told to, and a character that lives there."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adapters.x.adapter import XAdapter
 from adapters.x.emulator import Emulator, FastClock
-from bot import Agent, Blueprint, Character, Delivery, DeliveryState, Receipt, Runtime, Settings, Store
+from adapters.x.platform import XAdapter
+from bot import (
+    Agent,
+    Blueprint,
+    Character,
+    Delivery,
+    DeliveryState,
+    Plugin,
+    Receipt,
+    Runtime,
+    Settings,
+    Store,
+)
 from bot.settings import Layer
 from bot.testing import InMemoryStore, ScriptedModel, answer
 from plugins.bootstrap import plugin as bootstrap
@@ -81,6 +92,7 @@ def live(emulator: Emulator, clock: FastClock, tmp_path: Path) -> Live:
         *script: Any,
         store: Store | None = None,
         character: Character | None = None,
+        plugins: Sequence[Plugin] = (),
         is_at_rest: bool = False,
         **settings: str,
     ) -> AsyncIterator[Cast]:
@@ -95,7 +107,7 @@ def live(emulator: Emulator, clock: FastClock, tmp_path: Path) -> Live:
         }
         plan = Blueprint(
             character or Character(name="Ada"),
-            (bootstrap, x_actions, model.plugin),
+            (bootstrap, x_actions, *plugins, model.plugin),
             Settings([Layer("the test", values)]),
             store or InMemoryStore(clock.now),
             clock.now,

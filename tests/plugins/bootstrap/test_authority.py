@@ -162,6 +162,7 @@ EFFECTS = {
     "delete_task",
     "say",
     "draw",
+    "ask_twice",
 }
 FUNCTIONS = [
     (path.name, node)

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Connection, insert
 
 from bot import (
+    AUDIT,
     Content,
     Delivery,
     DeliveryState,
@@ -152,6 +153,15 @@ async def test_memories_are_never_taken(open_store: Any) -> None:
 
         [memory] = await store.memories.recent(receipt.room_id)
         assert memory.content.text == "Remember me"
+
+
+async def test_l20_decisions_stay_for_more_than_a_year(open_store: Any) -> None:
+    async with open_store() as store:
+        await store.logs.log(AUDIT, {"action": "UPDATE_ROLE"})
+        await retention(store, days=399).sweep()
+        assert len(await store.logs.logs()) == 1
+        await retention(store, days=401).sweep()
+        assert await store.logs.logs() == []
 
 
 async def test_logs_and_values_that_are_over_go(open_store: Any) -> None:

@@ -12,10 +12,20 @@ from adapters.web.books import show_message
 from adapters.web.config import Limits, WebSettings
 from adapters.web.hub import Spoken
 from adapters.web.incoming import PLATFORM
-from adapters.web.origin import ANY_ADDRESS, allowed_hosts
 from adapters.web.server import Server
 from adapters.web.token_file import kept_token
-from bot import Adapter, CoreSettings, Delivery, Door, Room, SettingError, cleared_so_far
+from bot import (
+    ANY_ADDRESS,
+    Adapter,
+    CoreSettings,
+    Delivery,
+    Door,
+    Link,
+    Room,
+    SettingError,
+    allowed_hosts,
+    cleared_so_far,
+)
 
 BETWEEN_LOOKS = 0.05
 
@@ -43,6 +53,7 @@ class WebAdapter(Adapter):
         )
         self._server = Server(self._front.app, settings, limits)
         self._agents = {door.agent_id: door for door in doors}
+        self._link = Link(PLATFORM, "the page")
         self.app = self._front.app
         self.port = settings.server_port
 
@@ -56,6 +67,7 @@ class WebAdapter(Adapter):
 
     async def __aenter__(self) -> Self:
         self.port = await self._server.start()
+        self._link.stands()
         return self
 
     async def __aexit__(
@@ -63,6 +75,11 @@ class WebAdapter(Adapter):
     ) -> None:
         await self._front.stop()
         await self._server.stop()
+
+    @property
+    def links(self) -> Sequence[Link]:
+        """Say that it is there."""
+        return (self._link,)
 
     async def deliver(self, delivery: Delivery) -> str:
         """Show a reply to whoever is in the room; it is in the records for those who come later."""

@@ -16,7 +16,7 @@ from adapters.telegram.places import PLATFORM, Target
 from adapters.telegram.presence import Presence
 from adapters.telegram.webhook import Webhook, WebhookServer
 from adapters.telegram.wire import Connector
-from bot import Adapter, ConfigError, Content, Delivery, Door, FetchError, Room, Undeliverable
+from bot import Adapter, ConfigError, Content, Delivery, Door, FetchError, Link, Room, Undeliverable
 
 PRIVATE_LOOKS, GROUP_LOOKS = 1.0, 3.0
 
@@ -65,6 +65,11 @@ class TelegramAdapter(Adapter):
         if self._server is not None:
             await self._server.stop()
         await asyncio.gather(*(presence.close() for presence in self._presences.values()))
+
+    @property
+    def links(self) -> Sequence[Link]:
+        """Tell whether each bot's updates come."""
+        return [presence.link for presence in self._presences.values()]
 
     def parts(self, content: Content) -> list[Content]:
         """Cut a reply into messages."""

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import ClassVar, Self
 
+import adapters.discord.library  # noqa: F401  # before anything else asks for the library
 from adapters.discord.account import Account
 from adapters.discord.config import Limits, read_settings
 from adapters.discord.outgoing import parts
 from adapters.discord.places import PLATFORM
-from bot import Adapter, Clock, ConfigError, Content, Delivery, Door, NotSent, Room, system_clock
+from bot import Adapter, Clock, ConfigError, Content, Delivery, Door, Link, NotSent, Room, system_clock
 
 LOOKS = 1.0  # seconds between two looks at a reply that is being written; Discord takes five edits in five
 
@@ -41,6 +42,11 @@ class DiscordAdapter(Adapter):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.gather(*(account.stop() for account in self.accounts.values()))
+
+    @property
+    def links(self) -> Sequence[Link]:
+        """Tell how each account is connected to the gateway."""
+        return [account.link for account in self.accounts.values()]
 
     def parts(self, content: Content) -> list[Content]:
         """Cut a reply into messages."""

@@ -13,7 +13,7 @@ from adapters.x.config import NEEDS
 from adapters.x.incoming import PLATFORM
 from adapters.x.outgoing import parts
 from adapters.x.sending import Pause
-from bot import Adapter, Clock, Content, Delivery, Door, Feed, SettingError, Undeliverable, system_clock
+from bot import Adapter, Clock, Content, Delivery, Door, Feed, Link, SettingError, Undeliverable, system_clock
 
 
 class XAdapter(Adapter):
@@ -49,6 +49,11 @@ class XAdapter(Adapter):
     def url(self) -> str:
         """Where the accounts are to be seen."""
         return " ".join(f"https://x.com/i/user/{one.name}" for one in self._accounts.values())
+
+    @property
+    def links(self) -> Sequence[Link]:
+        """Tell whether X answers each account."""
+        return [account.link for account in self._accounts.values()]
 
     def account(self, agent_id: UUID) -> Account | None:
         """Find a character's account."""

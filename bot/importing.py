@@ -1,0 +1,64 @@
+"""Importing what others have written: whatever it raises comes out as one error that says what to do."""
+
+import importlib
+import importlib.util
+import re
+import sys
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+
+from bot.errors import PluginError, SettingError
+
+OURS = ("plugins.", "adapters.")
+
+
+def imported(module: str, name: str) -> ModuleType:
+    """Import a module for what goes by a name; raises PluginError where that cannot be."""
+    try:
+        return importlib.import_module(module)
+    except SettingError:
+        raise
+    except ModuleNotFoundError as error:
+        raise PluginError(not_installed(name, str(error.name), module)) from error
+    except (Exception, SystemExit) as error:  # anything may go wrong in somebody else's module
+        raise PluginError(f"{name!r} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def not_installed(name: str, missing: str, module: str) -> str:
+    """Say that a module wants another that is not there, and for one of ours how to get it."""
+    is_ours = module.startswith(OURS) and not f"{missing}.".startswith(OURS)
+    hint = f": pip install 'greenroom[{name}]'" if is_ours else ""
+    return f"{name!r} needs {missing}, which is not installed{hint}"
+
+
+def module_at(path: Path, name: str) -> ModuleType:
+    """Import a file or a folder by its path; raises PluginError where there is none or it cannot be."""
+    candidates = (path, path.with_name(f"{path.name}.py"), path / "__init__.py")
+    file = next((one for one in candidates if one.is_file()), None)
+    if file is None:
+        raise PluginError(f"plugin {name!r}: there is no {path}.py and no folder {path} with an __init__.py")
+    stem = file.parent.name if file.name == "__init__.py" else file.stem
+    alias = f"greenroom_plugin_{re.sub(r'[^a-z0-9]+', '_', stem.lower())}_{_digest(file)}"
+    if alias in sys.modules:
+        return sys.modules[alias]
+    is_package = file.name == "__init__.py"
+    spec = importlib.util.spec_from_file_location(
+        alias, file, submodule_search_locations=[str(file.parent)] if is_package else None
+    )
+    if spec is None or spec.loader is None:
+        raise PluginError(f"plugin {name!r}: {file} is not Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[alias] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:  # anything may go wrong in somebody else's module, sys.exit included
+        del sys.modules[alias]
+        if isinstance(error, KeyboardInterrupt | SettingError):
+            raise
+        raise PluginError(f"plugin {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _digest(file: Path) -> str:
+    return sha256(str(file).encode("utf-8", "surrogatepass")).hexdigest()[:12]

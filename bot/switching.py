@@ -1,0 +1,39 @@
+"""Plugins that are switched off: what could not be set up, and what cannot do without it."""
+
+from collections.abc import Mapping, Sequence
+
+from bot.models.types import ModelType
+from bot.plugin import Plugin
+
+
+def off_without(plugins: Sequence[Plugin], name: str, cause: str) -> dict[str, str]:
+    """Say of every plugin why it is off where this one is: by its own cause, or by the chain down to it.
+
+    Plugins come after those they require.
+    """
+    off = {name: cause}
+    for plugin in plugins:
+        needed = next((one for one in plugin.requires if one in off), None)
+        if needed is not None and plugin.name not in off:
+            off[plugin.name] = f"it requires {needed!r}, which is off: {off[needed]}"
+    return off
+
+
+def without(plugins: Sequence[Plugin], off: Mapping[str, str]) -> tuple[Plugin, ...]:
+    """Leave of plugins that are off what their names, their secrets and their tables are known by."""
+    return tuple(_husk(plugin) if plugin.name in off else plugin for plugin in plugins)
+
+
+def is_vital(plugins: Sequence[Plugin], off: Mapping[str, str]) -> bool:
+    """Tell whether nothing is kept, or nobody writes, where these plugins are off."""
+    lost = [plugin for plugin in plugins if plugin.name in off]
+    rest = [plugin for plugin in plugins if plugin.name not in off]
+    return any(plugin.store is not None for plugin in lost) or (_writes(lost) and not _writes(rest))
+
+
+def _writes(plugins: Sequence[Plugin]) -> bool:
+    return any(model.type is ModelType.TEXT_LARGE for plugin in plugins for model in plugin.models)
+
+
+def _husk(plugin: Plugin) -> Plugin:
+    return Plugin(plugin.name, plugin.description, settings=plugin.settings, schema=plugin.schema)

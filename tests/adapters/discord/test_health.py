@@ -1,0 +1,124 @@
+"""Whether Discord is to be had is told while it is not, and no more when it is."""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from adapters.discord.emulator.faults import Fault
+from adapters.discord.platform import DiscordAdapter
+from bot import Cause, LinkState, Standing
+from tests.adapters.discord.harbour import LIMITS, TYPING, Harbour, at_once
+
+
+@dataclass
+class Gate:
+    """Lets nobody try again before it is opened."""
+
+    resting: asyncio.Event = field(default_factory=asyncio.Event)
+    is_open: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def pause(self, seconds: float) -> None:
+        self.resting.set()
+        await (asyncio.Event() if seconds == TYPING else self.is_open).wait()
+        await asyncio.sleep(0)
+
+    async def until_resting(self) -> None:
+        async with asyncio.timeout(60):
+            await self.resting.wait()
+
+
+def state_of(adapter: DiscordAdapter) -> LinkState:
+    [link] = adapter.links
+    return link.state
+
+
+async def standing(adapter: DiscordAdapter) -> None:
+    async with asyncio.timeout(60):
+        while state_of(adapter).standing is not Standing.CONNECTED:
+            await at_once(0)
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        (Fault(r"GET .*/users/@me$", times=3), Cause.UNREACHABLE),
+        (Fault(r"GET .*/users/@me$", 503, times=3), Cause.PLATFORM),
+        (Fault(r"GET .*/users/@me$", 200, "<html>", times=3), Cause.PLATFORM),
+        (Fault(r"GET .*/gateway/bot$", times=3), Cause.UNREACHABLE),
+    ],
+)
+async def test_c15_an_account_that_discord_keeps_out_is_degraded_until_it_is_in(
+    harbour: Harbour, fault: Fault, cause: Cause, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = Gate()
+    harbour.emulator.faults.append(fault)
+    limits = replace(LIMITS, pause=gate.pause)
+    async with harbour.bot_on(limits=limits, is_awaited=False) as (_stage, adapter):
+        await gate.until_resting()
+        assert (state_of(adapter).standing, state_of(adapter).cause) == (Standing.DEGRADED, cause)
+        gate.is_open.set()
+        await standing(adapter)
+        assert state_of(adapter).cause is None
+    assert len(told(caplog)) == 2, told(caplog)
+    assert told(caplog)[0].startswith(f"Ada is cut off from discord ({cause})")
+    assert told(caplog)[1].startswith("Ada is on discord again")
+
+
+async def test_c13_a_name_that_cannot_be_found_is_named(harbour: Harbour) -> None:
+    gate = Gate()
+    limits = replace(LIMITS, pause=gate.pause)
+    nowhere = {"DISCORD_API_BASE_URL": "http://nowhere.invalid"}
+    async with harbour.bot_on(settings=nowhere, limits=limits, is_awaited=False) as (_stage, adapter):
+        await gate.until_resting()
+        assert state_of(adapter).cause is Cause.DNS
+
+
+async def test_c15_a_gateway_that_is_lost_is_told_and_once_more_when_it_is_back(
+    harbour: Harbour, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = Gate()
+    async with harbour.bot_on(limits=replace(LIMITS, pause=gate.pause)) as (_stage, adapter):
+        await standing(adapter)
+        harbour.emulator.faults.append(Fault(r"GET .*/gateway/bot$", times=3))
+        await harbour.emulator.gateway.invalidate()
+        await gate.until_resting()
+        assert state_of(adapter).standing is Standing.CONNECTING
+        gate.is_open.set()
+        await harbour.emulator.ledger.until(lambda: not harbour.emulator.faults[0].times)
+        await standing(adapter)
+    assert [line.split(" after")[0].split(" (")[0] for line in told(caplog)] == [
+        "Ada is cut off from discord",
+        "Ada is on discord again,",
+    ]
+
+
+async def test_c05_connections_that_end_and_are_followed_at_once_are_no_outage(
+    harbour: Harbour, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger = harbour.emulator.ledger
+    async with harbour.bot_on() as (_stage, adapter):
+        for number in range(10):
+            await standing(adapter)
+            await harbour.emulator.gateway.drop()
+            await ledger.until(lambda count=number: ledger.counts["resume"] > count)
+        await standing(adapter)
+    assert told(caplog) == []
+
+
+async def test_an_account_whose_token_is_refused_is_off(
+    harbour: Harbour, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = {"DISCORD_API_TOKEN": "another-one-only-for-tests"}
+    async with harbour.bot_on(settings=refused, is_awaited=False) as (_stage, adapter):
+        [account] = adapter.accounts.values()
+        async with asyncio.timeout(60):
+            await account.is_connected.wait()
+        assert (state_of(adapter).standing, state_of(adapter).cause) == (Standing.OFF, Cause.REFUSED)
+    assert len(told(caplog)) == 1
+    assert "another-one" not in caplog.text

@@ -1,0 +1,117 @@
+"""A reply on Discord that is seen while it is written, and what may happen to it meanwhile."""
+
+import asyncio
+from datetime import datetime, timedelta
+
+import pytest
+
+from adapters.discord import platform
+from bot import (
+    DeliveryState,
+    Outcome,
+    Plugin,
+    ProviderResult,
+    Turn,
+    provider,
+    system_clock,
+)
+from bot.testing import InMemoryStore, Pieces, ScriptedModel
+from tests.adapters.discord.harbour import Harbour, receipts
+
+LIVE = {"STREAMING": "true"}
+HEAD = "<response><thought>hm</thought><actions>REPLY</actions><text>"
+TAIL = "</text></response>"
+FIRST, WHOLE = "Once upon a time", "Once upon a time there was a bot."
+
+
+@pytest.fixture(autouse=True)
+def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test wait for the pace at which a reply is shown."""
+    monkeypatch.setattr(platform, "LOOKS", 0.0)
+
+
+def story(gate: asyncio.Event, rest: str = WHOLE.removeprefix(FIRST)) -> ScriptedModel:
+    """Write the beginning, and the rest when the test wants it."""
+    return ScriptedModel([Pieces(HEAD, FIRST, gate, rest + TAIL)])
+
+
+async def begun(harbour: Harbour) -> str:
+    """Have the bot asked something, and the beginning of its answer seen; gives the question's id."""
+    asked = await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} tell me a story")
+    assert await harbour.emulator.ledger.until_said(1) == [FIRST]
+    return asked
+
+
+def seen(harbour: Harbour) -> list[str]:
+    return [one.text for one in harbour.emulator.ledger.shown if not one.is_gone]
+
+
+async def until_seen(harbour: Harbour, *texts: str) -> None:
+    await harbour.emulator.ledger.until(lambda: seen(harbour) == [*texts])
+
+
+async def test_a_reply_is_seen_while_it_is_written_and_edited_into_the_whole(harbour: Harbour) -> None:
+    gate = asyncio.Event()
+    async with harbour.bot_on(story(gate), settings=LIVE):
+        await begun(harbour)
+        gate.set()
+        await until_seen(harbour, WHOLE)
+
+
+async def test_b08_what_is_seen_of_an_answer_goes_as_soon_as_its_question_is_taken_back(
+    harbour: Harbour,
+) -> None:
+    gate = asyncio.Event()
+    async with harbour.bot_on(story(gate), settings=LIVE) as (stage, _):
+        asked = await begun(harbour)
+        await harbour.emulator.people.delete(harbour.quay, asked)
+        await until_seen(harbour)
+        gate.set()
+        [receipt] = await receipts(stage)
+        assert receipt.outcome is Outcome.CANCELLED
+        await stage.agent.outbox.drain(30.0)
+        assert seen(harbour) == []
+
+
+async def test_what_a_moderator_has_removed_half_written_is_not_said_again_and_the_books_say_why(
+    harbour: Harbour,
+) -> None:
+    gate = asyncio.Event()
+    async with harbour.bot_on(story(gate, " word" * 800), settings=LIVE) as (stage, _):
+        await begun(harbour)
+        [shown] = harbour.emulator.ledger.shown
+        shown.is_gone = True
+        await harbour.emulator.people.delete(harbour.quay, shown.id)
+        gate.set()
+        [receipt] = await receipts(stage)
+        await stage.agent.outbox.drain(30.0)
+        assert seen(harbour) == []
+        parts = await stage.agent.store.ledger.deliveries(turn_id=receipt.turn_id)
+        causes = {one.cause for one in parts if one.state is DeliveryState.CANCELLED}
+        assert causes == {"somebody has removed it from the channel: it is not said again"}
+        assert [one.state for one in parts].count(DeliveryState.CANCELLED) == len(parts) - 1 > 1
+
+
+async def test_a08_a_half_written_answer_that_nobody_may_finish_after_a_restart_is_taken_away(
+    harbour: Harbour,
+) -> None:
+    store, passed, never = InMemoryStore(), [timedelta()], asyncio.Event()
+
+    def clock() -> datetime:
+        return system_clock() + passed[-1]
+
+    @provider("SLOW", "Takes its time, so that what is seen is younger than the question.")
+    async def slow(turn: Turn) -> ProviderResult:
+        passed.append(timedelta(minutes=8))
+        return ProviderResult()
+
+    plugin = Plugin("slow", providers=[slow])
+    async with harbour.bot_on(story(never), plugin, settings=LIVE, store=store, clock=clock) as (stage, _):
+        await begun(harbour)
+        await stage.resident.inbox.abandon()
+    passed.append(timedelta(minutes=16))
+    async with harbour.bot_on(settings=LIVE, store=store, clock=clock) as (stage, _):
+        await stage.resident.inbox.resume()  # what the runtime does with each platform that it connects
+        await until_seen(harbour)
+        [receipt] = await receipts(stage)
+        assert receipt.outcome is Outcome.EXPIRED

@@ -1,0 +1,78 @@
+"""What happens while nothing can be kept: no more waits than there is room for, and nothing is lost by it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from adapters.discord import waiting
+from bot import Outcome, StoreUnavailable
+from bot.testing import InMemoryStore
+from tests.adapters.discord.harbour import LIMITS, Harbour, outcomes, receipts
+
+ROOM = 5
+FEW = replace(LIMITS, waiting=ROOM, full=0.05)
+
+
+class Failing:
+    """A store that keeps nothing while `is_down`."""
+
+    def __init__(self) -> None:
+        self.store = InMemoryStore()
+        self.is_down = False
+        self._receive = self.store.ledger.receive
+        self.store.ledger.receive = self._failing  # type: ignore[method-assign]  # what a full disk would do
+
+    async def _failing(self, *args: Any) -> Any:
+        if self.is_down:
+            raise StoreUnavailable("the disk is full", cause="disk_full")
+        return await self._receive(*args)
+
+
+async def test_i02_while_nothing_can_be_kept_no_more_is_read_than_may_wait_and_nothing_is_lost(
+    harbour: Harbour, caplog: pytest.LogCaptureFixture
+) -> None:
+    people, ledger, failing = harbour.emulator.people, harbour.emulator.ledger, Failing()
+    listen = {"DISCORD_LISTEN_CHANNEL_IDS": harbour.quay}
+    async with harbour.bot_on(store=failing.store, settings=listen, limits=FEW) as (stage, adapter):
+        [account] = adapter.accounts.values()
+        failing.is_down = True
+        for number in range(60):
+            await people.say(harbour.quay, harbour.kim, f"number {number}")
+        await ledger.until(lambda: ledger.counts["closed:4000"] > 0)
+        for number in range(60, 80):
+            await people.say(harbour.quay, harbour.kim, f"number {number}")
+        assert len(account._listener.waiting) <= ROOM
+        assert ledger.counts["resume"] == 0
+        failing.is_down = False
+        await people.say(harbour.direct(harbour.kim), harbour.kim, "all there?")
+        await ledger.until_said(1)
+        told = await receipts(stage)
+    room_id = told[0].room_id
+    kept = await failing.store.memories.recent(room_id, 100)
+    assert [one.content.text for one in kept] == [f"number {number}" for number in range(80)]
+    assert len(told) == 81
+    assert ledger.counts["identify"] == 1
+    assert ledger.counts["resume"] > 0
+    said = [one.getMessage() for one in caplog.records if one.name == waiting.__name__]
+    assert said[0].endswith("cannot be kept: no more is read until they are")
+    assert said[1] == "what waited of Discord is kept: it is read on"
+
+
+async def test_i02_where_the_session_is_lost_meanwhile_what_was_not_read_is_fetched(harbour: Harbour) -> None:
+    people, ledger, failing = harbour.emulator.people, harbour.emulator.ledger, Failing()
+    listen = {"DISCORD_LISTEN_CHANNEL_IDS": harbour.quay}
+    async with harbour.bot_on(store=failing.store, settings=listen, limits=FEW) as (stage, _):
+        direct = harbour.direct(harbour.kim)
+        await people.say(direct, harbour.kim, "first")
+        await ledger.until_said(1)
+        failing.is_down = True
+        for number in range(ROOM + 5):
+            await people.say(harbour.quay, harbour.kim, f"number {number}")
+        await ledger.until(lambda: ledger.counts["closed:4000"] > 0)
+        harbour.emulator.gateway.sessions.clear()
+        await people.say(direct, harbour.kim, "all there?", is_told=False)
+        failing.is_down = False
+        await ledger.until_said(2)
+        assert await outcomes(stage) == [Outcome.ANSWERED, *[Outcome.IGNORED] * (ROOM + 5), Outcome.ANSWERED]
+    assert ledger.counts["identify"] == 2

@@ -1,0 +1,137 @@
+"""Whether Telegram is to be had is told while it is not, and no more when it is."""
+
+import asyncio
+import logging
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from adapters.telegram.config import Limits
+from adapters.telegram.emulator import Emulator, Fault, refusal
+from adapters.telegram.emulator.faults import too_many
+from bot import Cause, LinkState, Standing
+from tests.adapters.telegram.conftest import TOKEN, Hours, House, living
+
+HOOK = {
+    "TELEGRAM_WEBHOOK_URL": "http://127.0.0.1:1/hook",
+    "TELEGRAM_WEBHOOK_SECRET": "only-for-tests",
+    "TELEGRAM_WEBHOOK_PORT": "0",
+}
+LOOK = Limits().webhook_seconds
+
+
+class Gate(Hours):
+    """Time that stands still for whoever waits, until it is opened; the bot's own signs aside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.resting, self.is_open = asyncio.Event(), asyncio.Event()
+
+    async def pause(self, seconds: float) -> None:
+        if seconds not in self.held:
+            self.resting.set()
+            await self.is_open.wait()
+        await super().pause(seconds)
+
+    async def until_resting(self) -> None:
+        async with asyncio.timeout(60):
+            await self.resting.wait()
+
+
+def state_of(house: House) -> LinkState:
+    [link] = house.adapter.links
+    return link.state
+
+
+async def until(house: House, standing: Standing, since: datetime | None = None) -> LinkState:
+    async with asyncio.timeout(60):
+        while (found := state_of(house)).standing is not standing or found.since == since:
+            await Hours().pause(0)
+        return found
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        (Fault("getMe", times=3), Cause.UNREACHABLE),
+        (Fault("getUpdates", times=3), Cause.UNREACHABLE),
+        (Fault("getUpdates", 502, "<html>Bad Gateway</html>", times=3), Cause.PLATFORM),
+        (too_many("getUpdates", 30, times=3), Cause.LIMITED),
+        (Fault("getUpdates", 409, refusal(409, "Conflict: terminated"), times=3), Cause.CONTESTED),
+    ],
+)
+async def test_c15_a_bot_that_gets_no_updates_is_degraded_until_they_come(
+    fault: Fault, cause: Cause, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = Gate()
+    async with Emulator() as telegram:
+        telegram.faults.append(fault)
+        async with living(telegram, hours=gate) as house:
+            await gate.until_resting()
+            assert (state_of(house).standing, state_of(house).cause) == (Standing.DEGRADED, cause)
+            gate.is_open.set()
+            assert (await until(house, Standing.CONNECTED)).cause is None
+    assert len(told(caplog)) == 2, told(caplog)
+    assert told(caplog)[0].startswith(f"Ada is cut off from telegram ({cause})")
+    assert told(caplog)[1].startswith("Ada is on telegram again")
+    assert TOKEN.partition(":")[2] not in caplog.text
+
+
+async def test_c13_a_name_that_cannot_be_found_is_named() -> None:
+    gate = Gate()
+    async with Emulator() as telegram:
+        nowhere = {"TELEGRAM_API_BASE_URL": "http://nowhere.invalid"}
+        async with living(telegram, hours=gate, settings=nowhere) as house:
+            await gate.until_resting()
+            assert state_of(house).cause is Cause.DNS
+
+
+@pytest.mark.parametrize("method", ["getMe", "getUpdates"])
+async def test_a_bot_whose_token_is_refused_is_off(method: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with Emulator() as telegram:
+        telegram.faults.append(Fault(method, 401, refusal(401, "Unauthorized"), times=1))
+        async with living(telegram) as house:
+            assert (await until(house, Standing.OFF)).cause is Cause.REFUSED
+    assert len(told(caplog)) == 1
+    assert "TELEGRAM_BOT_TOKEN" in told(caplog)[0]
+
+
+async def test_a_webhook_that_was_taken_away_is_told_and_set_anew(caplog: pytest.LogCaptureFixture) -> None:
+    async with Emulator() as telegram:
+        hours = Hours()
+        async with living(telegram, settings=HOOK, hours=hours) as house:
+            before = await until(house, Standing.CONNECTED)
+            house.bot.webhook = ""
+            hours.now += LOOK
+            hours.released.set()
+            hours.held = frozenset({Limits().typing_seconds})
+            hours.released = asyncio.Event()
+            await telegram.ledger.until(lambda: house.bot.webhook)
+            after = await until(house, Standing.CONNECTED, since=before.since)
+            assert after.since > before.since
+    assert "another program has taken the webhook away" in told(caplog)[0]
+    assert "is on telegram again" in told(caplog)[1]
+
+
+async def test_deliveries_that_fail_are_told_in_a_word() -> None:
+    limits = replace(Limits(), webhook_seconds=7.0)
+    hours = Hours(held=frozenset({Limits().typing_seconds}))
+    async with Emulator() as telegram:
+        failing: dict[str, Any] = {
+            "url": "http://127.0.0.1:1/hook/1000001",
+            "has_custom_certificate": False,
+            "pending_update_count": 3,
+            "last_error_date": int(hours.wall().timestamp()) + 10**6,
+            "last_error_message": "Connection refused",
+        }
+        told = {"ok": True, "result": failing}
+        telegram.faults.append(Fault("getWebhookInfo", 200, told, times=20))
+        async with living(telegram, settings=HOOK, hours=hours, limits=limits) as house:
+            assert (await until(house, Standing.DEGRADED)).cause is Cause.WEBHOOK
+            await until(house, Standing.CONNECTED)

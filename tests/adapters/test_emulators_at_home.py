@@ -1,0 +1,63 @@
+"""N-05 and N-06 for `bot run --emulate`: no page of another site drives what is up for a trial."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp import ClientSession
+
+from adapters.discord.emulator.trying import emulated as discord
+from adapters.telegram.emulator.trying import emulated as telegram
+from adapters.x.emulator.trying import emulated as x
+from bot import Trial
+
+Emulated = Callable[[Sequence[str]], AbstractAsyncContextManager[Trial]]
+EVERY = pytest.mark.parametrize("emulated", [discord, telegram, x], ids=["discord", "telegram", "x"])
+PATHS = (
+    ("GET", "/"),
+    ("GET", "/page/shown"),
+    ("POST", "/page/say"),
+    ("POST", "/page/press"),
+    ("GET", "/bot1000001:emulated-token/getUpdates"),
+    ("POST", "/bot1000001:emulated-token/sendMessage"),
+    ("POST", "/api/v10/channels/1/messages"),
+    ("GET", "/gateway/"),
+    ("POST", "/2/tweets"),
+)
+
+
+@EVERY
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "[::2]", ""]
+)
+async def test_n06_a_name_of_another_site_that_leads_here_opens_nothing(
+    emulated: Emulated, host: str
+) -> None:
+    async with emulated(["Ada"]) as trial, ClientSession(trial.url) as session:
+        for method, path in PATHS:
+            headers = {"Host": f"{host}:{urlsplit(trial.url).port}" if host else ""}
+            async with session.request(method, path, json={}, headers=headers) as answer:
+                assert answer.status == 421, path
+
+
+@EVERY
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]"])
+async def test_n06_whoever_sits_at_the_machine_sees_the_page(emulated: Emulated, name: str) -> None:
+    async with emulated(["Ada"]) as trial, ClientSession(trial.url) as session:
+        headers = {"Host": f"{name}:{urlsplit(trial.url).port}"}
+        async with session.get("/", headers=headers) as answer:
+            assert answer.status == 200
+
+
+@EVERY
+@pytest.mark.parametrize(
+    "headers", [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}]
+)
+async def test_n05_what_another_sites_page_has_a_browser_send_does_nothing(
+    emulated: Emulated, headers: dict[str, str]
+) -> None:
+    async with emulated(["Ada"]) as trial, ClientSession(trial.url) as session:
+        for method, path in PATHS:
+            async with session.request(method, path, json={}, headers=headers) as answer:
+                assert answer.status == 403, path

@@ -1,0 +1,79 @@
+"""Who somebody is, and how long that holds: never by their own word, and not past the token."""
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from aiohttp import ClientSession, WSMsgType
+
+from adapters.web.platform import open_web
+from bot import Blueprint, Character, Role, Runtime, Settings
+from bot.settings import Layer
+from tests.adapters.web.conftest import OpenHouse
+
+OTHER_TOKEN = "another-token-for-tests"
+
+
+@pytest.mark.parametrize(("host", "token"), [("0.0.0.0", None), ("0.0.0.0", "  "), ("127.0.0.1", "")])
+async def test_n02_no_address_is_served_without_a_token(host: str, token: str | None, tmp_path: Path) -> None:
+    values = {"SERVER_HOST": host, "SERVER_PORT": "0", "BOT_DATA_DIR": str(tmp_path)}
+    settings = Settings([Layer("the test", values if token is None else {**values, "SERVER_TOKEN": token})])
+    async with (
+        Runtime([Blueprint(Character(name="Ada"), (), settings)]) as runtime,
+        ClientSession() as session,
+    ):
+        adapter = open_web(runtime.doors)
+        await runtime.connect(adapter)
+        url = f"http://127.0.0.1:{adapter.port}/api/agents"
+        for shown in ("", "Bearer ", "Bearer None", "Bearer undefined"):
+            assert (await session.get(url, headers={"Authorization": shown})).status == 401
+        made = (tmp_path / "server-token").read_text().strip()
+        assert (await session.get(url, headers={"Authorization": f"Bearer {made}"})).status == 200
+
+
+SPOOFED = {
+    "X-Forwarded-User": "OWNER",
+    "X-Remote-User": "OWNER",
+    "X-Role": "OWNER",
+    "X-Forwarded-For": "127.0.0.1",
+    "Forwarded": "for=127.0.0.1",
+    "From": "owner@example.org",
+}
+
+
+async def test_n03_nobody_is_the_agent_or_has_a_role_by_saying_so(house: Any) -> None:
+    [agent] = (await house.get("/api/agents"))["agents"]
+    store = house.runtime.residents[0].agent.store
+    for name in ("Ada", agent["id"], "OWNER", "ADMIN", "system", "client_chat", "0"):
+        answer = await house.request(
+            "POST",
+            "/api/agents/ada/messages",
+            headers={**house.bearer, **SPOOFED},
+            json={"text": "I own this place", "user": name},
+        )
+        told = await answer.json()
+        listed = (await house.get(f"/api/rooms/{told['room_id']}/messages"))["messages"]
+        author = next(one["author"] for one in listed if one["id"] == told["message_id"])
+        assert author["id"] != agent["id"]
+        assert author["is_agent"] is False
+        world = await store.worlds.world((await store.worlds.room(UUID(told["room_id"]))).world_id)
+        assert not world.role_of(UUID(author["id"])).reaches(Role.ADMIN)
+
+
+async def test_n07_with_a_new_token_the_old_one_its_cookie_and_its_sockets_are_nothing(
+    open_house: OpenHouse,
+) -> None:
+    async with open_house() as house:
+        old = house.bearer
+        link = await house.request("GET", f"/?token={old['Authorization'].removeprefix('Bearer ')}")
+        [morsel] = link.cookies.values()
+        house.session.cookie_jar.clear()
+        talker = await house.socket()
+        await house.adapter.__aexit__(None, None, None)
+        assert (await talker.ws.receive()).type is WSMsgType.CLOSE
+    async with open_house(settings={"SERVER_TOKEN": OTHER_TOKEN}) as house:
+        for shown in (old, {"Cookie": f"{morsel.key}={morsel.value}"}):
+            assert (await house.request("GET", "/api/agents", headers=shown)).status == 401
+        new = {"Authorization": f"Bearer {OTHER_TOKEN}"}
+        assert (await house.request("GET", "/api/agents", headers=new)).status == 200

@@ -1,0 +1,123 @@
+"""What reaches the server below HTTP, or beside it: told in our words, bounded, and never a trace."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from adapters.web.config import Limits
+from tests.adapters.web.conftest import TOKEN, OpenHouse, narrow_connection, send_for_ever
+
+HOST = b"Host: localhost\r\n"
+BEARER = f"Authorization: Bearer {TOKEN}\r\n".encode()
+SAY = b"POST /api/agents/ada/messages HTTP/1.1\r\n" + HOST + BEARER + b"Content-Type: application/json\r\n"
+
+
+async def exchange(port: int, request: bytes) -> tuple[bytes, dict[str, str], bytes]:
+    """Send these bytes as they are; gives the status line, the headers and the body that come back."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        async with asyncio.timeout(60):
+            writer.write(request)
+            head = await reader.readuntil(b"\r\n\r\n")
+            status, *lines = head.decode().splitlines()
+            headers = dict(line.split(": ", 1) for line in lines if line)
+            body = await reader.readexactly(int(headers.get("Content-Length", "0")))
+    finally:
+        writer.close()
+    return status.encode(), headers, body
+
+
+MALFORMED = {
+    "tls": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100),
+    "method": b"F\x00O / HTTP/1.1\r\n" + HOST + b"\r\n",
+    "line feeds": b"GET /healthz HTTP/1.1\nHost: localhost\n\n",
+    "address": b"GET http://[::1/ HTTP/1.1\r\n" + HOST + b"\r\n",
+    "raw bytes in the address": b"GET /api/rooms?agent=\xff\xfe HTTP/1.1\r\n" + HOST + b"\r\n",
+    "long address": b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n" + HOST + b"\r\n",
+    "long header": b"GET /healthz HTTP/1.1\r\n" + HOST + b"A: " + b"x" * 20_000 + b"\r\n\r\n",
+    "long cookie": b"GET /healthz HTTP/1.1\r\n" + HOST + b"Cookie: " + b"a=b;" * 5000 + b"\r\n\r\n",
+    "many headers": b"GET /healthz HTTP/1.1\r\n" + b"".join(b"H%d: x\r\n" % n for n in range(500)) + b"\r\n",
+    "two hosts": b"GET /healthz HTTP/1.1\r\n" + HOST + b"Host: evil.example\r\n\r\n",
+    "folded": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n folded\r\n\r\n",
+    "two lengths": SAY + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nx",
+    "length and chunks": SAY + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "negative length": SAY + b"Content-Length: -1\r\n\r\n",
+    "length without end": SAY + b"Content-Length: 99999999999999999999999\r\n\r\n",
+    "chunk": SAY + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\n",
+}
+
+
+async def test_n09_n18_what_is_no_http_is_told_so_in_our_words_and_leaves_no_trace(
+    house: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, request in MALFORMED.items():
+        status, headers, body = await exchange(house.adapter.port, request)
+        error = json.loads(body)["error"]
+        assert b" 400 " in status, name
+        assert error["code"] in ("bad_request", "invalid_json"), name
+        assert error["request_id"] == headers["X-Request-Id"], name
+        assert headers["Server"] == "greenroom", name
+        assert headers["X-Content-Type-Options"] == "nosniff", name
+        assert "default-src 'none'" in headers["Content-Security-Policy"], name
+    await house.get("/api/agents")
+    assert "Traceback" not in caplog.text
+
+
+async def test_n18_what_a_client_expects_in_vain_is_refused_like_anything_else(house: Any) -> None:
+    request = b"GET /api/agents HTTP/1.1\r\n" + HOST + b"Expect: <script>\r\n\r\n"
+    status, headers, body = await exchange(house.adapter.port, request)
+    error = json.loads(body)["error"]
+    assert b" 417 " in status
+    assert (error["code"], error["request_id"]) == ("expectation_failed", headers["X-Request-Id"])
+    assert b"script" not in body
+
+
+async def test_n09_who_asks_and_asks_and_never_reads_is_cut_off(open_house: OpenHouse) -> None:
+    async with open_house(limits=Limits(write_seconds=0.2, guesses=1_000_000)) as house:
+        _, writer = await narrow_connection(house.adapter.port)
+        asking = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200
+        async with asyncio.timeout(120):
+            with pytest.raises(ConnectionError):
+                await send_for_ever(writer, asking)
+        writer.transport.abort()
+        await house.get("/api/agents")
+
+
+async def test_n09_who_reads_slowly_but_reads_gets_the_whole_answer(open_house: OpenHouse) -> None:
+    async with open_house(limits=Limits(write_seconds=60)) as house:
+        house.script.reply = "x" * 30_000
+        for number in range(5):
+            told = await house.say(str(number), room="den")
+        answer = await house.request(
+            "GET", f"/api/rooms/{told['room_id']}/messages?limit=200", headers=house.bearer
+        )
+        whole = bytearray()
+        while piece := await answer.content.read(10_000):
+            whole += piece
+            await asyncio.sleep(0)
+        assert len(json.loads(whole)["messages"]) == 10
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"".join(b"1\r\n%c\r\n" % byte for byte in b'{"text":"' + b"x" * 50_000 + b'"}') + b"0\r\n\r\n",
+        b"5;" + b"e" * 7000 + b"\r\n" + b'{"tex' + b'\r\n4\r\nt":1\r\n1\r\n}\r\n0\r\n\r\n',
+    ],
+    ids=["a chunk a byte", "long extension"],
+)
+async def test_n09_a_body_in_odd_chunks_is_a_body(house: Any, body: bytes) -> None:
+    status, _, told = await exchange(house.adapter.port, SAY + b"Transfer-Encoding: chunked\r\n\r\n" + body)
+    assert b" 200 " in status or b" 422 " in status, told
+
+
+async def test_n09_a_form_of_a_hundred_thousand_fields_is_refused_unread(house: Any) -> None:
+    form = b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\n\r\n" * 100_000
+    head = SAY.replace(b"application/json", b"multipart/form-data; boundary=x")
+    status, _, body = await exchange(
+        house.adapter.port, head + b"Content-Length: %d\r\n\r\n" % len(form) + form[:100_000]
+    )
+    assert b" 415 " in status
+    assert json.loads(body)["error"]["code"] == "unsupported_media_type"

@@ -1,0 +1,162 @@
+"""Every route of the server, taken from its own router: shut without the token, blind to ids, and mute."""
+
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from aiohttp import ClientResponse
+from yarl import URL
+
+from adapters.web.config import Limits
+from adapters.web.operations import OPERATIONS
+from bot import Agent, Plugin, RouteRequest, RouteResponse, route
+from bot.store.inmemory import InMemoryStore
+from tests.adapters.web.conftest import TOKEN, House, OpenHouse
+from tests.adapters.web.test_guards import OPEN, ROUTES
+
+CANARY = "sk-canary-0123456789"
+IDS = (
+    *(str(uuid4()), "0", "-1", "1%20OR%201=1", "%27%20OR%20%271%27=%271", "%25", "_", "*", "%22NEAR%22"),
+    *("%00", "a%00b", "%0d%0aX:%20y", "%ff%fe", "%ED%A0%80", "%F0%9F%92%A3", "%D9%A1%D9%A2", "a" * 4000),
+    *("..", "%2e%2e", "..%2f..%2fetc%2fpasswd", "..%5c..", "%252e%252e", "%7B%7B7*7%7D%7D", "%3Cscript%3E"),
+)
+
+Check = Callable[[House, str, str], Awaitable[None]]
+
+
+@route("POST", "/hook", public=True)
+async def hook(agent: Agent, request: RouteRequest) -> RouteResponse:
+    return RouteResponse(text=f"{request.body!r} and {CANARY}")
+
+
+@route("GET", "/state")
+async def state(agent: Agent, request: RouteRequest) -> RouteResponse:
+    return RouteResponse(json={"key": CANARY, "headers": dict(request.headers)})
+
+
+TICK = Plugin("tick", routes=[hook, state])
+
+
+def classified(path: str) -> str:
+    return ROUTES.get("/pages/{name}" if path.startswith("/pages/") else path, "")
+
+
+def routes(house: House) -> Iterator[tuple[str, str]]:
+    """All routes, each with its method; one that is not classified fails the test."""
+    for one in house.adapter.app.router.routes():
+        assert one.resource is not None
+        path = one.resource.canonical
+        assert classified(path), f"{one.method} {path} is new: say in ROUTES whether it needs the token"
+        yield one.method, path
+
+
+async def ask(
+    house: House, method: str, path: str, *, shown: str = "", body: object = None
+) -> ClientResponse:
+    """Ask for a path as it is written, by someone who shows this."""
+    headers = {"Authorization": shown} if shown else {}
+    url = URL(house.origin + path, encoded=True)
+    sent = {"text": "Hello"} if method == "POST" and body is None else body
+    return await house.session.request(method, url, headers=headers, json=sent, allow_redirects=False)
+
+
+def filled(path: str, name: str, agent: str = "ada") -> str:
+    return path.replace("{agent}", agent).replace("{id}", name)
+
+
+async def n01_nothing_is_told_without_the_token(house: House, method: str, path: str) -> None:
+    if classified(path) == OPEN:
+        return
+    for shown in ("", "Bearer ", "Bearer wrong-token", f"Bearer {TOKEN}x", f"Basic {TOKEN}", TOKEN):
+        answer = await ask(house, method, filled(path, str(uuid4())), shown=shown)
+        assert answer.status == 401, (method, path, shown)
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+        assert "Ada" not in await answer.text()
+
+
+async def n11_an_id_of_nothing_is_not_found_whatever_it_is(house: House, method: str, path: str) -> None:
+    if "{" not in path:
+        return
+    for name in IDS:
+        answer = await ask(house, method, filled(path, name, name), shown=f"Bearer {TOKEN}")
+        assert answer.status == 404, (method, path, name)
+        if method != "HEAD":
+            assert json.loads(await answer.text())["error"]["code"] == "not_found"
+
+
+async def n13_no_secret_is_told(house: House, method: str, path: str, told: dict[str, str]) -> None:
+    for name in (told["message_id"], told["room_id"], "nothing"):
+        answer = await ask(house, method, filled(path, name), shown=f"Bearer {TOKEN}")
+        for text in (await answer.text(), str(answer.headers)):
+            assert CANARY not in text, (method, path)
+            assert TOKEN not in text, (method, path)
+    assert (await ask(house, method, filled(path, name))).status in {200, 401}
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        n01_nothing_is_told_without_the_token,
+        n11_an_id_of_nothing_is_not_found_whatever_it_is,
+        n13_no_secret_is_told,
+    ],
+)
+async def test_n01_n11_n13_every_route_is_guarded(open_house: OpenHouse, check: Any) -> None:
+    settings = {"OPENAI_API_KEY": CANARY, "LOG_LEVEL": "DEBUG"}
+    async with open_house(TICK, settings=settings, limits=Limits(guesses=100_000)) as house:
+        house.script.reply = f"{CANARY} and {TOKEN}: {{}}"
+        house.script.refusal = f"the key {CANARY} is wrong"
+        told = await house.say(f"is it {CANARY}?", user=CANARY[:60], room=CANARY)
+        await house.say("refuse", room=CANARY)
+        found = list(routes(house))
+        assert len(found) > len(ROUTES)
+        if check is n13_no_secret_is_told:
+            check = partial(check, told=told)
+        for method, path in found:
+            await check(house, method, path)
+
+
+async def test_n11_who_asks_for_what_is_of_nobody_is_told_the_same_by_every_query(house: House) -> None:
+    for one in OPERATIONS:
+        fields = one.query.model_fields if one.query else {}
+        for name in {"agent", "room"} & set(fields):
+            error = (await house.get(f"{one.path.replace('{id}', '0')}?{name}={uuid4()}", 404))["error"]
+            assert error["code"] == "not_found"
+
+
+class Broken:
+    """Stands where a part of a store stood, and fails whatever is asked of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        async def fail(*args: Any, **details: Any) -> Any:
+            raise RuntimeError(f"/secret/path: SELECT {CANARY} FROM vault")
+
+        return fail
+
+
+async def test_n18_a_fault_behind_any_route_is_told_without_its_insides(open_house: OpenHouse) -> None:
+    store = InMemoryStore()
+    async with open_house(TICK, stores={"Ada": store}, settings={"OPENAI_API_KEY": CANARY}) as house:
+        whole = store.worlds, store.ledger, store.memories
+        failed = set()
+        try:
+            store.worlds = store.ledger = store.memories = Broken()  # type: ignore[assignment]
+            for method, path in routes(house):
+                answer = await ask(house, method, filled(path, str(uuid4())), shown=f"Bearer {TOKEN}")
+                text = await answer.text()
+                assert not any(
+                    word in text for word in (CANARY, "/secret", "SELECT", "Traceback", "RuntimeError")
+                )
+                if answer.status >= 500 and method != "HEAD":
+                    error = json.loads(text)["error"]
+                    assert (error["code"], error["request_id"]) == (
+                        "internal_error",
+                        answer.headers["X-Request-Id"],
+                    )
+                    failed.add(path)
+        finally:
+            store.worlds, store.ledger, store.memories = whole
+        assert {"/api/rooms", "/api/receipts", "/api/receipts/{id}", "/api/rooms/{id}/messages"} <= failed

@@ -1,0 +1,104 @@
+"""What a WebSocket's client may do wrong below our frames: it costs its own connection, and no memory."""
+
+import asyncio
+import json
+import struct
+from typing import Any
+
+import pytest
+from aiohttp import WSCloseCode
+
+from adapters.web.config import Limits
+from tests.adapters.web.conftest import TOKEN, House, OpenHouse, narrow_connection, send_for_ever
+
+KEY = b"AAAAAAAAAAAAAAAAAAAAAA=="
+TEXT, GOING_ON, CLOSE, PING = 0x1, 0x0, 0x8, 0x9
+Pipe = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def handshake(house: House, *, key: bytes = KEY, version: bytes = b"13") -> tuple[bytes, Pipe]:
+    """Ask for a WebSocket by hand; gives what is answered, and the connection."""
+    reader, writer = await narrow_connection(house.adapter.port)
+    writer.write(
+        b"GET /api/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        + f"Authorization: Bearer {TOKEN}\r\n".encode()
+        + b"Sec-WebSocket-Version: %b\r\nSec-WebSocket-Key: %b\r\n\r\n" % (version, key)
+    )
+    async with asyncio.timeout(30):
+        return await reader.readuntil(b"\r\n\r\n"), (reader, writer)
+
+
+def frame(kind: int, data: bytes = b"", *, is_last: bool = True, claims: int | None = None) -> bytes:
+    """Write a frame masked with zeros; `claims` is a length that it does not have."""
+    size = len(data) if claims is None else claims
+    first = bytes([(0x80 if is_last else 0) | kind])
+    if size < 126:
+        length = bytes([0x80 | size])
+    elif size < 1 << 16:
+        length = b"\xfe" + struct.pack(">H", size)
+    else:
+        length = b"\xff" + struct.pack(">Q", size)
+    return first + length + bytes(4) + data
+
+
+TOO_BIG, PROTOCOL = WSCloseCode.MESSAGE_TOO_BIG, WSCloseCode.PROTOCOL_ERROR
+PIECE = b"x" * 60_000
+HOSTILE = {
+    "a gigabyte": (frame(TEXT, b"x", claims=1 << 30), TOO_BIG),
+    "all that 64 bits hold": (frame(TEXT, b"x", claims=(1 << 64) - 1), TOO_BIG),
+    "too many pieces": (
+        frame(TEXT, PIECE, is_last=False) + frame(GOING_ON, PIECE, is_last=False) * 4,
+        TOO_BIG,
+    ),
+    "no text": (frame(TEXT, b"\xff\xfe"), WSCloseCode.INVALID_TEXT),
+    "nothing to go on with": (frame(GOING_ON, b"x"), PROTOCOL),
+    "a long ping": (frame(PING, b"x" * 126), PROTOCOL),
+    "half a ping": (frame(PING, b"x", is_last=False), PROTOCOL),
+    "half a close": (frame(CLOSE, b"\x00"), PROTOCOL),
+    "packed, which was not agreed on": (frame(0x40 | TEXT, b"x"), PROTOCOL),
+    "no such kind": (frame(0x3, b"x"), PROTOCOL),
+}
+
+
+async def test_n14_a_hostile_frame_ends_its_connection_at_once_and_no_other(house: House) -> None:
+    talker = await house.socket()
+    for name, (sent, code) in HOSTILE.items():
+        told, (reader, writer) = await handshake(house)
+        assert b"101" in told
+        writer.write(sent)
+        async with asyncio.timeout(30):
+            assert await reader.readexactly(4) == bytes([0x88, 2]) + struct.pack(">H", code), name
+        writer.close()
+    assert (await talker.say("Hello", "c1"))[-1]["type"] == "outcome"
+
+
+async def test_n14_a_handshake_that_is_none_is_told_what_is_spoken_here(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    for key, version in ((b"\xff\xfe", b"13"), (b"short", b"13"), (KEY, b"99"), (b"", b"")):
+        told, (_, writer) = await handshake(house, key=key, version=version)
+        assert b" 426 " in told
+        writer.close()
+    assert "Traceback" not in caplog.text
+
+
+async def test_n14_a_flood_of_pings_that_nobody_reads_the_answers_of_is_cut_off(
+    open_house: OpenHouse,
+) -> None:
+    async with open_house(limits=Limits(write_seconds=0.2)) as house:
+        _, (_, writer) = await handshake(house)
+        async with asyncio.timeout(120):
+            with pytest.raises(ConnectionError):
+                await send_for_ever(writer, frame(PING, b"x" * 125) * 1000)
+        writer.transport.abort()
+        await house.socket()
+
+
+async def test_n14_a_room_is_entered_by_its_name_alone_so_that_no_other_platforms_is(open_house: Any) -> None:
+    async with open_house(names=("Ada", "Bea")) as house:
+        told = await house.say("a secret of Bea's", agent="bea", room="den")
+        for room in (told["room_id"], f"web:{told['room_id']}", "den"):
+            talker = await house.socket(room=room, agent="Ada")
+            assert talker.ready["messages"] == []
+            assert talker.ready["room_id"] != told["room_id"]
+        assert "secret" not in json.dumps(talker.ready)

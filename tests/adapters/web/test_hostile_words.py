@@ -1,0 +1,179 @@
+"""Words that would be a program somewhere: served as data, shown as text, and harmless in the log."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.logs import harmless
+
+SCRIPTS = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "<svg/onload=alert(1)>",
+    "<iframe srcdoc='<script>alert(1)</script>'>",
+    "<style>@import'//evil.example'</style>",
+    "<base href=//evil.example/>",
+    "<form action=//evil.example><button>",
+    "<a href=javascript:alert(1)>",
+    "<math><mtext></form><form><mglyph><style></math><img src onerror=alert(1)>",
+    "{{constructor.constructor('alert(1)')()}}",
+    "${alert(1)}",
+)
+ADDRESSES = (
+    "javascript:alert(1)",
+    "JaVaScRiPt:alert(1)",
+    "data:text/html,<script>alert(1)</script>",
+    "vbscript:x",
+    "file:///etc/passwd",
+    "//evil.example",
+    'https://a.example/"onmouseover=alert(1)',
+    "https://a.example/'><script>alert(1)</script>",
+    "http://[::1",
+    "https://",
+    "https://javascript:alert(1)@a.example",
+)
+AROUND = (
+    "{}",
+    "`{}`",
+    "```\n{}\n```",
+    "```html\n{}",
+    "[{}]({})",
+    "![x]({})",
+    "<{}>",
+    "**{}**",
+    "\u202e{}",
+    "{}\0",
+)
+WORDS = [frame.replace("{}", one) for frame, one in product(AROUND, (*SCRIPTS, *ADDRESSES))]
+
+# As much of a browser's document as the page's own modules use; what is shown is written back as JSON.
+DOCUMENT = """
+class Node {
+  constructor(tag) { this.tag = tag; this.nodes = []; this.dataset = {}; }
+  append(...all) { this.nodes.push(...all.map((one) => (one instanceof Node ? one : String(one)))); }
+  set textContent(text) { this.nodes = [String(text)]; }
+}
+globalThis.document = {
+  createElement: (tag) => new Node(tag),
+  createTextNode: (text) => String(text),
+};
+const { render, link } = await import(process.argv[1]);
+let given = "";
+for await (const chunk of process.stdin) given += chunk;
+const shown = JSON.parse(given).map((words) => {
+  const root = new Node("div");
+  render(words, root);
+  root.append(link(words, words));
+  return root;
+});
+console.log(JSON.stringify(shown));
+"""
+
+
+def nodes(root: dict[str, Any]) -> list[dict[str, Any]]:
+    inner = [one for one in root["nodes"] if isinstance(one, dict)]
+    return [root, *(deeper for one in inner for deeper in nodes(one))]
+
+
+NEEDS_NODE = pytest.mark.skipif(
+    shutil.which("node") is None, reason="there is no JavaScript here to run the page with"
+)
+
+
+async def shown_by_page(pages: Path, words: Sequence[str]) -> list[dict[str, Any]]:
+    """Have the page's own module render these words; gives the nodes that it makes of each."""
+    module = "data:text/javascript," + "".join(f"%{byte:02x}" for byte in (pages / "markup.js").read_bytes())
+    node = await asyncio.create_subprocess_exec(
+        *("node", "--input-type=module", "-e", DOCUMENT, module),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(90):
+            out, _ = await node.communicate(json.dumps(words).encode())
+    finally:
+        if node.returncode is None:
+            node.kill()
+            await node.wait()
+    shown: list[dict[str, Any]] = json.loads(out)
+    return shown
+
+
+@NEEDS_NODE
+async def test_n12_the_page_shows_hostile_words_as_text_and_links_to_the_web_alone(pages: Path) -> None:
+    shown = await shown_by_page(pages, WORDS)
+    assert len(shown) == len(WORDS) > 200
+    for words, root in zip(WORDS, shown, strict=True):
+        for one in nodes(root):
+            assert one["tag"] in {"div", "a", "code", "pre"}, words
+            assert set(one) <= {"tag", "nodes", "dataset", "href", "rel", "target", "tabIndex"}, words
+            assert one.get("href", "https:").startswith(("https:", "http:")), words
+            if one["tag"] == "a":
+                assert (one["rel"], one["target"]) == ("noopener noreferrer nofollow", "_blank")
+
+
+@NEEDS_NODE
+async def test_n12_an_address_without_end_does_not_stop_the_page(pages: Path) -> None:
+    tails = (")", ")]", ").", ".", "(", "[)", "~*")
+    words = [f"https://a.example/{tail * (32_000 // len(tail))}" for tail in tails for _ in range(8)]
+    words += [f"{one}x" for one in words]
+    assert len(await shown_by_page(pages, words)) == len(words)
+
+
+@NEEDS_NODE
+async def test_what_ends_a_sentence_is_no_part_of_the_address_before_it(pages: Path) -> None:
+    links = {
+        "https://a.example/x.": "https://a.example/x",
+        "(https://a.example/x)": "https://a.example/x",
+        "https://a.example/x_(y)": "https://a.example/x_(y)",
+        "(https://a.example/x_(y)).": "https://a.example/x_(y)",
+        "[https://a.example/x]?!": "https://a.example/x",
+        "https://a.example/x)].)": "https://a.example/x",
+        "https://a.example/x/": "https://a.example/x/",
+    }
+    for expected, root in zip(links.values(), await shown_by_page(pages, list(links)), strict=True):
+        assert next(one["nodes"] for one in nodes(root) if one["tag"] == "a") == [expected]
+
+
+async def test_n12_names_and_messages_are_served_as_they_are_and_as_nothing_but_data(house: Any) -> None:
+    for words in SCRIPTS:
+        answer = await house.request(
+            "POST",
+            "/api/agents/ada/messages",
+            headers=house.bearer,
+            json={"text": words, "user": words[:64], "room": words},
+        )
+        assert (await answer.json())["room"] == words
+        path = f"/api/rooms/{(await answer.json())['room_id']}/messages"
+        listed = await house.request("GET", path, headers=house.bearer)
+        assert [one["text"] for one in (await listed.json())["messages"]] == [words, f"You said: {words}"]
+        for one in (answer, listed):
+            assert one.content_type == "application/json"
+            assert one.headers["X-Content-Type-Options"] == "nosniff"
+            assert "script-src 'self'" in one.headers["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "\x1b[31mred",
+        "\x1b]0;title\x07",
+        "\x1b]8;;http://evil.example\x1b\\link",
+        "\x9b2J",
+        "\x1bP1$r\x1b\\",
+        "a\rb",
+        "a\nERROR forged",
+        "\u202eevil",
+        "\x08\x08\x08ok",
+    ],
+)
+def test_n12_no_words_steer_the_terminal_that_shows_the_log(words: str) -> None:
+    shown = harmless(words)
+    assert shown.isprintable()
+    assert "\x1b" not in shown

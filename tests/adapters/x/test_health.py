@@ -1,0 +1,95 @@
+"""Whether X is to be had is told while it is not, and no more when it is."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from adapters.x.emulator import Emulator, Fault
+from adapters.x.emulator.server import Way
+from bot import Cause, LinkState, NotSent, Standing
+from tests.adapters.x.conftest import Cast, Live
+
+MENTIONS = "GET /2/users/:id/mentions"
+
+
+def state_of(cast: Cast) -> LinkState:
+    [link] = cast.adapter.links
+    return link.state
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [one for one in caplog.records if one.levelno >= logging.WARNING]
+    return [one.getMessage() for one in found if one.name == "bot.platform.link"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        (Fault(MENTIONS, status=503), Cause.PLATFORM),
+        (Fault(MENTIONS, Way.LOST), Cause.UNREACHABLE),
+        (Fault(MENTIONS, Way.BROKEN), Cause.PLATFORM),
+        (Fault(MENTIONS, status=403), Cause.REFUSED),
+    ],
+)
+async def test_c15_an_account_whose_mentions_cannot_be_read_is_degraded_until_they_can(
+    live: Live, emulator: Emulator, fault: Fault, cause: Cause, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with live() as cast:
+        assert state_of(cast).standing is Standing.CONNECTED
+        emulator.fail(fault)
+        await cast.look()
+        assert (state_of(cast).standing, state_of(cast).cause) == (Standing.DEGRADED, cause)
+        await cast.look()
+        assert state_of(cast).standing is Standing.CONNECTED
+    assert [line.partition(" (")[0].partition(" again")[0] for line in told(caplog)] == [
+        "Ada is cut off from x",
+        "Ada is on x",
+    ]
+
+
+async def test_c13_a_name_that_cannot_be_found_is_named(live: Live) -> None:
+    async with live(X_API_BASE_URL="http://nowhere.invalid") as cast:
+        assert (state_of(cast).standing, state_of(cast).cause) == (Standing.DEGRADED, Cause.DNS)
+
+
+async def test_an_account_whose_keys_are_refused_is_off(
+    live: Live, emulator: Emulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with live(X_REPLY_ENABLE="false") as cast:
+        assert state_of(cast).standing is Standing.CONNECTING
+        emulator.is_revoked = True
+        with pytest.raises(NotSent, match="refuses the keys"):
+            await cast.account.caller.me()
+        assert (state_of(cast).standing, state_of(cast).cause) == (Standing.OFF, Cause.REFUSED)
+    assert len(told(caplog)) == 1
+
+
+async def test_a_person_who_has_switched_x_off_is_told_that_it_is_and_of_its_return(
+    live: Live, emulator: Emulator, tmp_path: Path
+) -> None:
+    async with live() as cast:
+        (tmp_path / "x.off").touch()
+        await cast.look()
+        assert state_of(cast).cause is Cause.SWITCHED_OFF
+        (tmp_path / "x.off").unlink()
+        await cast.look()
+        assert state_of(cast).standing is Standing.CONNECTED
+
+
+async def test_a_window_that_is_used_up_is_no_outage(live: Live, emulator: Emulator) -> None:
+    async with live() as cast:
+        emulator.fail(Fault(MENTIONS, status=429))
+        await cast.look()
+        assert state_of(cast).standing is Standing.CONNECTED
+
+
+async def test_c01_a_read_whose_answer_is_lost_is_not_repeated_with_the_signature_of_the_first(
+    live: Live, emulator: Emulator
+) -> None:
+    async with live() as cast:
+        emulator.fail(Fault(MENTIONS, Way.LOST))
+        asked = len(emulator.calls)
+        await cast.look()
+        assert [one.status for one in emulator.calls[asked:]] == [200]
+        assert not cast.account.caller.stopped

@@ -1,0 +1,81 @@
+"""A set-up in which something is missing or wrong: the start ends at once, names it, and says what to do."""
+
+import re
+import socket
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from bot.cli.main import entry
+
+ROOT = Path(__file__).parents[2]
+Err = pytest.CaptureFixture[str]
+
+
+def refused(arguments: list[str], capsys: Err) -> str:
+    """Run a command that must end with 78, and give what it says about it."""
+    assert entry(arguments) == 78
+    told = capsys.readouterr().err
+    assert "Traceback" not in told
+    return told
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables"),
+    [
+        ("discord", ["DISCORD_API_TOKEN"]),
+        ("telegram", ["TELEGRAM_BOT_TOKEN"]),
+        ("x", ["X_API_KEY", "X_API_SECRET", "X_ACCESS_TOKEN", "X_ACCESS_TOKEN_SECRET"]),
+    ],
+)
+def test_k01_a_platform_that_is_asked_for_and_has_no_token_is_named_with_the_variable(
+    platform: str, variables: list[str], capsys: Err
+) -> None:
+    told = refused(["run", "--only", platform], capsys)
+    [line] = [line for line in told.splitlines() if line.startswith(f"  {platform} ")]
+    assert all(name in line for name in variables)
+
+
+@pytest.mark.parametrize(
+    "name", ["SERVER_TOKEN", "DISCORD_API_TOKEN", "TELEGRAM_BOT_TOKEN", "OPENAI_API_KEY"]
+)
+def test_k03_a_placeholder_for_a_secret_is_refused_before_anything_starts(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: Err
+) -> None:
+    monkeypatch.setenv(name, "changeme")
+    assert f"{name} (in the environment): it is a placeholder" in refused(["run"], capsys)
+
+
+def test_k12_a_page_that_cannot_listen_names_the_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: Err
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setenv("SERVER_PORT", str(taken.getsockname()[1]))
+        assert f"SERVER_PORT {taken.getsockname()[1]} is in use" in refused(["run"], capsys)
+    monkeypatch.setenv("SERVER_HOST", "203.0.113.9")
+    assert "SERVER_HOST '203.0.113.9' is not an address of this machine" in refused(["run"], capsys)
+
+
+def test_k18_a_place_where_nothing_can_be_kept_is_named_with_the_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: Err
+) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setenv("BOT_DATA_DIR", "/proc/greenroom")  # not even root can write there
+    told = refused(["run"], capsys)
+    assert "/proc/greenroom" in told
+    assert "BOT_DATA_DIR" in told
+
+
+def test_k14_everything_that_is_installed_has_one_version_and_aiohttp_none_with_known_faults() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
+    pinned = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pinned.items()}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [
+        *project["dependencies"],
+        *(one for some in project["optional-dependencies"].values() for one in some),
+    ]
+    names = {re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", one)[0]).lower() for one in wanted}
+    assert names - {"greenroom"} <= set(pinned)
+    assert tuple(map(int, pinned["aiohttp"].split("."))) >= (3, 13, 3)

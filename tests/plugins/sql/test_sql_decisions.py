@@ -1,0 +1,103 @@
+"""L-20: who was allowed or denied what stays on record, and nobody changes it unnoticed."""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+
+from bot import AUDIT, LogEntry, Store, derived_id, system_clock
+from plugins.sql import small
+from plugins.sql.decisions import breaks
+from plugins.sql.opening import OpenFiles
+from plugins.sql.postgres_address import address_of
+from plugins.sql.postgres_opening import OpenServers
+from tests.plugins.sql.conftest import Bare
+
+ADA, MALLORY = derived_id("agent", "Ada"), derived_id("mallory")
+
+
+def opened(bare: Bare) -> AbstractAsyncContextManager[Store]:
+    if bare.is_sqlite:
+        return OpenFiles().store_in(bare.place, ADA)
+    url = bare.address.replace("postgresql+asyncpg://", "postgresql://")
+    return OpenServers().store_at(address_of(url, "the test's"), ADA)
+
+
+async def decide(store: Store, *, first: int = 0, count: int = 5) -> None:
+    for number in range(first, first + count):
+        body = {"action": "UPDATE_ROLE", "allowed": False, "number": number, "text": "ü\ud800"}
+        await store.logs.log(AUDIT, body, entity_id=MALLORY if number == 2 else None)
+        await store.logs.log("run", {"number": number})
+
+
+async def numbers(store: Store) -> list[int]:
+    return [entry["body"]["number"] for entry in await store.logs.logs(kind=AUDIT, limit=100)]
+
+
+async def told(bare: Bare) -> list[str]:
+    found: list[str] = await bare.run(lambda connection: list(breaks(connection)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("deed", "problem"),
+    [
+        ("UPDATE logs SET body = replace(body, 'false', 'true') WHERE {second}", "was changed afterwards"),
+        ("UPDATE logs SET at = at - 1 WHERE {second}", "was changed afterwards"),
+        ("UPDATE logs SET kind = 'run' WHERE {second}", "others were taken out of the log"),
+        ("DELETE FROM logs WHERE {second}", "others were taken out of the log"),
+    ],
+)
+async def test_l20_a_decision_that_is_changed_or_taken_out_afterwards_is_told_of(
+    bare: Bare, deed: str, problem: str
+) -> None:
+    async with opened(bare) as store:
+        await decide(store)
+        await decide(store, first=5, count=1)
+    assert await told(bare) == []
+    second = "position = (SELECT min(position) + 2 FROM logs)"
+    await bare.sql(deed.format(second=second))
+    assert [problem in one for one in await told(bare)] == [True]
+
+
+async def test_l20_of_somebody_who_is_forgotten_the_log_keeps_its_links_and_no_word(bare: Bare) -> None:
+    async with opened(bare) as store:
+        await decide(store)
+        await store.changes.forget(MALLORY, system_clock())
+        await decide(store, first=5, count=1)
+        assert await numbers(store) == [5, 4, 3, 1, 0]
+    assert await told(bare) == []
+    rows = await bare.sql("SELECT entity_id, body FROM logs WHERE kind = 'authority' ORDER BY position")
+    assert rows[2][0] is None
+    assert "UPDATE_ROLE" not in rows[2][1]
+
+
+async def test_l20_many_who_write_at_once_make_one_chain(bare: Bare) -> None:
+    async with opened(bare) as one:
+        if bare.is_sqlite:
+            await asyncio.gather(*(decide(one, first=n * 5) for n in range(4)))
+        else:
+            async with opened(bare) as other:
+                await asyncio.gather(*(decide(one if n % 2 else other, first=n * 5) for n in range(4)))
+        assert len(await numbers(one)) == 20
+    assert await told(bare) == []
+
+
+async def test_l20_no_flood_of_denials_pushes_out_what_was_allowed(bare: Bare) -> None:
+    async with opened(bare) as store:
+        await store.logs.log(AUDIT, {"number": -1, "allowed": True})
+        flood = [LogEntry(AUDIT, {"number": number}) for number in range(small.MOST_LOGS + 600)]
+        await store.logs.log_all(flood[:-1])
+        await store.logs.log_all(flood[-1:])
+        entries = await store.logs.logs(kind=AUDIT, limit=20_000)
+        assert entries[-1]["body"] == {"number": -1, "allowed": True}
+        assert len(entries) == small.MOST_LOGS + 601
+
+
+async def test_what_was_decided_before_there_were_seals_is_no_problem(bare: Bare) -> None:
+    async with opened(bare) as store:
+        await decide(store, count=2)
+        await bare.sql("UPDATE logs SET body = '{\"number\":0}'")
+        await decide(store, first=2, count=2)
+        assert await numbers(store) == [3, 2, 0, 0]
+    assert await told(bare) == []

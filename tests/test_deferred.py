@@ -1,0 +1,24 @@
+"""What is imported when it is first used."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bot import Deferred
+
+SOURCE = "def shout(text, *, times=1):\n    return text.upper() * times\n"
+
+
+def test_to_name_a_function_imports_nothing_and_to_call_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deferred_shouting.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "deferred_shouting", sys)
+    monkeypatch.delitem(sys.modules, "deferred_shouting")  # and gone again when the test is over
+
+    shout = Deferred("deferred_shouting:shout")
+    assert (shout.module, shout.module in sys.modules) == ("deferred_shouting", False)
+    assert shout("hey", times=2) == "HEYHEY"
+    assert shout.module in sys.modules

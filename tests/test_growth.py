@@ -1,0 +1,43 @@
+"""What is left in the process of messages that have their outcome: nothing but what the store keeps."""
+
+import asyncio
+import gc
+import os
+import threading
+from collections import Counter
+
+from bot.domain.state import State
+from bot.testing import Stage, on_stage
+from bot.turn import Input, Turn
+
+FLEETING = (Turn, Input, State)
+COUNT = 60
+
+
+def at_work() -> Counter[str]:
+    """Count tasks, threads and open files."""
+    files = len(os.listdir("/proc/self/fd"))
+    return Counter(tasks=len(asyncio.all_tasks()), threads=threading.active_count(), files=files)
+
+
+async def settle(stage: Stage) -> None:
+    """Wait until nothing is under way any more."""
+    await stage.agent.outbox.drain(60)
+    await stage.agent.events.settle()
+    gc.collect()
+
+
+async def test_k13_a_message_that_has_its_outcome_leaves_nothing_in_memory() -> None:
+    async with on_stage() as stage:
+        await stage.say("Hello", room="first")
+        await settle(stage)
+        before = at_work()
+        for number in range(COUNT):
+            await stage.say("Hello", room=f"room {number}", author=f"person {number}")
+        await settle(stage)
+
+        grown = at_work() - before
+        assert all(more < COUNT / 3 for more in grown.values()), grown  # some end a moment later
+        left = Counter(type(one).__name__ for one in gc.get_objects() if isinstance(one, FLEETING))
+        assert all(count < COUNT / 3 for count in left.values()), left
+        assert len(stage.texts) == COUNT + 1
