@@ -153,17 +153,9 @@ from bot.privacy import told_host
 from bot.prompts.history import Line, last_lines, parse_history, render_history
 from bot.prompts.mustache import render
 from bot.prompts.reading.tree import Tree, read_tree
-from bot.settings import (
-    WORLD_SETTINGS,
-    Allowed,
-    BaseUrl,
-    CoreSettings,
-    Secret,
-    Settings,
-    SettingsModel,
-    Words,
-    keep_key,
-)
+from bot.registry import folded_name
+from bot.setting_types import Allowed, BaseUrl, Secret, Words
+from bot.settings import WORLD_SETTINGS, CoreSettings, Settings, SettingsModel, keep_key
 from bot.store.ledger import Commitment
 from bot.store.protocols import (
     AUDIT,
@@ -424,6 +416,7 @@ __all__ = [
     "evaluator",
     "event_class",
     "first_claim",
+    "folded_name",
     "host_name",
     "is_blank",
     "is_foreign",

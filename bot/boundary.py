@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -116,7 +117,8 @@ async def let_go(task: asyncio.Task[Any], *, what: str, grace: float | None = No
             logger.warning("%s did not stop when it was told to, and is ended by force", what)
             task.add_done_callback(_note)
             if (coroutine := task.get_coro()) is not None:
-                coroutine.close()
+                with suppress(Exception):  # it may answer that, too, with whatever it likes
+                    coroutine.close()
             task.cancel()
 
 

@@ -15,7 +15,8 @@ from bot.domain.clock import Clock, system_clock
 from bot.domain.spending import Spending
 from bot.errors import BudgetSpent
 from bot.models.prices import parse_price
-from bot.settings import SettingsModel, Words
+from bot.setting_types import Words
+from bot.settings import SettingsModel
 
 logger = logging.getLogger(__name__)
 

@@ -153,7 +153,7 @@ class _Pace:
 
     def is_over(self, now: float) -> bool:
         """Tell whether a window has ended, and begin the next."""
-        if now - self._since < WINDOW and len(self._counts) < MOST_PLACES:
+        if 0 <= now - self._since < WINDOW and len(self._counts) < MOST_PLACES:  # clocks may be set back
             return False
         self._since = now
         return True
@@ -169,9 +169,9 @@ class _Pace:
     def left_out(self) -> dict[str, int]:
         """Give how many of each logger's were left out, and count anew."""
         found: Counter[str] = Counter()
-        for (name, _, _), count in self._counts.items():
+        counts, self._counts = self._counts, Counter()
+        for (name, _, _), count in list(counts.items()):  # other threads may be counting just now
             found[name] += max(0, count - MOST_ALIKE)
-        self._counts.clear()
         return {name: count for name, count in found.items() if count}
 
 

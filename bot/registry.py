@@ -20,7 +20,7 @@ T = TypeVar("T")
 FOLDED = MappingProxyType(str.maketrans(ascii_lowercase, ascii_uppercase, "_ "))
 
 
-def plain(name: str) -> str:
+def folded_name(name: str) -> str:
     """Fold a component's name as a model may write it: upper case, without underscores and spaces.
 
     Letters beyond ASCII stay as they are: some of them become others in upper case (`ſ`, `ı`).
@@ -50,19 +50,19 @@ class Registry:
         self.workers: Mapping[str, Worker] = _unique("worker", workers)
         for plugin in plugins:
             _refuse_twins(plugin)
-        self._by_plain = dict(
+        self._by_folded = dict(
             reversed([(name, one) for one in self.actions.values() for name in _names(one)])
         )
-        self._by_plain |= {plain(name): one for name, one in self.actions.items()}
+        self._by_folded |= {folded_name(name): one for name, one in self.actions.items()}
 
     def action(self, name: str) -> Action[Any] | None:
         """Find the action a model means: its name exactly, folded, else a simile; never a part of one."""
-        return self._by_plain.get(plain(name))
+        return self._by_folded.get(folded_name(name))
 
     def provider(self, name: str) -> Provider | None:
         """Find a provider by its name, folded as for actions."""
-        wanted = plain(name)
-        return next((one for key, one in self.providers.items() if plain(key) == wanted), None)
+        wanted = folded_name(name)
+        return next((one for key, one in self.providers.items() if folded_name(key) == wanted), None)
 
     def catalog(self) -> Catalog:
         """Describe everything, in the order in which it came."""
@@ -84,7 +84,7 @@ class Registry:
 
 
 def _names(action: Action[Any]) -> Iterator[str]:
-    yield from map(plain, action.spec.similes)
+    yield from map(folded_name, action.spec.similes)
 
 
 def _refuse_twins(plugin: Plugin) -> None:
@@ -100,11 +100,11 @@ def _unique(kind: str, components: Iterable[tuple[Plugin, str, T]]) -> dict[str,
     found: dict[str, T] = {}
     brought_by: dict[str, str] = {}
     for plugin, name, component in components:
-        if plain(name) in brought_by:
+        if folded_name(name) in brought_by:
             raise PluginError(
-                f"{kind} {name} is brought by plugin {brought_by[plain(name)]!r} and by plugin "
+                f"{kind} {name} is brought by plugin {brought_by[folded_name(name)]!r} and by plugin "
                 f"{plugin.name!r}: remove one of the two from the character's plugins"
             )
         found[name] = component
-        brought_by[plain(name)] = plugin.name
+        brought_by[folded_name(name)] = plugin.name
     return found

@@ -1,5 +1,6 @@
 """Paying before a call is made: an estimate is held back until what it really took is counted."""
 
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
@@ -42,13 +43,14 @@ class Till:
         token = is_within.set(True)
 
         def settle(call: ModelCall) -> None:
-            is_within.reset(token)
-            if not call.error:
-                self._models[source] = call.model
             try:
+                if not call.error:
+                    self._models[source] = call.model
                 self._record(call)
             finally:
                 self._budget.give_back(held)
+                with suppress(ValueError):  # whoever is ended by force ends in another's context
+                    is_within.reset(token)
 
         return settle
 

@@ -1,7 +1,7 @@
 """One character at work: from its file and its plugins to a running agent."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +9,6 @@ from uuid import UUID
 
 from bot.agent import Agent
 from bot.binding import bind, routes_of
-from bot.boundary import Failure, contained
 from bot.budget import Budget, MoneySettings, limits_of
 from bot.bus import EventBus
 from bot.commands.opening import open_counter
@@ -44,21 +43,20 @@ from bot.posting import Poster
 from bot.prompts.templates import DEFAULTS
 from bot.registry import Registry
 from bot.reserving import Till
-from bot.running import running_services
+from bot.running_services import running_services
 from bot.runs import recorder
 from bot.scheduler import Scheduler
 from bot.services import Services
+from bot.setting_up import NotSetUp, is_vital, off_without, set_up, without
 from bot.settings import CoreSettings, Settings, SettingsModel
 from bot.spending import Meter
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
 from bot.store.schema import Schemas
 from bot.store.storage import NO_SCHEMAS
-from bot.switching import is_vital, off_without, without
 
 logger = logging.getLogger(__name__)
 OUTSIDE = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_FILE")
-INIT_DEADLINE = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +91,6 @@ class Resident:
     door: Door
     poster: Poster
     off: Mapping[str, str] = field(default_factory=dict)
-
-
-class NotSetUp(PluginError):
-    """A plugin whose `init` has failed, and why."""
-
-    def __init__(self, name: str, cause: str) -> None:
-        super().__init__(f"plugin {name!r} could not be set up: {cause}")
-        self.name = name
-        self.cause = cause
 
 
 @asynccontextmanager
@@ -174,7 +163,7 @@ async def _at_work(plan: Blueprint, patience: Patience, schemas: Schemas) -> Asy
         await store.entities.save_entities([own])
         bind(agent, plan.plugins)
         async with running_services(agent, plan.plugins, patience):
-            await _init(agent, plan.plugins)
+            await set_up(agent, plan.plugins)
             processor = Processor(agent, registry, core)
             inbox = Inbox(
                 store.ledger,
@@ -251,7 +240,7 @@ def _outbox(plan: Blueprint, store: Store, events: EventBus, patience: Patience)
         events,
         plan.agent_id,
         secrets=_secrets(plan),
-        links=Hyperlinks(plan.settings.of_operator().load(CoreSettings).link_hosts),
+        hyperlinks=Hyperlinks(plan.settings.of_operator().load(CoreSettings).link_hosts),
         streams=plan.settings.load(CoreSettings).streaming,
         holds=_holds(store),
         clock=plan.clock,
@@ -274,20 +263,6 @@ def _templates(plan: Blueprint) -> dict[str, str]:
     for plugin in plan.plugins:
         templates.update(plugin.templates)
     return {**templates, **plan.character.templates}
-
-
-async def _init(agent: Agent, plugins: Sequence[Plugin]) -> None:
-    for plugin in plugins:
-        if plugin.init is None:
-            continue
-        what = f"init of plugin {plugin.name}"
-        done = await contained(_set_up(plugin.init, agent), what=what, deadline=INIT_DEADLINE)
-        if isinstance(done, Failure):
-            raise NotSetUp(plugin.name, done.cause)
-
-
-async def _set_up(init: Callable[[Agent], Awaitable[None]], agent: Agent) -> None:
-    await init(agent)
 
 
 def _door(agent: Agent, plan: Blueprint, registry: Registry, inbox: Inbox, processor: Processor) -> Door:

@@ -32,9 +32,9 @@ class Runtime:
     eight seconds, and keeps the rest for the next start. Whatever adapters and services do meanwhile, all
     of it has one deadline.
 
-    A plugin or platform that does not start is off and `off` says why, the platform's by its name; unless a
-    person has to mend it, a platform is tried again. The start fails where no platform is there at all, and
-    with `is_strict` where anything is off.
+    A platform that does not start is off, and `off` says why by its name; unless a person has to mend it, it
+    is tried again. A plugin that does not is off too, which its resident tells. The start fails where no
+    platform is there at all, and with `is_strict` where anything is off.
     """
 
     def __init__(
@@ -110,7 +110,11 @@ class Runtime:
         self.off[name] = cause
         if self._is_up:
             logger.warning("%s is off: %s", name, cause)
-        self.adapters = tuple(one for one in self.adapters if one.platform != name)
+        gone = [one for one in self.adapters if one.platform == name]
+        self.adapters = tuple(one for one in self.adapters if one not in gone)
+        for resident in self.residents:
+            for adapter in gone:
+                resident.agent.outbox.disconnect(adapter)
 
     async def _start(self) -> None:
         twice = [name for name, count in Counter(plan.agent_id for plan in self._plans).items() if count > 1]

@@ -9,71 +9,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 from dotenv import dotenv_values
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationError,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bot.errors import SettingError
+from bot.setting_types import Hosts, Words
 
 M = TypeVar("M", bound="SettingsModel")
-PLACEHOLDERS = frozenset({"changeme", "change_me", "undefined", "null", "none", "secretsalt", "todo", "xxx"})
 SHORTEST_SECRET = 8
 PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
-BASE_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?", re.IGNORECASE)
-HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*")
 LOGIN = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
 FILE = "the character's"
-
-
-def _split(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    parts = value.strip().removeprefix("[").removesuffix("]").split(",")
-    return tuple(part for part in (one.strip().strip("'\"") for one in parts) if part)
-
-
-def _refuse_nobody(value: tuple[str, ...]) -> tuple[str, ...]:
-    if not value:
-        raise ValueError("it names nobody and nothing; leave it out to allow all, or say whom")
-    return value
-
-
-def _refuse_placeholder(value: object) -> object:
-    text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
-    bare = text.strip().lower()
-    if bare in PLACEHOLDERS or (
-        bare.startswith(("your_", "your-")) and bare.endswith(("here", "key", "token"))
-    ):
-        raise ValueError("it is a placeholder; put the real value, or leave it empty to switch this off")
-    return value
-
-
-def _base_url(value: str) -> str:
-    if not BASE_URL.fullmatch(value):
-        raise ValueError("it must be an address that begins with http:// or https://, with no login or query")
-    return value.rstrip("/")
-
-
-def _hosts(values: tuple[str, ...]) -> tuple[str, ...]:
-    if not all(map(HOST.fullmatch, values)):
-        raise ValueError("each must be a host such as example.org, without https:// and without a path")
-    return values
-
-
-Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
-Allowed = Annotated[Words, AfterValidator(_refuse_nobody)]  # a list that is set and empty allows nobody
-Hosts = Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_hosts)]
-Secret = Annotated[SecretStr, BeforeValidator(_refuse_placeholder)]
-BaseUrl = Annotated[str, AfterValidator(_base_url)]  # of a server: paths are added to it
 
 
 class SettingsModel(BaseModel):
@@ -82,6 +30,10 @@ class SettingsModel(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", alias_generator=str.upper, hide_input_in_errors=True
     )
+
+    def is_usual(self, name: str) -> bool:
+        """Tell whether a field is what it is where nobody sets it."""
+        return bool(getattr(self, name) == type(self).model_fields[name].default)
 
 
 class CoreSettings(SettingsModel):
@@ -135,14 +87,19 @@ class CoreSettings(SettingsModel):
         "A link to another host whose query or path is longer than usual leaves as words that nothing opens. "
         "What the character's file says here does not count.",
     )
-    messages_per_person: int = Field(
-        10,
+    messages_per_person: int | None = Field(
+        None,
         ge=0,
-        description="How many messages of one person are looked at in a minute, where strangers may write; "
-        "twice as many at once. What is more stays unanswered, and costs nothing. 0 for no limit.",
+        description="How many messages of one person are looked at in a minute, and twice as many at once; "
+        "what is more stays unanswered, and costs nothing. 0 for no limit. Unset, it is 10 on Discord, "
+        "Telegram and X themselves, and none on the web page, in the terminal and on servers of your own.",
     )
-    messages_per_room: int = Field(60, ge=0, description="The same for each room, whoever writes.")
-    messages_per_world: int = Field(300, ge=0, description="The same for each server or group of rooms.")
+    messages_per_room: int | None = Field(
+        None, ge=0, description="The same for each room, whoever writes; unset, 60 there."
+    )
+    messages_per_world: int | None = Field(
+        None, ge=0, description="The same for each server or group of rooms; unset, 300 there."
+    )
     ignore_basic_capabilities: bool = Field(
         False, description="Whether to leave out the bootstrap plugin (its actions and providers)."
     )

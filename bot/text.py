@@ -27,8 +27,7 @@ _CHARACTERS = MappingProxyType({letter: char for char, letter in _LETTERS.items(
 LONGEST_CLUSTER = 256
 _FLAGS = "".join(map(chr, range(0x1F1E6, 0x1F200)))  # two of them make one flag
 _SURROGATES = re.compile(f"[{_SURROGATE}]")
-_HIDDEN = re.compile(f"[{_INVISIBLE}]+")
-_UNSEEN = re.compile(f"[{_INVISIBLE}]")
+_HIDDEN = re.compile(f"[{_INVISIBLE}]")
 _BLANK = re.compile(rf"[\s{_CONTROL}{_INVISIBLE}\u2800]*")
 _EXTENDS = re.compile(rf"[{_INVISIBLE}\U0001f3fb-\U0001f3ff]")
 _SPECIAL_TOKEN = (  # Llama 2, Mistral, Gemma; all newer families, and DeepSeek's wide bar, open with `<|`
@@ -75,7 +74,7 @@ def unseen_share(text: str) -> float:
     """Tell how much of a text cannot be seen and belongs to nothing that can: 0 nothing of it, 1 all."""
     if text.isascii():
         return 0.0
-    unseen = sum(1 for found in _UNSEEN.finditer(text) if not _WANTED.match(text, found.start()))
+    unseen = sum(1 for found in _HIDDEN.finditer(text) if not _WANTED.match(text, found.start()))
     return unseen / len(text)
 
 

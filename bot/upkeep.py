@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
@@ -82,7 +83,8 @@ class Stay(Generic[H]):
 class Upkeep(Generic[H]):
     """Keeps something up: what does not start, or ends of its own accord, is tried again, later and later.
 
-    Only what a person has to mend is left. `goes_up` is told what has started, `goes_down` why it is not
+    What has been up for longer than it was waited for is tried again soon. Only what a person has to mend is
+    left. `goes_up` is told what has started, `goes_down` why it is not
     there (any more).
     """
 
@@ -94,12 +96,14 @@ class Upkeep(Generic[H]):
         goes_up: Callable[[H], Awaitable[None]],
         goes_down: Callable[[str], None],
         patience: Patience,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._make = make
         self._what = what
         self._goes_up = goes_up
         self._goes_down = goes_down
         self._patience = patience
+        self._clock = clock
         self._stay: Stay[H] | None = None  # the one under way, else the last
         self._keeping: asyncio.Task[None] | None = None
 
@@ -121,7 +125,9 @@ class Upkeep(Generic[H]):
         pause = FIRST_PAUSE
         while True:
             if isinstance(tried, Stay):
+                entered_at = self._clock()
                 tried = await tried.over()
+                pause = FIRST_PAUSE if self._clock() - entered_at > pause else pause
                 self._is_down(tried, pause)
             if _is_final(tried):
                 return

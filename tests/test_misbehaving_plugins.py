@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import pytest
 
-from bot import boundary, bus, resident, running, upkeep
+from bot import boundary, bus, running_services, setting_up, upkeep
 from bot.agent import Agent
 from bot.components.action import action
 from bot.components.evaluator import evaluator
@@ -187,9 +187,9 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(act, "ACTION_DEADLINE", 0.02)
     monkeypatch.setattr(evaluate, "DEADLINE", 0.02)
     monkeypatch.setattr(bus, "LAST_WORDS", 0.02)
-    monkeypatch.setattr(resident, "INIT_DEADLINE", 0.02)
-    monkeypatch.setattr(running, "START_DEADLINE", 0.02)
-    monkeypatch.setattr(running, "STOP_DEADLINE", 0.02)
+    monkeypatch.setattr(setting_up, "INIT_DEADLINE", 0.02)
+    monkeypatch.setattr(running_services, "START_DEADLINE", 0.02)
+    monkeypatch.setattr(running_services, "STOP_DEADLINE", 0.02)
     monkeypatch.setattr(Composer.__init__, "__kwdefaults__", {"deadline": 0.02})
 
 

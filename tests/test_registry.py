@@ -15,7 +15,7 @@ from bot.domain.task import Task
 from bot.errors import PluginError
 from bot.platform.routes import RouteRequest, RouteResponse
 from bot.plugin import Plugin
-from bot.registry import Registry, plain
+from bot.registry import Registry, folded_name
 from bot.turn import Turn
 
 
@@ -53,7 +53,7 @@ class Quiet(Service):
     [("FOLLOW_ROOM", "FOLLOWROOM"), (" follow room ", "FOLLOWROOM"), ("", ""), ("_ ", "")],
 )
 def test_a_name_is_folded_as_models_write_it(written: str, folded: str) -> None:
-    assert plain(written) == folded
+    assert folded_name(written) == folded
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
 
+from bot import boundary
 from bot.budget import Budget, Limit, Whose
 from bot.bus import EventBus
 from bot.domain.ids import derived_id
@@ -184,6 +185,26 @@ async def test_o02_what_a_call_that_is_called_off_held_back_is_there_for_who_wai
     await begun(provider, 1)
     provider.go.set()
     assert await second
+
+
+async def test_o02_what_a_call_that_is_ended_by_force_held_back_is_there_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(boundary, "GRACE", 0)
+    provider = Provider()
+    shop = Shop(provider, tokens(300))
+
+    async def cling() -> None:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await shop.router.text(REQUEST)
+
+    assert await boundary.contained(cling(), what="code", deadline=0.01) == boundary.Failure(
+        "no answer within 0.01 s"
+    )
+    provider.go.set()
+    async with asyncio.timeout(60):
+        assert await shop.ask()
 
 
 async def test_o02_who_is_called_off_while_waiting_holds_nothing_back() -> None:

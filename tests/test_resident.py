@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from pydantic import Field, SecretStr
 
-from bot import running as running_module
+from bot import running_services
 from bot import upkeep as upkeep_module
 from bot.agent import Agent
 from bot.components.listener import on
@@ -137,7 +137,7 @@ async def test_services_start_in_order_and_stop_in_reverse() -> None:
 async def test_h11_a_service_that_does_not_start_is_noted_and_the_others_run(
     start: Step, cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running_module, "START_DEADLINE", 0 if start is never else 30)
+    monkeypatch.setattr(running_services, "START_DEADLINE", 0 if start is never else 30)
     log: list[str] = []
     broken, fine = service("broken", log, start=start), service("fine", log)
     services = [broken] if start is never else [broken, fine]
@@ -169,7 +169,7 @@ async def test_h12_a_service_that_does_not_stop_is_left_and_the_others_stop(
     stop: Step, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if stop is never:
-        monkeypatch.setattr(running_module, "STOP_DEADLINE", 0)
+        monkeypatch.setattr(running_services, "STOP_DEADLINE", 0)
     log: list[str] = []
     fine, broken = service("fine", log), service("broken", log, stop=stop)
     async with move_in(plan(Plugin("one", services=[fine, broken]))):

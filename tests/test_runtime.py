@@ -178,6 +178,40 @@ async def test_h11_a_platform_that_starts_later_takes_up_what_was_left_of_it(
     assert log == ["connect broken", "connect adapter", "disconnect adapter"]
 
 
+async def test_h11_what_is_said_while_a_platform_is_gone_leaves_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Ending(RecordingAdapter):
+        def __init__(self) -> None:
+            super().__init__()
+            self.begins, self.may_begin = asyncio.Event(), asyncio.Event()
+
+        async def __aenter__(self) -> Any:
+            self.begins.set()
+            await self.may_begin.wait()
+            self.stay = asyncio.current_task()
+            return self
+
+        async def deliver(self, delivery: Delivery) -> str:
+            if self.stay is None or self.stay.done():
+                raise RuntimeError("the session is closed")
+            return await super().deliver(delivery)
+
+    monkeypatch.setattr(upkeep_module, "FIRST_PAUSE", 0)
+    first, second = opened = [Ending(), Ending()]
+    first.may_begin.set()
+    flaky = AdapterSpec("test", lambda doors: opened.pop(0), SettingsModel)
+    async with Runtime([plan()], [flaky]) as runtime:
+        inbox = runtime.residents[0].inbox
+        assert first.stay is not None
+        first.stay.cancel()
+        await second.begins.wait()
+        receipt = await inbox.put(make_arrival("Hello", at=NOW))
+        assert (await inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
+        second.may_begin.set()
+        assert await second.until_sent(1) == ["I am Ada."]
+
+
 async def test_a_start_that_fails_leaves_nothing_behind_that_was_taken_in_meanwhile() -> None:
     log: list[str] = []
     asked = asyncio.Event()

@@ -6,18 +6,8 @@ import pytest
 from pydantic import Field, SecretStr
 
 from bot.errors import SettingError
-from bot.settings import (
-    Allowed,
-    BaseUrl,
-    CoreSettings,
-    Layer,
-    Secret,
-    Settings,
-    SettingsModel,
-    Words,
-    looks_secret,
-    read_settings,
-)
+from bot.setting_types import Allowed, BaseUrl, Secret, Words
+from bot.settings import CoreSettings, Layer, Settings, SettingsModel, looks_secret, read_settings
 
 
 class PostSettings(SettingsModel):
@@ -113,7 +103,17 @@ def test_an_empty_list_is_empty(spelling: str) -> None:
 
 @pytest.mark.parametrize(
     "placeholder",
-    ["changeme", "CHANGE_ME", "undefined", "null", "secretsalt", "xxx", "your_api_key", "your-token-here"],
+    [
+        "changeme",
+        "CHANGE_ME",
+        "undefined",
+        "null",
+        "secretsalt",
+        "xxx",
+        "your_api_key",
+        "your-token-here",
+        "sk-...",
+    ],
 )
 def test_k03_a_placeholder_is_refused(placeholder: str) -> None:
     with pytest.raises(SettingError, match=r"POST_API_KEY \(in the test\): it is a placeholder"):

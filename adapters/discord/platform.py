@@ -35,6 +35,7 @@ class DiscordAdapter(Adapter):
             settings = read_settings(door.settings)
             account = Account(door, settings, self._limits, self._clock)
             self.accounts[str(door.agent_id)] = account
+            self.is_private = not settings.is_usual("discord_api_base_url")  # a server of the operator's
             account.start()
         return self
 

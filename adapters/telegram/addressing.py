@@ -1,5 +1,6 @@
 """Whom a message speaks to, by Telegram's own entities; pure."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -7,6 +8,8 @@ from telegram import Message, MessageEntity
 
 from adapters.telegram.places import Me, Target, thread_of
 from bot import Attachment, MediaKind
+
+COMMAND = re.compile(r"/([\w-]+)(?:@(\w+))?")  # to Telegram itself a command ends at a hyphen
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +22,15 @@ class Command:
 
 
 def command_of(message: Message) -> Command | None:
-    """Read the command that a message begins with; one that is forwarded is not meant for us."""
-    if message.forward_origin is not None:
+    """Read the command that a message begins with; one in words of others is not meant for us."""
+    if whose(message):
         return None
     for entity in message.entities:
         if entity.type == MessageEntity.BOT_COMMAND and entity.offset == 0 and message.text:
-            word = message.parse_entity(entity)
-            name, _, bot = word[1:].partition("@")
-            return Command(name.lower(), bot.lower(), message.text[len(word) :].strip())
+            found = COMMAND.match(message.text)
+            if found is not None:
+                name, bot = found[1].lower().replace("-", "_"), found[2] or ""
+                return Command(name, bot.lower(), message.text[found.end() :].strip())
     return None
 
 
@@ -96,6 +100,17 @@ def _names(entity: MessageEntity, said: str, me: Me) -> bool:
     if entity.type == MessageEntity.BOT_COMMAND:
         return bool(me.username) and said.lower().endswith(ours)
     return False
+
+
+def whose(message: Message) -> str:
+    """Say how a message's words came from somebody else; empty where whoever sends it has written them."""
+    if message.forward_origin is not None:
+        return f"forwarded from {origin_of(message)}"
+    if (
+        message.via_bot is not None
+    ):  # an inline bot: whoever chooses what it offers sees little more than a title
+        return f"written by the bot @{message.via_bot.username or message.via_bot.id}"
+    return ""
 
 
 def origin_of(message: Message) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from telegram.error import TelegramError
@@ -9,6 +10,7 @@ from telegram.error import TelegramError
 from adapters.telegram.account import Account
 from adapters.telegram.cutting import pieces
 from adapters.telegram.markup import Formatted
+from adapters.telegram.menu import as_typed
 from adapters.telegram.mouth import Mouth
 from adapters.telegram.outgoing import LONGEST_TEXT, MARKS
 from adapters.telegram.places import Target
@@ -33,11 +35,13 @@ class Errands:
         Once this returns, or fails, Telegram need not tell it again.
         """
         if isinstance(item, Ordered):
-            shown = await self._door.command(item.asked)
+            shown = self._as_typed(await self._door.command(item.asked))
             carried_out()
             await self._show(Target.read(item.asked.room.external_id), item.message_id, shown)
             return
-        shown = await self._door.chosen(item.pressed) if item.pressed is not None else Shown()
+        shown = Shown()
+        if item.pressed is not None:
+            shown = self._as_typed(await self._door.chosen(item.pressed))
         carried_out()
         is_short = len(shown.text) <= LONGEST_ALERT and not shown.choices
         try:
@@ -49,6 +53,9 @@ class Errands:
             is_short = False  # too late for an alert: a message says it
         if item.pressed is not None and not is_short:
             await self._show(Target.read(item.pressed.room.external_id), item.message_id, shown)
+
+    def _as_typed(self, shown: Shown) -> Shown:
+        return replace(shown, text=as_typed(shown.text, self._door.commands))
 
     async def _show(self, target: Target, message_id: int, shown: Shown) -> None:
         if not shown.text:

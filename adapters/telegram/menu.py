@@ -27,6 +27,14 @@ def command_name(spec: CommandSpec) -> str:
     return spec.name.lower().replace("-", "_")
 
 
+def as_typed(text: str, specs: Iterable[CommandSpec]) -> str:
+    """Write the commands in a text as Telegram has them: what is tapped there ends at a hyphen."""
+    for spec in specs:
+        if "-" in spec.name:
+            text = re.sub(rf"(?<![\w/.])/{re.escape(spec.name)}(?![\w-])", f"/{command_name(spec)}", text)
+    return text
+
+
 def menus(specs: Iterable[CommandSpec]) -> list[tuple[BotCommandScope, list[BotCommand]]]:
     """Make the menus: everybody's, that of administrators, and that of private chats, where all are free."""
     usable = [one for one in specs if NAME.fullmatch(command_name(one))][:MOST]

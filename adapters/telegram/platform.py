@@ -38,6 +38,8 @@ class TelegramAdapter(Adapter):
     ) -> None:
         limits, moments = limits or Limits(), moments or Moments()
         self._settings = [read_settings(door.settings) for door in doors]
+        # a server of the operator's, such as the emulator
+        self.is_private = not any(one.is_usual("telegram_api_base_url") for one in self._settings)
         self._presences = {
             settings.account: Presence(door, settings, limits, moments, connector)
             for door, settings in zip(doors, self._settings, strict=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 from telegram import Message
 
-from adapters.telegram.addressing import origin_of
+from adapters.telegram.addressing import whose
 from adapters.telegram.places import PLATFORM
 from bot import Attachment, MediaKind
 
@@ -49,9 +49,10 @@ def kind_of(message: Message) -> str:
 def words_of(message: Message) -> str:
     """Give a message's text or caption, with a line for what is neither text nor file."""
     said = "\n".join(filter(None, [message.text or message.caption or "", " ".join(_described(message))]))
-    if message.forward_origin is None:
+    author = whose(message)
+    if not author:
         return said
-    shown = f"[forwarded from {_plain(origin_of(message))}]\n{said}"
+    shown = f"[{_plain(author)}]\n{said}"
     return "\n".join(f"> {line}" for line in shown.splitlines() if line.strip())  # nobody's own words
 
 

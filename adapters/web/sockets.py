@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from uuid import UUID
@@ -37,7 +37,7 @@ from adapters.web.outgoing import agent_body, author_body
 from adapters.web.problems import Problem, stopping, unavailable
 from adapters.web.reading import parse_json, validated_by
 from adapters.web.talk import Talk
-from bot import Door, IntakeClosed, Receipt, TryAgain
+from bot import Door, IntakeClosed, Receipt, Remembered, TryAgain
 
 logger = logging.getLogger(__name__)
 HISTORY = 50
@@ -98,7 +98,7 @@ class _Session:
         self._queue: deque[str] = deque()
         self._backlog = 0
         self._wake = asyncio.Event()
-        self._told: OrderedDict[UUID, None] = OrderedDict()
+        self._told = Remembered[UUID](REMEMBERED)
         self._room: tuple[Door, Hello] | None = None
         self._held: list[News] | None = None
         self._asking: set[asyncio.Task[None]] = set()
@@ -150,12 +150,12 @@ class _Session:
         door = sockets.doors.named(hello.agent)
         place = room_id(door.agent_id, hello.room)
         self._leave()
-        self._told.clear()
+        self._told = Remembered[UUID](REMEMBERED)
         self._room, self._held = (door, hello), []
         self._leave = sockets.hub.join(place, self._hear)
         messages = _latest(await show_room(door, place, HISTORY), sockets.limits.backlog // 2)
         for message in messages:
-            self._remember(message.id)
+            self._told.add(message.id)
         self._send(
             Ready(
                 agent=agent_body(door.agent_id, door.character),
@@ -194,7 +194,7 @@ class _Session:
         with self._explaining(asked.client_id):
             shown = await self._sockets.talk.ask(door, hello, asked, sender=self._hear)
             if shown.receipt is not None:
-                self._remember(shown.receipt.memory_id)
+                self._told.add(shown.receipt.memory_id)
                 self._send(Ack(client_id=asked.client_id, message_id=shown.receipt.memory_id))
                 self._sockets.talk.watch(door, shown.receipt)
             else:
@@ -205,7 +205,7 @@ class _Session:
         door, hello = self._here()
 
         def kept(receipt: Receipt) -> None:
-            self._remember(receipt.memory_id)
+            self._told.add(receipt.memory_id)
             self._send(Ack(client_id=say.client_id, message_id=receipt.memory_id))
 
         said = said_by_page(hello, say)
@@ -230,7 +230,7 @@ class _Session:
             case Grown(message_id, text, anew) if message_id not in self._told:
                 self._send(DraftFrame(id=message_id, text=text, anew=anew))
             case Spoken(message) if message.id not in self._told:
-                self._remember(message.id)
+                self._told.add(message.id)
                 self._send(MessageFrame(**dict(message)))
             case Settled(answer):
                 self._send(
@@ -244,11 +244,6 @@ class _Session:
                 )
             case Interrupted() | Spoken() | Grown():
                 pass  # the socket is about to close; or it has that message already
-
-    def _remember(self, message_id: UUID) -> None:
-        self._told[message_id] = None
-        while len(self._told) > REMEMBERED:
-            self._told.popitem(last=False)
 
     def _send(self, frame: ServerFrame) -> None:
         """Queue a frame; a reader that lets too much pile up is cut off."""

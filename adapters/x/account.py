@@ -115,7 +115,7 @@ class Account:
         """Read what there is; gives back how many seconds to rest."""
         usual = float(self.settings.x_poll_interval)
         try:
-            return 0.0 if await self.mentions.read() else usual
+            rest = 0.0 if await self.mentions.read() else usual
         except NotSent as error:
             logger.info("the mentions of account %s are not read now: %s", self.name, error)
             return max(usual, (error.retry_after or 0.0) + random.uniform(0, JITTER))
@@ -125,3 +125,5 @@ class Account:
         except (DeliveryError, StoreUnavailable) as error:
             logger.info("the mentions of account %s were not read: %s", self.name, error)
             return usual
+        self.link.stands()
+        return rest

@@ -117,7 +117,7 @@ class Caller:
             if error.status >= 500 or error.status < 400:
                 self._link.fails(Cause.PLATFORM, error)
                 raise Unclear(str(error)) from error
-            self._link.stands()
+            self._is_there()
             if error.status == 429:
                 raise NotSent(str(error), retry_after=error.retry_after) from error
             raise
@@ -125,7 +125,7 @@ class Caller:
             if not (isinstance(error, NotSent) and error.retry_after):  # else nothing was asked
                 self._link.fails(cause_of(error), error)
             raise
-        self._link.stands()
+        self._is_there()
         return answer
 
     async def post_raw(self, route: str, body: dict[str, Any]) -> Any:
@@ -145,6 +145,11 @@ class Caller:
                     raise self._stop(problem)
                 await self._notes.jot(NOTE, self._handle)
             self._handle = ""
+
+    def _is_there(self) -> None:
+        """Note that X answers; that it refuses the mentions is over only once they are read."""
+        if self._link.state.cause is not Cause.REFUSED:
+            self._link.stands()
 
     def _stop(self, problem: str) -> NotSent:
         """Make no further call; what was to be said waits for the next start."""

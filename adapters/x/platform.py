@@ -26,6 +26,8 @@ class XAdapter(Adapter):
     ) -> None:
         ours = [door for door in doors if has_account(door)]
         self._accounts = {door.agent_id: Account(door, clock=clock, pause=pause) for door in ours}
+        # a server of the operator's, such as the emulator
+        self.is_private = not any(one.settings.is_usual("x_api_base_url") for one in self._accounts.values())
         counted = Counter(account.name for account in self._accounts.values())
         if twice := [name for name, count in counted.items() if count > 1]:
             raise SettingError(

@@ -14,8 +14,8 @@ from bot.cli.cast import Part, add_character_option, read_parts, tell_notes
 from bot.cli.collecting import look_seldom
 from bot.cli.emulating import Stage, staged
 from bot.cli.exits import UsageError
-from bot.cli.files import allow_many_files
 from bot.cli.leftovers import swept
+from bot.cli.open_files import allow_many_files
 from bot.cli.platforms import PAGE, Platform, named_emulators, named_platforms, survey
 from bot.cli.signals import aside, ending_at_once, stoppable
 from bot.cli.watchdog import watching

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,94 +19,22 @@ from bot.errors import ModelError
 from bot.killpoints import reached
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer
+from bot.pipeline.course import Call, mark_of
 from bot.pipeline.journal import journalled
-from bot.prompts.reading.reader import Reply, read_object
+from bot.prompts.reading.reader import read_object
 from bot.prompts.templates import PARAMETER_REPAIR
-from bot.registry import Registry, plain
+from bot.registry import Registry
 from bot.store.protocols import AUDIT
 from bot.text import escape_line, shorten
 from bot.turn import Turn
 
 logger = logging.getLogger(__name__)
-REPLY = "REPLY"
-SILENT = frozenset({"IGNORE", "NONE"})
 VALIDATE_DEADLINE = 2.0
 ACTION_DEADLINE = 60.0
 MOST_WORKING_MEMORY = 50
 LONGEST_RESULT = 4_000
-LONGEST_NAME = 60
 LARGEST_RESULT = 262_144
 OUTCOME_UNKNOWN = "outcome unknown: the process died while it ran"
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One action to run, with the parameters the model gave it."""
-
-    action: Action[Any]
-    parameters: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Course:
-    """What an answer comes to: say its text, run actions, or neither; `unknown` names no action there is."""
-
-    says: bool
-    calls: tuple[Call, ...]
-    unknown: tuple[str, ...] = ()
-
-    @property
-    def is_simple(self) -> bool:
-        """Whether there is only a text to be said."""
-        return self.says and not self.calls
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether the character chose to say and do nothing."""
-        return not (self.says or self.calls or self.unknown)
-
-
-def course_of(reply: Reply, registry: Registry) -> Course:
-    """Read what an answer wants done.
-
-    Names are matched exactly, folded, then as similes; unknown ones are not run. IGNORE or NONE
-    beside anything else counts for nothing; alone it is silence, whatever text came with it.
-    """
-    calls: dict[str, Call] = {}
-    unknown: dict[str, str] = {}
-    says, deeds = False, 0
-    asked = _asked(reply, registry)
-    for written, parameters in asked:
-        action = registry.action(written)
-        name = action.spec.name if action is not None else plain(written)
-        if name in SILENT:
-            continue
-        deeds += 1
-        if name == REPLY:
-            says = bool(reply.text)
-        elif action is None:
-            unknown.setdefault(name, shorten(written, LONGEST_NAME))
-        else:
-            own = mark_of(action, parameters) if reply.calls else name
-            calls.setdefault(own, Call(action, parameters))
-    if not asked or (deeds and not calls):
-        says = bool(reply.text)
-    return Course(says, tuple(calls.values()), tuple(unknown.values()))
-
-
-def _asked(reply: Reply, registry: Registry) -> list[tuple[str, Mapping[str, object]]]:
-    """List the actions of an answer with their parameters: as a function one may be called several times."""
-    if reply.calls:
-        beside = reply.actions[: -len(reply.calls)]
-        return [*((name, {}) for name in beside), *reply.calls]
-    written = {plain(name): name for name in reply.actions}
-    parameters = {plain(name): values for name, values in reply.parameters.items()}
-    asked: list[tuple[str, Mapping[str, object]]] = []
-    for folded in filter(None, written):
-        action = registry.action(folded)
-        own = plain(action.spec.name) if action is not None else folded
-        asked.append((written[folded], parameters.get(folded) or parameters.get(own) or {}))
-    return asked
 
 
 async def why_not(turn: Turn, action: Action[Any]) -> str:
@@ -262,15 +190,6 @@ def _checked(action: Action[Any], parameters: Mapping[str, Any]) -> tuple[Mappin
         problems = error.errors(include_url=False, include_input=False, include_context=False)
         return {}, "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problems[:5])
     return parameters, ""
-
-
-def mark_of(action: Action[Any], parameters: Mapping[str, Any]) -> str:
-    """Give what two runs have in common that would do the same, however their parameters are written."""
-    try:
-        parameters = action.arguments.model_validate(dict(parameters)).model_dump(by_alias=True)
-    except ValidationError:
-        logger.debug("parameters of %s are compared as they are written", action.spec.name)
-    return f"{action.spec.name} {json.dumps(parameters, sort_keys=True, default=str)}"
 
 
 def _normalised(turn: Turn, given: object, name: str) -> ActionResult:

@@ -78,7 +78,8 @@ async def _fetched(turn: Turn, attachment: Attachment) -> Fetched:
     """Fetch what an attachment names, by the platform's own connection where it is kept there."""
     url = attachment.url
     largest = LARGEST_PICTURE if attachment.kind is MediaKind.IMAGE else None
-    body = await turn.agent.outbox.download(turn.room.platform, url)
+    adapter = turn.agent.outbox.adapter(turn.room.platform)
+    body = await adapter.download(url) if adapter is not None else None
     if body is None:
         return await turn.agent.fetcher.get(url, max_bytes=largest)
     if largest is not None and len(body) > largest:

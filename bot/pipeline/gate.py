@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 from uuid import UUID
 
-from bot.domain.changes import LATE_EDIT, REVISIONS
+from bot.domain.changes import LATE_EDIT
 from bot.domain.people import Attendance
 from bot.domain.places import ChannelType
 from bot.killpoints import reached
@@ -14,7 +14,7 @@ from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.bots import BotGuard
 from bot.pipeline.compose import Composer
 from bot.pipeline.less import ask
-from bot.pipeline.throttle import Throttle
+from bot.pipeline.throttle import NONE, OF_STRANGERS, Throttle
 from bot.platform.adapter import Adapter
 from bot.platform.remembered import Remembered
 from bot.prompts.reading.reader import read_decision
@@ -28,6 +28,7 @@ BYPASS_SOURCES = frozenset({"client_chat", "api", "postman"})
 ANSWERS = frozenset({"RESPOND", "REPLY"})
 SILENCES = frozenset({"IGNORE", "NONE", "STOP"})
 MOST_TOLD = 1_000
+MOST_HEARD = 10_000
 PROVIDERS = ("CHARACTER", "ANXIETY", "ENTITIES", "RECENT_MESSAGES")
 
 
@@ -50,9 +51,11 @@ class Counts:
     """What the rules remember of the messages before, for one agent."""
 
     def __init__(self, settings: CoreSettings) -> None:
-        self.throttle = Throttle(settings)
+        self.strangers = Throttle(settings, OF_STRANGERS)
+        self.friends = Throttle(settings, NONE)
         self.bots = BotGuard()
         self.told = Remembered[tuple[str, UUID, date]](MOST_TOLD)
+        self.heard = Remembered[UUID](MOST_HEARD)  # receipts
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +74,18 @@ class Hearing:
 
     @property
     def is_counted(self) -> bool:
-        """Whether it was heard before, as it read before its edit, and had no outcome by then."""
-        turn = self.turn
-        return REVISIONS in turn.message.metadata and turn.inputs[-1].receipt.rule != LATE_EDIT
+        """Whether it was heard before, and an edit or an outage came before its outcome."""
+        return self.turn.inputs[-1].receipt.id in self.counts.heard
 
     @property
     def is_meant(self) -> bool:
         """Whether its author waits for an answer."""
-        mention = self.turn.message.content.mention
-        return self.turn.room.type in BYPASS_TYPES or mention.is_reply or self.is_named
+        return _is_meant(self.turn)
 
     @property
     def is_named(self) -> bool:
         """Whether the message names the agent: by the platform's mention or as a whole word."""
-        message = self.turn.message.content
-        return message.mention.is_mention or any(names(message.text, name) for name in own_names(self.turn))
+        return _is_named(self.turn)
 
 
 Rule = Callable[[Hearing], Verdict | None]
@@ -95,6 +95,25 @@ def own_names(turn: Turn) -> list[str]:
     """List what the agent is called: its name and its user name."""
     character = turn.agent.character
     return [name for name in (character.name, character.username) if name]
+
+
+def told_of_limit(turn: Turn, counts: Counts, setting: str) -> str:
+    """Give the template that says what is spent: once a day in a room, where somebody waits for an answer."""
+    case = (setting, turn.room.id, turn.agent.clock().date())
+    if case in counts.told or not _is_meant(turn):
+        return ""
+    counts.told.add(case)
+    return SPENT
+
+
+def _is_meant(turn: Turn) -> bool:
+    mention = turn.message.content.mention
+    return turn.room.type in BYPASS_TYPES or mention.is_reply or _is_named(turn)
+
+
+def _is_named(turn: Turn) -> bool:
+    message = turn.message.content
+    return message.mention.is_mention or any(names(message.text, name) for name in own_names(turn))
 
 
 def _own(hearing: Hearing) -> Verdict | None:
@@ -133,6 +152,8 @@ def _bot(hearing: Hearing) -> Verdict | None:
         return None
     if not hearing.settings.respond_to_bots:
         return Verdict(False, "another bot wrote it", "RESPOND_TO_BOTS")
+    if hearing.is_counted:
+        return None
     objection = hearing.counts.bots.objection(author.id, room.id)
     return Verdict(False, objection, "RESPOND_TO_BOTS") if objection else None
 
@@ -148,19 +169,19 @@ def _spent(hearing: Hearing) -> Verdict | None:
     limit = turn.agent.budget.reached(turn.room.id, turn.author.id)
     if limit is None:
         return None
-    case = (limit.setting, turn.room.id, turn.agent.clock().date())
-    says = SPENT if hearing.is_meant and case not in hearing.counts.told else ""
-    if says:
-        hearing.counts.told.add(case)
+    says = told_of_limit(turn, hearing.counts, limit.setting)
     return Verdict(False, f"what may be spent is spent: {limit}", limit.setting, says)
 
 
 def _too_much(hearing: Hearing) -> Verdict | None:
-    turn = hearing.turn
-    if hearing.is_counted or (hearing.adapter and hearing.adapter.is_private):
+    turn, counts = hearing.turn, hearing.counts
+    if hearing.is_counted:
         return None
-    excess = hearing.counts.throttle.excess(turn.author.id, turn.room, is_meant=hearing.is_meant)
+    throttle = counts.friends if hearing.adapter and hearing.adapter.is_private else counts.strangers
+    age = (turn.agent.clock() - turn.message.created_at).total_seconds()
+    excess = throttle.excess(turn.author.id, turn.room, is_meant=hearing.is_meant, age=age)
     if excess is None:
+        counts.heard.add(turn.inputs[-1].receipt.id)
         return None
     says = SLOW_DOWN if excess.is_told else ""
     return Verdict(False, excess.reason, excess.setting, says, is_excess=True)

@@ -6,15 +6,16 @@ from functools import partial
 from bot.domain.results import ActionPlan
 from bot.errors import ModelError
 from bot.models.types import ModelType, Purpose, TextRequest
-from bot.pipeline.act import LONGEST_NAME, REPLY, SILENT, Actor, Call, Repeated
+from bot.pipeline.act import Actor, Repeated
 from bot.pipeline.compose import Composer
+from bot.pipeline.course import LONGEST_NAME, REPLY, SILENT, Call
 from bot.pipeline.journal import keep, paid
 from bot.pipeline.less import ask
 from bot.pipeline.respond import NoAnswer
 from bot.pipeline.tools import step_of, tools_of
 from bot.prompts.reading.reader import NextStep, read_fields
 from bot.prompts.templates import MULTI_STEP_DECISION, MULTI_STEP_SUMMARY
-from bot.registry import Registry, plain
+from bot.registry import Registry, folded_name
 from bot.text import shorten
 from bot.turn import Turn
 
@@ -79,7 +80,7 @@ class MultiStep:
         wanted = self._composer.wanting(turn, step.providers)
         walk.include += wanted
         walk.is_over = step.is_finish
-        name = plain(step.action)
+        name = folded_name(step.action)
         action = self._registry.action(name)
         if not step.complete:
             walk.lose("The last step broke off.")

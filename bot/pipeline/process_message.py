@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -14,21 +13,23 @@ from bot.domain.changes import REVISIONS
 from bot.domain.content import Content
 from bot.domain.events import MessageReceived, VoiceMessageReceived
 from bot.domain.ids import new_id
-from bot.domain.ledger import Outcome, Receipt
+from bot.domain.ledger import Outcome
 from bot.domain.memory import MemoryKind
 from bot.domain.people import Attendance
 from bot.errors import BudgetSpent, ModelError, StoreUnavailable
 from bot.gathering import Gathering
 from bot.killpoints import reached
 from bot.models.types import ModelType
-from bot.pipeline.act import OUTCOME_UNKNOWN, Actor, course_of, usable_actions
+from bot.pipeline.act import OUTCOME_UNKNOWN, Actor, usable_actions
 from bot.pipeline.again import REPETITION, drop_echo, earlier_answer, is_repetition
 from bot.pipeline.attachments import Places, read_attachments
 from bot.pipeline.booking import mark_late
+from bot.pipeline.claiming import forgive, hand_back, taken_up
 from bot.pipeline.commit import close
 from bot.pipeline.compose import Composer
+from bot.pipeline.course import course_of
 from bot.pipeline.evaluate import evaluate, has_lessons
-from bot.pipeline.gate import Counts, Verdict, judge
+from bot.pipeline.gate import Counts, Verdict, judge, told_of_limit
 from bot.pipeline.journal import resumed
 from bot.pipeline.latest import Floors, LatestResponse, Superseded
 from bot.pipeline.multistep import MultiStep
@@ -76,9 +77,10 @@ class Processor:
 
     async def process_message(self, received: Received, settle: Settle) -> None:
         """Bring one stored message to its outcome, then learn from it."""
+        agent = self._agent
         if received.arrival is None:
-            received = await self._taken_up(received.receipt)
-        receipt, arrival, agent = received.receipt, received.arrival, self._agent
+            received = await taken_up(agent, received.receipt)
+        receipt, arrival = received.receipt, received.arrival
         if arrival is None:
             settle(receipt)
             if not receipt.is_learnt:
@@ -96,17 +98,10 @@ class Processor:
             await self._bring_to_an_end(turn, own, received.attendance)
         except asyncio.CancelledError:
             if cancellation.is_asked_for:
-                await self._forgive(turn)
+                await forgive(turn)
             raise
         except StoreUnavailable:  # what it has come to stands in the journal
-            _hand_back(turn)
-
-    async def _forgive(self, turn: Turn) -> None:
-        """Take an attempt back: that the process was told to stop is no fault of the message."""
-        left = (one.receipt for one in turn.inputs if not one.receipt.outcome.is_final)
-        forgiven = [replace(receipt, attempts=receipt.attempts - 1) for receipt in left]
-        with suppress(StoreUnavailable):
-            await self._agent.store.ledger.save_receipts(forgiven)
+            hand_back(turn)
 
     async def _bring_to_an_end(self, turn: Turn, own: Input, attendance: Attendance) -> None:
         agent = self._agent
@@ -168,35 +163,13 @@ class Processor:
         was_ignored = own.receipt.outcome is Outcome.IGNORED and own.receipt.rule != SILENCE
         await self._learn(turn, own, was_to_be_answered=not was_ignored)
 
-    async def _taken_up(self, receipt: Receipt) -> Received:
-        """Claim what an earlier process left open; it is cancelled where its message was removed."""
-        store, now = self._agent.store, self._agent.clock()
-        arrival = await store.ledger.arrival(receipt)
-        if receipt.outcome.is_final:
-            return Received(receipt, arrival)
-        room_id = receipt.room_id if arrival is None else arrival.room.id
-        attendance = await store.worlds.attendance(room_id)
-        if arrival is None:
-            gone = "its message was removed"
-            receipt = replace(receipt, outcome=Outcome.CANCELLED, reason=gone, closed_at=now)
-        else:
-            receipt = replace(
-                receipt,
-                outcome=Outcome.CLAIMED,
-                turn_id=receipt.turn_id or new_id(),
-                attempts=receipt.attempts + 1,
-                claimed_at=now,
-            )
-        await store.ledger.save_receipts([receipt])
-        return Received(receipt, arrival, attendance)
-
     async def _walk(self, turn: Turn, own: Input, run: Run, attendance: Attendance) -> bool:
         """Judge and answer; tells whether the message was to be answered."""
         covers = await resumed(turn)
         try:
             verdict = RESUMED if covers else await self._judge(turn, attendance)
         except BudgetSpent as error:
-            run.outcome = await close(turn, Outcome.IGNORED, str(error), error.setting)
+            run.outcome = await self._end_spent(turn, error)
             return False
         except ModelError as error:
             reason = f"no model could decide whether to answer: {error}"
@@ -242,8 +215,7 @@ class Processor:
             return await self._follow(turn, await respond(turn, self._composer), verdict)
         except BudgetSpent as error:
             turn.commit()
-            outcome = Outcome.ANSWERED if turn.replies else Outcome.IGNORED
-            return await close(turn, outcome, str(error), error.setting)
+            return await self._end_spent(turn, error)
         except (ModelError, NoAnswer) as error:
             turn.commit()
             return await self._fail(turn, str(error), type(error).__name__)
@@ -290,6 +262,14 @@ class Processor:
         outgoing = [turn.outgoing(content)]
         return await close(turn, Outcome.ANSWERED, verdict.reason, verdict.rule, outgoing)
 
+    async def _end_spent(self, turn: Turn, error: BudgetSpent) -> Outcome:
+        """Close what is not paid for any more as the gate closes what comes now; what was said stays said."""
+        if turn.replies:
+            return await close(turn, Outcome.ANSWERED, str(error), error.setting)
+        template = told_of_limit(turn, self._counts, error.setting)
+        says = [turn.outgoing(self._line(turn, template))] if template else []
+        return await close(turn, Outcome.IGNORED, str(error), error.setting, says)
+
     async def _fail(self, turn: Turn, reason: str, rule: str) -> Outcome:
         """Close as failed, with one short line to the room; the next minutes' failures stay silent."""
         cache, now = self._agent.store.cache, self._agent.clock()
@@ -310,13 +290,6 @@ class Processor:
         for one in turn.inputs:
             one.settle(one.receipt)
         await mark_late(turn, [(one, one.receipt) for one in turn.inputs])
-
-
-def _hand_back(turn: Turn) -> None:
-    """Leave the turn's messages open; the inbox comes back to them when the store's outage is over."""
-    if turn.successor is None:
-        for one in turn.inputs:
-            one.settle(one.receipt)
 
 
 def _settings_for(turn: Turn, core: CoreSettings) -> CoreSettings:

@@ -8,8 +8,8 @@ from bot.domain.ids import short_id
 from bot.errors import BotError
 from bot.killpoints import reached
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult, TextSink
-from bot.pipeline.act import REPLY
 from bot.pipeline.compose import Composer
+from bot.pipeline.course import REPLY
 from bot.pipeline.journal import keep, paid
 from bot.pipeline.less import ask
 from bot.pipeline.streaming import shown
@@ -18,7 +18,7 @@ from bot.platform.egress import cleared, unscaffolded
 from bot.prompts.history import Line, render_history
 from bot.prompts.reading.reader import Reply
 from bot.prompts.templates import MESSAGE_HANDLER
-from bot.registry import plain
+from bot.registry import folded_name
 from bot.turn import MOST_LISTED, Input, Turn
 
 MOST_TRIES = 3
@@ -107,6 +107,6 @@ def _line(one: Input, *, is_newest: bool) -> Line:
 
 def _is_empty(reply: Reply) -> bool:
     """Whether there is nothing to do and nothing to say, or nothing that may leave."""
-    if any(plain(name) != REPLY for name in reply.actions):
+    if any(folded_name(name) != REPLY for name in reply.actions):
         return False
     return cleared(Content(text=reply.text)) is None

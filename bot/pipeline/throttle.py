@@ -1,9 +1,11 @@
-"""How much of one person, in one room and in one world is looked at a minute, where strangers may write."""
+"""How much of one person, in one room and in one world is looked at a minute."""
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from uuid import UUID
 
 from bot.domain.places import ChannelType, Room
@@ -13,6 +15,10 @@ from bot.settings import CoreSettings
 MINUTE = 60.0
 BURST = 2  # so many minutes' messages may come at once
 MOST_KEPT = 10_000
+OF_STRANGERS = MappingProxyType(
+    {"MESSAGES_PER_PERSON": 10, "MESSAGES_PER_ROOM": 60, "MESSAGES_PER_WORLD": 300}
+)
+NONE: Mapping[str, int] = MappingProxyType({})
 ALONE = frozenset({ChannelType.DM, ChannelType.VOICE_DM})
 
 
@@ -30,47 +36,52 @@ class _Bucket:
     """What may still come at once, of at most `most`; `is_told` once it was too much, until all may again."""
 
     level: float
-    filled_at: float
+    filled_at: float = -math.inf
     is_told: bool = False
 
-    def fill(self, most: int, now: float) -> None:
-        """Let in what may come since it was looked at last."""
-        self.level = min(most, self.level + (now - self.filled_at) * most / (BURST * MINUTE))
-        self.filled_at = now
+    def fill(self, most: int, at: float) -> None:
+        """Let in what may come by a moment since the last one; not before that."""
+        passed = max(0.0, at - self.filled_at)
+        self.level = min(most, self.level + passed * most / (BURST * MINUTE))
+        self.filled_at = max(self.filled_at, at)
         self.is_told &= self.level < most
 
 
 class Throttle:
     """Counts one agent's messages in buckets that hold two minutes' worth; it forgets with the process.
 
-    `clock` is monotonic, in seconds.
+    `usual` are the limits that nobody has set; `clock` is monotonic, in seconds.
     """
 
-    def __init__(self, settings: CoreSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, settings: CoreSettings, usual: Mapping[str, int], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._clock = clock
-        self._limits = {
+        limits = {
             "MESSAGES_PER_PERSON": settings.messages_per_person,
             "MESSAGES_PER_ROOM": settings.messages_per_room,
             "MESSAGES_PER_WORLD": settings.messages_per_world,
         }
+        self._limits = {name: usual.get(name, 0) if most is None else most for name, most in limits.items()}
         self._buckets = {
-            setting: Latest[UUID, _Bucket](MOST_KEPT, partial(self._full, limit * BURST))
+            setting: Latest[UUID, _Bucket](MOST_KEPT, partial(_Bucket, limit * BURST))
             for setting, limit in self._limits.items()
         }
 
-    def excess(self, person_id: UUID, room: Room, *, is_meant: bool) -> Excess | None:
+    def excess(self, person_id: UUID, room: Room, *, is_meant: bool, age: float = 0.0) -> Excess | None:
         """Count a message; tells why it is one too many, and then it counts for nobody.
 
-        Whoever waits for an answer, because it `is_meant` for the agent, is told so once, until all may
-        come again.
+        Its `age` is in seconds: what was written while nobody was there, and comes all at once, counts for
+        the minutes in which it was written. Whoever waits for an answer, because it `is_meant` for the
+        agent, is told so once, until all may come again.
         """
         of_world = room.id if room.type in ALONE else room.world_id  # who writes alone shares no world
-        found = []
+        found, written_at = [], self._clock() - max(0.0, age)
         for (setting, limit), key in zip(self._limits.items(), (person_id, room.id, of_world), strict=True):
             if not limit:
                 continue
             bucket = self._buckets[setting][key]
-            bucket.fill(limit * BURST, self._clock())
+            bucket.fill(limit * BURST, written_at)
             if bucket.level < 1:
                 is_told = is_meant and not bucket.is_told
                 bucket.is_told |= is_told
@@ -80,6 +91,3 @@ class Throttle:
         for bucket in found:
             bucket.level -= 1
         return None
-
-    def _full(self, most: int) -> _Bucket:
-        return _Bucket(most, self._clock())

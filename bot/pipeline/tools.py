@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from bot.models.types import ModelType, TextResult, Tool
-from bot.pipeline.act import REPLY, SILENT
+from bot.pipeline.course import REPLY, SILENT
 from bot.prompts.reading.reader import MAX_ACTIONS, NextStep, Reply, read_reply, read_step
 from bot.turn import Turn
 

@@ -24,7 +24,7 @@ class Adapter(ABC):
 
     platform: ClassVar[str]
     repeats_harmlessly: ClassVar[bool] = False  # a part that is sent twice is shown once
-    is_private: bool = False  # nobody writes there whom the operator has not let in
+    is_private: bool = False  # nobody writes there whom the operator has not let in; known once entered
     can_edit: bool = False
     shows_choices: ClassVar[bool] = False  # as buttons or a list; else they stand in the text, numbered
 

@@ -1,4 +1,4 @@
-"""Why a request came to nothing, read from the error it ended with."""
+"""Why a request came to nothing, by the error it ended with; apart from `link`, for it loads aiohttp."""
 
 import socket
 import ssl

@@ -43,13 +43,13 @@ class Drafts:
         ledger: Ledger,
         *,
         secrets: Collection[str],
-        links: Hyperlinks | None,
+        hyperlinks: Hyperlinks | None,
         may_leave: Callable[[Delivery], bool],
         clock: Clock,
         sleep: Sleep,
     ) -> None:
         self._ledger = ledger
-        self._secrets, self._links = secrets, links
+        self._secrets, self._hyperlinks = secrets, hyperlinks
         self._clock = clock
         self._desk = Desk(self._fit, may_leave, self._begin, ledger.save_delivery, sleep, clock)
         self._live: dict[UUID, Draft] = {}
@@ -242,7 +242,7 @@ class Drafts:
         return replace(part, id=delivery_id(turn_id, APART, 0))
 
     def _fit(self, adapter: Adapter, text: str, draft_id: str) -> Content:
-        content = Content(text=cleared_so_far(text, self._secrets, self._links))
+        content = Content(text=cleared_so_far(text, self._secrets, self._hyperlinks))
         first = adapter.parts(content)[0] if content.text else content
         return replace(first, metadata={**first.metadata, DRAFT: draft_id})
 

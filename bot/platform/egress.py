@@ -20,7 +20,7 @@ PERHAPS_SCAFFOLDING = re.compile(r"<[^<>]{0,100}\Z|^\[(?:[\d:]{0,5}|\d\d:\d\d\][
 
 
 def cleared(
-    content: Content, secrets: Collection[str] = (), links: Hyperlinks | None = None
+    content: Content, secrets: Collection[str] = (), hyperlinks: Hyperlinks | None = None
 ) -> Content | None:
     """Make a reply fit to leave, or None where nothing is left of it.
 
@@ -28,8 +28,8 @@ def cleared(
     more, and the length is bounded. Of an attachment, what is shown beside it is treated likewise.
     """
     text = _redacted(unscaffolded(_storable(content.text)), secrets).strip()
-    if links is not None:
-        text = links.defanged(text, secrets)
+    if hyperlinks is not None:
+        text = hyperlinks.defanged(text, secrets)
     if len(text) > LONGEST_REPLY:
         text = text[: LONGEST_REPLY - 1].rstrip() + "…"
     if is_blank(text):
@@ -43,18 +43,18 @@ def cleared(
     return replace(content, text=text, attachments=attachments, choices=choices)
 
 
-def cleared_so_far(text: str, secrets: Collection[str] = (), links: Hyperlinks | None = None) -> str:
+def cleared_so_far(text: str, secrets: Collection[str] = (), hyperlinks: Hyperlinks | None = None) -> str:
     """Make a text that is still being written fit to be seen, as `cleared` does a whole one.
 
     What may turn out to be the beginning of a secret, of scaffolding or of a link is held back until that
     is known.
     """
     text = PERHAPS_SCAFFOLDING.sub("", unscaffolded(_storable(text)))
-    if links is not None:
+    if hyperlinks is not None:
         text = without_unfinished(text)
     while begun := max((_begun(secret, text) for secret in secrets), default=0):
         text = text[:-begun]
-    content = cleared(Content(text=text), secrets, links)
+    content = cleared(Content(text=text), secrets, hyperlinks)
     return "" if content is None else content.text
 
 

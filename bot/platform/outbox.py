@@ -20,7 +20,7 @@ from bot.errors import StoreUnavailable
 from bot.killpoints import reached
 from bot.patience import Patience
 from bot.platform.adapter import Adapter
-from bot.platform.attempt import LONGEST_PAUSE, LONGEST_WAIT, OPEN, asks_to_wait, attempt, pause_after
+from bot.platform.attempt import OPEN
 from bot.platform.draft import Draft, Sleep
 from bot.platform.drafts import Drafts, is_draft
 from bot.platform.egress import cleared
@@ -29,16 +29,14 @@ from bot.platform.hyperlinks import Hyperlinks
 from bot.platform.lane import Lane
 from bot.platform.packing import Outgoing, anew, is_removal, packed
 from bot.platform.remembered import Remembered
+from bot.platform.sending import Sender
 from bot.platform.signs import Signs
 from bot.platform.unbroken import Unbroken
 from bot.platform.writing_down import written_down
 from bot.store.ledger import Commitment, Ledger
 
 logger = logging.getLogger(__name__)
-
-RETRY_BUDGET = timedelta(minutes=15)
-LET_GO = 2.0
-GLANCE = 0.2
+LET_GO, GLANCE = 2.0, 0.2
 MOST_FINISHED = 1000
 LEFT_BEHIND = "it stands in the room that this was before, where nothing can be changed any more"
 
@@ -46,9 +44,9 @@ LEFT_BEHIND = "it stands in the room that this was before, where nothing can be 
 class Outbox:
     """Commits replies with whatever closes together with them, then sends their parts room by room.
 
-    `secrets` are values that must never leave, `links` says what links may carry; where it `streams`,
-    replies are seen while they are written.
-    A reply for a platform that is not connected waits; so does one in a room that another process holds.
+    `secrets` are values that must never leave, `hyperlinks` says what links may carry; where it `streams`,
+    replies are seen while they are written. A reply for a platform that is not connected waits; so does one
+    in a room that another process holds.
     """
 
     def __init__(
@@ -58,7 +56,7 @@ class Outbox:
         agent_id: UUID,
         *,
         secrets: Collection[str] = (),
-        links: Hyperlinks | None = None,
+        hyperlinks: Hyperlinks | None = None,
         streams: bool = True,
         holds: Callable[[UUID], bool] = lambda room_id: True,
         clock: Clock = system_clock,
@@ -68,10 +66,9 @@ class Outbox:
         self._ledger = ledger
         self._events = events
         self._agent_id = agent_id
-        self._secrets, self._links = frozenset(secrets), links
+        self._secrets, self._hyperlinks = frozenset(secrets), hyperlinks
         self._holds = holds
         self._clock = clock
-        self._sleep = sleep
         self._patience = patience or Patience()
         self._adapters: dict[str, Adapter] = {}
         self._lanes: defaultdict[UUID, Lane] = defaultdict(Lane)
@@ -82,10 +79,11 @@ class Outbox:
         self._commits = Unbroken()
         self._taken_back: set[UUID] = set()  # turns of which the draft is just being taken away
         self._streams = streams
+        self._sender = Sender(ledger, clock, sleep)
         self._drafts = Drafts(
             ledger,
             secrets=self._secrets,
-            links=links,
+            hyperlinks=hyperlinks,
             may_leave=lambda part: part.room_id not in self._lanes,
             clock=clock,
             sleep=sleep,
@@ -98,6 +96,15 @@ class Outbox:
         for room_id in list(self._lanes):
             self._wake(room_id)
 
+    def disconnect(self, adapter: Adapter) -> None:
+        """Leave what is for a platform that is gone, also what is just on its way, until it is back."""
+        if self._adapters.get(adapter.platform) is not adapter:
+            return
+        del self._adapters[adapter.platform]
+        for lane in self._lanes.values():
+            if lane.sender and lane.sending and lane.sending.platform == adapter.platform:
+                lane.sender.cancel()
+
     def reaches(self, platform: str) -> bool:
         """Tell whether a platform is connected."""
         return platform in self._adapters
@@ -105,11 +112,6 @@ class Outbox:
     def adapter(self, platform: str) -> Adapter | None:
         """Find what connects a platform, to ask what can be done there; None while nothing does."""
         return self._adapters.get(platform)
-
-    async def download(self, platform: str, url: str) -> bytes | None:
-        """Read a file by a platform's own connection; None where that does not know the address."""
-        adapter = self._adapters.get(platform)
-        return await adapter.download(url) if adapter is not None else None
 
     def feeds(self) -> list[Feed]:
         """List where the agent posts on the platforms that are connected."""
@@ -125,7 +127,7 @@ class Outbox:
         kept: list[Memory] = []
         deliveries: list[Delivery] = []
         for reply in outgoing:
-            content = cleared(reply.memory.content, self._secrets, self._links)
+            content = cleared(reply.memory.content, self._secrets, self._hyperlinks)
             if content is None:
                 logger.info("a reply of turn %s was empty; nothing is sent", reply.memory.turn_id)
                 continue
@@ -223,13 +225,9 @@ class Outbox:
     async def abandon(self) -> None:
         """Stop sending: another process does it."""
         await self._drafts.stop()
-        senders = self._senders()
         for lane in self._lanes.values():
             lane.waiting.clear()
-        for task in senders:
-            task.cancel()
-        if senders:
-            await asyncio.wait(senders, timeout=LET_GO)
+        await self._stop_sending(LET_GO)
         self._lanes.clear()
         self._finished = Remembered[str](MOST_FINISHED)
 
@@ -268,11 +266,7 @@ class Outbox:
         await self._commits.wait(min(seconds, LET_GO))
         while (senders := self._senders(open_by=wall_end)) and (left := end - clock()) > 0:
             await asyncio.wait(senders, timeout=min(left, GLANCE))
-        senders = self._senders()
-        for task in senders:
-            task.cancel()
-        if senders:
-            await asyncio.wait(senders, timeout=self._patience.left(LET_GO))
+        await self._stop_sending(self._patience.left(LET_GO))
         return sum(1 for lane in self._lanes.values() if lane.waiting or lane.sending)
 
     async def close(self, seconds: float) -> int:
@@ -335,6 +329,13 @@ class Outbox:
             self._lanes[room_id].commits -= 1
             self._wake(room_id)
 
+    async def _stop_sending(self, seconds: float) -> None:
+        senders = self._senders()
+        for task in senders:
+            task.cancel()
+        if senders:
+            await asyncio.wait(senders, timeout=seconds)
+
     def _senders(self, open_by: datetime | None = None) -> set[asyncio.Task[None]]:
         lanes = (one for one in self._lanes.values() if open_by is None or one.is_open(open_by))
         return {lane.sender for lane in lanes if lane.sender is not None}
@@ -358,10 +359,12 @@ class Outbox:
 
     async def _send_all(self, lane: Lane) -> None:
         while lane.waiting and not lane.commits:
-            adapter = self._adapters[lane.waiting[0].platform]  # a room has one platform
+            adapter = self._adapters.get(lane.waiting[0].platform)  # a room has one platform
+            if adapter is None:
+                return
             lane.sending = lane.waiting.popleft()
             try:
-                await self._send(adapter, lane, lane.sending)
+                await self._sender.send(adapter, lane, self._drafts.addressed(lane.sending))
             except BaseException:  # stopped, or our own fault: the part goes on from where it stands
                 lane.waiting.appendleft(lane.sending)
                 lane.sending = None
@@ -394,50 +397,3 @@ class Outbox:
             self._broken.discard(message_id)
             return
         self._events.emit(MessageSent(self._agent_id, message_id, delivery.room_id, delivery.turn_id))
-
-    async def _send(self, adapter: Adapter, lane: Lane, delivery: Delivery) -> None:
-        """Send one part until it is surely sent, surely not, or nobody can know; the lane has its state."""
-        delivery = self._drafts.addressed(delivery)
-        is_unclear = delivery.state is DeliveryState.ATTEMPTING
-        if delivery.state not in OPEN:  # its outcome was known, but not yet written down, when it was stopped
-            await written_down(self._ledger, delivery)
-        while delivery.state in OPEN:
-            delivery = replace(
-                delivery,
-                state=DeliveryState.ATTEMPTING,
-                attempts=delivery.attempts + 1,
-                first_attempt_at=delivery.first_attempt_at or self._clock(),
-            )
-            if not adapter.repeats_harmlessly:
-                await written_down(self._ledger, delivery)
-            lane.sending = delivery
-            found = await attempt(adapter, delivery, is_unclear)
-            if found.state is DeliveryState.UNKNOWN and not is_unclear:
-                is_unclear = True  # it is asked for before anything is tried again
-                continue
-            is_unclear = False
-            pause = pause_after(delivery.attempts, found.retry_after)
-            state, cause = found.state, found.cause
-            if state is DeliveryState.PENDING and self._is_given_up(lane, delivery, pause, found.retry_after):
-                state, cause = DeliveryState.FAILED, f"given up after {delivery.attempts} attempts: {cause}"
-            elif pause > LONGEST_PAUSE and cause != delivery.cause:
-                logger.warning("part %s waits for %.0f s: %s", delivery.id, pause, cause)
-            delivery = replace(delivery, state=state, external_id=found.external_id, cause=cause)
-            lane.sending = delivery
-            reached("send.pre_record")
-            await written_down(self._ledger, delivery)
-            reached(f"send.part{delivery.part + 1}")
-            if state is DeliveryState.PENDING:
-                await self._sleep(pause)
-
-    def _is_given_up(self, lane: Lane, delivery: Delivery, pause: float, asked: float | None) -> bool:
-        """Tell whether a part waits no longer: not for a platform's own word, but for a day at most.
-
-        Such a wait counts against nothing that stands behind it in the room.
-        """
-        again = self._clock() + timedelta(seconds=pause)
-        if asks_to_wait(asked):
-            lane.open_from = again
-            return again - delivery.created_at > timedelta(seconds=LONGEST_WAIT)
-        since = max(delivery.created_at, lane.open_from or delivery.created_at)
-        return again - since > RETRY_BUDGET

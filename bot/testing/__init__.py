@@ -3,7 +3,7 @@
 from bot.store.inmemory import InMemoryStore
 from bot.testing.adapter import RecordingAdapter
 from bot.testing.faults import FaultyAnswer
-from bot.testing.lodge import only_from_here
+from bot.testing.local_only import only_from_here
 from bot.testing.making import make_arrival, make_turn
 from bot.testing.model import Pieces, Restart, ScriptedModel, answer
 from bot.testing.stage import Stage, on_stage

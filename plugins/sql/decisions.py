@@ -17,7 +17,7 @@ from plugins.sql.schema import logs
 from plugins.sql.statements import Row, Statement, same
 from plugins.sql.values import dumps, loads, moment_of
 
-AFTER, SEAL, FORGOTTEN = "after", "seal", "forgotten"
+AFTER, SEAL, FORGOTTEN = "$after", "$seal", "$forgotten"  # beside whatever an entry says
 KIND, AT, BODY = 1, 2, 5  # where a row for the table has them
 MOST_BREAKS = 5  # told by a check: they are alike
 SUSPECT = "the bot never does that; find out who else can write to the database"

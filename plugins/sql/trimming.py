@@ -5,6 +5,7 @@ too old, and tells where the next one goes on: None where it has come to rows th
 """
 
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, literal, select
@@ -82,7 +83,7 @@ def _in_order(
     position = table.c.position
     look = select(position, at, is_over).where(which, position > (after or 0)).order_by(position).limit(MOST)
     rows = connection.execute(look).all()
-    old = [row for row in rows if row[1] < before]
+    old = list(takewhile(lambda row: row[1] < before, rows))
     gone = [row[0] for row in old if row[2]]
     if gone:
         connection.execute(delete(table).where(position.in_(gone)))

@@ -7,7 +7,7 @@ character's own or the house's counts as foreign.
 import re
 from uuid import UUID
 
-from bot import ChannelType, Memory, Turn, derived_id
+from bot import ChannelType, Memory, Turn, derived_id, folded_name
 from plugins.x_actions.operators import Operators
 
 ALONE = frozenset({ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF, ChannelType.API})
@@ -72,13 +72,9 @@ def _is_own(turn: Turn, message: Memory, names: frozenset[str]) -> bool:
     if message.entity_id != turn.agent.id or maker is None or content.in_reply_to is None:
         return False
     is_first = message.id == derived_id(maker, "reply", "0")
-    return is_first or (bool(content.actions) and {_folded(one) for one in content.actions} <= names)
+    return is_first or (bool(content.actions) and {folded_name(one) for one in content.actions} <= names)
 
 
 def _own_acts(turn: Turn) -> frozenset[str]:
     specs = [one for one in turn.agent.catalog.actions if one.name in ACTS]
-    return frozenset({"REPLY", *(_folded(name) for one in specs for name in (one.name, *one.similes))})
-
-
-def _folded(name: str) -> str:
-    return name.strip().upper().replace("_", "").replace(" ", "")
+    return frozenset({"REPLY", *(folded_name(name) for one in specs for name in (one.name, *one.similes))})

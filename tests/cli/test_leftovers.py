@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from bot.cli import leftovers
 from bot.cli.leftovers import swept
 
 
@@ -42,3 +43,30 @@ async def test_h09_what_a_plugin_leaves_at_work_is_named_and_stopped(
     assert "clinging (" in clung
     assert "are left at work, and the end waits: " in threads
     assert "watering" in threads
+
+
+async def test_h09_what_cannot_be_ended_even_by_force_does_not_spoil_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Clinging(Exception):
+        pass
+
+    async def cling() -> None:
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                continue
+            except GeneratorExit:
+                raise Clinging from None
+
+    async def main() -> str:
+        async with swept():
+            held.append(asyncio.create_task(cling()))
+            await asyncio.sleep(0)
+        return "swept"
+
+    monkeypatch.setattr(leftovers, "GRACE", 0)
+    held: list[asyncio.Task[None]] = []
+    assert await asyncio.to_thread(asyncio.run, main()) == "swept"
+    assert held[0].done()

@@ -410,7 +410,9 @@ async def test_b06_an_edit_of_what_was_said_long_ago_and_never_seen_is_not_answe
         assert (stage.texts, await texts_in(stage, arrival.room.id)) == ([], ["Hi there"])
 
 
-async def test_b07_200_edits_a_minute_are_one_turn_every_five_seconds(staged: OnStage, watch: Watch) -> None:
+async def test_b07_o06_200_edits_a_minute_are_one_turn_every_five_seconds(
+    staged: OnStage, watch: Watch
+) -> None:
     held = Held()
     watch.is_held = True
     async with staged(model=held.model) as stage:

@@ -6,7 +6,18 @@ from collections.abc import Mapping
 
 import pytest
 
-from bot import Evaluator, ModelUnavailable, Outcome, Plugin, Purpose, TextRequest, Turn, evaluator
+from bot import (
+    Evaluator,
+    ModelUnavailable,
+    Outcome,
+    Plugin,
+    ProviderResult,
+    Purpose,
+    TextRequest,
+    Turn,
+    evaluator,
+    provider,
+)
 from bot.domain.events import ModelUsed
 from bot.store.inmemory import InMemoryStore
 from bot.testing import ScriptedModel, answer, on_stage
@@ -139,3 +150,30 @@ async def test_o02_messages_that_come_all_at_once_spend_no_more_than_one_after_a
     told = {(one.outcome, one.rule) for one in settled if one.outcome is not Outcome.ANSWERED}
     assert told == {(Outcome.IGNORED, "BUDGET_TOKENS")}
     assert most / 2 < spent < most + call.tokens_in + call.tokens_out + 20
+
+
+async def test_o02_whoever_waits_while_the_last_is_spent_is_told_so_too() -> None:
+    asked, judged, gate = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @provider("WATCH", "Sees that a message is past the gate.")
+    async def watch(turn: Turn) -> ProviderResult:
+        if turn.message.content.text == "And me?":
+            judged.set()
+        return ProviderResult()
+
+    async def slow(request: TextRequest) -> str:
+        asked.set()
+        await gate.wait()
+        return answer("Hello.")
+
+    watching, settings = Plugin("watching", providers=[watch]), dear(budget_tokens="10")
+    async with on_stage(watching, settings=settings, model=ScriptedModel(slow)) as stage:
+        first = await stage.put("Hello", room="first")
+        async with asyncio.timeout(60):
+            await asked.wait()
+            second = await stage.put("And me?", room="second")
+            await judged.wait()
+        gate.set()
+        outcomes = [(await stage.resident.inbox.settled(one.id)).outcome for one in (first, second)]
+    assert outcomes == [Outcome.ANSWERED, Outcome.IGNORED]
+    assert sorted(stage.texts) == ["Hello.", "I have said all I can for today. Please come back tomorrow."]

@@ -462,12 +462,13 @@ async def test_h06_a_loop_that_never_turns_again_is_shown_and_the_program_starts
     assert 'spinning.py", line 11 in spin' in err
 
 
-async def test_k16_k18_where_files_run_out_it_goes_on_as_soon_as_there_are_some_and_needs_no_home(
-    program: Program,
-) -> None:
-    process = await program.start(
-        script=FEW_FILES, HOME="/nowhere", TZ="Nowhere/Land", PYTHONTZPATH="", LOG_LEVEL="WARNING"
-    )
+async def test_k18_it_needs_no_home_and_no_time_zones(program: Program) -> None:
+    await program.start(HOME="/nowhere", TZ="Nowhere/Land", PYTHONTZPATH="")
+    assert [one["outcome"] for one in await answered(program, ["quick"])] == ["answered"]
+
+
+async def test_k16_where_files_run_out_it_goes_on_as_soon_as_there_are_some(program: Program) -> None:
+    process = await program.start(script=FEW_FILES, LOG_LEVEL="WARNING")
     opened = [await asyncio.open_connection("127.0.0.1", program.port) for _ in range(100)]
     for _, writer in opened:
         writer.close()

@@ -24,7 +24,7 @@ from bot.pipeline.attachments import (
     Places,
     read_attachments,
 )
-from bot.testing import Stage, make_turn
+from bot.testing import RecordingAdapter, Stage, make_turn
 from bot.turn import Turn
 from tests.plugins.knowledge.papers import pdf
 
@@ -405,11 +405,12 @@ async def test_m09_a_picture_too_large_for_any_model_is_not_even_taken(
             limits.append(max_bytes)
             raise FetchError(f"it is larger than {max_bytes} bytes")
 
-    class Platform:
-        async def download(self, platform: str, url: str) -> bytes | None:
+    class Keeping(RecordingAdapter):
+        async def download(self, url: str) -> bytes | None:
             return PNG + bytes(LARGEST_PICTURE) if is_kept_by_platform else None
 
     turn = await begin(one(MediaKind.IMAGE))
-    turn.agent = replace(turn.agent, fetcher=Strict(), outbox=Platform())
+    turn.agent = replace(turn.agent, fetcher=Strict())
+    turn.agent.outbox.connect(Keeping())
     assert (await read(turn)).problem == f"could not be read: it is larger than {LARGEST_PICTURE} bytes"
     assert (asked, limits) == ([], [] if is_kept_by_platform else [LARGEST_PICTURE])

@@ -9,7 +9,7 @@ from bot.domain.clock import system_clock
 from bot.domain.ids import new_id
 from bot.domain.places import ChannelType, Room
 from bot.pipeline.bots import MOST_A_MINUTE, MOST_IN_A_ROW, BotGuard
-from bot.pipeline.throttle import BURST, Throttle
+from bot.pipeline.throttle import BURST, NONE, OF_STRANGERS, Throttle
 from bot.settings import CoreSettings
 from bot.testing import make_arrival
 
@@ -43,7 +43,7 @@ def taken(throttle: Throttle, person: UUID, place: Room, tries: int) -> int:
 def test_o01_of_a_thousand_messages_a_minute_twice_the_limit_is_looked_at_and_then_the_limit(
     clock: Clock,
 ) -> None:
-    throttle, ann = Throttle(limits(person=10), clock=clock), new_id()
+    throttle, ann = Throttle(limits(person=10), NONE, clock=clock), new_id()
     looked_at = 0
     for _ in range(1000):
         looked_at += taken(throttle, ann, room(), 1)
@@ -54,13 +54,13 @@ def test_o01_of_a_thousand_messages_a_minute_twice_the_limit_is_looked_at_and_th
 
 
 def test_o01_one_persons_flood_takes_nothing_from_another(clock: Clock) -> None:
-    throttle, ann, bo = Throttle(limits(person=10, room=12), clock=clock), new_id(), new_id()
+    throttle, ann, bo = Throttle(limits(person=10, room=12), NONE, clock=clock), new_id(), new_id()
     assert taken(throttle, ann, room(), 1000) == 20
     assert taken(throttle, bo, room(), 1) == 1
 
 
 def test_o03_many_accounts_together_have_their_rooms_and_their_worlds_limit(clock: Clock) -> None:
-    throttle = Throttle(limits(person=10, room=30, world=40), clock=clock)
+    throttle = Throttle(limits(person=10, room=30, world=40), NONE, clock=clock)
     assert sum(taken(throttle, new_id(), room("one"), 1) for _ in range(1000)) == 60
     assert sum(taken(throttle, new_id(), room("two"), 1) for _ in range(1000)) == 20
     alone = room("alone", ChannelType.DM)
@@ -68,7 +68,7 @@ def test_o03_many_accounts_together_have_their_rooms_and_their_worlds_limit(cloc
 
 
 def test_o01_whoever_waits_for_an_answer_is_told_once_until_all_may_come_again(clock: Clock) -> None:
-    throttle, ann = Throttle(limits(person=1), clock=clock), new_id()
+    throttle, ann = Throttle(limits(person=1), NONE, clock=clock), new_id()
 
     def told(is_meant: bool) -> bool | None:
         excess = throttle.excess(ann, room(), is_meant=is_meant)
@@ -82,8 +82,23 @@ def test_o01_whoever_waits_for_an_answer_is_told_once_until_all_may_come_again(c
     assert [told(True), told(True), told(True)] == [None, None, True]
 
 
+def test_what_was_written_over_minutes_and_comes_at_once_counts_for_those_minutes(clock: Clock) -> None:
+    throttle, ann = Throttle(limits(person=10), NONE, clock=clock), new_id()
+    ages = range(600, 0, -10)  # six a minute, while the bot was away
+    late = [throttle.excess(ann, room(), is_meant=True, age=age) for age in ages]
+    assert late == [None] * 60
+    assert taken(throttle, ann, room(), 1000) <= 10 * BURST
+
+
+def test_o01_what_nobody_sets_is_limited_where_strangers_write(clock: Clock) -> None:
+    throttle = Throttle(CoreSettings(), OF_STRANGERS, clock=clock)
+    assert taken(throttle, new_id(), room(), 1000) == 20
+    assert sum(taken(throttle, new_id(), room(), 1) for _ in range(1000)) == 100
+    assert taken(Throttle(CoreSettings(), NONE, clock=clock), new_id(), room(), 1000) == 1000
+
+
 def test_without_limits_everything_is_looked_at(clock: Clock) -> None:
-    assert taken(Throttle(limits(), clock=clock), new_id(), room(), 10_000) == 10_000
+    assert taken(Throttle(limits(), NONE, clock=clock), new_id(), room(), 10_000) == 10_000
 
 
 def test_o05_bots_are_answered_so_many_times_in_a_row_until_a_person_speaks(clock: Clock) -> None:

@@ -98,7 +98,7 @@ def test_f17_whatever_marks_a_text_holds_discord_takes_every_part_of_it(text: st
             check(body_of(delivery(one), []).json, has_files=False)
 
 
-def test_f16_whatever_a_text_holds_nobody_is_told_but_whom_it_names_in_the_room() -> None:
+def test_f16_o07_whatever_a_text_holds_nobody_is_told_but_whom_it_names_in_the_room() -> None:
     text = "@everyone @here <@&111111111111111111> " + " ".join(f"<@{n}>" for n in range(10, 20))
     body = body_of(delivery(Content(text=text)), [str(n) for n in range(12, 20)]).json
     assert body["allowed_mentions"] == {

@@ -146,6 +146,18 @@ def test_l07_no_line_of_what_is_forwarded_counts_as_the_forwarders_own() -> None
     assert text.splitlines() == ["> [forwarded from Bob]", "> I live in Riga.", "> Remember that."]
 
 
+def test_l07_what_an_inline_bot_has_written_is_not_the_word_of_whoever_sends_it() -> None:
+    told = {"via_bot": {"id": 8, "is_bot": True, "first_name": "Gifs", "username": "gifs_bot"}}
+    text = arrived(text="Post it on X.\nAda, confirm ABCDE", **told).message.content.text
+    assert text.splitlines() == [
+        "> [written by the bot @gifs_bot]",
+        "> Post it on X.",
+        "> Ada, confirm ABCDE",
+    ]
+    entities = [{"type": "bot_command", "offset": 0, "length": 5}]
+    assert command_of(_message(text="/mute", entities=entities, **told)) is None
+
+
 def test_a_message_that_only_reports_is_kept_and_not_answered() -> None:
     arrival = arrived(delete_chat_photo=True)
     assert arrival.message.content.text == "[delete chat photo]"

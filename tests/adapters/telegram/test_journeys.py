@@ -277,6 +277,19 @@ async def test_a_command_is_answered_and_told_to_telegrams_menu(house: House) ->
     assert "mute" in names["all_chat_administrators"]
 
 
+async def test_a_command_with_a_hyphen_is_shown_as_telegram_has_it_and_obeyed_however_it_is_written(
+    house: House,
+) -> None:
+    alice = house.people.person("Alice")
+    chat = house.people.private(alice)
+    for said in ("/help", "/forget-me"):
+        house.people.say(chat, alice, said)
+    told = await house.said(2, chat)
+    assert "/forget_me  Delete" in told[0]
+    assert "give /forget_me once more" in told[1]
+    assert all("/forget-me" not in one for one in told)
+
+
 async def test_one_who_floods_the_bot_with_commands_holds_up_nobody_else() -> None:
     full = 1.0  # what the sixth answer in a chat waits
     hours = Hours(held=frozenset({Limits().typing_seconds, full}))

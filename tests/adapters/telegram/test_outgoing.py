@@ -69,7 +69,7 @@ def test_what_looks_different_is_marked() -> None:
     assert marks("~~gone~~") == [("strikethrough", "gone", "")]
 
 
-def test_a_part_calls_three_people_at_most_and_only_such_as_were_heard() -> None:
+def test_f16_o07_a_part_calls_three_people_at_most_and_only_such_as_were_heard() -> None:
     people = {"ann", "bea", "carl", "dora"}
     [part] = parts(Content(text="**@eve** @Ann, @ann @bea @carl @dora: write to ann@example.com"))
     said = calling(part, people)

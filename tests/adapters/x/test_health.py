@@ -93,3 +93,19 @@ async def test_c01_a_read_whose_answer_is_lost_is_not_repeated_with_the_signatur
         await cast.look()
         assert [one.status for one in emulator.calls[asked:]] == [200]
         assert not cast.account.caller.stopped
+
+
+async def test_an_account_that_may_not_read_its_mentions_is_cut_off_until_it_may(
+    live: Live, emulator: Emulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with live() as cast:
+        for _ in range(3):
+            emulator.fail(Fault(MENTIONS, status=403))
+            await cast.look()
+            assert state_of(cast).cause is Cause.REFUSED
+        await cast.look()
+        assert state_of(cast).standing is Standing.CONNECTED
+    assert [line.partition(" (")[0].partition(" again")[0] for line in told(caplog)] == [
+        "Ada is cut off from x",
+        "Ada is on x",
+    ]

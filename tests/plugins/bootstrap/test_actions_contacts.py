@@ -66,7 +66,7 @@ async def test_of_others_only_admins_have_something_kept_and_only_for_their_worl
 
 
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.OWNER])
-async def test_consent_to_messages_is_given_by_oneself_and_in_private(role: Role) -> None:
+async def test_o08_consent_to_messages_is_given_by_oneself_and_in_private(role: Role) -> None:
     obedient = Obedient()
     async with on_stage(model=obedient.model) as stage:
         await stage.say("hello", kind=GROUP)

@@ -124,7 +124,7 @@ async def test_what_is_said_is_not_the_request_itself() -> None:
         assert await heard(stage, "news") == []
 
 
-async def test_nobody_elses_private_room_is_written_to_as_a_room() -> None:
+async def test_o08_nobody_elses_private_room_is_written_to_as_a_room() -> None:
     obedient = Obedient()
     async with on_stage(model=obedient.model) as stage:
         await settle(stage)

@@ -4,6 +4,7 @@ import asyncio
 from contextlib import AbstractAsyncContextManager
 
 import pytest
+from sqlalchemy import Connection
 
 from bot import AUDIT, LogEntry, Store, derived_id, system_clock
 from plugins.sql import small
@@ -11,6 +12,8 @@ from plugins.sql.decisions import breaks
 from plugins.sql.opening import OpenFiles
 from plugins.sql.postgres_address import address_of
 from plugins.sql.postgres_opening import OpenServers
+from plugins.sql.trimming import trim_decisions
+from plugins.sql.values import moment
 from tests.plugins.sql.conftest import Bare
 
 ADA, MALLORY = derived_id("agent", "Ada"), derived_id("mallory")
@@ -70,6 +73,35 @@ async def test_l20_of_somebody_who_is_forgotten_the_log_keeps_its_links_and_no_w
     rows = await bare.sql("SELECT entity_id, body FROM logs WHERE kind = 'authority' ORDER BY position")
     assert rows[2][0] is None
     assert "UPDATE_ROLE" not in rows[2][1]
+
+
+async def test_l20_an_entry_may_say_whatever_it_likes(bare: Bare) -> None:
+    body = {"action": "RENAME", "before": "Ann", "after": "Anna", "seal": "of approval", "forgotten": True}
+    async with opened(bare) as store:
+        await store.logs.log(AUDIT, body)
+        await decide(store, count=1)
+        [_, entry] = await store.logs.logs(kind=AUDIT)
+        assert entry["body"] == body
+    assert await told(bare) == []
+
+
+async def test_l20_what_was_written_while_the_clock_was_wrong_breaks_nothing_when_it_is_removed(
+    bare: Bare,
+) -> None:
+    async with opened(bare) as store:
+        await decide(store)
+        await decide(store, first=5, count=1)
+    wrong = "SELECT min(position) + 2 FROM logs UNION SELECT max(position) - 1 FROM logs"
+    await bare.sql(f"UPDATE logs SET at = at + 1000000000 WHERE position IN ({wrong})")
+    before = await told(bare)
+    now = moment(system_clock())
+
+    def trim(connection: Connection) -> None:
+        agent = connection.exec_driver_sql("SELECT min(agent_id) FROM logs").scalar_one()
+        trim_decisions(connection, agent, now + 1_000_000, None)
+
+    await bare.run(trim)
+    assert await told(bare) == before
 
 
 async def test_l20_many_who_write_at_once_make_one_chain(bare: Bare) -> None:

@@ -1,9 +1,38 @@
-"""Plugins that are switched off: what could not be set up, and what cannot do without it."""
+"""Setting plugins up: one whose `init` fails is off, and so is whatever cannot do without it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from bot.agent import Agent
+from bot.boundary import Failure, contained
+from bot.errors import PluginError
 from bot.models.types import ModelType
 from bot.plugin import Plugin
+
+INIT_DEADLINE = 30.0
+
+
+class NotSetUp(PluginError):
+    """A plugin whose `init` has failed, and why."""
+
+    def __init__(self, name: str, cause: str) -> None:
+        super().__init__(f"plugin {name!r} could not be set up: {cause}")
+        self.name = name
+        self.cause = cause
+
+
+async def set_up(agent: Agent, plugins: Sequence[Plugin]) -> None:
+    """Run every plugin's `init`; raises NotSetUp at the first that fails."""
+    for plugin in plugins:
+        if plugin.init is None:
+            continue
+        what = f"init of plugin {plugin.name}"
+        done = await contained(_begun(plugin.init, agent), what=what, deadline=INIT_DEADLINE)
+        if isinstance(done, Failure):
+            raise NotSetUp(plugin.name, done.cause)
+
+
+async def _begun(init: Callable[[Agent], Awaitable[None]], agent: Agent) -> None:
+    await init(agent)
 
 
 def off_without(plugins: Sequence[Plugin], name: str, cause: str) -> dict[str, str]:

@@ -1,0 +1,137 @@
+"""Rules of what an answer comes to: names find their actions, and silence counts for nothing beside words."""
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from bot.components.action import Action, action
+from bot.domain.ledger import Outcome
+from bot.pipeline.course import course_of
+from bot.plugin import Plugin
+from bot.prompts.reading.reader import Reply, read_reply
+from bot.registry import Registry
+from bot.testing import ScriptedModel, answer, on_stage
+from bot.turn import Turn
+
+
+def named(name: str, **details: Any) -> Action[Any]:
+    """Make an action of that name."""
+
+    @action(name, f"Does {name}.", **details)
+    async def handler(turn: Turn) -> None:
+        """Do nothing."""
+
+    return handler
+
+
+@action("FORECAST", "Tell the weather.", similes=["WEATHER", "TELL_WEATHER"])
+async def forecast(turn: Turn, city: str) -> None:
+    """Do nothing."""
+
+
+REGISTRY = Registry(
+    [
+        Plugin(
+            "some",
+            actions=[
+                named("REPLY", similes=["GREET"]),
+                named("IGNORE", similes=["STOP_TALKING"]),
+                named("NONE"),
+                named("FOLLOW_ROOM", similes=["FOLLOW"]),
+                forecast,
+            ],
+        )
+    ]
+)
+
+
+def course(*actions: str, text: str = "", **parameters: Any) -> tuple[bool, list[str], tuple[str, ...]]:
+    found = course_of(Reply(text=text, actions=actions, parameters=parameters), REGISTRY)
+    return found.says, [call.action.spec.name for call in found.calls], found.unknown
+
+
+@pytest.mark.parametrize(
+    ("actions", "text", "says", "calls", "unknown"),
+    [
+        ((), "hi", True, [], ()),
+        ((), "", False, [], ()),
+        (("REPLY",), "hi", True, [], ()),
+        (("reply",), "hi", True, [], ()),
+        (("GREET",), "hi", True, [], ()),
+        (("REPLY",), "", False, [], ()),
+        (("IGNORE",), "hi", False, [], ()),
+        (("STOP_TALKING",), "hi", False, [], ()),
+        (("NONE", "IGNORE"), "hi", False, [], ()),
+        (("IGNORE", "REPLY"), "hi", True, [], ()),
+        (("REPLY", "NONE"), "hi", True, [], ()),
+        (("FORECAST",), "hi", False, ["FORECAST"], ()),
+        (("forecast",), "", False, ["FORECAST"], ()),
+        (("Fore_Cast",), "", False, ["FORECAST"], ()),
+        (("weather",), "", False, ["FORECAST"], ()),
+        (("followroom", "REPLY", "FORECAST"), "hi", True, ["FOLLOW_ROOM", "FORECAST"], ()),
+        (("FORECAST", "FORECAST", "WEATHER"), "", False, ["FORECAST"], ()),
+        (("IGNORE", "FORECAST"), "", False, ["FORECAST"], ()),
+        (("FORE",), "hi", True, [], ("FORE",)),
+        (("FORECASTS",), "", False, [], ("FORECASTS",)),
+        (("FLY", "FORECAST"), "hi", False, ["FORECAST"], ("FLY",)),
+        (("IGNORE", "FLY"), "hi", True, [], ("FLY",)),
+        (("", "  ", "_"), "hi", True, [], ()),
+    ],
+)
+def test_f11_names_are_matched_exactly_folded_or_as_similes_and_never_in_part(
+    actions: tuple[str, ...], text: str, says: bool, calls: list[str], unknown: tuple[str, ...]
+) -> None:
+    assert course(*actions, text=text) == (says, calls, unknown)
+
+
+def test_f11_of_ten_thousand_misspellings_none_runs_an_action() -> None:
+    chance = Random(11)
+    signs = [*"FORECAST_WEATHRLOW", " ", "-", "!", "0", "\u200b", "\u0415", "\u0130", "\uff26", "\u0301", "ſ"]
+    names = ["FORECAST", "WEATHER", "FOLLOW_ROOM", "FOLLOW"]
+    known = {name.replace("_", "") for name in (*names, "TELL_WEATHER")}
+    for _ in range(10_000):
+        written = list(chance.choice(names))
+        for _ in range(chance.randint(1, 3)):
+            place = chance.randrange(len(written))
+            written[place : place + chance.randint(0, 1)] = chance.choices(signs, k=chance.randint(0, 2))
+            written = written or ["F"]
+        name = "".join(written)
+        is_known = name.isascii() and name.upper().replace("_", "").replace(" ", "") in known
+        assert bool(course(name)[1]) is is_known, name
+
+
+@pytest.mark.parametrize("silence", ["IGNORE", "NONE", "STOP_TALKING", "ignore"])
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_f13_silence_beside_a_reply_counts_for_nothing_and_there_is_one_outcome(
+    silence: str, is_first: bool
+) -> None:
+    actions = [silence, "REPLY"] if is_first else ["REPLY", silence]
+    silent = Plugin("quiet", actions=[named("SHUSH", similes=["STOP_TALKING"])])
+    async with on_stage(silent, model=ScriptedModel(answer("Hello.", actions=actions))) as stage:
+        assert (await stage.say("Hi")).outcome is Outcome.ANSWERED
+        assert stage.texts == ["Hello."]
+
+
+def test_without_bootstrap_reply_and_ignore_mean_what_they_mean() -> None:
+    bare = Registry([])
+    assert course_of(Reply(text="hi", actions=("REPLY",)), bare).is_simple
+    assert course_of(Reply(text="hi", actions=("IGNORE",)), bare).is_silent
+
+
+def test_only_silence_is_silent_and_only_a_text_is_simple() -> None:
+    assert course_of(Reply(actions=("IGNORE",)), REGISTRY).is_silent
+    assert not course_of(Reply(actions=("FLY",)), REGISTRY).is_silent
+    assert not course_of(Reply(text="hi", actions=("REPLY", "FORECAST")), REGISTRY).is_simple
+
+
+@pytest.mark.parametrize("named", ["FORECAST", "forecast", "WEATHER"])
+def test_parameters_find_their_action_however_it_is_called(named: str) -> None:
+    raw = answer("", actions=[named], parameters={named: '{"city": "Oslo"}'})
+    [call] = course_of(read_reply(raw), REGISTRY).calls
+    assert call.parameters == {"city": "Oslo"}
+
+
+def test_a_very_long_unknown_name_is_shortened() -> None:
+    [name] = course_of(Reply(actions=("X" * 500,)), REGISTRY).unknown
+    assert len(name) <= 60
