@@ -1,5 +1,7 @@
 """What people ask a bot itself: commands and buttons, and how the platform shows what came of them."""
 
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
@@ -20,6 +22,8 @@ class Desk:
         self._town, self._ledger, self._gateway = town, ledger, gateway
         self._open: dict[str, str] = {}  # by token: the interaction's id
         self._channels: dict[str, str] = {}  # by interaction
+        self._bots: dict[str, str] = {}  # by interaction: who was asked
+        self._seen: defaultdict[str, dict[str, Json]] = defaultdict(dict)  # by channel, then by message
 
     def routes(self) -> list[web.RouteDef]:
         """List all routes."""
@@ -44,10 +48,15 @@ class Desk:
             data["values"] = list(values)
         return await self._ask(bot, user, message["channel_id"], COMPONENT, data, message=message)
 
+    def seen(self, channel: str) -> Mapping[str, Json]:
+        """Give what bots have shown to whoever asked them in a channel, by the message's id."""
+        return self._seen[channel]
+
     async def _ask(self, bot: str, user: str, channel_id: str, kind: int, data: Json, **more: Any) -> str:
         interaction_id, token = self._town.new_id(), f"interaction-{self._town.new_id()}"
         channel = self._town.channels[channel_id]
         self._open[token], self._channels[interaction_id] = interaction_id, channel_id
+        self._bots[interaction_id] = bot
         self._ledger.answers[interaction_id] = []
         told: Json = {
             "id": interaction_id,
@@ -85,6 +94,8 @@ class Desk:
         body = await request.json()
         data = body.get("data") or {}
         shown.append({"type": body["type"], "content": None, **data})
+        if data:
+            self._show(request, shown[0])
         await self._ledger.note("acknowledged")
         return web.Response(status=204)
 
@@ -92,26 +103,38 @@ class Desk:
         body = await request.json()
         self._answers(request).append(body)
         await self._ledger.note("followed up")
-        return answer(self._as_message(request, body))
+        return answer(self._show(request, body))
 
     async def _change(self, request: web.Request) -> web.Response:
         shown = self._answers(request)
         body = await request.json()
         shown[0].update(body)
         await self._ledger.note("answered")
-        return answer(self._as_message(request, body))
+        return answer(self._show(request, shown[0]))
 
     async def _remove(self, request: web.Request) -> web.Response:
-        self._answers(request)[0]["is_gone"] = True
+        shown = self._answers(request)[0]
+        shown["is_gone"] = True
+        self._seen[self._channel(request)].pop(shown.get("message_id", ""), None)
         await self._ledger.note("removed")
         return web.Response(status=204)
+
+    def _show(self, request: web.Request, shown: Json) -> Json:
+        """Have what is shown seen as a message, in the place of what it was before."""
+        message = self._as_message(request, shown)
+        message["id"] = shown.setdefault("message_id", message["id"])
+        self._seen[message["channel_id"]][message["id"]] = message
+        return message
+
+    def _channel(self, request: web.Request) -> str:
+        return self._channels[self._open[request.match_info["token"]]]
 
     def _as_message(self, request: web.Request, body: Json) -> Json:
         """Give what was shown as the message that it is."""
         return {
             "id": self._town.new_id(),
-            "channel_id": self._channels[self._open[request.match_info["token"]]],
-            "author": self._town.users[request.match_info["application"]],
+            "channel_id": self._channel(request),
+            "author": self._town.users[self._bots[self._open[request.match_info["token"]]]],
             "content": body.get("content") or "",
             "timestamp": self._town.clock().isoformat(),
             "edited_timestamp": None,

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from adapters.discord.emulator.asked import Desk
 from adapters.discord.emulator.gateway import GatewayServer
+from adapters.discord.emulator.ledger import Ledger
 from adapters.discord.emulator.people import People
 from adapters.discord.emulator.town import DM, Json, Town
 from bot.testing import Person, Place, Said
@@ -13,13 +14,19 @@ ALONE = "In a direct message every word is answered. Say hello."
 
 
 class DiscordScene:
-    """Channels and direct messages; one is any person of the town."""
+    """Channels and direct messages; one is any person of the town.
+
+    What begins with a command's name is that command, and what comes of it can be seen by everybody here.
+    """
 
     platform = "Discord"
     longest = 2000
 
-    def __init__(self, town: Town, people: People, desk: Desk, gateway: GatewayServer) -> None:
+    def __init__(
+        self, town: Town, people: People, desk: Desk, gateway: GatewayServer, ledger: Ledger
+    ) -> None:
         self._town, self._people, self._desk, self._gateway = town, people, desk, gateway
+        self._ledger = ledger
 
     def places(self) -> Sequence[Place]:
         """List direct messages first: there every message is answered."""
@@ -33,7 +40,8 @@ class DiscordScene:
 
     def said(self, place: str) -> Sequence[Said]:
         """List what was said in a channel."""
-        return [self._said(one) for one in self._town.messages[place].values()]
+        seen = {**self._town.messages[place], **self._desk.seen(place)}
+        return [self._said(seen[one]) for one in sorted(seen, key=int)]
 
     async def say(self, place: str, person: str, text: str, answers: str) -> str:
         """Say something, once every bot can hear it; the name of somebody after an @ is a mention."""
@@ -43,6 +51,8 @@ class DiscordScene:
         ]
         if away:
             return f"{', '.join(away)} is not connected yet: try again in a moment"
+        if await self._commanded(place, person, text):
+            return ""
         for user in sorted(self._town.users.values(), key=lambda one: -len(one["global_name"])):
             text = text.replace(f"@{user['global_name']}", f"<@{user['id']}>")
         await self._people.say(place, person, text, reply_to=answers or None)
@@ -50,9 +60,21 @@ class DiscordScene:
 
     async def press(self, place: str, person: str, message: str, button: str) -> None:
         """Press a button, or choose from a list."""
-        found = self._town.messages[place][message]
+        found = self._desk.seen(place).get(message) or self._town.messages[place][message]
         custom_id, _, value = button.partition("\n")
         await self._desk.press(found["author"]["id"], person, found, custom_id, *([value] if value else []))
+
+    async def _commanded(self, place: str, person: str, text: str) -> bool:
+        """Give a text as a command, to the first of several bots; tells whether it was one."""
+        name, _, rest = text.removeprefix("/").partition(" ")
+        found = next((one for one in self._ledger.commands if one["name"] == name), None)
+        if found is None or not text.startswith("/"):
+            return False
+        first = next((one["name"] for one in found.get("options") or ()), "")
+        options = {first: rest.strip()} if first and rest.strip() else {}
+        bot = self._town.alone.get(place) or next(iter(self._town.tokens.values()))
+        await self._desk.command(bot, person, place, name, **options)
+        return True
 
     def _place(self, channel: Json) -> Place:
         if channel["type"] == DM:

@@ -38,7 +38,7 @@ class Emulator:
         self.rest = Rest(self.town, self.ledger, self.gateway)
         self.desk = Desk(self.town, self.ledger, self.gateway)
         self.people = People(self.town, self.gateway, self.rest)
-        self._page = TalkPage(DiscordScene(self.town, self.people, self.desk, self.gateway))
+        self._page = TalkPage(DiscordScene(self.town, self.people, self.desk, self.gateway, self.ledger))
         self._port, self._hosts = port, hosts
         self._runner: web.AppRunner | None = None
 

@@ -87,3 +87,26 @@ async def test_a_conversation_between_two_is_heard_by_its_bot_alone() -> None:
 
 def test_the_fixture_for_plugin_authors_is_there() -> None:
     assert discord_emulator.__name__ == "discord_emulator"
+
+
+async def test_on_the_page_a_command_is_given_and_its_buttons_are_pressed(harbour: Harbour) -> None:
+    page = f"{harbour.emulator.url}/page"
+    who = {"person": harbour.kim, "place": harbour.quay}
+    ledger = harbour.emulator.ledger
+
+    async with ClientSession() as http, harbour.bot_on() as (stage, _):
+
+        async def shown(word: str) -> dict[str, Any]:
+            async with http.get(f"{page}/shown", params={"place": harbour.quay}) as answer:
+                return next(one for one in (await answer.json())["said"] if word in one["text"])
+
+        await ledger.until(lambda: ledger.counts["commands"] > 0)
+        await http.post(f"{page}/say", json={**who, "text": "/forget-me"})
+        await ledger.until(lambda: ledger.counts["answered"] > 0)
+        asked = await shown("cannot be undone")
+        assert asked["is_bot"]
+        button, _ = asked["buttons"][0]
+        await http.post(f"{page}/press", json={**who, "message": asked["id"], "button": button})
+        await ledger.until(lambda: ledger.counts["followed up"] > 0)
+        assert (await shown("Deleted: "))["is_bot"]
+        assert await stage.agent.store.ledger.receipts() == []
