@@ -33,7 +33,7 @@ class Registry:
 
     Raises PluginError, naming both plugins, where two bring a component of the same name; names
     that a model cannot tell apart (FOLLOW_ROOM, FOLLOWROOM) are the same. So it does for two routes of a
-    plugin at one address.
+    plugin at one address. `in_prompt` has the providers in the order in which a prompt has their texts.
     """
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
@@ -54,6 +54,9 @@ class Registry:
             reversed([(name, one) for one in self.actions.values() for name in _names(one)])
         )
         self._by_folded |= {folded_name(name): one for name, one in self.actions.items()}
+        self._providers_folded = {folded_name(name): one for name, one in self.providers.items()}
+        in_order = sorted(self.providers.values(), key=lambda one: (one.spec.position, one.spec.name))
+        self.in_prompt = tuple(in_order)
 
     def action(self, name: str) -> Action[Any] | None:
         """Find the action a model means: its name exactly, folded, else a simile; never a part of one."""
@@ -61,8 +64,7 @@ class Registry:
 
     def provider(self, name: str) -> Provider | None:
         """Find a provider by its name, folded as for actions."""
-        wanted = folded_name(name)
-        return next((one for key, one in self.providers.items() if folded_name(key) == wanted), None)
+        return self._providers_folded.get(folded_name(name))
 
     def catalog(self) -> Catalog:
         """Describe everything, in the order in which it came."""

@@ -69,11 +69,7 @@ class Meter:
     def book(self, call: ModelCall, run: Run | None) -> ModelCall:
         """Give a call with its cost, and count it for the room and the person it was made for."""
         call = replace(call, cost=self._prices.cost(call))
-        spending = replace(
-            _figures(call, self._clock().date()),
-            room_id=run.room_id if run else None,
-            person_id=run.author_id if run else None,
-        )
+        spending = _figures(call, self._clock().date(), run)
         self._budget.spend(spending)
         self._keep([spending])
         return call
@@ -118,17 +114,22 @@ class Meter:
         self._budget.begin_from([*spent, *self._unwritten.values()])
 
 
-def _figures(call: ModelCall, day: date) -> Spending:
-    """Count a call; one that failed without having been counted is taken to have cost nothing.
+def _figures(call: ModelCall, day: date, run: Run | None) -> Spending:
+    """Count a call, for the room and the person of its run, if any.
+
+    One that failed without having been counted is taken to have cost nothing.
 
     One that was called off is not: the provider has begun on it.
     """
+    room_id, person_id = (run.room_id, run.author_id) if run else (None, None)
     model = call.model[:LONGEST_NAME]
     if call.error and call.error != CANCELLED and call.is_estimate:
-        return Spending(day, model, calls=1, failed=1)
+        return Spending(day, model, room_id, person_id, calls=1, failed=1)
     return Spending(
         day,
         model,
+        room_id,
+        person_id,
         calls=1,
         tokens_in=call.tokens_in,
         tokens_cached=call.tokens_cached,

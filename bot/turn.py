@@ -88,7 +88,8 @@ class Turn:
 
         The lowest of their roles: nobody's request is carried out with somebody else's.
         """
-        return min((self.world.role_of(one.author.id) for one in self.inputs), key=lambda role: role.rank)
+        first, *others = [self.world.role_of(one.author.id) for one in self.inputs]
+        return min(first, *others, key=lambda role: role.rank) if others else first
 
     def commit(self) -> None:
         """Pass the point of no return: from here on nothing newer takes this turn over.

@@ -3,9 +3,9 @@
 import base64
 import hashlib
 from functools import lru_cache
-from uuid import UUID, uuid5
+from uuid import UUID
 
-from uuid_utils.compat import uuid7
+from uuid_utils.compat import uuid5, uuid7
 
 NAMESPACE = UUID("8f0f6a52-6d0c-5c1e-9d57-2b6a3f4f7c11")
 
@@ -15,6 +15,7 @@ def new_id() -> UUID:
     return uuid7()
 
 
+@lru_cache(maxsize=16_384)  # the same rooms and people come with every message
 def derived_id(*parts: str | UUID) -> UUID:
     """Make the one id that these parts always have (UUID version 5, RFC 9562).
 

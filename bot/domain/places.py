@@ -39,11 +39,14 @@ class Role(StrEnum):
     @property
     def rank(self) -> int:
         """Order the roles: 3 for OWNER down to 0 for NONE."""
-        return {Role.OWNER: 3, Role.ADMIN: 2, Role.MEMBER: 1, Role.NONE: 0}[self]
+        return _RANKS[self]
 
     def reaches(self, needed: "Role") -> bool:
         """Tell whether this role is at least `needed`."""
-        return self.rank >= needed.rank
+        return _RANKS[self] >= _RANKS[needed]
+
+
+_RANKS = {Role.OWNER: 3, Role.ADMIN: 2, Role.MEMBER: 1, Role.NONE: 0}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What model calls have come to: one line a day, room, person and model."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from typing import TypeVar
 from uuid import UUID
@@ -44,8 +44,11 @@ class Spending:
 
     def plus(self, other: "Spending") -> "Spending":
         """Add another one's figures to these."""
-        return replace(
-            self,
+        return Spending(
+            self.day,
+            self.model,
+            self.room_id,
+            self.person_id,
             calls=self.calls + other.calls,
             tokens_in=self.tokens_in + other.tokens_in,
             tokens_cached=self.tokens_cached + other.tokens_cached,

@@ -26,7 +26,9 @@ def fitting(given: object, request: ModelRequest, wanted: type[R], name: str) ->
     if isinstance(given, TextResult):
         if not isinstance(given.text, str):
             raise ModelError(f"{name}: gave a text that is {type(given.text).__name__}")
-        return replace(given, text=tidy(given.text, LONGEST_ANSWER), calls=given.calls[:MOST_CALLS])
+        text, calls = tidy(given.text, LONGEST_ANSWER), given.calls[:MOST_CALLS]
+        is_bounded = text == given.text and len(calls) == len(given.calls)
+        return given if is_bounded else replace(given, text=text, calls=calls)
     if isinstance(given, ImageResult) and not given.data and not given.url:
         raise ModelError(f"{name}: gave a picture without data and address")
     if isinstance(given, SpeechResult) and not given.audio:

@@ -69,14 +69,11 @@ class Composer:
 
     def _chosen(self, include: Collection[str], *, only: bool) -> list[Provider]:
         wanted = {one.spec.name for name in include if (one := self._registry.provider(name)) is not None}
-        if not only:
-            wanted |= {
-                name
-                for name, one in self._registry.providers.items()
-                if not one.spec.is_dynamic and not one.spec.is_private
-            }
-        found = (one for name, one in self._registry.providers.items() if name in wanted)
-        return sorted(found, key=lambda one: (one.spec.position, one.spec.name))
+        return [
+            one
+            for one in self._registry.in_prompt
+            if one.spec.name in wanted or not (only or one.spec.is_dynamic or one.spec.is_private)
+        ]
 
     async def _ask(self, turn: Turn, providers: Sequence[Provider]) -> None:
         """Ask providers: plain ones first, then side by side those that have to wait for something."""
@@ -112,13 +109,20 @@ def _take(state: State, name: str, given: object) -> None:
     elif not (isinstance(given.values, Mapping) and isinstance(given.data, Mapping)):
         problem = "its values or data are no mapping"
     else:
-        values = {key: _cut(value) for key, value in given.values.items()}
-        result = ProviderResult(_cut(given.text), values, given.data)
+        result = _bounded(given)
         if len(given.text) > LARGEST_TEXT:
             problem = f"its text was cut: {len(given.text)} characters, and {LARGEST_TEXT} are read"
     state.results[name] = result
     if problem:
         state.failures.append(ProviderFailure(name, problem))
+
+
+def _bounded(given: ProviderResult) -> ProviderResult:
+    texts = (given.text, *given.values.values())
+    if all(not isinstance(text, str) or len(text) <= LARGEST_TEXT for text in texts):
+        return given
+    values = {key: _cut(value) for key, value in given.values.items()}
+    return ProviderResult(_cut(given.text), values, given.data)
 
 
 def _cut(value: Any) -> Any:

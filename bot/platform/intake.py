@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from bot.domain.arrival import Arrival
 from bot.domain.changes import Reaction
 from bot.domain.content import Attachment, Content
+from bot.domain.ledger import EventKey
 from bot.domain.memory import Memory
 from bot.domain.news import MOST_PEOPLE, MOST_ROOMS, Notice
 from bot.domain.people import Entity
@@ -22,6 +23,7 @@ FUTURE = timedelta(minutes=1)
 EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)  # no platform of ours is older: such a time is none
 MOST_UNSEEN = 0.2
 SAID_AT = "said_at"  # the time that a platform gave, where it cannot be
+T = TypeVar("T", World, Room, Entity, Memory, Content, EventKey)
 
 
 def tidied(arrival: Arrival, now: datetime) -> Arrival:
@@ -32,7 +34,7 @@ def tidied(arrival: Arrival, now: datetime) -> Arrival:
     """
     key, message = arrival.key, _tidied_message(arrival.message, now)
     return Arrival(
-        key=replace(key, event_id=tidied_id(key.event_id), message_id=tidied_id(key.message_id)),
+        key=_with(key, event_id=tidied_id(key.event_id), message_id=tidied_id(key.message_id)),
         world=tidied_world(arrival.world),
         room=tidied_room(arrival.room),
         author=tidied_person(arrival.author),
@@ -44,7 +46,7 @@ def tidied(arrival: Arrival, now: datetime) -> Arrival:
 
 def tidied_world(world: World) -> World:
     """Bound what is said of a world."""
-    return replace(
+    return _with(
         world,
         external_id=tidied_id(world.external_id),
         name=tidy(world.name, LONGEST_NAME),
@@ -54,7 +56,7 @@ def tidied_world(world: World) -> World:
 
 def tidied_room(room: Room) -> Room:
     """Bound what is said of a room."""
-    return replace(
+    return _with(
         room,
         external_id=tidied_id(room.external_id),
         name=tidy(room.name, LONGEST_NAME),
@@ -64,7 +66,7 @@ def tidied_room(room: Room) -> Room:
 
 def tidied_person(person: Entity) -> Entity:
     """Bound what is said of somebody."""
-    return replace(
+    return _with(
         person,
         external_id=tidied_id(person.external_id),
         names=tuple(tidy(name, LONGEST_NAME) for name in person.names),
@@ -112,7 +114,7 @@ def _tidied_message(message: Memory, now: datetime) -> Memory:
     at, metadata = _possible(message.created_at, now), _storable(message.metadata)
     if at != message.created_at:
         metadata[SAID_AT] = message.created_at.isoformat()
-    return replace(
+    return _with(
         message,
         external_id=tidied_id(message.external_id),
         content=_tidied(message.content),
@@ -142,7 +144,7 @@ def _notes(given: Memory, kept: Memory) -> Iterator[str]:
 
 def _tidied(content: Content) -> Content:
     kept = content.attachments[:MOST_ATTACHMENTS]
-    return replace(
+    return _with(
         content,
         text=tidy(content.text, LONGEST_TEXT),
         url=tidied_id(content.url),
@@ -163,6 +165,12 @@ def _named(attachment: Attachment) -> Attachment:
         text=tidy(attachment.text),
         description=tidy(attachment.description),
     )
+
+
+def _with(one: T, **bounded: Any) -> T:
+    """Give it these values; nearly always it has them already, and is left as it is."""
+    is_so = all(getattr(one, name) == value for name, value in bounded.items())
+    return one if is_so else replace(one, **bounded)
 
 
 def _storable(metadata: Mapping[str, Any]) -> dict[str, Any]:

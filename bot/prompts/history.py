@@ -4,10 +4,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from bot.text import clean_name, cut_line, unescape_line
 
 LONGEST, LONGEST_OPEN = 4_096, 32_768  # characters of a message in a prompt
+LONGEST_KEPT = 1_000
 _ID = re.compile(r"[0-9A-Fa-f]{1,32}")
 _LINE = re.compile(
     r"\[(?P<time>[0-9]{2}:[0-9]{2})\] (?P<name>[^()\[\]]+)"
@@ -47,9 +49,16 @@ class ParsedLine:
 
 def render_line(line: Line) -> str:
     """Write a message as `[12:03] Alice (id 7f3a): Hello`, the agent's own as `[12:04] Ada (you): Hi`."""
+    return _kept(line) if len(line.text) <= LONGEST_KEPT else _written(line)
+
+
+def _written(line: Line) -> str:
     mark = "you" if line.is_agent else f"id {line.id}"
     said = cut_line(line.text, LONGEST_OPEN if line.is_open else LONGEST)
     return f"[{line.at.astimezone(UTC):%H:%M}] {clean_name(line.name)} ({mark}): {said}"
+
+
+_kept = lru_cache(maxsize=4096)(_written)  # nearly all of a conversation stood in the last prompt too
 
 
 def render_history(lines: Sequence[Line]) -> str:

@@ -1,6 +1,6 @@
 """What happened in each run, written into the log in one piece when the run is over."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
@@ -14,6 +14,7 @@ from bot import (
     EvaluatorStarted,
     Gathering,
     LogEntry,
+    ModelCall,
     ModelUsed,
     RunEnded,
     RunStarted,
@@ -23,7 +24,7 @@ from bot import (
 
 MODEL_CALL = "model_call"  # the kind of log entry for a call outside of any run
 MOST = 100  # of each sort in one run
-
+TOLD = tuple(one.name for one in fields(ModelCall))
 UNFINISHED = "it has not ended"
 
 
@@ -95,7 +96,7 @@ def evaluator_completed(agent: Agent, event: EvaluatorCompleted) -> None:
 @on(ModelUsed)
 def model_used(agent: Agent, event: ModelUsed) -> None:
     """Note a call with its run; one that belongs to none (a task's, a post's) is an entry by itself."""
-    body = asdict(event.call)
+    body = {name: getattr(event.call, name) for name in TOLD}
     course = agent.services[Courses].under_way.get(event.run_id) if event.run_id else None
     if course is None:
         agent.services[Courses].entries.add(LogEntry(MODEL_CALL, body))

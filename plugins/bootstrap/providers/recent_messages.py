@@ -80,9 +80,12 @@ def _bounded(lines: Sequence[Line], answered: Line | None) -> str:
 
 
 def _line(turn: Turn, message: Memory, name: str) -> Line:
-    content = message.content
-    files = [f"[{one.kind.lower()}: {one.title or one.name or 'untitled'}]" for one in content.attachments]
-    text = " ".join(filter(None, [content.text, *files]))
+    content, text = message.content, message.content.text
+    if content.attachments:
+        files = [
+            f"[{one.kind.lower()}: {one.title or one.name or 'untitled'}]" for one in content.attachments
+        ]
+        text = " ".join(filter(None, [text, *files]))
     is_agent = message.entity_id == turn.agent.id
     is_open = message.id == turn.message.id
     return Line(message.created_at, name, short_id(message.entity_id), text, is_agent, is_open)
