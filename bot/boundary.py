@@ -40,7 +40,9 @@ class Cancellation:
 async def asked(call: Callable[[], Awaitable[T] | T], *, what: str, deadline: float | None) -> T | Failure:
     """Call plugin code that may be a plain function or an asynchronous one; a plain one costs no waiting."""
     given = begun(call, what=what)
-    return await contained(given, what=what, deadline=deadline) if isinstance(given, Awaitable) else given
+    if isinstance(given, bool) or not isinstance(given, Awaitable):
+        return given
+    return await contained(given, what=what, deadline=deadline)
 
 
 def begun(call: Callable[[], Awaitable[T] | T], *, what: str) -> Awaitable[T] | T | Failure:

@@ -18,6 +18,9 @@ class Services:
 
         Raises LookupError, saying why, where there is none.
         """
+        found = self._running.get(kind)
+        if isinstance(found, kind):
+            return found
         for service in self._running.values():
             if isinstance(service, kind):
                 return service

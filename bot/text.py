@@ -49,6 +49,8 @@ def tidy(text: str, limit: int = 65536) -> str:
     What is cut ends with a marker that tells the length and the hash of what came in; the marker is left out
     only where `limit` has no room for it.
     """
+    if len(text) <= limit and text.isascii() and "\0" not in text:
+        return text
     start = text.replace("\0", "")[: 2 * limit + 4]  # of surrogates it takes two to make a character
     start = _without_surrogates(start)
     if len(start) <= limit:

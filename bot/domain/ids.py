@@ -31,7 +31,7 @@ def delivery_id(turn_id: UUID, ordinal: int, part: int) -> str:
     24 characters of base32: it fits Discord's nonce, which holds 25.
     """
     digest = hashlib.sha256(f"{turn_id}/{ordinal}/{part}".encode()).digest()
-    return base64.b32encode(digest).decode("ascii")[:24].lower()
+    return base64.b32encode(digest[:15]).decode("ascii").lower()
 
 
 @lru_cache(maxsize=4096)  # a prompt asks for the same people line after line

@@ -44,6 +44,10 @@ async def why_not(turn: Turn, action: Action[Any]) -> str:
     """
     if not turn.role.reaches(action.spec.role):
         return f"{action.spec.name} needs the role {action.spec.role}"
+    return await _objection(turn, action)
+
+
+async def _objection(turn: Turn, action: Action[Any]) -> str:
     if action.when is None:
         return ""
     allowed = await asked(
@@ -61,7 +65,7 @@ async def usable_actions(turn: Turn, registry: Registry) -> tuple[ActionSpec, ..
     """
     role = turn.role
     allowed = (action for action in registry.actions.values() if role.reaches(action.spec.role))
-    return tuple([one.spec for one in allowed if one.when is None or not await why_not(turn, one)])
+    return tuple([one.spec for one in allowed if one.when is None or not await _objection(turn, one)])
 
 
 class Repeated(Exception):

@@ -81,7 +81,7 @@ class Composer:
         for one in providers:
             name = one.spec.name
             given = begun(partial(one.handler, turn), what=f"provider {name}")
-            if isinstance(given, Awaitable):
+            if not isinstance(given, ProviderResult | Failure) and isinstance(given, Awaitable):
                 waiting[name] = given
             else:
                 _take(turn.state, name, given)
@@ -106,7 +106,7 @@ def _take(state: State, name: str, given: object) -> None:
         problem = f"it gave {type(given).__name__}"
     elif not isinstance(given.text, str):
         problem = f"its text is {type(given.text).__name__}"
-    elif not (isinstance(given.values, Mapping) and isinstance(given.data, Mapping)):
+    elif not (isinstance(given.values, dict | Mapping) and isinstance(given.data, dict | Mapping)):
         problem = "its values or data are no mapping"
     else:
         result = _bounded(given)

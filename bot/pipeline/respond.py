@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from bot.domain.content import Content, MediaKind
+from bot.domain.content import MediaKind
 from bot.domain.ids import short_id
 from bot.errors import BotError
 from bot.killpoints import reached
@@ -14,7 +14,7 @@ from bot.pipeline.journal import keep, paid
 from bot.pipeline.less import ask
 from bot.pipeline.streaming import shown
 from bot.pipeline.tools import reply_of, tools_of
-from bot.platform.egress import cleared, unscaffolded
+from bot.platform.egress import is_nothing, unscaffolded
 from bot.prompts.history import Line, render_history
 from bot.prompts.reading.reader import Reply
 from bot.prompts.templates import MESSAGE_HANDLER
@@ -109,4 +109,4 @@ def _is_empty(reply: Reply) -> bool:
     """Whether there is nothing to do and nothing to say, or nothing that may leave."""
     if any(folded_name(name) != REPLY for name in reply.actions):
         return False
-    return cleared(Content(text=reply.text)) is None
+    return is_nothing(reply.text)

@@ -40,7 +40,14 @@ def cleared(
     choices = tuple(
         Choice(_redacted(one.label, secrets), one.value) for one in content.choices[:MOST_CHOICES]
     )
+    if (text, attachments, choices) == (content.text, content.attachments, content.choices):
+        return content
     return replace(content, text=text, attachments=attachments, choices=choices)
+
+
+def is_nothing(text: str) -> bool:
+    """Tell whether nothing of a text may leave."""
+    return is_blank(unscaffolded(_storable(text)))
 
 
 def cleared_so_far(text: str, secrets: Collection[str] = (), hyperlinks: Hyperlinks | None = None) -> str:

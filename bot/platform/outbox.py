@@ -132,9 +132,10 @@ class Outbox:
                 logger.info("a reply of turn %s was empty; nothing is sent", reply.memory.turn_id)
                 continue
             reply = self._where_now(reply)
-            memory = replace(reply.memory, content=content)
-            kept.append(memory)
-            deliveries += await self._pack(replace(reply, memory=memory))
+            if content is not reply.memory.content:
+                reply = replace(reply, memory=replace(reply.memory, content=content))
+            kept.append(reply.memory)
+            deliveries += await self._pack(reply)
         if self._drafts:
             ended = {one.turn_id for one in receipts if one.turn_id is not None and one.outcome.is_final}
             deliveries = await self._drafts.settle(deliveries, ended)

@@ -93,8 +93,7 @@ def find_deliveries(connection: Connection, agent: int, ids: Sequence[str]) -> l
 
 def save_delivery(agent: int, part: Delivery, connection: Connection) -> None:
     """Write a part's new state; one that is not in the outbox yet is put there."""
-    later = part_values(agent, part)[11:]
-    if not SAVE.run(connection, *later, agent, part.id):
+    if not SAVE.run(connection, *_later_values(part), agent, part.id):
         PLACE.rows(connection, *part_values(agent, part))
 
 
@@ -156,6 +155,13 @@ def part_values(agent: int, part: Delivery) -> Row:
         part.part,
         content_text(part.content),
         moment(part.created_at),
+        *_later_values(part),
+    )
+
+
+def _later_values(part: Delivery) -> Row:
+    """Write what of a part may change."""
+    return (
         words(part.reply_to),
         part.state.value,
         part.attempts,

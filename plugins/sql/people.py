@@ -152,6 +152,8 @@ def put_entities(connection: Connection, agent: int, people: Sequence[Entity]) -
     changed: dict[UUID, Entity] = {}
     for one in people:
         before = kept.get(one.id)
+        if before == one:
+            continue
         names = dict.fromkeys((*one.names, *(before.names if before else ())))
         after = replace(one, names=tuple(names)[: MOST_NAMES if before else None])
         if after != before:

@@ -11,6 +11,8 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
+from pydantic_core import to_json
+
 NO_ID = bytes(16)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -67,7 +69,6 @@ def _plain(value: object) -> Any:
     return str(value)  # a plugin's odd value must not cost the reply that is committed with it
 
 
-_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain).encode
 _escaped = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=_plain).encode
 _read = json.JSONDecoder().raw_decode  # nothing stands before or after what we have written ourselves
 
@@ -79,9 +80,7 @@ def loads(text: str) -> Any:
 
 def dumps(value: Any) -> str:
     """Write data as JSON that fits into a text column."""
-    text = _compact(value)
     try:
-        text.encode()
-    except UnicodeEncodeError:  # half a surrogate pair, from a model: escaped, it comes back as it was
+        return to_json(value, fallback=_plain).decode()
+    except ValueError:  # half a surrogate pair, from a model: escaped, it comes back as it was
         return _escaped(value)
-    return text

@@ -6,7 +6,7 @@ from functools import partial
 from operator import itemgetter
 from uuid import UUID
 
-from sqlalchemy import Connection, and_, bindparam, func, literal, or_, select
+from sqlalchemy import Connection, ScalarSelect, and_, bindparam, func, literal, or_, select, update
 from sqlalchemy.sql.expression import Executable
 
 from bot import Attendance, ChannelType, Role, Room, World
@@ -65,8 +65,7 @@ def _upsert_world(insert: Insert) -> Executable:
 
 def _upsert_room(insert: Insert) -> Executable:
     """The room that was named last is the most active; nothing is written where it is already."""
-    latest = select(func.coalesce(func.max(rooms.c.active), 0) + 1).where(same(rooms.c.agent_id, "agent_id"))
-    statement = insert_into(rooms, ROOM_NAMES, active=latest.scalar_subquery())(insert)
+    statement = insert_into(rooms, ROOM_NAMES, active=_latest("agent_id"))(insert)
     new = statement.excluded
     values = {name: new[name] for name in ROOM_NAMES if name not in ("agent_id", "id")}
     values["name"] = func.coalesce(func.nullif(new.name, ""), rooms.c.name)
@@ -79,6 +78,11 @@ def _upsert_room(insert: Insert) -> Executable:
     )
 
 
+def _latest(agent: str = "agent") -> ScalarSelect[int]:
+    last = func.coalesce(func.max(rooms.c.active), 0)
+    return select(last + 1).where(same(rooms.c.agent_id, agent)).scalar_subquery()
+
+
 def _upsert_attendance(insert: Insert) -> Executable:
     names = ("agent_id", "room_id", "entity_id", "active", "attendance")
     statement = insert_into(participants, names)(insert)
@@ -88,6 +92,15 @@ def _upsert_attendance(insert: Insert) -> Executable:
     )
 
 
+TOUCH_ROOM = Statement(
+    lambda _: (
+        update(rooms)
+        .where(same(rooms.c.agent_id, "agent"), same(rooms.c.id, "room"))
+        .values(active=_latest())
+    ),
+    "agent",
+    "room",
+)
 UPSERT_WORLD = Statement(_upsert_world, *WORLD_NAMES)
 UPSERT_ROOM = Statement(_upsert_room, *ROOM_NAMES)
 UPSERT_ATTENDANCE = Statement(_upsert_attendance, "agent_id", "room_id", "entity_id", "active", "attendance")
@@ -174,19 +187,23 @@ def put_rooms(connection: Connection, agent: int, given: Sequence[Room]) -> dict
     changed: dict[UUID, Room] = {}
     for room in given:
         before = known.rooms.get((agent, room.id))
-        is_known = before is not None and replace(room, name=room.name or before.name) == before
-        if before is not None and is_known:
+        if before is not None and _is_as_kept(room, before):
             kept[room.id] = before
-        if not is_known or known.latest_rooms.get(agent) != room.id:
+            if known.latest_rooms.get(agent) != room.id:
+                TOUCH_ROOM.run(connection, agent, room.id.bytes)
+        else:
             UPSERT_ROOM.run(connection, *room_values(agent, room))
-            known.latest_rooms.put(agent, room.id)
-        if not is_known:
             changed[room.id] = room
+        known.latest_rooms.put(agent, room.id)
     rows = FIND_ROOMS.rows(connection, agent, ids=[one.bytes for one in changed])
     for room in map(room_of, rows):
         kept[room.id] = room
         known.rooms.put((agent, room.id), room)
     return kept
+
+
+def _is_as_kept(given: Room, kept: Room) -> bool:
+    return given == kept or (not given.name and replace(given, name=kept.name) == kept)
 
 
 def place_stands(connection: Connection, agent: int, world: World, room: Room) -> bool:

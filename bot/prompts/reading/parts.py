@@ -191,6 +191,8 @@ def _names(written: object) -> tuple[str, ...]:
 
 def _arguments(body: str) -> dict[str, object] | None:
     """Read JSON or nested tags; {} for nothing, None for what is neither."""
+    if not body.strip():
+        return {}
     for text in (plain(body, for_json=True), plain(body)) if "&" in body else (plain(body),):
         if (found := object_of(text)) is not None:
             return found
