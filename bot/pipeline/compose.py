@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from bot.boundary import Failure, begun, contained
+from bot.boundary import Failure, begun, contained, failed
 from bot.components.provider import Provider
 from bot.domain.results import ProviderResult
 from bot.domain.state import ProviderFailure, State
@@ -87,14 +87,29 @@ class Composer:
                 _take(turn.state, name, given)
         if not waiting:
             return
-        async with asyncio.TaskGroup() as group:
-            tasks = {name: group.create_task(self._waited_for(name, one)) for name, one in waiting.items()}
+        tasks: dict[str, asyncio.Task[ProviderResult | Failure]] = {}
+        limit = asyncio.get_running_loop().call_later(self._deadline, _stop, tasks)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, given in waiting.items():
+                    tasks[name] = group.create_task(_waited_for(name, given))
+        finally:
+            limit.cancel()
         for name, task in tasks.items():
-            given = Failure("it cancelled itself") if task.cancelled() else task.result()
-            _take(turn.state, name, given)
+            _take(turn.state, name, self._late(name) if task.cancelled() else task.result())
 
-    async def _waited_for(self, name: str, given: Awaitable[ProviderResult]) -> ProviderResult | Failure:
-        return await contained(given, what=f"provider {name}", deadline=self._deadline)
+    def _late(self, name: str) -> Failure:
+        cause = f"no answer within {self._deadline:g} s"
+        return failed(TimeoutError(cause), what=f"provider {name}", cause=cause)
+
+
+async def _waited_for(name: str, given: Awaitable[ProviderResult]) -> ProviderResult | Failure:
+    return await contained(given, what=f"provider {name}", deadline=None)
+
+
+def _stop(tasks: Mapping[str, asyncio.Task[Any]]) -> None:
+    for task in tasks.values():
+        task.cancel()
 
 
 def _take(state: State, name: str, given: object) -> None:
@@ -118,11 +133,9 @@ def _take(state: State, name: str, given: object) -> None:
 
 
 def _bounded(given: ProviderResult) -> ProviderResult:
-    texts = (given.text, *given.values.values())
-    if all(not isinstance(text, str) or len(text) <= LARGEST_TEXT for text in texts):
-        return given
-    values = {key: _cut(value) for key, value in given.values.items()}
-    return ProviderResult(_cut(given.text), values, given.data)
+    values = {key: _cut(value) for key, value in given.values.items()} if given.values else given.values
+    is_short = len(given.text) <= LARGEST_TEXT and values == given.values
+    return given if is_short else ProviderResult(_cut(given.text), values, given.data)
 
 
 def _cut(value: Any) -> Any:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from bot import ProviderResult, TemplateError, Turn, clean_name, provider, render
 
 NAMES = ("Robin", "Sam", "Alex", "Kim", "Jo", "Max", "Chris", "Toni", "Sasha", "Mika")
+PLACEHOLDERS = {f"{kind}{number}": one for number, one in enumerate(NAMES, 1) for kind in ("user", "name")}
 MOST_EXAMPLES = 5
 MOST_POSTS = 5
 LONGEST = 6_000
@@ -16,10 +17,7 @@ def character(turn: Turn) -> ProviderResult:
     who = turn.agent.character
     name = clean_name(who.name)
     is_feed = turn.room.type in ("FEED", "BROADCAST")
-    placeholders = {
-        f"{kind}{number}": one for number, one in enumerate(NAMES, 1) for kind in ("user", "name")
-    }
-    values = {"agentName": name, "agent": name, "user": NAMES[0], **placeholders}
+    values = {"agentName": name, "agent": name, "user": NAMES[0], **PLACEHOLDERS}
     sections = [
         _section(f"About {name}", who.background),
         _line(f"{name} is", who.adjectives),
