@@ -114,22 +114,27 @@ def _stop(tasks: Mapping[str, asyncio.Task[Any]]) -> None:
 
 def _take(state: State, name: str, given: object) -> None:
     """Keep what a provider gave, bounded; whatever else it gave instead counts as nothing."""
-    result, problem = ProviderResult(), ""
-    if isinstance(given, Failure):
-        problem = given.cause
-    elif not isinstance(given, ProviderResult):
-        problem = f"it gave {type(given).__name__}"
-    elif not isinstance(given.text, str):
-        problem = f"its text is {type(given.text).__name__}"
-    elif not (isinstance(given.values, dict | Mapping) and isinstance(given.data, dict | Mapping)):
-        problem = "its values or data are no mapping"
-    else:
-        result = _bounded(given)
+    if not (problem := _problem_with(given)):
+        assert isinstance(given, ProviderResult)
+        state.results[name] = _bounded(given)
         if len(given.text) > LARGEST_TEXT:
             problem = f"its text was cut: {len(given.text)} characters, and {LARGEST_TEXT} are read"
-    state.results[name] = result
+    else:
+        state.results[name] = ProviderResult()
     if problem:
         state.failures.append(ProviderFailure(name, problem))
+
+
+def _problem_with(given: object) -> str:
+    if isinstance(given, Failure):
+        return given.cause
+    if not isinstance(given, ProviderResult):
+        return f"it gave {type(given).__name__}"
+    if not isinstance(given.text, str):
+        return f"its text is {type(given.text).__name__}"
+    if not (isinstance(given.values, dict | Mapping) and isinstance(given.data, dict | Mapping)):
+        return "its values or data are no mapping"
+    return ""
 
 
 def _bounded(given: ProviderResult) -> ProviderResult:

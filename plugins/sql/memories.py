@@ -49,6 +49,7 @@ OF_AGENT = same(memories.c.agent_id, "agent")
 IN_LANE = and_(OF_AGENT, same(memories.c.room_id, "room"), same(memories.c.kind, "kind"))
 WINDOW = 1000  # positions, of all agents together, that are looked at in one go
 LAST = 2**62
+LONGEST_KEPT = 4_000  # characters of a content as it is written
 NOTHING: ColumnElement[int] = literal_column("0")  # added to a column, it leads no index to it
 EMBEDDED = (MemoryKind.MESSAGE, MemoryKind.FACT)
 NEWEST = (memories.c.created_at.desc(), memories.c.id.desc())
@@ -142,9 +143,12 @@ def put_memories(connection: Connection, agent: int, kept: Sequence[Memory]) -> 
     )
 
 
-@lru_cache(maxsize=4096)  # the last messages of a room are read with every turn, and rarely change
 def memory_of(row: Row) -> Memory:
     """Read a memory from its columns."""
+    return _kept(row[:12]) if len(row[5]) <= LONGEST_KEPT else _read(row)
+
+
+def _read(row: Row) -> Memory:
     (memory_id, kind, entity_id, room_id, world_id, content) = row[:6]
     (created_at, external_id, scope, source_id, turn_id, metadata) = row[6:12]
     return Memory(
@@ -161,6 +165,9 @@ def memory_of(row: Row) -> Memory:
         turn_id=id_or_none(turn_id),
         metadata=loads(metadata),
     )
+
+
+_kept = lru_cache(maxsize=4096)(_read)  # a room's last messages are read with every turn, and rarely change
 
 
 def _with_vector(row: Row) -> Memory:

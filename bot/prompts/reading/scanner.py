@@ -9,12 +9,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bot.prompts.reading.markup import FENCE, Tag, tags_in, without_partial
+from bot.prompts.reading.markup import FENCE, MAX_TAGS, Tag, tags_in, without_partial
 
 ROOTS = frozenset({"response", "output"})
 REASONING = frozenset({"think", "thinking"})
 
 _SPACE = re.compile(r"\s*+")
+_REGULAR = re.compile(r"<response>\s*+(?:<([a-z]++)>[^<]*+</\1>\s*+)++</response>")
+_REGULAR_FIELD = re.compile(r"<([a-z]++)>([^<]*+)</")
 _ANY_TAG = re.compile(r"<(/?)[a-z_][^<>]*?(/?)>", re.IGNORECASE)
 _LONGEST_PARTIAL = 64
 
@@ -82,8 +84,25 @@ def scan(text: str, shape: Shape) -> Scan | None:
 
     Time grows with the length of the text, whatever it holds.
     """
+    if _REGULAR.fullmatch(text) and (found := _regular(text, shape)):
+        return found
+    return scan_closely(text, shape)
+
+
+def scan_closely(text: str, shape: Shape) -> Scan | None:
+    """Find the fields likewise, tag by tag: also in an answer that is not as it was asked for."""
     tags = list(tags_in(text, shape.pattern))
     return _Pass(text, shape, tags).walk() if any(tag.opens for tag in tags) else None
+
+
+def _regular(text: str, shape: Shape) -> Scan | None:
+    """Take the fields of an answer with nothing but fields in it, each closed by its own tag."""
+    written = list(_REGULAR_FIELD.finditer(text, 1))
+    fields = [Field(name, body) for name, body in (one.groups() for one in written)]
+    is_known = all(field.name in shape.names and field.name not in ROOTS for field in fields)
+    is_short = len(fields) < MAX_TAGS // 2
+    start = written[0].start()
+    return Scan(fields, start, has_root=True, is_ended=True) if is_known and is_short else None
 
 
 def without_last_tags(text: str, shape: Shape) -> str:

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import lru_cache
 from uuid import UUID
 
 from bot import (
@@ -19,6 +20,7 @@ from bot import (
 
 MOST_ROOMS = 10_000
 LONGEST_HISTORY = 65_536
+LONGEST_KEPT = 1_000
 
 
 class Beginnings(Service):
@@ -88,4 +90,8 @@ def _line(turn: Turn, message: Memory, name: str) -> Line:
         text = " ".join(filter(None, [text, *files]))
     is_agent = message.entity_id == turn.agent.id
     is_open = message.id == turn.message.id
-    return Line(message.created_at, name, short_id(message.entity_id), text, is_agent, is_open)
+    make = _kept_line if len(text) <= LONGEST_KEPT else Line
+    return make(message.created_at, name, short_id(message.entity_id), text, is_agent, is_open)
+
+
+_kept_line = lru_cache(maxsize=4096)(Line)  # all but the newest stood in the last prompt too

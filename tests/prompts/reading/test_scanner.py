@@ -1,8 +1,17 @@
 """Where the fields of an answer begin and end."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bot.prompts.reading.scanner import Field, scan, shape_of, without_last_tags, without_partial_tag
+from bot.prompts.reading.scanner import (
+    Field,
+    scan,
+    scan_closely,
+    shape_of,
+    without_last_tags,
+    without_partial_tag,
+)
 
 SHAPE = shape_of(
     ("thought",), lists=("actions",), items=("action",), arguments=("params",), message=("text",)
@@ -84,3 +93,18 @@ def test_half_a_tag_is_taken_off(raw: str, kept: str) -> None:
 
 def test_closing_tags_are_taken_off_the_end_only() -> None:
     assert without_last_tags("a </text> b</text>\n</response>\n```", SHAPE) == "a </text> b"
+
+
+NAMES = st.sampled_from(["response", "output", "thought", "actions", "action", "params", "text", "other"])
+BODIES = st.sampled_from(
+    ["", " ", "Hello", "A, B", "a\nb", "```", "{}", "&lt;", "]]>", "<", "<text>", "</text>"]
+)
+
+
+@given(st.lists(st.tuples(NAMES, BODIES)), st.sampled_from(["", "\n", " so ", "```"]), st.booleans())
+def test_a_regular_answer_is_read_as_it_is_tag_by_tag(
+    written: list[tuple[str, str]], between: str, is_ended: bool
+) -> None:
+    inside = "".join(f"<{name}>{body}</{name}>{between}" for name, body in written)
+    raw = f"<response>{inside}{'</response>' if is_ended else ''}"
+    assert scan(raw, SHAPE) == scan_closely(raw, SHAPE)
