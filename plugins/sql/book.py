@@ -4,6 +4,7 @@ from typing import Protocol, TypeVar
 
 from bot import Health
 from plugins.sql.owner import Owner
+from plugins.sql.recents import Recents
 from plugins.sql.threads import Work
 
 T = TypeVar("T")
@@ -19,6 +20,10 @@ class Access(Protocol):
     @property
     def is_sole(self) -> bool:
         """Whether nobody but this process changes what is kept."""
+
+    @property
+    def recents(self) -> Recents | None:
+        """What was last said in rooms, as it is known without reading; None where others write too."""
 
     async def write(self, work: Work[T], *, lasting: bool = True) -> T:
         """Run work that changes something; returns once it is committed.

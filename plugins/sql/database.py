@@ -15,8 +15,10 @@ from plugins.sql import sqlite
 from plugins.sql.faults import at_opening
 from plugins.sql.lock import FileLock
 from plugins.sql.matrices import Matrices, search_with
+from plugins.sql.memories import memory_of
 from plugins.sql.places import doubts
 from plugins.sql.reader import Reader
+from plugins.sql.recents import Recents
 from plugins.sql.restored import hold_what_was_open
 from plugins.sql.threads import Work
 from plugins.sql.upgrade import bring_up_to_date
@@ -56,6 +58,7 @@ class Database:
         self._reader = Reader("greenroom-sql-reader", open_reader, self._watch.of_reader)
         self._searcher = Reader("greenroom-sql-searcher", self._open_searcher, self._watch.of_reader)
         self._matrices = Matrices()
+        self.recents = Recents(memory_of)
 
     async def open(self) -> None:
         """Lock, check and upgrade the file, and start the threads.
@@ -120,6 +123,7 @@ class Database:
             sqlite.check_writable(connection)
             bring_up_to_date(connection, self.path, self.schemas)
             self._matrices.watch(connection)
+            self.recents.watch(connection)
             self._watch.begin(connection)
         except BaseException:
             connection.close()

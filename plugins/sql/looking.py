@@ -50,6 +50,10 @@ class LookedAt:
         """Whether nobody but this process changes what is kept: another one does."""
         return False
 
+    @property
+    def recents(self) -> None:
+        """What is known without reading: nothing."""
+
     async def write(self, work: Work[T], *, lasting: bool = True) -> T:
         """Refuse."""
         raise ConfigError(f"the database {self._path} was opened for reading alone")

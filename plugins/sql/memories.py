@@ -23,6 +23,7 @@ from bot import (
 from plugins.sql import searching, vectors
 from plugins.sql.book import Book
 from plugins.sql.content import content_of, content_text
+from plugins.sql.recents import LONGEST, Lane, told_by
 from plugins.sql.schema import embeddings, memories
 from plugins.sql.statements import Listing, Row, Statement, limit, same, upsert, value
 from plugins.sql.values import dumps, id_bytes, id_of, id_or_none, loads, moment, moment_of, words
@@ -49,7 +50,6 @@ OF_AGENT = same(memories.c.agent_id, "agent")
 IN_LANE = and_(OF_AGENT, same(memories.c.room_id, "room"), same(memories.c.kind, "kind"))
 WINDOW = 1000  # positions, of all agents together, that are looked at in one go
 LAST = 2**62
-LONGEST_KEPT = 4_000  # characters of a content as it is written
 NOTHING: ColumnElement[int] = literal_column("0")  # added to a column, it leads no index to it
 EMBEDDED = (MemoryKind.MESSAGE, MemoryKind.FACT)
 NEWEST = (memories.c.created_at.desc(), memories.c.id.desc())
@@ -130,7 +130,10 @@ REMOVE = Listing(lambda ids: delete(memories).where(OF_AGENT, memories.c.id.in_(
 
 def put_memories(connection: Connection, agent: int, kept: Sequence[Memory]) -> None:
     """Insert, or replace the memory of that id; its words and a vector that comes along are kept too."""
-    UPSERT.run_many(connection, [memory_values(agent, memory) for memory in kept])
+    rows = [memory_values(agent, memory) for memory in kept]
+    UPSERT.run_many(connection, rows)
+    if recents := told_by(connection):
+        recents.tell(rows)
     searching.put(connection, agent, kept)
     vectors.put(
         connection,
@@ -145,7 +148,7 @@ def put_memories(connection: Connection, agent: int, kept: Sequence[Memory]) -> 
 
 def memory_of(row: Row) -> Memory:
     """Read a memory from its columns."""
-    return _kept(row[:12]) if len(row[5]) <= LONGEST_KEPT else _read(row)
+    return _kept(row[:12]) if len(row[5]) <= LONGEST else _read(row)
 
 
 def _read(row: Row) -> Memory:
@@ -281,13 +284,23 @@ class SqlMemories(Book):
         kind: MemoryKind = MemoryKind.MESSAGE,
         before: datetime | None = None,
     ) -> list[Memory]:
-        lane = (self._agent, room_id.bytes, kind.value)
+        lane = Lane(self._agent, room_id.bytes, kind.value)
         if before is None:
-            rows = await self._database.read(lambda db: RECENT.rows(db, *lane, limit))
-        else:
-            end = moment(before)
-            rows = await self._database.read(lambda db: RECENT_BEFORE.rows(db, *lane, end, limit))
+            return await self._last(lane, limit)
+        end = moment(before)
+        rows = await self._database.read(lambda db: RECENT_BEFORE.rows(db, *lane, end, limit))
         return [memory_of(row) for row in reversed(rows)]
+
+    async def _last(self, lane: Lane, limit: int) -> list[Memory]:
+        recents = self._database.recents
+        if recents is not None and (known := recents.get(lane, limit)) is not None:
+            return known
+        version = recents.version if recents is not None else 0
+        rows = await self._database.read(lambda db: RECENT.rows(db, *lane, limit))
+        found = [memory_of(row) for row in reversed(rows)]
+        if recents is not None and all(len(row[5]) <= LONGEST for row in rows):
+            recents.keep(lane, limit, found, version)
+        return found
 
     async def by_turn(self, turn_id: UUID) -> list[Memory]:
         rows = await self._database.read(lambda db: BY_TURN.rows(db, self._agent, turn_id.bytes))

@@ -64,6 +64,10 @@ class PostgresDatabase:
         """Whether nobody but this process changes what is kept: others may be at work."""
         return False
 
+    @property
+    def recents(self) -> None:
+        """What is known without reading: nothing."""
+
     async def write(self, work: Work[T], *, lasting: bool = True) -> T:
         """Run work that changes something, in a transaction."""
         return await self.road.whole(work)

@@ -16,6 +16,7 @@ from sqlalchemy.pool import NullPool
 from bot import ConfigError
 from plugins.sql import matrices
 from plugins.sql.known import forget, forget_unless, keep_knowledge
+from plugins.sql.recents import told_by
 
 PATIENCE = 10.0
 LARGE = 64 * 1024 * 1024
@@ -146,12 +147,16 @@ def begin(connection: Connection, *, to_write: bool = False) -> None:
     [version] = cursor.execute("PRAGMA data_version").fetchone()
     if forget_unless(connection, version):
         matrices.watched_by(connection).clear()
+        if recents := told_by(connection):
+            recents.clear()
 
 
 def commit(connection: Connection) -> None:
     """Commit what `begin` began."""
     driver(connection).commit()
     matrices.watched_by(connection).settle()
+    if recents := told_by(connection):
+        recents.settle()
     _forget(connection)
 
 
@@ -159,6 +164,8 @@ def roll_back(connection: Connection) -> None:
     """Undo what was done since `begin`."""
     driver(connection).rollback()
     matrices.watched_by(connection).undo()
+    if recents := told_by(connection):
+        recents.undo()
     _forget(connection)
     forget(connection)
 

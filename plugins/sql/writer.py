@@ -7,6 +7,7 @@ from sqlalchemy import Connection
 
 from plugins.sql.faults import is_full
 from plugins.sql.known import forget
+from plugins.sql.recents import told_by
 from plugins.sql.sqlite import (
     Synchronous,
     begin,
@@ -120,6 +121,8 @@ class Writer(Worker):
             job.error = self._watch.explain(error)
             driver(connection).execute("ROLLBACK TO job")
             forget(connection)
+            if recents := told_by(connection):
+                recents.doubt()
         driver(connection).execute("RELEASE job")
 
     def _idle(self, connection: Connection, *, is_quiet: bool) -> float | None:

@@ -1,0 +1,174 @@
+"""What is known of a room's last messages without reading is what is in the file, whatever happens to it."""
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Connection
+
+from bot import Content, Memory, MemoryKind, derived_id, new_id
+from plugins.sql import recents, sqlite
+from plugins.sql.memories import RECENT, memory_of, put_memories
+from plugins.sql.recents import Lane, Recents
+from plugins.sql.store import SqlStore
+
+OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
+ROOMS, WORLD = (derived_id("room"), derived_id("another")), derived_id("world")
+AT = datetime(2026, 5, 4, tzinfo=UTC)
+KINDS = (MemoryKind.MESSAGE, MemoryKind.FACT)
+
+
+def said(
+    text: str, *, after: int = 0, room: UUID = ROOMS[0], kind: MemoryKind = MemoryKind.MESSAGE
+) -> Memory:
+    return Memory(new_id(), kind, room, room, WORLD, Content(text=text), AT + timedelta(seconds=after))
+
+
+async def last(store: SqlStore, room: UUID = ROOMS[0], limit: int = 3) -> list[str]:
+    return [one.content.text for one in await store.memories.recent(room, limit)]
+
+
+async def in_file(store: SqlStore, room: UUID, limit: int, kind: MemoryKind) -> list[Memory]:
+    agent = store.memories._agent
+    rows = await store.memories._database.read(
+        lambda db: RECENT.rows(db, agent, room.bytes, kind.value, limit)
+    )
+    return [memory_of(row) for row in reversed(rows)]
+
+
+async def questions(store: SqlStore, ask: Callable[[], Awaitable[object]]) -> list[str]:
+    asked: list[str] = []
+    database = store.memories._database
+    await database.read(lambda db: sqlite.driver(db).set_trace_callback(asked.append))
+    await ask()
+    await database.read(lambda db: sqlite.driver(db).set_trace_callback(None))
+    return [text for text in asked if text.startswith("SELECT")]
+
+
+async def test_a_room_that_was_read_is_not_read_again_for_what_is_said_next(open_store: OpenStore) -> None:
+    async with open_store() as store:
+        await store.memories.add([said(str(number), after=number) for number in range(3)])
+        assert await last(store) == ["0", "1", "2"]
+        await store.memories.add([said("3", after=3), said("late", after=2)])
+
+        assert await questions(store, lambda: last(store)) == []
+        assert await last(store) == ["2", "late", "3"]
+        assert await last(store, limit=2) == ["late", "3"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_whatever_is_said_changed_moved_or_removed_the_file_and_the_known_agree(
+    open_store: OpenStore, seed: int
+) -> None:
+    chance = random.Random(seed)
+    known: dict[UUID, Memory] = {}
+    async with open_store() as store:
+        for _ in range(120):
+            await _something(store, known, chance)
+            room, kind, limit = chance.choice(ROOMS), chance.choice(KINDS), chance.choice((1, 3, 8, 60))
+            found = await store.memories.recent(room, limit, kind=kind)
+            assert found == await in_file(store, room, limit, kind)
+
+
+async def _something(store: SqlStore, known: dict[UUID, Memory], chance: random.Random) -> None:
+    match chance.randrange(6):
+        case 0 if known:
+            gone = chance.sample(sorted(known), k=min(len(known), 2))
+            await store.memories.remove(gone)
+            for one in gone:
+                del known[one]
+        case 1 if known:
+            changed = replace(known[chance.choice(sorted(known))], content=Content(text="changed"))
+            await store.memories.add([changed])
+        case 2 if known:
+            one = known[chance.choice(sorted(known))]
+            moved = replace(one, room_id=chance.choice(ROOMS), created_at=AT)
+            known[one.id] = moved
+            await store.memories.add([moved])
+        case _:
+            new = [_drawn(chance) for _ in range(chance.randrange(1, 4))]
+            known.update({one.id: one for one in new})
+            await asyncio.gather(*(store.memories.add([one]) for one in new))
+
+
+def _drawn(chance: random.Random) -> Memory:
+    text = "long " * 1_000 if chance.random() < 0.05 else "short"
+    return said(text, after=chance.randrange(40), room=chance.choice(ROOMS), kind=chance.choice(KINDS))
+
+
+async def test_what_a_failed_job_had_written_is_not_known(open_store: OpenStore) -> None:
+    async with open_store() as store:
+        await store.memories.add([said("kept")])
+        assert await last(store) == ["kept"]
+        database, agent = store.memories._database, store.memories._agent
+
+        def fail(connection: Connection) -> None:
+            put_memories(connection, agent, [said("lost", after=1)])
+            raise sqlite3.IntegrityError("on purpose")
+
+        results = await asyncio.gather(
+            database.write(fail),
+            store.memories.add([said("beside it", after=2)]),
+            return_exceptions=True,
+        )
+        assert [isinstance(one, Exception) for one in results] == [True, False]
+        assert await last(store) == ["kept", "beside it"]
+
+
+async def test_what_another_program_has_done_is_seen_once_something_is_written(
+    open_store: OpenStore, path: Path
+) -> None:
+    async with open_store() as store:
+        await store.memories.add([said("as it was")])
+        assert await last(store) == ["as it was"]
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("DELETE FROM memories")
+            other.commit()
+        await store.memories.add([said("new", room=ROOMS[1])])
+        assert await last(store) == []
+
+
+def row(memory: Memory) -> Sequence[object]:
+    return (1, memory.id, memory.kind.value, None, memory.room_id.bytes, None, "{}", memory)
+
+
+def held() -> Recents:
+    return Recents(lambda given: given[6])  # type: ignore[return-value]
+
+
+LANE = Lane(1, ROOMS[0].bytes, MemoryKind.MESSAGE.value)
+
+
+def test_what_was_read_before_a_change_is_not_kept_after_it() -> None:
+    known, before = held(), said("before")
+    version = known.version
+    known.tell([row(said("after", after=1))])
+    known.settle()
+    known.keep(LANE, 3, [before], version)
+    assert known.get(LANE, 3) is None
+
+
+def test_what_was_read_between_a_commit_and_its_news_is_known_once() -> None:
+    known, new = held(), said("new")
+    known.keep(LANE, 3, [new], known.version)
+    known.tell([row(new)])
+    known.settle()
+    assert known.get(LANE, 3) == [new]
+
+
+def test_the_rooms_that_were_asked_for_last_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recents, "MOST_LANES", 2)
+    known = held()
+    lanes = [LANE._replace(room=bytes([number])) for number in range(3)]
+    for lane in lanes[:2]:
+        known.keep(lane, 3, [], known.version)
+    known.get(lanes[0], 3)
+    known.keep(lanes[2], 3, [], known.version)
+    assert [known.get(lane, 3) for lane in lanes] == [[], None, []]
