@@ -25,7 +25,7 @@ def bind(agent: Agent, plugins: Sequence[Plugin]) -> None:
             )
         for listener in plugin.listeners:
             name = f"{plugin.name}.{listener.handler.__name__}"
-            told = partial(listener, agent)
+            told = partial(listener.handler, agent)
             agent.events.subscribe(listener.kind, told, name=name, at_once=listener.at_once)
 
 

@@ -1,11 +1,11 @@
 """What is learnt from a turn, once the room's floor is free again."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from bot.agent import Agent
-from bot.boundary import Failure, begun, contained
+from bot.boundary import Failure, asked, begun, contained
 from bot.components.evaluator import Evaluator
 from bot.domain.events import EvaluatorCompleted, EvaluatorStarted
 from bot.models.types import ModelType
@@ -38,7 +38,8 @@ async def _run(turn: Turn, evaluator: Evaluator, wanted: Awaitable[bool] | bool)
         if isinstance(given, Failure) or not given:
             return
     agent.events.emit(EvaluatorStarted(agent.id, turn.id, turn.room.id, name))
-    result = await contained(evaluator(turn), what=f"evaluator {name}", deadline=DEADLINE)
+    call: Callable[[], Awaitable[None] | None] = partial(evaluator.handler, turn)
+    result = await asked(call, what=f"evaluator {name}", deadline=DEADLINE)
     error = result.cause if isinstance(result, Failure) else ""
     agent.events.emit(EvaluatorCompleted(agent.id, turn.id, turn.room.id, name, error))
 

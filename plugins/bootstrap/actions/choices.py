@@ -35,9 +35,15 @@ async def open_choices(turn: Turn) -> list[Task]:
 
 async def choices_seen(turn: Turn) -> list[Task]:
     """List them as this turn has seen them first: the prompt asks more than once."""
-    if SEEN not in turn.state.data:
-        turn.state.data[SEEN] = await open_choices(turn)
-    seen: list[Task] = turn.state.data[SEEN]
+    seen = seen_already(turn)
+    if seen is None:
+        seen = turn.state.data[SEEN] = await open_choices(turn)
+    return seen
+
+
+def seen_already(turn: Turn) -> list[Task] | None:
+    """Give what this turn has seen of them; None where it has not looked."""
+    seen: list[Task] | None = turn.state.data.get(SEEN)
     return seen
 
 

@@ -1,9 +1,9 @@
 """What waits in this room for somebody to choose."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 
 from bot import ProviderResult, Task, Turn, escape_line, provider, short_id, shorten
-from plugins.bootstrap.actions.choices import choices_seen
+from plugins.bootstrap.actions.choices import choices_seen, seen_already
 
 MOST_TASKS = 10
 MOST_OPTIONS = 20
@@ -11,9 +11,21 @@ LONGEST = 200
 
 
 @provider("CHOICE", "The choices that wait for an answer in this room.", position=90)
-async def choice(turn: Turn) -> ProviderResult:
-    """List what awaits a choice here, with the numbers of the options, always in the same order."""
-    waiting = sorted(await choices_seen(turn), key=lambda task: task.id)[:MOST_TASKS]
+def choice(turn: Turn) -> ProviderResult | Awaitable[ProviderResult]:
+    """List what awaits a choice here, with the numbers of the options, always in the same order.
+
+    Nearly always it was looked up when it was asked what may be done: then there is nothing to wait for.
+    """
+    seen = seen_already(turn)
+    return _looked_up(turn) if seen is None else _listed(seen)
+
+
+async def _looked_up(turn: Turn) -> ProviderResult:
+    return _listed(await choices_seen(turn))
+
+
+def _listed(tasks: Sequence[Task]) -> ProviderResult:
+    waiting = sorted(tasks, key=lambda task: task.id)[:MOST_TASKS]
     if not waiting:
         return ProviderResult()
     lines = [line for task in waiting for line in _lines(task)]
