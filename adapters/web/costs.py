@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 from aiohttp import web
@@ -36,30 +35,17 @@ class CostsApi:
         first = last - timedelta(days=query.days - 1)
         spent = [one for door in doors for one in await door.records.spent(first, last)]
         whole = summed(spent, lambda one: None).get(None, Spending(last, ""))
-        total = CostBody(**_figures(whole))
+        total = CostBody(**whole.to_json())
         return self._answers.json(
             CostsAnswer(first=first, last=last, total=total, sums=_sums(spent, query.by))
         )
 
 
 def _sums(spent: Sequence[Spending], by: str) -> list[SumBody]:
-    sums = [SumBody(key=key, **_figures(one)) for key, one in summed(spent, KEYS[by]).items()]
+    sums = [SumBody(key=key, **one.to_json()) for key, one in summed(spent, KEYS[by]).items()]
     if by == "day":
         return sorted(sums, key=lambda one: one.key or "")
     return sorted(sums, key=lambda one: (-one.usd, -one.tokens_in - one.tokens_out))
-
-
-def _figures(one: Spending) -> dict[str, Any]:
-    return {
-        "usd": round(one.cost, 9),
-        "calls": one.calls,
-        "failed_calls": one.failed,
-        "unpriced_calls": one.unpriced,
-        "estimated_calls": one.estimated,
-        "tokens_in": one.tokens_in,
-        "tokens_cached": one.tokens_cached,
-        "tokens_out": one.tokens_out,
-    }
 
 
 def _id(one: UUID | None) -> str | None:

@@ -48,8 +48,8 @@ class Costs:
 
     def to_json(self) -> dict[str, Any]:
         """Give them as JSON."""
-        sums = [{"name": name, **self._id(one), **figures(one)} for name, one in self.sums]
-        return {"days": self.days, "by": self.by.value, "total": figures(self.total), "sums": sums}
+        sums = [{"name": name, **self._id(one), **one.to_json()} for name, one in self.sums]
+        return {"days": self.days, "by": self.by.value, "total": self.total.to_json(), "sums": sums}
 
     def _id(self, one: Spending) -> Mapping[str, str | None]:
         ids = {By.ROOM: one.room_id, By.PERSON: one.person_id}
@@ -100,17 +100,3 @@ def _told(one: Spending) -> Iterator[str]:
         yield f"{one.unpriced:,} without a price"
     yield f"{one.tokens_in:,} tokens in" + (f" ({one.tokens_cached:,} cached)" if one.tokens_cached else "")
     yield f"{one.tokens_out:,} out"
-
-
-def figures(one: Spending) -> dict[str, Any]:
-    """Give a sum as JSON."""
-    return {
-        "usd": round(one.cost, 9),
-        "calls": one.calls,
-        "failed_calls": one.failed,
-        "unpriced_calls": one.unpriced,
-        "estimated_calls": one.estimated,
-        "tokens_in": one.tokens_in,
-        "tokens_cached": one.tokens_cached,
-        "tokens_out": one.tokens_out,
-    }

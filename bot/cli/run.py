@@ -23,6 +23,7 @@ from bot.errors import ConfigError
 from bot.logs import harmless, logging_to_stderr
 from bot.platform.adapter import Adapter
 from bot.platform.connections import AdapterSpec
+from bot.platform.link import Standing
 from bot.runtime import Runtime
 from bot.settings import CoreSettings
 
@@ -188,8 +189,15 @@ def _tell_platforms(platforms: Sequence[Platform], runtime: Runtime) -> None:
 def _line(platform: Platform, adapter: Adapter | None = None) -> str:
     if not platform.is_on:
         return f"  {platform.name:<9} off  {platform.why_off}"
-    where = f"emulated: {platform.page}" if platform.page else getattr(adapter, "url", "")
+    where = f"emulated: {platform.page}" if platform.page else getattr(adapter, "url", _standing(adapter))
     return f"  {platform.name:<9} on   {where}".rstrip()
+
+
+def _standing(adapter: Adapter | None) -> str:
+    """Say how accounts stand that are not connected yet; the log has the rest."""
+    links = adapter.links if adapter is not None else ()
+    others = (link.state.standing for link in links if link.state.standing is not Standing.CONNECTED)
+    return ", ".join(dict.fromkeys(others))
 
 
 def _tell(line: str) -> None:

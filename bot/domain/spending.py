@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 K = TypeVar("K")
@@ -41,6 +41,19 @@ class Spending:
     def tokens(self) -> int:
         """All tokens, in and out."""
         return self.tokens_in + self.tokens_out
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the figures as JSON: dollars to nine places, and counts."""
+        return {
+            "usd": round(self.cost, 9),
+            "calls": self.calls,
+            "failed_calls": self.failed,
+            "unpriced_calls": self.unpriced,
+            "estimated_calls": self.estimated,
+            "tokens_in": self.tokens_in,
+            "tokens_cached": self.tokens_cached,
+            "tokens_out": self.tokens_out,
+        }
 
     def plus(self, other: "Spending") -> "Spending":
         """Add another one's figures to these."""

@@ -292,6 +292,18 @@ async def test_run_says_what_is_on_and_stops_at_a_signal(place: Place, number: i
     assert "stopping: " in told.err
 
 
+async def test_run_says_of_a_platform_that_is_not_to_be_had_that_it_is_not(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        address = f"http://127.0.0.1:{gone.getsockname()[1]}"
+    process = await place.start(
+        "run", DISCORD_API_TOKEN=f"{'a' * 24}.bcdefg.{'h' * 38}", DISCORD_API_BASE_URL=address
+    )
+    line = await until(process.stdout, "  discord ")
+    assert line.split()[1:] in (["on", "connecting"], ["on", "degraded"])
+    process.send_signal(signal.SIGTERM)
+    assert (await ended(process)).code == 0
+
+
 async def test_run_on_a_port_in_use_names_the_setting(place: Place) -> None:
     with socket.create_server(("127.0.0.1", int(place.environment["SERVER_PORT"]))):
         told = await place.run("run")

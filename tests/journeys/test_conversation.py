@@ -505,7 +505,7 @@ RUBBISH = [name for name in vars(Rubbish) if not name.startswith("_")]
 async def test_a_broken_provider_costs_only_itself_and_is_named(
     fault: str, kind: ChannelType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_message, "Composer", partial(Composer, deadline=0.01))
+    monkeypatch.setattr(process_message, "Composer", partial(Composer, deadline=0.2))
 
     @provider("FINE", "Works.")
     async def fine(turn: Turn) -> ProviderResult:
