@@ -62,14 +62,18 @@ async def contained(call: Awaitable[T], *, what: str, deadline: float | None) ->
     cancellation = Cancellation()
     result: T | Failure
     try:
-        async with asyncio.timeout(deadline) as limit:
+        if deadline is None:
             result = await released(call, what=what)
+        else:
+            async with asyncio.timeout(deadline) as limit:
+                result = await released(call, what=what)
     except asyncio.CancelledError as error:
         if cancellation.is_asked_for:
             raise
         result = failed(error, what=what)
     except TimeoutError as error:
-        late = TimeoutError(f"no answer within {deadline:g} s") if limit.expired() else None
+        is_late = deadline is not None and limit.expired()
+        late = TimeoutError(f"no answer within {deadline:g} s") if is_late else None
         result = failed(late or error, what=what, cause=str(late or ""))
     except BaseException as error:  # a plugin may raise anything, SystemExit included; the process lives on
         result = failed(error, what=what)

@@ -15,7 +15,7 @@ from plugins.sql import sqlite
 from plugins.sql.faults import at_opening
 from plugins.sql.lock import FileLock
 from plugins.sql.matrices import Matrices, search_with
-from plugins.sql.memories import memory_of
+from plugins.sql.memories import as_read
 from plugins.sql.places import doubts
 from plugins.sql.reader import Reader
 from plugins.sql.recents import Recents
@@ -58,7 +58,7 @@ class Database:
         self._reader = Reader("greenroom-sql-reader", open_reader, self._watch.of_reader)
         self._searcher = Reader("greenroom-sql-searcher", self._open_searcher, self._watch.of_reader)
         self._matrices = Matrices()
-        self.recents = Recents(memory_of)
+        self.recents = Recents(as_read)
 
     async def open(self) -> None:
         """Lock, check and upgrade the file, and start the threads.

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache, partial
 from uuid import UUID
 
@@ -133,7 +133,7 @@ def put_memories(connection: Connection, agent: int, kept: Sequence[Memory]) -> 
     rows = [memory_values(agent, memory) for memory in kept]
     UPSERT.run_many(connection, rows)
     if recents := told_by(connection):
-        recents.tell(rows)
+        recents.tell(rows, kept)
     searching.put(connection, agent, kept)
     vectors.put(
         connection,
@@ -171,6 +171,14 @@ def _read(row: Row) -> Memory:
 
 
 _kept = lru_cache(maxsize=4096)(_read)  # a room's last messages are read with every turn, and rarely change
+
+
+def as_read(row: Row, memory: Memory) -> Memory:
+    """Give a memory as it comes back from its columns: nearly always as it is."""
+    content = memory.content
+    is_odd = memory.metadata or content.metadata or content.attachments or content.choices
+    is_same = memory.embedding is None and not memory.embedding_model and row[7] == memory.external_id
+    return memory if is_same and not is_odd and memory.created_at.tzinfo is UTC else memory_of(row)
 
 
 def _with_vector(row: Row) -> Memory:

@@ -54,15 +54,15 @@ class _Window:
 class Recents:
     """One file's lanes that were asked for last, each as far as it was asked for."""
 
-    def __init__(self, read: Callable[[Row], Memory]) -> None:
-        self._read = read
+    def __init__(self, as_read: Callable[[Row, Memory], Memory]) -> None:
+        self._as_read = as_read
         self._lock = Lock()
         self._kept: dict[Lane, _Window] = {}
         self._changed: dict[
             Lane, int
         ] = {}  # the version that each has changed in, if not before all of these
         self._first = self._version = 0
-        self._told: list[tuple[Lane, Row]] = []  # in the transaction that is being written
+        self._told: list[tuple[Lane, Row, Memory]] = []  # in the transaction that is being written
         self._stirred: set[Lane] = set()
 
     @property
@@ -79,9 +79,10 @@ class Recents:
             driver.execute(f"CREATE TEMP TRIGGER {name} AFTER {event} ON main.memories BEGIN {told} END")
         connection.info[WRITING] = self
 
-    def tell(self, rows: Sequence[Row]) -> None:
-        """Note memories that are put there, as they are written."""
-        self._told += [(Lane(row[0], row[4], row[2]), row[1:]) for row in rows]
+    def tell(self, rows: Sequence[Row], memories: Sequence[Memory]) -> None:
+        """Note memories that are put there, with what is written of each."""
+        for row, memory in zip(rows, memories, strict=True):
+            self._told.append((Lane(row[0], row[4], row[2]), row[1:], memory))
 
     def settle(self) -> None:
         """What was told is committed."""
@@ -93,11 +94,11 @@ class Recents:
             self._version += 1
             for lane in stirred:
                 self._drop(lane)
-            for lane, row in told:
+            for lane, row, memory in told:
                 self._changed[lane] = self._version
                 window = self._kept.get(lane)
                 if window is not None and len(row[5]) <= LONGEST and lane not in stirred:
-                    window.put(self._read(row))
+                    window.put(self._as_read(row, memory))
                 else:
                     self._kept.pop(lane, None)
             if len(self._changed) > MOST_CHANGES:
@@ -110,7 +111,7 @@ class Recents:
 
     def doubt(self) -> None:
         """Of what was told some is not so: all of it is read anew."""
-        self._stirred |= {lane for lane, _ in self._told}
+        self._stirred |= {lane for lane, *_ in self._told}
         self._told.clear()
 
     def clear(self) -> None:

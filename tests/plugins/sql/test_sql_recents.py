@@ -3,17 +3,18 @@
 import asyncio
 import random
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 from sqlalchemy import Connection
 
-from bot import Content, Memory, MemoryKind, derived_id, new_id
+from bot import Attachment, Content, MediaKind, Memory, MemoryKind, derived_id, new_id
 from plugins.sql import recents, sqlite
 from plugins.sql.memories import RECENT, memory_of, put_memories
 from plugins.sql.recents import Lane, Recents
@@ -23,6 +24,14 @@ OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
 ROOMS, WORLD = (derived_id("room"), derived_id("another")), derived_id("world")
 AT = datetime(2026, 5, 4, tzinfo=UTC)
 KINDS = (MemoryKind.MESSAGE, MemoryKind.FACT)
+ODDITIES: tuple[dict[str, Any], ...] = (
+    {},
+    {"metadata": {"seen": (1, 2)}},
+    {"external_id": "half \ud83d"},
+    {"embedding": (1.0, 0.5), "embedding_model": "m"},
+    {"content": Content(text="half \ud83d", metadata={"when": AT})},
+    {"content": Content(text="with a file", attachments=(Attachment("1", MediaKind.IMAGE, data=b"1"),))},
+)
 
 
 def said(
@@ -98,7 +107,8 @@ async def _something(store: SqlStore, known: dict[UUID, Memory], chance: random.
 
 def _drawn(chance: random.Random) -> Memory:
     text = "long " * 1_000 if chance.random() < 0.05 else "short"
-    return said(text, after=chance.randrange(40), room=chance.choice(ROOMS), kind=chance.choice(KINDS))
+    bare = said(text, after=chance.randrange(40), room=chance.choice(ROOMS), kind=chance.choice(KINDS))
+    return replace(bare, **chance.choice(ODDITIES))
 
 
 async def test_what_a_failed_job_had_written_is_not_known(open_store: OpenStore) -> None:
@@ -133,12 +143,12 @@ async def test_what_another_program_has_done_is_seen_once_something_is_written(
         assert await last(store) == []
 
 
-def row(memory: Memory) -> Sequence[object]:
-    return (1, memory.id, memory.kind.value, None, memory.room_id.bytes, None, "{}", memory)
+def tell(known: Recents, memory: Memory) -> None:
+    known.tell([(1, memory.id, memory.kind.value, None, memory.room_id.bytes, None, "{}")], [memory])
 
 
 def held() -> Recents:
-    return Recents(lambda given: given[6])
+    return Recents(lambda row, memory: memory)
 
 
 LANE = Lane(1, ROOMS[0].bytes, MemoryKind.MESSAGE.value)
@@ -147,7 +157,7 @@ LANE = Lane(1, ROOMS[0].bytes, MemoryKind.MESSAGE.value)
 def test_what_was_read_before_a_change_is_not_kept_after_it() -> None:
     known, before = held(), said("before")
     version = known.version
-    known.tell([row(said("after", after=1))])
+    tell(known, said("after", after=1))
     known.settle()
     known.keep(LANE, 3, [before], version)
     assert known.get(LANE, 3) is None
@@ -156,7 +166,7 @@ def test_what_was_read_before_a_change_is_not_kept_after_it() -> None:
 def test_what_was_read_between_a_commit_and_its_news_is_known_once() -> None:
     known, new = held(), said("new")
     known.keep(LANE, 3, [new], known.version)
-    known.tell([row(new)])
+    tell(known, new)
     known.settle()
     assert known.get(LANE, 3) == [new]
 
