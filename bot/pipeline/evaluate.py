@@ -22,13 +22,18 @@ def has_lessons(agent: Agent) -> bool:
 
 async def evaluate(turn: Turn, registry: Registry, *, was_to_be_answered: bool) -> None:
     """Run the evaluators that have something to look at; their failures reach nobody."""
+    wanted: list[tuple[Evaluator, Awaitable[bool] | bool]] = []
+    for one in registry.evaluators.values():
+        if not (was_to_be_answered or one.spec.always_run):
+            continue
+        given = True if one.when is None else begun(partial(one.when, turn), what=_what(one))
+        if given and not isinstance(given, Failure):
+            wanted.append((one, given))
+    if not wanted:
+        return
     async with asyncio.TaskGroup() as group:
-        for one in registry.evaluators.values():
-            if not (was_to_be_answered or one.spec.always_run):
-                continue
-            wanted = True if one.when is None else begun(partial(one.when, turn), what=_what(one))
-            if wanted and not isinstance(wanted, Failure):
-                group.create_task(_run(turn, one, wanted))
+        for one, given in wanted:
+            group.create_task(_run(turn, one, given))
 
 
 async def _run(turn: Turn, evaluator: Evaluator, wanted: Awaitable[bool] | bool) -> None:
