@@ -14,7 +14,7 @@ class Services:
         self._failures: dict[type, str] = {}
 
     def __getitem__(self, kind: type[T]) -> T:
-        """Find the running service of a class, or of a subclass of it.
+        """Find the running service of a class, else the first of a subclass of it.
 
         Raises LookupError, saying why, where there is none.
         """

@@ -189,8 +189,8 @@ def _tell_platforms(platforms: Sequence[Platform], runtime: Runtime) -> None:
 def _line(platform: Platform, adapter: Adapter | None = None) -> str:
     if not platform.is_on:
         return f"  {platform.name:<9} off  {platform.why_off}"
-    where = f"emulated: {platform.page}" if platform.page else getattr(adapter, "url", _standing(adapter))
-    return f"  {platform.name:<9} on   {where}".rstrip()
+    where = f"emulated: {platform.page}" if platform.page else getattr(adapter, "url", "")
+    return f"  {platform.name:<9} on   {where or _standing(adapter)}".rstrip()
 
 
 def _standing(adapter: Adapter | None) -> str:

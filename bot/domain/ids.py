@@ -15,7 +15,7 @@ def new_id() -> UUID:
     return uuid7()
 
 
-@lru_cache(maxsize=16_384)  # the same rooms and people come with every message
+@lru_cache(maxsize=16_384, typed=True)  # the same rooms and people come with every message
 def derived_id(*parts: str | UUID) -> UUID:
     """Make the one id that these parts always have (UUID version 5, RFC 9562).
 

@@ -88,7 +88,8 @@ class Composer:
         if not waiting:
             return
         tasks: dict[str, asyncio.Task[ProviderResult | Failure]] = {}
-        limit = asyncio.get_running_loop().call_later(self._deadline, _stop, tasks)
+        late: set[str] = set()
+        limit = asyncio.get_running_loop().call_later(self._deadline, _stop, tasks, late)
         try:
             async with asyncio.TaskGroup() as group:
                 for name, given in waiting.items():
@@ -96,10 +97,10 @@ class Composer:
         finally:
             limit.cancel()
         for name, task in tasks.items():
-            _take(turn.state, name, self._late(name) if task.cancelled() else task.result())
+            _take(turn.state, name, self._stopped(name, late) if task.cancelled() else task.result())
 
-    def _late(self, name: str) -> Failure:
-        cause = f"no answer within {self._deadline:g} s"
+    def _stopped(self, name: str, late: Collection[str]) -> Failure:
+        cause = f"no answer within {self._deadline:g} s" if name in late else "it cancelled itself"
         return failed(TimeoutError(cause), what=f"provider {name}", cause=cause)
 
 
@@ -107,9 +108,10 @@ async def _waited_for(name: str, given: Awaitable[ProviderResult]) -> ProviderRe
     return await contained(given, what=f"provider {name}", deadline=None)
 
 
-def _stop(tasks: Mapping[str, asyncio.Task[Any]]) -> None:
-    for task in tasks.values():
-        task.cancel()
+def _stop(tasks: Mapping[str, asyncio.Task[Any]], late: set[str]) -> None:
+    for name, task in tasks.items():
+        if task.cancel():
+            late.add(name)
 
 
 def _take(state: State, name: str, given: object) -> None:

@@ -23,7 +23,7 @@ from bot import (
 from plugins.sql import searching, vectors
 from plugins.sql.book import Book
 from plugins.sql.content import content_of, content_text
-from plugins.sql.recents import LONGEST, Lane, told_by
+from plugins.sql.recents import Lane, is_small, told_by
 from plugins.sql.schema import embeddings, memories
 from plugins.sql.statements import Listing, Row, Statement, limit, same, upsert, value
 from plugins.sql.values import dumps, id_bytes, id_of, id_or_none, loads, moment, moment_of, words
@@ -148,7 +148,7 @@ def put_memories(connection: Connection, agent: int, kept: Sequence[Memory]) -> 
 
 def memory_of(row: Row) -> Memory:
     """Read a memory from its columns."""
-    return _kept(row[:12]) if len(row[5]) <= LONGEST else _read(row)
+    return _kept(row[:12]) if is_small(row) else _read(row)
 
 
 def _read(row: Row) -> Memory:
@@ -306,7 +306,7 @@ class SqlMemories(Book):
         version = recents.version if recents is not None else 0
         rows = await self._database.read(lambda db: RECENT.rows(db, *lane, limit))
         found = [memory_of(row) for row in reversed(rows)]
-        if recents is not None and all(len(row[5]) <= LONGEST for row in rows):
+        if recents is not None and all(map(is_small, rows)):
             recents.keep(lane, limit, found, version)
         return found
 

@@ -153,6 +153,7 @@ def put_entities(connection: Connection, agent: int, people: Sequence[Entity]) -
     for one in people:
         before = kept.get(one.id)
         if before == one:
+            known.put((agent, one.id), one)
             continue
         names = dict.fromkeys((*one.names, *(before.names if before else ())))
         after = replace(one, names=tuple(names)[: MOST_NAMES if before else None])

@@ -16,9 +16,9 @@ from sqlalchemy import Connection
 from bot import Memory
 from plugins.sql.statements import Row
 
-MOST_LANES = 500
+MOST_LANES = 256
 MOST_LIMIT = 50  # of those that were asked for more, nothing is kept
-LONGEST = 4_000  # characters of a content as it is written; a lane with a longer one is not kept
+LARGEST = 2_000  # characters of content and metadata as they are written; a lane with more in one is not kept
 MOST_CHANGES = 10_000
 WRITING = "greenroom-recents-told"
 TELL = "greenroom_memory"
@@ -97,12 +97,19 @@ class Recents:
             for lane, row, memory in told:
                 self._changed[lane] = self._version
                 window = self._kept.get(lane)
-                if window is not None and len(row[5]) <= LONGEST and lane not in stirred:
-                    window.put(self._as_read(row, memory))
-                else:
+                if window is None or lane in stirred or not (known := self._known(row, memory)):
                     self._kept.pop(lane, None)
+                else:
+                    window.put(known)
             if len(self._changed) > MOST_CHANGES:
                 self._changed, self._first = {}, self._version
+
+    def _known(self, row: Row, memory: Memory) -> Memory | None:
+        """Give a memory as it comes back; None for one that is too large, or that cannot be read at all."""
+        try:
+            return self._as_read(row, memory) if is_small(row) else None
+        except Exception:  # whoever reads it is told; it is committed, and what is beside it is all right
+            return None
 
     def undo(self) -> None:
         """What was told is not so."""
@@ -129,14 +136,12 @@ class Recents:
             if window is None:
                 return None
             self._kept[lane] = window  # the last one to go
-            if limit > window.limit or limit < 1:
-                return None
-            return window.memories[-limit:]
+            return window.memories[-limit:] if 1 <= limit <= window.limit else None
 
     def keep(self, lane: Lane, limit: int, memories: Sequence[Memory], version: int) -> None:
         """Keep what was read of a lane after that version, unless it has changed since."""
         with self._lock:
-            if limit > MOST_LIMIT or self._changed.get(lane, self._first) > version:
+            if not 1 <= limit <= MOST_LIMIT or self._changed.get(lane, self._first) > version:
                 return
             self._kept[lane] = _Window(limit, list(memories))
             while len(self._kept) > MOST_LANES:
@@ -145,6 +150,11 @@ class Recents:
     def _drop(self, lane: Lane) -> None:
         self._changed[lane] = self._version
         self._kept.pop(lane, None)
+
+
+def is_small(row: Row) -> bool:
+    """Tell whether a memory, given as its columns, takes little room."""
+    return len(row[5]) + len(row[11]) <= LARGEST
 
 
 def told_by(connection: Connection) -> Recents | None:

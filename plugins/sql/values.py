@@ -79,7 +79,11 @@ def loads(text: str) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """Write data as JSON that fits into a text column."""
+    """Write data as JSON that fits into a text column.
+
+    What JSON does not know is written as pydantic writes it, a dataclass with every field, and as a string
+    where that does not know it either.
+    """
     try:
         return to_json(value, fallback=_plain).decode()
     except ValueError:  # half a surrogate pair, from a model: escaped, it comes back as it was

@@ -1,5 +1,6 @@
 """Identifiers."""
 
+from typing import Any
 from uuid import UUID
 
 from hypothesis import given
@@ -21,6 +22,12 @@ def test_a_derived_id_is_the_same_in_every_process() -> None:
     assert derived_id("discord", "room", "42") == UUID("468777e3-f934-52a6-a9cd-ff51630b3c1a")
     assert derived_id("discord", "room", "42").version == 5
     assert derived_id(UUID(int=1), "reply") == derived_id(str(UUID(int=1)), "reply")
+
+
+def test_a_derived_id_does_not_depend_on_which_were_derived_before() -> None:
+    number: Any = 1
+    assert derived_id("poll", number) == derived_id("poll", "1")
+    assert derived_id("poll", number == 1) == derived_id("poll", "True")
 
 
 @given(st.lists(st.text(st.characters())), st.lists(st.text(st.characters())))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from bot import boundary
 from bot.components.provider import Provider, provider
 from bot.domain.character import Character
 from bot.domain.results import ProviderResult
@@ -111,6 +112,23 @@ async def test_one_that_is_slow_costs_its_own_text(turn: Turn) -> None:
     assert state.text == "a"
     [failure] = state.failures
     assert (failure.name, failure.cause) == ("SLOW", "no answer within 0.01 s")
+
+
+async def test_one_that_cancels_its_own_task_is_not_called_slow(
+    turn: Turn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @provider("ODD", "Comes along.")
+    async def odd(turn: Turn) -> ProviderResult:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.Event().wait()
+        return ProviderResult("never")
+
+    monkeypatch.setattr(boundary, "COMING_ALONG", __name__)
+    state = await composer(saying("A"), odd, deadline=60.0).compose(turn)
+    assert state.text == "a"
+    assert state.failures == [ProviderFailure("ODD", "it cancelled itself")]
 
 
 @pytest.mark.parametrize(

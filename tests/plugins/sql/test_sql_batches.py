@@ -73,3 +73,16 @@ async def test_what_a_plugin_kept_oddly_does_not_fail_a_commit(open_store: OpenS
         [message] = await store.memories.recent(arrival.room.id)
 
         assert message.metadata == {"when": "2026-05-04T12:00:00Z", "who": [str(arrival.author.id)]}
+
+
+async def test_whom_the_file_knows_is_looked_up_once_after_a_start(open_store: OpenStore) -> None:
+    arrivals = [make_arrival(str(number), at=NOW + timedelta(seconds=number)) for number in range(6)]
+    async with open_store() as store:
+        await store.ledger.receive(arrivals[:1], NOW)
+    asked: list[str] = []
+    async with open_store() as store:
+        await store.ledger._database.write(lambda db: sqlite.driver(db).set_trace_callback(asked.append))
+        for arrival in arrivals[1:]:
+            await store.ledger.receive([arrival], NOW)
+        await store.ledger._database.write(lambda db: sqlite.driver(db).set_trace_callback(None))
+    assert len([text for text in asked if text.startswith("SELECT") and "FROM entities" in text]) == 1

@@ -52,6 +52,9 @@ async def in_file(store: SqlStore, room: UUID, limit: int, kind: MemoryKind) -> 
     return [memory_of(row) for row in reversed(rows)]
 
 
+LANE = Lane(1, ROOMS[0].bytes, MemoryKind.MESSAGE.value)
+
+
 async def questions(store: SqlStore, ask: Callable[[], Awaitable[object]]) -> list[str]:
     asked: list[str] = []
     database = store.memories._database
@@ -130,6 +133,33 @@ async def test_what_a_failed_job_had_written_is_not_known(open_store: OpenStore)
         assert await last(store) == ["kept", "beside it"]
 
 
+async def test_what_cannot_be_read_back_does_not_undo_what_is_committed(open_store: OpenStore) -> None:
+    broken: Any = "no id"
+    odd = replace(said("odd", after=1), content=Content(text="odd", in_reply_to=broken, metadata={"a": 1}))
+    done: list[int] = []
+    async with open_store() as store:
+        assert await last(store) == await last(store, ROOMS[1]) == []
+        database, agent = store.memories._database, store.memories._agent
+
+        def keep_odd(connection: Connection) -> None:
+            done.append(1)
+            put_memories(connection, agent, [odd])
+
+        await asyncio.gather(database.write(keep_odd), store.memories.add([said("beside", room=ROOMS[1])]))
+        assert done == [1]
+        assert await last(store, ROOMS[1]) == ["beside"]
+
+
+@pytest.mark.parametrize("limit", [0, -1, recents.MOST_LIMIT + 1])
+async def test_what_is_asked_for_without_a_bound_is_not_kept(open_store: OpenStore, limit: int) -> None:
+    async with open_store() as store:
+        await store.memories.recent(ROOMS[0], limit)
+        await store.memories.add([said(str(number), after=number) for number in range(3)])
+        known = store.memories._database.recents
+        assert known is not None
+        assert known.get(LANE, 1) is None
+
+
 async def test_what_another_program_has_done_is_seen_once_something_is_written(
     open_store: OpenStore, path: Path
 ) -> None:
@@ -144,14 +174,12 @@ async def test_what_another_program_has_done_is_seen_once_something_is_written(
 
 
 def tell(known: Recents, memory: Memory) -> None:
-    known.tell([(1, memory.id, memory.kind.value, None, memory.room_id.bytes, None, "{}")], [memory])
+    row = (1, b"", memory.kind.value, b"", memory.room_id.bytes, b"", "{}", 0, "", "ROOM", None, None, "{}")
+    known.tell([row], [memory])
 
 
 def held() -> Recents:
     return Recents(lambda row, memory: memory)
-
-
-LANE = Lane(1, ROOMS[0].bytes, MemoryKind.MESSAGE.value)
 
 
 def test_what_was_read_before_a_change_is_not_kept_after_it() -> None:
