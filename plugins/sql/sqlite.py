@@ -21,6 +21,7 @@ from plugins.sql.recents import told_by
 PATIENCE = 10.0
 LARGE = 64 * 1024 * 1024
 LOG_SIZE = 64 * 1024 * 1024
+CACHE = 8 * 1024 * 1024  # of pages: in a large file each message touches many
 TRIAL, TRIAL_SIZE = "greenroom_trial", 64 * 1024
 
 
@@ -69,6 +70,7 @@ def open_writer(engine: Engine, synchronous: Synchronous) -> Connection:
         f"synchronous = {synchronous}",
         "wal_autocheckpoint = 0",
         f"journal_size_limit = {LOG_SIZE}",
+        f"cache_size = -{CACHE // 1024}",
         "foreign_keys = ON",
         "temp_store = MEMORY",
     ):
