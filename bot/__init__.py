@@ -17,6 +17,10 @@ from bot.components.provider import Provider, provider
 from bot.components.route import Route, route
 from bot.components.service import Service
 from bot.components.worker import Worker, worker
+from bot.concurrency.bounded import Remembered
+from bot.concurrency.clock import Clock, system_clock
+from bot.concurrency.crash_points import reached
+from bot.concurrency.tasks import Gathering
 from bot.confirming import ask_twice
 from bot.deferred import Deferred
 from bot.domain.arrival import Arrival, Cursor, Received, first_claim
@@ -39,7 +43,6 @@ from bot.domain.changes import (
 )
 from bot.domain.character import Character
 from bot.domain.choosing import ABORT, choices_of, chosen, is_open, objection, option_named, options_of
-from bot.domain.clock import Clock, system_clock
 from bot.domain.content import Attachment, Choice, Content, MediaKind, MentionContext
 from bot.domain.events import (
     ActionCompleted,
@@ -113,9 +116,7 @@ from bot.errors import (
     Unclear,
     Undeliverable,
 )
-from bot.gathering import Gathering
 from bot.health import Health, Trouble
-from bot.killpoints import reached
 from bot.models.retrying import read_retry_after
 from bot.models.types import (
     EmbeddingRequest,
@@ -143,7 +144,6 @@ from bot.platform.feed import Feed, FoundPost
 from bot.platform.link import Cause, Link, LinkState, Standing
 from bot.platform.news import News
 from bot.platform.packing import Outgoing
-from bot.platform.remembered import Remembered
 from bot.platform.routes import BoundRoute, RouteRequest, RouteResponse
 from bot.platform.rules import Answers, RoomRule, RoomRules
 from bot.platform.salvage import put_surely

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from bot.budget import Budget
 from bot.bus import EventBus
+from bot.concurrency.clock import Clock, system_clock
 from bot.domain.character import Character
-from bot.domain.clock import Clock, system_clock
 from bot.domain.content import Content
 from bot.domain.ids import derived_id, new_id
 from bot.domain.memory import Memory, MemoryKind

@@ -5,9 +5,9 @@ from functools import partial
 from typing import Any
 
 from bot.agent import Agent
-from bot.boundary import Failure, contained, released
 from bot.components.model import Model
 from bot.components.route import Route
+from bot.concurrency.isolation import Failure, contained, released
 from bot.errors import PluginError
 from bot.models.handler import ModelHandler
 from bot.platform.routes import BoundRoute, RouteRequest, RouteResponse

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from pydantic import Field, field_validator
 
-from bot.domain.clock import Clock, system_clock
+from bot.concurrency.clock import Clock, system_clock
 from bot.domain.spending import Spending
 from bot.errors import BudgetSpent
 from bot.models.prices import parse_price

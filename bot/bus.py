@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from bot.boundary import contained, failed
+from bot.concurrency.clock import Patience
+from bot.concurrency.isolation import contained, failed
 from bot.domain.events import Event
-from bot.patience import Patience
 
 E = TypeVar("E", bound=Event)
 Listen = Callable[[E], Awaitable[None] | None]

@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime
 
-from bot.domain.clock import Clock, system_clock
+from bot.concurrency.clock import Clock, system_clock
 from bot.errors import StoreUnavailable
 
 logger = logging.getLogger(__name__)

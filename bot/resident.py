@@ -12,8 +12,8 @@ from bot.binding import bind, routes_of
 from bot.budget import Budget, MoneySettings, limits_of
 from bot.bus import EventBus
 from bot.commands.opening import open_counter
+from bot.concurrency.clock import Clock, Patience, system_clock
 from bot.domain.character import Character
-from bot.domain.clock import Clock, system_clock
 from bot.domain.ids import derived_id
 from bot.domain.ledger import Receipt
 from bot.domain.people import Entity
@@ -25,7 +25,6 @@ from bot.models.prices import PriceList, read_prices
 from bot.models.retrying import Retries
 from bot.models.router import ModelRouter
 from bot.models.sampling import ModelSettings, read_sampling
-from bot.patience import Patience
 from bot.pipeline.process_message import Processor
 from bot.platform.changes import Changes
 from bot.platform.connections import Door

@@ -7,9 +7,9 @@ from functools import partial
 
 from bot.agent import Agent
 from bot.components.service import Service
-from bot.patience import Patience
+from bot.concurrency.clock import Patience
+from bot.concurrency.supervisor import Upkeep
 from bot.plugin import Plugin
-from bot.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
 START_DEADLINE, STOP_DEADLINE = 30.0, 5.0

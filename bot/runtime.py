@@ -9,15 +9,15 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from bot.boundary import GRACE, Failure, contained
+from bot.concurrency.clock import Patience
+from bot.concurrency.isolation import GRACE, Failure, contained
+from bot.concurrency.supervisor import Stay, Upkeep
 from bot.errors import ConfigError, PluginError
-from bot.patience import Patience
 from bot.platform.adapter import Adapter
 from bot.platform.connections import AdapterSpec, Door
 from bot.platform.link import Link
 from bot.plugin import schemas_of
 from bot.resident import Blueprint, Resident, move_in
-from bot.upkeep import Stay, Upkeep
 
 logger = logging.getLogger(__name__)
 TURNS_DEADLINE, SENDS_DEADLINE, DISCONNECT_DEADLINE = 8.0, 1.0, 5.0

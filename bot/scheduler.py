@@ -11,12 +11,12 @@ from typing import Self
 from uuid import UUID
 
 from bot.agent import Agent
-from bot.boundary import Failure, contained
 from bot.components.worker import Worker
+from bot.concurrency.clock import Patience
+from bot.concurrency.isolation import Failure, contained
 from bot.domain.schedule import is_missed, next_time
 from bot.domain.task import Task
 from bot.errors import StoreUnavailable
-from bot.patience import Patience
 from bot.registry import Registry
 
 logger = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from bot.agent import Agent
-from bot.boundary import Failure, contained
+from bot.concurrency.isolation import Failure, contained
 from bot.errors import PluginError
 from bot.models.types import ModelType
 from bot.plugin import Plugin

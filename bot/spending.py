@@ -8,14 +8,13 @@ from datetime import date
 from types import TracebackType
 from typing import Self
 
-from bot.boundary import contained
 from bot.budget import Budget
-from bot.domain.clock import Clock, system_clock
+from bot.concurrency.clock import Clock, Patience, system_clock
+from bot.concurrency.isolation import contained
 from bot.domain.ledger import CANCELLED, ModelCall
 from bot.domain.spending import Key, Spending
 from bot.errors import StoreUnavailable
 from bot.models.prices import PriceList
-from bot.patience import Patience
 from bot.runs import Run
 from bot.store.protocols import SpendingStore
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import pytest
 
-from bot import boundary, bus, running_services, setting_up, upkeep
+from bot import bus, running_services, setting_up
 from bot.agent import Agent
 from bot.components.action import action
 from bot.components.evaluator import evaluator
@@ -19,6 +19,7 @@ from bot.components.provider import provider
 from bot.components.route import route
 from bot.components.service import Service
 from bot.components.worker import worker
+from bot.concurrency import isolation, supervisor
 from bot.domain.character import Character
 from bot.domain.events import MessageReceived
 from bot.domain.ids import derived_id
@@ -181,8 +182,8 @@ async def clinging() -> None:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for misbehaving code alone, and for that hardly at all."""
-    monkeypatch.setattr(boundary, "GRACE", 0.02)
-    monkeypatch.setattr(upkeep, "GRACE", 0.02)
+    monkeypatch.setattr(isolation, "GRACE", 0.02)
+    monkeypatch.setattr(supervisor, "GRACE", 0.02)
     monkeypatch.setattr(act, "VALIDATE_DEADLINE", 0.02)
     monkeypatch.setattr(act, "ACTION_DEADLINE", 0.02)
     monkeypatch.setattr(evaluate, "DEADLINE", 0.02)

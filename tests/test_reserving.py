@@ -9,9 +9,9 @@ from uuid import UUID
 
 import pytest
 
-from bot import boundary
 from bot.budget import Budget, Limit, Whose
 from bot.bus import EventBus
+from bot.concurrency import isolation
 from bot.domain.ids import derived_id
 from bot.domain.ledger import ModelCall
 from bot.errors import BudgetSpent, ModelError
@@ -190,7 +190,7 @@ async def test_o02_what_a_call_that_is_called_off_held_back_is_there_for_who_wai
 async def test_o02_what_a_call_that_is_ended_by_force_held_back_is_there_for_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(boundary, "GRACE", 0)
+    monkeypatch.setattr(isolation, "GRACE", 0)
     provider = Provider()
     shop = Shop(provider, tokens(300))
 
@@ -199,7 +199,7 @@ async def test_o02_what_a_call_that_is_ended_by_force_held_back_is_there_for_the
             with suppress(asyncio.CancelledError):
                 await shop.router.text(REQUEST)
 
-    assert await boundary.contained(cling(), what="code", deadline=0.01) == boundary.Failure(
+    assert await isolation.contained(cling(), what="code", deadline=0.01) == isolation.Failure(
         "no answer within 0.01 s"
     )
     provider.go.set()

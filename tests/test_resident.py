@@ -12,15 +12,15 @@ import pytest
 from pydantic import Field, SecretStr
 
 from bot import running_services
-from bot import upkeep as upkeep_module
 from bot.agent import Agent
 from bot.components.listener import on
 from bot.components.provider import Provider, provider
 from bot.components.route import route
 from bot.components.service import Service
 from bot.components.worker import worker
+from bot.concurrency import supervisor as upkeep_module
+from bot.concurrency.clock import system_clock
 from bot.domain.character import Character
-from bot.domain.clock import system_clock
 from bot.domain.events import EmbeddingRequested
 from bot.domain.ids import derived_id, new_id
 from bot.domain.results import ProviderResult

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from bot import runtime as runtime_module
-from bot import upkeep as upkeep_module
 from bot.agent import Agent
 from bot.components.evaluator import evaluator
 from bot.components.listener import on
 from bot.components.service import Service
 from bot.components.worker import worker
+from bot.concurrency import supervisor as upkeep_module
 from bot.domain.character import Character
 from bot.domain.events import MessageReceived
 from bot.domain.ids import new_id

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from bot.boundary import let_go
+from bot.concurrency.isolation import let_go
 from bot.text import shorten
 
 logger = logging.getLogger(__name__)

@@ -10,10 +10,10 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from bot.agent import Agent
-from bot.boundary import Failure, contained
 from bot.commands.builtin import COMMANDS
 from bot.commands.pace import Pace
 from bot.components.command import Asking, Command
+from bot.concurrency.isolation import Failure, contained
 from bot.domain.asking import Asked, Shown
 from bot.domain.content import Choice, Content
 from bot.domain.places import Role, World

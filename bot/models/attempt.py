@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bot.boundary import Cancellation
+from bot.concurrency.isolation import Cancellation
 from bot.domain.ledger import ModelCall
 from bot.errors import ModelBusy, ModelError
 from bot.models.booking import booked

@@ -9,14 +9,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bot.boundary import Failure, asked, contained
 from bot.components.action import Action
+from bot.concurrency.crash_points import reached
+from bot.concurrency.isolation import Failure, asked, contained
 from bot.domain.events import ActionCompleted, ActionStarted
 from bot.domain.ledger import Step, StepState
 from bot.domain.results import ActionPlan, ActionResult, PlanStep
 from bot.domain.specs import ActionSpec, Effect
 from bot.errors import ModelError
-from bot.killpoints import reached
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer
 from bot.pipeline.course import Call, mark_of

@@ -4,12 +4,12 @@ import asyncio
 import re
 from dataclasses import dataclass, field, replace
 
-from bot.boundary import Failure, contained
+from bot.concurrency.crash_points import reached
+from bot.concurrency.isolation import Failure, contained
 from bot.domain.content import Attachment, MediaKind
 from bot.errors import BotError
 from bot.fetch.fetched import Fetched, sniffed
 from bot.fetch.pictures import refuse_unfit
-from bot.killpoints import reached
 from bot.models.types import ImageDescriptionRequest, ModelType, TranscriptionRequest
 from bot.pdf import text_of_pdf
 from bot.prompts.reading.reader import read_fields

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from bot.platform.remembered import Latest
+from bot.concurrency.bounded import Latest
 
 MINUTE = 60.0
 MOST_A_MINUTE = 20  # of one bot; then a minute's silence

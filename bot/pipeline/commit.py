@@ -4,8 +4,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
+from bot.concurrency.crash_points import reached
 from bot.domain.ledger import Outcome
-from bot.killpoints import reached
 from bot.pipeline.booking import booked, mark_late, taken_over
 from bot.platform.packing import Outgoing
 from bot.text import shorten

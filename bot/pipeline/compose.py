@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from bot.boundary import Failure, begun, contained, failed
 from bot.components.provider import Provider
+from bot.concurrency.isolation import Failure, begun, contained, failed
 from bot.domain.results import ProviderResult
 from bot.domain.state import ProviderFailure, State
 from bot.prompts.history import LONGEST_OPEN

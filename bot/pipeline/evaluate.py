@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from bot.agent import Agent
-from bot.boundary import Failure, asked, begun, contained
 from bot.components.evaluator import Evaluator
+from bot.concurrency.isolation import Failure, asked, begun, contained
 from bot.domain.events import EvaluatorCompleted, EvaluatorStarted
 from bot.models.types import ModelType
 from bot.registry import Registry

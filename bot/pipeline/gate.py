@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from datetime import date
 from uuid import UUID
 
+from bot.concurrency.bounded import Remembered
+from bot.concurrency.crash_points import reached
 from bot.domain.changes import LATE_EDIT
 from bot.domain.people import Attendance
 from bot.domain.places import ChannelType
-from bot.killpoints import reached
 from bot.mentions import calls, names
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.bots import BotGuard
@@ -16,7 +17,6 @@ from bot.pipeline.compose import Composer
 from bot.pipeline.less import ask
 from bot.pipeline.throttle import NONE, OF_STRANGERS, Throttle
 from bot.platform.adapter import Adapter
-from bot.platform.remembered import Remembered
 from bot.prompts.reading.reader import read_decision
 from bot.prompts.templates import SHOULD_RESPOND, SLOW_DOWN, SPENT
 from bot.settings import CoreSettings

@@ -7,7 +7,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from bot.agent import Agent
-from bot.boundary import Cancellation, contained
+from bot.concurrency.crash_points import reached
+from bot.concurrency.isolation import Cancellation, contained
+from bot.concurrency.tasks import Gathering
 from bot.domain.arrival import Received
 from bot.domain.changes import REVISIONS
 from bot.domain.content import Content
@@ -17,8 +19,6 @@ from bot.domain.ledger import Outcome
 from bot.domain.memory import MemoryKind
 from bot.domain.people import Attendance
 from bot.errors import BudgetSpent, ModelError, StoreUnavailable
-from bot.gathering import Gathering
-from bot.killpoints import reached
 from bot.models.types import ModelType
 from bot.pipeline.act import OUTCOME_UNKNOWN, Actor, usable_actions
 from bot.pipeline.again import REPETITION, drop_echo, earlier_answer, is_repetition

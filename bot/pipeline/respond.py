@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from functools import partial
 
+from bot.concurrency.crash_points import reached
 from bot.domain.content import MediaKind
 from bot.domain.ids import short_id
 from bot.errors import BotError
-from bot.killpoints import reached
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult, TextSink
 from bot.pipeline.compose import Composer
 from bot.pipeline.course import REPLY

@@ -8,8 +8,8 @@ from functools import partial
 from types import MappingProxyType
 from uuid import UUID
 
+from bot.concurrency.bounded import Latest
 from bot.domain.places import ChannelType, Room
-from bot.platform.remembered import Latest
 from bot.settings import CoreSettings
 
 MINUTE = 60.0

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
-from bot.platform.remembered import Remembered
+from bot.concurrency.bounded import Remembered
 from bot.turn import Turn
 
 MOST_WITHDRAWN = 1000

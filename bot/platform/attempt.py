@@ -5,7 +5,7 @@ import logging
 import math
 from dataclasses import dataclass
 
-from bot.boundary import Cancellation
+from bot.concurrency.isolation import Cancellation
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.errors import NotSent, TakenAway, Unclear, Undeliverable
 from bot.platform.adapter import Adapter

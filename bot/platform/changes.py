@@ -8,9 +8,9 @@ from typing import Protocol
 from uuid import UUID
 
 from bot.bus import EventBus
+from bot.concurrency.clock import Clock, system_clock
 from bot.domain.arrival import TOO_OLD, Arrival
 from bot.domain.changes import EDITED, Forgotten, Reaction, Removed
-from bot.domain.clock import Clock, system_clock
 from bot.domain.events import (
     ChannelCleared,
     EntityForgotten,

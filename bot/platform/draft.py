@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from bot.domain.clock import Clock
+from bot.concurrency.clock import Clock
+from bot.concurrency.crash_points import reached
 from bot.domain.content import Content
 from bot.domain.ledger import Delivery, DeliveryState
-from bot.killpoints import reached
 from bot.platform.adapter import Adapter
 from bot.platform.attempt import Attempt, attempt, pause_after
 from bot.platform.packing import in_place_of

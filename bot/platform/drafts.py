@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
-from bot.domain.clock import Clock
+from bot.concurrency.clock import Clock
 from bot.domain.content import Content
 from bot.domain.ids import delivery_id
 from bot.domain.ledger import Delivery, DeliveryState

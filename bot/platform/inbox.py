@@ -8,18 +8,17 @@ from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
+from bot.concurrency.bounded import Remembered
+from bot.concurrency.clock import Clock, Patience, system_clock
+from bot.concurrency.crash_points import reached
+from bot.concurrency.tasks import Unbroken
 from bot.domain.arrival import TOO_OLD, Arrival, Cursor, Received
-from bot.domain.clock import Clock, system_clock
 from bot.domain.ids import new_id
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import IntakeClosed, StoreUnavailable, TryAgain
 from bot.health import Trouble
-from bot.killpoints import reached
-from bot.patience import Patience
 from bot.platform.intake import tidied
 from bot.platform.postponed import Postponed
-from bot.platform.remembered import Remembered
-from bot.platform.unbroken import Unbroken
 from bot.store.ledger import Ledger
 
 logger = logging.getLogger(__name__)

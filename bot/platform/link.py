@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from bot.domain.clock import Clock, system_clock
+from bot.concurrency.clock import Clock, system_clock
 
 logger = logging.getLogger(__name__)
 TOLD_AGAIN_AFTER = timedelta(minutes=5)  # what comes and goes faster than that floods no log

@@ -6,7 +6,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from bot.bus import EventBus
-from bot.domain.clock import Clock, system_clock
+from bot.concurrency.clock import Clock, system_clock
 from bot.domain.events import (
     EntityJoined,
     EntityLeft,

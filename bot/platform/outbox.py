@@ -11,14 +11,15 @@ from functools import partial
 from uuid import UUID
 
 from bot.bus import EventBus
-from bot.domain.clock import Clock, system_clock
+from bot.concurrency.bounded import Remembered
+from bot.concurrency.clock import Clock, Patience, system_clock
+from bot.concurrency.crash_points import reached
+from bot.concurrency.tasks import Unbroken
 from bot.domain.events import MessageSent
 from bot.domain.ledger import Delivery, DeliveryState, Receipt
 from bot.domain.memory import Memory
 from bot.domain.places import Room
 from bot.errors import StoreUnavailable
-from bot.killpoints import reached
-from bot.patience import Patience
 from bot.platform.adapter import Adapter
 from bot.platform.attempt import OPEN
 from bot.platform.draft import Draft, Sleep
@@ -28,10 +29,8 @@ from bot.platform.feed import Feed
 from bot.platform.hyperlinks import Hyperlinks
 from bot.platform.lane import Lane
 from bot.platform.packing import Outgoing, anew, is_removal, packed
-from bot.platform.remembered import Remembered
 from bot.platform.sending import Sender
 from bot.platform.signs import Signs
-from bot.platform.unbroken import Unbroken
 from bot.platform.writing_down import written_down
 from bot.store.ledger import Commitment, Ledger
 

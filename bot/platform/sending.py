@@ -4,9 +4,9 @@ import logging
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from bot.domain.clock import Clock
+from bot.concurrency.clock import Clock
+from bot.concurrency.crash_points import reached
 from bot.domain.ledger import Delivery, DeliveryState
-from bot.killpoints import reached
 from bot.platform.adapter import Adapter
 from bot.platform.attempt import LONGEST_PAUSE, LONGEST_WAIT, OPEN, asks_to_wait, attempt, pause_after
 from bot.platform.draft import Sleep

@@ -7,9 +7,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from bot.boundary import contained
+from bot.concurrency.clock import Clock, system_clock
+from bot.concurrency.isolation import contained
 from bot.domain.arrival import TOO_OLD, Received
-from bot.domain.clock import Clock, system_clock
 from bot.domain.ids import new_id
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import StoreUnavailable

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bot.agent import Agent
+from bot.concurrency.clock import Clock, system_clock
 from bot.domain.character import Character
-from bot.domain.clock import Clock, system_clock
 from bot.domain.content import Content
 from bot.domain.ledger import Receipt
 from bot.errors import PluginError

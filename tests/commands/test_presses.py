@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from bot.concurrency.clock import system_clock
 from bot.domain.choosing import choices_of, meant_by
-from bot.domain.clock import system_clock
 from bot.domain.content import Choice, Content
 from bot.domain.events import InteractionReceived
 from bot.domain.ids import new_id

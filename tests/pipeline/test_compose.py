@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from bot import boundary
 from bot.components.provider import Provider, provider
+from bot.concurrency import isolation
 from bot.domain.character import Character
 from bot.domain.results import ProviderResult
 from bot.domain.state import ProviderFailure
@@ -125,7 +125,7 @@ async def test_one_that_cancels_its_own_task_is_not_called_slow(
         await asyncio.Event().wait()
         return ProviderResult("never")
 
-    monkeypatch.setattr(boundary, "COMING_ALONG", __name__)
+    monkeypatch.setattr(isolation, "COMING_ALONG", __name__)
     state = await composer(saying("A"), odd, deadline=60.0).compose(turn)
     assert state.text == "a"
     assert state.failures == [ProviderFailure("ODD", "it cancelled itself")]

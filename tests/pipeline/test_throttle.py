@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from bot.domain.clock import system_clock
+from bot.concurrency.clock import system_clock
 from bot.domain.ids import new_id
 from bot.domain.places import ChannelType, Room
 from bot.pipeline.bots import MOST_A_MINUTE, MOST_IN_A_ROW, BotGuard

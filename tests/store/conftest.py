@@ -9,7 +9,7 @@ from shutil import copyfile
 
 import pytest
 
-from bot.domain.clock import Clock
+from bot.concurrency.clock import Clock
 from bot.domain.ids import derived_id
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store

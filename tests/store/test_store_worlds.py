@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from bot.domain.clock import Clock
+from bot.concurrency.clock import Clock
 from bot.domain.ids import derived_id, new_id
 from bot.domain.people import Attendance
 from bot.domain.places import ChannelType, Role, Room, World

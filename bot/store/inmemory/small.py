@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
-from bot.domain.clock import Clock
+from bot.concurrency.clock import Clock
 from bot.store.protocols import LogEntry
 
 MOST_LOGS = 10_000

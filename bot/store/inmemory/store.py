@@ -3,7 +3,7 @@
 from types import TracebackType
 from typing import Self
 
-from bot.domain.clock import Clock, system_clock
+from bot.concurrency.clock import Clock, system_clock
 from bot.errors import ConfigError
 from bot.store.inmemory.changes import InMemoryChanges
 from bot.store.inmemory.ledger import InMemoryLedger

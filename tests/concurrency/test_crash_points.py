@@ -8,11 +8,11 @@ import timeit
 
 import pytest
 
+from bot.concurrency.crash_points import VARIABLE, _trap, reached
 from bot.errors import SettingError
-from bot.killpoints import VARIABLE, _trap, reached
 
 PASSES = """
-from bot.killpoints import reached
+from bot.concurrency.crash_points import reached
 for number in range(5):
     reached("turn.claimed")
     reached("outbox.committed")

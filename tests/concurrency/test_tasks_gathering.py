@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from bot import gathering as module
-from bot.gathering import Gathering
+from bot.concurrency import tasks as module
+from bot.concurrency.tasks import Gathering
 
 
 async def test_what_comes_within_a_moment_is_handled_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,17 @@
-"""How long a stop may still take: one deadline, shared by everything that has to end."""
+"""`Clock`, `Sleep`, `TimeSource` (wall, monotonic, sleep), `ShutdownDeadline`."""
 
 import math
 import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+Clock = Callable[[], datetime]
+
+
+def system_clock() -> datetime:
+    """Tell the present moment, aware, in UTC."""
+    return datetime.now(UTC)
+
 
 LEAST = 0.05
 

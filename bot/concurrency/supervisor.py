@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
-from bot.boundary import GRACE, Failure, failure_of, let_go
+from bot.concurrency.clock import Patience
+from bot.concurrency.isolation import GRACE, Failure, failure_of, let_go
 from bot.errors import ConfigError
-from bot.patience import Patience
 
 H = TypeVar("H", bound=AbstractAsyncContextManager[Any])
 logger = logging.getLogger(__name__)

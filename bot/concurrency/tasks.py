@@ -1,14 +1,15 @@
-"""Things that nobody waits for: gathered for a moment and handled together."""
+"""`TaskSet`, `ShieldedTasks`, `Batcher`: who owns background tasks."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-logger = logging.getLogger(__name__)
 PAUSE = 0.25
 
 
@@ -52,3 +53,22 @@ class Gathering(Generic[T]):
             except Exception as error:
                 logger.info("%d %s are lost: %s", len(things), self._what, error)
         self._task = None
+
+
+class Unbroken:
+    """Owns work that must not be broken off half way: wait for it through `asyncio.shield`."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin on something."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for all that is under way, but no longer than this."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=seconds)

@@ -6,9 +6,9 @@ from typing import Self
 
 import pytest
 
-from bot import upkeep
-from bot.patience import Patience
-from bot.upkeep import Upkeep
+from bot.concurrency import supervisor
+from bot.concurrency.clock import Patience
+from bot.concurrency.supervisor import Upkeep
 
 
 class Line:
@@ -38,7 +38,7 @@ class Line:
 async def test_h11_what_held_for_long_is_tried_again_soon_and_what_did_not_is_not(
     monkeypatch: pytest.MonkeyPatch, seconds: float, pause: str
 ) -> None:
-    monkeypatch.setattr(upkeep, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.001)
     lines = [Line(OSError("no network")) for _ in range(3)] + [Line(None), Line(None)]
     up: asyncio.Queue[Line] = asyncio.Queue()
     causes: list[str] = []

@@ -7,8 +7,8 @@ from types import FunctionType
 
 import pytest
 
-from bot import boundary
-from bot.boundary import Failure, contained
+from bot.concurrency import isolation
+from bot.concurrency.isolation import Failure, contained
 
 
 async def run(code: Callable[[], Awaitable[object]], deadline: float = 60.0) -> object:
@@ -68,7 +68,7 @@ async def test_what_does_not_come_back_is_stopped_at_its_deadline() -> None:
 async def test_h03_code_that_swallows_its_cancellation_is_ended_where_it_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(boundary, "GRACE", 0)
+    monkeypatch.setattr(isolation, "GRACE", 0)
     log: list[str] = []
 
     async def cling() -> None:

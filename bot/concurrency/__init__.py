@@ -1,0 +1,1 @@
+"""Tasks, deadlines and isolation of plugin code; knows nothing about chat."""
