@@ -23,9 +23,20 @@ from bot.concurrency.crash_points import reached
 from bot.concurrency.tasks import Gathering
 from bot.confirming import ask_twice
 from bot.deferred import Deferred
-from bot.domain.arrival import Arrival, Cursor, Received, first_claim
-from bot.domain.asking import Asked, Pressed, Shown
-from bot.domain.changes import (
+from bot.domain.character import Character
+from bot.domain.choices import ABORT, choices_of, chosen, is_open, objection, option_named, options_of
+from bot.domain.component_specs import (
+    ActionSpec,
+    Catalog,
+    CommandSpec,
+    Effect,
+    EvaluatorSpec,
+    Example,
+    ProviderSpec,
+)
+from bot.domain.content import Attachment, Choice, Content, MediaKind, MentionContext
+from bot.domain.costs import Spending, summed
+from bot.domain.edits import (
     FORGOTTEN,
     LATEST,
     Forgotten,
@@ -41,9 +52,7 @@ from bot.domain.changes import (
     weighed,
     withheld,
 )
-from bot.domain.character import Character
-from bot.domain.choosing import ABORT, choices_of, chosen, is_open, objection, option_named, options_of
-from bot.domain.content import Attachment, Choice, Content, MediaKind, MentionContext
+from bot.domain.environment import Attendance, ChannelType, Component, Entity, Relationship, Role, Room, World
 from bot.domain.events import (
     ActionCompleted,
     ActionStarted,
@@ -82,15 +91,21 @@ from bot.domain.events import (
     event_class,
 )
 from bot.domain.ids import delivery_id, derived_id, new_id, short_id
+from bot.domain.inbound import (
+    REMEMBERED,
+    Arrival,
+    Asked,
+    Cursor,
+    Notice,
+    Noticed,
+    Pressed,
+    Received,
+    Shown,
+    first_claim,
+)
 from bot.domain.ledger import Delivery, DeliveryState, EventKey, ModelCall, Outcome, Receipt, Step, StepState
 from bot.domain.memory import Memory, MemoryKind, Recalled, Scope
-from bot.domain.news import REMEMBERED, Notice, Noticed
-from bot.domain.people import Attendance, Component, Entity, Relationship
-from bot.domain.places import ChannelType, Role, Room, World
-from bot.domain.results import ActionPlan, ActionResult, PlanStep, ProviderResult, StepStatus
-from bot.domain.specs import ActionSpec, Catalog, CommandSpec, Effect, EvaluatorSpec, Example, ProviderSpec
-from bot.domain.spending import Spending, summed
-from bot.domain.state import State
+from bot.domain.results import ActionPlan, ActionResult, PlanStep, ProviderResult, State, StepStatus
 from bot.domain.task import AWAITING_CHOICE, IMMEDIATE, QUEUE, REPEAT, Task
 from bot.errors import (
     BotError,

@@ -9,13 +9,12 @@ from bot.budget import Budget
 from bot.bus import EventBus
 from bot.concurrency.clock import Clock, system_clock
 from bot.domain.character import Character
+from bot.domain.component_specs import Catalog
 from bot.domain.content import Content
+from bot.domain.environment import ChannelType, Room
 from bot.domain.ids import derived_id, new_id
 from bot.domain.memory import Memory, MemoryKind
-from bot.domain.places import ChannelType, Room
-from bot.domain.schedule import scheduled
-from bot.domain.specs import Catalog
-from bot.domain.task import Task
+from bot.domain.task import Task, scheduled
 from bot.fetch.fetched import Fetch
 from bot.models.router import ModelRouter
 from bot.platform.outbox import Outbox

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from bot.domain.choosing import choices_of
+from bot.domain.choices import choices_of
 from bot.domain.content import Content
 from bot.domain.ids import derived_id
 from bot.domain.results import ActionResult

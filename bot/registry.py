@@ -12,7 +12,7 @@ from bot.components.command import Command
 from bot.components.evaluator import Evaluator
 from bot.components.provider import Provider
 from bot.components.worker import Worker
-from bot.domain.specs import Catalog
+from bot.domain.component_specs import Catalog
 from bot.errors import PluginError
 from bot.plugin import Plugin
 

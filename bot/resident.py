@@ -14,9 +14,9 @@ from bot.bus import EventBus
 from bot.commands.opening import open_counter
 from bot.concurrency.clock import Clock, Patience, system_clock
 from bot.domain.character import Character
+from bot.domain.environment import Entity
 from bot.domain.ids import derived_id
 from bot.domain.ledger import Receipt
-from bot.domain.people import Entity
 from bot.errors import PluginError
 from bot.fetch.client import Fetcher
 from bot.models.attempt import Deadlines, Record

@@ -14,8 +14,7 @@ from bot.agent import Agent
 from bot.components.worker import Worker
 from bot.concurrency.clock import Patience
 from bot.concurrency.isolation import Failure, contained
-from bot.domain.schedule import is_missed, next_time
-from bot.domain.task import Task
+from bot.domain.task import Task, is_missed, next_time
 from bot.errors import StoreUnavailable
 from bot.registry import Registry
 

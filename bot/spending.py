@@ -11,8 +11,8 @@ from typing import Self
 from bot.budget import Budget
 from bot.concurrency.clock import Clock, Patience, system_clock
 from bot.concurrency.isolation import contained
+from bot.domain.costs import Key, Spending
 from bot.domain.ledger import CANCELLED, ModelCall
-from bot.domain.spending import Key, Spending
 from bot.errors import StoreUnavailable
 from bot.models.prices import PriceList
 from bot.runs import Run

@@ -6,15 +6,13 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from bot.agent import Agent
+from bot.domain.component_specs import ActionSpec
 from bot.domain.content import Content
+from bot.domain.environment import Entity, Role, Room, World
 from bot.domain.ids import derived_id
 from bot.domain.ledger import ModelCall, Receipt
 from bot.domain.memory import Memory, MemoryKind
-from bot.domain.people import Entity
-from bot.domain.places import Role, Room, World
-from bot.domain.results import ActionResult
-from bot.domain.specs import ActionSpec
-from bot.domain.state import State
+from bot.domain.results import ActionResult, State
 from bot.platform.packing import Outgoing
 
 REPLIES_A_STEP = 1_000

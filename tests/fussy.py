@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from bot.domain.arrival import Arrival, Cursor, Received
+from bot.domain.inbound import Arrival, Cursor, Received
 from bot.store.inmemory.ledger import InMemoryLedger
 from bot.store.inmemory.store import InMemoryStore
 

@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from bot.budget import Budget, MoneySettings, limits_of
+from bot.domain.costs import Spending
 from bot.domain.ids import derived_id
-from bot.domain.spending import Spending
 from bot.errors import SettingError
 from bot.settings import Layer, Settings
 

@@ -6,7 +6,7 @@ import os
 import threading
 from collections import Counter
 
-from bot.domain.state import State
+from bot.domain.results import State
 from bot.testing import Stage, on_stage
 from bot.turn import Input, Turn
 

@@ -8,9 +8,9 @@ from datetime import UTC, date, datetime
 from bot.agent import Agent
 from bot.budget import Budget, Limit, Whose
 from bot.components.model import model
+from bot.domain.costs import Spending
 from bot.domain.ids import derived_id
 from bot.domain.ledger import ModelCall
-from bot.domain.spending import Spending
 from bot.errors import StoreUnavailable
 from bot.models.prices import read_prices
 from bot.models.types import ImageRequest, ImageResult, ModelType

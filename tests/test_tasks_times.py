@@ -9,8 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from bot.domain.ids import derived_id
-from bot.domain.schedule import MISSED_AFTER, is_missed, next_time, scheduled
-from bot.domain.task import IMMEDIATE, QUEUE, REPEAT, Task
+from bot.domain.task import IMMEDIATE, MISSED_AFTER, QUEUE, REPEAT, Task, is_missed, next_time, scheduled
 from tests.scheduling import START
 
 DAY = timedelta(days=1)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bot.domain.content import Content
-from bot.domain.places import Role
+from bot.domain.environment import Role
 from bot.domain.results import ActionResult
 from bot.testing import Stage, make_turn
 from bot.turn import Turn

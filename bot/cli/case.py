@@ -7,9 +7,9 @@ from typing import Any
 from uuid import UUID
 
 from bot.cli.explain import explain
+from bot.domain.environment import Room
 from bot.domain.ledger import Delivery, DeliveryState, Receipt
 from bot.domain.memory import Memory, MemoryKind
-from bot.domain.places import Room
 from bot.platform.records import Records
 from bot.text import shorten
 

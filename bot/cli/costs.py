@@ -9,7 +9,7 @@ from uuid import UUID
 
 from bot.cli.case import place_of
 from bot.cli.explain import priced
-from bot.domain.spending import Spending, summed
+from bot.domain.costs import Spending, summed
 from bot.store.protocols import Store
 from bot.text import shorten
 

@@ -5,8 +5,8 @@ from uuid import UUID
 from bot.cli.beside import looked_into
 from bot.cli.cast import Part
 from bot.cli.signals import aside
+from bot.domain.environment import ChannelType
 from bot.domain.memory import Memory
-from bot.domain.places import ChannelType
 from bot.errors import ConfigError
 from bot.logs import harmless
 from bot.pipeline.post import MOST_COMPARED, Post, write_post

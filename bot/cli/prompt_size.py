@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from bot.domain.places import Role
+from bot.domain.environment import Role
 from bot.models.types import TextRequest
 from bot.pipeline.act import usable_actions
 from bot.pipeline.compose import Composer

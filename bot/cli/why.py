@@ -11,8 +11,8 @@ from bot.cli.case import Case, case_of, place_of
 from bot.cli.cast import Part, add_character_option, read_part
 from bot.cli.costs import By, Costs, costs_of
 from bot.cli.exits import Exit, UsageError
+from bot.domain.environment import Room
 from bot.domain.ledger import Receipt
-from bot.domain.places import Room
 from bot.logs import harmless, logging_to_stderr
 from bot.platform.records import Records
 from bot.store.protocols import Store

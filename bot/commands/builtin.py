@@ -6,15 +6,13 @@ from typing import Annotated, Any
 
 from bot.commands.wording import forgotten, overview, privacy, why
 from bot.components.command import Asking, Command, command
-from bot.domain.arrival import Arrival
-from bot.domain.asking import Asked, Shown
-from bot.domain.changes import FORGOTTEN
 from bot.domain.content import Choice, Content, MentionContext
+from bot.domain.edits import FORGOTTEN
+from bot.domain.environment import Attendance, Role
 from bot.domain.ids import new_id
+from bot.domain.inbound import Arrival, Asked, Shown
 from bot.domain.ledger import EventKey, Receipt
 from bot.domain.memory import Memory, MemoryKind
-from bot.domain.people import Attendance
-from bot.domain.places import Role
 from bot.platform.changes import Changes
 from bot.platform.inbox import Inbox
 from bot.plugin import Plugin

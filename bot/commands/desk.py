@@ -14,9 +14,9 @@ from bot.commands.builtin import COMMANDS
 from bot.commands.pace import Pace
 from bot.components.command import Asking, Command
 from bot.concurrency.isolation import Failure, contained
-from bot.domain.asking import Asked, Shown
 from bot.domain.content import Choice, Content
-from bot.domain.places import Role, World
+from bot.domain.environment import Role, World
+from bot.domain.inbound import Asked, Shown
 from bot.platform.egress import cleared
 from bot.platform.inbox import Inbox
 from bot.platform.intake import tidied_person, tidied_room, tidied_world

@@ -7,7 +7,7 @@ from bot.agent import Agent
 from bot.commands.builtin import BuiltIn
 from bot.commands.desk import Desk
 from bot.commands.pressing import Presses
-from bot.domain.specs import CommandSpec
+from bot.domain.component_specs import CommandSpec
 from bot.errors import PluginError
 from bot.platform.changes import Changes
 from bot.platform.inbox import Inbox

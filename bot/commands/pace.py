@@ -5,7 +5,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from bot.concurrency.clock import Clock
-from bot.domain.asking import Shown
+from bot.domain.inbound import Shown
 
 MOST, WITHIN = 20, timedelta(minutes=1)
 SLOW_DOWN = "That is a lot of commands: slow down, please. I take no more of you for a minute."

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from bot.agent import Agent
 from bot.commands.desk import Desk, role_now
-from bot.domain.asking import Asked, Pressed, Shown
-from bot.domain.choosing import chosen, is_open, meant_by, objection, options_of
+from bot.domain.choices import chosen, is_open, meant_by, objection, options_of
 from bot.domain.content import LONGEST_VALUE
+from bot.domain.environment import Role
 from bot.domain.events import InteractionReceived
-from bot.domain.places import Role
+from bot.domain.inbound import Asked, Pressed, Shown
 from bot.domain.task import Task
 from bot.platform.inbox import Inbox
 from bot.platform.intake import tidied_person, tidied_room, tidied_world

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from bot.domain.changes import Forgotten
+from bot.domain.component_specs import CommandSpec
+from bot.domain.edits import Forgotten
 from bot.domain.ledger import Outcome, Receipt
-from bot.domain.specs import CommandSpec
 from bot.models.types import ModelType
 from bot.plugin import Plugin
 from bot.settings import Settings

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 
-from bot.domain.places import Role
+from bot.domain.component_specs import ActionSpec, Effect, Example
+from bot.domain.environment import Role
 from bot.domain.results import ActionResult
-from bot.domain.specs import ActionSpec, Effect, Example
 from bot.errors import PluginError
 from bot.turn import Turn
 

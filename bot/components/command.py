@@ -13,9 +13,9 @@ from pydantic.errors import PydanticUserError
 
 from bot.agent import Agent
 from bot.components.action import arguments_of
-from bot.domain.asking import Asked, Shown
-from bot.domain.places import ChannelType, Role
-from bot.domain.specs import CommandSpec
+from bot.domain.component_specs import CommandSpec
+from bot.domain.environment import ChannelType, Role
+from bot.domain.inbound import Asked, Shown
 from bot.errors import PluginError
 
 P = ParamSpec("P")

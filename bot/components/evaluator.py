@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from bot.components.action import When, check_name
-from bot.domain.specs import EvaluatorSpec
+from bot.domain.component_specs import EvaluatorSpec
 from bot.turn import Turn
 
 Evaluate = Callable[[Turn], Awaitable[None]]

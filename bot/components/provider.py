@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bot.components.action import check_name
+from bot.domain.component_specs import ProviderSpec
 from bot.domain.results import ProviderResult
-from bot.domain.specs import ProviderSpec
 from bot.turn import Turn
 
 Provide = Callable[[Turn], Awaitable[ProviderResult] | ProviderResult]

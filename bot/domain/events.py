@@ -11,10 +11,9 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from bot.domain.environment import Entity, Room, World
 from bot.domain.ledger import ModelCall, Outcome
 from bot.domain.memory import Memory
-from bot.domain.people import Entity
-from bot.domain.places import Room, World
 from bot.domain.results import ActionResult
 
 

@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from bot.components.action import Action
 from bot.concurrency.crash_points import reached
 from bot.concurrency.isolation import Failure, asked, contained
+from bot.domain.component_specs import ActionSpec, Effect
 from bot.domain.events import ActionCompleted, ActionStarted
 from bot.domain.ledger import Step, StepState
 from bot.domain.results import ActionPlan, ActionResult, PlanStep
-from bot.domain.specs import ActionSpec, Effect
 from bot.errors import ModelError
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer

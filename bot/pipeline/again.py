@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from bot.domain.changes import LATE_EDIT
+from bot.domain.edits import LATE_EDIT
 from bot.domain.ledger import Outcome
 from bot.domain.memory import Memory, MemoryKind
 from bot.store.words import wording

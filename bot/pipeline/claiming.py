@@ -4,8 +4,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from bot.agent import Agent
-from bot.domain.arrival import Received
 from bot.domain.ids import new_id
+from bot.domain.inbound import Received
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import StoreUnavailable
 from bot.turn import Turn

@@ -7,8 +7,7 @@ from typing import Any
 
 from bot.components.provider import Provider
 from bot.concurrency.isolation import Failure, begun, contained, failed
-from bot.domain.results import ProviderResult
-from bot.domain.state import ProviderFailure, State
+from bot.domain.results import ProviderFailure, ProviderResult, State
 from bot.prompts.history import LONGEST_OPEN
 from bot.prompts.mustache import render
 from bot.prompts.templates import SYSTEM

@@ -7,9 +7,8 @@ from uuid import UUID
 
 from bot.concurrency.bounded import Remembered
 from bot.concurrency.crash_points import reached
-from bot.domain.changes import LATE_EDIT
-from bot.domain.people import Attendance
-from bot.domain.places import ChannelType
+from bot.domain.edits import LATE_EDIT
+from bot.domain.environment import Attendance, ChannelType
 from bot.mentions import calls, names
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.bots import BotGuard

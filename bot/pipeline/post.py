@@ -7,12 +7,11 @@ from difflib import SequenceMatcher
 
 from bot.agent import Agent
 from bot.domain.content import Attachment, Content
+from bot.domain.environment import ChannelType, Entity, Room, World
 from bot.domain.events import PostGenerated
 from bot.domain.ids import derived_id, new_id
 from bot.domain.ledger import EventKey, Receipt
 from bot.domain.memory import Memory, MemoryKind
-from bot.domain.people import Entity
-from bot.domain.places import ChannelType, Room, World
 from bot.errors import ModelError
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer

@@ -10,14 +10,14 @@ from bot.agent import Agent
 from bot.concurrency.crash_points import reached
 from bot.concurrency.isolation import Cancellation, contained
 from bot.concurrency.tasks import Gathering
-from bot.domain.arrival import Received
-from bot.domain.changes import REVISIONS
 from bot.domain.content import Content
+from bot.domain.edits import REVISIONS
+from bot.domain.environment import Attendance
 from bot.domain.events import MessageReceived, VoiceMessageReceived
 from bot.domain.ids import new_id
+from bot.domain.inbound import Received
 from bot.domain.ledger import Outcome
 from bot.domain.memory import MemoryKind
-from bot.domain.people import Attendance
 from bot.errors import BudgetSpent, ModelError, StoreUnavailable
 from bot.models.types import ModelType
 from bot.pipeline.act import OUTCOME_UNKNOWN, Actor, usable_actions

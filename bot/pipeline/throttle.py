@@ -9,7 +9,7 @@ from types import MappingProxyType
 from uuid import UUID
 
 from bot.concurrency.bounded import Latest
-from bot.domain.places import ChannelType, Room
+from bot.domain.environment import ChannelType, Room
 from bot.settings import CoreSettings
 
 MINUTE = 60.0

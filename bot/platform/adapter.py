@@ -7,8 +7,8 @@ from typing import ClassVar, Self
 from uuid import UUID
 
 from bot.domain.content import Content
+from bot.domain.environment import Room
 from bot.domain.ledger import Delivery
-from bot.domain.places import Room
 from bot.errors import Unclear, Undeliverable
 from bot.platform.feed import Feed
 from bot.platform.link import Link

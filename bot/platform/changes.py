@@ -9,8 +9,8 @@ from uuid import UUID
 
 from bot.bus import EventBus
 from bot.concurrency.clock import Clock, system_clock
-from bot.domain.arrival import TOO_OLD, Arrival
-from bot.domain.changes import EDITED, Forgotten, Reaction, Removed
+from bot.domain.edits import EDITED, Forgotten, Reaction, Removed
+from bot.domain.environment import Room, World
 from bot.domain.events import (
     ChannelCleared,
     EntityForgotten,
@@ -21,9 +21,9 @@ from bot.domain.events import (
     RoomMoved,
     WorldLeft,
 )
+from bot.domain.inbound import TOO_OLD, Arrival
 from bot.domain.ledger import Outcome, Receipt
 from bot.domain.memory import MemoryKind
-from bot.domain.places import Room, World
 from bot.platform.inbox import Inbox
 from bot.platform.intake import (
     tidied,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from bot.bus import EventBus
-from bot.domain.asking import Asked, Pressed, Shown
 from bot.domain.character import Character
-from bot.domain.specs import Catalog, CommandSpec
+from bot.domain.component_specs import Catalog, CommandSpec
+from bot.domain.inbound import Asked, Pressed, Shown
 from bot.platform.adapter import Adapter
 from bot.platform.changes import Changes
 from bot.platform.inbox import Inbox

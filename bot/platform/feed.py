@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from bot.domain.places import Room, World
+from bot.domain.environment import Room, World
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from bot.concurrency.bounded import Remembered
 from bot.concurrency.clock import Clock, Patience, system_clock
 from bot.concurrency.crash_points import reached
 from bot.concurrency.tasks import Unbroken
-from bot.domain.arrival import TOO_OLD, Arrival, Cursor, Received
 from bot.domain.ids import new_id
+from bot.domain.inbound import TOO_OLD, Arrival, Cursor, Received
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import IntakeClosed, StoreUnavailable, TryAgain
 from bot.health import Trouble

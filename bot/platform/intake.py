@@ -5,14 +5,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from bot.domain.arrival import Arrival
-from bot.domain.changes import Reaction
 from bot.domain.content import Attachment, Content
+from bot.domain.edits import Reaction
+from bot.domain.environment import Entity, Room, World
+from bot.domain.inbound import MOST_PEOPLE, MOST_ROOMS, Arrival, Notice
 from bot.domain.ledger import EventKey
 from bot.domain.memory import Memory
-from bot.domain.news import MOST_PEOPLE, MOST_ROOMS, Notice
-from bot.domain.people import Entity
-from bot.domain.places import Room, World
 from bot.text import is_storable, tidy, unseen_share
 
 LONGEST_TEXT = 65_536

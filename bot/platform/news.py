@@ -7,6 +7,7 @@ from uuid import UUID
 
 from bot.bus import EventBus
 from bot.concurrency.clock import Clock, system_clock
+from bot.domain.environment import Entity, Room, World
 from bot.domain.events import (
     EntityJoined,
     EntityLeft,
@@ -16,9 +17,7 @@ from bot.domain.events import (
     WorldConnected,
     WorldJoined,
 )
-from bot.domain.news import Notice, Noticed, without_role
-from bot.domain.people import Entity
-from bot.domain.places import Room, World
+from bot.domain.inbound import Notice, Noticed, without_role
 from bot.platform.inbox import Inbox
 from bot.platform.intake import tidied_notice
 from bot.store.protocols import Store

@@ -15,10 +15,10 @@ from bot.concurrency.bounded import Remembered
 from bot.concurrency.clock import Clock, Patience, system_clock
 from bot.concurrency.crash_points import reached
 from bot.concurrency.tasks import Unbroken
+from bot.domain.environment import Room
 from bot.domain.events import MessageSent
 from bot.domain.ledger import Delivery, DeliveryState, Receipt
 from bot.domain.memory import Memory
-from bot.domain.places import Room
 from bot.errors import StoreUnavailable
 from bot.platform.adapter import Adapter
 from bot.platform.attempt import OPEN

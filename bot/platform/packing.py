@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bot.domain.content import Content
+from bot.domain.environment import Room
 from bot.domain.ids import delivery_id
 from bot.domain.ledger import EDITS, Delivery, DeliveryState
 from bot.domain.memory import Memory
-from bot.domain.places import Room
 from bot.platform.adapter import Adapter
 
 

@@ -6,11 +6,10 @@ from datetime import date
 from typing import Any
 from uuid import UUID
 
+from bot.domain.costs import Spending
+from bot.domain.environment import Entity, Room
 from bot.domain.ledger import Delivery, Receipt
 from bot.domain.memory import Memory
-from bot.domain.people import Entity
-from bot.domain.places import Room
-from bot.domain.spending import Spending
 from bot.store.protocols import RUN_LOG, Store
 
 MOST_RUNS = 1000  # as many of a room's runs are looked through

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 
-from bot.domain.arrival import Arrival, Cursor
+from bot.domain.inbound import Arrival, Cursor
 from bot.errors import IntakeClosed, TryAgain
 from bot.platform.inbox import Inbox
 

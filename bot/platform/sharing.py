@@ -9,8 +9,8 @@ from typing import Self
 
 from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.isolation import contained
-from bot.domain.arrival import TOO_OLD, Received
 from bot.domain.ids import new_id
+from bot.domain.inbound import TOO_OLD, Received
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import StoreUnavailable
 from bot.platform.inbox import MOST_OPEN, Inbox

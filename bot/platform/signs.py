@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID
 
-from bot.domain.places import Room
+from bot.domain.environment import Room
 from bot.platform.adapter import Adapter
 
 logger = logging.getLogger(__name__)

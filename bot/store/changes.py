@@ -5,12 +5,11 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from bot.domain.arrival import Arrival
-from bot.domain.changes import Forgotten, Reaction, Removed, Revised
+from bot.domain.edits import Forgotten, Reaction, Removed, Revised
+from bot.domain.environment import Room, World
+from bot.domain.inbound import Arrival, Notice, Noticed
 from bot.domain.ledger import Delivery
 from bot.domain.memory import Memory
-from bot.domain.news import Notice, Noticed
-from bot.domain.places import Room, World
 
 
 class ChangeStore(Protocol):

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from bot.domain.arrival import Arrival, Cursor, Received
+from bot.domain.inbound import Arrival, Cursor, Received
 from bot.domain.ledger import Delivery, Receipt, Step
 from bot.domain.memory import Memory
 from bot.health import Health

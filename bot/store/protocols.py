@@ -10,10 +10,9 @@ from datetime import date, datetime
 from typing import Any, Protocol
 from uuid import UUID
 
+from bot.domain.costs import Spending
+from bot.domain.environment import Attendance, Component, Entity, Relationship, Role, Room, World
 from bot.domain.memory import Memory, MemoryKind, Recalled, Scope
-from bot.domain.people import Attendance, Component, Entity, Relationship
-from bot.domain.places import Role, Room, World
-from bot.domain.spending import Spending
 from bot.domain.task import Task
 from bot.store.changes import ChangeStore
 from bot.store.ledger import Ledger

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterable
 
 from bot.domain.content import Content
+from bot.domain.environment import Room
 from bot.domain.ledger import Delivery
-from bot.domain.places import Room
 from bot.platform.adapter import Adapter
 
 

@@ -4,13 +4,12 @@ import time
 from datetime import datetime
 
 from bot.agent import Agent
-from bot.domain.arrival import Arrival
 from bot.domain.content import Content
+from bot.domain.environment import ChannelType, Entity, Role, Room, World
 from bot.domain.ids import derived_id, new_id
+from bot.domain.inbound import Arrival
 from bot.domain.ledger import EventKey, Receipt
 from bot.domain.memory import Memory, MemoryKind
-from bot.domain.people import Entity
-from bot.domain.places import ChannelType, Role, Room, World
 from bot.turn import Input, Turn
 
 

@@ -10,7 +10,7 @@ import pytest
 from bot.cli.costs import By, Costs
 from bot.cli.explain import dollars
 from bot.cli.main import entry
-from bot.domain.spending import Spending
+from bot.domain.costs import Spending
 from bot.store.protocols import Store
 from tests.cli.keeping import FILE, have_said, in_books, write_character
 

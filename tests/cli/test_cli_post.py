@@ -15,7 +15,7 @@ from adapters.x.emulator import Emulator, Fault, Way
 from bot.cli.cast import read_part
 from bot.cli.exits import Exit
 from bot.cli.main import entry
-from bot.domain.places import ChannelType
+from bot.domain.environment import ChannelType
 from bot.loading import find_adapter
 from bot.platform.connections import AdapterSpec
 from bot.runtime import Runtime

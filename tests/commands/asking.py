@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from bot.domain.asking import Asked, Pressed, Shown
+from bot.domain.environment import ChannelType, Role
 from bot.domain.ids import new_id
-from bot.domain.places import ChannelType, Role
+from bot.domain.inbound import Asked, Pressed, Shown
 from bot.testing import Stage, make_arrival
 
 

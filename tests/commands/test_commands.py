@@ -10,10 +10,9 @@ from bot.agent import Agent
 from bot.commands.pace import MOST, SLOW_DOWN, WITHIN
 from bot.components.command import Asking, command
 from bot.components.model import model
-from bot.domain.asking import Shown
+from bot.domain.environment import Attendance, ChannelType, Role
+from bot.domain.inbound import Shown
 from bot.domain.ledger import Outcome
-from bot.domain.people import Attendance
-from bot.domain.places import ChannelType, Role
 from bot.errors import IntakeClosed, PluginError
 from bot.models.types import ModelType, TextRequest, TextResult
 from bot.plugin import Plugin

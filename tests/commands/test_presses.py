@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from bot.concurrency.clock import system_clock
-from bot.domain.choosing import choices_of, meant_by
+from bot.domain.choices import choices_of, meant_by
 from bot.domain.content import Choice, Content
+from bot.domain.environment import ChannelType, Role
 from bot.domain.events import InteractionReceived
 from bot.domain.ids import new_id
-from bot.domain.places import ChannelType, Role
 from bot.domain.task import AWAITING_CHOICE, Task
 from bot.platform.packing import Outgoing, packed
 from bot.store.protocols import AUDIT

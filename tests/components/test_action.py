@@ -8,9 +8,9 @@ import pytest
 from pydantic import BaseModel, Field, ValidationError
 
 from bot.components.action import Action, action
-from bot.domain.places import Role
+from bot.domain.component_specs import Effect, Example
+from bot.domain.environment import Role
 from bot.domain.results import ActionResult
-from bot.domain.specs import Effect, Example
 from bot.errors import PluginError
 from bot.testing import Stage, make_turn
 from bot.turn import Turn

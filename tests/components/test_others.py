@@ -12,9 +12,9 @@ from bot.components.provider import provider
 from bot.components.route import route
 from bot.components.service import Service
 from bot.components.worker import worker
+from bot.domain.component_specs import EvaluatorSpec, ProviderSpec
 from bot.domain.events import Event, MessageDeleted, MessageReceived
 from bot.domain.results import ProviderResult
-from bot.domain.specs import EvaluatorSpec, ProviderSpec
 from bot.domain.task import Task
 from bot.errors import PluginError
 from bot.models.types import ModelType, TextRequest, TextResult

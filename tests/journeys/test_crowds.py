@@ -21,8 +21,8 @@ from bot import (
     model,
 )
 from bot.domain.content import Content, MentionContext
+from bot.domain.environment import ChannelType
 from bot.domain.ledger import Outcome
-from bot.domain.places import ChannelType
 from bot.testing import RecordingAdapter, ScriptedModel, answer, on_stage
 
 NAMED = MentionContext(is_mention=True)

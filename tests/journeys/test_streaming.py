@@ -33,7 +33,7 @@ from bot import (
     provider,
     system_clock,
 )
-from bot.domain.arrival import TOO_OLD
+from bot.domain.inbound import TOO_OLD
 from bot.testing import (
     InMemoryStore,
     Pieces,

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from bot.components.action import Action, action
+from bot.domain.component_specs import Effect
+from bot.domain.environment import Role
 from bot.domain.events import ActionCompleted, ActionStarted, Event
 from bot.domain.ledger import Step, StepState
-from bot.domain.places import Role
 from bot.domain.results import ActionResult, StepStatus
-from bot.domain.specs import Effect
 from bot.errors import ModelUnavailable
 from bot.models.types import Purpose, TextRequest
 from bot.pipeline import act

@@ -7,7 +7,7 @@ import pytest
 
 from bot.domain.content import Content
 from bot.domain.ledger import ModelCall, Outcome, Receipt
-from bot.domain.state import ProviderFailure
+from bot.domain.results import ProviderFailure
 from bot.pipeline.commit import close
 from bot.store.ledger import Commitment
 from bot.testing import InMemoryStore, Stage, make_arrival, make_turn, on_stage

@@ -8,8 +8,7 @@ import pytest
 from bot.components.provider import Provider, provider
 from bot.concurrency import isolation
 from bot.domain.character import Character
-from bot.domain.results import ProviderResult
-from bot.domain.state import ProviderFailure
+from bot.domain.results import ProviderFailure, ProviderResult
 from bot.pipeline.compose import LARGEST_TEXT, Composer
 from bot.plugin import Plugin
 from bot.prompts.templates import MESSAGE_HANDLER

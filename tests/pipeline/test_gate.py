@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bot.domain.content import Attachment, Content, MediaKind, MentionContext
-from bot.domain.people import Attendance
-from bot.domain.places import ChannelType
+from bot.domain.environment import Attendance, ChannelType
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer
 from bot.pipeline.gate import Counts, Verdict, judge

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bot.components.provider import provider
+from bot.domain.environment import ChannelType
 from bot.domain.ledger import Outcome
-from bot.domain.places import ChannelType
 from bot.domain.results import ProviderResult
 from bot.errors import PromptTooLong
 from bot.models.types import Purpose, TextRequest

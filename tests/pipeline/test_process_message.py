@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 
 from bot.components.evaluator import evaluator
-from bot.domain.arrival import Received
 from bot.domain.content import Content
+from bot.domain.environment import ChannelType, Room
 from bot.domain.events import Event, MessageReceived, RunEnded, RunStarted, RunStatus, RunTimedOut
+from bot.domain.inbound import Received
 from bot.domain.ledger import Outcome, Receipt
-from bot.domain.places import ChannelType, Room
 from bot.models.types import Purpose, TextRequest
 from bot.pipeline import process_message as road
 from bot.pipeline.process_message import Processor

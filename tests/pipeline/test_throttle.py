@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 from bot.concurrency.clock import system_clock
+from bot.domain.environment import ChannelType, Room
 from bot.domain.ids import new_id
-from bot.domain.places import ChannelType, Room
 from bot.pipeline.bots import MOST_A_MINUTE, MOST_IN_A_ROW, BotGuard
 from bot.pipeline.throttle import BURST, NONE, OF_STRANGERS, Throttle
 from bot.settings import CoreSettings

@@ -8,10 +8,10 @@ import pytest
 
 from bot.bus import EventBus
 from bot.domain.content import Content
+from bot.domain.environment import ChannelType, Room
 from bot.domain.ids import derived_id, new_id
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
-from bot.domain.places import ChannelType, Room
 from bot.errors import NotSent, StoreUnavailable, TakenAway
 from bot.platform import draft as draft_module
 from bot.platform.draft import Draft

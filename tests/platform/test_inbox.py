@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from bot.domain.arrival import Arrival, Cursor, Received
 from bot.domain.ids import new_id
+from bot.domain.inbound import Arrival, Cursor, Received
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import IntakeClosed, TryAgain
 from bot.platform import inbox as inbox_module

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from bot.domain.environment import ChannelType, Entity, Role, Room, World
 from bot.domain.events import (
     EntityJoined,
     EntityLeft,
@@ -18,10 +19,8 @@ from bot.domain.events import (
     WorldLeft,
 )
 from bot.domain.ids import derived_id
+from bot.domain.inbound import MOST_PEOPLE
 from bot.domain.ledger import Outcome
-from bot.domain.news import MOST_PEOPLE
-from bot.domain.people import Entity
-from bot.domain.places import ChannelType, Role, Room, World
 from bot.errors import IntakeClosed
 from bot.models.types import TextRequest
 from bot.platform.news import News

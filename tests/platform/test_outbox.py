@@ -12,11 +12,11 @@ import pytest
 
 from bot.bus import EventBus
 from bot.domain.content import Content
+from bot.domain.environment import ChannelType, Room
 from bot.domain.events import MessageSent
 from bot.domain.ids import derived_id, new_id
 from bot.domain.ledger import Delivery, DeliveryState, Outcome
 from bot.domain.memory import Memory, MemoryKind
-from bot.domain.places import ChannelType, Room
 from bot.errors import NotSent, Unclear, Undeliverable
 from bot.platform import attempt as attempt_module
 from bot.platform import outbox as outbox_module

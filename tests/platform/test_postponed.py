@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bot.domain.arrival import Received
+from bot.domain.inbound import Received
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import StoreUnavailable
 from bot.platform import postponed

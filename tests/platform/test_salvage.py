@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.domain.arrival import Cursor
+from bot.domain.inbound import Cursor
 from bot.errors import IntakeClosed
 from bot.platform.salvage import put_surely
 from bot.testing import make_arrival, on_stage

@@ -11,12 +11,12 @@ from uuid import UUID
 import pytest
 
 from bot.bus import EventBus
-from bot.domain.arrival import Arrival, Cursor, Received
 from bot.domain.content import Content
+from bot.domain.environment import ChannelType, Room
 from bot.domain.ids import derived_id
+from bot.domain.inbound import Arrival, Cursor, Received
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt
 from bot.domain.memory import Memory, MemoryKind
-from bot.domain.places import ChannelType, Room
 from bot.errors import IntakeClosed, NotSent, TryAgain, Unclear
 from bot.platform import attempt as attempt_module
 from bot.platform.adapter import Adapter

@@ -9,11 +9,11 @@ import pytest
 
 from bot.bus import EventBus
 from bot.domain.content import Content
+from bot.domain.environment import ChannelType, Room
 from bot.domain.events import MessageSent
 from bot.domain.ids import derived_id, new_id
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
-from bot.domain.places import ChannelType, Room
 from bot.errors import NotSent, Undeliverable
 from bot.platform.drafts import DRAFT
 from bot.platform.outbox import Outbox, Outgoing

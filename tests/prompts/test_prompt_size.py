@@ -11,7 +11,7 @@ from bot.characters import load_character
 from bot.cli.cast import default_character
 from bot.cli.prompt_size import Kind, PromptSize, measure
 from bot.domain.character import Character
-from bot.domain.places import ChannelType, Role
+from bot.domain.environment import ChannelType, Role
 from bot.loading import find_plugin, plugin_names
 from bot.models.types import TextRequest
 from bot.plugin import Plugin

@@ -6,14 +6,13 @@ from uuid import UUID
 
 import pytest
 
-from bot.domain.arrival import Arrival
-from bot.domain.changes import LATE_EDIT, MOST_REVISIONS, Reaction
 from bot.domain.content import Content
+from bot.domain.edits import LATE_EDIT, MOST_REVISIONS, Reaction
+from bot.domain.environment import Attendance, ChannelType, Role
 from bot.domain.ids import delivery_id, derived_id, new_id
+from bot.domain.inbound import Arrival
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt
 from bot.domain.memory import Memory, MemoryKind, Scope
-from bot.domain.people import Attendance
-from bot.domain.places import ChannelType, Role
 from bot.domain.task import Task
 from bot.store.ledger import Commitment
 from bot.store.protocols import Reach, Store

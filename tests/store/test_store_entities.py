@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from bot.domain.environment import Component, Entity, Relationship
 from bot.domain.ids import derived_id, new_id
-from bot.domain.people import Component, Entity, Relationship
 from bot.store.protocols import MOST_NAMES, Store
 
 LOBBY, ATTIC = derived_id("lobby"), derived_id("attic")

@@ -3,13 +3,13 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from bot.domain.arrival import Arrival
-from bot.domain.changes import FORGOTTEN
 from bot.domain.content import Content
+from bot.domain.edits import FORGOTTEN
+from bot.domain.environment import Component, Relationship
 from bot.domain.ids import delivery_id, derived_id, new_id
+from bot.domain.inbound import Arrival
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt, Step, StepState
 from bot.domain.memory import Memory, MemoryKind, Scope
-from bot.domain.people import Component, Relationship
 from bot.domain.task import Task
 from bot.store.ledger import Commitment
 from bot.store.protocols import AUDIT, Reach, Store

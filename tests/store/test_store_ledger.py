@@ -7,12 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from bot.domain.arrival import Arrival, Cursor, Received
 from bot.domain.content import Attachment, Content, MediaKind
+from bot.domain.environment import Entity
 from bot.domain.ids import delivery_id, derived_id, new_id
+from bot.domain.inbound import Arrival, Cursor, Received
 from bot.domain.ledger import Delivery, DeliveryState, ModelCall, Outcome, Receipt, Step, StepState
 from bot.domain.memory import Memory, MemoryKind
-from bot.domain.people import Entity
 from bot.platform.intake import tidied
 from bot.store.ledger import Commitment
 from bot.store.protocols import Store

@@ -3,10 +3,9 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from bot.domain.environment import ChannelType, Entity, Role, Room, World
 from bot.domain.ids import derived_id
-from bot.domain.news import Notice, Noticed
-from bot.domain.people import Entity
-from bot.domain.places import ChannelType, Role, Room, World
+from bot.domain.inbound import Notice, Noticed
 from bot.store.protocols import Store
 from bot.testing import make_arrival
 from tests.store.conftest import ManualClock

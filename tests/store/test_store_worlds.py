@@ -6,9 +6,8 @@ from uuid import UUID
 import pytest
 
 from bot.concurrency.clock import Clock
+from bot.domain.environment import Attendance, ChannelType, Role, Room, World
 from bot.domain.ids import derived_id, new_id
-from bot.domain.people import Attendance
-from bot.domain.places import ChannelType, Role, Room, World
 from bot.store.protocols import Store
 from bot.testing import make_arrival
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from bot.domain.arrival import Arrival, Received
-from bot.domain.changes import (
+from bot.domain.content import Content
+from bot.domain.edits import (
     LATEST,
     Forgotten,
     Reaction,
@@ -20,11 +20,10 @@ from bot.domain.changes import (
     weighed,
     withheld,
 )
-from bot.domain.content import Content
+from bot.domain.environment import Room, World
+from bot.domain.inbound import REMEMBERED, Arrival, Notice, Noticed, Received
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
-from bot.domain.news import REMEMBERED, Notice, Noticed
-from bot.domain.places import Room, World
 from bot.store.inmemory.ledger import InMemoryLedger
 from bot.store.inmemory.memories import InMemoryMemories
 from bot.store.inmemory.people import InMemoryEntities

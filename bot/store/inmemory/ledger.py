@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from bot.domain.arrival import Arrival, Cursor, Received, first_claim
-from bot.domain.changes import blotted
 from bot.domain.content import Content
+from bot.domain.edits import blotted
+from bot.domain.inbound import Arrival, Cursor, Received, first_claim
 from bot.domain.ledger import Delivery, DeliveryState, Receipt, Step
 from bot.health import Health
 from bot.store.inmemory.memories import InMemoryMemories

@@ -5,8 +5,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from bot.domain.changes import nobody
-from bot.domain.people import Component, Entity, Relationship
+from bot.domain.edits import nobody
+from bot.domain.environment import Component, Entity, Relationship
 from bot.store.protocols import MOST_NAMES
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import date
 
-from bot.domain.spending import Key, Spending
+from bot.domain.costs import Key, Spending
 
 MOST = 100_000
 

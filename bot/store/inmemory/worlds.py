@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from bot.domain.people import Attendance
-from bot.domain.places import Role, Room, World
+from bot.domain.environment import Attendance, Role, Room, World
 from bot.store.inmemory.people import InMemoryEntities
 
 

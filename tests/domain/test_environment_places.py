@@ -2,8 +2,8 @@
 
 import pytest
 
+from bot.domain.environment import ChannelType, Role, World
 from bot.domain.ids import new_id
-from bot.domain.places import ChannelType, Role, World
 
 
 @pytest.mark.parametrize("kind", list(ChannelType))

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from bot.domain.content import MOST_CHOICES, Choice
-from bot.domain.places import Role
+from bot.domain.environment import Role
 from bot.domain.task import AWAITING_CHOICE, QUEUE, Task
 
 ABORT = "ABORT"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from bot.domain.places import Role
+from bot.domain.environment import Role
 
 
 class Effect(StrEnum):

@@ -1,7 +1,6 @@
 """What a turn knows."""
 
-from bot.domain.results import ProviderResult
-from bot.domain.state import State
+from bot.domain.results import ProviderResult, State
 
 
 def test_what_is_forgotten_is_asked_again() -> None:

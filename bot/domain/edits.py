@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from bot.domain.arrival import Arrival, Received, first_claim
 from bot.domain.content import Content
+from bot.domain.environment import Component, Entity, Room, World
 from bot.domain.ids import derived_id
+from bot.domain.inbound import Arrival, Received, first_claim
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt
 from bot.domain.memory import Memory, MemoryKind
-from bot.domain.people import Component, Entity
-from bot.domain.places import Room, World
 
 MOST_REVISIONS = 10
 LATEST = 200  # as many of a room's receipts or parts are looked through, where no index leads to them
