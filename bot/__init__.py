@@ -166,8 +166,8 @@ from bot.platform.unsent import Decided, Unsent
 from bot.plugin import Plugin
 from bot.privacy import told_host
 from bot.prompts.history import Line, last_lines, parse_history, render_history
-from bot.prompts.mustache import render
-from bot.prompts.reading.tree import Tree, read_tree
+from bot.prompts.reply_parser.tag_tree import Tree, read_tree
+from bot.prompts.template_parser import render
 from bot.registry import folded_name
 from bot.setting_types import Allowed, BaseUrl, Secret, Words
 from bot.settings import WORLD_SETTINGS, CoreSettings, Settings, SettingsModel, keep_key

@@ -3,7 +3,7 @@
 from bot.characters.findings import Findings
 from bot.characters.scanner import Node
 from bot.errors import TemplateError
-from bot.prompts.mustache import compile_template
+from bot.prompts.template_parser import compile_template
 
 
 def check_templates(root: Node, findings: Findings) -> None:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from bot.errors import ModelError
 from bot.models.types import Purpose, TextRequest
-from bot.prompts.reading.objects import object_in
+from bot.prompts.reply_parser.json_objects import object_in
 from bot.text import shorten
 
 M = TypeVar("M", bound=BaseModel)

@@ -21,7 +21,7 @@ from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer
 from bot.pipeline.course import Call, mark_of
 from bot.pipeline.journal import journalled
-from bot.prompts.reading.reader import read_object
+from bot.prompts.reply_parser.reader import read_object
 from bot.prompts.templates import PARAMETER_REPAIR
 from bot.registry import Registry
 from bot.store.protocols import AUDIT

@@ -12,7 +12,7 @@ from bot.fetch.fetched import Fetched, sniffed
 from bot.fetch.pictures import refuse_unfit
 from bot.models.types import ImageDescriptionRequest, ModelType, TranscriptionRequest
 from bot.pdf import text_of_pdf
-from bot.prompts.reading.reader import read_fields
+from bot.prompts.reply_parser.reader import read_fields
 from bot.prompts.templates import IMAGE_DESCRIPTION
 from bot.text import tidy
 from bot.turn import Input, Turn

@@ -9,7 +9,7 @@ from bot.components.provider import Provider
 from bot.concurrency.isolation import Failure, begun, contained, failed
 from bot.domain.results import ProviderFailure, ProviderResult, State
 from bot.prompts.history import LONGEST_OPEN
-from bot.prompts.mustache import render
+from bot.prompts.template_parser import render
 from bot.prompts.templates import SYSTEM
 from bot.registry import Registry
 from bot.text import clean_name, cut_line

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from bot.components.action import Action
-from bot.prompts.reading.reader import Reply
+from bot.prompts.reply_parser.reader import Reply
 from bot.registry import Registry, folded_name
 from bot.text import shorten
 

@@ -16,7 +16,7 @@ from bot.pipeline.compose import Composer
 from bot.pipeline.less import ask
 from bot.pipeline.throttle import NONE, OF_STRANGERS, Throttle
 from bot.platform.adapter import Adapter
-from bot.prompts.reading.reader import read_decision
+from bot.prompts.reply_parser.reader import read_decision
 from bot.prompts.templates import SHOULD_RESPOND, SLOW_DOWN, SPENT
 from bot.settings import CoreSettings
 from bot.text import is_blank

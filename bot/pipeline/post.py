@@ -18,7 +18,7 @@ from bot.pipeline.compose import Composer
 from bot.platform.egress import cleared
 from bot.platform.feed import Feed
 from bot.prompts.history import Line, render_history
-from bot.prompts.reading.reader import read_fields
+from bot.prompts.reply_parser.reader import read_fields
 from bot.prompts.templates import POST_CREATION
 from bot.registry import Registry
 from bot.text import escape_line, shorten

@@ -38,7 +38,7 @@ from bot.pipeline.respond import NoAnswer, respond
 from bot.pipeline.underway import CalledOff, Underway
 from bot.pipeline.vectors import Vectors
 from bot.platform.inbox import Settle
-from bot.prompts.reading.reader import Reply
+from bot.prompts.reply_parser.reader import Reply
 from bot.prompts.templates import APOLOGY
 from bot.registry import Registry
 from bot.runs import Run, track

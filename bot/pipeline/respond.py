@@ -16,7 +16,7 @@ from bot.pipeline.streaming import shown
 from bot.pipeline.tools import reply_of, tools_of
 from bot.platform.egress import is_nothing, unscaffolded
 from bot.prompts.history import Line, render_history
-from bot.prompts.reading.reader import Reply
+from bot.prompts.reply_parser.reader import Reply
 from bot.prompts.templates import MESSAGE_HANDLER
 from bot.registry import folded_name
 from bot.turn import MOST_LISTED, Input, Turn

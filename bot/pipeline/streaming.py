@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from bot.models.types import TextSink
 from bot.platform.draft import Draft
-from bot.prompts.reading.growing import text_so_far
+from bot.prompts.reply_parser.reader import text_so_far
 from bot.turn import Turn
 
 

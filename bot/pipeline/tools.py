@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from bot.models.types import ModelType, TextResult, Tool
 from bot.pipeline.course import REPLY, SILENT
-from bot.prompts.reading.reader import MAX_ACTIONS, NextStep, Reply, read_reply, read_step
+from bot.prompts.reply_parser.reader import MAX_ACTIONS, NextStep, Reply, read_reply, read_step
 from bot.turn import Turn
 
 LONGEST_NAME = 64  # which providers let a function have

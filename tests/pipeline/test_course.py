@@ -9,7 +9,7 @@ from bot.components.action import Action, action
 from bot.domain.ledger import Outcome
 from bot.pipeline.course import course_of
 from bot.plugin import Plugin
-from bot.prompts.reading.reader import Reply, read_reply
+from bot.prompts.reply_parser.reader import Reply, read_reply
 from bot.registry import Registry
 from bot.testing import ScriptedModel, answer, on_stage
 from bot.turn import Turn

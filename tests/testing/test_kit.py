@@ -21,7 +21,7 @@ from bot import (
 from bot.domain.ledger import DeliveryState, Outcome
 from bot.errors import ModelRefused, NotSent, Unclear
 from bot.models.types import ModelType, Purpose, TextRequest
-from bot.prompts.reading.reader import read_reply
+from bot.prompts.reply_parser.reader import read_reply
 from bot.store.inmemory import InMemoryStore
 from bot.testing import RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, make_turn, on_stage
 

@@ -19,7 +19,13 @@ from bot import (
     TextRequest,
     render_history,
 )
-from bot.prompts.reading.reader import read_decision, read_fields, read_object, read_reply, read_step
+from bot.prompts.reply_parser.reader import (
+    read_decision,
+    read_fields,
+    read_object,
+    read_reply,
+    read_step,
+)
 from bot.resident import Blueprint
 from bot.settings import Layer
 from bot.testing import RecordingAdapter, Stage, make_arrival, on_stage

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.prompts.reading.scanner import (
+from bot.prompts.reply_parser.field_scanner import (
     Field,
     scan,
     scan_closely,

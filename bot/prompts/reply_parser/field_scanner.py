@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bot.prompts.reading.markup import FENCE, MAX_TAGS, Tag, tags_in, without_partial
+from bot.prompts.reply_parser.cleanup import FENCE, MAX_TAGS, Tag, tags_in, without_partial
 
 ROOTS = frozenset({"response", "output"})
 REASONING = frozenset({"think", "thinking"})

@@ -5,9 +5,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from bot.prompts.reading.markup import bare, plain, said
-from bot.prompts.reading.objects import Found, answer_in, decoded, object_of
-from bot.prompts.reading.scanner import (
+from bot.prompts.reply_parser.cleanup import bare, plain, said
+from bot.prompts.reply_parser.field_scanner import (
     Field,
     Scan,
     Shape,
@@ -16,7 +15,8 @@ from bot.prompts.reading.scanner import (
     without_last_tags,
     without_partial_tag,
 )
-from bot.prompts.reading.tree import Tree, nested
+from bot.prompts.reply_parser.json_objects import Found, answer_in, decoded, object_of
+from bot.prompts.reply_parser.tag_tree import Tree, nested
 
 MAX_ACTIONS = 10
 

@@ -4,8 +4,8 @@ import json
 import re
 from typing import TypeAlias
 
-from bot.prompts.reading.markup import Tag, bare, plain, tags_in
-from bot.prompts.reading.objects import decoded, object_in
+from bot.prompts.reply_parser.cleanup import Tag, bare, plain, tags_in
+from bot.prompts.reply_parser.json_objects import decoded, object_in
 
 MAX_DEPTH = 64
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.prompts.reading.tree import MAX_DEPTH, Tree, read_tree
+from bot.prompts.reply_parser.tag_tree import MAX_DEPTH, Tree, read_tree
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from bot.prompts.reading.markup import whole
+from bot.prompts.reply_parser.cleanup import whole
 
 _DECODER = json.JSONDecoder(strict=False)
 _MAX_OBJECTS = 64  # prose with more of them holds no answer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.prompts.reading.objects import answer_in, decoded, object_in, object_of, objects_in
+from bot.prompts.reply_parser.json_objects import answer_in, decoded, object_in, object_of, objects_in
 
 
 def test_objects_follow_each_other_and_none_is_inside_another() -> None:

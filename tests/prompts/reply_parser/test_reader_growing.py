@@ -4,8 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from bot.prompts.reading.growing import text_so_far
-from bot.prompts.reading.reader import read_reply
+from bot.prompts.reply_parser.reader import read_reply, text_so_far
 from bot.testing import answer
 
 HEAD = "<response><thought>I see.</thought><actions>REPLY</actions><text>"

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from bot.errors import TemplateError
-from bot.prompts.nodes import Each, If, Node, Nodes, Page, Path, Scope, Section, Variable
+from bot.prompts.template_nodes import Each, If, Node, Nodes, Page, Path, Scope, Section, Variable
 
 SOURCE_LIMIT = 256 * 1024
 NESTING_LIMIT = 32

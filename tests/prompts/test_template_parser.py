@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.errors import TemplateError
-from bot.prompts.mustache import compile_template, render
+from bot.prompts.template_parser import compile_template, render
 
 PEOPLE = {"agentName": "Ada", "people": [{"name": "Bo", "age": 3}, {"name": "Cy"}], "kv": {"a": 1, "b": 2}}
 

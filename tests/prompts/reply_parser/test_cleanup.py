@@ -4,7 +4,16 @@ import re
 
 import pytest
 
-from bot.prompts.reading.markup import MAX_CHARS, MAX_TAGS, bare, plain, said, tags_in, whole, without_partial
+from bot.prompts.reply_parser.cleanup import (
+    MAX_CHARS,
+    MAX_TAGS,
+    bare,
+    plain,
+    said,
+    tags_in,
+    whole,
+    without_partial,
+)
 
 TAG = re.compile(r"<(?:(/?)(a|b)(/?)>|!\[CDATA\[)", re.IGNORECASE)
 

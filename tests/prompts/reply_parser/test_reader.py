@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bot.prompts.reading.markup import said
-from bot.prompts.reading.reader import (
+from bot.prompts.reply_parser.cleanup import said
+from bot.prompts.reply_parser.reader import (
     MAX_ACTIONS,
     MAX_CHARS,
     Decision,

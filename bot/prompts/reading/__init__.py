@@ -1,1 +1,0 @@
-"""What a model wrote, read whatever shape it has: tags, JSON or plain prose."""

@@ -1,0 +1,1 @@
+"""Parses what a model wrote: tags, JSON or plain text."""
