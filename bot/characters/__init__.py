@@ -1,8 +1,8 @@
 """Reads character files: positions, old formats, secrets and a report of what became of every part."""
 
-from bot.characters.reading import LoadedCharacter, load_character, parse_character, read_character_source
+from bot.characters.loader import LoadedCharacter, load_character, parse_character, read_character_source
 from bot.characters.report import Format, Note, Report
-from bot.characters.secrets import Secrets
+from bot.characters.secret_detection import Secrets
 
 __all__ = [
     "Format",

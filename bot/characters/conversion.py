@@ -8,20 +8,20 @@ from uuid import UUID
 
 from pydantic import JsonValue
 
-from bot.characters.examples import Examples
-from bot.characters.findings import Findings
-from bot.characters.keys import FIELDS, KEYS, STYLE_KEYS
-from bot.characters.legacy import (
+from bot.characters.elizaos_names import (
+    FIELDS,
+    KEYS,
     PLATFORM_SETTINGS,
     SETTINGS_WITHOUT_EFFECT,
+    STYLE_KEYS,
     V0_KEYS,
     WITHOUT_EFFECT,
     adapter_name,
 )
-from bot.characters.positions import Path
-from bot.characters.report import Format
-from bot.characters.scanner import Node
-from bot.characters.shapes import Shapes, is_empty, plain, setting_text
+from bot.characters.field_readers import Examples, Shapes, is_empty, plain, setting_text
+from bot.characters.json_scanner import Node
+from bot.characters.report import Findings, Format
+from bot.characters.source_text import Path
 from bot.domain.ids import derived_id
 
 Fields = dict[str, object]

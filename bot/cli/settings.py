@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from bot.characters import load_character
-from bot.characters.secrets import take_secrets
+from bot.characters.secret_detection import take_secrets
 from bot.cli.cast import add_character_option, settings_of
 from bot.cli.exits import Exit
 from bot.cli.signals import aside

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot.characters import LoadedCharacter, parse_character
-from bot.characters.keys import FIELDS
+from bot.characters.elizaos_names import FIELDS
 from bot.errors import CharacterError
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)

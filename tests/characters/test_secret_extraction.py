@@ -8,7 +8,13 @@ from dataclasses import replace
 import pytest
 
 from bot.characters import LoadedCharacter, parse_character
-from bot.characters.secrets import Secrets, is_placeholder, looks_secret, names_a_secret, take_secrets
+from bot.characters.secret_detection import (
+    Secrets,
+    is_placeholder,
+    looks_secret,
+    names_a_secret,
+    take_secrets,
+)
 
 OPENAI = "sk-proj-CANARYcanary0123456789CANARY"
 DISCORD = "MTk4NjIyNDgzNDcxOTI1MjQ4.Cl2FMQ.CANARYcanaryCANARYcanaryCANAR"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from bot.characters.secrets import MASK, take_secrets
+from bot.characters.secret_detection import MASK, take_secrets
 from bot.errors import CharacterError
 
 _LINE_END = re.compile(r"\r\n?|\n")

@@ -1,4 +1,4 @@
-"""From a character file to a character, its report and its secrets; every fault is a `CharacterError`."""
+"""`load_character`, `parse_character`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,15 +8,14 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from bot.characters.conversion import convert
-from bot.characters.findings import Findings
-from bot.characters.positions import SourceText
-from bot.characters.quarantine import quarantine
-from bot.characters.report import Report
-from bot.characters.scanner import scan
-from bot.characters.secrets import Secrets
-from bot.characters.templates import check_templates
+from bot.characters.json_scanner import Node, scan
+from bot.characters.report import Findings, Report
+from bot.characters.secret_detection import Secrets
+from bot.characters.secret_extraction import quarantine
+from bot.characters.source_text import SourceText
 from bot.domain.character import Character
-from bot.errors import CharacterError
+from bot.errors import CharacterError, TemplateError
+from bot.prompts.template_parser import compile_template
 
 SIZE_LIMIT: Final = 4 * 1024 * 1024
 
@@ -112,3 +111,21 @@ def _read(source: SourceText, path: Path | None) -> LoadedCharacter:
         findings.raise_problems()
         raise
     return LoadedCharacter(character, findings.report(format), path, secrets)
+
+
+def check_templates(root: Node, findings: Findings) -> None:
+    """Compile each template: one that cannot be is a problem, a tag that means nothing here a warning."""
+    templates = root.value.get("templates") if isinstance(root.value, dict) else None
+    if templates is None or not isinstance(templates.value, dict):
+        return
+    for name, node in templates.value.items():
+        if not isinstance(node.value, str):
+            continue
+        path = ("templates", name)
+        try:
+            unknown = compile_template(node.value).unknown
+        except TemplateError as error:
+            findings.problem(node.at, path, str(error))
+            continue
+        for tag in unknown:
+            findings.warn(node.at, path, f"{{{{{tag[:60]}}}}} means nothing here and is left out")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from bot.characters.positions import SourceText, Span
-from bot.characters.secrets import names_a_secret
+from bot.characters.secret_detection import names_a_secret
+from bot.characters.source_text import SourceText, Span
 from bot.errors import CharacterError
 
 DEPTH_LIMIT: Final = 64

@@ -1,9 +1,11 @@
-"""What elizaOS files say in words that mean something else here, or nothing."""
+"""Known keys, v0 keys, platform and adapter names of elizaOS."""
 
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
+
+from bot.domain.character import Character, Style
 
 V0_KEYS: Final = frozenset(
     {"clients", "modelProvider", "lore", "people", "clientConfig", "twitterProfile", "nft", "extends"}
@@ -58,3 +60,14 @@ def adapter_name(client: str) -> str:
     name = client.strip().lower()
     name = name[found.end() :] if (found := _PACKAGE.match(name)) else name
     return _ADAPTERS.get(name, name)
+
+
+_ALIASES: Final = {field.alias or name: name for name, field in Character.model_fields.items()}
+
+KEYS: Final = tuple(_ALIASES)
+STYLE_KEYS: Final = tuple(Style.model_fields)
+FIELDS: Final[Mapping[str, str]] = MappingProxyType(
+    {**{name: name for name in _ALIASES.values()}, **_ALIASES, "clients": "adapters"}
+)
+FREE_FIELDS: Final = frozenset({"settings", "secrets", "client_config", "twitter_profile", "nft"})
+"""Fields whose contents the file's author names, so that names there tell what is a secret."""

@@ -4,11 +4,10 @@ import re
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum, auto
 
-from bot.characters.findings import Findings
-from bot.characters.keys import FIELDS, FREE_FIELDS
-from bot.characters.positions import Path, path_text
-from bot.characters.scanner import Node, Scalar
-from bot.characters.secrets import (
+from bot.characters.elizaos_names import FIELDS, FREE_FIELDS
+from bot.characters.json_scanner import Node, Scalar
+from bot.characters.report import Findings
+from bot.characters.secret_detection import (
     MASK,
     Secrets,
     is_placeholder,
@@ -17,6 +16,7 @@ from bot.characters.secrets import (
     names_a_secret,
     take_secrets,
 )
+from bot.characters.source_text import Path, path_text
 
 _SETTING_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _BARE_NAMES = frozenset({"key", "token", "pat", "cookie", "cookies"})
