@@ -15,7 +15,7 @@ from bot.domain.environment import ChannelType, Room
 from bot.domain.ids import derived_id, new_id
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.task import Task, scheduled
-from bot.fetch.fetched import Fetch
+from bot.fetch.response import Fetch
 from bot.models.router import ModelRouter
 from bot.platform.outbox import Outbox
 from bot.platform.packing import Outgoing

@@ -23,7 +23,7 @@ from yarl import URL
 
 from bot.errors import FetchError, SettingError
 from bot.fetch.addresses import Network, Proxies, literal, shown, vetted, why_not_public
-from bot.fetch.fetched import Fetched, sniffed
+from bot.fetch.response import Fetched, sniffed
 
 MEGABYTE: Final = 1024 * 1024
 MAX_RATIO: Final = 100

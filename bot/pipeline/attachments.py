@@ -8,10 +8,9 @@ from bot.concurrency.crash_points import reached
 from bot.concurrency.isolation import Failure, contained
 from bot.domain.content import Attachment, MediaKind
 from bot.errors import BotError
-from bot.fetch.fetched import Fetched, sniffed
-from bot.fetch.pictures import refuse_unfit
+from bot.fetch.pdf import text_of_pdf
+from bot.fetch.response import Fetched, refuse_unfit, sniffed
 from bot.models.types import ImageDescriptionRequest, ModelType, TranscriptionRequest
-from bot.pdf import text_of_pdf
 from bot.prompts.reply_parser.reader import read_fields
 from bot.prompts.templates import IMAGE_DESCRIPTION
 from bot.text import tidy

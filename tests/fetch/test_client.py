@@ -16,7 +16,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from bot.errors import FetchError, SettingError
 from bot.fetch.client import Fetcher, _Gate
-from bot.fetch.fetched import Fetched, sniffed
+from bot.fetch.response import Fetched, sniffed
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 HERE = "127.0.0.1"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from bot import pdf as pdf_module
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.errors import FetchError, ModelUnavailable
+from bot.fetch import pdf as pdf_module
 from bot.fetch.client import Fetcher
-from bot.fetch.fetched import Fetched
+from bot.fetch.response import Fetched
 from bot.models.handler import ModelHandler
 from bot.models.types import ModelType, TextResult
 from bot.pipeline.attachments import (

@@ -1,6 +1,6 @@
 """A program by itself: reads a PDF that a stranger has sent, with little time, little memory and no secrets.
 
-The file comes on its standard input and the text leaves on its standard output; `bot.pdf` starts it. It
+The file comes on its standard input and the text leaves on its standard output; `bot.fetch.pdf` starts it. It
 imports nothing of ours, and what it ends with says why there is no text.
 """
 

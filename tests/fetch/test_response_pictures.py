@@ -6,8 +6,7 @@ import zlib
 import pytest
 
 from bot.errors import FetchError
-from bot.fetch.fetched import Fetched, sniffed
-from bot.fetch.pictures import MOST_PIXELS, claimed_size, refuse_unfit
+from bot.fetch.response import MOST_PIXELS, Fetched, claimed_size, refuse_unfit, sniffed
 
 SOF = b"\xff\xc2\x00\x11\x08"
 
