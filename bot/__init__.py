@@ -131,7 +131,6 @@ from bot.errors import (
     Unclear,
     Undeliverable,
 )
-from bot.health import Health, Trouble
 from bot.models.retrying import read_retry_after
 from bot.models.types import (
     EmbeddingRequest,
@@ -171,30 +170,31 @@ from bot.prompts.template_parser import render
 from bot.registry import folded_name
 from bot.setting_types import Allowed, BaseUrl, Secret, Words
 from bot.settings import WORLD_SETTINGS, CoreSettings, Settings, SettingsModel, keep_key
-from bot.store.ledger import Commitment
+from bot.store.ledger import Commitment, Health, OpenWork, Sharing, Trouble
 from bot.store.protocols import (
     AUDIT,
     MOST_NAMES,
     RUN_LOG,
     LogEntry,
     Reach,
+    Schema,
+    Schemas,
     Store,
+    Tables,
     Unembedded,
     audience_of,
 )
-from bot.store.schema import Schema, Schemas, Tables
-from bot.store.sharing import OpenWork, Sharing
-from bot.store.storage import NO_SCHEMAS, Checkup, Storage, Upgraded
-from bot.store.vectors import cosine
-from bot.store.words import (
+from bot.store.similarity import (
     LAST_SAID,
     SAID,
     best_by_words,
+    cosine,
     ranked_by_words,
     word_weights,
     wording,
     words_of,
 )
+from bot.store.storage import NO_SCHEMAS, Checkup, Storage, Upgraded
 from bot.text import clean_name, cut_line, escape_line, is_blank, last_break, shorten
 from bot.turn import Turn
 

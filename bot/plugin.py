@@ -15,7 +15,7 @@ from bot.components.route import Route
 from bot.components.service import Service
 from bot.components.worker import Worker
 from bot.settings import Settings, SettingsModel
-from bot.store.schema import Schema, Schemas
+from bot.store.protocols import Schema, Schemas
 from bot.store.storage import OpenStore, Plain, Storage
 
 

@@ -50,8 +50,7 @@ from bot.setting_up import NotSetUp, is_vital, off_without, set_up, without
 from bot.settings import CoreSettings, Settings, SettingsModel
 from bot.spending import Meter
 from bot.store.inmemory import InMemoryStore
-from bot.store.protocols import Store
-from bot.store.schema import Schemas
+from bot.store.protocols import Schemas, Store
 from bot.store.storage import NO_SCHEMAS
 
 logger = logging.getLogger(__name__)

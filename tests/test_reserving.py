@@ -31,7 +31,7 @@ from bot.models.types import (
 from bot.reserving import Till
 from bot.runs import Run, current_run, recorder
 from bot.spending import Meter
-from bot.store.inmemory.spending import InMemorySpending
+from bot.store.inmemory.cache_logs_costs import InMemorySpending
 
 HERE, ANN, BO = (derived_id(name) for name in ("here", "Ann", "Bo"))
 REQUEST = TextRequest("x" * 300, max_tokens=100)  # held to be 200 tokens

@@ -17,7 +17,7 @@ from bot.models.types import ImageRequest, ImageResult, ModelType
 from bot.plugin import Plugin
 from bot.runs import Run
 from bot.spending import Meter
-from bot.store.inmemory.spending import InMemorySpending
+from bot.store.inmemory.cache_logs_costs import InMemorySpending
 from bot.testing import on_stage
 
 DAY = date(2026, 5, 4)

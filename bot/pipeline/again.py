@@ -5,7 +5,7 @@ from datetime import timedelta
 from bot.domain.edits import LATE_EDIT
 from bot.domain.ledger import Outcome
 from bot.domain.memory import Memory, MemoryKind
-from bot.store.words import wording
+from bot.store.similarity import wording
 from bot.turn import Turn
 
 LAST_WORDS = 20

@@ -16,10 +16,9 @@ from bot.domain.ids import new_id
 from bot.domain.inbound import TOO_OLD, Arrival, Cursor, Received
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import IntakeClosed, StoreUnavailable, TryAgain
-from bot.health import Trouble
 from bot.platform.intake import tidied
 from bot.platform.postponed import Postponed
-from bot.store.ledger import Ledger
+from bot.store.ledger import Ledger, Trouble
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

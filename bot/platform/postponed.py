@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from bot.errors import StoreUnavailable
-from bot.health import Health
+from bot.store.ledger import Health
 
 logger = logging.getLogger(__name__)
 LOOK_EVERY = 0.5

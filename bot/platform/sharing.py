@@ -15,8 +15,8 @@ from bot.domain.ledger import Outcome, Receipt
 from bot.errors import StoreUnavailable
 from bot.platform.inbox import MOST_OPEN, Inbox
 from bot.platform.outbox import Outbox
+from bot.store.ledger import Sharing
 from bot.store.protocols import Store
-from bot.store.sharing import Sharing
 
 logger = logging.getLogger(__name__)
 BEAT, LOOK = 0.5, 0.5

@@ -1,15 +1,144 @@
-"""The ledger as a protocol: receipts, steps and deliveries, and what moves together."""
+"""Protocols of the ledger, of edits, of room leases; `StoreHealth`."""
 
+import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from bot.domain.inbound import Arrival, Cursor, Received
+from bot.concurrency.clock import Clock, system_clock
+from bot.domain.edits import Forgotten, Reaction, Removed, Revised
+from bot.domain.environment import Room, World
+from bot.domain.inbound import Arrival, Cursor, Notice, Noticed, Received
 from bot.domain.ledger import Delivery, Receipt, Step
 from bot.domain.memory import Memory
-from bot.health import Health
+from bot.errors import StoreUnavailable
+
+logger = logging.getLogger(__name__)
+
+
+class ChangeStore(Protocol):
+    """What platforms change afterwards: each change moves all that it concerns; repeated, it moves no more.
+
+    A part that is on its way already is never held back.
+    """
+
+    async def revise(self, arrival: Arrival, at: datetime, *, is_answering: bool = False) -> Revised:
+        """Keep an edit of a message, as `weighed` decides; of an unknown message it is an event like any."""
+
+    async def remove(self, room_id: UUID, message_ids: Collection[str], at: datetime) -> Removed:
+        """Forget messages that a platform calls so, ours included, and whatever was drawn from them alone.
+
+        Their open receipts are cancelled, and so are the waiting parts of replies to nothing else.
+        """
+
+    async def clear(self, room_id: UUID, at: datetime) -> Removed:
+        """Forget all that was said in a room and was drawn from it, and cancel what is open there."""
+
+    async def abandon(self, room_ids: Collection[UUID], at: datetime, reason: str) -> Removed:
+        """Cancel what is open in rooms, and forget nothing."""
+
+    async def react(self, reaction: Reaction) -> Memory | None:
+        """Keep a sign on a message; None where it is known already."""
+
+    async def notice(self, notice: Notice, at: datetime) -> Noticed:
+        """Keep what is told of a world: however much it is, nobody becomes active by it, nor any room.
+
+        One whose event is known changes nothing. Events are known for thirty days.
+        """
+
+    async def forget(self, entity_id: UUID, at: datetime) -> Forgotten:
+        """Delete what is kept of somebody, answers to them and what was drawn from either.
+
+        Left are receipts without a word in them, roles, and a component of the kind FORGOTTEN.
+        """
+
+    async def move(self, room_id: UUID, world: World, room: Room) -> list[Delivery]:
+        """Have a room go on as another one: what was said there and what is still to leave go along.
+
+        Receipts stay with the room in which their messages were counted. Gives the parts to leave.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWork:
+    """In which of a process's rooms messages are open, and in which parts are to leave."""
+
+    messages: frozenset[UUID] = frozenset()
+    parts: frozenset[UUID] = frozenset()
+
+
+class Sharing(Protocol):
+    """The work on one agent's rooms, shared by several processes: a room is one process's at a time.
+
+    Who receives something in a room that is nobody's works on it from then on. What is written of a room
+    for another one's message raises LaneLost.
+    """
+
+    def holds(self, room_id: UUID) -> bool:
+        """Tell whether a room is this process's work, as far as it knows."""
+
+    async def join(self) -> None:
+        """Begin to share, as somebody new."""
+
+    async def keep_alive(self) -> bool:
+        """Say that this process lives, and take over what the dead have left; to be called twice a second.
+
+        False where it has itself been taken for dead and has no room any more: before it joins again, all
+        that it has under way must have ended.
+        """
+
+    async def open_work(self) -> OpenWork:
+        """Tell what is open in this process's rooms, whether it is under way or not."""
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until another process has left something to do, but no longer than this."""
+
+    async def leave(self) -> None:
+        """Give all rooms back, for others to take over at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What is wrong, as a word and as a sentence, and since when."""
+
+    cause: str
+    message: str
+    since: datetime
+
+
+class Health:
+    """What is wrong with a store now; the log is told once when it begins and once when it is over."""
+
+    def __init__(self, clock: Clock = system_clock) -> None:
+        self._clock = clock
+        self._trouble: Trouble | None = None
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """What is wrong; None where all is well."""
+        return self._trouble
+
+    def fails(self, error: StoreUnavailable) -> None:
+        """Note that nothing can be kept."""
+        before = self._trouble
+        if before is not None and before.cause == error.cause:
+            return
+        self._trouble = Trouble(error.cause, str(error), before.since if before else self._clock())
+        logger.error("nothing is taken in any more (%s): %s", error.cause, error)
+
+    def recovers(self) -> None:
+        """Note that everything can be kept again."""
+        before, self._trouble = self._trouble, None
+        if before is not None:
+            seconds = (self._clock() - before.since).total_seconds()
+            logger.warning("messages are taken in again, after %.0f s (%s)", seconds, before.cause)
+
+    def check(self) -> None:
+        """Raise StoreUnavailable while nothing can be kept."""
+        if self._trouble is not None:
+            raise StoreUnavailable(self._trouble.message, cause=self._trouble.cause)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The store as small contracts: a double is small, and a plugin may replace one.
+"""Store protocols (worlds, entities, memories, tasks, cache, logs, costs), plugin tables.
 
 Every method is one transaction. Times are aware datetimes; what is not found is None or empty. Open
 data (`metadata`, `data`, `body`, a step's `result`, a cached value) is JSON.
@@ -7,17 +7,52 @@ data (`metadata`, `data`, `body`, a step's `result`, a cached value) is JSON.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from bot.domain.costs import Spending
 from bot.domain.environment import Attendance, Component, Entity, Relationship, Role, Room, World
 from bot.domain.memory import Memory, MemoryKind, Recalled, Scope
 from bot.domain.task import Task
-from bot.store.changes import ChangeStore
-from bot.store.ledger import Ledger
-from bot.store.schema import Tables
-from bot.store.sharing import Sharing
+from bot.store.ledger import ChangeStore, Ledger, Sharing
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The tables of a plugin, an SQLAlchemy `MetaData`; each is called `<plugin>_…`.
+
+    Without a history what is missing is added at the start: tables, indexes, columns that may be empty.
+    With one, `migrations` is the folder of Alembic's scripts (in its `versions`), and `version` the last.
+    """
+
+    metadata: Any
+    version: str = ""
+    migrations: Path | None = None
+
+
+Schemas = Mapping[str, Schema]
+
+
+class Tables(Protocol):
+    """Reaches the plugins' tables; what is done there is a function of an SQLAlchemy `Connection`.
+
+    Such a function neither commits nor waits for anything, and may be called again where a transaction
+    has to be repeated.
+    """
+
+    async def read(self, work: Callable[[Any], T]) -> T:
+        """Run a function that changes nothing."""
+
+    async def write(self, work: Callable[[Any], T]) -> T:
+        """Run a function in a transaction; what it wrote is kept once this returns."""
+
+    @property
+    def engine(self) -> Any:
+        """Give an SQLAlchemy `AsyncEngine` that only reads: for pages and exports, where nobody waits."""
+
 
 MOST_NAMES = 20
 RUN_LOG = "run"  # the kind of log entry for what happened in a run

@@ -10,8 +10,7 @@ from uuid import UUID
 
 from bot.errors import ConfigError
 from bot.settings import Settings
-from bot.store.protocols import Store
-from bot.store.schema import Schemas
+from bot.store.protocols import Schemas, Store
 
 NO_SCHEMAS: Schemas = MappingProxyType({})
 

@@ -8,7 +8,8 @@ import pytest
 from bot.domain.content import Content
 from bot.domain.ids import new_id
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt, Step, StepState
-from bot.store.inmemory import InMemoryStore, ledger, receipts
+from bot.store.inmemory import InMemoryStore, ledger
+from bot.store.inmemory import ledger as receipts
 from bot.testing import make_arrival
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)

@@ -9,8 +9,7 @@ from uuid import UUID
 
 from bot.domain.memory import Memory, MemoryKind, Recalled
 from bot.store.protocols import Reach, Unembedded, audience_of
-from bot.store.vectors import nearest
-from bot.store.words import LAST_SAID, SAID, ranked_by_words, wording
+from bot.store.similarity import LAST_SAID, SAID, nearest, ranked_by_words, wording
 
 WINDOW = 1000
 EMBEDDED = (MemoryKind.MESSAGE, MemoryKind.FACT)

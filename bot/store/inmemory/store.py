@@ -5,16 +5,14 @@ from typing import Self
 
 from bot.concurrency.clock import Clock, system_clock
 from bot.errors import ConfigError
-from bot.store.inmemory.changes import InMemoryChanges
+from bot.store.inmemory.cache_logs_costs import InMemoryCache, InMemoryLogs, InMemorySpending
+from bot.store.inmemory.edits import InMemoryChanges
+from bot.store.inmemory.environment import InMemoryEntities, InMemoryWorlds
 from bot.store.inmemory.ledger import InMemoryLedger
 from bot.store.inmemory.memories import InMemoryMemories
-from bot.store.inmemory.people import InMemoryEntities
-from bot.store.inmemory.small import InMemoryCache, InMemoryLogs
-from bot.store.inmemory.spending import InMemorySpending
 from bot.store.inmemory.tasks import InMemoryTasks
-from bot.store.inmemory.worlds import InMemoryWorlds
-from bot.store.schema import Tables
-from bot.store.sharing import Sharing
+from bot.store.ledger import Sharing
+from bot.store.protocols import Tables
 
 
 class InMemoryStore:

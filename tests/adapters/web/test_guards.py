@@ -10,7 +10,7 @@ import pytest
 from adapters.web.config import Limits
 from bot import Agent, Plugin, Room, RouteRequest, RouteResponse, route
 from bot.store.inmemory import InMemoryStore
-from bot.store.inmemory.worlds import InMemoryWorlds
+from bot.store.inmemory.environment import InMemoryWorlds
 
 TOKEN = "a-token-for-tests"
 OPEN, SHUT = "open", "shut"

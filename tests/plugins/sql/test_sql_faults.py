@@ -81,7 +81,7 @@ async def fill(database: Database, *, first: int = 0) -> list[str]:
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == "bot.health"]
+    return [record.getMessage() for record in caplog.records if record.name == "bot.store.ledger"]
 
 
 async def test_i01_a_locked_file_is_waited_for_once_then_everybody_is_refused_at_once(
@@ -92,7 +92,7 @@ async def test_i01_a_locked_file_is_waited_for_once_then_everybody_is_refused_at
     other.execute("BEGIN EXCLUSIVE")
     clock = asyncio.get_running_loop().time
     started = clock()
-    with caplog.at_level(logging.WARNING, "bot.health"):
+    with caplog.at_level(logging.WARNING, "bot.store.ledger"):
         first = asyncio.gather(*(database.write(write(f"{n}")) for n in range(9)), return_exceptions=True)
         assert await keys(database) == []  # who reads is not held up
         assert all(isinstance(error, StoreUnavailable) for error in await first)

@@ -24,12 +24,11 @@ from bot.domain.environment import Room, World
 from bot.domain.inbound import REMEMBERED, Arrival, Notice, Noticed, Received
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
+from bot.store.inmemory.cache_logs_costs import InMemoryCache, InMemoryLogs
+from bot.store.inmemory.environment import InMemoryEntities, InMemoryWorlds
 from bot.store.inmemory.ledger import InMemoryLedger
 from bot.store.inmemory.memories import InMemoryMemories
-from bot.store.inmemory.people import InMemoryEntities
-from bot.store.inmemory.small import InMemoryCache, InMemoryLogs
 from bot.store.inmemory.tasks import InMemoryTasks
-from bot.store.inmemory.worlds import InMemoryWorlds
 
 EVERY = 10**9
 

@@ -1,15 +1,16 @@
-"""The cache and the logs in memory."""
+"""Cache, logs, costs."""
 
 import json
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from heapq import merge
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
 from bot.concurrency.clock import Clock
+from bot.domain.costs import Key, Spending
 from bot.store.protocols import LogEntry
 
 MOST_LOGS = 10_000
@@ -95,3 +96,24 @@ class InMemoryLogs:
             kept = [one for one in entries if one[1]["entity_id"] != entity_id]
             entries.clear()
             entries.extend(kept)
+
+
+MOST = 100_000
+
+
+class InMemorySpending:
+    """Keeps the latest sums; see `SpendingStore`."""
+
+    def __init__(self) -> None:
+        self._sums: dict[Key, Spending] = {}
+
+    async def add(self, spendings: Sequence[Spending]) -> None:
+        for one in spendings:
+            known = self._sums.get(one.key)
+            self._sums[one.key] = one if known is None else known.plus(one)
+        while len(self._sums) > MOST:
+            del self._sums[next(iter(self._sums))]
+
+    async def spent(self, since: date, until: date) -> list[Spending]:
+        found = (one for one in self._sums.values() if since <= one.day <= until)
+        return sorted(found, key=lambda one: one.day)

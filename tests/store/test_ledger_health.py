@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from bot.errors import StoreUnavailable
-from bot.health import Health
+from bot.store.ledger import Health
 
 BEGAN = datetime(2026, 5, 4, 12, tzinfo=UTC)
 LOCKED = StoreUnavailable("the database x is locked", cause="db_locked")
@@ -24,7 +24,7 @@ def health() -> Health:
 def test_an_outage_is_logged_once_when_it_begins_and_once_when_it_ends(
     health: Health, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.DEBUG, "bot.health"):
+    with caplog.at_level(logging.DEBUG, "bot.store.ledger"):
         for _ in range(5):
             health.fails(LOCKED)
         trouble = health.trouble

@@ -1,6 +1,6 @@
 """Rules of searching by words."""
 
-from bot.store.words import ranked_by_words
+from bot.store.similarity import ranked_by_words
 
 
 def rank(question: str, *texts: str) -> list[int]:

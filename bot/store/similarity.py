@@ -1,14 +1,37 @@
-"""How much texts have in common by their words alone: what needs no model."""
+"""Cosine and word-overlap ranking."""
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from math import log
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from heapq import nlargest
+from math import log, sqrt
+from operator import mul
 from typing import TypeVar
 
 from bot.domain.memory import MemoryKind
 
 K = TypeVar("K")
+
+
+def cosine(first: Sequence[float], second: Sequence[float]) -> float:
+    """Compare two vectors: 1 the same direction, 0 unrelated, also where one of them is zero.
+
+    Raises ValueError where their dimensions differ: vectors of two models are never compared.
+    """
+    if len(first) != len(second):
+        raise ValueError(f"vectors of {len(first)} and {len(second)} dimensions cannot be compared")
+    lengths = sqrt(sum(map(mul, first, first)) * sum(map(mul, second, second)))
+    return sum(map(mul, first, second)) / lengths if lengths else 0.0
+
+
+def nearest(
+    wanted: Sequence[float], candidates: Iterable[tuple[K, Sequence[float]]], limit: int
+) -> list[tuple[K, float]]:
+    """Find the candidates nearest to a vector, the nearest first."""
+    scored = ((key, cosine(wanted, vector)) for key, vector in candidates)
+    return nlargest(limit, scored, key=lambda pair: pair[1])
+
+
 SAID = frozenset({MemoryKind.MESSAGE, MemoryKind.REACTION})
 LAST_SAID = 5_000  # of what was said in a room: every message would have to be indexed else, for few searches
 MOST_WORDS = 32

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.store.vectors import cosine, nearest
+from bot.store.similarity import cosine, nearest
 
 
 def test_cosine_measures_direction_and_not_length() -> None:
