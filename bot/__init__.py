@@ -131,7 +131,7 @@ from bot.errors import (
     Unclear,
     Undeliverable,
 )
-from bot.models.retrying import read_retry_after
+from bot.models.retry import read_retry_after
 from bot.models.types import (
     EmbeddingRequest,
     EmbeddingResult,

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
-from bot.budget import Budget
 from bot.bus import EventBus
 from bot.concurrency.clock import Clock, system_clock
+from bot.costs.budget import Budget
 from bot.domain.character import Character
 from bot.domain.component_specs import Catalog
 from bot.domain.content import Content

@@ -9,10 +9,12 @@ from uuid import UUID
 
 from bot.agent import Agent
 from bot.binding import bind, routes_of
-from bot.budget import Budget, MoneySettings, limits_of
 from bot.bus import EventBus
 from bot.commands.opening import open_counter
 from bot.concurrency.clock import Clock, Patience, system_clock
+from bot.costs.budget import Budget, MoneySettings, limits_of
+from bot.costs.metering import Meter, Till
+from bot.costs.prices import PriceList, read_prices
 from bot.domain.character import Character
 from bot.domain.environment import Entity
 from bot.domain.ids import derived_id
@@ -20,11 +22,9 @@ from bot.domain.ledger import Receipt
 from bot.errors import PluginError
 from bot.fetch.client import Fetcher
 from bot.models.attempt import Deadlines, Record
-from bot.models.caller import Manner
-from bot.models.prices import PriceList, read_prices
-from bot.models.retrying import Retries
+from bot.models.retry import Manner, Retries
 from bot.models.router import ModelRouter
-from bot.models.sampling import ModelSettings, read_sampling
+from bot.models.settings import ModelSettings, read_sampling
 from bot.pipeline.process_message import Processor
 from bot.platform.changes import Changes
 from bot.platform.connections import Door
@@ -41,14 +41,12 @@ from bot.plugin import Plugin, schemas_of, storage_of
 from bot.posting import Poster
 from bot.prompts.templates import DEFAULTS
 from bot.registry import Registry
-from bot.reserving import Till
 from bot.running_services import running_services
 from bot.runs import recorder
 from bot.scheduler import Scheduler
 from bot.services import Services
 from bot.setting_up import NotSetUp, is_vital, off_without, set_up, without
 from bot.settings import CoreSettings, Settings, SettingsModel
-from bot.spending import Meter
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Schemas, Store
 from bot.store.storage import NO_SCHEMAS

@@ -5,13 +5,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from bot.budget import MoneySettings, limits_of
 from bot.cli.cast import Part
 from bot.cli.checks import CORRECT, Finding, Status
 from bot.cli.prompt_size import PromptSize, Share, measure
+from bot.costs.budget import MoneySettings, limits_of
+from bot.costs.prices import read_prices
 from bot.errors import ModelError, ModelRefused, SettingError
 from bot.loading import OFFLINE
-from bot.models.prices import read_prices
 from bot.models.types import Purpose, TextRequest
 from bot.resident import move_in
 from bot.settings import FILE, Settings

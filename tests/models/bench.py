@@ -6,9 +6,8 @@ from typing import Any
 
 from bot.domain.ledger import ModelCall
 from bot.models.attempt import Deadlines
-from bot.models.caller import Manner
 from bot.models.handler import ModelHandler
-from bot.models.retrying import Retries
+from bot.models.retry import Manner, Retries
 from bot.models.router import ModelRouter
 from bot.models.types import ModelType, TextResult, Usage
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from bot.errors import ModelError, ModelRefused, ModelUnavailable
-from bot.models.attempt import Deadlines
-from bot.models.fitting import LONGEST_ANSWER
+from bot.models.attempt import LONGEST_ANSWER, Deadlines
 from bot.models.router import ModelRouter
 from bot.models.types import (
     EmbeddingResult,

@@ -12,8 +12,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from bot import Model
-from bot.models.caller import Manner
 from bot.models.handler import ModelHandler
+from bot.models.retry import Manner
 from bot.models.router import ModelRouter
 from bot.testing import Stage
 

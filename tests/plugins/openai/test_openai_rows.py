@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from bot import Attachment, Character, Content, EmbeddingCompleted, MediaKind, MemoryKind, Outcome, Reach
-from bot.models import breaker
+from bot.models import retry
 from bot.prompts.history import parse_history
 from bot.store.inmemory import InMemoryStore
 from bot.testing import Stage, answer
@@ -109,10 +109,10 @@ async def test_e08_an_outage_costs_few_calls_and_every_message_has_its_end(api: 
 async def test_e08_after_the_outage_the_first_message_is_answered(
     api: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(breaker, "REST", 0.0)
+    monkeypatch.setattr(retry, "REST", 0.0)
     api.answers = [AWAY]
     async with open_stage(api.url) as stage:
-        for number in range(breaker.FAILURES + 1):
+        for number in range(retry.FAILURES + 1):
             assert (await stage.say(f"are you there? {number}")).outcome is Outcome.FAILED
         api.answers = [Answer(completion())]
         assert (await stage.say("and now?")).outcome is Outcome.ANSWERED
@@ -139,7 +139,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nobody rest."""
     for name in ("PAUSE", "SHORT_PAUSE", "FIRST_WAIT", "LONGEST_WAIT"):
         monkeypatch.setattr(embedding, name, 0.01)
-    monkeypatch.setattr(breaker, "REST", 0.0)
+    monkeypatch.setattr(retry, "REST", 0.0)
 
 
 async def until_all_have_vectors(stage: Stage, model: str, texts: set[str]) -> None:

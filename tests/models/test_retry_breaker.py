@@ -6,9 +6,7 @@ import logging
 import pytest
 
 from bot.errors import ModelBusy, ModelRefused, ModelUnavailable, PromptTooLong
-from bot.models.alarm import HOUR
-from bot.models.breaker import REST
-from bot.models.caller import MOST_AT_ONCE
+from bot.models.retry import HOUR, MOST_AT_ONCE, REST
 from bot.models.types import ModelType, TextRequest
 from tests.models.bench import Bench, said
 
@@ -157,7 +155,7 @@ async def test_each_type_of_a_plugin_rests_on_its_own() -> None:
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.message for one in caplog.records if one.name == "bot.models.alarm"]
+    return [one.message for one in caplog.records if one.name == "bot.models.retry"]
 
 
 async def test_e06_the_operator_is_told_once_an_hour(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,15 +9,15 @@ from uuid import UUID
 
 import pytest
 
-from bot.budget import Budget, Limit, Whose
 from bot.bus import EventBus
 from bot.concurrency import isolation
+from bot.costs.budget import Budget, Limit, Whose
+from bot.costs.metering import Meter, Till
+from bot.costs.prices import read_prices
 from bot.domain.ids import derived_id
 from bot.domain.ledger import ModelCall
 from bot.errors import BudgetSpent, ModelError
-from bot.models.booking import expected
 from bot.models.handler import ModelHandler
-from bot.models.prices import read_prices
 from bot.models.router import ModelRouter
 from bot.models.types import (
     EmbeddingRequest,
@@ -28,9 +28,8 @@ from bot.models.types import (
     TextResult,
     Usage,
 )
-from bot.reserving import Till
+from bot.models.usage import expected
 from bot.runs import Run, current_run, recorder
-from bot.spending import Meter
 from bot.store.inmemory.cache_logs_costs import InMemorySpending
 
 HERE, ANN, BO = (derived_id(name) for name in ("here", "Ann", "Bo"))

@@ -8,7 +8,7 @@ import pytest
 
 from bot.errors import ModelBusy, ModelError, ModelUnavailable
 from bot.models.attempt import Deadlines
-from bot.models.showing import MOST_SHOWN
+from bot.models.handler import MOST_SHOWN
 from bot.models.types import TextRequest, TextResult
 from tests.models.bench import Bench, Sink, never, said, writing
 

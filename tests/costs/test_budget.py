@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from bot.budget import Budget, MoneySettings, limits_of
+from bot.costs.budget import Budget, MoneySettings, limits_of
 from bot.domain.costs import Spending
 from bot.domain.ids import derived_id
 from bot.errors import SettingError

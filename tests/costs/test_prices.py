@@ -5,8 +5,8 @@ from datetime import date
 
 import pytest
 
+from bot.costs.prices import Price, parse_price, read_prices
 from bot.domain.ledger import ModelCall
-from bot.models.prices import Price, parse_price, read_prices
 
 
 def call(model: str, tokens_in: int = 1_000_000, tokens_out: int = 0, tokens_cached: int = 0) -> ModelCall:

@@ -6,17 +6,17 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 
 from bot.agent import Agent
-from bot.budget import Budget, Limit, Whose
 from bot.components.model import model
+from bot.costs.budget import Budget, Limit, Whose
+from bot.costs.metering import Meter
+from bot.costs.prices import read_prices
 from bot.domain.costs import Spending
 from bot.domain.ids import derived_id
 from bot.domain.ledger import ModelCall
 from bot.errors import StoreUnavailable
-from bot.models.prices import read_prices
 from bot.models.types import ImageRequest, ImageResult, ModelType
 from bot.plugin import Plugin
 from bot.runs import Run
-from bot.spending import Meter
 from bot.store.inmemory.cache_logs_costs import InMemorySpending
 from bot.testing import on_stage
 

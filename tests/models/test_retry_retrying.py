@@ -7,7 +7,7 @@ from math import inf, nan
 import pytest
 
 from bot.errors import ModelBusy, ModelError, ModelRefused, ModelUnavailable, PromptTooLong
-from bot.models.retrying import Retries, read_retry_after
+from bot.models.retry import Retries, read_retry_after
 from bot.models.types import ModelType, TextRequest
 from tests.models.bench import Bench, never, said
 

@@ -12,9 +12,9 @@ from uuid import UUID
 from pydantic import Field, field_validator
 
 from bot.concurrency.clock import Clock, system_clock
+from bot.costs.prices import parse_price
 from bot.domain.costs import Spending
 from bot.errors import BudgetSpent
-from bot.models.prices import parse_price
 from bot.setting_types import Words
 from bot.settings import SettingsModel
 

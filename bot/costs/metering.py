@@ -1,21 +1,25 @@
-"""The meter: prices every model call, counts it towards the budget, and writes the sums down off the road."""
+"""`CostMeter`: price, count, write to the store; reservation before a call."""
 
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from datetime import date
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from bot.budget import Budget
 from bot.concurrency.clock import Clock, Patience, system_clock
 from bot.concurrency.isolation import contained
+from bot.costs.budget import Budget, Spent
+from bot.costs.prices import PriceList
 from bot.domain.costs import Key, Spending
 from bot.domain.ledger import CANCELLED, ModelCall
 from bot.errors import StoreUnavailable
-from bot.models.prices import PriceList
-from bot.runs import Run
+from bot.models.attempt import Record
+from bot.models.handler import ModelHandler, Question
+from bot.models.usage import expected
+from bot.runs import Run, current_run
 from bot.store.protocols import SpendingStore
 
 EVERY = 10.0
@@ -137,3 +141,54 @@ def _figures(call: ModelCall, day: date, run: Run | None) -> Spending:
         unpriced=int(call.cost is None),
         estimated=int(call.is_estimate),
     )
+
+
+is_within: ContextVar[bool] = ContextVar("is_within", default=False)  # a handler that asks another one
+
+
+class Till:
+    """Where calls that are made side by side see what the others are about to spend.
+
+    Which model a handler has is known once it has answered; until then it may be the dearest there is.
+    """
+
+    def __init__(self, budget: Budget, prices: PriceList, record: Record) -> None:
+        self._budget = budget
+        self._prices = prices
+        self._record = record
+        self._models: dict[tuple[str, str], str] = {}
+
+    async def reserve(self, handler: ModelHandler, question: Question[Any]) -> Record:
+        """Hold back what a call may take; what comes back books it, and gives back what it did not take.
+
+        Waits where it does not fit in beside what is under way, unless it is part of that itself. Raises
+        BudgetSpent where nothing is left.
+        """
+        if not self._budget.limits:
+            return self._record
+        run, source = current_run.get(), (handler.name, question.kind.value)
+        room_id, person_id = (run.room_id, run.author_id) if run else (None, None)
+        amount = self._estimate(question, source)
+        held = await self._budget.hold(amount, room_id, person_id, waits=not is_within.get())
+        token = is_within.set(True)
+
+        def settle(call: ModelCall) -> None:
+            try:
+                if not call.error:
+                    self._models[source] = call.model
+                self._record(call)
+            finally:
+                self._budget.give_back(held)
+                with suppress(ValueError):  # whoever is ended by force ends in another's context
+                    is_within.reset(token)
+
+        return settle
+
+    def _estimate(self, question: Question[Any], source: tuple[str, str]) -> Spent:
+        call = expected(question.kind, question.request)
+        model = self._models.get(source)
+        if model is None:
+            cost = self._prices.most(call)
+        else:
+            cost = self._prices.cost(replace(call, model=model)) or 0.0
+        return Spent(cost, call.tokens_in + call.tokens_out)

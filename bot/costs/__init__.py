@@ -1,0 +1,1 @@
+"""What model calls cost, and the budgets that limit them."""
