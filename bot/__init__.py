@@ -7,6 +7,9 @@ loaded when first asked for: they bring the HTTP client with them, which describ
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from bot.adapter.adapter import Adapter, Feed, FoundPost
+from bot.adapter.connection_status import Cause, Link, LinkState, Standing
+from bot.adapter.room_rules import Answers, RoomRule, RoomRules
 from bot.agent import Agent
 from bot.components.action import Action, action
 from bot.components.command import Asking, Command, command
@@ -131,6 +134,9 @@ from bot.errors import (
     Unclear,
     Undeliverable,
 )
+from bot.inbound.agent_handle import AdapterSpec, Check, Door, ReadCursor, Trial
+from bot.inbound.inbox import put_surely
+from bot.inbound.membership import News
 from bot.models.retry import read_retry_after
 from bot.models.types import (
     EmbeddingRequest,
@@ -151,17 +157,10 @@ from bot.models.types import (
     Usage,
 )
 from bot.origin import ANY_ADDRESS, allowed_hosts, host_name, is_foreign, is_own_page
-from bot.platform.adapter import Adapter
-from bot.platform.connections import AdapterSpec, Check, Door, ReadCursor, Trial
-from bot.platform.egress import cleared_so_far
-from bot.platform.feed import Feed, FoundPost
-from bot.platform.link import Cause, Link, LinkState, Standing
-from bot.platform.news import News
-from bot.platform.packing import Outgoing
+from bot.outbound.content_filter import cleared_so_far
+from bot.outbound.message_parts import Outgoing
+from bot.outbound.undelivered import Decided, Unsent
 from bot.platform.routes import BoundRoute, RouteRequest, RouteResponse
-from bot.platform.rules import Answers, RoomRule, RoomRules
-from bot.platform.salvage import put_surely
-from bot.platform.unsent import Decided, Unsent
 from bot.plugin import Plugin
 from bot.privacy import told_host
 from bot.prompts.history import Line, last_lines, parse_history, render_history
@@ -199,7 +198,7 @@ from bot.text import clean_name, cut_line, escape_line, is_blank, last_break, sh
 from bot.turn import Turn
 
 if TYPE_CHECKING:
-    from bot.platform.causes import cause_of
+    from bot.adapter.network_causes import cause_of
     from bot.resident import Blueprint
     from bot.runtime import Runtime
 
@@ -478,7 +477,7 @@ def __getattr__(name: str) -> Any:
     if name == "Blueprint":
         return import_module("bot.resident").Blueprint
     if name == "cause_of":
-        return import_module("bot.platform.causes").cause_of
+        return import_module("bot.adapter.network_causes").cause_of
     if name == "Runtime":
         return import_module("bot.runtime").Runtime
     raise AttributeError(f"module 'bot' has no attribute {name!r}")

@@ -17,8 +17,8 @@ from bot.domain.memory import Memory, MemoryKind
 from bot.domain.task import Task, scheduled
 from bot.fetch.response import Fetch
 from bot.models.router import ModelRouter
-from bot.platform.outbox import Outbox
-from bot.platform.packing import Outgoing
+from bot.outbound.message_parts import Outgoing
+from bot.outbound.outbox import Outbox
 from bot.services import Services
 from bot.settings import Settings
 from bot.store.protocols import Store

@@ -15,8 +15,8 @@ from bot.deferred import Deferred
 from bot.domain.character import Character
 from bot.errors import PluginError
 from bot.importing import imported, module_at, not_installed
+from bot.inbound.agent_handle import AdapterSpec, Emulate
 from bot.models.types import ModelType
-from bot.platform.connections import AdapterSpec, Emulate
 from bot.plugin import Plugin
 from bot.settings import CoreSettings, Settings
 from bot.text import nearest

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import UUID
 
+from bot.adapter.connection_status import Link
+from bot.adapter.room_rules import rules_of
 from bot.agent import Agent
 from bot.binding import bind, routes_of
 from bot.bus import EventBus
@@ -21,22 +23,19 @@ from bot.domain.ids import derived_id
 from bot.domain.ledger import Receipt
 from bot.errors import PluginError
 from bot.fetch.client import Fetcher
+from bot.inbound.agent_handle import Door, Records
+from bot.inbound.edits import Changes
+from bot.inbound.inbox import Inbox
+from bot.inbound.membership import News
+from bot.inbound.work_sharing import SharedWork
 from bot.models.attempt import Deadlines, Record
 from bot.models.retry import Manner, Retries
 from bot.models.router import ModelRouter
 from bot.models.settings import ModelSettings, read_sampling
+from bot.outbound.content_filter import Hyperlinks
+from bot.outbound.outbox import Outbox
+from bot.outbound.undelivered import Unsent
 from bot.pipeline.process_message import Processor
-from bot.platform.changes import Changes
-from bot.platform.connections import Door
-from bot.platform.hyperlinks import Hyperlinks
-from bot.platform.inbox import Inbox
-from bot.platform.link import Link
-from bot.platform.news import News
-from bot.platform.outbox import Outbox
-from bot.platform.records import Records
-from bot.platform.rules import rules_of
-from bot.platform.sharing import SharedWork
-from bot.platform.unsent import Unsent
 from bot.plugin import Plugin, schemas_of, storage_of
 from bot.posting import Poster
 from bot.prompts.templates import DEFAULTS

@@ -9,13 +9,13 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from bot.adapter.adapter import Adapter
+from bot.adapter.connection_status import Link
 from bot.concurrency.clock import Patience
 from bot.concurrency.isolation import GRACE, Failure, contained
 from bot.concurrency.supervisor import Stay, Upkeep
 from bot.errors import ConfigError, PluginError
-from bot.platform.adapter import Adapter
-from bot.platform.connections import AdapterSpec, Door
-from bot.platform.link import Link
+from bot.inbound.agent_handle import AdapterSpec, Door
 from bot.plugin import schemas_of
 from bot.resident import Blueprint, Resident, move_in
 

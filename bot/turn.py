@@ -13,7 +13,7 @@ from bot.domain.ids import derived_id
 from bot.domain.ledger import ModelCall, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.results import ActionResult, State
-from bot.platform.packing import Outgoing
+from bot.outbound.message_parts import Outgoing
 
 REPLIES_A_STEP = 1_000
 MOST_LISTED = 20

@@ -13,9 +13,9 @@ import pytest
 from bot.components.model import Model
 from bot.domain.character import Character
 from bot.errors import PluginError, SettingError
+from bot.inbound.agent_handle import AdapterSpec
 from bot.loading import Loaded, find_adapters, find_plugin, load_plugins, plugin_names, sort_plugins
 from bot.models.types import ModelType
-from bot.platform.connections import AdapterSpec
 from bot.plugin import Plugin
 from bot.settings import Layer, Settings
 

@@ -23,8 +23,8 @@ from bot.domain.ids import new_id
 from bot.domain.ledger import Delivery, DeliveryState, Outcome
 from bot.domain.task import Task
 from bot.errors import ConfigError, IntakeClosed, NotSent, PluginError, SettingError
+from bot.inbound.agent_handle import AdapterSpec, Door
 from bot.models.types import TextRequest
-from bot.platform.connections import AdapterSpec, Door
 from bot.plugin import Plugin
 from bot.resident import Blueprint
 from bot.runtime import Runtime

@@ -10,7 +10,7 @@ from bot.cli.explain import explain
 from bot.domain.environment import Room
 from bot.domain.ledger import Delivery, DeliveryState, Receipt
 from bot.domain.memory import Memory, MemoryKind
-from bot.platform.records import Records
+from bot.inbound.agent_handle import Records
 from bot.text import shorten
 
 LONGEST = 120

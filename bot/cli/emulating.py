@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 
 from bot.characters import load_character
 from bot.cli.cast import Part, default_character
+from bot.inbound.agent_handle import AdapterSpec, Trial
 from bot.loading import DATABASES, OFFLINE, find_emulator
-from bot.platform.connections import AdapterSpec, Trial
 from bot.settings import Layer, read_settings, secret_fields
 
 HERE = "127.0.0.1"

@@ -10,8 +10,8 @@ from typing import Any
 from bot.cli.cast import Part
 from bot.cli.platforms import PAGE
 from bot.errors import ConfigError, TryAgain
+from bot.inbound.agent_handle import AdapterSpec
 from bot.loading import find_adapter
-from bot.platform.connections import AdapterSpec
 from bot.settings import CoreSettings
 
 DEADLINE = 10.0

@@ -17,9 +17,9 @@ from bot.cli.exits import Exit, UsageError
 from bot.cli.neighbour import neighbour_of
 from bot.domain.ledger import DeliveryState
 from bot.errors import ConfigError, StoreRefused, TryAgain
+from bot.inbound.agent_handle import Records
 from bot.logs import harmless, logging_to_stderr
-from bot.platform.records import Records
-from bot.platform.unsent import Unsent
+from bot.outbound.undelivered import Unsent
 from bot.plugin import schemas_of
 from bot.text import shorten
 

@@ -24,10 +24,10 @@ from bot.cli.signals import aside
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.domain.ids import new_id
 from bot.errors import StoreRefused
+from bot.inbound.agent_handle import AdapterSpec
 from bot.logs import harmless, logging_to_stderr
+from bot.outbound.content_filter import cleared
 from bot.pipeline.post import Post
-from bot.platform.connections import AdapterSpec
-from bot.platform.egress import cleared
 from bot.settings import CoreSettings
 from bot.text import is_blank
 

@@ -7,17 +7,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 
+from bot.adapter.adapter import Feed
 from bot.cli.cast import Part
 from bot.cli.neighbour import neighbour_of
 from bot.domain.content import Attachment, Content
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.errors import ConfigError, StoreRefused, TryAgain
+from bot.inbound.agent_handle import AdapterSpec
 from bot.loading import find_adapter
+from bot.outbound.delivery_attempt import OPEN
+from bot.outbound.undelivered import GIVEN_UP, Unsent
 from bot.pipeline.post import Post, publish
-from bot.platform.attempt import OPEN
-from bot.platform.connections import AdapterSpec
-from bot.platform.feed import Feed
-from bot.platform.unsent import GIVEN_UP, Unsent
 from bot.resident import Resident, move_in
 from bot.settings import Layer
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from bot.adapter.adapter import Adapter
+from bot.adapter.connection_status import Standing
 from bot.cli.boots import Boots, CrashLoop
 from bot.cli.cast import Part, add_character_option, read_parts, tell_notes
 from bot.cli.collecting import look_seldom
@@ -20,10 +22,8 @@ from bot.cli.platforms import PAGE, Platform, named_emulators, named_platforms, 
 from bot.cli.signals import aside, ending_at_once, stoppable
 from bot.cli.watchdog import watching
 from bot.errors import ConfigError
+from bot.inbound.agent_handle import AdapterSpec
 from bot.logs import harmless, logging_to_stderr
-from bot.platform.adapter import Adapter
-from bot.platform.connections import AdapterSpec
-from bot.platform.link import Standing
 from bot.runtime import Runtime
 from bot.settings import CoreSettings
 

@@ -8,9 +8,9 @@ from pydantic import Field, SecretStr
 
 from bot.costs.budget import MoneySettings
 from bot.errors import PluginError
+from bot.inbound.agent_handle import AdapterSpec
 from bot.loading import find_adapters, find_plugin, plugin_names
 from bot.models.settings import ModelSettings
-from bot.platform.connections import AdapterSpec
 from bot.plugin import Plugin
 from bot.settings import CoreSettings, SettingsModel, looks_secret, secret_fields
 

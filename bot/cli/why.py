@@ -13,8 +13,8 @@ from bot.cli.costs import By, Costs, costs_of
 from bot.cli.exits import Exit, UsageError
 from bot.domain.environment import Room
 from bot.domain.ledger import Receipt
+from bot.inbound.agent_handle import Records
 from bot.logs import harmless, logging_to_stderr
-from bot.platform.records import Records
 from bot.store.protocols import Store
 from bot.text import nearest
 

@@ -13,8 +13,8 @@ from bot.domain.ids import new_id
 from bot.domain.inbound import Arrival, Asked, Shown
 from bot.domain.ledger import EventKey, Receipt
 from bot.domain.memory import Memory, MemoryKind
-from bot.platform.changes import Changes
-from bot.platform.inbox import Inbox
+from bot.inbound.edits import Changes
+from bot.inbound.inbox import Inbox
 from bot.plugin import Plugin
 
 CONFIRMED_WITHIN = timedelta(minutes=10)

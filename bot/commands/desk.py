@@ -17,9 +17,9 @@ from bot.concurrency.isolation import Failure, contained
 from bot.domain.content import Choice, Content
 from bot.domain.environment import Role, World
 from bot.domain.inbound import Asked, Shown
-from bot.platform.egress import cleared
-from bot.platform.inbox import Inbox
-from bot.platform.intake import tidied_person, tidied_room, tidied_world
+from bot.inbound.inbox import Inbox
+from bot.inbound.sanitize import tidied_person, tidied_room, tidied_world
+from bot.outbound.content_filter import cleared
 from bot.text import nearest, tidy
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from bot.commands.desk import Desk
 from bot.commands.pressing import Presses
 from bot.domain.component_specs import CommandSpec
 from bot.errors import PluginError
-from bot.platform.changes import Changes
-from bot.platform.inbox import Inbox
+from bot.inbound.edits import Changes
+from bot.inbound.inbox import Inbox
 from bot.registry import Registry
 
 

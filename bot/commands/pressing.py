@@ -11,8 +11,8 @@ from bot.domain.environment import Role
 from bot.domain.events import InteractionReceived
 from bot.domain.inbound import Asked, Pressed, Shown
 from bot.domain.task import Task
-from bot.platform.inbox import Inbox
-from bot.platform.intake import tidied_person, tidied_room, tidied_world
+from bot.inbound.inbox import Inbox
+from bot.inbound.sanitize import tidied_person, tidied_room, tidied_world
 from bot.store.protocols import AUDIT
 from bot.text import tidy
 

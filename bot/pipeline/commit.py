@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from bot.concurrency.crash_points import reached
 from bot.domain.ledger import Outcome
+from bot.outbound.message_parts import Outgoing
 from bot.pipeline.booking import booked, mark_late, taken_over
-from bot.platform.packing import Outgoing
 from bot.text import shorten
 from bot.turn import Turn
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 from uuid import UUID
 
+from bot.adapter.adapter import Adapter
 from bot.concurrency.bounded import Remembered
 from bot.concurrency.crash_points import reached
 from bot.domain.edits import LATE_EDIT
@@ -15,7 +16,6 @@ from bot.pipeline.bots import BotGuard
 from bot.pipeline.compose import Composer
 from bot.pipeline.less import ask
 from bot.pipeline.throttle import NONE, OF_STRANGERS, Throttle
-from bot.platform.adapter import Adapter
 from bot.prompts.reply_parser.reader import read_decision
 from bot.prompts.templates import SHOULD_RESPOND, SLOW_DOWN, SPENT
 from bot.settings import CoreSettings

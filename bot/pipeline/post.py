@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
+from bot.adapter.adapter import Feed
 from bot.agent import Agent
 from bot.domain.content import Attachment, Content
 from bot.domain.environment import ChannelType, Entity, Room, World
@@ -14,9 +15,8 @@ from bot.domain.ledger import EventKey, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import ModelError
 from bot.models.types import ModelType, Purpose, TextRequest
+from bot.outbound.content_filter import cleared
 from bot.pipeline.compose import Composer
-from bot.platform.egress import cleared
-from bot.platform.feed import Feed
 from bot.prompts.history import Line, render_history
 from bot.prompts.reply_parser.reader import read_fields
 from bot.prompts.templates import POST_CREATION

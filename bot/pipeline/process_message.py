@@ -19,6 +19,7 @@ from bot.domain.inbound import Received
 from bot.domain.ledger import Outcome
 from bot.domain.memory import MemoryKind
 from bot.errors import BudgetSpent, ModelError, StoreUnavailable
+from bot.inbound.inbox import Settle
 from bot.models.types import ModelType
 from bot.pipeline.act import OUTCOME_UNKNOWN, Actor, usable_actions
 from bot.pipeline.again import REPETITION, drop_echo, earlier_answer, is_repetition
@@ -37,7 +38,6 @@ from bot.pipeline.pace import Pace
 from bot.pipeline.respond import NoAnswer, respond
 from bot.pipeline.underway import CalledOff, Underway
 from bot.pipeline.vectors import Vectors
-from bot.platform.inbox import Settle
 from bot.prompts.reply_parser.reader import Reply
 from bot.prompts.templates import APOLOGY
 from bot.registry import Registry

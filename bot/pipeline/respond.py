@@ -8,13 +8,13 @@ from bot.domain.content import MediaKind
 from bot.domain.ids import short_id
 from bot.errors import BotError
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult, TextSink
+from bot.outbound.content_filter import is_nothing, unscaffolded
 from bot.pipeline.compose import Composer
 from bot.pipeline.course import REPLY
 from bot.pipeline.journal import keep, paid
 from bot.pipeline.less import ask
 from bot.pipeline.streaming import shown
 from bot.pipeline.tools import reply_of, tools_of
-from bot.platform.egress import is_nothing, unscaffolded
 from bot.prompts.history import Line, render_history
 from bot.prompts.reply_parser.reader import Reply
 from bot.prompts.templates import MESSAGE_HANDLER

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bot.models.types import TextSink
-from bot.platform.draft import Draft
+from bot.outbound.draft import Draft
 from bot.prompts.reply_parser.reader import text_so_far
 from bot.turn import Turn
 

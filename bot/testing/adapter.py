@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Iterable
 
+from bot.adapter.adapter import Adapter
 from bot.domain.content import Content
 from bot.domain.environment import Room
 from bot.domain.ledger import Delivery
-from bot.platform.adapter import Adapter
 
 
 class RecordingAdapter(Adapter):

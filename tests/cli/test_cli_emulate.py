@@ -20,8 +20,8 @@ from bot.cli.emulating import Stage, staged, stay_here
 from bot.cli.exits import UsageError
 from bot.cli.main import entry
 from bot.cli.platforms import named_emulators, survey
+from bot.inbound.agent_handle import AdapterSpec
 from bot.loading import find_adapters
-from bot.platform.connections import AdapterSpec
 from bot.settings import Layer, Settings
 
 ROOT = Path(__file__).parents[2]

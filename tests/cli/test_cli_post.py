@@ -16,8 +16,8 @@ from bot.cli.cast import read_part
 from bot.cli.exits import Exit
 from bot.cli.main import entry
 from bot.domain.environment import ChannelType
+from bot.inbound.agent_handle import AdapterSpec
 from bot.loading import find_adapter
-from bot.platform.connections import AdapterSpec
 from bot.runtime import Runtime
 from bot.testing import RecordingAdapter, make_arrival
 from tests.adapters.x.threaded import emulated

@@ -13,7 +13,7 @@ from bot.domain.environment import ChannelType, Role
 from bot.domain.events import InteractionReceived
 from bot.domain.ids import new_id
 from bot.domain.task import AWAITING_CHOICE, Task
-from bot.platform.packing import Outgoing, packed
+from bot.outbound.message_parts import Outgoing, packed
 from bot.store.protocols import AUDIT
 from bot.testing import RecordingAdapter, Stage, make_arrival, make_turn, on_stage
 from tests.commands.asking import press

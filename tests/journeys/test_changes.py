@@ -37,9 +37,9 @@ from bot import (
     new_id,
     parse_history,
 )
+from bot.inbound.edits import Changes
 from bot.pipeline import process_message
 from bot.pipeline.pace import Pace
-from bot.platform.changes import Changes
 from bot.testing import InMemoryStore, RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
 from plugins.sql.opening import OpenFiles
 

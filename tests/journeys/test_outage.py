@@ -16,7 +16,7 @@ from aiohttp import ClientSession
 from adapters.web import adapter as web
 from adapters.web.platform import WebAdapter
 from bot import Blueprint, Character, ModelType, Plugin, Runtime, Settings, TextRequest, TextResult, model
-from bot.platform import postponed
+from bot.inbound import processing
 from bot.settings import Layer
 from plugins.bootstrap import plugin as bootstrap
 from plugins.sql import plugin as sql
@@ -74,7 +74,7 @@ class House:
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "PATIENCE", 0.2)
     monkeypatch.setattr(watch, "LOOK_EVERY", 0.02)
-    monkeypatch.setattr(postponed, "LOOK_EVERY", 0.02)
+    monkeypatch.setattr(processing, "LOOK_EVERY", 0.02)
 
 
 @pytest.fixture

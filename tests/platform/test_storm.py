@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from bot.adapter.adapter import Adapter
 from bot.bus import EventBus
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Room
@@ -18,10 +19,9 @@ from bot.domain.inbound import Arrival, Cursor, Received
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import IntakeClosed, NotSent, TryAgain, Unclear
-from bot.platform import attempt as attempt_module
-from bot.platform.adapter import Adapter
-from bot.platform.inbox import Inbox, Settle
-from bot.platform.outbox import Outbox, Outgoing
+from bot.inbound.inbox import Inbox, Settle
+from bot.outbound import delivery_attempt as attempt_module
+from bot.outbound.outbox import Outbox, Outgoing
 from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.ledger import InMemoryLedger
 from bot.store.ledger import Commitment

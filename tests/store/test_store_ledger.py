@@ -13,7 +13,7 @@ from bot.domain.ids import delivery_id, derived_id, new_id
 from bot.domain.inbound import Arrival, Cursor, Received
 from bot.domain.ledger import Delivery, DeliveryState, ModelCall, Outcome, Receipt, Step, StepState
 from bot.domain.memory import Memory, MemoryKind
-from bot.platform.intake import tidied
+from bot.inbound.sanitize import tidied
 from bot.store.ledger import Commitment
 from bot.store.protocols import Store
 from bot.testing import make_arrival

@@ -20,7 +20,7 @@ def state_of(cast: Cast) -> LinkState:
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     found = [one for one in caplog.records if one.levelno >= logging.WARNING]
-    return [one.getMessage() for one in found if one.name == "bot.platform.link"]
+    return [one.getMessage() for one in found if one.name == "bot.adapter.connection_status"]
 
 
 @pytest.mark.parametrize(

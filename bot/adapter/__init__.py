@@ -1,0 +1,1 @@
+"""The contract that a platform adapter implements."""

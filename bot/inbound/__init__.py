@@ -1,0 +1,1 @@
+"""From the platform to the pipeline: the durable inbox and the calls an adapter may make."""

@@ -1,0 +1,150 @@
+"""`AgentHandle`: all that an adapter may call; `AdapterSpec`; `ConversationReader`."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+from uuid import UUID
+
+from bot.adapter.adapter import Adapter
+from bot.adapter.connection_status import Link
+from bot.adapter.room_rules import RoomRules
+from bot.bus import EventBus
+from bot.domain.character import Character
+from bot.domain.component_specs import Catalog, CommandSpec
+from bot.domain.costs import Spending
+from bot.domain.environment import Entity, Room
+from bot.domain.inbound import Asked, Pressed, Shown
+from bot.domain.ledger import Delivery, Receipt
+from bot.domain.memory import Memory
+from bot.inbound.edits import Changes
+from bot.inbound.inbox import Inbox
+from bot.inbound.membership import News
+from bot.outbound.undelivered import Unsent
+from bot.platform.routes import BoundRoute
+from bot.settings import Settings, SettingsModel
+from bot.store.protocols import RUN_LOG, Store
+from bot.store.storage import Checkup
+
+MOST_RUNS = 1000  # as many of a room's runs are looked through
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Rooms, messages, receipts and deliveries of one agent, to be shown."""
+
+    store: Store
+
+    async def rooms(self) -> list[Room]:
+        """List all rooms, the most recently active first."""
+        return await self.store.worlds.rooms()
+
+    async def room(self, room_id: UUID) -> Room | None:
+        """Find a room."""
+        return await self.store.worlds.room(room_id)
+
+    async def messages(self, room_id: UUID, limit: int = 50) -> list[Memory]:
+        """List the last messages of a room, oldest first."""
+        return await self.store.memories.recent(room_id, limit)
+
+    async def message(self, message_id: UUID) -> Memory | None:
+        """Find a message."""
+        return (await self.store.memories.memories([message_id])).get(message_id)
+
+    async def authors(self, messages: list[Memory]) -> dict[UUID, Entity]:
+        """Find who wrote these messages."""
+        return await self.store.entities.entities({message.entity_id for message in messages})
+
+    async def replies(self, turn_id: UUID) -> list[Memory]:
+        """List what a turn has said, oldest first."""
+        return await self.store.memories.by_turn(turn_id)
+
+    async def receipt(self, receipt_id: UUID) -> Receipt | None:
+        """Find what became of an event, by the receipt's id or the message's."""
+        return await self.store.ledger.receipt(receipt_id)
+
+    async def receipts(self, *, room_id: UUID | None = None, limit: int = 50) -> list[Receipt]:
+        """List what became of the latest events, newest first."""
+        return await self.store.ledger.receipts(room_id=room_id, limit=limit)
+
+    async def deliveries(self, turn_id: UUID) -> list[Delivery]:
+        """List the outgoing parts of a turn."""
+        return await self.store.ledger.deliveries(turn_id=turn_id)
+
+    async def spent(self, first: date, last: date) -> list[Spending]:
+        """List what model calls have come to on these days (in UTC), the last ten seconds perhaps not."""
+        return await self.store.spending.spent(first, last)
+
+    async def run(self, receipt: Receipt) -> Mapping[str, Any] | None:
+        """Find what the log says of the work on a message; it is kept for less time than the receipt."""
+        entries = await self.store.logs.logs(kind=RUN_LOG, room_id=receipt.room_id, limit=MOST_RUNS)
+        bodies = (entry["body"] for entry in entries)
+        wanted = str(receipt.memory_id)
+        return next((body for body in bodies if body.get("message_id") == wanted), None)
+
+
+ReadCursor = Callable[[str, str, str], Awaitable[str | None]]
+Check = Callable[[Settings, ReadCursor], Awaitable[Checkup]]
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """All an adapter gets of an agent: where to put messages and whatever else happens, and what to show.
+
+    `command` answers one of `commands`, what somebody asks of the bot itself; `chosen` a choice that was
+    pressed. Both raise as the inbox does, and never for what a person did wrong. `links` gives how every
+    account of the process stands with its platform, also those of other agents and adapters.
+    """
+
+    agent_id: UUID
+    character: Character
+    settings: Settings
+    inbox: Inbox
+    changes: Changes
+    news: News
+    records: Records
+    unsent: Unsent
+    events: EventBus
+    catalog: Catalog
+    rules: RoomRules
+    commands: tuple[CommandSpec, ...]
+    command: Callable[[Asked], Awaitable[Shown]]
+    chosen: Callable[[Pressed], Awaitable[Shown]]
+    routes: tuple[BoundRoute, ...] = ()
+    links: Callable[[], Sequence[Link]] = tuple
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A platform that is emulated on this machine: its page, and the variables of each character by name.
+
+    They take the place of the character's own; a blank one only takes its own away.
+    """
+
+    url: str
+    settings: Mapping[str, Mapping[str, str]]
+
+
+Emulate = Callable[[Sequence[str]], AbstractAsyncContextManager[Trial]]
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSpec:
+    """An adapter that can be connected.
+
+    It is off unless every variable in `needs` is set; `extra` names what to install for it, which brings the
+    modules `libraries`. `check` looks at the account behind an agent's settings, without a word to anybody;
+    it is given what reads a cursor. Both it and `open` may be `Deferred`: then the libraries are loaded only
+    where the platform is on. `emulator` is the module whose `emulated`, given the names of characters, puts
+    the platform up on this machine; it is imported for `bot run --emulate` alone.
+    """
+
+    name: str
+    open: Callable[[Sequence[Door]], Adapter]
+    settings: type[SettingsModel]
+    needs: tuple[str, ...] = ()
+    extra: str = ""
+    libraries: tuple[str, ...] = ()
+    check: Check | None = None
+    emulator: str = ""

@@ -1,0 +1,1 @@
+"""From a reply to the platform: the durable outbox and its senders."""

@@ -1,0 +1,84 @@
+"""From a reply to the parts in which it leaves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from bot.adapter.adapter import Adapter
+from bot.domain.content import Content
+from bot.domain.environment import Room
+from bot.domain.ids import delivery_id
+from bot.domain.ledger import EDITS, Delivery, DeliveryState
+from bot.domain.memory import Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A reply on its way out: `ordinal` counts the replies of its turn, `reply_to` is a platform's id.
+
+    `replaces` is what was said before, and reads like this from now on.
+    """
+
+    memory: Memory
+    room: Room
+    ordinal: int = 0
+    reply_to: str = ""
+    replaces: Memory | None = None
+
+
+def packed(
+    reply: Outgoing, adapter: Adapter | None, at: datetime, before: Sequence[Delivery] = ()
+) -> list[Delivery]:
+    """Cut a reply into parts.
+
+    Each takes the place of one of `before` that has arrived, as far as there are such; those of them
+    that are left over are taken away.
+    """
+    room, memory = reply.room, reply.memory
+    contents = adapter.parts(_as_shown(memory.content, adapter)) if adapter else [memory.content]
+    names = [part.external_id for part in before if part.state is DeliveryState.SENT and part.external_id]
+    contents = [*contents, *[Content()] * (len(names) - len(contents))]
+    turn_id = memory.turn_id or memory.id
+    return [
+        Delivery(
+            id=delivery_id(turn_id, reply.ordinal, number),
+            turn_id=turn_id,
+            room_id=room.id,
+            memory_id=memory.id,
+            platform=room.platform,
+            account=room.account,
+            target=room.external_id,
+            part=number,
+            content=in_place_of(names[number], content) if number < len(names) else content,
+            created_at=at,
+            reply_to=reply.reply_to if number == 0 else "",
+        )
+        for number, content in enumerate(contents)
+    ]
+
+
+def in_place_of(name: str, content: Content) -> Content:
+    """Have a part take the place of what the platform calls so."""
+    return replace(content, metadata={**content.metadata, EDITS: name})
+
+
+def is_removal(part: Delivery) -> bool:
+    """Tell whether a part only takes something away."""
+    content = part.content
+    return bool(part.edits) and not (content.text or content.attachments or content.choices)
+
+
+def anew(part: Delivery) -> Delivery:
+    """Have a part take no message's place and answer none: where it goes now others have these names."""
+    metadata = {name: value for name, value in part.content.metadata.items() if name != EDITS}
+    return replace(part, content=replace(part.content, metadata=metadata), reply_to="")
+
+
+def _as_shown(content: Content, adapter: Adapter) -> Content:
+    """Number the choices in the text, where the platform has nothing to press; what it names stands there."""
+    if not content.choices or adapter.shows_choices:
+        return content
+    lines = [f"{number}. {choice.label}" for number, choice in enumerate(content.choices, 1)]
+    if all(choice.label in content.text for choice in content.choices):
+        lines = []
+    return replace(content, text="\n".join([content.text, *lines]), choices=())

@@ -1,0 +1,77 @@
+"""Parts that have not arrived, and what a person decides about them."""
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from bot.domain.ledger import Delivery, DeliveryState
+from bot.outbound.delivery_attempt import OPEN
+from bot.outbound.drafts import is_draft
+from bot.outbound.outbox import Outbox
+from bot.store.ledger import Ledger
+
+GIVEN_UP = (DeliveryState.UNKNOWN, DeliveryState.FAILED)
+DROPPED = "a person dropped it"
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A part as it stands after a decision, whether that is as was wanted, and a word about it."""
+
+    part: Delivery
+    is_done: bool
+    note: str
+
+
+class Unsent:
+    """Lists what has not arrived, puts a part back, or gives it up for good.
+
+    Without an `outbox` nobody is sending: what is put back then leaves at the next start.
+    """
+
+    def __init__(self, ledger: Ledger, outbox: Outbox | None = None) -> None:
+        self._ledger = ledger
+        self._outbox = outbox
+        self._deciding = asyncio.Lock()  # a part put back twice at once would leave twice
+
+    async def parts(self, limit: int = 100) -> list[Delivery]:
+        """List the latest parts that wait, are held or have failed, in the order in which they leave."""
+        return await self._ledger.unsent(limit)
+
+    async def send(self, delivery_id: str) -> Decided | None:
+        """Put a held or failed part back so that it leaves; None where there is no such part."""
+        async with self._deciding:
+            part = await self._ledger.delivery(delivery_id)
+            if part is None:
+                return None
+            if part.state in OPEN:
+                return Decided(part, True, "it is on its way already")
+            if part.state not in GIVEN_UP:
+                return _past(part)
+            if is_draft(part):
+                return Decided(part, False, "it is only what was seen of a reply while that was written")
+            part = replace(part, state=DeliveryState.PENDING, cause="")
+            await self._ledger.save_delivery(part)
+            if self._outbox is None:
+                return Decided(part, True, "it leaves at the next start")
+            await self._outbox.requeue(part)
+            return Decided(part, True, "it leaves as soon as its platform takes it")
+
+    async def drop(self, delivery_id: str) -> Decided | None:
+        """Give a part up for good; None where there is no such part."""
+        async with self._deciding:
+            part = await self._ledger.delivery(delivery_id)
+            if part is not None and part.state in OPEN and self._outbox is not None:
+                if not await self._outbox.withdraw(part):
+                    return Decided(part, False, "it is being sent just now: try again in a moment")
+                part = await self._ledger.delivery(delivery_id)  # now that nobody sends it
+            if part is None:
+                return None
+            if part.state not in (*OPEN, *GIVEN_UP):
+                return _past(part)
+            part = replace(part, state=DeliveryState.FAILED, cause=DROPPED)
+            await self._ledger.save_delivery(part)
+            return Decided(part, True, "it is given up for good")
+
+
+def _past(part: Delivery) -> Decided:
+    return Decided(part, False, f"nothing is left to decide: it is {part.state} already")

@@ -1,0 +1,49 @@
+"""What a front end may read."""
+
+from datetime import UTC, datetime
+
+from bot.domain.ids import new_id
+from bot.inbound.agent_handle import Records
+from bot.store.inmemory import InMemoryStore
+from bot.testing import make_arrival, on_stage
+
+NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
+
+
+async def test_what_is_not_there_is_none_or_empty() -> None:
+    records = Records(InMemoryStore())
+
+    assert await records.rooms() == []
+    assert await records.room(new_id()) is None
+    assert await records.messages(new_id()) == []
+    assert await records.message(new_id()) is None
+    assert await records.authors([]) == {}
+    assert await records.replies(new_id()) == []
+    assert await records.receipt(new_id()) is None
+    assert await records.receipts() == []
+    assert await records.deliveries(new_id()) == []
+
+
+async def test_a_message_is_shown_with_its_author_and_its_receipt() -> None:
+    store = InMemoryStore()
+    arrival = make_arrival("Hello", at=NOW)
+    receipt = (await store.ledger.receive([arrival], NOW))[0].receipt
+    records = Records(store)
+
+    assert await records.messages(arrival.room.id) == [arrival.message]
+    assert await records.message(arrival.message.id) == arrival.message
+    assert await records.authors([arrival.message]) == {arrival.author.id: arrival.author}
+    assert await records.receipt(receipt.id) == await records.receipt(arrival.message.id) == receipt
+    assert await records.receipts(room_id=arrival.room.id) == [receipt]
+    assert await records.receipts(room_id=new_id()) == []
+    assert [room.id for room in await records.rooms()] == [arrival.room.id]
+
+
+async def test_a_turns_replies_and_parts_are_found_by_its_receipt() -> None:
+    async with on_stage() as stage:
+        receipt = await stage.say("Hello")
+        records = stage.resident.door.records
+
+        assert receipt.turn_id is not None
+        assert [memory.content.text for memory in await records.replies(receipt.turn_id)] == ["Hello."]
+        assert [part.content.text for part in await records.deliveries(receipt.turn_id)] == ["Hello."]

@@ -1,0 +1,453 @@
+"""The one door in."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from bot.domain.ids import new_id
+from bot.domain.inbound import Arrival, Cursor, Received
+from bot.domain.ledger import Outcome, Receipt
+from bot.errors import IntakeClosed, TryAgain
+from bot.inbound import inbox as inbox_module
+from bot.inbound.inbox import Inbox, Settle
+from bot.store.inmemory import InMemoryStore
+from bot.store.inmemory.ledger import InMemoryLedger
+from bot.testing import make_arrival
+
+
+class Processing:
+    """Processes messages when the test says so, and remembers whom it was given."""
+
+    def __init__(self, store: InMemoryStore) -> None:
+        self.started: list[Receipt] = []
+        self.go = asyncio.Event()
+        self.error: BaseException | None = None
+        self._store = store
+
+    async def __call__(self, received: Received, settle: Settle) -> None:
+        receipt = received.receipt
+        self.started.append(receipt)
+        await self.go.wait()
+        if self.error is not None:
+            raise self.error
+        closed = replace(receipt, outcome=Outcome.ANSWERED)
+        await self._store.ledger.save_receipts([closed])
+        settle(closed)
+
+    @property
+    def ids(self) -> list[UUID]:
+        return [receipt.id for receipt in self.started]
+
+
+class HeldLedger(InMemoryLedger):
+    """A ledger whose answers a test can hold back after the work is done, as a slow disk would."""
+
+    def __init__(self, store: InMemoryStore) -> None:
+        super().__init__(store.worlds, store.entities, store.memories)
+        self.hold_receive = self.hold_lookup = False
+        self.held = asyncio.Event()
+        self.go = asyncio.Event()
+
+    async def receive(
+        self, arrivals: Sequence[Arrival], at: datetime, cursor: Cursor | None = None
+    ) -> list[Received]:
+        found = await super().receive(arrivals, at, cursor)
+        await self._wait(self.hold_receive)
+        return found
+
+    async def receipt(self, receipt_id: UUID) -> Receipt | None:
+        found = await super().receipt(receipt_id)
+        await self._wait(self.hold_lookup)
+        return found
+
+    async def _wait(self, is_held: bool) -> None:
+        if is_held:
+            self.held.set()
+            await self.go.wait()
+
+
+@pytest.fixture
+def processing(store: InMemoryStore) -> Processing:
+    return Processing(store)
+
+
+@pytest.fixture
+def inbox(store: InMemoryStore, processing: Processing, clock: Any) -> Inbox:
+    return Inbox(store.ledger, processing, clock=clock)
+
+
+async def turns(count: int = 5) -> None:
+    """Let everything that can run do so."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def waiting(inbox: Inbox) -> int:
+    return len(inbox._waiting)
+
+
+async def test_a_message_is_kept_before_the_platform_is_told_and_then_processed(
+    inbox: Inbox, store: InMemoryStore, processing: Processing, clock: Any
+) -> None:
+    receipt = await inbox.put(make_arrival("Hello", at=clock()))
+
+    assert await store.ledger.receipt(receipt.id) == receipt
+    assert (receipt.outcome, receipt.attempts) == (Outcome.CLAIMED, 1)
+    assert processing.started == []
+    processing.go.set()
+    assert (await inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
+    assert processing.started == [receipt]
+
+
+@pytest.mark.parametrize("same", ["event_id", "message_id"])
+async def test_a_message_delivered_twice_is_processed_once(
+    inbox: Inbox, processing: Processing, clock: Any, same: str
+) -> None:
+    first, second = make_arrival("Hello", at=clock()), make_arrival("Hello", at=clock())
+    second = replace(second, key=replace(second.key, **{same: getattr(first.key, same)}))
+    receipts = await asyncio.gather(inbox.put(first), inbox.put(second), inbox.put(first))
+    processing.go.set()
+    await inbox.settled(receipts[0].id)
+    clock.advance(days=29)
+    again = await inbox.put(second)
+
+    assert len({receipt.id for receipt in (*receipts, again)}) == 1
+    assert again.outcome is Outcome.ANSWERED
+    assert len(processing.started) == 1
+
+
+async def test_what_comes_in_is_made_storable(inbox: Inbox, store: InMemoryStore, clock: Any) -> None:
+    arrival = make_arrival("a\0b", at=clock().replace(year=2099))
+    receipt = await inbox.put(arrival)
+    kept = await store.ledger.arrival(receipt)
+
+    assert kept is not None
+    assert kept.message.content.text == "ab"
+    assert kept.message.created_at.year == clock().year
+
+
+async def test_everybody_who_waits_is_told(inbox: Inbox, processing: Processing, clock: Any) -> None:
+    receipt = await inbox.put(make_arrival("Hello", at=clock()))
+    waiters = [asyncio.ensure_future(inbox.settled(receipt.id)) for _ in range(3)]
+    given_up = asyncio.ensure_future(inbox.settled(receipt.id))
+    await turns()
+    given_up.cancel()
+    await turns()
+    processing.go.set()
+
+    assert {found.outcome for found in await asyncio.gather(*waiters)} == {Outcome.ANSWERED}
+    assert (await inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
+    assert waiting(inbox) == 0
+
+
+async def test_an_outcome_can_be_waited_for_by_the_messages_id(
+    inbox: Inbox, processing: Processing, clock: Any
+) -> None:
+    receipt = await inbox.put(make_arrival("Hello", at=clock()))
+    waiter = asyncio.ensure_future(inbox.settled(receipt.memory_id))
+    await turns()
+    processing.go.set()
+
+    assert (await waiter).id == receipt.id
+
+
+async def test_an_unknown_receipt_is_no_wait_without_end(inbox: Inbox) -> None:
+    with pytest.raises(LookupError):
+        await inbox.settled(new_id())
+    assert waiting(inbox) == 0
+
+
+async def test_an_outcome_that_comes_while_it_is_asked_for_is_not_missed(
+    store: InMemoryStore, clock: Any
+) -> None:
+    ledger = HeldLedger(store)
+    settles: list[Callable[[], None]] = []
+
+    async def process(received: Received, settle: Settle) -> None:
+        receipt = received.receipt
+        closed = replace(receipt, outcome=Outcome.ANSWERED)
+        await ledger.save_receipts([closed])
+        settles.append(lambda: settle(closed))
+
+    inbox = Inbox(ledger, process, clock=clock)
+    ledger.hold_lookup = True
+    receipt = await inbox.put(make_arrival("Hello", at=clock()))
+    waiter = asyncio.ensure_future(inbox.settled(receipt.id))  # reads before, is answered after
+    await turns()
+    settles[0]()
+    ledger.go.set()
+
+    assert (await waiter).outcome is Outcome.ANSWERED
+    assert waiting(inbox) == 0
+
+
+async def test_processing_that_fails_leaves_the_message_open_and_tells_who_waits(
+    inbox: Inbox, store: InMemoryStore, processing: Processing, clock: Any
+) -> None:
+    processing.error = RuntimeError("the disk is full")
+    receipt = await inbox.put(make_arrival("Hello", at=clock()))
+    waiter = asyncio.ensure_future(inbox.settled(receipt.id))
+    await turns()
+    processing.go.set()
+    with pytest.raises(TryAgain, match=str(receipt.id)):
+        await waiter
+
+    assert await store.ledger.receipts(is_open=True) == [receipt]
+    processing.error = None
+    assert await inbox.resume() == 1
+    assert (await inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
+
+
+@pytest.mark.parametrize("how", ["delivered again", "asked for"])
+async def test_a_message_whose_processing_failed_is_taken_up_when_anybody_comes_back_to_it(
+    inbox: Inbox, processing: Processing, clock: Any, how: str
+) -> None:
+    processing.error = OSError("locked")
+    processing.go.set()
+    arrival = make_arrival("Hello", at=clock())
+    receipt = await inbox.put(arrival)
+    await turns()
+    processing.error = None
+    if how == "delivered again":
+        assert await inbox.put(arrival) == receipt
+
+    assert (await inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
+    assert processing.ids == [receipt.id] * 2
+
+
+async def test_a_message_that_ends_while_it_is_delivered_again_is_not_processed_twice(
+    store: InMemoryStore, processing: Processing, clock: Any
+) -> None:
+    ledger = HeldLedger(store)
+    inbox = Inbox(ledger, processing, clock=clock)
+    arrival = make_arrival("Hello", at=clock())
+    receipt = await inbox.put(arrival)
+    ledger.hold_receive = True
+    again = asyncio.ensure_future(inbox.put(arrival))
+    await ledger.held.wait()  # it has read that the message is open, and is told so only after its end
+    processing.go.set()
+    await ledger.save_receipts([replace(receipt, outcome=Outcome.ANSWERED)])
+    await inbox.settled(receipt.id)
+    await turns()
+    ledger.go.set()
+    await again
+    await turns()
+
+    assert processing.ids == [receipt.id]
+
+
+async def test_processing_that_cancels_itself_tells_who_waits(
+    inbox: Inbox, processing: Processing, clock: Any
+) -> None:
+    processing.error = asyncio.CancelledError()
+    receipt = await inbox.put(make_arrival("Hello", at=clock()))
+    waiter = asyncio.ensure_future(inbox.settled(receipt.id))
+    await turns()
+    processing.go.set()
+
+    with pytest.raises(TryAgain):
+        await waiter
+
+
+async def test_a_newer_message_may_settle_an_older_one(store: InMemoryStore, clock: Any) -> None:
+    older: list[tuple[Receipt, Settle]] = []
+
+    async def process(received: Received, settle: Settle) -> None:
+        receipt = received.receipt
+        if not older:
+            older.append((receipt, settle))
+            return
+        receipts = [
+            replace(older[0][0], outcome=Outcome.SUPERSEDED),
+            replace(receipt, outcome=Outcome.ANSWERED),
+        ]
+        await store.ledger.save_receipts(receipts)
+        older[0][1](receipts[0])
+        settle(receipts[1])
+
+    inbox = Inbox(store.ledger, process, clock=clock)
+    first = await inbox.put(make_arrival("first", at=clock()))
+    waiter = asyncio.ensure_future(inbox.settled(first.id))
+    await turns()
+    assert await inbox.resume() == 0
+    await inbox.put(make_arrival("second", at=clock()))
+
+    assert (await waiter).outcome is Outcome.SUPERSEDED
+    assert await inbox.resume() == 0
+
+
+async def test_what_an_earlier_process_left_open_is_taken_up_in_order(
+    inbox: Inbox, store: InMemoryStore, processing: Processing, clock: Any
+) -> None:
+    arrivals = [make_arrival(str(number), at=clock()) for number in range(4)]
+    left = [one.receipt for one in await store.ledger.receive(arrivals, clock())]
+    await store.ledger.save_receipts([replace(left[2], outcome=Outcome.ANSWERED)])
+    await store.ledger.save_receipts([replace(left[3], outcome=Outcome.CLAIMED, attempts=2)])
+
+    assert await inbox.resume() == 3
+    await turns()
+    assert processing.ids == [left[0].id, left[1].id, left[3].id]
+    assert processing.started[2].attempts == 2
+
+
+async def test_what_waited_too_long_is_closed(
+    inbox: Inbox, store: InMemoryStore, processing: Processing, clock: Any
+) -> None:
+    arrivals = [make_arrival(str(number), at=clock()) for number in range(2)]
+    old = (await store.ledger.receive(arrivals[:1], clock()))[0].receipt
+    clock.advance(seconds=0.001)
+    edge = (await store.ledger.receive(arrivals[1:], clock()))[0].receipt
+    clock.advance(minutes=15)
+    expired = asyncio.ensure_future(inbox.settled(old.id))
+    await turns()
+
+    assert await inbox.resume() == 1
+    await turns()
+    assert processing.ids == [edge.id]
+    assert (await expired).outcome is Outcome.EXPIRED
+
+
+async def test_what_came_in_before_the_resumption_is_not_processed_twice(
+    inbox: Inbox, processing: Processing, clock: Any
+) -> None:
+    receipt = await inbox.put(make_arrival("Hello", at=clock()))
+
+    assert await inbox.resume() == 0
+    await turns()
+    assert processing.ids == [receipt.id]
+
+
+async def test_what_comes_in_during_the_resumption_is_not_processed_twice(
+    store: InMemoryStore, processing: Processing, clock: Any
+) -> None:
+    ledger = HeldLedger(store)
+    ledger.hold_receive = True
+    inbox = Inbox(ledger, processing, clock=clock)
+    put = asyncio.ensure_future(inbox.put(make_arrival("Hello", at=clock())))
+    await ledger.held.wait()  # kept, but not yet started
+
+    assert await inbox.resume() == 1
+    ledger.go.set()
+    receipt = await put
+    await turns()
+    assert processing.ids == [receipt.id]
+
+
+async def test_a_closed_inbox_takes_nothing_in(inbox: Inbox, store: InMemoryStore, clock: Any) -> None:
+    inbox.close()
+    with pytest.raises(IntakeClosed):
+        await inbox.put(make_arrival("Hello", at=clock()))
+
+    assert await store.ledger.receipts() == []
+
+
+async def test_what_is_kept_while_the_inbox_closes_waits_for_the_next_start(
+    store: InMemoryStore, processing: Processing, clock: Any
+) -> None:
+    ledger = HeldLedger(store)
+    ledger.hold_receive = True
+    inbox = Inbox(ledger, processing, clock=clock)
+    put = asyncio.ensure_future(inbox.put(make_arrival("Hello", at=clock())))
+    await ledger.held.wait()
+    assert await inbox.drain(0) == 0
+    ledger.go.set()
+    receipt = await put
+    await turns()
+
+    assert processing.started == []
+    assert await ledger.receipts(is_open=True) == [receipt]
+    with pytest.raises(IntakeClosed):
+        await inbox.settled(receipt.id)
+
+
+async def test_a_message_that_is_kept_is_processed_also_where_the_platform_has_hung_up(
+    store: InMemoryStore, processing: Processing, clock: Any
+) -> None:
+    ledger = HeldLedger(store)
+    ledger.hold_receive = True
+    inbox = Inbox(ledger, processing, clock=clock)
+    put = asyncio.ensure_future(inbox.put(make_arrival("Hello", at=clock())))
+    await ledger.held.wait()
+    put.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await put
+    ledger.go.set()
+    await turns()
+
+    assert len(processing.started) == 1
+
+
+async def test_draining_waits_for_what_is_under_way(inbox: Inbox, processing: Processing, clock: Any) -> None:
+    receipt = await inbox.put(make_arrival("Hello", at=clock()))
+    drain = asyncio.ensure_future(inbox.drain(60))
+    await turns()
+    assert not drain.done()
+    processing.go.set()
+
+    assert await drain == 0
+    assert (await inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
+
+
+async def test_draining_stops_what_is_late_and_leaves_it_for_the_next_start(
+    inbox: Inbox, store: InMemoryStore, processing: Processing, clock: Any
+) -> None:
+    receipt = await inbox.put(make_arrival("Hello", at=clock()))
+    waiter = asyncio.ensure_future(inbox.settled(receipt.id))
+    await turns()
+
+    assert await inbox.drain(0) == 1
+    with pytest.raises(IntakeClosed):
+        await waiter
+    with pytest.raises(IntakeClosed):
+        await inbox.settled(receipt.id)
+    assert await store.ledger.receipts(is_open=True) == [receipt]
+    assert waiting(inbox) == 0
+
+    again = Inbox(store.ledger, processing, clock=clock)
+    processing.go.set()
+    assert await again.resume() == 1
+    assert (await again.settled(receipt.id)).outcome is Outcome.ANSWERED
+
+
+async def test_draining_does_not_wait_for_ever_for_what_does_not_stop(
+    store: InMemoryStore, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox_module, "LET_GO", 0)
+    go = asyncio.Event()
+    ended = asyncio.Event()
+
+    async def process(received: Received, settle: Settle) -> None:
+        while not go.is_set():
+            try:
+                await go.wait()
+            except asyncio.CancelledError:
+                continue
+        ended.set()
+
+    inbox = Inbox(store.ledger, process, clock=clock)
+    await inbox.put(make_arrival("Hello", at=clock()))
+    await turns()
+
+    assert await inbox.drain(0) == 1
+    go.set()
+    await ended.wait()
+
+
+async def test_nobody_waiting_at_the_end_is_no_error(
+    store: InMemoryStore, clock: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def process(received: Received, settle: Settle) -> None:
+        raise RuntimeError("broken")
+
+    started: Coroutine[Any, Any, Receipt] = Inbox(store.ledger, process, clock=clock).put(
+        make_arrival("Hello", at=clock())
+    )
+    await started
+    await turns()
+
+    assert [record.message for record in caplog.records if "could not be processed" in record.message]

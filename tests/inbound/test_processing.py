@@ -1,0 +1,92 @@
+"""While nothing can be kept nothing comes in, and what was cut short is gone back to by itself."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bot.domain.inbound import Received
+from bot.domain.ledger import Outcome, Receipt
+from bot.errors import StoreUnavailable
+from bot.inbound import processing
+from bot.inbound.inbox import Inbox, Settle
+from bot.store.inmemory import InMemoryStore
+from bot.testing import make_arrival
+
+GONE = StoreUnavailable("the database x is locked", cause="db_locked")
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processing, "LOOK_EVERY", 0.001)
+
+
+async def test_while_nothing_can_be_kept_nothing_is_taken_in(store: InMemoryStore, clock: Any) -> None:
+    async def process(received: Received, settle: Settle) -> None:
+        raise AssertionError("nothing came in")
+
+    inbox = Inbox(store.ledger, process, clock=clock)
+    store.ledger.health.fails(GONE)
+    with pytest.raises(StoreUnavailable, match="x is locked"):
+        await inbox.put(make_arrival("Hello", at=clock()))
+
+    assert inbox.trouble is not None
+    assert inbox.trouble.cause == "db_locked"
+    assert await store.ledger.receipts() == []
+
+
+@pytest.mark.parametrize("way", ["it raises", "it hands everything back"])
+async def test_what_an_outage_cut_short_is_taken_up_again_and_costs_no_attempt(
+    store: InMemoryStore, clock: Any, way: str
+) -> None:
+    tries: list[Receipt] = []
+    held: list[tuple[Receipt, Settle]] = []
+    is_cut = asyncio.Event()
+
+    async def process(received: Received, settle: Settle) -> None:
+        receipt = received.receipt
+        tries.append(receipt)
+        if store.ledger.health.trouble is None and len(tries) > 2:
+            closed = replace(receipt, outcome=Outcome.ANSWERED)
+            await store.ledger.save_receipts([closed])
+            settle(closed)
+            return
+        held.append((receipt, settle))
+        if len(tries) < 2:
+            return  # as a turn that a newer one has taken over
+        store.ledger.health.fails(GONE)
+        is_cut.set()
+        if way == "it raises":
+            held[0][1](held[0][0])
+            raise GONE
+        for one, settle_one in held:
+            settle_one(one)
+
+    inbox = Inbox(store.ledger, process, clock=clock)
+    receipts = [await inbox.put(make_arrival(text, at=clock())) for text in ("Hello", "Still there?")]
+    waiting = [asyncio.ensure_future(inbox.settled(one.id)) for one in receipts]
+    await is_cut.wait()
+    assert not any(one.done() for one in waiting)
+    store.ledger.health.recovers()
+    settled = await asyncio.wait_for(asyncio.gather(*waiting), 10)
+
+    assert [one.outcome for one in settled] == [Outcome.ANSWERED, Outcome.ANSWERED]
+    assert sorted(one.id for one in tries) == sorted([one.id for one in receipts] * 2)
+    assert all(one.attempts == first.attempts - 1 for one, first in zip(tries[2:], tries, strict=False))
+
+
+async def test_what_is_still_cut_short_at_the_end_is_left_to_the_next_start(
+    store: InMemoryStore, clock: Any
+) -> None:
+    async def process(received: Received, settle: Settle) -> None:
+        store.ledger.health.fails(GONE)
+        raise GONE
+
+    inbox = Inbox(store.ledger, process, clock=clock)
+    await inbox.put(make_arrival("Hello", at=clock()))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    await inbox.drain(1)
+
+    assert len(await store.ledger.receipts(is_open=True)) == 1

@@ -1,0 +1,120 @@
+"""What is done to an event before it is kept."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from bot.domain.content import Attachment, Content, MediaKind
+from bot.inbound.sanitize import FUTURE, MOST_ATTACHMENTS, SAID_AT, tidied
+from bot.store.inmemory import InMemoryStore
+from bot.testing import make_arrival
+
+NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
+UGLY = "a\0b\ud800c"
+CLEAN = "ab\ufffdc"
+
+
+def test_an_ordinary_event_passes_unchanged() -> None:
+    attachment = Attachment("a", MediaKind.IMAGE, "https://a/b.png", "image/png", "b.png")
+    content = Content(
+        text="Grüße 👋🏽", attachments=(attachment,), source="test", metadata={"a": [1, {"b": None}]}
+    )
+    arrival = make_arrival(content, at=NOW)
+
+    assert tidied(arrival, NOW) == arrival
+
+
+def test_g01_a_long_text_is_cut_and_says_so() -> None:
+    found = tidied(make_arrival("x" * 10_000_000, at=NOW), NOW)
+    text = found.message.content.text
+
+    assert len(text) == 65_536
+    assert found.notes == ("its text of 10000000 characters was cut to 65536",)
+    assert "cut: 10000000 characters, sha256" in text
+
+
+def test_g02_g03_what_no_database_takes_is_taken_out_everywhere() -> None:
+    attachment = Attachment(UGLY, MediaKind.LINK, UGLY, UGLY, UGLY, UGLY, UGLY, UGLY)
+    metadata: dict[str, Any] = {UGLY: [UGLY, {UGLY: (UGLY, 1)}]}
+    content = Content(text=UGLY, attachments=(attachment,), source=UGLY, url=UGLY, metadata=metadata)
+    arrival = make_arrival(content, at=NOW)
+    arrival = replace(
+        arrival,
+        key=replace(arrival.key, event_id=UGLY, message_id=UGLY),
+        world=replace(arrival.world, name=UGLY, external_id=UGLY, metadata=metadata),
+        room=replace(arrival.room, name=UGLY, external_id=UGLY, metadata=metadata),
+        author=replace(arrival.author, names=(UGLY, "Alice"), external_id=UGLY, metadata=metadata),
+        message=replace(arrival.message, external_id=UGLY, metadata=metadata),
+    )
+    found = tidied(arrival, NOW)
+    clean = {CLEAN: [CLEAN, {CLEAN: [CLEAN, 1]}]}
+
+    assert found.message.content == Content(
+        text=CLEAN,
+        attachments=(Attachment(CLEAN, MediaKind.LINK, CLEAN, CLEAN, CLEAN, CLEAN, CLEAN, CLEAN),),
+        source=CLEAN,
+        url=CLEAN,
+        metadata=clean,
+    )
+    assert (found.key.event_id, found.key.message_id, found.message.external_id) == (CLEAN, CLEAN, CLEAN)
+    assert (found.world.name, found.world.external_id, found.room.name) == (CLEAN, CLEAN, CLEAN)
+    assert (found.room.external_id, found.author.names) == (CLEAN, (CLEAN, "Alice"))
+    assert found.world.metadata == found.room.metadata == found.author.metadata == clean
+    assert found.notes == ("its text held what is no character; that was taken out",)
+    repr(found).encode()
+
+
+def test_metadata_without_a_bottom_is_cut_off() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    arrival = make_arrival(Content(text="hi", metadata={"deep": deep}), at=NOW)
+
+    assert len(repr(tidied(arrival, NOW).message.content.metadata)) < 200
+
+
+def test_g11_only_the_first_attachments_are_kept() -> None:
+    attachments = tuple(Attachment(str(number), MediaKind.IMAGE) for number in range(10_000))
+    found = tidied(make_arrival(Content(text="look", attachments=attachments), at=NOW), NOW)
+
+    assert found.message.content.attachments == attachments[:MOST_ATTACHMENTS]
+    assert found.notes == ("it came with 10000 attachments; the first 10 were kept",)
+
+
+def test_g04_a_text_of_which_much_cannot_be_seen_is_kept_as_it_is_and_flagged() -> None:
+    found = tidied(make_arrival("Hello" + "\U000e0041\u200b" * 5, at=NOW), NOW)
+
+    assert found.message.content.text == "Hello" + "\U000e0041\u200b" * 5
+    assert found.notes == ("67% of its text cannot be seen",)
+    assert tidied(make_arrival("👩\u200d💻 ❤\ufe0f", at=NOW), NOW).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [
+        (NOW + timedelta(days=400), NOW + FUTURE),
+        (NOW + FUTURE, NOW + FUTURE),
+        (NOW - timedelta(days=2), NOW - timedelta(days=2)),
+        (datetime(1970, 1, 1, tzinfo=UTC), NOW),
+        (datetime.min.replace(tzinfo=timezone(timedelta(hours=14))), NOW),
+        (datetime.max.replace(tzinfo=timezone(timedelta(hours=-12))), NOW + FUTURE),
+    ],
+)
+def test_g14_a_message_has_a_time_at_which_it_can_have_been_said_and_the_given_one_beside_it(
+    at: datetime, expected: datetime
+) -> None:
+    found = tidied(make_arrival("hi", at=at), NOW)
+
+    assert found.message.created_at == expected
+    is_given = at == expected
+    assert found.message.metadata == ({} if is_given else {SAID_AT: at.isoformat()})
+    assert found.notes == (() if is_given else (f"the time it came with cannot be: {at.isoformat()}",))
+
+
+async def test_what_was_tidied_can_be_kept() -> None:
+    arrival = tidied(make_arrival(UGLY, at=NOW, author=UGLY, room=UGLY), NOW)
+    receipt = (await InMemoryStore().ledger.receive([arrival], NOW))[0].receipt
+
+    assert receipt.key == arrival.key

@@ -1,0 +1,144 @@
+"""What may leave."""
+
+import pytest
+
+from bot.domain.content import Attachment, Content, MediaKind
+from bot.outbound.content_filter import LONGEST_REPLY, REDACTED, Hyperlinks, cleared, cleared_so_far
+
+
+def text_of(text: str, *secrets: str) -> str | None:
+    content = cleared(Content(text=text), secrets)
+    return content.text if content is not None else None
+
+
+@pytest.mark.parametrize(
+    "text", ["Hello.", "a < b > c", "<b>bold</b>", "{{name}} %s {0}", "Grüße 👋🏽\n\n- eins"]
+)
+def test_an_ordinary_text_leaves_unchanged(text: str) -> None:
+    assert text_of(text) == text
+
+
+@pytest.mark.parametrize("text", ["", "   \n", "\u200b\u2060", "<response></response>", "\0"])
+def test_of_nothing_nothing_leaves(text: str) -> None:
+    assert text_of(text) is None
+
+
+def test_an_attachment_leaves_without_a_text() -> None:
+    picture = Attachment("a", MediaKind.IMAGE, "https://a/b.png", data=b"png")
+
+    assert cleared(Content(text="\u200b", attachments=(picture,))) == Content(attachments=(picture,))
+
+
+def test_f15_leaked_scaffolding_is_taken_out() -> None:
+    leaked = '<response><thought>hm</thought><TEXT>Hi</TEXT><isFinish >true</isFinish></response type="x">'
+
+    assert text_of(leaked) == "hm<TEXT>Hi</TEXT>true"
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("[12:04] Ada (you): Hello.", "Hello."),
+        ("[12:04] Ada (you): One.\n[12:05] Ada (you): Two.", "One.\nTwo."),
+        ("Yes.\n[12:05] Bob (id 2434fe0e): And then?", "Yes.\n[12:05] Bob: And then?"),
+        ("See [1] and [12:04] (you): there", "See [1] and [12:04] (you): there"),
+    ],
+)
+def test_f15_heads_of_the_conversations_lines_are_taken_out(written: str, said: str) -> None:
+    assert text_of(written) == said
+    for end in range(len(written)):
+        assert "(you" not in cleared_so_far(written[:end]) or "(you" in said
+
+
+def test_secrets_are_replaced_wherever_they_stand() -> None:
+    assert text_of("it is hunter22hunter22!", "hunter22") == f"it is {REDACTED}{REDACTED}!"
+    assert text_of("hunter22", "hunter22", "other-secret") == REDACTED
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_secret_that_begins_with_another_is_replaced_whole(order: int) -> None:
+    secrets = ["sk-12345678", "sk-12345678-abcdefgh"][::order]
+
+    assert text_of("key: sk-12345678-abcdefgh", *secrets) == f"key: {REDACTED}"
+
+
+def test_a_secret_hidden_by_what_is_taken_out_is_still_found() -> None:
+    assert text_of("hun<response>ter22", "hunter22") == REDACTED
+    assert text_of("hun\0ter22", "hunter22") == REDACTED
+
+
+def test_an_empty_secret_replaces_nothing() -> None:
+    assert text_of("Hello.", "") == "Hello."
+
+
+def test_what_is_shown_beside_an_attachment_holds_no_secret() -> None:
+    secret = "hunter22"
+    leak = Attachment("a", MediaKind.IMAGE, f"https://evil/?q={secret}", "", secret, secret, secret)
+    content = cleared(Content(text="look", attachments=(leak,)), [secret])
+
+    assert content is not None
+    assert secret not in repr(content)
+    assert content.attachments[0].url == f"https://evil/?q={REDACTED}"
+
+
+def test_a_text_without_end_is_bounded() -> None:
+    text = text_of("x" * (LONGEST_REPLY + 1))
+
+    assert text is not None
+    assert len(text) == LONGEST_REPLY
+    assert text.endswith("x…")
+    assert text_of("x" * LONGEST_REPLY) == "x" * LONGEST_REPLY
+
+
+def test_what_no_database_takes_does_not_leave() -> None:
+    assert text_of("cut in the middle of \ud83d") == "cut in the middle of \ufffd"
+    assert text_of("a\0b") == "ab"
+
+
+def test_everything_else_of_a_reply_stays() -> None:
+    content = Content(text=" Hello. ", thought="hm", actions=("REPLY",), source="test", metadata={"a": 1})
+    found = cleared(content)
+
+    assert found == Content(text="Hello.", thought="hm", actions=("REPLY",), source="test", metadata={"a": 1})
+
+
+SECRETS = ("hunter22", "hunter22-longer", "22-other-secret")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "it is hunter22 and hunter22-longer, and hunter2 is none",
+        "hunter22-other-secret",
+        "hunter22-long and more",
+        "hunt<thought>er22</thought> is one too",
+        "ends in 22-other-secre",
+    ],
+)
+def test_no_part_of_a_secret_is_seen_while_a_text_is_written(text: str) -> None:
+    whole = text_of(text, *SECRETS) or ""
+    for end in range(len(text) + 1):
+        seen = cleared_so_far(text[:end], SECRETS)
+        assert whole.startswith(seen)
+        assert not any(secret in seen for secret in SECRETS)
+
+
+def test_what_cannot_become_a_secret_is_not_held_back() -> None:
+    assert cleared_so_far("Hello the", SECRETS) == "Hello the"
+    assert cleared_so_far("Hello hunter2", SECRETS) == "Hello"
+    assert cleared_so_far("Hello hunter2!", SECRETS) == "Hello hunter2!"
+
+
+def test_f18_a_link_is_not_seen_before_it_is_whole() -> None:
+    links, link = Hyperlinks(), "https://evil.test/?" + "d" * 80
+    text = f"look: {link} there"
+    seen = {cleared_so_far(text[:end], (), links) for end in range(len(text) + 1)}
+
+    assert not any("https://" in one for one in seen)
+    assert "look: hxxps://evil[.]test/?" + "d" * 80 in seen
+    assert cleared_so_far("as on page 3.", (), links) == "as on page 3."
+
+
+def test_half_a_piece_of_scaffolding_is_held_back() -> None:
+    assert cleared_so_far("a <b> c <thou") == "a <b> c"
+    assert cleared_so_far("\u200b") == ""

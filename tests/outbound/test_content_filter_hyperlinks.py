@@ -1,0 +1,96 @@
+"""What links of a reply may carry, and to whom."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from bot.domain.character import Character
+from bot.errors import SettingError
+from bot.outbound.content_filter import Hyperlinks, without_unfinished
+from bot.resident import Blueprint
+from bot.runtime import Runtime
+from bot.settings import CoreSettings, Layer, Settings
+from bot.store.inmemory import InMemoryStore
+from bot.testing import RecordingAdapter, ScriptedModel, answer, make_arrival, on_stage
+
+DATA = "d" * 65
+LINKS = Hyperlinks(("example.org",))
+
+
+@pytest.mark.parametrize(
+    ("link", "words"),
+    [
+        (f"https://evil.test/x?d={DATA}", f"hxxps://evil[.]test/x?d={DATA}"),
+        (f"HTTP://EVIL.test/?{DATA}", f"hxxp://EVIL[.]test/?{DATA}"),
+        (f"https://evil.test/{DATA}{DATA}", f"hxxps://evil[.]test/{DATA}{DATA}"),
+        (f"https://{DATA}.evil.test/", f"hxxps://{DATA}[.]evil[.]test/"),
+        (f"https://example.org@evil.test/?{DATA}", f"hxxps://example[.]org@evil[.]test/?{DATA}"),
+        (f"https://evil.test\\@example.org/?{DATA}", f"hxxps://evil[.]test\\@example.org/?{DATA}"),
+        (f"https://example.org.evil.test/?{DATA}", f"hxxps://example[.]org[.]evil[.]test/?{DATA}"),
+        (f"https://notexample.org/?{DATA}", f"hxxps://notexample[.]org/?{DATA}"),
+        (f"https://https://evil.test/?{DATA}", f"https://hxxps://evil[.]test/?{DATA}"),
+        (f"evil.test/?{DATA}", f"evil[.]test/?{DATA}"),
+        (f"//evil.test/?{DATA}", f"//evil[.]test/?{DATA}"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("before", "after"), [("", ""), ("see ", " and"), ("![x](", ")"), ("[a](https://example.org/)[b](", ")")]
+)
+def test_f18_a_link_that_carries_data_to_a_stranger_leaves_as_words(
+    link: str, words: str, before: str, after: str
+) -> None:
+    assert LINKS.defanged(before + link + after) == before + words + after
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://evil.test/a/b?c=d#e",
+        f"https://example.org/?{DATA}",
+        f"https://www.EXAMPLE.org:8443/{DATA}{DATA}?{DATA}",
+        "Really? e.g. 3.14/2, a/b, x.y and so on.",
+        f"why? {DATA}",
+        f"is it so?{DATA}",
+    ],
+)
+def test_f18_other_links_and_words_stay_as_they_are(text: str) -> None:
+    assert LINKS.defanged(text) == text
+
+
+def test_f18_a_secret_leaves_in_no_link_however_its_signs_are_written() -> None:
+    told = LINKS.defanged(
+        "https://example.org/%68unter%32%32 and https://evil.test/?q=hunter22", ["hunter22"]
+    )
+    assert told == "[a link that held a secret] and [a link that held a secret]"
+
+
+@pytest.mark.parametrize(
+    "part", ["a.", "a.b/", "https://", "a", "x?", "a-", "@", "é.", "https://a.b/?", ".%"]
+)
+def test_f18_a_text_of_nothing_but_pieces_of_links_is_looked_through(part: str) -> None:
+    text = part * (32_768 // len(part))
+    assert LINKS.defanged(text).replace("[.]", ".").replace("hxxp", "http") == text
+    without_unfinished(text)
+
+
+async def test_f18_the_operator_says_to_whom_links_in_replies_may_carry_data() -> None:
+    model = ScriptedModel(answer(f"https://good.test/?{DATA} https://evil.test/?{DATA}"))
+    async with on_stage(model=model, settings={"LINK_HOSTS": "good.test"}) as stage:
+        await stage.say("Where?")
+        assert stage.texts == [f"https://good.test/?{DATA} hxxps://evil[.]test/?{DATA}"]
+
+
+async def test_f18_the_characters_file_has_no_say_in_it() -> None:
+    model = ScriptedModel(answer(f"https://evil.test/?{DATA}"))
+    file = Layer("the character's settings", {"LINK_HOSTS": "evil.test"})
+    plan = Blueprint(Character(name="Ada"), (model.plugin,), Settings([file]), InMemoryStore())
+    async with Runtime([plan]) as runtime:
+        adapter = RecordingAdapter()
+        await runtime.connect(adapter)
+        await runtime.residents[0].inbox.put(make_arrival("Where?", at=datetime.now(UTC)))
+        assert await adapter.until_sent(1) == [f"hxxps://evil[.]test/?{DATA}"]
+
+
+def test_a_host_is_written_without_scheme_and_path() -> None:
+    with pytest.raises(SettingError, match=r"LINK_HOSTS.*such as example\.org"):
+        Settings([Layer(".env", {"LINK_HOSTS": "example.org, https://example.org/a"})]).load(CoreSettings)

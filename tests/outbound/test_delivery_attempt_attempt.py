@@ -1,0 +1,120 @@
+"""One try at sending a part."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from math import inf, nan
+
+import pytest
+
+from bot.adapter.adapter import Adapter
+from bot.domain.content import Content
+from bot.domain.ids import new_id
+from bot.domain.ledger import Delivery, DeliveryState
+from bot.errors import NotSent, Unclear, Undeliverable
+from bot.outbound import delivery_attempt as attempt_module
+from bot.outbound.delivery_attempt import Attempt, attempt, pause_after
+
+PART = Delivery(
+    "part",
+    new_id(),
+    new_id(),
+    new_id(),
+    "test",
+    "account",
+    "lobby",
+    0,
+    Content(text="Hello."),
+    datetime(2026, 5, 4, tzinfo=UTC),
+)
+
+
+class OneWord(Adapter):
+    """Delivers by one function, and reconciles by the other."""
+
+    platform = "test"
+
+    def __init__(self, answer: Callable[[], Awaitable[str]]) -> None:
+        self._answer = answer
+
+    async def deliver(self, delivery: Delivery) -> str:
+        return await self._answer()
+
+
+def raising(error: BaseException) -> OneWord:
+    async def answer() -> str:
+        raise error
+
+    return OneWord(answer)
+
+
+async def test_what_is_sent_has_the_platforms_id() -> None:
+    async def answer() -> str:
+        return "x1"
+
+    assert await attempt(OneWord(answer), PART, False) == Attempt(DeliveryState.SENT, "x1")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (NotSent("busy", retry_after=64.5), Attempt(DeliveryState.PENDING, "", "busy", 64.5)),
+        (NotSent("refused"), Attempt(DeliveryState.PENDING, "", "refused")),
+        (Undeliverable("blocked"), Attempt(DeliveryState.FAILED, "", "blocked")),
+        (Unclear("reset"), Attempt(DeliveryState.UNKNOWN, "", "reset")),
+        (ValueError("no JSON"), Attempt(DeliveryState.UNKNOWN, "", "ValueError: no JSON")),
+        (asyncio.CancelledError(), Attempt(DeliveryState.UNKNOWN, "", "the adapter cancelled itself")),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+async def test_every_failure_says_what_is_known_of_the_part(error: BaseException, expected: Attempt) -> None:
+    assert await attempt(raising(error), PART, False) == expected
+
+
+async def test_an_adapter_that_does_not_come_back_is_unclear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt_module, "DEADLINE", 0)
+
+    async def answer() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    assert (await attempt(OneWord(answer), PART, False)).state is DeliveryState.UNKNOWN
+
+
+async def test_being_stopped_is_no_outcome() -> None:
+    started = asyncio.Event()
+
+    async def answer() -> str:
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    task = asyncio.ensure_future(attempt(OneWord(answer), PART, False))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_platform_that_cannot_be_asked_leaves_it_unclear() -> None:
+    found = await attempt(raising(AssertionError("it must not be sent")), PART, True)
+
+    assert found.state is DeliveryState.UNKNOWN
+    assert PART.id in found.cause
+
+
+def test_pauses_grow_to_a_minute() -> None:
+    assert [pause_after(attempts) for attempts in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert pause_after(10_000_000) == 60
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [(0, 0), (0.5, 0.5), (64.57, 64.57), (3600, 3600), (1e300, 86_400), (nan, 1), (inf, 1), (-1, 1)],
+)
+def test_a_platform_is_believed_within_reason(asked: float, expected: float) -> None:
+    assert pause_after(1, asked) == expected
+
+
+def test_a_platform_that_asks_for_no_pause_is_given_one_after_a_few_tries() -> None:
+    assert [pause_after(attempts, 0) for attempts in (1, 5, 6)] == [0, 0, 32]

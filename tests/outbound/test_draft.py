@@ -1,0 +1,280 @@
+"""What is seen of a reply before it is whole: how often, and never in the way of anything else."""
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from bot.bus import EventBus
+from bot.domain.content import Content
+from bot.domain.environment import ChannelType, Room
+from bot.domain.ids import derived_id, new_id
+from bot.domain.ledger import Delivery, DeliveryState
+from bot.domain.memory import Memory, MemoryKind
+from bot.errors import NotSent, StoreUnavailable, TakenAway
+from bot.outbound import draft as draft_module
+from bot.outbound.draft import Draft
+from bot.outbound.message_parts import Outgoing
+from bot.outbound.outbox import Outbox
+from bot.store.inmemory import InMemoryStore
+from bot.store.inmemory.ledger import InMemoryLedger
+from bot.testing import RecordingAdapter
+
+AGENT, WORLD = derived_id("agent"), derived_id("world")
+ROOM = Room(derived_id("room"), WORLD, ChannelType.GROUP, "test", "room", "account", "room")
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+class Watch:
+    """Seconds that pass when the test says so; `asked` are the sleeps, in order."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self._sleepers: list[asyncio.Future[None]] = []
+        self._changed = asyncio.Condition()
+
+    async def sleep(self, seconds: float) -> None:
+        future = asyncio.get_running_loop().create_future()
+        async with self._changed:
+            self.asked.append(seconds)
+            self._sleepers.append(future)
+            self._changed.notify_all()
+        await future
+
+    async def until_asked(self, count: int) -> None:
+        async with self._changed:
+            await self._changed.wait_for(lambda: len(self.asked) >= count)
+
+    def ring(self) -> None:
+        self._sleepers[-1].set_result(None)
+
+
+class Writing:
+    """A reply that is being written, and the outbox that it leaves by."""
+
+    def __init__(self, adapter: RecordingAdapter, ledger: InMemoryLedger | None = None) -> None:
+        self.adapter, self.watch, self.text = adapter, Watch(), ""
+        self.ledger = ledger or InMemoryStore().ledger
+        self.outbox = Outbox(
+            self.ledger, EventBus(), AGENT, secrets=(), clock=lambda: NOW, sleep=self.watch.sleep
+        )
+        self.outbox.connect(adapter)
+        self.turn_id = new_id()
+        draft = self.outbox.draft(ROOM, lambda: reply(self.turn_id))
+        assert draft is not None
+        self.draft: Draft = draft
+        self.draft.follow(lambda: self.text, lambda: True)
+
+    def write(self, more: str) -> None:
+        self.text += more
+        self.draft.stir()
+
+    async def end(self) -> None:
+        self.draft.rest()
+        await self.outbox.commit([reply(self.turn_id, self.text)])
+        await self.outbox.drain(10.0)
+
+
+def reply(turn_id: object, text: str = "") -> Outgoing:
+    """Make a turn's reply."""
+    memory = Memory(
+        id=derived_id(str(turn_id), "reply"),
+        kind=MemoryKind.MESSAGE,
+        entity_id=AGENT,
+        room_id=ROOM.id,
+        world_id=WORLD,
+        content=Content(text=text),
+        created_at=NOW,
+        turn_id=turn_id,  # type: ignore[arg-type]  # an id
+    )
+    return Outgoing(memory, ROOM)
+
+
+def editing(**details: object) -> RecordingAdapter:
+    return RecordingAdapter(can_edit=True, edits=1.0, **details)  # type: ignore[arg-type]  # passed on
+
+
+async def test_a_reply_is_shown_once_in_so_many_seconds_however_fast_it_is_written() -> None:
+    writing = Writing(editing())
+    for piece in "One, two, three":
+        writing.write(piece)
+    await writing.watch.until_asked(1)
+    assert writing.adapter.attempts == []
+    writing.watch.ring()
+    assert await writing.adapter.until_sent(1) == ["One, two, three"]
+    for piece in ", four, five":
+        writing.write(piece)
+    await writing.watch.until_asked(2)
+    assert writing.adapter.edited == []
+    writing.watch.ring()
+    assert await writing.adapter.until_edited(1) == ["One, two, three, four, five"]
+    assert writing.watch.asked[:2] == [1.0, 1.0]
+    await writing.end()
+
+
+async def test_a_platform_that_asks_for_time_is_left_alone_for_so_long() -> None:
+    writing = Writing(editing())
+    writing.write("One")
+    await writing.watch.until_asked(1)
+    writing.watch.ring()
+    await writing.adapter.until_sent(1)
+    writing.adapter.refuse(NotSent("slower", retry_after=30.0))
+    writing.write(", two")
+    await writing.watch.until_asked(2)
+    writing.watch.ring()
+    await writing.adapter.until_tried(2)
+    writing.write(", three")
+    await writing.watch.until_asked(3)
+    assert writing.watch.asked == [1.0, 1.0, 30.0]
+    await writing.end()
+    assert [one.content.text for one in writing.adapter.edited] == ["One, two, three"]
+
+
+class Slow(RecordingAdapter):
+    """A platform that takes its time for everything but what is whole."""
+
+    async def edit(self, delivery: Delivery) -> str:
+        await self._try(delivery)
+        if not delivery.content.text.endswith("."):
+            await asyncio.get_running_loop().create_future()
+        return await super().edit(delivery)
+
+
+async def test_a_look_that_hangs_does_not_hold_up_the_whole_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draft_module, "GRACE", 0.0)
+    writing = Writing(Slow(can_edit=True, edits=1.0))
+    writing.write("One")
+    await writing.watch.until_asked(1)
+    writing.watch.ring()
+    await writing.adapter.until_sent(1)
+    writing.write(", two")
+    await writing.watch.until_asked(2)
+    writing.watch.ring()
+    await writing.adapter.until_tried(2)
+    writing.text += "."
+    await writing.end()
+    assert [one.content.text for one in writing.adapter.edited] == ["One, two."]
+
+
+class Held(RecordingAdapter):
+    """A platform on which nothing arrives before the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(can_edit=True, edits=1.0)
+        self.go = asyncio.Event()
+
+    async def deliver(self, delivery: Delivery) -> str:
+        await self._try(delivery)
+        await self.go.wait()
+        return await super().deliver(delivery)
+
+
+async def test_nothing_is_shown_while_something_else_of_the_room_is_on_its_way() -> None:
+    writing = Writing(Held())
+    assert isinstance(writing.adapter, Held)
+    await writing.outbox.commit([reply(new_id(), "Before.")])
+    await writing.adapter.until_tried(1)
+    writing.write("One")
+    await writing.watch.until_asked(1)
+    writing.watch.ring()
+    writing.write(", two")
+    await writing.watch.until_asked(2)
+    assert len(writing.adapter.attempts) == 1
+    writing.adapter.go.set()
+    await writing.outbox.drain(10.0)
+    writing.watch.ring()
+    assert await writing.adapter.until_sent(2) == ["Before.", "One, two"]
+    await writing.end()
+
+
+class Broken(InMemoryLedger):
+    """A ledger that keeps no state of a part."""
+
+    def __init__(self) -> None:
+        store = InMemoryStore()
+        super().__init__(store.worlds, store.entities, store.memories)
+        self.asked = asyncio.Event()
+
+    async def save_delivery(self, delivery: Delivery) -> None:
+        self.asked.set()
+        raise StoreUnavailable("the disk is full")
+
+
+async def test_nothing_is_shown_that_could_not_be_written_down_before() -> None:
+    ledger = Broken()
+    writing = Writing(editing(), ledger)
+    writing.write("One")
+    await writing.watch.until_asked(1)
+    writing.watch.ring()
+    await ledger.asked.wait()
+    await writing.draft.ended()
+    assert writing.adapter.attempts == []
+
+
+async def test_a_draft_leaves_nothing_open_once_its_reply_is_there() -> None:
+    writing = Writing(editing())
+    writing.write("One")
+    await writing.watch.until_asked(1)
+    writing.watch.ring()
+    await writing.adapter.until_sent(1)
+    writing.text += ", two."
+    await writing.end()
+    parts = await writing.ledger.deliveries(turn_id=writing.turn_id)
+    assert [(one.state, one.external_id) for one in parts] == [(DeliveryState.SENT, "sent-1")] * 2
+    assert not writing.outbox.has_draft(writing.turn_id)
+    assert not writing.outbox.is_busy(ROOM.id)
+
+
+async def test_where_the_whole_reply_is_cancelled_what_was_seen_of_it_goes_away() -> None:
+    writing = Writing(editing())
+    writing.write("One")
+    await writing.watch.until_asked(1)
+    writing.watch.ring()
+    await writing.adapter.until_sent(1)
+    writing.draft.rest()
+    writing.adapter.refuse(NotSent("slower", retry_after=60.0))
+    await writing.outbox.commit([reply(writing.turn_id, "One, two.")])
+    await writing.adapter.until_tried(2)
+    parts = await writing.ledger.deliveries(turn_id=writing.turn_id)
+    cancelled = replace(parts[-1], state=DeliveryState.CANCELLED)
+    await writing.ledger.save_delivery(cancelled)
+    await writing.outbox.hold_back([cancelled])
+    await writing.outbox.drain(10.0)
+    assert [one.content.text for one in writing.adapter.edited] == [""]
+    assert await writing.ledger.deliveries(is_open=True) == []
+
+
+async def test_b14_what_is_seen_in_a_room_that_moves_stays_and_the_whole_reply_is_said_in_the_new_one() -> (
+    None
+):
+    writing = Writing(editing())
+    writing.write("One")
+    await writing.watch.until_asked(1)
+    writing.watch.ring()
+    await writing.adapter.until_sent(1)
+    await writing.outbox.move(ROOM.id, replace(ROOM, id=new_id(), external_id="new"), [])
+    writing.text += ", two."
+    await writing.end()
+    assert [(one.content.text, one.target) for one in writing.adapter.sent] == [
+        ("One", "room"),
+        ("One, two.", "new"),
+    ]
+    assert writing.adapter.edited == []
+    assert await writing.ledger.deliveries(is_open=True) == []
+
+
+async def test_what_somebody_has_removed_half_written_is_not_said_again_in_any_part() -> None:
+    writing = Writing(editing(longest=10))
+    writing.write("One, two")
+    await writing.watch.until_asked(1)
+    writing.watch.ring()
+    await writing.adapter.until_sent(1)
+    writing.adapter.refuse(TakenAway("somebody has removed it"))
+    writing.text += ", three, four, five."
+    await writing.end()
+    assert writing.adapter.texts == ["One, two"]
+    parts = await writing.ledger.deliveries(turn_id=writing.turn_id)
+    assert [(one.state, one.cause) for one in parts if one.content.text != "One, two"] == [
+        (DeliveryState.CANCELLED, "somebody has removed it")
+    ] * 3

@@ -1,0 +1,791 @@
+"""The one door out."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime
+from math import inf
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from bot.bus import EventBus
+from bot.domain.content import Content
+from bot.domain.environment import ChannelType, Room
+from bot.domain.events import MessageSent
+from bot.domain.ids import derived_id, new_id
+from bot.domain.ledger import Delivery, DeliveryState, Outcome
+from bot.domain.memory import Memory, MemoryKind
+from bot.errors import NotSent, Unclear, Undeliverable
+from bot.outbound import delivery_attempt as attempt_module
+from bot.outbound import outbox as outbox_module
+from bot.outbound import typing_indicator
+from bot.outbound.outbox import Outbox, Outgoing
+from bot.store.inmemory import InMemoryStore
+from bot.store.inmemory.ledger import InMemoryLedger
+from bot.store.ledger import Commitment
+from bot.testing import RecordingAdapter, make_arrival
+
+AGENT, WORLD = derived_id("agent"), derived_id("world")
+NOW_OR_NEVER = NotSent("busy", retry_after=0)
+
+
+class AskableAdapter(RecordingAdapter):
+    """A platform that can be asked what became of a part: a fault is raised, True means that it is there.
+
+    `hold` lets a test decide when a delivery ends.
+    """
+
+    def __init__(self, *, faults: Iterable[Exception] = (), found: Iterable[Exception | bool] = ()) -> None:
+        super().__init__(faults=faults)
+        self.asked: list[str] = []
+        self.hold: asyncio.Event | None = None
+        self.arrived = asyncio.Event()
+        self._found: Iterator[Exception | bool] = iter(found)
+
+    async def deliver(self, delivery: Delivery) -> str:
+        self.arrived.set()
+        if self.hold is not None:
+            await self.hold.wait()
+        return await super().deliver(delivery)
+
+    async def reconcile(self, delivery: Delivery) -> str:
+        self.asked.append(delivery.id)
+        found = next(self._found)
+        if isinstance(found, Exception):
+            raise found
+        assert found
+        return "found"
+
+
+class BrittleLedger(InMemoryLedger):
+    """A ledger that fails where the test says so, and answers a commit when the test lets it."""
+
+    def __init__(self, store: InMemoryStore) -> None:
+        super().__init__(store.worlds, store.entities, store.memories)
+        self.failing: set[DeliveryState] = set()
+        self.failures = 0
+        self.hold_commit: asyncio.Event | None = None
+        self.is_locked = False
+
+    async def save_delivery(self, delivery: Delivery) -> None:
+        if delivery.state in self.failing:
+            self.failures += 1
+            if self.failures == 2:
+                self.failing.clear()
+            raise OSError("the disk is full")
+        await super().save_delivery(delivery)
+
+    async def commit(self, commitment: Commitment) -> list[Delivery]:
+        if self.is_locked:
+            raise OSError("locked")
+        placed = await super().commit(commitment)
+        if self.hold_commit is not None:
+            hold, self.hold_commit = self.hold_commit, None
+            await hold.wait()
+        return placed
+
+
+@pytest.fixture
+def ledger(store: InMemoryStore) -> BrittleLedger:
+    return BrittleLedger(store)
+
+
+@pytest.fixture
+def outbox(ledger: BrittleLedger, events: EventBus, clock: Any, monkeypatch: pytest.MonkeyPatch) -> Outbox:
+    monkeypatch.setattr(attempt_module, "FIRST_PAUSE", 0)
+    return Outbox(ledger, events, AGENT, clock=clock)
+
+
+@pytest.fixture
+def sent(events: EventBus) -> list[UUID]:
+    """Give the messages of which it was told that they were sent."""
+    found: list[UUID] = []
+
+    async def listen(event: MessageSent) -> None:
+        found.append(event.message_id)
+
+    events.subscribe(MessageSent, listen)
+    return found
+
+
+def outgoing(text: str, *, at: datetime, room: str = "lobby", turn: UUID | None = None) -> Outgoing:
+    turn = turn or new_id()
+    place = Room(derived_id("room", room), WORLD, ChannelType.GROUP, "test", room, "account", room)
+    content = Content(text=text)
+    memory = Memory(
+        derived_id(turn, "0"), MemoryKind.MESSAGE, AGENT, place.id, WORLD, content, at, turn_id=turn
+    )
+    return Outgoing(memory, place, 0, "m-1")
+
+
+async def states(ledger: InMemoryLedger) -> list[DeliveryState]:
+    return [part.state for part in await ledger.deliveries()]
+
+
+async def turns(count: int = 5) -> None:
+    """Let everything that can run do so."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_a_reply_is_kept_with_its_receipt_before_it_leaves(
+    outbox: Outbox, store: InMemoryStore, ledger: BrittleLedger, clock: Any
+) -> None:
+    receipt = (await ledger.receive([make_arrival("Hi", at=clock())], clock()))[0].receipt
+    reply = outgoing("Hello.", at=clock())
+    closed = replace(receipt, outcome=Outcome.ANSWERED)
+    kept = await outbox.commit([reply], [closed])
+
+    assert kept == [reply.memory]
+    assert await store.memories.by_turn(reply.memory.turn_id or new_id()) == kept
+    assert await ledger.receipt(receipt.id) == closed
+    assert await states(ledger) == [DeliveryState.PENDING]
+
+
+async def test_an_attempt_is_written_down_before_the_bytes_leave(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any, sent: list[UUID], events: EventBus
+) -> None:
+    adapter = AskableAdapter()
+    adapter.hold = asyncio.Event()
+    outbox.connect(adapter)
+    reply = outgoing("Hello.", at=clock())
+    await outbox.commit([reply])
+    await adapter.arrived.wait()
+    [under_way] = await ledger.deliveries()
+    assert (under_way.state, under_way.attempts) == (DeliveryState.ATTEMPTING, 1)
+    assert under_way.first_attempt_at == clock()
+
+    adapter.hold.set()
+    await adapter.until_sent(1)
+    assert await outbox.drain(60) == 0
+    await events.settle()
+    [part] = await ledger.deliveries()
+    assert (part.state, part.external_id, part.cause) == (DeliveryState.SENT, "sent-1", "")
+    assert sent == [reply.memory.id]
+
+
+async def test_a_reply_is_cut_into_the_platforms_parts(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any, sent: list[UUID], events: EventBus
+) -> None:
+    adapter = RecordingAdapter(longest=3)
+    outbox.connect(adapter)
+    reply = outgoing("abcdefgh", at=clock())
+    await outbox.commit([reply])
+
+    assert await adapter.until_sent(3) == ["abc", "def", "gh"]
+    assert [part.reply_to for part in adapter.sent] == ["m-1", "", ""]
+    assert [(part.target, part.account) for part in adapter.sent] == [("lobby", "account")] * 3
+    assert len({part.id for part in adapter.sent}) == 3
+    await outbox.drain(60)
+    await events.settle()
+    assert sent == [reply.memory.id]
+
+
+async def test_what_must_not_leave_is_taken_out_before_it_is_kept(
+    ledger: BrittleLedger, store: InMemoryStore, events: EventBus, clock: Any
+) -> None:
+    outbox = Outbox(ledger, events, AGENT, secrets=["hunter22"], clock=clock)
+    turn = new_id()
+    kept = await outbox.commit([outgoing("it is hunter22", turn=turn, at=clock())])
+
+    assert [memory.content.text for memory in kept] == ["it is [redacted]"]
+    assert await store.memories.by_turn(turn) == kept
+    assert [part.content.text for part in await ledger.deliveries()] == ["it is [redacted]"]
+
+
+async def test_a_reply_of_which_nothing_is_left_is_dropped_and_the_receipt_closes(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any
+) -> None:
+    receipt = (await ledger.receive([make_arrival("Hi", at=clock())], clock()))[0].receipt
+    closed = replace(receipt, outcome=Outcome.ANSWERED)
+
+    assert await outbox.commit([outgoing("<response> </response>", at=clock())], [closed]) == []
+    assert await ledger.deliveries() == []
+    assert await ledger.receipt(receipt.id) == closed
+
+
+async def test_replies_of_a_room_leave_one_after_the_other_and_rooms_side_by_side(
+    outbox: Outbox, clock: Any
+) -> None:
+    adapter = AskableAdapter()
+    adapter.hold = asyncio.Event()
+    outbox.connect(adapter)
+    await outbox.commit([outgoing(text, at=clock()) for text in ("1", "2", "3")])
+    await outbox.commit([outgoing(text, at=clock(), room="attic") for text in ("a", "b")])
+    await turns()
+    assert adapter.sent == []
+    adapter.hold.set()
+    await adapter.until_sent(5)
+
+    in_lobby = [part.content.text for part in adapter.sent if part.target == "lobby"]
+    in_attic = [part.content.text for part in adapter.sent if part.target == "attic"]
+    assert (in_lobby, in_attic) == (["1", "2", "3"], ["a", "b"])
+
+
+async def test_the_order_of_commits_holds_whoever_hears_of_his_first(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any
+) -> None:
+    ledger.hold_commit = hold = asyncio.Event()
+    first = asyncio.ensure_future(outbox.commit([outgoing("first", at=clock())]))
+    await turns()
+    await outbox.commit([outgoing("second", at=clock())])
+    hold.set()
+    await first
+    adapter = RecordingAdapter()
+    outbox.connect(adapter)
+
+    assert await adapter.until_sent(2) == ["first", "second"]
+
+
+async def test_a_reply_waits_for_one_that_was_committed_before_it(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any
+) -> None:
+    adapter = RecordingAdapter()
+    outbox.connect(adapter)
+    ledger.hold_commit = hold = asyncio.Event()
+    first = asyncio.ensure_future(outbox.commit([outgoing("first", at=clock())]))
+    await turns()
+    await outbox.commit([outgoing("second", at=clock())])
+    await outbox.commit([outgoing("elsewhere", at=clock(), room="attic")])
+    assert await adapter.until_sent(1) == ["elsewhere"]
+    await turns(20)
+    hold.set()
+    await first
+
+    assert await adapter.until_sent(3) == ["elsewhere", "first", "second"]
+
+
+async def test_a_reply_that_is_kept_leaves_also_where_whoever_said_it_was_stopped(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any
+) -> None:
+    adapter = RecordingAdapter()
+    outbox.connect(adapter)
+    ledger.hold_commit = hold = asyncio.Event()
+    stopped = asyncio.ensure_future(outbox.commit([outgoing("kept", at=clock())]))
+    await turns()
+    stopped.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopped
+    hold.set()
+
+    assert await adapter.until_sent(1) == ["kept"]
+
+
+async def test_a_commit_that_fails_holds_nobody_up(outbox: Outbox, ledger: BrittleLedger, clock: Any) -> None:
+    adapter = RecordingAdapter()
+    outbox.connect(adapter)
+    ledger.is_locked = True
+    with pytest.raises(OSError, match="locked"):
+        await outbox.commit([outgoing("lost", at=clock())])
+    ledger.is_locked = False
+    await outbox.commit([outgoing("next", at=clock())])
+
+    assert await adapter.until_sent(1) == ["next"]
+    assert await outbox.drain(60) == 0
+    assert outbox._lanes == {}
+
+
+async def test_a_part_surely_not_sent_is_tried_again(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any
+) -> None:
+    adapter = AskableAdapter(faults=[NOW_OR_NEVER, NotSent("refused"), NOW_OR_NEVER])
+    outbox.connect(adapter)
+    await outbox.commit([outgoing("Hello.", at=clock()), outgoing("And?", at=clock())])
+
+    assert await adapter.until_sent(2) == ["Hello.", "And?"]
+    await outbox.drain(60)
+    first, _ = await ledger.deliveries()
+    assert (first.state, first.attempts, first.cause) == (DeliveryState.SENT, 4, "")
+    assert adapter.asked == []
+
+
+@pytest.mark.parametrize("asked", [None, 0.0, 86_401.0, inf])
+async def test_a_part_that_cannot_leave_in_time_is_given_up_and_blocks_nobody(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any, asked: float | None
+) -> None:
+    adapter = RecordingAdapter(faults=[NotSent("busy", retry_after=asked)])
+    await outbox.commit([outgoing("late", at=clock())])
+    clock.advance(minutes=15, seconds=1)
+    await outbox.commit([outgoing("next", at=clock())])
+    outbox.connect(adapter)
+    assert await adapter.until_sent(1) == ["next"]
+    await outbox.drain(60)
+
+    late, following = await ledger.deliveries()
+    assert (late.state, following.state) == (DeliveryState.FAILED, DeliveryState.SENT)
+    assert "given up after 1 attempts: busy" in late.cause
+
+
+@pytest.mark.parametrize("asked", [901.0, 80_000.0])
+async def test_d10_a_part_waits_as_long_as_its_platform_asks_for_and_what_stands_behind_it_is_not_late(
+    ledger: BrittleLedger, events: EventBus, clock: Any, asked: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def sleep(seconds: float) -> None:
+        clock.advance(seconds=seconds)
+
+    outbox = Outbox(ledger, events, AGENT, clock=clock, sleep=sleep)
+    adapter = RecordingAdapter(
+        faults=[NotSent("the window is used up", retry_after=asked), NotSent("hiccup"), NotSent("hiccup")]
+    )
+    await outbox.commit([outgoing("first", at=clock()), outgoing("second", at=clock())])
+    outbox.connect(adapter)
+    assert await adapter.until_sent(2) == ["first", "second"]
+    await outbox.drain(60)
+    assert await states(ledger) == [DeliveryState.SENT] * 2
+    assert caplog.text.count("the window is used up") == 1
+
+
+async def test_d10_a_part_waits_no_longer_than_a_day_all_in_all(
+    ledger: BrittleLedger, events: EventBus, clock: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        clock.advance(seconds=seconds)
+
+    outbox = Outbox(ledger, events, AGENT, clock=clock, sleep=sleep)
+    outbox.connect(RecordingAdapter(faults=[NotSent("the token is refused", retry_after=3600)] * 100))
+    await outbox.commit([outgoing("Hello.", at=clock())])
+    await outbox.drain(60)
+    [part] = await ledger.deliveries()
+    assert (part.state, sum(waits)) == (DeliveryState.FAILED, 86_400)
+    assert "the token is refused" in part.cause
+    assert caplog.text.count("waits for 3600 s: the token is refused") == 1
+
+
+async def test_nobody_who_stops_waits_for_a_platform_that_wants_to_be_left_alone(
+    ledger: BrittleLedger, events: EventBus, clock: Any
+) -> None:
+    rests = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        rests.set()
+        await asyncio.Event().wait()
+
+    outbox = Outbox(ledger, events, AGENT, clock=clock, sleep=sleep)
+    outbox.connect(RecordingAdapter(faults=[NotSent("the window is used up", retry_after=3600)]))
+    await outbox.commit([outgoing("Hello.", at=clock())])
+    await rests.wait()
+    assert await outbox.close(3599) == 1
+    assert await states(ledger) == [DeliveryState.PENDING]
+
+
+async def test_d10_what_has_waited_for_days_is_not_late_at_the_next_start(
+    ledger: BrittleLedger, events: EventBus, clock: Any
+) -> None:
+    earlier = Outbox(ledger, events, AGENT, clock=clock)
+    await earlier.commit([outgoing("Hello.", at=clock())])
+    clock.advance(hours=30)
+    adapter = RecordingAdapter(faults=[NotSent("hiccup")])
+    again = Outbox(ledger, events, AGENT, clock=clock, sleep=lambda seconds: asyncio.sleep(0))
+    again.connect(adapter)
+    await again.resume()
+    assert await adapter.until_sent(1) == ["Hello."]
+    await again.drain(60)
+
+
+async def test_a_part_that_never_can_be_sent_does_not_block_its_room(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any, sent: list[UUID], events: EventBus
+) -> None:
+    adapter = RecordingAdapter(faults=[Undeliverable("blocked")])
+    outbox.connect(adapter)
+    lost, following = outgoing("lost", at=clock()), outgoing("next", at=clock())
+    await outbox.commit([lost, following])
+    await adapter.until_sent(1)
+    await outbox.drain(60)
+    await events.settle()
+
+    first, second = await ledger.deliveries()
+    assert (first.state, first.cause) == (DeliveryState.FAILED, "blocked")
+    assert second.state is DeliveryState.SENT
+    assert sent == [following.memory.id]
+
+
+async def test_a_message_of_which_a_part_is_lost_is_not_told_as_sent(
+    outbox: Outbox, clock: Any, sent: list[UUID], events: EventBus
+) -> None:
+    adapter = RecordingAdapter(faults=[Undeliverable("too long")], longest=3)
+    outbox.connect(adapter)
+    whole = outgoing("xyz", at=clock())
+    await outbox.commit([outgoing("abcdefgh", at=clock()), whole])
+    await adapter.until_sent(3)
+    await outbox.drain(60)
+    await events.settle()
+
+    assert sent == [whole.memory.id]
+
+
+async def test_an_unclear_part_is_asked_for_and_not_sent_again(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any
+) -> None:
+    adapter = AskableAdapter(faults=[Unclear("reset")], found=[True])
+    outbox.connect(adapter)
+    await outbox.commit([outgoing("Hello.", at=clock())])
+    await turns(20)
+
+    [part] = await ledger.deliveries()
+    assert (part.state, part.external_id) == (DeliveryState.SENT, "found")
+    assert (adapter.attempts, adapter.asked) == ([part.id], [part.id])
+
+
+async def test_an_unclear_part_that_is_not_there_is_sent_again(outbox: Outbox, clock: Any) -> None:
+    adapter = AskableAdapter(faults=[Unclear("reset")], found=[NotSent("not there", retry_after=0)])
+    outbox.connect(adapter)
+    await outbox.commit([outgoing("Hello.", at=clock())])
+
+    assert await adapter.until_sent(1) == ["Hello."]
+    assert len(adapter.attempts) == 2
+
+
+async def test_a_part_nobody_can_know_of_is_held_and_does_not_block_its_room(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any
+) -> None:
+    adapter = AskableAdapter(faults=[Unclear("reset")], found=[Unclear("no way to ask")])
+    outbox.connect(adapter)
+    await outbox.commit([outgoing("held", at=clock()), outgoing("next", at=clock())])
+
+    assert await adapter.until_sent(1) == ["next"]
+    await outbox.drain(60)
+    held, _ = await ledger.deliveries()
+    assert (held.state, held.cause) == (DeliveryState.UNKNOWN, "no way to ask")
+    assert await outbox.resume() == 0
+
+
+async def test_a_part_that_becomes_unclear_at_a_later_try_is_asked_for_too(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any
+) -> None:
+    adapter = AskableAdapter(faults=[NOW_OR_NEVER, Unclear("reset")], found=[True])
+    outbox.connect(adapter)
+    await outbox.commit([outgoing("Hello.", at=clock())])
+    await turns(30)
+
+    assert await states(ledger) == [DeliveryState.SENT]
+    assert len(adapter.asked) == 1
+
+
+async def test_an_adapters_fault_counts_as_unclear(outbox: Outbox, ledger: BrittleLedger, clock: Any) -> None:
+    adapter = RecordingAdapter(faults=[ValueError("no JSON")])
+    outbox.connect(adapter)
+    await outbox.commit([outgoing("Hello.", at=clock()), outgoing("next", at=clock())])
+
+    assert await adapter.until_sent(1) == ["next"]
+    assert (await states(ledger))[0] is DeliveryState.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("found", "attempts", "state"),
+    [
+        (True, 0, DeliveryState.SENT),
+        (NotSent("not there", retry_after=0), 1, DeliveryState.SENT),
+        (Unclear("who knows"), 0, DeliveryState.UNKNOWN),
+        (Undeliverable("gone"), 0, DeliveryState.FAILED),
+    ],
+    ids=["there", "not there", "unclear", "gone"],
+)
+async def test_a_part_whose_process_died_while_sending_is_asked_for_first(
+    outbox: Outbox,
+    ledger: BrittleLedger,
+    clock: Any,
+    found: Exception | bool,
+    attempts: int,
+    state: DeliveryState,
+) -> None:
+    await outbox.commit([outgoing("Hello.", at=clock())])
+    [part] = await ledger.deliveries()
+    died = replace(part, state=DeliveryState.ATTEMPTING, attempts=1, first_attempt_at=clock())
+    await ledger.save_delivery(died)
+
+    again = Outbox(ledger, EventBus(), AGENT, clock=clock)
+    adapter = AskableAdapter(found=[found])
+    again.connect(adapter)
+    assert await again.resume() == 1
+    await turns(20)
+
+    assert adapter.asked == [part.id]
+    assert len(adapter.attempts) == attempts
+    assert await states(ledger) == [state]
+    [after] = await ledger.deliveries()
+    assert after.first_attempt_at == died.first_attempt_at
+
+
+async def test_parts_left_unsent_leave_in_order_after_a_restart(
+    outbox: Outbox, ledger: BrittleLedger, events: EventBus, clock: Any, sent: list[UUID]
+) -> None:
+    cut = RecordingAdapter(longest=1, faults=[NotSent("busy", retry_after=600)])
+    outbox.connect(cut)
+    reply = outgoing("abcde", at=clock())
+    await outbox.commit([reply])
+    await turns()
+    assert await outbox.close(0) == 1
+    first, *_ = await ledger.deliveries()
+    await ledger.save_delivery(replace(first, state=DeliveryState.SENT))
+
+    again = Outbox(ledger, events, AGENT, clock=clock)
+    adapter = RecordingAdapter()
+    again.connect(adapter)
+    assert await again.resume() == 4
+    assert await adapter.until_sent(4) == ["b", "c", "d", "e"]
+    await again.drain(60)
+    await events.settle()
+    assert sent == [reply.memory.id]
+
+
+async def test_after_a_restart_a_message_with_a_lost_part_is_not_told_as_sent(
+    outbox: Outbox, ledger: BrittleLedger, events: EventBus, clock: Any, sent: list[UUID]
+) -> None:
+    outbox.connect(
+        RecordingAdapter(longest=1, faults=[Undeliverable("no"), NotSent("busy", retry_after=600)])
+    )
+    await outbox.commit([outgoing("ab", at=clock())])
+    await turns(20)
+    await outbox.close(0)
+
+    again = Outbox(ledger, events, AGENT, clock=clock)
+    adapter = RecordingAdapter()
+    again.connect(adapter)
+    await again.resume()
+    assert await adapter.until_sent(1) == ["b"]
+    await again.drain(60)
+    await events.settle()
+    assert sent == []
+
+
+async def test_a_reply_waits_for_a_platform_that_is_connected_late(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any
+) -> None:
+    await outbox.commit([outgoing("Hello.", at=clock())])
+    await turns()
+    assert await outbox.drain(60) == 1
+    assert await states(ledger) == [DeliveryState.PENDING]
+    adapter = RecordingAdapter()
+    outbox.connect(adapter)
+
+    assert await adapter.until_sent(1) == ["Hello."]
+
+
+async def test_parts_that_come_while_the_lane_finishes_are_sent(
+    outbox: Outbox, clock: Any, events: EventBus
+) -> None:
+    adapter = RecordingAdapter()
+    outbox.connect(adapter)
+
+    for number in range(50):
+        await outbox.commit([outgoing(str(number), at=clock())])
+        await turns(number % 7)
+
+    assert await adapter.until_sent(50) == [str(number) for number in range(50)]
+    assert await outbox.drain(60) == 0
+    assert outbox._lanes == {}
+
+
+async def test_draining_includes_what_comes_meanwhile(outbox: Outbox, clock: Any) -> None:
+    adapter = AskableAdapter()
+    adapter.hold = asyncio.Event()
+    outbox.connect(adapter)
+    await outbox.commit([outgoing("first", at=clock())])
+    drain = asyncio.ensure_future(outbox.drain(60))
+    await turns()
+    await outbox.commit([outgoing("second", at=clock()), outgoing("elsewhere", at=clock(), room="attic")])
+    adapter.hold.set()
+
+    assert await drain == 0
+    assert len(adapter.sent) == 3
+
+
+async def test_a_commit_repeated_sends_nothing_twice(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any
+) -> None:
+    adapter = AskableAdapter()
+    reply = outgoing("Hello.", at=clock())
+    await outbox.commit([reply])
+    await outbox.commit([reply])
+    await outbox.resume()
+    adapter.hold = asyncio.Event()
+    outbox.connect(adapter)
+    await adapter.arrived.wait()
+    await outbox.commit([reply])
+    await outbox.resume()
+    adapter.hold.set()
+    await adapter.until_sent(1)
+    await outbox.drain(60)
+    await outbox.commit([reply])
+    await turns(20)
+
+    assert adapter.texts == ["Hello."]
+    assert adapter.asked == []
+    assert await states(ledger) == [DeliveryState.SENT]
+
+
+async def test_a_part_that_is_sent_while_its_commit_is_repeated_is_not_sent_again(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any
+) -> None:
+    adapter = AskableAdapter()
+    adapter.hold = asyncio.Event()
+    outbox.connect(adapter)
+    reply = outgoing("Hello.", at=clock())
+    await outbox.commit([reply])
+    await adapter.arrived.wait()
+    ledger.hold_commit = hold = asyncio.Event()
+    again = asyncio.ensure_future(outbox.commit([reply]))
+    await turns()  # it has read `attempting`, and is told so only after the part is sent
+    adapter.hold.set()
+    await adapter.until_sent(1)
+    await turns(20)
+    hold.set()
+    await again
+    await turns(20)
+
+    assert adapter.texts == ["Hello."]
+    assert adapter.asked == []
+
+
+@pytest.mark.parametrize("failing", [DeliveryState.ATTEMPTING, DeliveryState.SENT, DeliveryState.PENDING])
+async def test_a_ledger_that_fails_for_a_while_neither_loses_nor_doubles_a_part(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any, failing: DeliveryState
+) -> None:
+    adapter = AskableAdapter(faults=[NOW_OR_NEVER] if failing is DeliveryState.PENDING else [])
+    ledger.failing = {failing}
+    outbox.connect(adapter)
+    await outbox.commit([outgoing("first", at=clock()), outgoing("second", at=clock())])
+
+    assert await adapter.until_sent(2) == ["first", "second"]
+    assert await outbox.drain(60) == 0
+    assert ledger.failures == 2
+    assert await states(ledger) == [DeliveryState.SENT, DeliveryState.SENT]
+    assert adapter.asked == []
+
+
+async def test_what_is_stopped_while_sending_is_asked_for_before_it_is_tried_again(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any
+) -> None:
+    adapter = AskableAdapter(found=[True])
+    adapter.hold = asyncio.Event()
+    outbox.connect(adapter)
+    await outbox.commit([outgoing("first", at=clock())])
+    await adapter.arrived.wait()
+    assert await outbox.drain(0) == 1
+    assert await states(ledger) == [DeliveryState.ATTEMPTING]
+    adapter.hold.set()
+    await outbox.commit([outgoing("second", at=clock())])
+
+    assert await adapter.until_sent(1) == ["second"]
+    assert len(adapter.asked) == 1
+
+
+async def test_a_closed_outbox_keeps_and_sends_nothing(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any
+) -> None:
+    adapter = RecordingAdapter()
+    outbox.connect(adapter)
+    assert await outbox.close(60) == 0
+    await outbox.commit([outgoing("Hello.", at=clock())])
+    await turns()
+
+    assert adapter.sent == []
+    assert await states(ledger) == [DeliveryState.PENDING]
+
+
+async def test_an_adapter_that_does_not_stop_holds_nobody_up(
+    outbox: Outbox, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_module, "LET_GO", 0)
+    go = asyncio.Event()
+
+    class Stubborn(AskableAdapter):
+        async def deliver(self, delivery: Delivery) -> str:
+            while not go.is_set():
+                try:
+                    self.arrived.set()
+                    await go.wait()
+                except asyncio.CancelledError:
+                    continue
+            return await super().deliver(delivery)
+
+    adapter = Stubborn()
+    outbox.connect(adapter)
+    await outbox.commit([outgoing("Hello.", at=clock())])
+    await adapter.arrived.wait()
+
+    assert await outbox.close(0) == 1
+    go.set()
+    await adapter.until_sent(1)
+    await turns(20)
+
+
+async def test_typing_is_shown_as_long_as_the_block_lasts_and_its_failure_costs_nothing(
+    outbox: Outbox, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = outgoing("", at=clock()).room
+    async with outbox.typing(room):
+        pass  # nobody is connected
+
+    adapter = RecordingAdapter()
+    outbox.connect(adapter)
+    async with outbox.typing(room):
+        assert adapter.typings == [("lobby", True)]
+    assert adapter.typings == [("lobby", True), ("lobby", False)]
+
+    class Broken(RecordingAdapter):
+        async def typing(self, room: Room, active: bool) -> None:
+            if active:
+                raise OSError("gone")
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(typing_indicator, "DEADLINE", 0)
+    outbox.connect(Broken())
+    async with outbox.typing(room):
+        pass
+
+
+async def test_whoever_waits_for_a_room_does_not_wait_for_another_platform(
+    outbox: Outbox, clock: Any
+) -> None:
+    elsewhere = outgoing("elsewhere", at=clock(), room="far")
+    elsewhere = replace(elsewhere, room=replace(elsewhere.room, platform="other"))
+    adapter = RecordingAdapter()
+    outbox.connect(adapter)
+    await outbox.commit([elsewhere, outgoing("here", at=clock())])
+
+    assert await adapter.until_sent(1) == ["here"]
+    assert await outbox.drain(60) == 1
+
+
+async def test_the_typing_sign_stays_until_the_last_of_a_rooms_turns_is_done(clock: Any) -> None:
+    adapter = RecordingAdapter()
+    outbox = Outbox(InMemoryStore().ledger, EventBus(), new_id(), clock=clock)
+    outbox.connect(adapter)
+    room = make_arrival("Hello", at=clock()).room
+
+    async with outbox.typing(room):
+        async with outbox.typing(room):
+            pass
+        assert adapter.typings == [("lobby", True)]
+    assert adapter.typings == [("lobby", True), ("lobby", False)]
+
+
+async def test_a_turn_that_is_taken_over_before_its_typing_sign_is_shown_leaves_none_behind(
+    outbox: Outbox, clock: Any
+) -> None:
+    class Slow(RecordingAdapter):
+        async def typing(self, room: Room, active: bool) -> None:
+            await super().typing(room, active)
+            if len(self.typings) == 1:
+                await asyncio.Event().wait()
+
+    adapter, room = Slow(), outgoing("", at=clock()).room
+    outbox.connect(adapter)
+
+    async def work() -> None:
+        async with outbox.typing(room):
+            pass
+
+    taken_over = asyncio.create_task(work())
+    await turns(5)
+    taken_over.cancel()
+    await asyncio.wait({taken_over})
+    await work()
+
+    assert adapter.typings == [("lobby", True), ("lobby", False)] * 2

@@ -1,0 +1,205 @@
+"""What has not arrived, and what a person decides about it while the bot runs, and while it does not."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from bot.bus import EventBus
+from bot.domain.content import Content
+from bot.domain.environment import ChannelType, Room
+from bot.domain.events import MessageSent
+from bot.domain.ids import derived_id, new_id
+from bot.domain.ledger import Delivery, DeliveryState
+from bot.domain.memory import Memory, MemoryKind
+from bot.errors import NotSent, Undeliverable
+from bot.outbound.drafts import DRAFT
+from bot.outbound.outbox import Outbox, Outgoing
+from bot.outbound.undelivered import DROPPED, Unsent
+from bot.store.inmemory import InMemoryStore
+from bot.testing import RecordingAdapter
+
+AGENT, WORLD = derived_id("agent"), derived_id("world")
+
+
+class Held(RecordingAdapter):
+    """A platform on which a delivery ends when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrived, self.go = asyncio.Event(), asyncio.Event()
+
+    async def deliver(self, delivery: Delivery) -> str:
+        self.arrived.set()
+        await self.go.wait()
+        return await super().deliver(delivery)
+
+
+@pytest.fixture
+def outbox(store: InMemoryStore, events: EventBus, clock: Any) -> Outbox:
+    return Outbox(store.ledger, events, AGENT, clock=clock)
+
+
+@pytest.fixture
+def unsent(store: InMemoryStore, outbox: Outbox) -> Unsent:
+    return Unsent(store.ledger, outbox)
+
+
+async def say(outbox: Outbox, text: str, clock: Any) -> None:
+    turn = new_id()
+    room = Room(derived_id("room"), WORLD, ChannelType.GROUP, "test", "lobby", "account", "lobby")
+    memory = Memory(
+        new_id(), MemoryKind.MESSAGE, AGENT, room.id, WORLD, Content(text=text), clock(), turn_id=turn
+    )
+    await outbox.commit([Outgoing(memory, room)])
+
+
+async def state_of(store: InMemoryStore, part: Delivery) -> tuple[DeliveryState, str]:
+    found = await store.ledger.delivery(part.id)
+    assert found is not None
+    return found.state, found.cause
+
+
+async def test_a_failed_part_that_is_put_back_is_sent_once_however_often_it_is_asked_for(
+    outbox: Outbox, unsent: Unsent, store: InMemoryStore, clock: Any
+) -> None:
+    adapter = RecordingAdapter(faults=[Undeliverable("blocked")])
+    outbox.connect(adapter)
+    await say(outbox, "Hello.", clock)
+    await outbox.drain(5)
+    [part] = await unsent.parts()
+    assert (part.state, part.cause) == (DeliveryState.FAILED, "blocked")
+
+    decided = await asyncio.gather(*(unsent.send(part.id) for _ in range(3)))
+    assert all(one is not None and one.is_done for one in decided)
+    await outbox.drain(5)
+    assert adapter.texts == ["Hello."]
+    assert await unsent.parts() == []
+
+
+async def test_a_message_counts_as_sent_when_the_last_of_its_parts_has_been_put_back(
+    outbox: Outbox, unsent: Unsent, events: EventBus, clock: Any
+) -> None:
+    told: list[UUID] = []
+
+    async def listen(event: MessageSent) -> None:
+        told.append(event.message_id)
+
+    events.subscribe(MessageSent, listen)
+    adapter = RecordingAdapter(faults=[Undeliverable("blocked"), Undeliverable("blocked")], longest=3)
+    async with events:
+        outbox.connect(adapter)
+        await say(outbox, "onetwo", clock)
+        await outbox.drain(5)
+        one, two = await unsent.parts()
+        await unsent.send(one.id)
+        await outbox.drain(5)
+        assert told == []
+        await unsent.send(two.id)
+        await outbox.drain(5)
+    assert told == [two.memory_id]
+
+
+async def test_a_part_that_waits_for_its_platform_can_be_dropped_and_the_next_one_leaves(
+    outbox: Outbox, unsent: Unsent, store: InMemoryStore, clock: Any
+) -> None:
+    await say(outbox, "First.", clock)
+    await say(outbox, "Second.", clock)
+    first, _ = await unsent.parts()
+    decided = await unsent.drop(first.id)
+    assert decided is not None
+    assert decided.is_done
+    adapter = RecordingAdapter()
+    outbox.connect(adapter)
+    await outbox.drain(5)
+    assert adapter.texts == ["Second."]
+    assert await state_of(store, first) == (DeliveryState.FAILED, DROPPED)
+
+
+async def test_a_part_that_pauses_between_attempts_can_be_dropped_and_holds_up_nobody(
+    outbox: Outbox, unsent: Unsent, store: InMemoryStore, clock: Any
+) -> None:
+    adapter = RecordingAdapter(faults=[NotSent("slow down", retry_after=600)])
+    outbox.connect(adapter)
+    await say(outbox, "First.", clock)
+    await say(outbox, "Second.", clock)
+    first, _ = await unsent.parts()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert await state_of(store, first) == (DeliveryState.PENDING, "slow down")
+    decided = await unsent.drop(first.id)
+    assert decided is not None
+    assert decided.is_done
+    assert await adapter.until_sent(1) == ["Second."]
+    assert await state_of(store, first) == (DeliveryState.FAILED, DROPPED)
+    assert await outbox.drain(5) == 0
+
+
+async def test_a_part_that_is_on_its_way_cannot_be_dropped(
+    outbox: Outbox, unsent: Unsent, store: InMemoryStore, clock: Any
+) -> None:
+    adapter = Held()
+    outbox.connect(adapter)
+    await say(outbox, "Hello.", clock)
+    await adapter.arrived.wait()
+    [part] = await unsent.parts()
+    refused = await unsent.drop(part.id)
+    assert refused is not None
+    assert not refused.is_done
+    assert "try again in a moment" in refused.note
+    adapter.go.set()
+    await outbox.drain(5)
+    assert (await state_of(store, part))[0] is DeliveryState.SENT
+
+
+async def test_what_is_on_its_way_is_sent_anyway_and_what_is_sent_is_past_deciding(
+    outbox: Outbox, unsent: Unsent, clock: Any
+) -> None:
+    await say(outbox, "Hello.", clock)
+    [part] = await unsent.parts()
+    decided = await unsent.send(part.id)
+    assert decided is not None
+    assert decided.note == "it is on its way already"
+    outbox.connect(RecordingAdapter())
+    await outbox.drain(5)
+    for one in (await unsent.send(part.id), await unsent.drop(part.id)):
+        assert one is not None
+        assert not one.is_done
+        assert "sent already" in one.note
+    assert await unsent.send("nothing") is None
+    assert await unsent.drop("nothing") is None
+
+
+async def test_where_nothing_runs_the_next_start_sends_what_was_put_back(
+    outbox: Outbox, store: InMemoryStore, events: EventBus, clock: Any
+) -> None:
+    await say(outbox, "Hello.", clock)
+    [part] = await store.ledger.unsent()
+    await store.ledger.save_delivery(replace(part, state=DeliveryState.UNKNOWN, cause="timed out"))
+    decided = await Unsent(store.ledger).send(part.id)
+    assert decided is not None
+    assert decided.note == "it leaves at the next start"
+    later = Outbox(store.ledger, events, AGENT, clock=clock)
+    assert await later.resume() == 1
+    adapter = RecordingAdapter()
+    later.connect(adapter)
+    assert await adapter.until_sent(1) == ["Hello."]
+
+
+async def test_what_was_only_a_look_at_a_reply_can_be_dropped_but_never_sent(
+    unsent: Unsent, store: InMemoryStore, outbox: Outbox, clock: Any
+) -> None:
+    await say(outbox, "Once upon a", clock)
+    [part] = await unsent.parts()
+    content = replace(part.content, metadata={DRAFT: part.id})
+    await store.ledger.save_delivery(replace(part, content=content, state=DeliveryState.UNKNOWN))
+
+    refused = await unsent.send(part.id)
+    assert refused is not None
+    assert not refused.is_done
+    assert (await state_of(store, part))[0] is DeliveryState.UNKNOWN
+    dropped = await unsent.drop(part.id)
+    assert dropped is not None
+    assert dropped.is_done
