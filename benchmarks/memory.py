@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.doubles import Forgetful, Nowhere
 from benchmarks.figures import Row, answered, tell
-from bot.loading import SQL, find_plugin
+from bot.plugin_system.loading import SQL, find_plugin
 from bot.testing import Stage, on_stage
 
 MARKS = (5_000, 10_000, 20_000)

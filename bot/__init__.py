@@ -11,21 +11,10 @@ from bot.adapter.adapter import Adapter, Feed, FoundPost
 from bot.adapter.connection_status import Cause, Link, LinkState, Standing
 from bot.adapter.room_rules import Answers, RoomRule, RoomRules
 from bot.agent import Agent
-from bot.components.action import Action, action
-from bot.components.command import Asking, Command, command
-from bot.components.evaluator import Evaluator, evaluator
-from bot.components.listener import Listener, on
-from bot.components.model import Model, model
-from bot.components.provider import Provider, provider
-from bot.components.route import Route, route
-from bot.components.service import Service
-from bot.components.worker import Worker, worker
 from bot.concurrency.bounded import Remembered
 from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.crash_points import reached
 from bot.concurrency.tasks import Gathering
-from bot.confirming import ask_twice
-from bot.deferred import Deferred
 from bot.domain.character import Character
 from bot.domain.choices import ABORT, choices_of, chosen, is_open, objection, option_named, options_of
 from bot.domain.component_specs import (
@@ -161,12 +150,31 @@ from bot.outbound.content_filter import cleared_so_far
 from bot.outbound.message_parts import Outgoing
 from bot.outbound.undelivered import Decided, Unsent
 from bot.platform.routes import BoundRoute, RouteRequest, RouteResponse
-from bot.plugin import Plugin
+from bot.plugin_system.action import Action, action
+from bot.plugin_system.command import Asking, Command, command
+from bot.plugin_system.components import (
+    Evaluator,
+    Listener,
+    Model,
+    Provider,
+    Route,
+    Service,
+    Worker,
+    evaluator,
+    model,
+    on,
+    provider,
+    route,
+    worker,
+)
+from bot.plugin_system.confirmation import ask_twice
+from bot.plugin_system.imports import Deferred
+from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.registry import folded_name
 from bot.privacy import told_host
 from bot.prompts.history import Line, last_lines, parse_history, render_history
 from bot.prompts.reply_parser.tag_tree import Tree, read_tree
 from bot.prompts.template_parser import render
-from bot.registry import folded_name
 from bot.setting_types import Allowed, BaseUrl, Secret, Words
 from bot.settings import WORLD_SETTINGS, CoreSettings, Settings, SettingsModel, keep_key
 from bot.store.ledger import Commitment, Health, OpenWork, Sharing, Trouble

@@ -5,13 +5,12 @@ from functools import partial
 from typing import Any
 
 from bot.agent import Agent
-from bot.components.model import Model
-from bot.components.route import Route
 from bot.concurrency.isolation import Failure, contained, released
 from bot.errors import PluginError
 from bot.models.handler import ModelHandler
 from bot.platform.routes import BoundRoute, RouteRequest, RouteResponse
-from bot.plugin import Plugin
+from bot.plugin_system.components import Model, Route
+from bot.plugin_system.plugin import Plugin
 
 
 def bind(agent: Agent, plugins: Sequence[Plugin]) -> None:

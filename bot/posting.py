@@ -8,12 +8,12 @@ from datetime import timedelta
 
 from bot.adapter.adapter import Feed
 from bot.agent import Agent
-from bot.components.worker import Worker
 from bot.domain.ids import derived_id
 from bot.domain.task import QUEUE, REPEAT, Task
 from bot.errors import ModelError, ModelUnavailable
 from bot.pipeline.post import publish, recent_posts, write_post
-from bot.registry import Registry
+from bot.plugin_system.components import Worker
+from bot.plugin_system.registry import Registry
 
 logger = logging.getLogger(__name__)
 

@@ -36,10 +36,10 @@ from bot.outbound.content_filter import Hyperlinks
 from bot.outbound.outbox import Outbox
 from bot.outbound.undelivered import Unsent
 from bot.pipeline.process_message import Processor
-from bot.plugin import Plugin, schemas_of, storage_of
+from bot.plugin_system.plugin import Plugin, schemas_of, storage_of
+from bot.plugin_system.registry import Registry
 from bot.posting import Poster
 from bot.prompts.templates import DEFAULTS
-from bot.registry import Registry
 from bot.running_services import running_services
 from bot.runs import recorder
 from bot.scheduler import Scheduler

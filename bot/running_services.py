@@ -6,10 +6,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from bot.agent import Agent
-from bot.components.service import Service
 from bot.concurrency.clock import Patience
 from bot.concurrency.supervisor import Upkeep
-from bot.plugin import Plugin
+from bot.plugin_system.components import Service
+from bot.plugin_system.plugin import Plugin
 
 logger = logging.getLogger(__name__)
 START_DEADLINE, STOP_DEADLINE = 30.0, 5.0

@@ -16,7 +16,7 @@ from bot.concurrency.isolation import GRACE, Failure, contained
 from bot.concurrency.supervisor import Stay, Upkeep
 from bot.errors import ConfigError, PluginError
 from bot.inbound.agent_handle import AdapterSpec, Door
-from bot.plugin import schemas_of
+from bot.plugin_system.plugin import schemas_of
 from bot.resident import Blueprint, Resident, move_in
 
 logger = logging.getLogger(__name__)

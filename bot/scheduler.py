@@ -11,12 +11,12 @@ from typing import Self
 from uuid import UUID
 
 from bot.agent import Agent
-from bot.components.worker import Worker
 from bot.concurrency.clock import Patience
 from bot.concurrency.isolation import Failure, contained
 from bot.domain.task import Task, is_missed, next_time
 from bot.errors import StoreUnavailable
-from bot.registry import Registry
+from bot.plugin_system.components import Worker
+from bot.plugin_system.registry import Registry
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from bot.agent import Agent
 from bot.concurrency.isolation import Failure, contained
 from bot.errors import PluginError
 from bot.models.types import ModelType
-from bot.plugin import Plugin
+from bot.plugin_system.plugin import Plugin
 
 INIT_DEADLINE = 30.0
 

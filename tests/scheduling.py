@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bot.agent import Agent
-from bot.components.worker import Validate, Worker
 from bot.domain.ids import new_id
 from bot.domain.task import QUEUE, REPEAT, Task
-from bot.plugin import Plugin
-from bot.registry import Registry
+from bot.plugin_system.components import Validate, Worker
+from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.registry import Registry
 from bot.scheduler import Scheduler
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store

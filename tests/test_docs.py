@@ -30,7 +30,7 @@ from bot import (
 from bot.characters import parse_character
 from bot.cli.main import entry
 from bot.cli.variables import known_groups, variables
-from bot.loading import find_plugin, plugin_names
+from bot.plugin_system.loading import find_plugin, plugin_names
 from bot.testing import ScriptedModel, Stage, answer, make_arrival, on_stage
 from tests.plugins.loopback import Sink
 

@@ -11,14 +11,6 @@ import pytest
 
 from bot import bus, running_services, setting_up
 from bot.agent import Agent
-from bot.components.action import action
-from bot.components.evaluator import evaluator
-from bot.components.listener import on
-from bot.components.model import model
-from bot.components.provider import provider
-from bot.components.route import route
-from bot.components.service import Service
-from bot.components.worker import worker
 from bot.concurrency import isolation, supervisor
 from bot.domain.character import Character
 from bot.domain.events import MessageReceived
@@ -30,7 +22,9 @@ from bot.models.types import ModelType, TextRequest
 from bot.pipeline import act, evaluate
 from bot.pipeline.compose import Composer
 from bot.platform.routes import RouteRequest
-from bot.plugin import Plugin
+from bot.plugin_system.action import action
+from bot.plugin_system.components import Service, evaluator, model, on, provider, route, worker
+from bot.plugin_system.plugin import Plugin
 from bot.resident import Blueprint
 from bot.runtime import Runtime
 from bot.scheduler import Scheduler

@@ -13,11 +13,6 @@ from pydantic import Field, SecretStr
 
 from bot import running_services
 from bot.agent import Agent
-from bot.components.listener import on
-from bot.components.provider import Provider, provider
-from bot.components.route import route
-from bot.components.service import Service
-from bot.components.worker import worker
 from bot.concurrency import supervisor as upkeep_module
 from bot.concurrency.clock import system_clock
 from bot.domain.character import Character
@@ -28,7 +23,8 @@ from bot.domain.task import Task
 from bot.errors import ConfigError, PluginError, SettingError
 from bot.models.types import ModelType, TextRequest
 from bot.platform.routes import RouteRequest, RouteResponse
-from bot.plugin import Plugin
+from bot.plugin_system.components import Provider, Service, on, provider, route, worker
+from bot.plugin_system.plugin import Plugin
 from bot.resident import Blueprint, move_in
 from bot.settings import Layer, Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore

@@ -12,10 +12,6 @@ import pytest
 
 from bot import runtime as runtime_module
 from bot.agent import Agent
-from bot.components.evaluator import evaluator
-from bot.components.listener import on
-from bot.components.service import Service
-from bot.components.worker import worker
 from bot.concurrency import supervisor as upkeep_module
 from bot.domain.character import Character
 from bot.domain.events import MessageReceived
@@ -25,7 +21,8 @@ from bot.domain.task import Task
 from bot.errors import ConfigError, IntakeClosed, NotSent, PluginError, SettingError
 from bot.inbound.agent_handle import AdapterSpec, Door
 from bot.models.types import TextRequest
-from bot.plugin import Plugin
+from bot.plugin_system.components import Service, evaluator, on, worker
+from bot.plugin_system.plugin import Plugin
 from bot.resident import Blueprint
 from bot.runtime import Runtime
 from bot.settings import Settings, SettingsModel

@@ -9,10 +9,10 @@ import pytest
 
 from bot import scheduler as scheduler_module
 from bot.agent import Agent
-from bot.components.worker import Worker
 from bot.domain.task import Task
-from bot.plugin import Plugin
-from bot.registry import Registry
+from bot.plugin_system.components import Worker
+from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.registry import Registry
 from bot.scheduler import LEASE_MARGIN, MOST_FAILURES, Scheduler
 from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.tasks import InMemoryTasks

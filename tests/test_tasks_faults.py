@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from bot.agent import Agent
-from bot.components.worker import Worker
 from bot.domain.ids import derived_id
 from bot.domain.task import QUEUE, REPEAT, Task
-from bot.plugin import Plugin
-from bot.registry import Registry
+from bot.plugin_system.components import Worker
+from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.registry import Registry
 from bot.scheduler import ASK_AGAIN, LONGEST_SLEEP, MOST_AT_ONCE, MOST_FAILURES, Scheduler
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store

@@ -8,7 +8,7 @@ from bot.cli.cast import Part
 from bot.cli.checks import CORRECT, Finding, Status
 from bot.cli.platforms import Platform
 from bot.errors import BotError, ConfigError, TryAgain
-from bot.plugin import storage_of
+from bot.plugin_system.plugin import storage_of
 from bot.store.storage import Checkup
 
 DEADLINE = 30.0

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from bot.cli.cast import Part
 from bot.errors import ConfigError
-from bot.plugin import storage_of
+from bot.plugin_system.plugin import storage_of
 from bot.store.protocols import Store
 from bot.store.storage import Storage
 

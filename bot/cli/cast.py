@@ -11,10 +11,10 @@ import bot
 from bot.characters import Format, LoadedCharacter, load_character
 from bot.cli.signals import aside
 from bot.errors import CharacterError
-from bot.loading import FOREIGN, PLATFORMS, adapter_names, load_plugins
 from bot.logs import harmless
 from bot.models.types import ModelType
-from bot.plugin import Plugin
+from bot.plugin_system.loading import FOREIGN, PLATFORMS, adapter_names, load_plugins
+from bot.plugin_system.plugin import Plugin
 from bot.resident import OUTSIDE, Blueprint
 from bot.settings import SHORTEST_SECRET, CoreSettings, Layer, Settings, read_settings
 from bot.store.inmemory import InMemoryStore

@@ -14,8 +14,8 @@ from bot.cli.cast import is_foreign, settings_of
 from bot.cli.exits import Exit
 from bot.cli.signals import aside
 from bot.errors import CharacterError, ConfigError, SettingError
-from bot.loading import load_plugins
 from bot.logs import harmless
+from bot.plugin_system.loading import load_plugins
 
 DEFAULT_NAME = "Ada"
 

@@ -16,9 +16,9 @@ from bot.cli.signals import aside, stoppable
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import ModelRefused, ModelUnavailable, PluginError, PromptTooLong, StoreRefused
 from bot.inbound.agent_handle import AdapterSpec
-from bot.loading import find_adapter
 from bot.logs import harmless, logging_to_stderr
-from bot.plugin import schemas_of, storage_of
+from bot.plugin_system.loading import find_adapter
+from bot.plugin_system.plugin import schemas_of, storage_of
 from bot.resident import Blueprint
 from bot.runtime import Runtime
 from bot.settings import CoreSettings

@@ -19,7 +19,7 @@ from bot.cli.platforms import Platform
 from bot.cli.variables import Group, variables
 from bot.errors import ConfigError, SettingError
 from bot.logs import harmless
-from bot.plugin import storage_of
+from bot.plugin_system.plugin import storage_of
 from bot.settings import CoreSettings, Settings
 
 OLDEST_PYTHON = (3, 11)

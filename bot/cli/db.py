@@ -10,7 +10,7 @@ from bot.cli.beside import kept_by
 from bot.cli.cast import Part, add_character_option, read_part
 from bot.cli.exits import Exit
 from bot.logs import harmless, logging_to_stderr
-from bot.plugin import schemas_of
+from bot.plugin_system.plugin import schemas_of
 from bot.store.storage import Checkup, Storage, Upgraded
 
 NOTHING = (

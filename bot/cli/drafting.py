@@ -10,7 +10,7 @@ from bot.domain.memory import Memory
 from bot.errors import ConfigError
 from bot.logs import harmless
 from bot.pipeline.post import MOST_COMPARED, Post, write_post
-from bot.plugin import storage_of
+from bot.plugin_system.plugin import storage_of
 from bot.resident import move_in
 from bot.store.protocols import Store
 

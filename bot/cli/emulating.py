@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from bot.characters import load_character
 from bot.cli.cast import Part, default_character
 from bot.inbound.agent_handle import AdapterSpec, Trial
-from bot.loading import DATABASES, OFFLINE, find_emulator
+from bot.plugin_system.loading import DATABASES, OFFLINE, find_emulator
 from bot.settings import Layer, read_settings, secret_fields
 
 HERE = "127.0.0.1"

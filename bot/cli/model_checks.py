@@ -11,8 +11,8 @@ from bot.cli.prompt_size import PromptSize, Share, measure
 from bot.costs.budget import MoneySettings, limits_of
 from bot.costs.prices import read_prices
 from bot.errors import ModelError, ModelRefused, SettingError
-from bot.loading import OFFLINE
 from bot.models.types import Purpose, TextRequest
+from bot.plugin_system.loading import OFFLINE
 from bot.resident import move_in
 from bot.settings import FILE, Settings
 from bot.text import shorten

@@ -11,7 +11,7 @@ from bot.cli.cast import Part
 from bot.cli.platforms import PAGE
 from bot.errors import ConfigError, TryAgain
 from bot.inbound.agent_handle import AdapterSpec
-from bot.loading import find_adapter
+from bot.plugin_system.loading import find_adapter
 from bot.settings import CoreSettings
 
 DEADLINE = 10.0

@@ -20,7 +20,7 @@ from bot.errors import ConfigError, StoreRefused, TryAgain
 from bot.inbound.agent_handle import Records
 from bot.logs import harmless, logging_to_stderr
 from bot.outbound.undelivered import Unsent
-from bot.plugin import schemas_of
+from bot.plugin_system.plugin import schemas_of
 from bot.text import shorten
 
 MOST, LONGEST = 100, 60

@@ -8,7 +8,7 @@ from bot.cli.cast import Part
 from bot.cli.exits import UsageError
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
-from bot.loading import adapter_names, find_adapter, find_adapters
+from bot.plugin_system.loading import adapter_names, find_adapter, find_adapters
 from bot.text import nearest
 
 KNOWN = ("web", "discord", "telegram", "x")

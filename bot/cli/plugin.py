@@ -14,9 +14,9 @@ from bot.cli.new_plugin import plugin_files
 from bot.cli.plugin_checks import brought, check_plugin
 from bot.cli.variables import variables
 from bot.errors import PluginError
-from bot.loading import OFFLINE, PLUGIN_GROUP, find_plugin, plugin_names
 from bot.logs import harmless
-from bot.plugin import Plugin
+from bot.plugin_system.loading import OFFLINE, PLUGIN_GROUP, find_plugin, plugin_names
+from bot.plugin_system.plugin import Plugin
 from bot.text import nearest
 
 OURS = "greenroom"

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from bot.cli.checks import Finding, Status
 from bot.cli.variables import variables
-from bot.components.service import Service
 from bot.errors import PluginError, SettingError
-from bot.loading import BOOTSTRAP, find_plugin, sort_plugins
-from bot.plugin import Plugin
-from bot.registry import Registry
+from bot.plugin_system.components import Service
+from bot.plugin_system.loading import BOOTSTRAP, find_plugin, sort_plugins
+from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.registry import Registry
 from bot.settings import read_settings
 
 NAME = re.compile(r"[a-z][a-z0-9_-]*")

@@ -10,7 +10,7 @@ from bot.models.types import TextRequest
 from bot.pipeline.act import usable_actions
 from bot.pipeline.compose import Composer
 from bot.pipeline.respond import first_request
-from bot.registry import Registry
+from bot.plugin_system.registry import Registry
 from bot.resident import Resident
 from bot.testing.making import make_turn
 from bot.turn import Turn

@@ -14,10 +14,10 @@ from bot.domain.content import Attachment, Content
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.errors import ConfigError, StoreRefused, TryAgain
 from bot.inbound.agent_handle import AdapterSpec
-from bot.loading import find_adapter
 from bot.outbound.delivery_attempt import OPEN
 from bot.outbound.undelivered import GIVEN_UP, Unsent
 from bot.pipeline.post import Post, publish
+from bot.plugin_system.loading import find_adapter
 from bot.resident import Resident, move_in
 from bot.settings import Layer
 

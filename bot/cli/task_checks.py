@@ -8,7 +8,7 @@ from bot.cli.cast import Part
 from bot.cli.checks import Finding, Status
 from bot.domain.task import Task
 from bot.errors import BotError
-from bot.plugin import storage_of
+from bot.plugin_system.plugin import storage_of
 from bot.posting import POST
 from bot.text import shorten
 

@@ -9,9 +9,9 @@ from pydantic import Field, SecretStr
 from bot.costs.budget import MoneySettings
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
-from bot.loading import find_adapters, find_plugin, plugin_names
 from bot.models.settings import ModelSettings
-from bot.plugin import Plugin
+from bot.plugin_system.loading import find_adapters, find_plugin, plugin_names
+from bot.plugin_system.plugin import Plugin
 from bot.settings import CoreSettings, SettingsModel, looks_secret, secret_fields
 
 

@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 from bot.commands.wording import forgotten, overview, privacy, why
-from bot.components.command import Asking, Command, command
 from bot.domain.content import Choice, Content, MentionContext
 from bot.domain.edits import FORGOTTEN
 from bot.domain.environment import Attendance, Role
@@ -15,7 +14,8 @@ from bot.domain.ledger import EventKey, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.inbound.edits import Changes
 from bot.inbound.inbox import Inbox
-from bot.plugin import Plugin
+from bot.plugin_system.command import Asking, Command, command
+from bot.plugin_system.plugin import Plugin
 
 CONFIRMED_WITHIN = timedelta(minutes=10)
 LATEST = 50

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from bot.agent import Agent
 from bot.commands.builtin import COMMANDS
 from bot.commands.pace import Pace
-from bot.components.command import Asking, Command
 from bot.concurrency.isolation import Failure, contained
 from bot.domain.content import Choice, Content
 from bot.domain.environment import Role, World
@@ -20,6 +19,7 @@ from bot.domain.inbound import Asked, Shown
 from bot.inbound.inbox import Inbox
 from bot.inbound.sanitize import tidied_person, tidied_room, tidied_world
 from bot.outbound.content_filter import cleared
+from bot.plugin_system.command import Asking, Command
 from bot.text import nearest, tidy
 
 logger = logging.getLogger(__name__)

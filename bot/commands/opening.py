@@ -11,7 +11,7 @@ from bot.domain.component_specs import CommandSpec
 from bot.errors import PluginError
 from bot.inbound.edits import Changes
 from bot.inbound.inbox import Inbox
-from bot.registry import Registry
+from bot.plugin_system.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)

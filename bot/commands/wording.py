@@ -6,7 +6,7 @@ from bot.domain.component_specs import CommandSpec
 from bot.domain.edits import Forgotten
 from bot.domain.ledger import Outcome, Receipt
 from bot.models.types import ModelType
-from bot.plugin import Plugin
+from bot.plugin_system.plugin import Plugin
 from bot.settings import Settings
 
 TEXT_TYPES = (ModelType.TEXT_SMALL, ModelType.TEXT_MEDIUM, ModelType.TEXT_LARGE)

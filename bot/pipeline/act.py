@@ -9,7 +9,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bot.components.action import Action
 from bot.concurrency.crash_points import reached
 from bot.concurrency.isolation import Failure, asked, contained
 from bot.domain.component_specs import ActionSpec, Effect
@@ -21,9 +20,10 @@ from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer
 from bot.pipeline.course import Call, mark_of
 from bot.pipeline.journal import journalled
+from bot.plugin_system.action import Action
+from bot.plugin_system.registry import Registry
 from bot.prompts.reply_parser.reader import read_object
 from bot.prompts.templates import PARAMETER_REPAIR
-from bot.registry import Registry
 from bot.store.protocols import AUDIT
 from bot.text import escape_line, shorten
 from bot.turn import Turn

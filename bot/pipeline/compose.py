@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from bot.components.provider import Provider
 from bot.concurrency.isolation import Failure, begun, contained, failed
 from bot.domain.results import ProviderFailure, ProviderResult, State
+from bot.plugin_system.components import Provider
+from bot.plugin_system.registry import Registry
 from bot.prompts.history import LONGEST_OPEN
 from bot.prompts.template_parser import render
 from bot.prompts.templates import SYSTEM
-from bot.registry import Registry
 from bot.text import clean_name, cut_line
 from bot.turn import Turn
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bot.components.action import Action
+from bot.plugin_system.action import Action
+from bot.plugin_system.registry import Registry, folded_name
 from bot.prompts.reply_parser.reader import Reply
-from bot.registry import Registry, folded_name
 from bot.text import shorten
 
 logger = logging.getLogger(__name__)

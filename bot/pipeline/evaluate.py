@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from bot.agent import Agent
-from bot.components.evaluator import Evaluator
 from bot.concurrency.isolation import Failure, asked, begun, contained
 from bot.domain.events import EvaluatorCompleted, EvaluatorStarted
 from bot.models.types import ModelType
-from bot.registry import Registry
+from bot.plugin_system.components import Evaluator
+from bot.plugin_system.registry import Registry
 from bot.turn import Turn
 
 DEADLINE = 60.0

@@ -13,9 +13,9 @@ from bot.pipeline.journal import keep, paid
 from bot.pipeline.less import ask
 from bot.pipeline.respond import NoAnswer
 from bot.pipeline.tools import step_of, tools_of
+from bot.plugin_system.registry import Registry, folded_name
 from bot.prompts.reply_parser.reader import NextStep, read_fields
 from bot.prompts.templates import MULTI_STEP_DECISION, MULTI_STEP_SUMMARY
-from bot.registry import Registry, folded_name
 from bot.text import shorten
 from bot.turn import Turn
 

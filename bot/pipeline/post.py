@@ -17,10 +17,10 @@ from bot.errors import ModelError
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.outbound.content_filter import cleared
 from bot.pipeline.compose import Composer
+from bot.plugin_system.registry import Registry
 from bot.prompts.history import Line, render_history
 from bot.prompts.reply_parser.reader import read_fields
 from bot.prompts.templates import POST_CREATION
-from bot.registry import Registry
 from bot.text import escape_line, shorten
 from bot.turn import Input, Turn
 

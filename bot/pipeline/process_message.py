@@ -38,9 +38,9 @@ from bot.pipeline.pace import Pace
 from bot.pipeline.respond import NoAnswer, respond
 from bot.pipeline.underway import CalledOff, Underway
 from bot.pipeline.vectors import Vectors
+from bot.plugin_system.registry import Registry
 from bot.prompts.reply_parser.reader import Reply
 from bot.prompts.templates import APOLOGY
-from bot.registry import Registry
 from bot.runs import Run, track
 from bot.settings import CoreSettings
 from bot.turn import Input, Turn

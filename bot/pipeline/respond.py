@@ -15,10 +15,10 @@ from bot.pipeline.journal import keep, paid
 from bot.pipeline.less import ask
 from bot.pipeline.streaming import shown
 from bot.pipeline.tools import reply_of, tools_of
+from bot.plugin_system.registry import folded_name
 from bot.prompts.history import Line, render_history
 from bot.prompts.reply_parser.reader import Reply
 from bot.prompts.templates import MESSAGE_HANDLER
-from bot.registry import folded_name
 from bot.turn import MOST_LISTED, Input, Turn
 
 MOST_TRIES = 3

@@ -8,7 +8,6 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from bot.agent import Agent
-from bot.components.model import Model, model
 from bot.models.types import (
     EmbeddingRequest,
     EmbeddingResult,
@@ -18,7 +17,8 @@ from bot.models.types import (
     TextResult,
     Usage,
 )
-from bot.plugin import Plugin
+from bot.plugin_system.components import Model, model
+from bot.plugin_system.plugin import Plugin
 
 
 class Restart:

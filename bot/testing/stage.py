@@ -12,8 +12,8 @@ from bot.domain.character import Character
 from bot.domain.content import Content
 from bot.domain.ledger import Receipt
 from bot.errors import PluginError
-from bot.loading import BOOTSTRAP, find_plugin
-from bot.plugin import Plugin
+from bot.plugin_system.loading import BOOTSTRAP, find_plugin
+from bot.plugin_system.plugin import Plugin
 from bot.resident import Blueprint, Resident
 from bot.runtime import Runtime
 from bot.settings import Layer, Settings

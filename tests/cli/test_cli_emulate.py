@@ -21,7 +21,7 @@ from bot.cli.exits import UsageError
 from bot.cli.main import entry
 from bot.cli.platforms import named_emulators, survey
 from bot.inbound.agent_handle import AdapterSpec
-from bot.loading import find_adapters
+from bot.plugin_system.loading import find_adapters
 from bot.settings import Layer, Settings
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ import pytest
 from bot.cli.cast import Part, read_part
 from bot.cli.exits import UsageError
 from bot.cli.platforms import Platform, named_platforms, survey
-from bot.loading import find_adapters
+from bot.plugin_system.loading import find_adapters
 
 LOOK = """
 import os, sys

@@ -8,14 +8,14 @@ import pytest
 
 from bot.agent import Agent
 from bot.commands.pace import MOST, SLOW_DOWN, WITHIN
-from bot.components.command import Asking, command
-from bot.components.model import model
 from bot.domain.environment import Attendance, ChannelType, Role
 from bot.domain.inbound import Shown
 from bot.domain.ledger import Outcome
 from bot.errors import IntakeClosed, PluginError
 from bot.models.types import ModelType, TextRequest, TextResult
-from bot.plugin import Plugin
+from bot.plugin_system.command import Asking, command
+from bot.plugin_system.components import model
+from bot.plugin_system.plugin import Plugin
 from bot.testing import ScriptedModel, Stage, answer, make_arrival, on_stage
 from tests.commands.asking import give, press
 from tests.scheduling import START

@@ -5,13 +5,6 @@ from typing import Any
 import pytest
 
 from bot.agent import Agent
-from bot.components.evaluator import evaluator
-from bot.components.listener import on
-from bot.components.model import model
-from bot.components.provider import provider
-from bot.components.route import route
-from bot.components.service import Service
-from bot.components.worker import worker
 from bot.domain.component_specs import EvaluatorSpec, ProviderSpec
 from bot.domain.events import Event, MessageDeleted, MessageReceived
 from bot.domain.results import ProviderResult
@@ -19,6 +12,7 @@ from bot.domain.task import Task
 from bot.errors import PluginError
 from bot.models.types import ModelType, TextRequest, TextResult
 from bot.platform.routes import RouteRequest, RouteResponse
+from bot.plugin_system.components import Service, evaluator, model, on, provider, route, worker
 from bot.testing import Stage, make_turn
 from bot.turn import Turn
 

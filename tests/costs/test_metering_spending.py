@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 
 from bot.agent import Agent
-from bot.components.model import model
 from bot.costs.budget import Budget, Limit, Whose
 from bot.costs.metering import Meter
 from bot.costs.prices import read_prices
@@ -15,7 +14,8 @@ from bot.domain.ids import derived_id
 from bot.domain.ledger import ModelCall
 from bot.errors import StoreUnavailable
 from bot.models.types import ImageRequest, ImageResult, ModelType
-from bot.plugin import Plugin
+from bot.plugin_system.components import model
+from bot.plugin_system.plugin import Plugin
 from bot.runs import Run
 from bot.store.inmemory.cache_logs_costs import InMemorySpending
 from bot.testing import on_stage

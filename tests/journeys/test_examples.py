@@ -21,7 +21,7 @@ from bot import (
 )
 from bot.characters import load_character
 from bot.cli.cast import read_part
-from bot.loading import find_plugin, load_plugins
+from bot.plugin_system.loading import find_plugin, load_plugins
 from bot.scheduler import Scheduler
 from bot.testing import InMemoryStore, RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from bot.components.action import Action, action
 from bot.domain.component_specs import Effect
 from bot.domain.environment import Role
 from bot.domain.events import ActionCompleted, ActionStarted, Event
@@ -27,8 +26,9 @@ from bot.pipeline.act import (
 )
 from bot.pipeline.compose import Composer
 from bot.pipeline.course import Call
-from bot.plugin import Plugin
-from bot.registry import Registry
+from bot.plugin_system.action import Action, action
+from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.registry import Registry
 from bot.testing import ScriptedModel, Stage, make_turn, on_stage
 from bot.turn import Turn
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from bot.components.provider import Provider, provider
 from bot.concurrency import isolation
 from bot.domain.character import Character
 from bot.domain.results import ProviderFailure, ProviderResult
 from bot.pipeline.compose import LARGEST_TEXT, Composer
-from bot.plugin import Plugin
+from bot.plugin_system.components import Provider, provider
+from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.registry import Registry
 from bot.prompts.templates import MESSAGE_HANDLER
-from bot.registry import Registry
 from bot.testing import Stage, make_turn, on_stage
 from bot.turn import Turn
 

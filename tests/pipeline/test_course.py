@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from bot.components.action import Action, action
 from bot.domain.ledger import Outcome
 from bot.pipeline.course import course_of
-from bot.plugin import Plugin
+from bot.plugin_system.action import Action, action
+from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.registry import Registry
 from bot.prompts.reply_parser.reader import Reply, read_reply
-from bot.registry import Registry
 from bot.testing import ScriptedModel, answer, on_stage
 from bot.turn import Turn
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bot.components.evaluator import Evaluator, evaluator
 from bot.domain.events import EvaluatorCompleted, EvaluatorStarted, Event
 from bot.pipeline import evaluate as stage_of_the_road
 from bot.pipeline.evaluate import evaluate
-from bot.plugin import Plugin
-from bot.registry import Registry
+from bot.plugin_system.components import Evaluator, evaluator
+from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.registry import Registry
 from bot.testing import Stage, make_turn
 from bot.turn import Turn
 

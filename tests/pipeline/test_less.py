@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bot.components.provider import provider
 from bot.domain.environment import ChannelType
 from bot.domain.ledger import Outcome
 from bot.domain.results import ProviderResult
@@ -13,7 +12,8 @@ from bot.models.types import Purpose, TextRequest
 from bot.pipeline.compose import Composer
 from bot.pipeline.less import LONGEST_LEFT
 from bot.pipeline.respond import MOST_LISTED, respond
-from bot.plugin import Plugin
+from bot.plugin_system.components import provider
+from bot.plugin_system.plugin import Plugin
 from bot.prompts.history import Line, last_lines, parse_history, render_history
 from bot.testing import ScriptedModel, answer, make_turn, on_stage
 from bot.turn import Turn

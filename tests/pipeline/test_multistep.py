@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from bot.components.action import Action, action
-from bot.components.provider import provider
 from bot.domain.results import ActionResult, ProviderResult, StepStatus
 from bot.errors import ModelUnavailable
 from bot.models.types import Purpose, TextRequest
@@ -15,8 +13,10 @@ from bot.pipeline.act import Actor
 from bot.pipeline.compose import Composer
 from bot.pipeline.multistep import MultiStep
 from bot.pipeline.respond import NoAnswer
-from bot.plugin import Plugin
-from bot.registry import Registry
+from bot.plugin_system.action import Action, action
+from bot.plugin_system.components import provider
+from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.registry import Registry
 from bot.testing import ScriptedModel, Stage, make_turn, on_stage
 from bot.turn import Turn
 

@@ -8,7 +8,6 @@ from uuid import UUID
 
 import pytest
 
-from bot.components.evaluator import evaluator
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Room
 from bot.domain.events import Event, MessageReceived, RunEnded, RunStarted, RunStatus, RunTimedOut
@@ -17,7 +16,8 @@ from bot.domain.ledger import Outcome, Receipt
 from bot.models.types import Purpose, TextRequest
 from bot.pipeline import process_message as road
 from bot.pipeline.process_message import Processor
-from bot.plugin import Plugin
+from bot.plugin_system.components import evaluator
+from bot.plugin_system.plugin import Plugin
 from bot.settings import CoreSettings
 from bot.testing import (
     InMemoryStore,

@@ -10,7 +10,7 @@ from bot.domain.events import EmbeddingCompleted, EmbeddingFailed, EmbeddingRequ
 from bot.errors import ModelRefused, ModelUnavailable
 from bot.models.types import EmbeddingRequest, EmbeddingResult
 from bot.pipeline.vectors import MOST, Vectors
-from bot.plugin import Plugin
+from bot.plugin_system.plugin import Plugin
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
 from bot.testing import ScriptedModel, Stage, make_turn, on_stage

@@ -12,9 +12,9 @@ from bot.cli.cast import default_character
 from bot.cli.prompt_size import Kind, PromptSize, measure
 from bot.domain.character import Character
 from bot.domain.environment import ChannelType, Role
-from bot.loading import find_plugin, plugin_names
 from bot.models.types import TextRequest
-from bot.plugin import Plugin
+from bot.plugin_system.loading import find_plugin, plugin_names
+from bot.plugin_system.plugin import Plugin
 from bot.testing import ScriptedModel, on_stage
 
 KB = 1024

@@ -12,7 +12,7 @@ from adapters.console import adapter as spec
 from adapters.console.lines import PipedLines, TypedLines
 from adapters.console.platform import ConsoleAdapter
 from bot import AdapterSpec, Blueprint, Character, ConfigError, Content, Door, Outcome, Runtime, Settings
-from bot.loading import find_plugin
+from bot.plugin_system.loading import find_plugin
 from bot.testing import Pieces, Restart, ScriptedModel, answer
 
 HEAD, TAIL = "<response><actions>REPLY</actions><text>", "</text></response>"

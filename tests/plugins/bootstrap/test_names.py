@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.registry import Registry
+from bot.plugin_system.registry import Registry
 from plugins.bootstrap import plugin
 
 SIMILES = {

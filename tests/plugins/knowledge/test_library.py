@@ -24,7 +24,7 @@ from bot import (
     model,
     new_id,
 )
-from bot.loading import find_plugin, load_plugins
+from bot.plugin_system.loading import find_plugin, load_plugins
 from bot.testing import InMemoryStore, Stage, on_stage
 from plugins.knowledge import plugin
 from plugins.knowledge.library import Library

@@ -11,13 +11,12 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import ModuleType
 
-from bot.deferred import Deferred
 from bot.domain.character import Character
 from bot.errors import PluginError
-from bot.importing import imported, module_at, not_installed
 from bot.inbound.agent_handle import AdapterSpec, Emulate
 from bot.models.types import ModelType
-from bot.plugin import Plugin
+from bot.plugin_system.imports import Deferred, imported, module_at, not_installed
+from bot.plugin_system.plugin import Plugin
 from bot.settings import CoreSettings, Settings
 from bot.text import nearest
 

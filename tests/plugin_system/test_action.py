@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from bot.components.action import Action, action
 from bot.domain.component_specs import Effect, Example
 from bot.domain.environment import Role
 from bot.domain.results import ActionResult
 from bot.errors import PluginError
+from bot.plugin_system.action import Action, action
 from bot.testing import Stage, make_turn
 from bot.turn import Turn
 

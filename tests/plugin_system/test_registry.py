@@ -4,18 +4,14 @@ from typing import Any
 
 import pytest
 
-from bot.components.action import Action, action
-from bot.components.evaluator import evaluator
-from bot.components.provider import provider
-from bot.components.route import route
-from bot.components.service import Service
-from bot.components.worker import worker
 from bot.domain.results import ProviderResult
 from bot.domain.task import Task
 from bot.errors import PluginError
 from bot.platform.routes import RouteRequest, RouteResponse
-from bot.plugin import Plugin
-from bot.registry import Registry, folded_name
+from bot.plugin_system.action import Action, action
+from bot.plugin_system.components import Service, evaluator, provider, route, worker
+from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.registry import Registry, folded_name
 from bot.turn import Turn
 
 

@@ -12,11 +12,11 @@ from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 
 from bot.agent import Agent
-from bot.components.action import arguments_of
 from bot.domain.component_specs import CommandSpec
 from bot.domain.environment import ChannelType, Role
 from bot.domain.inbound import Asked, Shown
 from bot.errors import PluginError
+from bot.plugin_system.action import arguments_of
 
 P = ParamSpec("P")
 Answer = str | Shown | None

@@ -10,16 +10,23 @@ from textwrap import dedent
 
 import pytest
 
-from bot.components.model import Model
 from bot.domain.character import Character
 from bot.errors import PluginError, SettingError
 from bot.inbound.agent_handle import AdapterSpec
-from bot.loading import Loaded, find_adapters, find_plugin, load_plugins, plugin_names, sort_plugins
 from bot.models.types import ModelType
-from bot.plugin import Plugin
+from bot.plugin_system.components import Model
+from bot.plugin_system.loading import (
+    Loaded,
+    find_adapters,
+    find_plugin,
+    load_plugins,
+    plugin_names,
+    sort_plugins,
+)
+from bot.plugin_system.plugin import Plugin
 from bot.settings import Layer, Settings
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SIMPLE = """
     from bot import Plugin
 
@@ -167,7 +174,7 @@ def test_k17_without_the_libraries_of_the_store_memory_is_noted_unless_a_databas
         from pathlib import Path
         sys.modules["sqlalchemy"] = None
         from bot import Character, Settings
-        from bot.loading import load_plugins
+        from bot.plugin_system.loading import load_plugins
         from bot.settings import Layer
         print(load_plugins(Character(name="Ada"), Settings([]), folder=Path()).notes)
         named = Settings([Layer("the test", {"DATABASE_URL": "sqlite:///a.db"})])

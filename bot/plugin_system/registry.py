@@ -7,14 +7,12 @@ from string import ascii_lowercase, ascii_uppercase
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from bot.components.action import Action
-from bot.components.command import Command
-from bot.components.evaluator import Evaluator
-from bot.components.provider import Provider
-from bot.components.worker import Worker
 from bot.domain.component_specs import Catalog
 from bot.errors import PluginError
-from bot.plugin import Plugin
+from bot.plugin_system.action import Action
+from bot.plugin_system.command import Command
+from bot.plugin_system.components import Evaluator, Provider, Worker
+from bot.plugin_system.plugin import Plugin
 
 T = TypeVar("T")
 FOLDED = MappingProxyType(str.maketrans(ascii_lowercase, ascii_uppercase, "_ "))

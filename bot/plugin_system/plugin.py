@@ -5,15 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bot.agent import Agent
-from bot.components.action import Action
-from bot.components.command import Command
-from bot.components.evaluator import Evaluator
-from bot.components.listener import Listener
-from bot.components.model import Model
-from bot.components.provider import Provider
-from bot.components.route import Route
-from bot.components.service import Service
-from bot.components.worker import Worker
+from bot.plugin_system.action import Action
+from bot.plugin_system.command import Command
+from bot.plugin_system.components import Evaluator, Listener, Model, Provider, Route, Service, Worker
 from bot.settings import Settings, SettingsModel
 from bot.store.protocols import Schema, Schemas
 from bot.store.storage import OpenStore, Plain, Storage

@@ -1,0 +1,1 @@
+"""What plugins are made of, how they are found and in which order they load."""

@@ -1,0 +1,271 @@
+"""Provider, Evaluator, Listener, Model, Route, Service, Worker: spec + async function."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from bot.agent import Agent
+from bot.domain.component_specs import EvaluatorSpec, ProviderSpec
+from bot.domain.events import Event
+from bot.domain.results import ProviderResult
+from bot.domain.task import Task
+from bot.errors import PluginError
+from bot.models.types import ModelResult, ModelType
+from bot.platform.routes import RouteRequest, RouteResponse
+from bot.plugin_system.action import When, check_name
+from bot.settings import Settings
+from bot.turn import Turn
+
+Provide = Callable[[Turn], Awaitable[ProviderResult] | ProviderResult]
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A provider: what it is, and the function that looks it up."""
+
+    spec: ProviderSpec
+    handler: Provide
+
+    async def __call__(self, turn: Turn, /) -> ProviderResult:
+        given = self.handler(turn)
+        return await given if isinstance(given, Awaitable) else given
+
+
+def provider(
+    name: str, description: str, *, position: int = 0, dynamic: bool = False, private: bool = False
+) -> Callable[[Provide], Provider]:
+    """Make a provider of a function that takes the turn: an async one, or a plain one that need not wait.
+
+    `position` orders the texts in the prompt: give what rarely changes a low one, so that a model
+    provider's prompt cache hits. Dynamic and private ones are composed only when asked for.
+    Raises PluginError for a name that is not UPPER_SNAKE.
+    """
+
+    def decorate(handler: Provide) -> Provider:
+        check_name(name, "provider")
+        return Provider(ProviderSpec(name, description, dynamic, private, position), handler)
+
+    return decorate
+
+
+Evaluate = Callable[[Turn], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluator:
+    """An evaluator: what it is, when it looks, and the function that does."""
+
+    spec: EvaluatorSpec
+    handler: Evaluate
+    when: When | None = None
+
+    async def __call__(self, turn: Turn, /) -> None:
+        await self.handler(turn)
+
+
+def evaluator(
+    name: str,
+    description: str,
+    *,
+    similes: Sequence[str] = (),
+    when: When | None = None,
+    always_run: bool = False,
+) -> Callable[[Evaluate], Evaluator]:
+    """Make an evaluator of an async function that takes the finished turn.
+
+    `when`, a plain function or an async one, tells whether there is something to look at. It runs after
+    the reply, never on its path; with `always_run` also for messages left unanswered.
+    Raises PluginError for a name that is not UPPER_SNAKE.
+    """
+
+    def decorate(handler: Evaluate) -> Evaluator:
+        check_name(name, "evaluator")
+        return Evaluator(EvaluatorSpec(name, description, tuple(similes), always_run), handler, when)
+
+    return decorate
+
+
+E = TypeVar("E", bound=Event)
+Told = Callable[[Agent, E], Awaitable[None] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Listener(Generic[E]):
+    """A listener: the class of events it hears, and the function that is told.
+
+    One `at_once` is a plain function, which is told before whatever happened goes on; others in the
+    background.
+    """
+
+    kind: type[E]
+    handler: Told[E]
+    at_once: bool = False
+
+    def __call__(self, agent: Agent, event: E, /) -> Any:
+        return self.handler(agent, event)
+
+
+def on(kind: type[E]) -> Callable[[Told[E]], Listener[E]]:
+    """Make a listener of a function that takes the agent and an event of this class.
+
+    An async function is told in the background. A plain one is told at once and must not take long: it
+    is for what only counts or notes something.
+    """
+
+    def decorate(handler: Told[E]) -> Listener[E]:
+        return Listener(kind, handler, at_once=not inspect.iscoroutinefunction(handler))
+
+    return decorate
+
+
+Serve = Callable[[Agent, Any], Awaitable[ModelResult]]
+
+
+Condition = Callable[[Settings], bool]
+
+
+def _is_always_available(settings: Settings) -> bool:
+    return True
+
+
+def _never(settings: Settings) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model handler: the type it serves, its priority, and the function that asks the model.
+
+    It is left out for an agent whose settings `when` does not hold for; whether it can call tools is
+    also theirs to say.
+    """
+
+    type: ModelType
+    handler: Serve
+    priority: int = 0
+    can_call_tools: Condition = _never
+    when: Condition = _is_always_available
+
+    async def __call__(self, agent: Agent, request: Any, /) -> ModelResult:
+        return await self.handler(agent, request)
+
+
+def model(
+    kind: ModelType,
+    *,
+    priority: int = 0,
+    can_call_tools: bool | Condition = False,
+    when: Condition = _is_always_available,
+) -> Callable[[Serve], Model]:
+    """Make a model handler of an async function that takes the agent and the type's request.
+
+    It raises ModelBusy where it should be asked again, ModelRefused for what no repetition mends and
+    ModelError for the rest; the next handler, by priority, is then asked. One that `can_call_tools` is
+    given those of a request and gives calls back.
+    """
+    calls = (
+        can_call_tools if callable(can_call_tools) else (_is_always_available if can_call_tools else _never)
+    )
+
+    def decorate(handler: Serve) -> Model:
+        return Model(kind, handler, priority, calls, when)
+
+    return decorate
+
+
+Answer = Callable[[Agent, RouteRequest], Awaitable[RouteResponse]]
+METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A route: method and path, whether it needs no token, and the function that answers."""
+
+    method: str
+    path: str
+    handler: Answer
+    is_public: bool = False
+
+    async def __call__(self, agent: Agent, request: RouteRequest, /) -> RouteResponse:
+        return await self.handler(agent, request)
+
+
+def route(method: str, path: str, *, public: bool = False) -> Callable[[Answer], Route]:
+    """Make a route of an async function that takes the agent and the request.
+
+    Raises PluginError for an unknown method or a path that does not begin with a slash.
+    """
+
+    def decorate(handler: Answer) -> Route:
+        if method.upper() not in METHODS or not path.startswith("/") or ".." in path:
+            raise PluginError(
+                f"route {method} {path!r}: give one of {sorted(METHODS)} and a path like /status"
+            )
+        return Route(method.upper(), path, handler, public)
+
+    return decorate
+
+
+class Service:
+    """Something opened with the agent and closed with it: a session, a socket, a cache.
+
+    Built from the agent; entering starts it, leaving stops it. `capability` is one sentence on what
+    it lets the character do.
+    """
+
+    capability: ClassVar[str] = ""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+
+
+Work = Callable[[Agent, Task], Awaitable[None]]
+Validate = Callable[[Agent, Task], Awaitable[bool]]
+
+
+async def _may_always_run(agent: Agent, task: Task) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker: the name its tasks carry, how long it may take, and the function that works.
+
+    `validate` says before each run whether a task is to run now.
+    """
+
+    name: str
+    handler: Work
+    deadline: float = 300.0
+    validate: Validate = _may_always_run
+
+    async def __call__(self, agent: Agent, task: Task, /) -> None:
+        await self.handler(agent, task)
+
+
+def worker(
+    name: str, *, deadline: float = 300.0, validate: Validate = _may_always_run
+) -> Callable[[Work], Worker]:
+    """Make a worker of an async function that takes the agent and the task.
+
+    A task may run again after a crash: `task.attempts` counts, and `task.key` is the same at every attempt
+    of one run. `deadline` is in seconds. Where `validate` says no, a repeating task waits for its next
+    time, and another is asked about again a minute later. Raises PluginError for a name that is not
+    UPPER_SNAKE.
+    """
+
+    def decorate(handler: Work) -> Worker:
+        check_name(name, "worker")
+        return Worker(name, handler, deadline, validate)
+
+    return decorate
