@@ -19,7 +19,7 @@ from bot.domain.ledger import Outcome
 from bot.domain.task import Task
 from bot.errors import PluginError
 from bot.models.types import ModelType, TextRequest
-from bot.pipeline import act, evaluate
+from bot.pipeline import evaluate, run_actions
 from bot.pipeline.compose import Composer
 from bot.platform.routes import RouteRequest
 from bot.plugin_system.action import action
@@ -178,8 +178,8 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for misbehaving code alone, and for that hardly at all."""
     monkeypatch.setattr(isolation, "GRACE", 0.02)
     monkeypatch.setattr(supervisor, "GRACE", 0.02)
-    monkeypatch.setattr(act, "VALIDATE_DEADLINE", 0.02)
-    monkeypatch.setattr(act, "ACTION_DEADLINE", 0.02)
+    monkeypatch.setattr(run_actions, "VALIDATE_DEADLINE", 0.02)
+    monkeypatch.setattr(run_actions, "ACTION_DEADLINE", 0.02)
     monkeypatch.setattr(evaluate, "DEADLINE", 0.02)
     monkeypatch.setattr(bus, "LAST_WORDS", 0.02)
     monkeypatch.setattr(setting_up, "INIT_DEADLINE", 0.02)

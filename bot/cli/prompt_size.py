@@ -7,9 +7,9 @@ from enum import StrEnum
 
 from bot.domain.environment import Role
 from bot.models.types import TextRequest
-from bot.pipeline.act import usable_actions
 from bot.pipeline.compose import Composer
 from bot.pipeline.respond import first_request
+from bot.pipeline.run_actions import usable_actions
 from bot.plugin_system.registry import Registry
 from bot.resident import Resident
 from bot.testing.making import make_turn

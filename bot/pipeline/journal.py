@@ -1,14 +1,19 @@
-"""What a turn has paid for: kept the moment it exists, so that a restart does not pay for it again."""
+"""What earlier attempts of a turn have done; claim and release."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from bot.domain.ledger import Step, StepState
+from bot.agent import Agent
+from bot.domain.ids import new_id
+from bot.domain.inbound import Received
+from bot.domain.ledger import Outcome, Receipt, Step, StepState
 from bot.domain.memory import MemoryKind
+from bot.errors import StoreUnavailable
 from bot.models.types import TextResult, ToolCall
-from bot.pipeline.booking import mark_late, taken_over
+from bot.pipeline.commit import mark_late, taken_over
 from bot.turn import Input, Turn
 
 
@@ -77,3 +82,41 @@ async def _bring_back(turn: Turn, message_ids: Sequence[UUID]) -> None:
         if receipt is not None and message is not None and author is not None:
             one = Input(receipt, message, author, own.arrived, own.settle, is_learnt=receipt.is_learnt)
             turn.inputs.insert(-1, one)
+
+
+async def taken_up(agent: Agent, receipt: Receipt) -> Received:
+    """Claim what an earlier process left open; it is cancelled where its message was removed."""
+    store, now = agent.store, agent.clock()
+    arrival = await store.ledger.arrival(receipt)
+    if receipt.outcome.is_final:
+        return Received(receipt, arrival)
+    room_id = receipt.room_id if arrival is None else arrival.room.id
+    attendance = await store.worlds.attendance(room_id)
+    if arrival is None:
+        gone = "its message was removed"
+        receipt = replace(receipt, outcome=Outcome.CANCELLED, reason=gone, closed_at=now)
+    else:
+        receipt = replace(
+            receipt,
+            outcome=Outcome.CLAIMED,
+            turn_id=receipt.turn_id or new_id(),
+            attempts=receipt.attempts + 1,
+            claimed_at=now,
+        )
+    await store.ledger.save_receipts([receipt])
+    return Received(receipt, arrival, attendance)
+
+
+async def forgive(turn: Turn) -> None:
+    """Take an attempt back: that the process was told to stop is no fault of the message."""
+    left = (one.receipt for one in turn.inputs if not one.receipt.outcome.is_final)
+    forgiven = [replace(receipt, attempts=receipt.attempts - 1) for receipt in left]
+    with suppress(StoreUnavailable):
+        await turn.agent.store.ledger.save_receipts(forgiven)
+
+
+def hand_back(turn: Turn) -> None:
+    """Leave the turn's messages open; the inbox comes back to them when the store's outage is over."""
+    if turn.successor is None:
+        for one in turn.inputs:
+            one.settle(one.receipt)

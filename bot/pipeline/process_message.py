@@ -21,23 +21,18 @@ from bot.domain.memory import MemoryKind
 from bot.errors import BudgetSpent, ModelError, StoreUnavailable
 from bot.inbound.inbox import Settle
 from bot.models.types import ModelType
-from bot.pipeline.act import OUTCOME_UNKNOWN, Actor, usable_actions
-from bot.pipeline.again import REPETITION, drop_echo, earlier_answer, is_repetition
 from bot.pipeline.attachments import Places, read_attachments
-from bot.pipeline.booking import mark_late
-from bot.pipeline.claiming import forgive, hand_back, taken_up
-from bot.pipeline.commit import close
+from bot.pipeline.commit import REPETITION, close, drop_echo, earlier_answer, is_repetition, mark_late
 from bot.pipeline.compose import Composer
-from bot.pipeline.course import course_of
-from bot.pipeline.evaluate import evaluate, has_lessons
-from bot.pipeline.gate import Counts, Verdict, judge, told_of_limit
-from bot.pipeline.journal import resumed
-from bot.pipeline.latest import Floors, LatestResponse, Superseded
-from bot.pipeline.multistep import MultiStep
-from bot.pipeline.pace import Pace
+from bot.pipeline.evaluate import Vectors, evaluate, has_lessons
+from bot.pipeline.journal import forgive, hand_back, resumed, taken_up
+from bot.pipeline.multi_step import MultiStep
+from bot.pipeline.rate_limits import Pace
+from bot.pipeline.reply_plan import course_of
 from bot.pipeline.respond import NoAnswer, respond
-from bot.pipeline.underway import CalledOff, Underway
-from bot.pipeline.vectors import Vectors
+from bot.pipeline.run_actions import OUTCOME_UNKNOWN, Actor, usable_actions
+from bot.pipeline.should_respond import Counts, Verdict, judge, told_of_limit
+from bot.pipeline.turn_order import CalledOff, Floors, LatestResponse, Superseded, Underway
 from bot.plugin_system.registry import Registry
 from bot.prompts.reply_parser.reader import Reply
 from bot.prompts.templates import APOLOGY

@@ -1,23 +1,27 @@
-"""What the model answers: composed, asked, read; what it paid for is journalled at once."""
+"""Asks the large model; streaming sink; native tool calls.
 
-from collections.abc import Sequence
+What is seen is the text of a plain reply and nothing else. From the first look on nothing newer takes its
+turn over: the room has it already.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 from bot.concurrency.crash_points import reached
 from bot.domain.content import MediaKind
 from bot.domain.ids import short_id
 from bot.errors import BotError
-from bot.models.types import ModelType, Purpose, TextRequest, TextResult, TextSink
+from bot.models.types import ModelType, Purpose, TextRequest, TextResult, TextSink, Tool
 from bot.outbound.content_filter import is_nothing, unscaffolded
-from bot.pipeline.compose import Composer
-from bot.pipeline.course import REPLY
+from bot.outbound.draft import Draft
+from bot.pipeline.compose import Composer, ask
 from bot.pipeline.journal import keep, paid
-from bot.pipeline.less import ask
-from bot.pipeline.streaming import shown
-from bot.pipeline.tools import reply_of, tools_of
+from bot.pipeline.reply_plan import REPLY, SILENT
 from bot.plugin_system.registry import folded_name
 from bot.prompts.history import Line, render_history
-from bot.prompts.reply_parser.reader import Reply
+from bot.prompts.reply_parser.reader import MAX_ACTIONS, NextStep, Reply, read_reply, read_step, text_so_far
 from bot.prompts.templates import MESSAGE_HANDLER
 from bot.turn import MOST_LISTED, Input, Turn
 
@@ -110,3 +114,95 @@ def _is_empty(reply: Reply) -> bool:
     if any(folded_name(name) != REPLY for name in reply.actions):
         return False
     return is_nothing(reply.text)
+
+
+@contextmanager
+def shown(turn: Turn, *, has_functions: bool = False) -> Iterator[TextSink | None]:
+    """Show a turn's reply while it is written inside the block; None where it is seen only when it is whole.
+
+    What replaces an earlier answer is not shown: that stands until the new one is there.
+    """
+    draft = turn.agent.outbox.draft(turn.room, turn.upcoming) if turn.replaces is None else None
+    if draft is None:
+        yield None
+        return
+    sink = _Sink(draft)
+    draft.follow(lambda: text_so_far(sink.written, has_functions=has_functions), lambda: _may_show(turn))
+    try:
+        yield sink
+    finally:
+        draft.rest()
+
+
+def _may_show(turn: Turn) -> bool:
+    """Pass the point of no return, unless the turn was taken over or called off."""
+    if turn.successor is not None or turn.is_called_off:
+        return False
+    turn.is_committed = True
+    return True
+
+
+class _Sink:
+    """Collects what a model writes; looking at it is the draft's part, now and then."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self._pieces: list[str] = []
+
+    @property
+    def written(self) -> str:
+        """All that is written so far."""
+        return "".join(self._pieces)
+
+    async def piece(self, text: str) -> None:
+        if text:
+            self._pieces.append(text)
+            self._draft.stir()
+
+    async def restart(self) -> None:
+        self._pieces.clear()
+
+
+LONGEST_NAME = 64  # which providers let a function have
+
+
+def tools_of(turn: Turn, besides: Collection[str]) -> tuple[Tool, ...]:
+    """Offer the actions that the author may use as functions, `besides` these.
+
+    There are none where the handler that is asked first cannot call any: then it writes tags.
+    """
+    if not turn.agent.models.can_call_tools(ModelType.TEXT_LARGE):
+        return ()
+    return tuple(
+        Tool(spec.name, spec.description, spec.parameters)
+        for spec in turn.actions
+        if spec.name not in besides and len(spec.name) <= LONGEST_NAME
+    )
+
+
+def reply_of(result: TextResult) -> Reply:
+    """Read an answer; where functions are called in it, those are its actions, whatever it names in tags.
+
+    Its text is said before them, unless the functions come to silence.
+    """
+    reply = read_reply(result.text)
+    calls = tuple((call.name, call.arguments) for call in result.calls[:MAX_ACTIONS])
+    if not calls:
+        return reply
+    names = [name for name, _ in calls]
+    if reply.text and not SILENT.issuperset(names):
+        names.insert(0, REPLY)
+    is_whole = reply.complete or not result.text.strip()
+    return replace(reply, actions=tuple(names), parameters={}, calls=calls, complete=is_whole)
+
+
+def step_of(result: TextResult) -> NextStep:
+    """Read a step, likewise: the first function that is called is its action; words beside it end nothing."""
+    step = read_step(result.text)
+    if not result.calls:
+        return step
+    call = result.calls[0]
+    is_finish = step.is_finish and not step.text
+    return replace(
+        step, action=call.name, parameters=call.arguments, is_finish=is_finish, text="", complete=True
+    )

@@ -39,7 +39,7 @@ from bot import (
 )
 from bot.inbound.edits import Changes
 from bot.pipeline import process_message
-from bot.pipeline.pace import Pace
+from bot.pipeline.rate_limits import Pace
 from bot.testing import InMemoryStore, RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
 from plugins.sql.opening import OpenFiles
 

@@ -35,7 +35,7 @@ from bot import (
 )
 from bot.domain.events import ActionCompleted, MessageReceived, RunEnded, RunStarted, RunStatus
 from bot.domain.ledger import DeliveryState, StepState
-from bot.pipeline import latest, process_message
+from bot.pipeline import process_message, turn_order
 from bot.pipeline.compose import Composer
 from bot.testing import InMemoryStore, RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
 
@@ -210,7 +210,7 @@ async def test_in_a_queue_every_message_is_answered_in_order() -> None:
 async def test_a_message_is_carried_only_so_often_then_newer_ones_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(latest, "BURST", -1.0)  # no two messages are one burst
+    monkeypatch.setattr(turn_order, "BURST", -1.0)  # no two messages are one burst
     held = Held()
     async with on_stage(model=held.model) as stage:
         receipts = []

@@ -9,7 +9,7 @@ from bot.agent import Agent
 from bot.domain.events import EmbeddingCompleted, EmbeddingFailed, EmbeddingRequested, Event
 from bot.errors import ModelRefused, ModelUnavailable
 from bot.models.types import EmbeddingRequest, EmbeddingResult
-from bot.pipeline.vectors import MOST, Vectors
+from bot.pipeline.evaluate import MOST, Vectors
 from bot.plugin_system.plugin import Plugin
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from bot.pipeline.latest import BURST, MOST_CARRIED, Floors, LatestResponse, Superseded
+from bot.pipeline.turn_order import BURST, MOST_CARRIED, Floors, LatestResponse, Superseded
 from bot.testing import Stage, make_turn
 from bot.turn import Turn
 

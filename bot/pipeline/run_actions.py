@@ -18,8 +18,8 @@ from bot.domain.results import ActionPlan, ActionResult, PlanStep
 from bot.errors import ModelError
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer
-from bot.pipeline.course import Call, mark_of
 from bot.pipeline.journal import journalled
+from bot.pipeline.reply_plan import Call, mark_of
 from bot.plugin_system.action import Action
 from bot.plugin_system.registry import Registry
 from bot.prompts.reply_parser.reader import read_object

@@ -1,4 +1,4 @@
-"""Whose turn it is: in each room the newest message to be answered holds the floor.
+"""Which turn owns a room: wait, supersede, cancel.
 
 A newer turn takes over what an older one has not yet committed, its messages included, so that one
 reply answers them all. Messages that come within BURST seconds are one burst; beyond that a message is
@@ -7,14 +7,14 @@ taken over at most MOST_CARRIED times, then its turn runs to its end and newer o
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from uuid import UUID
 
-from bot.pipeline.order import in_order
-from bot.turn import Turn
+from bot.concurrency.bounded import Remembered
+from bot.turn import Input, Turn
 
 MOST_CARRIED = 2
 BURST = 1.0
@@ -150,3 +150,97 @@ class Floors:
         newer.turn.inputs = in_order([*older.turn.inputs, *newer.turn.inputs])
         older.turn.successor = newer.turn
         older.task.cancel()
+
+
+LONGEST_NUMBER = 20
+
+
+def in_order(inputs: Sequence[Input]) -> list[Input]:
+    """Sort messages as their platform counts them; where it does not count, as they came.
+
+    Ids that are all decimal numbers are taken to grow with time. No message waits for one that may
+    still come before it: as long as an answer is not accepted, which takes a model longer than events
+    take to overtake one another, what comes late is put in its place and answered with the others.
+    """
+    is_counted = all(_is_number(one.message.external_id) for one in inputs)
+    return sorted(
+        inputs,
+        key=lambda one: (int(one.message.external_id) if is_counted else 0, one.arrived, one.receipt.id),
+    )
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and len(name) <= LONGEST_NUMBER
+
+
+MOST_WITHDRAWN = 1000
+
+
+class CalledOff(Exception):
+    """What a turn was to answer has changed, or is gone."""
+
+
+class Underway:
+    """The turns of one agent that are being worked on.
+
+    Past its point of no return a turn is let run; where nobody wants its answer any more it says no more.
+    """
+
+    def __init__(self) -> None:
+        self._turns: dict[Turn, asyncio.Task[object]] = {}
+        self._withdrawn = Remembered[UUID](MOST_WITHDRAWN)  # their work may not have begun yet
+
+    @contextmanager
+    def working(self, turn: Turn) -> Iterator[None]:
+        """Note a turn for as long as the block lasts.
+
+        Raises CalledOff, cancelling what is under way inside, where somebody calls it off.
+        """
+        if any(one.receipt.id in self._withdrawn for one in turn.inputs):
+            raise CalledOff
+        task = asyncio.current_task()
+        assert task is not None, "a turn runs in a task"
+        cancelling = task.cancelling()
+        self._turns[turn] = task
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not turn.is_called_off or turn.successor is not None or task.uncancel() > cancelling:
+                raise
+            raise CalledOff from None
+        finally:
+            del self._turns[turn]
+
+    def is_answering(self, room_id: UUID, message_id: str) -> bool:
+        """Tell whether a message's turn is past its point of no return."""
+        committed = (turn for turn in self._turns if turn.is_committed)
+        keys = (one.receipt.key for turn in committed for one in turn.inputs)
+        return any((key.room_id, key.message_id) == (room_id, message_id) for key in keys)
+
+    def withdraw(self, receipt_ids: Collection[UUID]) -> list[UUID]:
+        """Answer these no more; gives the receipts that lose their turn by it, and need another one."""
+        left: list[UUID] = []
+        for receipt_id in receipt_ids:
+            self._withdrawn.add(receipt_id)
+        for turn in list(self._turns):
+            theirs = [one.receipt.id for one in turn.inputs]
+            others = [one for one in theirs if one not in receipt_ids]
+            if len(others) == len(theirs):
+                continue
+            if not turn.is_committed:
+                left += others if self._call_off(turn) else ()
+            elif not others:
+                turn.is_called_off = True
+        return left
+
+    def call_off(self, room_id: UUID) -> list[UUID]:
+        """Stop all turns of a room; gives their receipts, each of which needs another turn."""
+        turns = [turn for turn in self._turns if turn.room.id == room_id and not turn.is_committed]
+        return [one.receipt.id for turn in turns if self._call_off(turn) for one in turn.inputs]
+
+    def _call_off(self, turn: Turn) -> bool:
+        if turn.is_called_off or turn.successor is not None:
+            return False
+        turn.is_called_off = True
+        self._turns[turn].cancel()
+        return True

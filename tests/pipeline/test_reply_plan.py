@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bot.domain.ledger import Outcome
-from bot.pipeline.course import course_of
+from bot.pipeline.reply_plan import course_of
 from bot.plugin_system.action import Action, action
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry

@@ -9,8 +9,7 @@ from bot.domain.ledger import Outcome
 from bot.domain.results import ProviderResult
 from bot.errors import PromptTooLong
 from bot.models.types import Purpose, TextRequest
-from bot.pipeline.compose import Composer
-from bot.pipeline.less import LONGEST_LEFT
+from bot.pipeline.compose import LONGEST_LEFT, Composer
 from bot.pipeline.respond import MOST_LISTED, respond
 from bot.plugin_system.components import provider
 from bot.plugin_system.plugin import Plugin

@@ -9,10 +9,10 @@ import pytest
 from bot.domain.results import ActionResult, ProviderResult, StepStatus
 from bot.errors import ModelUnavailable
 from bot.models.types import Purpose, TextRequest
-from bot.pipeline.act import Actor
 from bot.pipeline.compose import Composer
-from bot.pipeline.multistep import MultiStep
+from bot.pipeline.multi_step import MultiStep
 from bot.pipeline.respond import NoAnswer
+from bot.pipeline.run_actions import Actor
 from bot.plugin_system.action import Action, action
 from bot.plugin_system.components import provider
 from bot.plugin_system.plugin import Plugin

@@ -14,8 +14,10 @@ from bot.domain.ledger import Step, StepState
 from bot.domain.results import ActionResult, StepStatus
 from bot.errors import ModelUnavailable
 from bot.models.types import Purpose, TextRequest
-from bot.pipeline import act
-from bot.pipeline.act import (
+from bot.pipeline import run_actions
+from bot.pipeline.compose import Composer
+from bot.pipeline.reply_plan import Call
+from bot.pipeline.run_actions import (
     LARGEST_RESULT,
     MOST_WORKING_MEMORY,
     OUTCOME_UNKNOWN,
@@ -24,8 +26,6 @@ from bot.pipeline.act import (
     usable_actions,
     why_not,
 )
-from bot.pipeline.compose import Composer
-from bot.pipeline.course import Call
 from bot.plugin_system.action import Action, action
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
@@ -71,7 +71,7 @@ async def test_a_role_is_needed_where_the_action_says_so(
 async def test_a_check_that_hangs_makes_the_action_unavailable(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(act, "VALIDATE_DEADLINE", 0.01)
+    monkeypatch.setattr(run_actions, "VALIDATE_DEADLINE", 0.01)
 
     async def hang(turn: Turn) -> bool:
         await asyncio.Event().wait()
@@ -222,7 +222,7 @@ async def test_of_what_no_journal_can_hold_the_rest_is_kept(stage: Stage) -> Non
 async def test_an_action_that_hangs_is_stopped_and_failed(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(act, "ACTION_DEADLINE", 0.01)
+    monkeypatch.setattr(run_actions, "ACTION_DEADLINE", 0.01)
 
     @action("SLOW", "Never ends.")
     async def slow(turn: Turn) -> None:

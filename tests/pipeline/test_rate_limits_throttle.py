@@ -8,8 +8,15 @@ import pytest
 from bot.concurrency.clock import system_clock
 from bot.domain.environment import ChannelType, Room
 from bot.domain.ids import new_id
-from bot.pipeline.bots import MOST_A_MINUTE, MOST_IN_A_ROW, BotGuard
-from bot.pipeline.throttle import BURST, NONE, OF_STRANGERS, Throttle
+from bot.pipeline.rate_limits import (
+    BURST,
+    MOST_A_MINUTE,
+    MOST_IN_A_ROW,
+    NONE,
+    OF_STRANGERS,
+    BotGuard,
+    Throttle,
+)
 from bot.settings import CoreSettings
 from bot.testing import make_arrival
 

@@ -8,7 +8,7 @@ from bot.domain.content import Attachment, Content, MediaKind, MentionContext
 from bot.domain.environment import Attendance, ChannelType
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer
-from bot.pipeline.gate import Counts, Verdict, judge
+from bot.pipeline.should_respond import Counts, Verdict, judge
 from bot.prompts.history import parse_history
 from bot.settings import CoreSettings
 from bot.testing import RecordingAdapter, ScriptedModel, Stage, make_turn, on_stage

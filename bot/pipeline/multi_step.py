@@ -6,13 +6,11 @@ from functools import partial
 from bot.domain.results import ActionPlan
 from bot.errors import ModelError
 from bot.models.types import ModelType, Purpose, TextRequest
-from bot.pipeline.act import Actor, Repeated
-from bot.pipeline.compose import Composer
-from bot.pipeline.course import LONGEST_NAME, REPLY, SILENT, Call
+from bot.pipeline.compose import Composer, ask
 from bot.pipeline.journal import keep, paid
-from bot.pipeline.less import ask
-from bot.pipeline.respond import NoAnswer
-from bot.pipeline.tools import step_of, tools_of
+from bot.pipeline.reply_plan import LONGEST_NAME, REPLY, SILENT, Call
+from bot.pipeline.respond import NoAnswer, step_of, tools_of
+from bot.pipeline.run_actions import Actor, Repeated
 from bot.plugin_system.registry import Registry, folded_name
 from bot.prompts.reply_parser.reader import NextStep, read_fields
 from bot.prompts.templates import MULTI_STEP_DECISION, MULTI_STEP_SUMMARY

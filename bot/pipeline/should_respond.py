@@ -12,10 +12,8 @@ from bot.domain.edits import LATE_EDIT
 from bot.domain.environment import Attendance, ChannelType
 from bot.mentions import calls, names
 from bot.models.types import ModelType, Purpose, TextRequest
-from bot.pipeline.bots import BotGuard
-from bot.pipeline.compose import Composer
-from bot.pipeline.less import ask
-from bot.pipeline.throttle import NONE, OF_STRANGERS, Throttle
+from bot.pipeline.compose import Composer, ask
+from bot.pipeline.rate_limits import NONE, OF_STRANGERS, BotGuard, Throttle
 from bot.prompts.reply_parser.reader import read_decision
 from bot.prompts.templates import SHOULD_RESPOND, SLOW_DOWN, SPENT
 from bot.settings import CoreSettings
