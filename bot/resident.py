@@ -10,6 +10,8 @@ from uuid import UUID
 from bot.adapter.connection_status import Link
 from bot.adapter.room_rules import rules_of
 from bot.agent import Agent
+from bot.background.posting import Poster
+from bot.background.scheduler import Scheduler
 from bot.binding import bind, routes_of
 from bot.bus import EventBus
 from bot.commands.opening import open_counter
@@ -38,11 +40,9 @@ from bot.outbound.undelivered import Unsent
 from bot.pipeline.process_message import Processor
 from bot.plugin_system.plugin import Plugin, schemas_of, storage_of
 from bot.plugin_system.registry import Registry
-from bot.posting import Poster
 from bot.prompts.templates import DEFAULTS
 from bot.running_services import running_services
 from bot.runs import recorder
-from bot.scheduler import Scheduler
 from bot.services import Services
 from bot.setting_up import NotSetUp, is_vital, off_without, set_up, without
 from bot.settings import CoreSettings, Settings, SettingsModel

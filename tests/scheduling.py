@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bot.agent import Agent
+from bot.background.scheduler import Scheduler
 from bot.domain.ids import new_id
 from bot.domain.task import QUEUE, REPEAT, Task
 from bot.plugin_system.components import Validate, Worker
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
-from bot.scheduler import Scheduler
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
 from bot.testing import on_stage

@@ -11,6 +11,7 @@ import pytest
 
 from bot import bus, running_services, setting_up
 from bot.agent import Agent
+from bot.background.scheduler import Scheduler
 from bot.concurrency import isolation, supervisor
 from bot.domain.character import Character
 from bot.domain.events import MessageReceived
@@ -27,7 +28,6 @@ from bot.plugin_system.components import Service, evaluator, model, on, provider
 from bot.plugin_system.plugin import Plugin
 from bot.resident import Blueprint
 from bot.runtime import Runtime
-from bot.scheduler import Scheduler
 from bot.settings import Layer, Settings
 from bot.store.inmemory import InMemoryStore
 from bot.testing import RecordingAdapter, ScriptedModel, answer, make_arrival

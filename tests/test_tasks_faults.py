@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from bot.agent import Agent
+from bot.background.scheduler import ASK_AGAIN, LONGEST_SLEEP, MOST_AT_ONCE, MOST_FAILURES, Scheduler
 from bot.domain.ids import derived_id
 from bot.domain.task import QUEUE, REPEAT, Task
 from bot.plugin_system.components import Worker
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
-from bot.scheduler import ASK_AGAIN, LONGEST_SLEEP, MOST_AT_ONCE, MOST_FAILURES, Scheduler
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
 from bot.testing import on_stage

@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from bot.background.posting import MOST_COMPARED, Post, write_post
 from bot.cli.beside import looked_into
 from bot.cli.cast import Part
 from bot.cli.signals import aside
@@ -9,7 +10,6 @@ from bot.domain.environment import ChannelType
 from bot.domain.memory import Memory
 from bot.errors import ConfigError
 from bot.logs import harmless
-from bot.pipeline.post import MOST_COMPARED, Post, write_post
 from bot.plugin_system.plugin import storage_of
 from bot.resident import move_in
 from bot.store.protocols import Store

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
+from bot.background.posting import Post
 from bot.cli.cast import Part, add_character_option, read_part, tell_notes
 from bot.cli.drafting import written
 from bot.cli.exits import Exit, UsageError
@@ -27,7 +28,6 @@ from bot.errors import StoreRefused
 from bot.inbound.agent_handle import AdapterSpec
 from bot.logs import harmless, logging_to_stderr
 from bot.outbound.content_filter import cleared
-from bot.pipeline.post import Post
 from bot.settings import CoreSettings
 from bot.text import is_blank
 

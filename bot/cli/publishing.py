@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 from bot.adapter.adapter import Feed
+from bot.background.posting import Post, publish
 from bot.cli.cast import Part
 from bot.cli.neighbour import neighbour_of
 from bot.domain.content import Attachment, Content
@@ -16,7 +17,6 @@ from bot.errors import ConfigError, StoreRefused, TryAgain
 from bot.inbound.agent_handle import AdapterSpec
 from bot.outbound.delivery_attempt import OPEN
 from bot.outbound.undelivered import GIVEN_UP, Unsent
-from bot.pipeline.post import Post, publish
 from bot.plugin_system.loading import find_adapter
 from bot.resident import Resident, move_in
 from bot.settings import Layer

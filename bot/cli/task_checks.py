@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Iterator, Mapping
 
+from bot.background.posting import POST
 from bot.cli.beside import looked_into
 from bot.cli.cast import Part
 from bot.cli.checks import Finding, Status
 from bot.domain.task import Task
 from bot.errors import BotError
 from bot.plugin_system.plugin import storage_of
-from bot.posting import POST
 from bot.text import shorten
 
 MOST_SHOWN = 5

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from bot.agent import Agent
 from bot.commands.builtin import BuiltIn
-from bot.commands.desk import Desk
-from bot.commands.pressing import Presses
+from bot.commands.choices import Presses
+from bot.commands.dispatcher import Desk
 from bot.domain.component_specs import CommandSpec
 from bot.errors import PluginError
 from bot.inbound.edits import Changes

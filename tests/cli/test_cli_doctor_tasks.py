@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from bot.background.posting import POST
 from bot.cli.main import entry
 from bot.domain.ids import new_id
 from bot.domain.task import Task
-from bot.posting import POST
 from bot.store.protocols import Store
 from tests.cli.keeping import FILE, have_said, in_books, write_character
 

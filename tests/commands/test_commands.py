@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import pytest
 
 from bot.agent import Agent
-from bot.commands.pace import MOST, SLOW_DOWN, WITHIN
+from bot.commands.dispatcher import MOST, SLOW_DOWN, WITHIN
 from bot.domain.environment import Attendance, ChannelType, Role
 from bot.domain.inbound import Shown
 from bot.domain.ledger import Outcome

@@ -30,8 +30,8 @@ from bot import (
     evaluator,
     model,
 )
+from bot.background.posting import write_post
 from bot.domain.events import STANDARD
-from bot.pipeline.post import write_post
 from bot.testing import RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
 
 UNTOLD = {"CONTROL_MESSAGE", "VOICE_MESSAGE_SENT"}  # a plugin's own to tell: nothing here controls or speaks

@@ -19,10 +19,10 @@ from bot import (
     StepState,
     TextRequest,
 )
+from bot.background.scheduler import Scheduler
 from bot.characters import load_character
 from bot.cli.cast import read_part
 from bot.plugin_system.loading import find_plugin, load_plugins
-from bot.scheduler import Scheduler
 from bot.testing import InMemoryStore, RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

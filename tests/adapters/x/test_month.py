@@ -5,8 +5,8 @@ from itertools import count
 
 from adapters.x.emulator import Emulator, FastClock
 from bot import Purpose, TextRequest
-from bot.posting import Poster
-from bot.scheduler import Scheduler
+from bot.background.posting import Poster
+from bot.background.scheduler import Scheduler
 from bot.testing import InMemoryStore, answer
 from tests.adapters.x.conftest import Cast, Live
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bot import AUDIT, AWAITING_CHOICE, QUEUE, Purpose, Role, Task, TextRequest, World, derived_id
-from bot.scheduler import Scheduler
+from bot.background.scheduler import Scheduler
 from bot.testing import ScriptedModel, Stage, answer, make_arrival
 
 IGNORING = "<response><reasoning>not for Ada</reasoning><action>IGNORE</action></response>"

@@ -23,7 +23,7 @@ from bot import (
     action,
     provider,
 )
-from bot.scheduler import Scheduler
+from bot.background.scheduler import Scheduler
 from bot.testing import InMemoryStore, answer, make_arrival
 from tests.adapters.x.conftest import Cast, Live, clock, emulator, live
 

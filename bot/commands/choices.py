@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from bot.agent import Agent
-from bot.commands.desk import Desk, role_now
+from bot.commands.dispatcher import Desk, role_now
 from bot.domain.choices import chosen, is_open, meant_by, objection, options_of
 from bot.domain.content import LONGEST_VALUE
 from bot.domain.environment import Role

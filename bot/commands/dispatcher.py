@@ -1,7 +1,8 @@
-"""Where commands are answered: once each, by those who may give them, and every one is written down."""
+"""Runs a command once, with role, rate limit and log entry."""
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 
 from bot.agent import Agent
 from bot.commands.builtin import COMMANDS
-from bot.commands.pace import Pace
+from bot.concurrency.clock import Clock
 from bot.concurrency.isolation import Failure, contained
 from bot.domain.content import Choice, Content
 from bot.domain.environment import Role, World
@@ -23,6 +24,7 @@ from bot.plugin_system.command import Asking, Command
 from bot.text import nearest, tidy
 
 logger = logging.getLogger(__name__)
+
 DEADLINE = 60.0
 REMEMBERED = timedelta(days=1)
 LONGEST = 4000
@@ -150,3 +152,26 @@ def _data(shown: Shown) -> dict[str, Any]:
 
 def _shown(data: Mapping[str, Any]) -> Shown:
     return Shown(data["text"], data["is_private"], tuple(Choice(*one) for one in data["choices"]))
+
+
+MOST, WITHIN = 20, timedelta(minutes=1)
+SLOW_DOWN = "That is a lot of commands: slow down, please. I take no more of you for a minute."
+
+
+class Pace:
+    """Counts commands by person, anew every minute."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._counts = Counter[UUID]()
+        self._ends_at = clock()
+
+    def refusal(self, person_id: UUID) -> Shown | None:
+        """Count a command; beyond the bound the person is told so, and after that nothing."""
+        if (now := self._clock()) >= self._ends_at:
+            self._counts.clear()
+            self._ends_at = now + WITHIN
+        self._counts[person_id] += 1
+        if self._counts[person_id] <= MOST:
+            return None
+        return Shown(SLOW_DOWN if self._counts[person_id] == MOST + 1 else "")

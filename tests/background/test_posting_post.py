@@ -15,9 +15,9 @@ from bot import (
     Purpose,
     derived_id,
 )
+from bot.background.posting import LONGEST_POST, MOST_TRIES, Post, is_like, write_post
 from bot.domain.content import Content
 from bot.models.types import TextRequest
-from bot.pipeline.post import LONGEST_POST, MOST_TRIES, Post, is_like, write_post
 from bot.testing import ScriptedModel, Stage, on_stage
 
 START = datetime(2026, 5, 4, 12, tzinfo=UTC)

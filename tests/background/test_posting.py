@@ -24,10 +24,9 @@ from bot import (
     World,
     derived_id,
 )
+from bot.background.posting import MOST_TRIES, POST, Post, Poster, publish, recent_posts
+from bot.background.scheduler import Scheduler
 from bot.models.types import TextRequest
-from bot.pipeline.post import MOST_TRIES, Post, publish, recent_posts
-from bot.posting import POST, Poster
-from bot.scheduler import Scheduler
 from bot.store.inmemory import InMemoryStore
 from bot.testing import RecordingAdapter, ScriptedModel, Stage, on_stage
 from plugins.sql.opening import OpenFiles

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from bot import scheduler as scheduler_module
 from bot.agent import Agent
+from bot.background import scheduler as scheduler_module
+from bot.background.scheduler import LEASE_MARGIN, MOST_FAILURES, Scheduler
 from bot.domain.task import Task
 from bot.plugin_system.components import Worker
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
-from bot.scheduler import LEASE_MARGIN, MOST_FAILURES, Scheduler
 from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.tasks import InMemoryTasks
 from tests.scheduling import DEADLINE, START, a_bench, fail, repeating

@@ -1,0 +1,1 @@
+"""Work that no message starts: scheduled tasks and posts."""
