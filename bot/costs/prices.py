@@ -92,7 +92,7 @@ def read_prices(own: Sequence[str] = (), *, are_needed: bool = False) -> PriceLi
 
 @cache
 def _brought() -> Mapping[str, Any]:
-    return tomllib.loads(files("bot.models").joinpath("prices.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(files("bot.costs").joinpath("prices.toml").read_text(encoding="utf-8"))
 
 
 def parse_price(text: str) -> tuple[str, Price]:

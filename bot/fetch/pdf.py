@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bot.errors import BotError
 
-PROGRAM = Path(__file__).with_name("pdf_reader.py")
+PROGRAM = Path(__file__).with_name("pdf_worker.py")
 NOT_INSTALLED = 3
 DEADLINE = 20.0
 WHY = {
