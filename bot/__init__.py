@@ -123,6 +123,17 @@ from bot.errors import (
     Unclear,
     Undeliverable,
 )
+from bot.http import (
+    ANY_ADDRESS,
+    BoundRoute,
+    RouteRequest,
+    RouteResponse,
+    allowed_hosts,
+    host_name,
+    is_foreign,
+    is_own_page,
+    told_host,
+)
 from bot.inbound.agent_handle import AdapterSpec, Check, Door, ReadCursor, Trial
 from bot.inbound.inbox import put_surely
 from bot.inbound.membership import News
@@ -145,11 +156,9 @@ from bot.models.types import (
     TranscriptionRequest,
     Usage,
 )
-from bot.origin import ANY_ADDRESS, allowed_hosts, host_name, is_foreign, is_own_page
 from bot.outbound.content_filter import cleared_so_far
 from bot.outbound.message_parts import Outgoing
 from bot.outbound.undelivered import Decided, Unsent
-from bot.platform.routes import BoundRoute, RouteRequest, RouteResponse
 from bot.plugin_system.action import Action, action
 from bot.plugin_system.command import Asking, Command, command
 from bot.plugin_system.components import (
@@ -171,12 +180,20 @@ from bot.plugin_system.confirmation import ask_twice
 from bot.plugin_system.imports import Deferred
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import folded_name
-from bot.privacy import told_host
 from bot.prompts.history import Line, last_lines, parse_history, render_history
 from bot.prompts.reply_parser.tag_tree import Tree, read_tree
 from bot.prompts.template_parser import render
-from bot.setting_types import Allowed, BaseUrl, Secret, Words
-from bot.settings import WORLD_SETTINGS, CoreSettings, Settings, SettingsModel, keep_key
+from bot.settings import (
+    WORLD_SETTINGS,
+    Allowed,
+    BaseUrl,
+    CoreSettings,
+    Secret,
+    Settings,
+    SettingsModel,
+    Words,
+    keep_key,
+)
 from bot.store.ledger import Commitment, Health, OpenWork, Sharing, Trouble
 from bot.store.protocols import (
     AUDIT,

@@ -1,11 +1,11 @@
-"""What exists as long as the bot lives."""
+"""`Agent`: the collaborators of one running character; `Services` looked up by class; `role_of(world, entity_id)`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 from uuid import UUID
 
-from bot.bus import EventBus
 from bot.concurrency.clock import Clock, system_clock
 from bot.costs.budget import Budget
 from bot.domain.character import Character
@@ -15,13 +15,54 @@ from bot.domain.environment import ChannelType, Room
 from bot.domain.ids import derived_id, new_id
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.task import Task, scheduled
+from bot.event_bus import EventBus
 from bot.fetch.response import Fetch
 from bot.models.router import ModelRouter
 from bot.outbound.message_parts import Outgoing
 from bot.outbound.outbox import Outbox
-from bot.services import Services
 from bot.settings import Settings
 from bot.store.protocols import Store
+
+T = TypeVar("T")
+
+
+class Services:
+    """What is running beside the conversation, by class: `agent.services[Forecasts]`."""
+
+    def __init__(self) -> None:
+        self._running: dict[type, object] = {}
+        self._failures: dict[type, str] = {}
+
+    def __getitem__(self, kind: type[T]) -> T:
+        """Find the running service of a class, else the first of a subclass of it.
+
+        Raises LookupError, saying why, where there is none.
+        """
+        found = self._running.get(kind)
+        if isinstance(found, kind):
+            return found
+        for service in self._running.values():
+            if isinstance(service, kind):
+                return service
+        causes = (cause for failed, cause in self._failures.items() if issubclass(failed, kind))
+        cause = next(causes, "no plugin of this agent brings it")
+        raise LookupError(f"service {kind.__name__} is not running: {cause}")
+
+    def __contains__(self, kind: type) -> bool:
+        return any(isinstance(service, kind) for service in self._running.values())
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(self._running.values())
+
+    def add(self, service: object) -> None:
+        """Make a started service findable."""
+        self._running[type(service)] = service
+        self._failures.pop(type(service), None)
+
+    def remove(self, kind: type, cause: str = "it has stopped") -> None:
+        """Take a service out, keeping the reason for whoever asks for it."""
+        self._running.pop(kind, None)
+        self._failures[kind] = cause
 
 
 @dataclass(frozen=True, slots=True)

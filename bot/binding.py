@@ -7,8 +7,8 @@ from typing import Any
 from bot.agent import Agent
 from bot.concurrency.isolation import Failure, contained, released
 from bot.errors import PluginError
+from bot.http import BoundRoute, RouteRequest, RouteResponse
 from bot.models.handler import ModelHandler
-from bot.platform.routes import BoundRoute, RouteRequest, RouteResponse
 from bot.plugin_system.components import Model, Route
 from bot.plugin_system.plugin import Plugin
 

@@ -9,11 +9,10 @@ from uuid import UUID
 
 from bot.adapter.connection_status import Link
 from bot.adapter.room_rules import rules_of
-from bot.agent import Agent
+from bot.agent import Agent, Services
 from bot.background.posting import Poster
 from bot.background.scheduler import Scheduler
 from bot.binding import bind, routes_of
-from bot.bus import EventBus
 from bot.commands.opening import open_counter
 from bot.concurrency.clock import Clock, Patience, system_clock
 from bot.costs.budget import Budget, MoneySettings, limits_of
@@ -24,6 +23,7 @@ from bot.domain.environment import Entity
 from bot.domain.ids import derived_id
 from bot.domain.ledger import Receipt
 from bot.errors import PluginError
+from bot.event_bus import EventBus
 from bot.fetch.client import Fetcher
 from bot.inbound.agent_handle import Door, Records
 from bot.inbound.edits import Changes
@@ -43,7 +43,6 @@ from bot.plugin_system.registry import Registry
 from bot.prompts.templates import DEFAULTS
 from bot.running_services import running_services
 from bot.runs import recorder
-from bot.services import Services
 from bot.setting_up import NotSetUp, is_vital, off_without, set_up, without
 from bot.settings import CoreSettings, Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore

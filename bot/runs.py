@@ -8,9 +8,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from bot.bus import EventBus
 from bot.domain.events import ModelUsed, RunEnded, RunStarted, RunStatus, RunTimedOut
 from bot.domain.ledger import ModelCall, Outcome
+from bot.event_bus import EventBus
 
 STATUS = {
     Outcome.ANSWERED: RunStatus.COMPLETED,

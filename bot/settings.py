@@ -1,4 +1,4 @@
-"""Settings: what an operator may turn, where each value came from, and what it must be.
+"""Layered settings, `SettingsModel`, field types.
 
 A value is looked for in the character's `settings` and `secrets`, then in the environment, then in
 `.env`. A blank value counts as not set.
@@ -9,13 +9,61 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from dotenv import dotenv_values
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
 from bot.errors import SettingError
-from bot.setting_types import Hosts, Words
+
+PLACEHOLDERS = frozenset({"changeme", "change_me", "undefined", "null", "none", "secretsalt", "todo", "xxx"})
+BASE_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?", re.IGNORECASE)
+HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*")
+
+
+def _split(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    parts = value.strip().removeprefix("[").removesuffix("]").split(",")
+    return tuple(part for part in (one.strip().strip("'\"") for one in parts) if part)
+
+
+def _refuse_nobody(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value:
+        raise ValueError("it names nobody and nothing; leave it out to allow all, or say whom")
+    return value
+
+
+def _refuse_placeholder(value: object) -> object:
+    text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+    bare = text.strip().lower()
+    if (
+        bare in PLACEHOLDERS
+        or bare.endswith(("...", "…"))
+        or (bare.startswith(("your_", "your-")) and bare.endswith(("here", "key", "token")))
+    ):
+        raise ValueError("it is a placeholder; put the real value, or leave it empty to switch this off")
+    return value
+
+
+def _base_url(value: str) -> str:
+    if not BASE_URL.fullmatch(value):
+        raise ValueError("it must be an address that begins with http:// or https://, with no login or query")
+    return value.rstrip("/")
+
+
+def _hosts(values: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(map(HOST.fullmatch, values)):
+        raise ValueError("each must be a host such as example.org, without https:// and without a path")
+    return values
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Allowed = Annotated[Words, AfterValidator(_refuse_nobody)]  # a list that is set and empty allows nobody
+Hosts = Annotated[Words, AfterValidator(_hosts)]
+Secret = Annotated[SecretStr, BeforeValidator(_refuse_placeholder)]
+BaseUrl = Annotated[str, AfterValidator(_base_url)]  # of a server: paths are added to it
+
 
 M = TypeVar("M", bound="SettingsModel")
 SHORTEST_SECRET = 8

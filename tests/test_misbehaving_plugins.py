@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import pytest
 
-from bot import bus, running_services, setting_up
+from bot import event_bus, running_services, setting_up
 from bot.agent import Agent
 from bot.background.scheduler import Scheduler
 from bot.concurrency import isolation, supervisor
@@ -19,10 +19,10 @@ from bot.domain.ids import derived_id
 from bot.domain.ledger import Outcome
 from bot.domain.task import Task
 from bot.errors import PluginError
+from bot.http import RouteRequest
 from bot.models.types import ModelType, TextRequest
 from bot.pipeline import evaluate, run_actions
 from bot.pipeline.compose import Composer
-from bot.platform.routes import RouteRequest
 from bot.plugin_system.action import action
 from bot.plugin_system.components import Service, evaluator, model, on, provider, route, worker
 from bot.plugin_system.plugin import Plugin
@@ -181,7 +181,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_actions, "VALIDATE_DEADLINE", 0.02)
     monkeypatch.setattr(run_actions, "ACTION_DEADLINE", 0.02)
     monkeypatch.setattr(evaluate, "DEADLINE", 0.02)
-    monkeypatch.setattr(bus, "LAST_WORDS", 0.02)
+    monkeypatch.setattr(event_bus, "LAST_WORDS", 0.02)
     monkeypatch.setattr(setting_up, "INIT_DEADLINE", 0.02)
     monkeypatch.setattr(running_services, "START_DEADLINE", 0.02)
     monkeypatch.setattr(running_services, "STOP_DEADLINE", 0.02)

@@ -21,8 +21,8 @@ from bot.domain.ids import derived_id, new_id
 from bot.domain.results import ProviderResult
 from bot.domain.task import Task
 from bot.errors import ConfigError, PluginError, SettingError
+from bot.http import RouteRequest, RouteResponse
 from bot.models.types import ModelType, TextRequest
-from bot.platform.routes import RouteRequest, RouteResponse
 from bot.plugin_system.components import Provider, Service, on, provider, route, worker
 from bot.plugin_system.plugin import Plugin
 from bot.resident import Blueprint, move_in

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from bot.bus import EventBus
 from bot.domain.events import Event, ModelUsed, RunEnded, RunStarted, RunStatus, RunTimedOut
 from bot.domain.ids import new_id
 from bot.domain.ledger import ModelCall, Outcome
+from bot.event_bus import EventBus
 from bot.runs import Run, current_run, recorder, track
 
 AGENT = new_id()

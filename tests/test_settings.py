@@ -6,8 +6,18 @@ import pytest
 from pydantic import Field, SecretStr
 
 from bot.errors import SettingError
-from bot.setting_types import Allowed, BaseUrl, Secret, Words
-from bot.settings import CoreSettings, Layer, Settings, SettingsModel, looks_secret, read_settings
+from bot.settings import (
+    Allowed,
+    BaseUrl,
+    CoreSettings,
+    Layer,
+    Secret,
+    Settings,
+    SettingsModel,
+    Words,
+    looks_secret,
+    read_settings,
+)
 
 
 class PostSettings(SettingsModel):

@@ -15,8 +15,7 @@ from bot.concurrency.clock import Clock, system_clock
 from bot.costs.prices import parse_price
 from bot.domain.costs import Spending
 from bot.errors import BudgetSpent
-from bot.setting_types import Words
-from bot.settings import SettingsModel
+from bot.settings import SettingsModel, Words
 
 logger = logging.getLogger(__name__)
 

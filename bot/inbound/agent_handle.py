@@ -10,7 +10,6 @@ from uuid import UUID
 from bot.adapter.adapter import Adapter
 from bot.adapter.connection_status import Link
 from bot.adapter.room_rules import RoomRules
-from bot.bus import EventBus
 from bot.domain.character import Character
 from bot.domain.component_specs import Catalog, CommandSpec
 from bot.domain.costs import Spending
@@ -18,11 +17,12 @@ from bot.domain.environment import Entity, Room
 from bot.domain.inbound import Asked, Pressed, Shown
 from bot.domain.ledger import Delivery, Receipt
 from bot.domain.memory import Memory
+from bot.event_bus import EventBus
+from bot.http import BoundRoute
 from bot.inbound.edits import Changes
 from bot.inbound.inbox import Inbox
 from bot.inbound.membership import News
 from bot.outbound.undelivered import Unsent
-from bot.platform.routes import BoundRoute
 from bot.settings import Settings, SettingsModel
 from bot.store.protocols import RUN_LOG, Store
 from bot.store.storage import Checkup

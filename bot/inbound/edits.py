@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Protocol
 from uuid import UUID
 
-from bot.bus import EventBus
 from bot.concurrency.clock import Clock, system_clock
 from bot.domain.edits import EDITED, Forgotten, Reaction, Removed
 from bot.domain.environment import Room, World
@@ -24,6 +23,7 @@ from bot.domain.events import (
 from bot.domain.inbound import TOO_OLD, Arrival
 from bot.domain.ledger import Outcome, Receipt
 from bot.domain.memory import MemoryKind
+from bot.event_bus import EventBus
 from bot.inbound.inbox import Inbox
 from bot.inbound.sanitize import (
     tidied,

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from bot.bus import EventBus
 from bot.concurrency.clock import Clock, system_clock
 from bot.domain.environment import Entity, Room, World
 from bot.domain.events import (
@@ -18,6 +17,7 @@ from bot.domain.events import (
     WorldJoined,
 )
 from bot.domain.inbound import Notice, Noticed, without_role
+from bot.event_bus import EventBus
 from bot.inbound.inbox import Inbox
 from bot.inbound.sanitize import tidied_notice
 from bot.store.protocols import Store

@@ -11,7 +11,6 @@ from functools import partial
 from uuid import UUID
 
 from bot.adapter.adapter import Adapter, Feed
-from bot.bus import EventBus
 from bot.concurrency.bounded import Remembered
 from bot.concurrency.clock import Clock, Patience, system_clock
 from bot.concurrency.crash_points import reached
@@ -21,6 +20,7 @@ from bot.domain.events import MessageSent
 from bot.domain.ledger import Delivery, DeliveryState, Receipt
 from bot.domain.memory import Memory
 from bot.errors import StoreUnavailable
+from bot.event_bus import EventBus
 from bot.outbound.content_filter import Hyperlinks, cleared
 from bot.outbound.delivery_attempt import OPEN, written_down
 from bot.outbound.draft import Draft, Sleep

@@ -10,8 +10,8 @@ from bot.concurrency.bounded import Remembered
 from bot.concurrency.crash_points import reached
 from bot.domain.edits import LATE_EDIT
 from bot.domain.environment import Attendance, ChannelType
-from bot.mentions import calls, names
 from bot.models.types import ModelType, Purpose, TextRequest
+from bot.name_matching import calls, names
 from bot.pipeline.compose import Composer, ask
 from bot.pipeline.rate_limits import NONE, OF_STRANGERS, BotGuard, Throttle
 from bot.prompts.reply_parser.reader import read_decision

@@ -12,8 +12,8 @@ from bot.domain.events import Event
 from bot.domain.results import ProviderResult
 from bot.domain.task import Task
 from bot.errors import PluginError
+from bot.http import RouteRequest, RouteResponse
 from bot.models.types import ModelResult, ModelType
-from bot.platform.routes import RouteRequest, RouteResponse
 from bot.plugin_system.action import When, check_name
 from bot.settings import Settings
 from bot.turn import Turn

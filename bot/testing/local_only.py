@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from bot.origin import allowed_hosts, host_name, is_foreign
+from bot.http import allowed_hosts, host_name, is_foreign
 
 HERE = "127.0.0.1"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -10,8 +10,8 @@ from bot.domain.events import Event, MessageDeleted, MessageReceived
 from bot.domain.results import ProviderResult
 from bot.domain.task import Task
 from bot.errors import PluginError
+from bot.http import RouteRequest, RouteResponse
 from bot.models.types import ModelType, TextRequest, TextResult
-from bot.platform.routes import RouteRequest, RouteResponse
 from bot.plugin_system.components import Service, evaluator, model, on, provider, route, worker
 from bot.testing import Stage, make_turn
 from bot.turn import Turn

@@ -9,7 +9,6 @@ from uuid import UUID
 
 import pytest
 
-from bot.bus import EventBus
 from bot.concurrency import isolation
 from bot.costs.budget import Budget, Limit, Whose
 from bot.costs.metering import Meter, Till
@@ -17,6 +16,7 @@ from bot.costs.prices import read_prices
 from bot.domain.ids import derived_id
 from bot.domain.ledger import ModelCall
 from bot.errors import BudgetSpent, ModelError
+from bot.event_bus import EventBus
 from bot.models.handler import ModelHandler
 from bot.models.router import ModelRouter
 from bot.models.types import (

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bot.bus import EventBus
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Room
 from bot.domain.ids import derived_id, new_id
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import NotSent, StoreUnavailable, TakenAway
+from bot.event_bus import EventBus
 from bot.outbound import draft as draft_module
 from bot.outbound.draft import Draft
 from bot.outbound.message_parts import Outgoing

@@ -10,7 +10,6 @@ from uuid import UUID
 
 import pytest
 
-from bot.bus import EventBus
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Room
 from bot.domain.events import MessageSent
@@ -18,6 +17,7 @@ from bot.domain.ids import derived_id, new_id
 from bot.domain.ledger import Delivery, DeliveryState, Outcome
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import NotSent, Unclear, Undeliverable
+from bot.event_bus import EventBus
 from bot.outbound import delivery_attempt as attempt_module
 from bot.outbound import outbox as outbox_module
 from bot.outbound import typing_indicator

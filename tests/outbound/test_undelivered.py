@@ -7,7 +7,6 @@ from uuid import UUID
 
 import pytest
 
-from bot.bus import EventBus
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Room
 from bot.domain.events import MessageSent
@@ -15,6 +14,7 @@ from bot.domain.ids import derived_id, new_id
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import NotSent, Undeliverable
+from bot.event_bus import EventBus
 from bot.outbound.drafts import DRAFT
 from bot.outbound.outbox import Outbox, Outgoing
 from bot.outbound.undelivered import DROPPED, Unsent

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bot.bus import EventBus
+from bot.event_bus import EventBus
 from bot.store.inmemory import InMemoryStore
 
 

@@ -11,7 +11,6 @@ from uuid import UUID
 import pytest
 
 from bot.adapter.adapter import Adapter
-from bot.bus import EventBus
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Room
 from bot.domain.ids import derived_id
@@ -19,6 +18,7 @@ from bot.domain.inbound import Arrival, Cursor, Received
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import IntakeClosed, NotSent, TryAgain, Unclear
+from bot.event_bus import EventBus
 from bot.inbound.inbox import Inbox, Settle
 from bot.outbound import delivery_attempt as attempt_module
 from bot.outbound.outbox import Outbox, Outgoing

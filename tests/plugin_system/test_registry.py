@@ -7,7 +7,7 @@ import pytest
 from bot.domain.results import ProviderResult
 from bot.domain.task import Task
 from bot.errors import PluginError
-from bot.platform.routes import RouteRequest, RouteResponse
+from bot.http import RouteRequest, RouteResponse
 from bot.plugin_system.action import Action, action
 from bot.plugin_system.components import Service, evaluator, provider, route, worker
 from bot.plugin_system.plugin import Plugin

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.services import Services
+from bot.agent import Services
 
 
 class Weather:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.privacy import OWN, told_host
+from bot.http import OWN, told_host
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from bot import bus as bus_module
-from bot.bus import EventBus
+from bot import event_bus as bus_module
 from bot.domain.events import (
     EmbeddingCompleted,
     EmbeddingRequested,
@@ -15,6 +14,7 @@ from bot.domain.events import (
     VoiceMessageSent,
 )
 from bot.domain.ids import new_id
+from bot.event_bus import EventBus
 
 ME = new_id()
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.mentions import calls, names
+from bot.name_matching import calls, names
 
 NAMED = [
     ("Ada, hello", "Ada"),
