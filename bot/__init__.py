@@ -224,8 +224,8 @@ from bot.turn import Turn
 
 if TYPE_CHECKING:
     from bot.adapter.network_causes import cause_of
-    from bot.resident import Blueprint
-    from bot.runtime import Runtime
+    from bot.runtime.agent_runtime import Blueprint
+    from bot.runtime.runtime import Runtime
 
 __all__ = [
     "ABORT",
@@ -500,9 +500,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "Blueprint":
-        return import_module("bot.resident").Blueprint
+        return import_module("bot.runtime.agent_runtime").Blueprint
     if name == "cause_of":
         return import_module("bot.adapter.network_causes").cause_of
     if name == "Runtime":
-        return import_module("bot.runtime").Runtime
+        return import_module("bot.runtime.runtime").Runtime
     raise AttributeError(f"module 'bot' has no attribute {name!r}")

@@ -125,7 +125,7 @@ def test_nothing_but_the_command_line_and_the_package_starts_a_runtime() -> None
         name = _name(path)
         if name == "bot" or name.startswith(tuple(f"{one}." for one in allowed[1:])) or name in allowed:
             continue
-        assert "bot.runtime" not in {target for target, _ in _imports(path)}, name
+        assert "bot.runtime.runtime" not in {target for target, _ in _imports(path)}, name
 
 
 @of_every_module

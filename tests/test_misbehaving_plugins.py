@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import pytest
 
-from bot import event_bus, running_services, setting_up
+from bot import event_bus
 from bot.agent import Agent
 from bot.background.scheduler import Scheduler
 from bot.concurrency import isolation, supervisor
@@ -26,8 +26,9 @@ from bot.pipeline.compose import Composer
 from bot.plugin_system.action import action
 from bot.plugin_system.components import Service, evaluator, model, on, provider, route, worker
 from bot.plugin_system.plugin import Plugin
-from bot.resident import Blueprint
-from bot.runtime import Runtime
+from bot.runtime import plugin_lifecycle
+from bot.runtime.agent_runtime import Blueprint
+from bot.runtime.runtime import Runtime
 from bot.settings import Layer, Settings
 from bot.store.inmemory import InMemoryStore
 from bot.testing import RecordingAdapter, ScriptedModel, answer, make_arrival
@@ -182,9 +183,9 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_actions, "ACTION_DEADLINE", 0.02)
     monkeypatch.setattr(evaluate, "DEADLINE", 0.02)
     monkeypatch.setattr(event_bus, "LAST_WORDS", 0.02)
-    monkeypatch.setattr(setting_up, "INIT_DEADLINE", 0.02)
-    monkeypatch.setattr(running_services, "START_DEADLINE", 0.02)
-    monkeypatch.setattr(running_services, "STOP_DEADLINE", 0.02)
+    monkeypatch.setattr(plugin_lifecycle, "INIT_DEADLINE", 0.02)
+    monkeypatch.setattr(plugin_lifecycle, "START_DEADLINE", 0.02)
+    monkeypatch.setattr(plugin_lifecycle, "STOP_DEADLINE", 0.02)
     monkeypatch.setattr(Composer.__init__, "__kwdefaults__", {"deadline": 0.02})
 
 

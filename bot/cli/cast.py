@@ -15,7 +15,7 @@ from bot.logs import harmless
 from bot.models.types import ModelType
 from bot.plugin_system.loading import FOREIGN, PLATFORMS, adapter_names, load_plugins
 from bot.plugin_system.plugin import Plugin
-from bot.resident import OUTSIDE, Blueprint
+from bot.runtime.agent_runtime import OUTSIDE, Blueprint
 from bot.settings import SHORTEST_SECRET, CoreSettings, Layer, Settings, read_settings
 from bot.store.inmemory import InMemoryStore
 

@@ -19,8 +19,8 @@ from bot.inbound.agent_handle import AdapterSpec
 from bot.logs import harmless, logging_to_stderr
 from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import schemas_of, storage_of
-from bot.resident import Blueprint
-from bot.runtime import Runtime
+from bot.runtime.agent_runtime import Blueprint
+from bot.runtime.runtime import Runtime
 from bot.settings import CoreSettings
 from bot.store.inmemory import InMemoryStore
 from bot.text import is_blank

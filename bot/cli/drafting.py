@@ -11,7 +11,7 @@ from bot.domain.memory import Memory
 from bot.errors import ConfigError
 from bot.logs import harmless
 from bot.plugin_system.plugin import storage_of
-from bot.resident import move_in
+from bot.runtime.agent_runtime import move_in
 from bot.store.protocols import Store
 
 

@@ -13,7 +13,7 @@ from bot.costs.prices import read_prices
 from bot.errors import ModelError, ModelRefused, SettingError
 from bot.models.types import Purpose, TextRequest
 from bot.plugin_system.loading import OFFLINE
-from bot.resident import move_in
+from bot.runtime.agent_runtime import move_in
 from bot.settings import FILE, Settings
 from bot.text import shorten
 

@@ -11,7 +11,7 @@ from bot.pipeline.compose import Composer
 from bot.pipeline.respond import first_request
 from bot.pipeline.run_actions import usable_actions
 from bot.plugin_system.registry import Registry
-from bot.resident import Resident
+from bot.runtime.agent_runtime import Resident
 from bot.testing.making import make_turn
 from bot.turn import Turn
 

@@ -18,7 +18,7 @@ from bot.inbound.agent_handle import AdapterSpec
 from bot.outbound.delivery_attempt import OPEN
 from bot.outbound.undelivered import GIVEN_UP, Unsent
 from bot.plugin_system.loading import find_adapter
-from bot.resident import Resident, move_in
+from bot.runtime.agent_runtime import Resident, move_in
 from bot.settings import Layer
 
 PLATFORM = "x"

@@ -24,7 +24,7 @@ from bot.cli.watchdog import watching
 from bot.errors import ConfigError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.logs import harmless, logging_to_stderr
-from bot.runtime import Runtime
+from bot.runtime.runtime import Runtime
 from bot.settings import CoreSettings
 
 logger = logging.getLogger(__name__)

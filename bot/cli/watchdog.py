@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 
 from bot.cli.exits import Exit
 from bot.cli.signals import Stop
-from bot.runtime import STOP_BUDGET
+from bot.runtime.runtime import STOP_BUDGET
 
 logger = logging.getLogger(__name__)
 

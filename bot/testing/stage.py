@@ -14,8 +14,8 @@ from bot.domain.ledger import Receipt
 from bot.errors import PluginError
 from bot.plugin_system.loading import BOOTSTRAP, find_plugin
 from bot.plugin_system.plugin import Plugin
-from bot.resident import Blueprint, Resident
-from bot.runtime import Runtime
+from bot.runtime.agent_runtime import Blueprint, Resident
+from bot.runtime.runtime import Runtime
 from bot.settings import Layer, Settings
 from bot.store.protocols import Store
 from bot.testing.adapter import RecordingAdapter

@@ -9,7 +9,7 @@ from typing import TypeVar
 from bot.cli.cast import read_part
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt
 from bot.plugin_system.plugin import storage_of
-from bot.runtime import Runtime
+from bot.runtime.runtime import Runtime
 from bot.store.protocols import Store
 from bot.testing import RecordingAdapter, make_arrival
 

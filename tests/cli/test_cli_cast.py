@@ -8,7 +8,7 @@ import pytest
 from bot.cli.cast import adopt_network, default_character, read_part, read_parts, tell_notes
 from bot.domain.ledger import Outcome
 from bot.errors import CharacterError, ConfigError, PluginError, SettingError
-from bot.runtime import Runtime
+from bot.runtime.runtime import Runtime
 from bot.settings import Layer, Settings
 from bot.testing import RecordingAdapter, make_arrival
 

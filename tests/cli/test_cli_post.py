@@ -18,7 +18,7 @@ from bot.cli.main import entry
 from bot.domain.environment import ChannelType
 from bot.inbound.agent_handle import AdapterSpec
 from bot.plugin_system.loading import find_adapter
-from bot.runtime import Runtime
+from bot.runtime.runtime import Runtime
 from bot.testing import RecordingAdapter, make_arrival
 from tests.adapters.x.threaded import emulated
 

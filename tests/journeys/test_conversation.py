@@ -910,8 +910,8 @@ async def test_several_rounds_each_see_the_results_before_them(forecasts: Plugin
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop without waiting for what is under way."""
-    monkeypatch.setattr("bot.runtime.TURNS_DEADLINE", 0.0)
-    monkeypatch.setattr("bot.runtime.SENDS_DEADLINE", 0.0)
+    monkeypatch.setattr("bot.runtime.runtime.TURNS_DEADLINE", 0.0)
+    monkeypatch.setattr("bot.runtime.runtime.SENDS_DEADLINE", 0.0)
 
 
 class Payments:

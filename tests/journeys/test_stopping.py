@@ -18,7 +18,7 @@ import pytest
 from aiohttp import ClientError, ClientSession, web
 
 from bot.cli.watchdog import LAST_WORDS
-from bot.runtime import STOP_BUDGET, TURNS_DEADLINE
+from bot.runtime.runtime import STOP_BUDGET, TURNS_DEADLINE
 from bot.testing import answer
 from plugins.sql.opening import OpenFiles
 from tests.chaos.program import inherited

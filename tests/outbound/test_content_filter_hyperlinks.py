@@ -7,8 +7,8 @@ import pytest
 from bot.domain.character import Character
 from bot.errors import SettingError
 from bot.outbound.content_filter import Hyperlinks, without_unfinished
-from bot.resident import Blueprint
-from bot.runtime import Runtime
+from bot.runtime.agent_runtime import Blueprint
+from bot.runtime.runtime import Runtime
 from bot.settings import CoreSettings, Layer, Settings
 from bot.store.inmemory import InMemoryStore
 from bot.testing import RecordingAdapter, ScriptedModel, answer, make_arrival, on_stage

@@ -26,7 +26,7 @@ from bot.prompts.reply_parser.reader import (
     read_reply,
     read_step,
 )
-from bot.resident import Blueprint
+from bot.runtime.agent_runtime import Blueprint
 from bot.settings import Layer
 from bot.testing import RecordingAdapter, Stage, make_arrival, on_stage
 from plugins.bootstrap import plugin as bootstrap

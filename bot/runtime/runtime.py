@@ -17,7 +17,7 @@ from bot.concurrency.supervisor import Stay, Upkeep
 from bot.errors import ConfigError, PluginError
 from bot.inbound.agent_handle import AdapterSpec, Door
 from bot.plugin_system.plugin import schemas_of
-from bot.resident import Blueprint, Resident, move_in
+from bot.runtime.agent_runtime import Blueprint, Resident, move_in
 
 logger = logging.getLogger(__name__)
 TURNS_DEADLINE, SENDS_DEADLINE, DISCONNECT_DEADLINE = 8.0, 1.0, 5.0

@@ -12,8 +12,6 @@ from bot.adapter.room_rules import rules_of
 from bot.agent import Agent, Services
 from bot.background.posting import Poster
 from bot.background.scheduler import Scheduler
-from bot.binding import bind, routes_of
-from bot.commands.opening import open_counter
 from bot.concurrency.clock import Clock, Patience, system_clock
 from bot.costs.budget import Budget, MoneySettings, limits_of
 from bot.costs.metering import Meter, Till
@@ -41,9 +39,18 @@ from bot.pipeline.process_message import Processor
 from bot.plugin_system.plugin import Plugin, schemas_of, storage_of
 from bot.plugin_system.registry import Registry
 from bot.prompts.templates import DEFAULTS
-from bot.running_services import running_services
 from bot.runs import recorder
-from bot.setting_up import NotSetUp, is_vital, off_without, set_up, without
+from bot.runtime.handle_factory import open_counter
+from bot.runtime.plugin_lifecycle import (
+    NotSetUp,
+    bind,
+    is_vital,
+    off_without,
+    routes_of,
+    running_services,
+    set_up,
+    without,
+)
 from bot.settings import CoreSettings, Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Schemas, Store

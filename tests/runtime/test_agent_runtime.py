@@ -11,7 +11,6 @@ from uuid import UUID
 import pytest
 from pydantic import Field, SecretStr
 
-from bot import running_services
 from bot.agent import Agent
 from bot.concurrency import supervisor as upkeep_module
 from bot.concurrency.clock import system_clock
@@ -25,7 +24,8 @@ from bot.http import RouteRequest, RouteResponse
 from bot.models.types import ModelType, TextRequest
 from bot.plugin_system.components import Provider, Service, on, provider, route, worker
 from bot.plugin_system.plugin import Plugin
-from bot.resident import Blueprint, move_in
+from bot.runtime import plugin_lifecycle
+from bot.runtime.agent_runtime import Blueprint, move_in
 from bot.settings import Layer, Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
@@ -133,7 +133,7 @@ async def test_services_start_in_order_and_stop_in_reverse() -> None:
 async def test_h11_a_service_that_does_not_start_is_noted_and_the_others_run(
     start: Step, cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running_services, "START_DEADLINE", 0 if start is never else 30)
+    monkeypatch.setattr(plugin_lifecycle, "START_DEADLINE", 0 if start is never else 30)
     log: list[str] = []
     broken, fine = service("broken", log, start=start), service("fine", log)
     services = [broken] if start is never else [broken, fine]
@@ -165,7 +165,7 @@ async def test_h12_a_service_that_does_not_stop_is_left_and_the_others_stop(
     stop: Step, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if stop is never:
-        monkeypatch.setattr(running_services, "STOP_DEADLINE", 0)
+        monkeypatch.setattr(plugin_lifecycle, "STOP_DEADLINE", 0)
     log: list[str] = []
     fine, broken = service("fine", log), service("broken", log, stop=stop)
     async with move_in(plan(Plugin("one", services=[fine, broken]))):

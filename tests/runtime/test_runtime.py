@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from bot import runtime as runtime_module
 from bot.agent import Agent
 from bot.concurrency import supervisor as upkeep_module
 from bot.domain.character import Character
@@ -23,8 +22,9 @@ from bot.inbound.agent_handle import AdapterSpec, Door
 from bot.models.types import TextRequest
 from bot.plugin_system.components import Service, evaluator, on, worker
 from bot.plugin_system.plugin import Plugin
-from bot.resident import Blueprint
-from bot.runtime import Runtime
+from bot.runtime import runtime as runtime_module
+from bot.runtime.agent_runtime import Blueprint
+from bot.runtime.runtime import Runtime
 from bot.settings import Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore
 from bot.testing import RecordingAdapter, ScriptedModel, answer, make_arrival

@@ -1,0 +1,1 @@
+"""Starting and stopping agents and adapters."""
