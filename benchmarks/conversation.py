@@ -14,7 +14,7 @@ from itertools import takewhile
 from benchmarks.figures import Row
 from bot import ChannelType, Content, MentionContext, Purpose, TextRequest
 from bot.characters import load_character
-from bot.cli.cast import default_character
+from bot.cli.characters import default_character
 from bot.testing import ScriptedModel, Stage, answer, on_stage
 
 

@@ -15,7 +15,7 @@ from benchmarks.figures import Row, answered, measured, milli, tell
 from benchmarks.recording import Said, recording, statements, transactions
 from benchmarks.server import Spoken, is_installed, running
 from bot import Store
-from bot.cli.collecting import look_seldom
+from bot.cli.process.limits import look_seldom
 from bot.testing import Stage, on_stage
 from plugins.sql.opening import OpenFiles
 from plugins.sql.postgres_address import address_of

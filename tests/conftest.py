@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.cli.collecting import look_seldom
+from bot.cli.process.limits import look_seldom
 from tests.chaos.program import Nursery
 
 # A certificate whose key is gone: nothing is signed by it, and nothing in the tests needs the system's.
@@ -16,8 +16,14 @@ ROOT_CERTIFICATE = Path(__file__).with_name("root.pem")
 # What bots in processes of their own need beside the bot itself, and would else each import for themselves.
 PRELOADED = (
     *("adapters.console.platform", "adapters.discord.platform", "adapters.telegram.platform"),
-    *("adapters.web.platform", "adapters.x.platform", "bot.cli.chat", "bot.cli.db", "bot.cli.outbox"),
-    *("bot.cli.why", "plugins.offline"),
+    *(
+        "adapters.web.platform",
+        "adapters.x.platform",
+        "bot.cli.commands.chat",
+        "bot.cli.commands.db",
+        "bot.cli.commands.outbox",
+    ),
+    *("bot.cli.commands.why", "plugins.offline"),
 )
 
 pytest_plugins = ["tests.postgres"]

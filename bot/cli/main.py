@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from bot.cli.collecting import THRESHOLDS
-from bot.cli.exits import Exit, UsageError, exit_code
+from bot.cli.process.exit_codes import Exit, UsageError, exit_code
+from bot.cli.process.limits import THRESHOLDS
 from bot.errors import BotError
 from bot.logs import harmless
 from bot.settings import read_settings
@@ -29,16 +29,16 @@ class Command:
 
 
 COMMANDS = (
-    Command("chat", "bot.cli.chat", "talk with the character here in the terminal"),
-    Command("run", "bot.cli.run", "start the character on every platform that is configured"),
-    Command("post", "bot.cli.post", "write one post in the character's voice"),
-    Command("why", "bot.cli.why", "say why messages were answered, or were not, and what it cost"),
-    Command("outbox", "bot.cli.outbox", "list what has not arrived; send it after all, or drop it"),
-    Command("db", "bot.cli.db", "check, upgrade or back up the database"),
-    Command("doctor", "bot.cli.doctor", "check the set-up and say what to mend"),
-    Command("character", "bot.cli.character", "check character files, or write a new one"),
-    Command("plugin", "bot.cli.plugin", "list, check or start a plugin"),
-    Command("settings", "bot.cli.settings", "list every variable, and where its value comes from"),
+    Command("chat", "bot.cli.commands.chat", "talk with the character here in the terminal"),
+    Command("run", "bot.cli.commands.run", "start the character on every platform that is configured"),
+    Command("post", "bot.cli.commands.post", "write one post in the character's voice"),
+    Command("why", "bot.cli.commands.why", "say why messages were answered, or were not, and what it cost"),
+    Command("outbox", "bot.cli.commands.outbox", "list what has not arrived; send it after all, or drop it"),
+    Command("db", "bot.cli.commands.db", "check, upgrade or back up the database"),
+    Command("doctor", "bot.cli.doctor.command", "check the set-up and say what to mend"),
+    Command("character", "bot.cli.commands.character", "check character files, or write a new one"),
+    Command("plugin", "bot.cli.commands.plugin", "list, check or start a plugin"),
+    Command("settings", "bot.cli.commands.settings", "list every variable, and where its value comes from"),
 )
 EPILOG = """`bot COMMAND --help` tells more.
 

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from bot.cli.cast import Part
-from bot.cli.exits import UsageError
+from bot.cli.characters import Part
+from bot.cli.process.exit_codes import UsageError
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.plugin_system.loading import adapter_names, find_adapter, find_adapters

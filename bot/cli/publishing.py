@@ -9,8 +9,8 @@ from http import HTTPStatus
 
 from bot.adapter.adapter import Feed
 from bot.background.posting import Post, publish
-from bot.cli.cast import Part
-from bot.cli.neighbour import neighbour_of
+from bot.cli.characters import Part
+from bot.cli.running_bot import neighbour_of
 from bot.domain.content import Attachment, Content
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.errors import ConfigError, StoreRefused, TryAgain

@@ -18,7 +18,7 @@ from typing import Any
 
 import openai
 
-import bot.cli.run
+import bot.cli.commands.run
 import plugins.bootstrap
 import plugins.openai
 import plugins.sql.migrations.running

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from bot.cli.cast import read_part
+from bot.cli.characters import read_part
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt
 from bot.plugin_system.plugin import storage_of
 from bot.runtime.runtime import Runtime

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.cli.cast import adopt_network, default_character, read_part, read_parts, tell_notes
+from bot.cli.characters import adopt_network, default_character, read_part, read_parts, tell_notes
 from bot.domain.ledger import Outcome
 from bot.errors import CharacterError, ConfigError, PluginError, SettingError
 from bot.runtime.runtime import Runtime

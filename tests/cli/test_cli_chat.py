@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from bot.cli.chat import Talk
+from bot.cli.commands.chat import Talk
 from bot.domain.ledger import EventKey, Outcome, Receipt
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bot.cli.costs import By, Costs
-from bot.cli.explain import dollars
+from bot.cli.commands.why import By, Costs
 from bot.cli.main import entry
+from bot.cli.message_report import dollars
 from bot.domain.costs import Spending
 from bot.store.protocols import Store
 from tests.cli.keeping import FILE, have_said, in_books, write_character

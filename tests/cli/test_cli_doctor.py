@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bot.cli import checks
+from bot.cli.doctor import checks
 from bot.cli.main import entry
 
 Out = pytest.CaptureFixture[str]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bot.cli.checks import Finding, Status
+from bot.cli.doctor.checks import Finding, Status
+from bot.cli.doctor.model_checks import check_budget, check_price
 from bot.cli.main import entry
-from bot.cli.model_checks import check_budget, check_price
 from bot.settings import Layer, Settings
 
 Out = pytest.CaptureFixture[str]

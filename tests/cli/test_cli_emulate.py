@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, ClientTimeout
 
-from bot.cli.cast import read_part
-from bot.cli.emulating import Stage, staged, stay_here
-from bot.cli.exits import UsageError
+from bot.cli.characters import read_part
+from bot.cli.emulation import Stage, staged, stay_here
 from bot.cli.main import entry
 from bot.cli.platforms import named_emulators, survey
+from bot.cli.process.exit_codes import UsageError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.plugin_system.loading import find_adapters
 from bot.settings import Layer, Settings

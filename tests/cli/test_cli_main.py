@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.cli.exits import Exit, UsageError, exit_code
 from bot.cli.main import COMMANDS, Command, entry
+from bot.cli.process.exit_codes import Exit, UsageError, exit_code
 from bot.errors import (
     BotError,
     CharacterError,

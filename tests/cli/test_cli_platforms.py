@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from bot.cli.cast import Part, read_part
-from bot.cli.exits import UsageError
+from bot.cli.characters import Part, read_part
 from bot.cli.platforms import Platform, named_platforms, survey
+from bot.cli.process.exit_codes import UsageError
 from bot.plugin_system.loading import find_adapters
 
 LOOK = """
 import os, sys
 from pathlib import Path
-from bot.cli.cast import read_part
+from bot.cli.characters import read_part
 from bot.cli.platforms import survey
 
 for variable in sys.argv[2:]:

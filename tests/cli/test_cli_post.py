@@ -12,9 +12,9 @@ import pytest
 
 from adapters.web.platform import WebAdapter
 from adapters.x.emulator import Emulator, Fault, Way
-from bot.cli.cast import read_part
-from bot.cli.exits import Exit
+from bot.cli.characters import read_part
 from bot.cli.main import entry
+from bot.cli.process.exit_codes import Exit
 from bot.domain.environment import ChannelType
 from bot.inbound.agent_handle import AdapterSpec
 from bot.plugin_system.loading import find_adapter

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from bot.cli.signals import stoppable
+from bot.cli.process.shutdown import stoppable
 
 
 @pytest.mark.parametrize(

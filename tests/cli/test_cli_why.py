@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bot.cli.case import told_run
 from bot.cli.main import entry
+from bot.cli.message_report import told_run
 from bot.domain.ledger import Receipt
 from tests.cli.keeping import FILE, have_said, in_books, write_character
 

@@ -21,7 +21,7 @@ from bot import (
 )
 from bot.background.scheduler import Scheduler
 from bot.characters import load_character
-from bot.cli.cast import read_part
+from bot.cli.characters import read_part
 from bot.plugin_system.loading import find_plugin, load_plugins
 from bot.testing import InMemoryStore, RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
 

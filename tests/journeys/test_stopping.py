@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientError, ClientSession, web
 
-from bot.cli.watchdog import LAST_WORDS
+from bot.cli.process.watchdog import LAST_WORDS
 from bot.runtime.runtime import STOP_BUDGET, TURNS_DEADLINE
 from bot.testing import answer
 from plugins.sql.opening import OpenFiles
@@ -555,7 +555,7 @@ async def test_k11_after_three_crashes_the_page_comes_up_alone_and_the_rest_is_t
     assert [one["outcome"] for one in await answered(program, ["quick"])] == ["answered"]
     code, err = await process.stop()
     assert code == 0
-    assert "ERROR   bot.cli.run: pager: not connected: 3 starts within 5 minutes crashed" in err
+    assert "ERROR   bot.cli.commands.run: pager: not connected: 3 starts within 5 minutes crashed" in err
 
     (program.folder / "deadly").unlink()
     program.write("aging.py", AGING)

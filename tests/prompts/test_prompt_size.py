@@ -8,8 +8,8 @@ import json
 import pytest
 
 from bot.characters import load_character
-from bot.cli.cast import default_character
-from bot.cli.prompt_size import Kind, PromptSize, measure
+from bot.cli.characters import default_character
+from bot.cli.doctor.model_checks import Kind, PromptSize, measure
 from bot.domain.character import Character
 from bot.domain.environment import ChannelType, Role
 from bot.models.types import TextRequest

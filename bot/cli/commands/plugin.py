@@ -1,0 +1,222 @@
+"""`bot plugin` and the template of a new plugin."""
+
+import argparse
+import importlib.metadata
+import keyword
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from string import Template
+
+from bot.cli.characters import Part, add_character_option, read_part
+from bot.cli.doctor.checks import Status, lines_of
+from bot.cli.doctor.plugin_checks import brought, check_plugin
+from bot.cli.process.exit_codes import Exit, UsageError
+from bot.cli.variables import variables
+from bot.errors import PluginError
+from bot.logs import harmless
+from bot.plugin_system.loading import OFFLINE, PLUGIN_GROUP, find_plugin, plugin_names
+from bot.plugin_system.plugin import Plugin
+from bot.text import nearest
+
+OURS = "greenroom"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list|check|new")
+    listing = verbs.add_parser("list", help="what is installed, what each brings, and why some are off")
+    add_character_option(listing)
+    check = verbs.add_parser("check", help="load one and tell what is wrong with it")
+    check.add_argument("plugin", metavar="NAME|PATH")
+    new = verbs.add_parser("new", help="write a small working one, with its test, into this folder")
+    new.add_argument("name", metavar="NAME")
+
+
+def run(args: argparse.Namespace) -> int:
+    """List, check or write."""
+    if args.verb == "list":
+        return _list(read_part(args.character))
+    if args.verb == "check":
+        return _check(args.plugin)
+    return _write(args.name)
+
+
+def _list(part: Part) -> int:
+    on = {plugin.name for plugin in part.plugins}
+    known: dict[str, Plugin | str] = {name: _found(name) for name in plugin_names()}
+    known |= {plugin.name: plugin for plugin in part.plugins}
+    for name, plugin in known.items():
+        if isinstance(plugin, str):
+            print(harmless(f"{name:<12} off  {plugin}"))
+            continue
+        state = "on " if name in on else "off"
+        print(harmless(f"{name:<12} {state}  {plugin.description}"))
+        if name not in on:
+            print(harmless(f"{'':<17} off because {_why_off(plugin, part)}"))
+        for line in (*_origin(name), *brought(plugin), *_variables(plugin)):
+            print(harmless(f"{'':<17} {line}"))
+    return Exit.OK
+
+
+def _origin(name: str) -> Iterator[str]:
+    """Say which distribution an installed plugin of other people's came with, and in which version."""
+    for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP, name=name):
+        if entry.dist is not None and entry.dist.name != OURS:
+            yield f"installed with {entry.dist.name} {entry.dist.version}: {entry.value}"
+
+
+def _found(name: str) -> Plugin | str:
+    try:
+        return find_plugin(name) or "it has gone"
+    except PluginError as error:
+        return str(error)
+
+
+def _why_off(plugin: Plugin, part: Part) -> str:
+    if missing := plugin.lacks(part.settings):
+        return f"something is missing: {missing}"
+    if plugin.name == OFFLINE:
+        return "another plugin brings a model"
+    return f"{part.path.name} does not name it among its plugins"
+
+
+def _variables(plugin: Plugin) -> Iterator[str]:
+    if plugin.settings is not None:
+        yield f"settings: {', '.join(one.name for one in variables(plugin.settings))}"
+
+
+def _check(name: str) -> int:
+    findings = list(check_plugin(_named(name)))
+    for finding in findings:
+        print("\n".join(lines_of(finding)))
+    return Exit.CONFIG if any(finding.status is Status.FAIL for finding in findings) else Exit.OK
+
+
+def _named(name: str) -> Plugin:
+    if "/" in name or name.endswith(".py"):
+        name = name if name.startswith((".", "/", "~")) else f"./{name}"
+    plugin = find_plugin(name)
+    if plugin is not None:
+        return plugin
+    if Path(f"{name}.py").is_file() or Path(name, "__init__.py").is_file():
+        raise PluginError(f"plugin {name!r} is not installed; for the one in this folder say ./{name}")
+    near = nearest(name, plugin_names())
+    raise PluginError(f"plugin {name!r} is not known: {_hint(near, plugin_names())}")
+
+
+def _hint(near: str | None, names: Sequence[str]) -> str:
+    return f"did you mean {near!r}?" if near else f"there are: {', '.join(names)}; a path begins with ./"
+
+
+def _write(name: str) -> int:
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+        raise UsageError(f"{name!r} cannot be a plugin's name: lower-case letters, digits and _ only")
+    if name in plugin_names():
+        raise UsageError(f"there is a plugin called {name!r} already: take another name")
+    files = {Path(path): text for path, text in plugin_files(name).items()}
+    if there := [str(path) for path in files if path.exists()]:
+        raise PluginError(f"{' and '.join(there)} exist already and are left as they are: take another name")
+    for path, text in files.items():
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise PluginError(f"{path} cannot be written: {error.strerror or error}") from None
+    print(
+        f"wrote {' and '.join(map(str, files))}\n"
+        f"check it:  bot plugin check ./{name}\n"
+        f"test it:   pytest test_{name}.py\n"
+        f'use it:    "plugins": ["./{name}"] in a character file in this folder'
+    )
+    return Exit.OK
+
+
+_PLUGIN = Template('''\
+"""$title: throws dice when somebody asks for it. Replace it by what your character should be able to do."""
+
+import random
+from typing import Annotated
+
+from bot import ActionResult, Agent, Plugin, ProviderResult, Service, SettingsModel, Turn, action, provider
+from pydantic import Field
+
+
+class ${title}Settings(SettingsModel):
+    """The variables of this plugin; each can be set in .env."""
+
+    ${name}_sides: int = Field(6, ge=2, le=1000, description="How many sides a die has if nobody says.")
+
+
+class Cup(Service):
+    """The dice: opened and closed with the agent, shared by everything below."""
+
+    capability = "throw dice"
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent)
+        self.sides = agent.settings.load(${title}Settings).${name}_sides
+        self.last: int | None = None
+
+    def throw(self, sides: int) -> int:
+        """Throw one die."""
+        self.last = random.randint(1, sides)
+        return self.last
+
+
+@action("ROLL_DICE", "Throw a die and tell what it shows.", similes=["THROW_DICE"])
+async def roll(
+    turn: Turn,
+    sides: Annotated[int | None, "How many sides the die has", Field(ge=2, le=1000)] = None,
+) -> ActionResult:
+    """Throw, and say what came of it."""
+    cup = turn.agent.services[Cup]
+    shown = cup.throw(sides or cup.sides)
+    await turn.reply(f"The die shows {shown}.")
+    return ActionResult(text=f"The die showed {shown}.", data={"shown": shown})
+
+
+@provider("LAST_THROW", "What the die showed last.", position=50)
+async def last_throw(turn: Turn) -> ProviderResult:
+    """Tell the model what lies on the table."""
+    last = turn.agent.services[Cup].last
+    return ProviderResult(text=f"The die on the table shows {last}." if last else "")
+
+
+plugin = Plugin(
+    "$name",
+    "Throws dice when somebody asks for it.",
+    actions=[roll],
+    providers=[last_throw],
+    services=[Cup],
+    settings=${title}Settings,
+)
+''')
+
+_TEST = Template('''\
+"""Tests of the plugin $name; run them with: pytest test_$name.py"""
+
+import asyncio
+
+from bot import Outcome, Receipt
+from bot.testing import ScriptedModel, answer, on_stage
+
+from $name import plugin
+
+
+def test_the_die_is_thrown_and_told() -> None:
+    async def talk() -> tuple[Receipt, list[str]]:
+        model = ScriptedModel(answer(actions=["ROLL_DICE"], parameters={"sides": 2}))
+        async with on_stage(plugin, model=model) as stage:
+            receipt = await stage.say("Throw a coin for me, will you?")
+            return receipt, stage.texts
+
+    receipt, texts = asyncio.run(talk())
+    assert receipt.outcome is Outcome.ANSWERED
+    assert texts in (["The die shows 1."], ["The die shows 2."])
+''')
+
+
+def plugin_files(name: str) -> dict[str, str]:
+    """Give the files of a new plugin, by name."""
+    words = {"name": name, "title": "".join(part.capitalize() for part in name.split("_"))}
+    return {f"{name}.py": _PLUGIN.substitute(words), f"test_{name}.py": _TEST.substitute(words)}

@@ -1,0 +1,1 @@
+"""`bot doctor`: checks of the set-up, each with what to do."""

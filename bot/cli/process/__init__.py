@@ -1,0 +1,1 @@
+"""Process-wide concerns: signals, limits, exit codes, the watchdog."""

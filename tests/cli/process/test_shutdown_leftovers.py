@@ -1,0 +1,72 @@
+"""What plugins leave at work when everything else has ended."""
+
+import asyncio
+import threading
+from contextlib import suppress
+
+import pytest
+
+from bot.cli.process import shutdown
+from bot.cli.process.shutdown import swept
+
+
+async def test_h09_what_a_plugin_leaves_at_work_is_named_and_stopped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def ticking() -> None:
+        await asyncio.Event().wait()
+
+    async def clinging() -> None:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    over = threading.Event()
+    held = []
+
+    async def main() -> None:
+        async with swept():
+            held.extend([asyncio.create_task(ticking()), asyncio.create_task(clinging())])
+            threading.Thread(target=over.wait, name="watering").start()
+            await asyncio.sleep(0)
+
+    try:
+        await asyncio.to_thread(asyncio.run, main())
+    finally:
+        over.set()
+
+    assert all(task.done() for task in held)
+    tasks, clung, threads = caplog.messages
+    assert tasks.startswith("2 tasks were left at work and are stopped: ")
+    assert "ticking (" in tasks
+    assert "test_leftovers.py:" in tasks
+    assert "clinging (" in clung
+    assert "are left at work, and the end waits: " in threads
+    assert "watering" in threads
+
+
+async def test_h09_what_cannot_be_ended_even_by_force_does_not_spoil_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Clinging(Exception):
+        pass
+
+    async def cling() -> None:
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                continue
+            except GeneratorExit:
+                raise Clinging from None
+
+    async def main() -> str:
+        async with swept():
+            held.append(asyncio.create_task(cling()))
+            await asyncio.sleep(0)
+        return "swept"
+
+    monkeypatch.setattr(shutdown, "GRACE", 0)
+    held: list[asyncio.Task[None]] = []
+    assert await asyncio.to_thread(asyncio.run, main()) == "swept"
+    assert held[0].done()
