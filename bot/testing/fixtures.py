@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bot.testing.model import ScriptedModel
-from bot.testing.stage import Stage, on_stage
+from bot.testing.harness import Stage, on_stage
+from bot.testing.scripted_model import ScriptedModel
 
 
 @pytest.fixture

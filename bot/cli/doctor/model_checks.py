@@ -22,7 +22,7 @@ from bot.plugin_system.loading import OFFLINE
 from bot.plugin_system.registry import Registry
 from bot.runtime.agent_runtime import Resident, move_in
 from bot.settings import FILE, Settings
-from bot.testing.making import make_turn
+from bot.testing.harness import make_turn
 from bot.text import shorten
 from bot.turn import Turn
 

@@ -1,14 +1,18 @@
-"""The page of an emulated platform, on which a person talks to the characters there."""
+"""Chat page, fault injection and loopback guard for emulators."""
 
+import asyncio
 import json
 from base64 import b64encode
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any, Protocol
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from bot.http import allowed_hosts, host_name, is_foreign
 
 LAST = 200
 
@@ -153,3 +157,72 @@ def _policy(page: str) -> str:
 def _hash(page: str, kind: str) -> str:
     content = page.partition(f"<{kind}>")[2].partition(f"</{kind}>")[0]
     return f"sha256-{b64encode(sha256(content.encode()).digest()).decode()}"
+
+
+PIECE = b" " * 65536
+
+
+@dataclass(slots=True)
+class FaultyAnswer:
+    """Goes wrong `times` times with those calls that `match` means on its platform.
+
+    With `is_late` the call is carried out first. `status` answers with `body` and `headers`; without one the
+    connection is reset. `is_endless` answers with a body that never ends, `is_hanging` with nothing.
+    """
+
+    match: str
+    status: int = 0
+    body: Any = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    times: int = 1
+    is_late: bool = False
+    is_endless: bool = False
+    is_hanging: bool = False
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Go wrong."""
+        self.times -= 1
+        if self.is_hanging:
+            await asyncio.Event().wait()
+        if self.is_endless:
+            return await _endless(request)
+        if not self.status:
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response()
+        is_text = isinstance(self.body, str)
+        body = self.body if is_text else json.dumps(self.body)
+        kind = "text/html" if is_text else "application/json"
+        return web.Response(
+            status=self.status, body=body.encode(), headers={"Content-Type": kind, **self.headers}
+        )
+
+
+async def _endless(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    while True:
+        await response.write(PIECE)
+
+
+HERE = "127.0.0.1"
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def only_from_here(hosts: Iterable[str] = ()) -> Middleware:
+    """Refuse whoever calls the server by another name than this machine's or one of `hosts`.
+
+    A name of another site that leads here makes its page one of ours for a browser, which is then let in
+    to everything. What a browser says is sent by another site is refused as well.
+    """
+    names = allowed_hosts(HERE, hosts)
+
+    @web.middleware
+    async def admit(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if host_name(request.headers.get("Host", "")) not in names:
+            return web.Response(status=421, text="this server is not called so")
+        if is_foreign(request.headers):
+            return web.Response(status=403, text="another site's page has no business here")
+        return await handler(request)
+
+    return admit
