@@ -1,4 +1,4 @@
-"""`Agent`: the collaborators of one running character; `Services` looked up by class; `role_of(world, entity_id)`."""
+"""`Agent`: the collaborators of one running character, and its services looked up by class."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""HTTP values shared by the web adapter and plugins: route request/response, Host and Origin checks, host label for privacy notices."""
+"""HTTP values shared by the web adapter and plugins: routes, requests, Host and Origin checks."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping

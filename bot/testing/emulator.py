@@ -74,7 +74,7 @@ class TalkPage:
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
-        text = files(__package__).joinpath("talking.html").read_text(encoding="utf-8")
+        text = files(__package__).joinpath("emulator.html").read_text(encoding="utf-8")
         self._text = text.replace("PLATFORM", scene.platform)
         self._headers = {
             "Content-Security-Policy": _policy(self._text),
