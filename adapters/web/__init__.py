@@ -3,4 +3,4 @@
 from adapters.web.config import WebSettings
 from bot import AdapterSpec, Deferred
 
-adapter = AdapterSpec("web", Deferred("adapters.web.platform:open_web"), WebSettings)
+adapter = AdapterSpec("web", Deferred("adapters.web.adapter:open_web"), WebSettings)

@@ -1,27 +1,23 @@
-"""The application: what stands at which address, and what guards it."""
+"""aiohttp application: routes, static pages."""
 
+import hashlib
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from aiohttp import web
 
-from adapters.web.answers import Answers
-from adapters.web.api import Api
-from adapters.web.auth import Lock
-from adapters.web.books import Doors
+from adapters.web.api import Api, CostsApi, HealthApi, OutboxApi
+from adapters.web.auth import Lock, Throttle
 from adapters.web.config import Limits
-from adapters.web.costs import CostsApi
-from adapters.web.errands import Errands
-from adapters.web.files import add_files
-from adapters.web.guards import Guards, add_headers
-from adapters.web.health import HealthApi
-from adapters.web.hub import Hub
-from adapters.web.operations import OPERATIONS
-from adapters.web.outbox import OutboxApi
+from adapters.web.json_io import Answers
+from adapters.web.messages import Errands, Streams, Talk
+from adapters.web.middleware import Guards, add_headers
+from adapters.web.openapi import OPERATIONS
 from adapters.web.plugin_routes import PluginRoutes
-from adapters.web.sockets import Sockets
-from adapters.web.stream import Streams
-from adapters.web.talk import Talk
-from adapters.web.throttle import Throttle
+from adapters.web.queries import Doors
+from adapters.web.room_updates import Hub
+from adapters.web.websocket import Sockets
 from bot import Door
 
 
@@ -79,3 +75,45 @@ class Front:
         """End the conversations, and whatever was begun for them."""
         await self._sockets.close()
         await self._errands.stop()
+
+
+FOLDER = Path(__file__).with_name("pages")
+PAGES = {"/": "chat.html"}
+TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file as it is served; `etag` changes with what is in it."""
+
+    body: bytes
+    content_type: str
+    etag: str
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Answer with the file, or with the news that the client has it."""
+        is_page = self.content_type == "text/html"
+        caching = "no-store" if is_page else "private, no-cache"
+        known = request.if_none_match or ()
+        if not is_page and any(one.value == self.etag for one in known):
+            response = web.Response(status=304)
+        else:
+            response = web.Response(body=self.body, content_type=self.content_type, charset="utf-8")
+        if not is_page:
+            response.etag = self.etag
+        response.headers["Cache-Control"] = caching
+        return response
+
+
+def add_files(router: web.UrlDispatcher) -> None:
+    """Serve every page under its address and everything else under `/pages/`."""
+    for address, name in PAGES.items():
+        router.add_get(address, _read(FOLDER / name).serve)
+    for path in sorted(FOLDER.iterdir()):
+        if path.suffix in TYPES and path.name not in PAGES.values():
+            router.add_get(f"/pages/{path.name}", _read(path).serve)
+
+
+def _read(path: Path) -> File:
+    body = path.read_bytes()
+    return File(body, TYPES[path.suffix], hashlib.sha256(body).hexdigest()[:16])

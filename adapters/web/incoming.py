@@ -1,4 +1,4 @@
-"""From what a client says to an arrival; pure."""
+"""Request or frame → InboundMessage, command, choice."""
 
 import hashlib
 import json
@@ -9,11 +9,12 @@ from datetime import datetime
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from adapters.web.bodies import AttachmentRequest, MessageRequest
-from adapters.web.frames import Hello, Say
-from adapters.web.problems import Problem
+from adapters.web.errors import Problem
+from adapters.web.schemas import AttachmentRequest, MessageRequest
+from adapters.web.ws_frames import Give, Hello, Press, Say
 from bot import (
     Arrival,
+    Asked,
     Attachment,
     ChannelType,
     Content,
@@ -22,10 +23,12 @@ from bot import (
     MediaKind,
     Memory,
     MemoryKind,
+    Pressed,
     Room,
     World,
     clean_name,
     derived_id,
+    new_id,
 )
 
 PLATFORM = "web"
@@ -142,3 +145,25 @@ def _kind(sent: AttachmentRequest) -> MediaKind:
     if family in ("image", "video", "audio"):
         return MediaKind(family.upper())
     return MediaKind.DOCUMENT
+
+
+def command_given(hello: Hello, frame: Give, *, agent_id: UUID, at: datetime) -> Asked:
+    """Take a command from the line in which it was written."""
+    place = _place(hello, frame, agent_id, at)
+    name, *rest = frame.text.removeprefix("/").split(None, 1) or [""]
+    return Asked(
+        name, place.world, place.room, place.author, place.key.event_id, at, text="".join(rest).strip()
+    )
+
+
+def choice_pressed(hello: Hello, frame: Press, *, agent_id: UUID, at: datetime) -> Pressed:
+    """Take the value of a button."""
+    place = _place(hello, frame, agent_id, at)
+    return Pressed(place.world, place.room, place.author, frame.value, place.key.event_id, at)
+
+
+def _place(hello: Hello, frame: Give | Press, agent_id: UUID, at: datetime) -> Arrival:
+    """Find who asks, and where; what another person's client calls by the same name is another event."""
+    key = f"{frame.client_id}:{hello.user}"
+    said = Said("", hello.room, hello.user, ChannelType.DM, PAGE, key)
+    return message_received(said, agent_id=agent_id, message_id=new_id(), at=at)

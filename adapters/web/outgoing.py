@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
-from adapters.web.bodies import (
+from adapters.web.schemas import (
     AgentBody,
     AttachmentBody,
     Author,

@@ -10,12 +10,11 @@ from urllib.parse import quote
 from aiohttp import web
 from multidict import CIMultiDict
 
-from adapters.web.answers import Answers
-from adapters.web.books import Doors
 from adapters.web.config import Limits
-from adapters.web.errands import Errands
-from adapters.web.problems import Problem, not_found
-from adapters.web.reading import read_body
+from adapters.web.errors import Problem, not_found
+from adapters.web.json_io import Answers, read_body
+from adapters.web.messages import Errands
+from adapters.web.queries import Doors
 from bot import BoundRoute, Door, PluginError, RouteRequest, RouteResponse
 
 logger = logging.getLogger(__name__)

@@ -86,8 +86,8 @@ def test_only_the_libraries_of_platforms_that_are_on_are_loaded(desk: Path) -> N
     command = [sys.executable, "-c", LOOK, part(desk).path, "LOG_LEVEL=INFO", TELEGRAM]
     ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     assert ran.stdout.splitlines() == [
-        "adapters.web.platform",
-        "adapters.telegram.platform adapters.web.platform telegram",
+        "adapters.web.adapter",
+        "adapters.telegram.platform adapters.web.adapter telegram",
     ]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.web.platform import WebAdapter
+from adapters.web.adapter import WebAdapter
 from adapters.x.emulator import Emulator, Fault, Way
 from bot.cli.characters import read_part
 from bot.cli.main import entry

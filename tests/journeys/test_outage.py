@@ -14,7 +14,7 @@ import pytest
 from aiohttp import ClientSession
 
 from adapters.web import adapter as web
-from adapters.web.platform import WebAdapter
+from adapters.web.adapter import WebAdapter
 from bot import Blueprint, Character, ModelType, Plugin, Runtime, Settings, TextRequest, TextResult, model
 from bot.inbound import processing
 from bot.settings import Layer

@@ -9,7 +9,7 @@ from pathlib import Path
 from aiohttp import ClientSession, CookieJar
 
 from adapters.web import adapter as web
-from adapters.web.platform import WebAdapter
+from adapters.web.adapter import WebAdapter
 from bot import Blueprint, Character, Runtime, Settings
 from bot.settings import Layer
 from bot.store.inmemory import InMemoryStore

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from adapters.console import adapter as spec
-from adapters.console.lines import PipedLines, TypedLines
-from adapters.console.platform import ConsoleAdapter
+from adapters.console.adapter import ConsoleAdapter
+from adapters.console.terminal_io import PipedLines, TypedLines
 from bot import AdapterSpec, Blueprint, Character, ConfigError, Content, Door, Outcome, Runtime, Settings
 from bot.plugin_system.loading import find_plugin
 from bot.testing import Pieces, Restart, ScriptedModel, answer

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.console.lines import LONGEST_LINE, PipedLines
+from adapters.console.terminal_io import LONGEST_LINE, PipedLines
 
 Feed = Callable[[bytes], PipedLines]
 

@@ -14,8 +14,8 @@ import pytest
 from aiohttp import ClientResponse, ClientSession, ClientWebSocketResponse
 from jsonschema import Draft202012Validator
 
+from adapters.web.adapter import WebAdapter
 from adapters.web.config import Limits, WebSettings
-from adapters.web.platform import WebAdapter
 from bot import (
     Blueprint,
     Character,

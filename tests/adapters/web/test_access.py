@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from aiohttp import ClientSession, WSMsgType
 
-from adapters.web.platform import open_web
+from adapters.web.adapter import open_web
 from bot import Blueprint, Character, Role, Runtime, Settings
 from bot.settings import Layer
 from tests.adapters.web.conftest import OpenHouse

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from adapters.web.openapi import document
-from adapters.web.operations import OPERATIONS
+from adapters.web.openapi import OPERATIONS, document
 from bot import Asking, Choice, Plugin, Role, Shown, StoreUnavailable, command
 from bot.testing import InMemoryStore
 from tests.adapters.web.conftest import OpenHouse, Talker

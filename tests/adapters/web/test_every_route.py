@@ -11,11 +11,11 @@ from aiohttp import ClientResponse
 from yarl import URL
 
 from adapters.web.config import Limits
-from adapters.web.operations import OPERATIONS
+from adapters.web.openapi import OPERATIONS
 from bot import Agent, Plugin, RouteRequest, RouteResponse, route
 from bot.store.inmemory import InMemoryStore
 from tests.adapters.web.conftest import TOKEN, House, OpenHouse
-from tests.adapters.web.test_guards import OPEN, ROUTES
+from tests.adapters.web.test_middleware import OPEN, ROUTES
 
 CANARY = "sk-canary-0123456789"
 IDS = (

@@ -3,10 +3,10 @@ from uuid import UUID
 
 import pytest
 
-from adapters.web.bodies import AttachmentRequest, MessageRequest
-from adapters.web.frames import Hello, Say
+from adapters.web.errors import Problem
 from adapters.web.incoming import Said, message_received, said_by_api, said_by_page
-from adapters.web.problems import Problem
+from adapters.web.schemas import AttachmentRequest, MessageRequest
+from adapters.web.ws_frames import Hello, Say
 from bot import Arrival, ChannelType, MediaKind, Role, derived_id, new_id
 
 ADA, BEA = UUID(int=1), UUID(int=2)

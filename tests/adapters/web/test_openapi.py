@@ -3,8 +3,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from adapters.web.openapi import document
-from adapters.web.operations import OPERATIONS
+from adapters.web.openapi import OPERATIONS, document
 
 
 def test_every_reference_leads_somewhere() -> None:

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 from yarl import URL
 
+from adapters.web.adapter import WebAdapter
 from adapters.web.config import Limits, WebSettings
-from adapters.web.platform import WebAdapter
 from bot import (
     Agent,
     Blueprint,

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from aiohttp import ClientError
 
+from adapters.web.adapter import WebAdapter
 from adapters.web.config import Limits, WebSettings
-from adapters.web.platform import WebAdapter
 from adapters.web.server import _explained
 from bot import SettingError
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
-from adapters.web.bodies import MessageAnswer, MessageBody, ReceiptAnswer
+from adapters.web.errors import Problem, not_found
 from adapters.web.outgoing import message_answer, message_body, receipt_answer, receipt_body
-from adapters.web.problems import Problem, not_found
+from adapters.web.schemas import MessageAnswer, MessageBody, ReceiptAnswer
 from bot import Door, Memory, MemoryKind, Outcome, Receipt, Room
 
 

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from adapters.web.errands import Errands
+from adapters.web.messages import Errands
 
 
 async def test_an_errand_is_finished_where_whoever_waited_has_gone() -> None:

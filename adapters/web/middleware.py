@@ -9,11 +9,10 @@ from secrets import token_hex
 
 from aiohttp import web
 
-from adapters.web.answers import Answers
-from adapters.web.auth import Credential, Kind, Lock
-from adapters.web.operations import HEALTH
-from adapters.web.problems import REQUEST_ID, Problem, refused, stopping, unavailable
-from adapters.web.throttle import Throttle, household
+from adapters.web.auth import Credential, Kind, Lock, Throttle, household
+from adapters.web.errors import REQUEST_ID, Problem, refused, stopping, unavailable
+from adapters.web.json_io import Answers
+from adapters.web.openapi import HEALTH
 from bot import IntakeClosed, TryAgain, host_name, is_foreign, is_own_page
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 import pytest
 
-from adapters.web.throttle import MOST_KNOWN, Throttle, household
+from adapters.web.auth import MOST_KNOWN, Throttle, household
 
 
 class Clock:

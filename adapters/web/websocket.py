@@ -9,11 +9,16 @@ from uuid import UUID
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from adapters.web.answers import Answers
-from adapters.web.bodies import MessageBody
-from adapters.web.books import Doors, show_room
 from adapters.web.config import Limits
-from adapters.web.frames import (
+from adapters.web.errors import Problem, stopping, unavailable
+from adapters.web.incoming import room_id, said_by_page, user_id
+from adapters.web.json_io import Answers, parse_json, validated_by
+from adapters.web.messages import Talk
+from adapters.web.outgoing import agent_body, author_body
+from adapters.web.queries import Doors, show_room
+from adapters.web.room_updates import Grown, Hub, Interrupted, News, Settled, Spoken, Typing
+from adapters.web.schemas import MessageBody
+from adapters.web.ws_frames import (
     Ack,
     ChoiceBody,
     ClientFrame,
@@ -30,13 +35,6 @@ from adapters.web.frames import (
     ShownFrame,
     TypingFrame,
 )
-from adapters.web.growth import Grown
-from adapters.web.hub import Hub, Interrupted, News, Settled, Spoken, Typing
-from adapters.web.incoming import room_id, said_by_page, user_id
-from adapters.web.outgoing import agent_body, author_body
-from adapters.web.problems import Problem, stopping, unavailable
-from adapters.web.reading import parse_json, validated_by
-from adapters.web.talk import Talk
 from bot import Door, IntakeClosed, Receipt, Remembered, TryAgain
 
 logger = logging.getLogger(__name__)

@@ -1,13 +1,15 @@
-"""From a request's bytes to a checked model; whatever is wrong becomes a problem that names it."""
+"""Request body → model; model → response without secrets."""
 
 import asyncio
 import json
+from collections.abc import Collection, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from aiohttp import web
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from adapters.web.problems import Problem
+from adapters.web.errors import REQUEST_ID, Problem
+from adapters.web.schemas import ErrorAnswer, ErrorBody
 from bot import shorten
 
 M = TypeVar("M", bound=BaseModel)
@@ -83,3 +85,37 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
+
+
+REDACTED = "[redacted]"
+
+
+class Answers:
+    """Writes what leaves the server; `secrets` are values that never do."""
+
+    def __init__(self, secrets: Collection[str]) -> None:
+        escaped = (json.dumps(secret, ensure_ascii=False)[1:-1] for secret in secrets)
+        self._secrets = sorted({*secrets, *escaped}, key=len, reverse=True)
+
+    def text(self, body: BaseModel) -> str:
+        """Write a model as one line of JSON."""
+        return self.cleared(body.model_dump_json())
+
+    def json(
+        self, body: BaseModel, *, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> web.Response:
+        """Answer a request with a model."""
+        return web.Response(
+            text=self.text(body), status=status, headers=headers, content_type="application/json"
+        )
+
+    def refusal(self, problem: Problem) -> web.Response:
+        """Answer a request that is refused."""
+        body = ErrorBody(code=problem.code, message=problem.message, request_id=REQUEST_ID.get())
+        return self.json(ErrorAnswer(error=body), status=problem.status, headers=problem.headers)
+
+    def cleared(self, text: str) -> str:
+        """Take the secrets out of a text."""
+        for secret in self._secrets:
+            text = text.replace(secret, REDACTED)
+        return text

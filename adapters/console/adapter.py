@@ -10,9 +10,8 @@ from uuid import UUID
 
 from adapters.console.config import ConsoleSettings
 from adapters.console.incoming import PLATFORM, command_given, message_received
-from adapters.console.lines import PipedLines, TypedLines
 from adapters.console.outgoing import plain, shown
-from adapters.console.threads import apart, write_all
+from adapters.console.terminal_io import PipedLines, TypedLines, apart, write_all
 from bot import (
     Adapter,
     ConfigError,

@@ -1,6 +1,6 @@
 from uuid import UUID
 
-from adapters.web.hub import Hub, Interrupted, News, Typing
+from adapters.web.room_updates import Hub, Interrupted, News, Typing
 
 ROOM, OTHER = UUID(int=1), UUID(int=2)
 

@@ -1,5 +1,5 @@
-from adapters.web.answers import Answers
-from adapters.web.bodies import ErrorBody
+from adapters.web.json_io import Answers
+from adapters.web.schemas import ErrorBody
 
 
 def test_n13_a_secret_is_taken_out_however_json_writes_it() -> None:

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import Field, TypeAdapter
 
-from adapters.web.bodies import (
+from adapters.web.schemas import (
     AgentBody,
     AgentName,
     Asked,

@@ -2,9 +2,9 @@ import time
 
 import pytest
 
-from adapters.web.bodies import MessageRequest
-from adapters.web.problems import Problem
-from adapters.web.reading import parse_json, validated
+from adapters.web.errors import Problem
+from adapters.web.json_io import parse_json, validated
+from adapters.web.schemas import MessageRequest
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,12 @@ from urllib.parse import quote
 from uuid import UUID
 
 from adapters.web.app import Front
-from adapters.web.auth import Lock
-from adapters.web.books import show_message
+from adapters.web.auth import Lock, kept_token
 from adapters.web.config import Limits, WebSettings
-from adapters.web.hub import Spoken
 from adapters.web.incoming import PLATFORM
+from adapters.web.queries import show_message
+from adapters.web.room_updates import Spoken
 from adapters.web.server import Server
-from adapters.web.token_file import kept_token
 from bot import (
     ANY_ADDRESS,
     Adapter,

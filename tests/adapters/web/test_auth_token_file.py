@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.web.platform import open_web
-from adapters.web.token_file import kept_token
+from adapters.web.adapter import open_web
+from adapters.web.auth import kept_token
 from bot import Blueprint, Character, Runtime, SettingError, Settings
 from bot.settings import Layer
 

@@ -1,6 +1,6 @@
 """Replies while they are written, as pieces."""
 
-from adapters.web.growth import Grown, Growth
+from adapters.web.room_updates import Grown, Growth
 from bot import new_id
 
 ROOM, MESSAGE = new_id(), new_id()

@@ -9,8 +9,7 @@ from aiohttp import WSCloseCode, WSMsgType, WSServerHandshakeError
 from jsonschema import Draft202012Validator
 
 from adapters.web.config import Limits
-from adapters.web.openapi import document
-from adapters.web.operations import OPERATIONS
+from adapters.web.openapi import OPERATIONS, document
 from bot.store.inmemory import InMemoryStore
 
 
