@@ -5,11 +5,11 @@ from bot import AdapterSpec, Deferred
 
 adapter = AdapterSpec(
     "telegram",
-    Deferred("adapters.telegram.platform:open_telegram"),
+    Deferred("adapters.telegram.adapter:open_telegram"),
     TelegramSettings,
     needs=("TELEGRAM_BOT_TOKEN",),
     extra="telegram",
     libraries=("telegram", "markdown_it"),
-    check=Deferred("adapters.telegram.checkup:check_account"),
+    check=Deferred("adapters.telegram.checks:check_account"),
     emulator="adapters.telegram.emulator",
 )

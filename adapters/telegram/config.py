@@ -1,13 +1,16 @@
-"""The variables of Telegram, and the limits that nobody has to turn."""
+"""Settings and limits."""
 
+import asyncio
 import re
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from bot import Allowed, BaseUrl, Secret, Settings, SettingsModel, keep_key
+from bot import Allowed, BaseUrl, Clock, Secret, Settings, SettingsModel, keep_key, system_clock
 
 TOKEN = re.compile(r"(\d{1,20}):[A-Za-z0-9_-]{1,128}")
 WEBHOOK_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
@@ -113,3 +116,12 @@ class Limits:
     admins_seconds: float = 600.0  # how long a list of administrators is believed
     longest_turn: float = 20.0  # how long a part waits for its turn before it is put back
     hasty_seconds: float = 0.5  # the pause where a server holds no empty answer back
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """The wall's clock, one that only goes forward, and a way to let time pass."""
+
+    wall: Clock = system_clock
+    steady: Callable[[], float] = time.monotonic
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep

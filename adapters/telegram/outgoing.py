@@ -1,14 +1,15 @@
-"""From a reply to the parts that Telegram takes; pure."""
+"""Reply → parts with entities; which @names may notify."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from telegram import InlineKeyboardButton, InlineKeyboardMarkup, MessageEntity
 
-from adapters.telegram.cutting import pieces, units
-from adapters.telegram.markup import LINK, PRE, Formatted, Mark, formatted
-from bot import Attachment, Choice, Content, MediaKind
+from adapters.telegram.markup import CODE, LINK, PRE, Formatted, Mark, formatted
+from bot import Attachment, Choice, Content, MediaKind, last_break
 
 MARK = "↻ may be a duplicate:\n"
 LONGEST_TEXT = 4096 - len(MARK)  # room for the mark, should it be needed
@@ -124,3 +125,100 @@ def _entity(text: str, mark: Mark) -> MessageEntity:
         url=mark.more if mark.kind == LINK else None,
         language=mark.more or None if mark.kind == PRE else None,
     )
+
+
+BREAKS = ("\n\n", "\n", ". ", "! ", "? ", "。", " ")
+
+
+def units(text: str) -> int:
+    """Count what Telegram counts."""
+    return len(text) + sum(char > "\uffff" for char in text)
+
+
+def pieces(whole: Formatted, limit: int) -> Iterator[Formatted]:
+    """Cut a text into pieces of at most `limit` units; code that is cut is code on both sides."""
+    start = 0
+    while start < len(whole.text):
+        end = _end(whole.text, start, limit)
+        piece = whole.part(start, end)
+        if piece.text:
+            yield piece
+        start = end
+
+
+def _end(text: str, start: int, limit: int) -> int:
+    """Find where the piece that begins at `start` ends."""
+    furthest, size = start, 0
+    while furthest < len(text) and (size := size + units(text[furthest])) <= limit:
+        furthest += 1
+    if furthest == len(text):
+        return furthest
+    for sign in BREAKS:
+        found = text.rfind(sign, start + (furthest - start) // 2, furthest)
+        if found > start:
+            return found + len(sign)
+    size = last_break(text[start : furthest + 1], furthest - start)
+    return start + size if size > 1 else furthest
+
+
+MOST_CHATS = 2000
+MOST_PEOPLE = 200
+MOST_CALLS = 3
+NO_CALL = "＠"  # as long as the sign that calls, so that no mark moves
+_NAME = re.compile(r"https?://\S+|(?<![A-Za-z0-9_])@([A-Za-z0-9_]{2,})")
+
+
+class Company:
+    """Remembers by chat whose @names may stand in what is said there."""
+
+    def __init__(self) -> None:
+        self._own = ""
+        self._people: OrderedDict[int, OrderedDict[str, None]] = OrderedDict()
+
+    def introduce(self, own: str) -> None:
+        """Learn our own @name, which calls nobody else."""
+        self._own = own.lower()
+
+    def heard(self, chat: int, username: str) -> None:
+        """Somebody has said something in a chat; so it is there."""
+        people = self._people.setdefault(chat, OrderedDict())
+        people[username.lower()] = None
+        people.move_to_end(username.lower())
+        self._people.move_to_end(chat)
+        _bound(people, MOST_PEOPLE)
+        _bound(self._people, MOST_CHATS)
+
+    def among(self, chat: int, content: Content) -> Content:
+        """Have a part call three people at most, of those in the chat."""
+        return calling(content, {self._own, *self._people.get(chat, ())})
+
+
+def calling(content: Content, people: Collection[str]) -> Content:
+    """Take the call out of every @name but the first three of `people`; in code there is none. Pure."""
+    named = dict.fromkeys(name.lower() for _, name in _names(content.text))
+    called = [name for name in named if name in people][:MOST_CALLS]
+    metadata = dict(content.metadata)
+    if SOURCE in metadata:
+        metadata[SOURCE] = _without_calls(str(metadata[SOURCE]), called)
+    codes = [(int(start), int(end)) for kind, start, end, _ in metadata.get(MARKS, ()) if kind in (CODE, PRE)]
+    return replace(content, text=_without_calls(content.text, called, codes), metadata=metadata)
+
+
+def _without_calls(text: str, called: Collection[str], codes: Sequence[tuple[int, int]] = ()) -> str:
+    signs = list(text)
+    for place, name in _names(text):
+        if name.lower() not in called and not any(start <= place < end for start, end in codes):
+            signs[place] = NO_CALL
+    return "".join(signs)
+
+
+def _names(text: str) -> Iterator[tuple[int, str]]:
+    """Find the @names as Telegram does: not within a word, nor in an address."""
+    for found in _NAME.finditer(text):
+        if found[1]:
+            yield found.start(), found[1]
+
+
+def _bound(books: OrderedDict[Any, Any], most: int) -> None:
+    while len(books) > most:
+        books.popitem(last=False)

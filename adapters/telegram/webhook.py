@@ -9,12 +9,11 @@ from aiohttp import web
 from telegram import WebhookInfo
 from telegram.error import InvalidToken, TelegramError
 
-from adapters.telegram.account import UPDATES, Account
-from adapters.telegram.config import Limits, TelegramSettings
-from adapters.telegram.faults import UNREADABLE, cause_of_gap, said
-from adapters.telegram.intake import Intake, Known
-from adapters.telegram.moments import Moments
-from adapters.telegram.nesting import read_json
+from adapters.telegram.client import UPDATES, Account
+from adapters.telegram.config import Limits, Moments, TelegramSettings
+from adapters.telegram.errors import UNREADABLE, cause_of_gap, said
+from adapters.telegram.receiving import Intake, Known
+from adapters.telegram.validation import read_json
 from bot import Cause, ConfigError, IntakeClosed, Link, TryAgain, shorten
 
 SECRET = "X-Telegram-Bot-Api-Secret-Token"

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import ClientSession
 
 from adapters.discord.emulator.trying import emulated as discord
-from adapters.telegram.emulator.trying import emulated as telegram
+from adapters.telegram.emulator.server import emulated as telegram
 from adapters.x.emulator.trying import emulated as x
 from bot import Trial
 

@@ -87,7 +87,7 @@ def test_only_the_libraries_of_platforms_that_are_on_are_loaded(desk: Path) -> N
     ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     assert ran.stdout.splitlines() == [
         "adapters.web.adapter",
-        "adapters.telegram.platform adapters.web.adapter telegram",
+        "adapters.telegram.adapter adapters.web.adapter telegram",
     ]
 
 

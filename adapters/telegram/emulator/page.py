@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from adapters.telegram.emulator.ledger import Ledger
 from adapters.telegram.emulator.people import Chat, People, User
-from adapters.telegram.emulator.town import Message, Town
+from adapters.telegram.emulator.recorder import Ledger
+from adapters.telegram.emulator.state import Message, Town
 from bot.testing import Person, Place, Said
 
 IN_GROUP = "In the group a character answers for certain when you mention it or reply to it."

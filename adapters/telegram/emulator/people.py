@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adapters.telegram.emulator.town import Message, Town, entities_of
+from adapters.telegram.emulator.state import Message, Town, entities_of
 
 User = Mapping[str, Any]
 Chat = Mapping[str, Any]

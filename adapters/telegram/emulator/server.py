@@ -1,8 +1,10 @@
-"""The loopback server: the Bot API for bots, a page for people."""
+"""HTTP server, webhooks, `emulated()`."""
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
@@ -10,14 +12,14 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import web
 
-from adapters.telegram.emulator.description import Description
+from adapters.telegram.emulator.api_schema import Description
 from adapters.telegram.emulator.faults import Fault, refusal
-from adapters.telegram.emulator.ledger import Ledger
-from adapters.telegram.emulator.methods import Files, Methods, Refused, read_value
 from adapters.telegram.emulator.page import TelegramScene
 from adapters.telegram.emulator.people import People
-from adapters.telegram.emulator.town import BotRecord, Town
-from bot import Clock
+from adapters.telegram.emulator.recorder import Ledger
+from adapters.telegram.emulator.rest import Files, Methods, Refused, read_value
+from adapters.telegram.emulator.state import BotRecord, Town
+from bot import Clock, Trial
 from bot.testing import TalkPage, only_from_here
 
 TEXTS = frozenset({"text", "caption", "url", "secret_token", "callback_query_id", "file_id"})
@@ -178,3 +180,23 @@ async def _read(request: web.Request) -> tuple[Mapping[str, Any], Files]:
             text = str(value)
             parameters[name] = text if name in TEXTS else read_value(text)
     return parameters, files
+
+
+FIRST = 1_000_001
+# What is meant for the real Telegram: its chats are not here, and nothing is delivered to its address.
+ELSEWHERE = {"TELEGRAM_ALLOWED_CHATS": "", "TELEGRAM_WEBHOOK_URL": ""}
+
+
+@asynccontextmanager
+async def emulated(names: Sequence[str], *, port: int = 0) -> AsyncIterator[Trial]:
+    """Put up a Telegram with a bot for each of these characters, as long as the block lasts.
+
+    `settings` are to be put over those of each character; the page is for whoever wants to talk there.
+    """
+    async with Emulator(port=port) as emulator:
+        settings = {}
+        for number, name in enumerate(names, FIRST):
+            handle = re.sub(r"\W+", "_", name.casefold(), flags=re.ASCII).strip("_") or f"bot_{number}"
+            bot = emulator.bot(f"{number}:emulated-token", username=f"{handle[:28]}_bot", name=name)
+            settings[name] = {**ELSEWHERE, **emulator.settings(bot)}
+        yield Trial(f"{emulator.url}/", settings)

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from adapters.telegram.config import Limits
+from adapters.telegram.adapter import TelegramAdapter, open_telegram
+from adapters.telegram.config import Limits, Moments
 from adapters.telegram.emulator import Description, Emulator
-from adapters.telegram.emulator.town import BotRecord
-from adapters.telegram.moments import Moments
-from adapters.telegram.platform import TelegramAdapter, open_telegram
+from adapters.telegram.emulator.state import BotRecord
 from bot import (
     Blueprint,
     Character,

@@ -2,9 +2,9 @@
 
 import pytest
 
+from adapters.telegram.adapter import TelegramAdapter, open_telegram
 from adapters.telegram.config import read_settings
 from adapters.telegram.emulator import Emulator
-from adapters.telegram.platform import TelegramAdapter, open_telegram
 from bot import Blueprint, Character, ConfigError, Runtime, SettingError, Settings
 from bot.settings import FILE, Layer
 from bot.testing import InMemoryStore, ScriptedModel, answer

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from adapters.telegram.checkup import PRIVACY, check_account
+from adapters.telegram.checks import PRIVACY, check_account
 from adapters.telegram.emulator import Emulator, Fault, emulated, refusal
 from adapters.telegram.emulator.fixtures import telegram_emulator  # noqa: F401  # a fixture
 from bot import Checkup, Settings

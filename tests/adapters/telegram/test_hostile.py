@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.telegram.emulator import Emulator, Fault
-from adapters.telegram.nesting import read_json
+from adapters.telegram.validation import read_json
 from tests.adapters.telegram.conftest import START, living
 
 PAYLOADS = 10_000

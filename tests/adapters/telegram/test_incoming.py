@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from telegram import Message, Update
 
-from adapters.telegram.addressing import command_of
 from adapters.telegram.config import Limits, TelegramSettings
-from adapters.telegram.floods import Floods
+from adapters.telegram.entities import Me, Target
 from adapters.telegram.incoming import ALLOWED, View, gathered, message_received
-from adapters.telegram.places import Me, Target
-from adapters.telegram.sound import check
+from adapters.telegram.mentions import command_of
+from adapters.telegram.rate_limits import Floods
+from adapters.telegram.validation import check
 from bot import Arrival, ChannelType, MediaKind, Role, RoomRules, SettingError, Settings, new_id
 from bot.settings import Layer
 from tests.adapters.telegram.conftest import START

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from adapters.telegram.config import Limits
 from adapters.telegram.emulator import markup_refused
-from adapters.telegram.places import Target, room_id
+from adapters.telegram.entities import Target, room_id
 from bot import (
     Agent,
     DeliveryState,

@@ -6,17 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.telegram.company import calling
-from adapters.telegram.cutting import pieces, units
 from adapters.telegram.markup import Formatted, formatted
 from adapters.telegram.outgoing import (
     LONGEST_CAPTION,
     LONGEST_TEXT,
     MARK,
+    calling,
     letter_of,
     method_of,
     parts,
+    pieces,
     plain_of,
+    units,
 )
 from bot import Attachment, Choice, Content, MediaKind
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from adapters.telegram.adapter import TelegramAdapter
 from adapters.telegram.config import Limits
 from adapters.telegram.emulator import Emulator, Fault, refusal, too_many
-from adapters.telegram.platform import TelegramAdapter
 from bot import Outcome, StoreUnavailable, system_clock
 from bot.testing import InMemoryStore
 from tests.adapters.telegram.conftest import TOKEN, Hours, House, Opened, living

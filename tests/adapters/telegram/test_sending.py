@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from adapters.telegram.account import Account
+from adapters.telegram.client import Account
 from adapters.telegram.config import Limits, TelegramSettings
 from adapters.telegram.emulator import Emulator, Fault, refusal, too_many
-from adapters.telegram.floods import Floods
-from adapters.telegram.mouth import Mouth
 from adapters.telegram.outgoing import MARK, parts
-from adapters.telegram.sender import Sender
+from adapters.telegram.rate_limits import Floods
+from adapters.telegram.send_methods import Sender
+from adapters.telegram.sending import Mouth
 from bot import (
     Attachment,
     Choice,

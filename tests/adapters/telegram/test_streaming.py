@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from adapters.telegram import platform
-from adapters.telegram.places import Target
+from adapters.telegram import adapter
+from adapters.telegram.entities import Target
 from bot import DeliveryState, Outcome, Purpose, TextRequest
 from bot.testing import Pieces
 from tests.adapters.telegram.conftest import House, Opened
@@ -16,7 +16,7 @@ from tests.adapters.telegram.conftest import House, Opened
 @pytest.fixture(autouse=True)
 def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no test wait for the pace at which a reply is shown."""
-    monkeypatch.setattr(platform, "GROUP_LOOKS", 0.0)
+    monkeypatch.setattr(adapter, "GROUP_LOOKS", 0.0)
 
 
 LIVE = {"STREAMING": "true"}

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from adapters.telegram.config import Limits
+from adapters.telegram.adapter import TelegramAdapter
+from adapters.telegram.config import Limits, Moments
 from adapters.telegram.emulator import Emulator, Fault
-from adapters.telegram.moments import Moments
-from adapters.telegram.platform import TelegramAdapter
 from bot import Cause, Link
 from bot.testing import RecordingAdapter
 from tests.adapters.web.conftest import House, OpenHouse

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from adapters.telegram.emulator.faults import refusal
-from adapters.telegram.emulator.ledger import Ledger, Shown
 from adapters.telegram.emulator.people import member_of
-from adapters.telegram.emulator.town import BotRecord, Town
+from adapters.telegram.emulator.recorder import Ledger, Shown
+from adapters.telegram.emulator.state import BotRecord, Town
 
 FILE_METHODS = {
     "sendPhoto": "photo",

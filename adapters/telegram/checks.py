@@ -3,10 +3,9 @@
 from telegram import User, WebhookInfo
 from telegram.error import InvalidToken, TelegramError
 
-from adapters.telegram.account import Account
+from adapters.telegram.client import Account, Connector
 from adapters.telegram.config import Limits, TelegramSettings, read_settings
-from adapters.telegram.faults import TOKEN_REFUSED, UNREADABLE, said
-from adapters.telegram.wire import Connector
+from adapters.telegram.errors import TOKEN_REFUSED, UNREADABLE, said
 from bot import Checkup, ReadCursor, Settings
 
 PRIVACY = (

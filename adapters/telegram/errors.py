@@ -14,7 +14,7 @@ from telegram.error import (
     TelegramError,
 )
 
-from adapters.telegram.wire import DEFAULT_WAIT, NotConnected, TooMany
+from adapters.telegram.client import DEFAULT_WAIT, NotConnected, TooMany
 from bot import Cause, NotSent, Unclear, Undeliverable, cause_of, shorten
 
 TOKEN_REFUSED = "Telegram refuses the bot's token: put the one that BotFather gives into TELEGRAM_BOT_TOKEN"

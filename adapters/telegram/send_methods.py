@@ -17,9 +17,9 @@ from telegram import (
 )
 from telegram.error import BadRequest, ChatMigrated, TelegramError
 
-from adapters.telegram.account import Account
-from adapters.telegram.cutting import pieces
-from adapters.telegram.faults import (
+from adapters.telegram.client import Account
+from adapters.telegram.entities import PLATFORM, Target
+from adapters.telegram.errors import (
     has_no_text,
     is_about_markup,
     is_done_already,
@@ -36,9 +36,9 @@ from adapters.telegram.outgoing import (
     letter_of,
     method_of,
     name_of,
+    pieces,
     plain_of,
 )
-from adapters.telegram.places import PLATFORM, Target
 from bot import Attachment, Content, DeliveryError, NotSent, TakenAway, Unclear, Undeliverable
 
 NO_PREVIEW = LinkPreviewOptions(is_disabled=True)  # to look at a link is to open it

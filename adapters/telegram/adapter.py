@@ -8,14 +8,13 @@ from urllib.parse import urlsplit
 
 from telegram.error import TelegramError
 
-from adapters.telegram.config import Limits, read_settings
-from adapters.telegram.faults import said
-from adapters.telegram.moments import Moments
+from adapters.telegram.account import Presence
+from adapters.telegram.client import Connector
+from adapters.telegram.config import Limits, Moments, read_settings
+from adapters.telegram.entities import PLATFORM, Target
+from adapters.telegram.errors import said
 from adapters.telegram.outgoing import parts
-from adapters.telegram.places import PLATFORM, Target
-from adapters.telegram.presence import Presence
 from adapters.telegram.webhook import Webhook, WebhookServer
-from adapters.telegram.wire import Connector
 from bot import Adapter, ConfigError, Content, Delivery, Door, FetchError, Link, Room, Undeliverable
 
 PRIVATE_LOOKS, GROUP_LOOKS = 1.0, 3.0

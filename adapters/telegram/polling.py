@@ -7,13 +7,11 @@ from datetime import datetime, timedelta
 
 from telegram.error import Conflict, InvalidToken, TelegramError
 
-from adapters.telegram.account import MOST_UPDATES, Account
-from adapters.telegram.config import Limits
-from adapters.telegram.faults import cause_of_gap, said
-from adapters.telegram.intake import Intake, Known, number_of
-from adapters.telegram.moments import Moments
-from adapters.telegram.places import PLATFORM
-from adapters.telegram.wire import TooMany
+from adapters.telegram.client import MOST_UPDATES, Account, TooMany
+from adapters.telegram.config import Limits, Moments
+from adapters.telegram.entities import PLATFORM
+from adapters.telegram.errors import cause_of_gap, said
+from adapters.telegram.receiving import Intake, Known, number_of
 from bot import BotError, Cause, Cursor, Door, IntakeClosed, Link
 
 logger = logging.getLogger(__name__)

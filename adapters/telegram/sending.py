@@ -1,17 +1,18 @@
-"""Saying things within Telegram's limits: when there is room, and once more where nobody knows."""
+"""Deliver, edit, reconcile within limits; typing."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from adapters.telegram.company import Company
-from adapters.telegram.config import Limits, Unsure
-from adapters.telegram.faults import Gone, Refused
-from adapters.telegram.floods import Floods
-from adapters.telegram.moments import Moments
-from adapters.telegram.outgoing import is_part, parts
-from adapters.telegram.places import Target
-from adapters.telegram.sender import Sender
-from adapters.telegram.wire import watched_as
+from telegram.error import TelegramError
+
+from adapters.telegram.client import Account, watched_as
+from adapters.telegram.config import Limits, Moments, Unsure
+from adapters.telegram.entities import Target
+from adapters.telegram.errors import Gone, Refused
+from adapters.telegram.outgoing import Company, is_part, parts
+from adapters.telegram.rate_limits import Floods
+from adapters.telegram.send_methods import Sender
 from bot import Content, Delivery, NotSent, Unclear, Undeliverable
 
 HELD = "Telegram has no way to ask whether it arrived, and TELEGRAM_UNCLEAR is hold"
@@ -140,3 +141,43 @@ class Mouth:
         except Gone:
             self._gone.add(chat)
             raise
+
+
+DEADLINE = 4.0
+
+
+class TypingSigns:
+    """Shows them for one bot, and leaves them out where messages need the room."""
+
+    def __init__(self, account: Account, floods: Floods, moments: Moments, seconds: float) -> None:
+        self._account, self._floods = account, floods
+        self._moments, self._seconds = moments, seconds
+        self._shown: dict[Target, asyncio.Task[None]] = {}
+
+    def show(self, target: Target) -> None:
+        """Begin to show that the bot is writing."""
+        if target not in self._shown:
+            self._shown[target] = asyncio.get_running_loop().create_task(self._renew(target))
+
+    async def hide(self, target: Target) -> None:
+        """Show it no more."""
+        task = self._shown.pop(target, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def stop(self) -> None:
+        """Show none any more."""
+        for target in list(self._shown):
+            await self.hide(target)
+
+    async def _renew(self, target: Target) -> None:
+        while True:
+            if self._floods.spare(target.chat):
+                try:
+                    await self._account.send_chat_action(
+                        target.chat, "typing", message_thread_id=target.thread, read_timeout=DEADLINE
+                    )
+                except TelegramError:
+                    return  # a courtesy: the next answer tries again
+            await self._moments.pause(self._seconds)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from telegram import Message, MessageEntity
 
-from adapters.telegram.places import Me, Target, thread_of
+from adapters.telegram.entities import Me, Target, thread_of
 from bot import Attachment, MediaKind
 
 COMMAND = re.compile(r"/([\w-]+)(?:@(\w+))?")  # to Telegram itself a command ends at a hyphen

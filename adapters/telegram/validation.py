@@ -1,5 +1,7 @@
-"""Whether an update holds what its names promise: the library believes whatever types it is given; pure."""
+"""Type and depth checks of raw updates."""
 
+import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,12 +32,12 @@ NUMBERED = _named(
     "chat from user sender_chat actor_chat via_bot sender_user left_chat_member new_chat_members"
 )
 LARGEST = 1 << 53  # Telegram promises no more
-DEEPEST = 24
+MAX_UPDATE_DEPTH = 24
 
 
 def check(value: Any, name: str = "", depth: int = 0) -> None:
     """Raise ValueError, which names the place, for an update that cannot be Telegram's."""
-    if depth > DEEPEST:
+    if depth > MAX_UPDATE_DEPTH:
         raise ValueError(f"{name} is too deep")
     if isinstance(value, Mapping):
         if name in NUMBERED and not _is_number(value.get("id")):
@@ -63,3 +65,30 @@ def _is_right(name: str, value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -LARGEST < value < LARGEST
+
+
+MAX_JSON_DEPTH = 100
+_SIGN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+
+
+def read_json(payload: bytes) -> Any:
+    """Read JSON; what lies too deep is null. Raises ValueError for what is none."""
+    try:
+        return json.loads(payload.decode("utf-8", "replace"))
+    except RecursionError:
+        return json.loads(_shallow(payload).decode("utf-8", "replace"))
+
+
+def _shallow(payload: bytes) -> bytes:
+    parts, depth, start = [], 0, 0
+    for found in _SIGN.finditer(payload):
+        if found[0] in (b"[", b"{"):
+            depth += 1
+            if depth == MAX_JSON_DEPTH + 1:
+                parts += [payload[start : found.start()], b"null"]
+                start = len(payload)
+        elif found[0] in (b"]", b"}"):
+            if depth == MAX_JSON_DEPTH + 1:
+                start = found.end()
+            depth -= 1
+    return b"".join([*parts, payload[start:]])
