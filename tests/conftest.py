@@ -15,7 +15,7 @@ from tests.chaos.program import Nursery
 ROOT_CERTIFICATE = Path(__file__).with_name("root.pem")
 # What bots in processes of their own need beside the bot itself, and would else each import for themselves.
 PRELOADED = (
-    *("adapters.console.adapter", "adapters.discord.platform", "adapters.telegram.adapter"),
+    *("adapters.console.adapter", "adapters.discord.adapter", "adapters.telegram.adapter"),
     *(
         "adapters.web.adapter",
         "adapters.x.platform",

@@ -5,7 +5,7 @@ from bot import AdapterSpec, Deferred
 
 adapter = AdapterSpec(
     "discord",
-    Deferred("adapters.discord.platform:open_discord"),
+    Deferred("adapters.discord.adapter:open_discord"),
     DiscordSettings,
     needs=("DISCORD_API_TOKEN",),
     extra="discord",

@@ -8,21 +8,16 @@ from typing import Any
 
 import discord
 
-from adapters.discord.client import Client, Heard, http_of
-from adapters.discord.commands import registration
-from adapters.discord.company import Company
+from adapters.discord.client import Client, Heard, Session, http_of
+from adapters.discord.commands import Interactions, registration
 from adapters.discord.config import DiscordSettings, Limits
 from adapters.discord.connection import BAD_TOKEN, Connection, Refused
-from adapters.discord.faults import GONE, Answered, cause_of_gap
-from adapters.discord.identifying import IdentifyBudget
-from adapters.discord.interactions import Interactions
-from adapters.discord.judging import Judge
-from adapters.discord.learning import Learner
-from adapters.discord.listening import SESSION, Listener
-from adapters.discord.places import PLATFORM, Places
-from adapters.discord.posting import Posts
-from adapters.discord.session import Session
-from adapters.discord.signs import Typing
+from adapters.discord.entities import PLATFORM, Places
+from adapters.discord.errors import GONE, Answered, cause_of_gap
+from adapters.discord.membership import Learner
+from adapters.discord.rate_limits import IdentifyBudget, Judge
+from adapters.discord.receiving import SESSION, Listener
+from adapters.discord.sending import Company, Posts, Typing
 from bot import Cause, Clock, Delivery, Door, Link, NotSent
 
 logger = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from uuid import UUID
 import discord
 
 from adapters.discord.config import Limits
-from adapters.discord.faults import GONE, Answered
-from adapters.discord.places import PLATFORM, Places
+from adapters.discord.entities import PLATFORM, Places
+from adapters.discord.errors import GONE, Answered
 from bot import ChannelType, Door, Room
 
 logger = logging.getLogger(__name__)

@@ -9,12 +9,11 @@ import aiohttp
 from discord import ApplicationFlags, Permissions
 from discord.http import Route
 
-from adapters.discord.client import http_of
+from adapters.discord.client import Http, http_of
 from adapters.discord.config import DEVELOPERS, DiscordSettings, Limits, read_settings
 from adapters.discord.connection import BAD_TOKEN
-from adapters.discord.faults import GONE, Answered
-from adapters.discord.http import Http
-from adapters.discord.judging import Judge
+from adapters.discord.errors import GONE, Answered
+from adapters.discord.rate_limits import Judge
 from bot import Checkup, ReadCursor, SettingError, Settings, TryAgain
 
 NEEDED = Permissions(

@@ -11,13 +11,11 @@ from discord.gateway import ReconnectWebSocket
 from discord.http import Route
 from yarl import URL
 
-from adapters.discord.client import Client
+from adapters.discord.client import Client, Gateway, Session, session_of
 from adapters.discord.config import DEVELOPERS, Limits
-from adapters.discord.faults import GONE, Answered, cause_of_gap
-from adapters.discord.gateway import Gateway, session_of
-from adapters.discord.identifying import IdentifyBudget
-from adapters.discord.session import Session
-from adapters.discord.waiting import Overfull
+from adapters.discord.errors import GONE, Answered, cause_of_gap
+from adapters.discord.rate_limits import IdentifyBudget
+from adapters.discord.receiving import Overfull
 from bot import Cause, Link
 
 logger = logging.getLogger(__name__)

@@ -1,23 +1,28 @@
-"""From Discord's messages and signs to arrivals and reactions; pure."""
+"""Message → InboundMessage; its text and files; rules that forbid an answer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 import discord
 
-from adapters.discord.places import PLATFORM, Places
-from adapters.discord.words import files_of, words_of
+from adapters.discord.config import DiscordSettings
+from adapters.discord.entities import PLATFORM, Places
 from bot import (
     Arrival,
+    Attachment,
     Content,
     Entity,
     EventKey,
+    MediaKind,
     Memory,
     MemoryKind,
     MentionContext,
     Reaction,
+    RoomRule,
     World,
     new_id,
+    shorten,
 )
 
 SAID = (
@@ -147,3 +152,109 @@ def _reference(message: discord.Message) -> dict[str, str]:
 
 def _is_ours(role: discord.Role, own_id: int) -> bool:
     return role.tags is not None and role.tags.bot_id == own_id
+
+
+LONGEST_QUOTE = 200
+
+
+def words_of(message: discord.Message) -> str:
+    """Write everything that a message says, a thing a line."""
+    return "\n".join(line for line in _lines(message) if line.strip())
+
+
+def files_of(message: discord.Message) -> tuple[Attachment, ...]:
+    """List what came with a message, and with what it forwards."""
+    sent = [*message.attachments, *(one for copy in message.message_snapshots for one in copy.attachments)]
+    return tuple(_file(one) for one in sent)
+
+
+def _lines(message: discord.Message) -> Iterator[str]:
+    yield _quoted(message)
+    yield message.clean_content
+    for copy in message.message_snapshots:
+        shown = "\n".join([f"[forwarded] {copy.content}", *map(_embed, copy.embeds)])
+        yield "\n".join(f"> {line}" for line in shown.splitlines() if line.strip())  # nobody's own words
+    if message.author.bot or message.webhook_id:  # a person's embeds are previews of the links they wrote
+        for embed in message.embeds:
+            yield _embed(embed)
+    for sticker in message.stickers:
+        yield f"[sticker: {sticker.name}]"
+    if message.poll is not None:
+        answers = " / ".join(answer.text for answer in message.poll.answers)
+        yield f"[poll] {message.poll.question}: {answers}"
+
+
+def _quoted(message: discord.Message) -> str:
+    """Begin a reply with what it replies to."""
+    said = message.reference.resolved if message.reference is not None else None
+    if not isinstance(said, discord.Message):
+        return ""
+    return f"> {said.author.display_name}: {shorten(said.clean_content, LONGEST_QUOTE)}"
+
+
+def _embed(embed: discord.Embed) -> str:
+    parts = [
+        embed.author.name,
+        embed.title,
+        embed.description,
+        *(f"{field.name}: {field.value}" for field in embed.fields),
+        embed.footer.text,
+        embed.url,
+    ]
+    text = "\n".join(str(part) for part in parts if part)
+    return f"[embed] {text}" if text else ""
+
+
+def _file(sent: discord.Attachment) -> Attachment:
+    return Attachment(
+        id=str(sent.id),
+        kind=_kind(sent),
+        url=sent.url,
+        content_type=sent.content_type or "",
+        name=sent.filename,
+        title=sent.title or sent.description or sent.filename,
+    )
+
+
+def _kind(sent: discord.Attachment) -> MediaKind:
+    family = (sent.content_type or "").partition("/")[0].strip().lower()
+    if sent.is_voice_message() or family == "audio":
+        return MediaKind.AUDIO
+    return MediaKind(family.upper()) if family in ("image", "video") else MediaKind.DOCUMENT
+
+
+def denied(
+    mention: MentionContext,
+    lineage: Sequence[str],
+    settings: DiscordSettings,
+    room_rule: RoomRule,
+    *,
+    is_direct: bool,
+) -> MentionContext:
+    """Write into a mention the name of the first rule that forbids an answer, if one does.
+
+    `lineage` names where it was said, the nearest first; a thread is under the rules of its channel.
+    """
+    rule = _direct_rule(settings) if is_direct else _rule(mention, lineage, settings)
+    rule = rule or room_rule.denies(mention, is_direct=is_direct)
+    return replace(mention, denied_by=rule) if rule else mention
+
+
+def is_ignored(settings: DiscordSettings, *, is_bot: bool) -> bool:
+    """Tell whether a message of such an author is not to be kept."""
+    return is_bot and settings.discord_should_ignore_bot_messages
+
+
+def _direct_rule(settings: DiscordSettings) -> str:
+    return "DISCORD_SHOULD_IGNORE_DIRECT_MESSAGES" if settings.discord_should_ignore_direct_messages else ""
+
+
+def _rule(mention: MentionContext, lineage: Sequence[str], settings: DiscordSettings) -> str:
+    if settings.channel_ids and not set(lineage) & set(settings.channel_ids):
+        return "CHANNEL_IDS"
+    if set(lineage) & set(settings.discord_listen_channel_ids):
+        return "DISCORD_LISTEN_CHANNEL_IDS"
+    is_called = mention.is_mention or mention.is_reply
+    if settings.discord_should_respond_only_to_mentions and not is_called:
+        return "DISCORD_SHOULD_RESPOND_ONLY_TO_MENTIONS"
+    return ""

@@ -1,12 +1,11 @@
-"""From a reply to the parts in which it leaves, and from a part to the body of a request; pure."""
+"""Reply → parts → request body."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from adapters.discord.cutting import cut
-from bot import Attachment, Choice, Content, Delivery, MediaKind
+from bot import Attachment, Choice, Content, Delivery, MediaKind, is_blank, last_break
 
 LONGEST = 2000
 LONGEST_BESIDE_FILES = 1700  # leaves room to say which files could not be sent
@@ -113,3 +112,58 @@ def components(choices: Collection[Choice]) -> list[dict[str, Any]]:
 def file_name(attachment: Attachment) -> str:
     """Give the name under which a file is sent."""
     return (attachment.name or attachment.title or attachment.id or "file")[:200].replace("/", "_")
+
+
+FENCE = "```"
+CLOSING = f"\n{FENCE}"
+LONGEST_OPENING = 24  # a fence's language; what is longer is text
+_FENCE = re.compile(rf"{FENCE}([\w+#.-]{{0,{LONGEST_OPENING}}}(?=\n))?")
+_WHOLE = (
+    re.compile(  # what is broken by a cut in its middle: fences, masked links, addresses, mentions, emoji
+        rf"{FENCE}(?:[\w+#.-]*\n)?|\[[^\]\n]*\]\([^)\s]*\)|<?https?://[^\s>]+>?"
+        r"|<(?:@[!&]?|#|a?:\w+:|t:|id:|/[^:>\n]+:)[\w:-]*>"
+    )
+)
+
+
+def cut(text: str, limit: int) -> list[str]:
+    """Cut a text into pieces of at most `limit` characters; a code block goes on in the next piece."""
+    return [piece for piece in _pieces(text, limit) if not is_blank(piece)]
+
+
+def _pieces(text: str, limit: int) -> Iterator[str]:
+    opening, rest = "", text
+    while len(opening) + len(rest) > limit:
+        room = limit - len(opening) - len(CLOSING)
+        end, skipped = _end(rest, room)
+        piece = opening + rest[:end]
+        rest = rest[end + skipped :]
+        opening = _left_open(piece)
+        yield piece + CLOSING if opening else piece
+    yield opening + rest
+
+
+def _end(text: str, room: int) -> tuple[int, int]:
+    """Find where a piece of at most `room` characters ends, and how many characters the gap has."""
+    spans = [found.span() for found in _WHOLE.finditer(text, 0, 2 * room) if len(found[0]) <= room]
+    for gap in ("\n\n", "\n", " "):
+        at = text.rfind(gap, 1, room + len(gap))
+        while at > 0 and (whole := _around(spans, at)):
+            at = text.rfind(gap, 1, whole)
+        if at > (0 if gap == " " else room // 3):  # a short piece is worse than a cut line
+            return at, len(gap)
+    at = last_break(text, room) or room
+    return (_around(spans, at) or at), 0
+
+
+def _around(spans: list[tuple[int, int]], at: int) -> int:
+    """Give where the thing begins that a cut here would break; 0 for none, or one that begins the text."""
+    return next((start for start, end in spans if start < at < end), 0)
+
+
+def _left_open(piece: str) -> str:
+    """Give the line that opens again a code block which is open at the end of a piece; else nothing."""
+    opening = ""
+    for found in _FENCE.finditer(piece):
+        opening = "" if opening else f"{FENCE}{found[1] or ''}\n"
+    return opening

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import ClientSession
 
-from adapters.discord.emulator.trying import emulated as discord
+from adapters.discord.emulator.server import emulated as discord
 from adapters.telegram.emulator.server import emulated as telegram
 from adapters.x.emulator.trying import emulated as x
 from bot import Trial

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from adapters.discord.emulator.trying import emulated
+from adapters.discord.emulator.server import emulated
 
 
 async def serve(names: Sequence[str], port: int) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
-from adapters.discord.emulator.ledger import Ledger
-from adapters.discord.emulator.town import Town
+from adapters.discord.emulator.recorder import Ledger
+from adapters.discord.emulator.state import Town
 
 DISPATCH, HEARTBEAT, IDENTIFY, RESUME, RECONNECT, INVALID_SESSION, HELLO, ACK = 0, 1, 2, 6, 7, 9, 10, 11
 MESSAGE_CONTENT, GUILD_MEMBERS = 1 << 15, 1 << 1

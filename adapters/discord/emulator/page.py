@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from adapters.discord.emulator.asked import Desk
 from adapters.discord.emulator.gateway import GatewayServer
-from adapters.discord.emulator.ledger import Ledger
+from adapters.discord.emulator.interactions import Desk
 from adapters.discord.emulator.people import People
-from adapters.discord.emulator.town import DM, Json, Town
+from adapters.discord.emulator.recorder import Ledger
+from adapters.discord.emulator.state import DM, Json, Town
 from bot.testing import Person, Place, Said
 
 IN_CHANNEL = "In a channel a character answers for certain when you mention it or reply to it."

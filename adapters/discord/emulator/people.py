@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters.discord.emulator.gateway import GatewayServer
 from adapters.discord.emulator.rest import Rest
-from adapters.discord.emulator.town import Json, Town
+from adapters.discord.emulator.state import Json, Town
 
 _USER = re.compile(r"<@!?(\d+)>")
 

@@ -6,8 +6,8 @@ from typing import Any
 from aiohttp import web
 
 from adapters.discord.emulator.gateway import GatewayServer
-from adapters.discord.emulator.ledger import Ledger, Shown, told_by
-from adapters.discord.emulator.town import THREADS, Json, Town
+from adapters.discord.emulator.recorder import Ledger, Shown, told_by
+from adapters.discord.emulator.state import THREADS, Json, Town
 
 API = "/api/v10"
 LONGEST, LONGEST_NONCE, LONGEST_CUSTOM_ID, MOST_EMBEDS = 2000, 25, 100, 10

@@ -1,22 +1,24 @@
-"""The whole platform as a server on this machine."""
+"""HTTP server, fault injection, `emulated()` for `--emulate`."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from adapters.discord.emulator.asked import Desk
-from adapters.discord.emulator.faults import Fault
 from adapters.discord.emulator.gateway import GatewayServer
-from adapters.discord.emulator.ledger import Ledger
+from adapters.discord.emulator.interactions import Desk
 from adapters.discord.emulator.page import DiscordScene
 from adapters.discord.emulator.people import People
+from adapters.discord.emulator.recorder import Ledger
 from adapters.discord.emulator.rest import Refusal, Rest, answer
-from adapters.discord.emulator.town import Town
-from bot import Clock, system_clock
-from bot.testing import TalkPage, only_from_here
+from adapters.discord.emulator.state import Town
+from bot import Clock, Trial, system_clock
+from bot.testing import FaultyAnswer, TalkPage, only_from_here
 
 HOSTS = ("discord.com", "gateway.discord.gg", "cdn.discordapp.com")
 TOKEN = "emulated-token-of-nobody"
@@ -106,3 +108,52 @@ async def _limited(request: web.Request, handler: Handler) -> web.StreamResponse
             }
         )
     return response  # type: ignore[no-any-return]  # what the handler gave
+
+
+@dataclass(slots=True)
+class Fault(FaultyAnswer):
+    """Goes wrong with requests whose method and path `match`, a regular expression."""
+
+    def concerns(self, request: web.Request) -> bool:
+        """Tell whether a request goes wrong."""
+        return self.times > 0 and re.search(self.match, f"{request.method} {request.path}") is not None
+
+
+def too_many(
+    match: str, retry_after: Any, *, scope: str = "user", times: int = 1, is_global: bool = False
+) -> Fault:
+    """Answer as Discord does where it was asked too much."""
+    body = {"message": "You are being rate limited.", "retry_after": retry_after, "global": is_global}
+    headers = {"X-RateLimit-Scope": "global" if is_global else scope, "Via": "1.1 google"}
+    if is_global:
+        headers["X-RateLimit-Global"] = "true"
+    return Fault(match, 429, body, headers, times)
+
+
+# What is meant for the real Discord: its channels are not here.
+ELSEWHERE = {"CHANNEL_IDS": "", "DISCORD_LISTEN_CHANNEL_IDS": ""}
+
+
+@asynccontextmanager
+async def emulated(names: Sequence[str], *, port: int = 0) -> AsyncIterator[Trial]:
+    """Put up a town with a server, two people and these characters, as long as the block lasts.
+
+    `settings` are to be put over those of each character; the page is for whoever wants to talk there.
+    """
+    async with Emulator(port=port) as emulator:
+        town = emulator.town
+        kim, robin = town.add_user("Kim"), town.add_user("Robin")
+        tokens = {name: f"emulated-token-{number}" for number, name in enumerate(names)}
+        bots = [emulator.add_bot(name, token) for name, token in tokens.items()]
+        guild = town.add_guild("Harbour", kim, [robin, *bots])
+        for channel in ("general", "quay"):
+            town.add_channel(guild, channel)
+        for bot in bots:
+            direct = town.add_channel(None, f"{town.users[bot]['global_name']} and Kim", 1)
+            town.channels[direct]["recipients"] = [town.users[kim]]
+            town.alone[direct] = bot
+        settings = {
+            name: {**ELSEWHERE, "DISCORD_API_TOKEN": token, "DISCORD_API_BASE_URL": emulator.url}
+            for name, token in tokens.items()
+        }
+        yield Trial(f"{emulator.url}/", settings)

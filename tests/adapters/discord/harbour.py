@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.config import Limits
 from adapters.discord.emulator import Emulator
-from adapters.discord.platform import DiscordAdapter
 from bot import Character, Clock, Outcome, Plugin, Receipt, Store, system_clock
 from bot.testing import InMemoryStore, ScriptedModel, Stage, answer, on_stage
 

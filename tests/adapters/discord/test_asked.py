@@ -3,9 +3,9 @@
 import asyncio
 from typing import Annotated, Any
 
+from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.commands import registration
-from adapters.discord.emulator.faults import Fault
-from adapters.discord.platform import DiscordAdapter
+from adapters.discord.emulator.server import Fault
 from bot import (
     AWAITING_CHOICE,
     Agent,

@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from adapters.discord.emulator.faults import Fault, too_many
-from adapters.discord.emulator.town import THREAD
+from adapters.discord.emulator.server import Fault, too_many
+from adapters.discord.emulator.state import THREAD
 from bot import Outcome, system_clock
 from bot.testing import InMemoryStore
 from tests.adapters.discord.harbour import Harbour, receipts

@@ -7,8 +7,8 @@ import pytest
 
 from adapters.discord import adapter as spec
 from adapters.discord.checks import NEEDED, invite_link
-from adapters.discord.emulator.faults import Fault
 from adapters.discord.emulator.gateway import MESSAGE_CONTENT
+from adapters.discord.emulator.server import Fault
 from bot import Checkup, SettingError, Settings, TryAgain
 from bot.settings import Layer
 from tests.adapters.discord.harbour import TOKEN, Harbour

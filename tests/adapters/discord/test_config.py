@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import pytest
 
 from adapters.discord import adapter as spec
+from adapters.discord.adapter import open_discord
 from adapters.discord.client import http_of
 from adapters.discord.config import DiscordSettings, Limits, read_settings
-from adapters.discord.judging import Judge
-from adapters.discord.platform import open_discord
+from adapters.discord.rate_limits import Judge
 from bot import Character, ConfigError, SettingError, Settings
 from bot.settings import FILE, Layer
 from bot.testing import on_stage

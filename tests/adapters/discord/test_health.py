@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from adapters.discord.emulator.faults import Fault
-from adapters.discord.platform import DiscordAdapter
+from adapters.discord.adapter import DiscordAdapter
+from adapters.discord.emulator.server import Fault
 from bot import Cause, LinkState, Standing
 from tests.adapters.discord.harbour import LIMITS, TYPING, Harbour, at_once
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from adapters.discord.emulator.town import FORUM, THREAD, VOICE
+from adapters.discord.emulator.state import FORUM, THREAD, VOICE
 from bot import (
     Agent,
     Attachment,

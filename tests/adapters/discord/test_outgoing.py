@@ -9,9 +9,17 @@ from uuid import uuid4
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from adapters.discord.cutting import cut
 from adapters.discord.emulator.rest import check
-from adapters.discord.outgoing import CHOICE, LONGEST, body_of, components, has_extras, parts, without_extras
+from adapters.discord.outgoing import (
+    CHOICE,
+    LONGEST,
+    body_of,
+    components,
+    cut,
+    has_extras,
+    parts,
+    without_extras,
+)
 from bot import Attachment, Choice, Content, Delivery, MediaKind
 
 LINK = "https://example.org/" + "a" * 60

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from adapters.discord import platform
+from adapters.discord import adapter
 from bot import (
     DeliveryState,
     Outcome,
@@ -27,7 +27,7 @@ FIRST, WHOLE = "Once upon a time", "Once upon a time there was a bot."
 @pytest.fixture(autouse=True)
 def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no test wait for the pace at which a reply is shown."""
-    monkeypatch.setattr(platform, "LOOKS", 0.0)
+    monkeypatch.setattr(adapter, "LOOKS", 0.0)
 
 
 def story(gate: asyncio.Event, rest: str = WHOLE.removeprefix(FIRST)) -> ScriptedModel:

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from adapters.discord.client import Session
 from adapters.discord.config import Limits
-from adapters.discord.emulator.faults import Fault
 from adapters.discord.emulator.gateway import GUILD_MEMBERS
-from adapters.discord.identifying import HOUR, MOST_AN_HOUR, REST, IdentifyBudget
-from adapters.discord.learning import AGAIN, Learner
-from adapters.discord.session import Session
+from adapters.discord.emulator.server import Fault
+from adapters.discord.membership import AGAIN, Learner
+from adapters.discord.rate_limits import HOUR, MOST_AN_HOUR, REST, IdentifyBudget
 from bot import Outcome, StoreUnavailable
 from bot.testing import InMemoryStore
 from tests.adapters.discord.harbour import LIMITS, Harbour, outcomes, receipts

@@ -7,9 +7,9 @@ from typing import Any
 from aiohttp import web
 
 from adapters.discord.emulator.gateway import GatewayServer
-from adapters.discord.emulator.ledger import Ledger
+from adapters.discord.emulator.recorder import Ledger
 from adapters.discord.emulator.rest import API, Refusal, answer, numbered
-from adapters.discord.emulator.town import ADMINISTRATOR, DM, USUAL, Json, Town
+from adapters.discord.emulator.state import ADMINISTRATOR, DM, USUAL, Json, Town
 
 COMMAND, COMPONENT = 2, 3
 PRIVATE = 64

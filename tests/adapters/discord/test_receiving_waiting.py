@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from adapters.discord import waiting
+from adapters.discord import receiving
 from bot import Outcome, StoreUnavailable
 from bot.testing import InMemoryStore
 from tests.adapters.discord.harbour import LIMITS, Harbour, outcomes, receipts
@@ -54,7 +54,7 @@ async def test_i02_while_nothing_can_be_kept_no_more_is_read_than_may_wait_and_n
     assert len(told) == 81
     assert ledger.counts["identify"] == 1
     assert ledger.counts["resume"] > 0
-    said = [one.getMessage() for one in caplog.records if one.name == waiting.__name__]
+    said = [one.getMessage() for one in caplog.records if one.name == receiving.__name__]
     assert said[0].endswith("cannot be kept: no more is read until they are")
     assert said[1] == "what waited of Discord is kept: it is read on"
 

@@ -11,11 +11,11 @@ import aiohttp
 import discord
 import pytest
 
+from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.config import Limits
-from adapters.discord.emulator.faults import Fault, too_many
-from adapters.discord.faults import UNSAID_WAIT, Answered, delivery_error, waiting_time
-from adapters.discord.judging import MOST_INVALID, Judge
-from adapters.discord.platform import DiscordAdapter
+from adapters.discord.emulator.server import Fault, too_many
+from adapters.discord.errors import UNSAID_WAIT, Answered, delivery_error, waiting_time
+from adapters.discord.rate_limits import MOST_INVALID, Judge
 from bot import Attachment, Content, Delivery, MediaKind, NotSent, Unclear, Undeliverable
 from bot.testing import Stage
 from tests.adapters.discord.harbour import LIMITS, Harbour

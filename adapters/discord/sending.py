@@ -1,20 +1,64 @@
-"""What is said on Discord: sent once, found again, changed, taken away."""
+"""Send with nonce, find, edit; people who may be pinged; typing."""
 
+import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from discord.http import Route
 from discord.utils import time_snowflake
 
-from adapters.discord.company import Company
-from adapters.discord.faults import UNKNOWN_MESSAGE, Answered, delivery_error
+from adapters.discord.config import Limits
+from adapters.discord.errors import UNKNOWN_MESSAGE, Answered, delivery_error
 from adapters.discord.outgoing import Body, body_of, file_name, has_extras, shown, without_extras
 from bot import Clock, Delivery, NotSent, Remembered, TakenAway, Unclear, Undeliverable, reached
 
 logger = logging.getLogger(__name__)
+
+MOST_CHANNELS = 2000
+MOST_PEOPLE = 200
+
+
+class Company:
+    """Remembers people by channel: nobody else is ever told that they were named there."""
+
+    def __init__(self) -> None:
+        self._people: OrderedDict[str, OrderedDict[str, None]] = OrderedDict()
+        self._gone: OrderedDict[str, str] = OrderedDict()
+
+    def heard(self, channel: str, user: str) -> None:
+        """Somebody has said something in a channel; so it is there, and we may read it."""
+        self._gone.pop(channel, None)
+        people = self._people.setdefault(channel, OrderedDict())
+        people[user] = None
+        people.move_to_end(user)
+        self._people.move_to_end(channel)
+        _bound(people, MOST_PEOPLE)
+        _bound(self._people, MOST_CHANNELS)
+
+    def of(self, channel: str) -> Collection[str]:
+        """List who has been heard in a channel lately."""
+        return self._people.get(channel, {}).keys()
+
+    def gone(self, channel: str, cause: str) -> None:
+        """A channel does not take what we say; it is left alone until something is heard from it."""
+        self._gone[channel] = cause
+        _bound(self._gone, MOST_CHANNELS)
+
+    def why_gone(self, channel: str) -> str:
+        """Say why a channel is left alone; empty where it is not."""
+        return self._gone.get(channel, "")
+
+
+def _bound(books: OrderedDict[str, Any], most: int) -> None:
+    while len(books) > most:
+        books.popitem(last=False)
+
+
 T = TypeVar("T")
 Ask = Callable[..., Awaitable[Any]]
 
@@ -173,3 +217,43 @@ def _is_it(said: Any, delivery: Delivery, own_id: int) -> bool:
     sent = [file_name(one) for one in delivery.content.attachments if one.data is not None]
     is_answer = str(reference.get("message_id", "")) == wanted
     return is_answer and said.get("content") == delivery.content.text and files == sent
+
+
+class Typing:
+    """Shows the sign in the channels in which we are at work, by `ask`, which asks Discord once."""
+
+    def __init__(self, ask: Callable[..., Awaitable[object]], limits: Limits) -> None:
+        self._ask = ask
+        self._limits = limits
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def show(self, channel: str, active: bool) -> None:
+        """Begin to show it in a channel, or stop."""
+        task = self._tasks.pop(channel, None)
+        if task is not None:
+            task.cancel()
+        if active:
+            self._tasks[channel] = asyncio.get_running_loop().create_task(self._keep_up(channel))
+
+    async def stop(self) -> None:
+        """Stop everywhere."""
+        tasks = list(self._tasks.values())
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _keep_up(self, channel: str) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.longest_typing):
+                while await self._sign(channel):
+                    await self._limits.pause(self._limits.typing)
+
+    async def _sign(self, channel: str) -> bool:
+        try:
+            await self._ask(Route("POST", "/channels/{channel_id}/typing", channel_id=channel))
+        except Exception as error:  # a courtesy: the answer comes without it
+            logger.debug("no typing sign in channel %s: %s", channel, error)
+            return False
+        return True

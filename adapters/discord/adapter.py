@@ -8,8 +8,8 @@ from typing import ClassVar, Self
 import adapters.discord.library  # noqa: F401  # before anything else asks for the library
 from adapters.discord.account import Account
 from adapters.discord.config import Limits, read_settings
+from adapters.discord.entities import PLATFORM
 from adapters.discord.outgoing import parts
-from adapters.discord.places import PLATFORM
 from bot import Adapter, Clock, ConfigError, Content, Delivery, Door, Link, NotSent, Room, system_clock
 
 LOOKS = 1.0  # seconds between two looks at a reply that is being written; Discord takes five edits in five
