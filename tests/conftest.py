@@ -18,7 +18,7 @@ PRELOADED = (
     *("adapters.console.adapter", "adapters.discord.adapter", "adapters.telegram.adapter"),
     *(
         "adapters.web.adapter",
-        "adapters.x.platform",
+        "adapters.x.adapter",
         "bot.cli.commands.chat",
         "bot.cli.commands.db",
         "bot.cli.commands.outbox",

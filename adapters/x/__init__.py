@@ -5,11 +5,11 @@ from bot import AdapterSpec, Deferred
 
 adapter = AdapterSpec(
     "x",
-    Deferred("adapters.x.platform:open_x"),
+    Deferred("adapters.x.adapter:open_x"),
     XSettings,
     needs=NEEDS,
     extra="x",
     libraries=("tweepy", "async_lru"),
-    check=Deferred("adapters.x.checkup:check_account"),
+    check=Deferred("adapters.x.checks:check_account"),
     emulator="adapters.x.emulator",
 )

@@ -9,17 +9,14 @@ from types import TracebackType
 from typing import Self
 
 from adapters.x import incoming
-from adapters.x.budget import Budget
-from adapters.x.caller import Caller
-from adapters.x.client import XClient
+from adapters.x.client import Searcher, XClient
 from adapters.x.config import read_settings
-from adapters.x.consent import Consent
-from adapters.x.mentions import Mentions
-from adapters.x.notes import Notes
-from adapters.x.opt_outs import OptOuts
-from adapters.x.searching import Searcher
+from adapters.x.connection import Caller, Refused
+from adapters.x.permissions import Consent, OptOuts
+from adapters.x.rate_limits import Budget
+from adapters.x.receiving import Mentions
 from adapters.x.sending import Pause, Sender
-from adapters.x.wire import Refused
+from adapters.x.state import Notes
 from bot import (
     Cause,
     Clock,
@@ -45,7 +42,7 @@ class Account:
         self.name = settings.account
         self.settings = settings
         self._pause = pause
-        self._me = incoming.Self(door.agent_id, settings.account)
+        self._me = incoming.OwnAccount(door.agent_id, settings.account)
         notes = Notes(door.inbox, settings.account)
         self.budget = Budget(settings, notes, door.settings.load(CoreSettings).bot_data_dir, clock)
         self.link = Link(incoming.PLATFORM, door.character.name, clock)

@@ -1,14 +1,14 @@
-"""What an account asks of X and does there, within its budget."""
+"""Endpoints used: mentions, search, post, like, repost."""
 
 import base64
 from datetime import datetime
 from typing import Any
 
-from adapters.x.budget import Budget
-from adapters.x.caller import Caller
-from adapters.x.payloads import Page, read_id
-from adapters.x.wire import Refused
-from bot import Attachment, NotSent, Unclear, Undeliverable
+from adapters.x.connection import Caller, Refused
+from adapters.x.incoming import text_of
+from adapters.x.payloads import Page, Post, read_id
+from adapters.x.rate_limits import Budget
+from bot import Attachment, DeliveryError, FoundPost, NotSent, TryAgain, Unclear, Undeliverable
 
 SMALLEST_PAGE, LARGEST_PAGE = 5, 100
 SEARCH_PAGE = 10  # the smallest that X gives
@@ -142,3 +142,32 @@ class XClient:
         except Refused as error:
             raise Undeliverable(f"X does not take {picture.name or 'the picture'}: {error}") from error
         return media_id
+
+
+LONGEST_QUERY = 500  # X takes 512, with what is added
+
+
+class Searcher:
+    """The search of one account."""
+
+    def __init__(self, client: XClient) -> None:
+        self._client = client
+
+    async def search(self, query: str) -> list[FoundPost]:
+        """Find the latest posts of the last week, in X's own words for a query; raises TryAgain."""
+        asked = " ".join(query.split())[:LONGEST_QUERY]
+        if not asked:
+            return []
+        try:
+            page = await self._client.search(asked)
+        except Refused as error:
+            raise TryAgain(f"X does not search for this account: {error}") from error
+        except DeliveryError as error:
+            raise TryAgain(f"X cannot be searched now: {error}") from error
+        return [_found(post, page) for post in page.posts]
+
+
+def _found(post: Post, page: Page) -> FoundPost:
+    person = page.people.get(post.author_id)
+    author = person.username if person is not None and person.username else post.author_id
+    return FoundPost(author, text_of(post), f"https://x.com/i/status/{post.id}", post.created_at)

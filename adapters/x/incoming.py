@@ -32,19 +32,19 @@ _MEDIA = {"photo": MediaKind.IMAGE, "video": MediaKind.VIDEO, "animated_gif": Me
 
 
 @dataclass(frozen=True, slots=True)
-class Self:
+class OwnAccount:
     """Whose account it is: the agent, and its number on X."""
 
     agent_id: UUID
     account: str
 
 
-def timeline(me: Self) -> World:
+def timeline(me: OwnAccount) -> World:
     """Give the account's world."""
     return World(derived_id(me.agent_id, PLATFORM, "world", me.account), PLATFORM, me.account, "X")
 
 
-def feed_room(me: Self) -> Room:
+def feed_room(me: OwnAccount) -> Room:
     """Give the account's own timeline, in which it posts."""
     return Room(
         id=derived_id(me.agent_id, PLATFORM, "feed", me.account),
@@ -57,7 +57,7 @@ def feed_room(me: Self) -> Room:
     )
 
 
-def conversation(me: Self, conversation_id: str) -> Room:
+def conversation(me: OwnAccount, conversation_id: str) -> Room:
     """Give the room of a conversation, which is named after the post that began it."""
     return Room(
         id=derived_id(me.agent_id, PLATFORM, "conversation", conversation_id),
@@ -70,13 +70,13 @@ def conversation(me: Self, conversation_id: str) -> Room:
     )
 
 
-def author_id(me: Self, user_id: str) -> UUID:
+def author_id(me: OwnAccount, user_id: str) -> UUID:
     """Give the id of whoever has a number on X; our own account is the agent."""
     return me.agent_id if user_id == me.account else derived_id(PLATFORM, "user", user_id)
 
 
 def message_received(
-    post: Post, page: Page, me: Self, *, at: datetime, room_of: Post | None = None, denied_by: str = ""
+    post: Post, page: Page, me: OwnAccount, *, at: datetime, room_of: Post | None = None, denied_by: str = ""
 ) -> Arrival:
     """Make the arrival of a post; with `denied_by` it is kept, and not answered.
 
@@ -124,7 +124,7 @@ def _conversation_of(post: Post) -> str:
     return post.conversation_id or post.id
 
 
-def _entity(person: Person, me: Self) -> Entity:
+def _entity(person: Person, me: OwnAccount) -> Entity:
     names = tuple(one for one in (person.name, person.username) if one) or (person.id,)
     return Entity(
         author_id(me, person.id), PLATFORM, person.id, names, metadata={"username": person.username}

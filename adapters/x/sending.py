@@ -1,19 +1,22 @@
-"""What leaves in an account's name: posts, replies, quotes, likes and reposts, and what became of them."""
+"""Send, reconcile, dry run."""
 
 import logging
+import re
+import unicodedata
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from adapters.x.client import XClient
 from adapters.x.config import XSettings
-from adapters.x.consent import Consent
-from adapters.x.matching import found_in
+from adapters.x.connection import Refused
+from adapters.x.incoming import text_of
 from adapters.x.outgoing import ACT, LIKE, QUOTE, REPOST, SUBJECT, unaddressed
-from adapters.x.policy import Policy
-from adapters.x.wire import Refused
+from adapters.x.payloads import Page, Post
+from adapters.x.permissions import Consent, Policy
 from bot import Delivery, DeliveryError, DeliveryState, Door, NotSent, Unclear, Undeliverable
 
 logger = logging.getLogger(__name__)
+
 Pause = Callable[[float], Awaitable[None]]
 PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 15.0)  # an unclear part is asked for once, and within a minute
 EARLIER = timedelta(minutes=2)  # X's clock need not be ours
@@ -155,3 +158,29 @@ def _text_of(delivery: Delivery) -> str:
 
 def _held(error: Exception) -> Unclear:
     return Unclear(f"our timeline on X cannot be read: {error}")
+
+
+_SCHEME = re.compile(r"\bhttps?://", re.IGNORECASE)
+_STATUS = re.compile(r"(?:twitter|x)\.com/\w+/status/\d+\S*", re.IGNORECASE)
+
+
+def found_in(page: Page, text: str, *, answers: str = "", quotes: str = "") -> str:
+    """Find the post that says this, in answer to the same post; gives its id, or blank."""
+    wanted = _bare(text, quotes)
+    for post in page.posts:
+        is_there = post.refers("replied_to") == answers and post.refers("quoted") == quotes
+        if is_there and not post.refers("retweeted") and _said(post, quotes) == wanted:
+            return post.id
+    return ""
+
+
+def _said(post: Post, quotes: str) -> str:
+    return _bare(text_of(post), quotes)
+
+
+def _bare(text: str, quotes: str) -> str:
+    """Leave out what X changes: how addresses begin and end, white space, the address of what is quoted."""
+    plain = _SCHEME.sub("", unicodedata.normalize("NFC", text))
+    if quotes:
+        plain = _STATUS.sub("", plain)
+    return " ".join(word.rstrip("/") for word in plain.split())

@@ -9,7 +9,7 @@ from aiohttp import ClientSession
 
 from adapters.discord.emulator.server import emulated as discord
 from adapters.telegram.emulator.server import emulated as telegram
-from adapters.x.emulator.trying import emulated as x
+from adapters.x.emulator.server import emulated as x
 from bot import Trial
 
 Emulated = Callable[[Sequence[str]], AbstractAsyncContextManager[Trial]]

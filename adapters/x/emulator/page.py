@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from adapters.x.emulator.world import EmulatedWorld, Forbidden, Made
+from adapters.x.emulator.state import EmulatedWorld, Forbidden, Made
 from bot.testing import Person, Place, Said
 
 TIMELINE = "timeline"

@@ -1,12 +1,14 @@
-"""A server on this machine that speaks X's protocol: for tests, and for trying a character out.
+"""HTTP server, faults, `emulated()`.
 
 It keeps the truth (`world`), writes down every call (`calls`), and fails as it is told (`faults`).
 """
 
 import asyncio
 import json
+import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -15,12 +17,11 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from adapters.x.emulator.answers import Answers, Asked, Problem
-from adapters.x.emulator.auth import Keys, fault_of, nonce_of, token_of
 from adapters.x.emulator.page import XScene
-from adapters.x.emulator.world import EmulatedWorld
-from adapters.x.windows import endpoint_of
-from bot import Clock, system_clock
+from adapters.x.emulator.rest import Answers, Asked, Keys, Problem, fault_of, nonce_of, token_of
+from adapters.x.emulator.state import EmulatedWorld
+from adapters.x.rate_limits import endpoint_of
+from bot import Clock, Trial, system_clock
 from bot.testing import TalkPage, only_from_here
 
 HOST = "127.0.0.1"
@@ -255,3 +256,42 @@ class Emulator:
         if self.monthly_reads is not None and cost and self.reads[month] + cost > self.monthly_reads:
             raise Problem(429, "UsageCapExceeded", "Usage cap exceeded: Monthly product cap")
         self.reads[month] += cost
+
+
+LONGEST_HANDLE = 15
+# What counts here: the people are others, reading costs nothing, what is written is to be seen, and whoever
+# tries something out does not wait a minute for the next look at the mentions (the shortest pause is 5 s).
+HERE = {
+    "X_TARGET_USERS": "",
+    "X_DRY_RUN": "",
+    "X_POLL_INTERVAL": "5",
+    "X_MONTHLY_READS": "100000",
+    "X_MONTHLY_POSTS": "100000",
+    "X_POST_DAILY_CAP": "100000",
+}
+
+
+@asynccontextmanager
+async def emulated(names: Sequence[str], *, port: int = 0) -> AsyncIterator[Trial]:
+    """Put up an X with these characters and two people, as long as the block lasts.
+
+    `settings` are to be put over those of each character; the page is for whoever wants to talk there.
+    """
+    handles = _handles(names)
+    async with Emulator(username=handles[0] if handles else "nobody", port=port) as emulator:
+        accounts = {name: emulator.add_account(one) for name, one in zip(names, handles, strict=True)}
+        for person in ("robin", "kim"):
+            emulator.world.person(person)
+        settings = {name: {**HERE, **emulator.environment_of(keys)} for name, keys in accounts.items()}
+        yield Trial(f"{emulator.url}/", settings)
+
+
+def _handles(names: Sequence[str]) -> list[str]:
+    """Make a handle of each name, no two alike."""
+    found: list[str] = []
+    for name in names:
+        handle = re.sub(r"\W+", "_", name.casefold(), flags=re.ASCII).strip("_")[:LONGEST_HANDLE] or "bot"
+        while handle in found:
+            handle = f"{handle[: LONGEST_HANDLE - 2]}_{len(found)}"
+        found.append(handle)
+    return found

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from adapters.x.adapter import XAdapter
 from adapters.x.emulator import Emulator, FastClock
-from adapters.x.platform import XAdapter
 from bot import (
     Agent,
     Blueprint,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from adapters.x import adapter as spec
+from adapters.x.adapter import XAdapter
 from adapters.x.emulator import Emulator, FastClock
-from adapters.x.platform import XAdapter
 from bot import Blueprint, Character, Runtime, SettingError, Settings
 from bot.settings import Layer
 from bot.testing import ScriptedModel, answer

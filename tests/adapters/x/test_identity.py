@@ -8,7 +8,7 @@ from adapters.x.emulator import Emulator, Fault
 from bot import NotSent
 from bot.testing import InMemoryStore
 from tests.adapters.x.conftest import Live
-from tests.adapters.x.test_checkup import look
+from tests.adapters.x.test_checks import look
 from tests.adapters.x.test_sending import QUIET, part_of
 
 ME = "GET /2/users/me"

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.x.incoming import Self, message_received, text_of
+from adapters.x.incoming import OwnAccount, message_received, text_of
 from adapters.x.payloads import Post, read_id, read_page, read_person
 from bot import ChannelType, derived_id
 
-ME = Self(derived_id("agent", "Ada"), "1000")
+ME = OwnAccount(derived_id("agent", "Ada"), "1000")
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 BOB = {"id": "7", "username": "bob", "name": "Bob"}
 JSON = st.recursive(

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.x.outgoing import ACT, REPLY, cut, parts, unaddressed
-from adapters.x.weighting import LONGEST, weight
+from adapters.x.outgoing import ACT, LONGEST, REPLY, cut, parts, unaddressed, weight
 from bot import Attachment, Content, MediaKind, new_id
 
 SENTENCE = "The tide comes in twice a day, and nobody has to ask it to. "

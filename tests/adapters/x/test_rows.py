@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from adapters.x import wire
+from adapters.x import connection
 from adapters.x.emulator import Emulator, FastClock
-from adapters.x.mentions import NOTE
-from adapters.x.notes import Notes
+from adapters.x.receiving import NOTE
+from adapters.x.state import Notes
 from bot import NotSent, Unclear
 from bot.testing import InMemoryStore
 from tests.adapters.x.conftest import Live
@@ -58,7 +58,7 @@ async def test_b14_whoever_takes_another_handle_is_the_same_person(live: Live, e
 async def test_c07_an_answer_that_never_comes_is_given_up(
     live: Live, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "DEADLINE", 0.2)
+    monkeypatch.setattr(connection, "DEADLINE", 0.2)
     async with live(**QUIET, X_API_BASE_URL=silent) as cast:
         with pytest.raises(Unclear):
             await cast.adapter.deliver(part_of(cast))

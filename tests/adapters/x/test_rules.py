@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapters.x.emulator import Emulator, FastClock
-from adapters.x.opt_outs import is_start, is_stop
+from adapters.x.permissions import is_start, is_stop
 from bot import ChannelType, Content, Delivery, NotSent, Outcome, TextRequest, Undeliverable
 from bot.testing import InMemoryStore, answer, make_arrival
 from tests.adapters.x.conftest import Live

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from adapters.x.windows import Windows, endpoint_of
+from adapters.x.rate_limits import Windows, endpoint_of
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 POSTS = "POST /2/tweets"

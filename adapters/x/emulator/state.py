@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
-from adapters.x.weighting import LONGEST, weight
+from adapters.x.outgoing import LONGEST, weight
 from bot import Clock
 
 SAME_AGAIN = timedelta(hours=24)  # so long the same text is not taken twice

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.x.place import Place
+from adapters.x.receiving import Place
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -1,20 +1,73 @@
-"""Reading the mentions: a page at a time, kept together with the place up to which they are read."""
+"""Mention polling with stored position."""
 
 import logging
-from datetime import timedelta
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Self
 
 from adapters.x.client import XClient
 from adapters.x.config import XSettings
-from adapters.x.consent import Consent
-from adapters.x.incoming import CONTEXT, PLATFORM, Self, conversation, message_received, text_of
-from adapters.x.notes import Notes
-from adapters.x.opt_outs import OptOuts
+from adapters.x.connection import Refused
+from adapters.x.incoming import CONTEXT, PLATFORM, OwnAccount, conversation, message_received, text_of
 from adapters.x.payloads import Page, Post
-from adapters.x.place import Place
-from adapters.x.wire import Refused
+from adapters.x.permissions import Consent, OptOuts
+from adapters.x.state import Notes
 from bot import Arrival, Clock, DeliveryError, Door, RoomRule, put_surely
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Everything up to `since` is kept; so is what lies from `until` to `newest`, and between them is a gap.
+
+    X gives the newest first. A page that is not the last one leaves a gap below it, which is read before
+    anything newer: no mention is passed over because the budget ended between two pages. `start` is the
+    moment from which on mentions count where none is known yet.
+    """
+
+    since: int = 0
+    newest: int = 0
+    until: int = 0
+    start: datetime | None = None
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Read what `str` has written; raises ValueError."""
+        first, _, gap = text.partition(" ")
+        start = None if first.isdecimal() else datetime.fromisoformat(first)
+        newest, _, until = gap.partition(" ")
+        return cls(int(first) if start is None else 0, int(newest or 0), int(until or 0), start)
+
+    def __str__(self) -> str:
+        first = str(self.since) if self.start is None else self.start.astimezone(UTC).isoformat()
+        return f"{first} {self.newest} {self.until}" if self.until else first
+
+    def after(self, ids: Iterable[str], *, lowest: str = "", is_last: bool = True) -> Self:
+        """Give the place once a page is kept: `ids` are its mentions, `lowest` the last post on it.
+
+        `is_last` where X has nothing below it. Posts of our own are no mentions: they move nothing but the
+        gap's upper end.
+        """
+        newest = max([self.newest, self.since, *map(int, ids)])
+        if is_last:
+            return type(self)(since=newest, start=None if newest else self.start)
+        return type(self)(self.since, newest, int(lowest or self.until), self.start)
+
+    @property
+    def bounds(self) -> dict[str, str | datetime]:
+        """The parameters with which the next page is asked for."""
+        asked: dict[str, str | datetime] = {}
+        if self.start is not None:
+            asked["start_time"] = self.start
+        elif self.since:
+            asked["since_id"] = str(self.since)
+        if self.until:
+            asked["until_id"] = str(self.until)
+        return asked
+
+
 NOTE = "mentions"
 LOOKED_BACK = timedelta(minutes=15)  # at the very first start; what is older is not answered anyway
 
@@ -25,7 +78,7 @@ class Mentions:
     def __init__(
         self,
         door: Door,
-        me: Self,
+        me: OwnAccount,
         client: XClient,
         settings: XSettings,
         *,

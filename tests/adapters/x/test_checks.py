@@ -6,7 +6,7 @@ import pytest
 
 from adapters.x import adapter as spec
 from adapters.x.emulator import Emulator
-from adapters.x.usage import Usage
+from adapters.x.rate_limits import Usage
 from bot import Checkup, Settings, system_clock
 from bot.settings import Layer
 

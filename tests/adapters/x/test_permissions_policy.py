@@ -4,7 +4,7 @@ import pytest
 
 from adapters.x.config import XSettings
 from adapters.x.emulator import Emulator
-from adapters.x.policy import Policy
+from adapters.x.permissions import Policy
 from bot import Content, DeliveryState, Settings, Undeliverable
 from bot.settings import Layer
 from tests.adapters.x.conftest import Live

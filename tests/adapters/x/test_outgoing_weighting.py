@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.x.weighting import weighed, weight
+from adapters.x.outgoing import weighed, weight
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 
-from adapters.x.budget import Budget
-from adapters.x.caller import Caller, wrong_account
 from adapters.x.config import read_settings
+from adapters.x.connection import Caller, Refused, wrong_account
 from adapters.x.incoming import PLATFORM
-from adapters.x.notes import Notes
-from adapters.x.usage import next_month
-from adapters.x.wire import Refused
+from adapters.x.rate_limits import Budget, next_month
+from adapters.x.state import Notes
 from bot import (
     Arrival,
     Checkup,
