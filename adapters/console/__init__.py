@@ -3,4 +3,4 @@
 from adapters.console.config import ConsoleSettings
 from bot import AdapterSpec, Deferred
 
-adapter = AdapterSpec("console", Deferred("adapters.console.adapter:open_console"), ConsoleSettings)
+spec = AdapterSpec("console", Deferred("adapters.console.adapter:open_console"), ConsoleSettings)

@@ -3,7 +3,7 @@
 from adapters.discord.config import DiscordSettings
 from bot import AdapterSpec, Deferred
 
-adapter = AdapterSpec(
+spec = AdapterSpec(
     "discord",
     Deferred("adapters.discord.adapter:open_discord"),
     DiscordSettings,

@@ -3,7 +3,7 @@
 from adapters.telegram.config import TelegramSettings
 from bot import AdapterSpec, Deferred
 
-adapter = AdapterSpec(
+spec = AdapterSpec(
     "telegram",
     Deferred("adapters.telegram.adapter:open_telegram"),
     TelegramSettings,

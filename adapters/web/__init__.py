@@ -3,4 +3,4 @@
 from adapters.web.config import WebSettings
 from bot import AdapterSpec, Deferred
 
-adapter = AdapterSpec("web", Deferred("adapters.web.adapter:open_web"), WebSettings)
+spec = AdapterSpec("web", Deferred("adapters.web.adapter:open_web"), WebSettings)

@@ -3,7 +3,7 @@
 from adapters.x.config import NEEDS, XSettings
 from bot import AdapterSpec, Deferred
 
-adapter = AdapterSpec(
+spec = AdapterSpec(
     "x",
     Deferred("adapters.x.adapter:open_x"),
     XSettings,

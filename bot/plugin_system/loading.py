@@ -189,11 +189,12 @@ def _adapter_modules() -> dict[str, str]:
 
 def _adapter(name: str, module: str) -> AdapterSpec | str:
     try:
-        spec = getattr(imported(module, name), "adapter", None)
+        specs = [value for value in vars(imported(module, name)).values() if isinstance(value, AdapterSpec)]
     except PluginError as error:
         return str(error)
-    if not isinstance(spec, AdapterSpec):
-        return f"{module} has no AdapterSpec `adapter`"
+    if len(specs) != 1:
+        return f"adapter {name!r}: {module} must hold one AdapterSpec, it holds {len(specs)}"
+    [spec] = specs
     missing = next((one for one in spec.libraries if importlib.util.find_spec(one) is None), "")
     return not_installed(name, missing, module) if missing else spec
 

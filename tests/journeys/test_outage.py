@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from adapters.web import adapter as web
+from adapters.web import spec as web
 from adapters.web.adapter import WebAdapter
 from bot import Blueprint, Character, ModelType, Plugin, Runtime, Settings, TextRequest, TextResult, model
 from bot.inbound import processing

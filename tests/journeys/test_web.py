@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aiohttp import ClientSession, CookieJar
 
-from adapters.web import adapter as web
+from adapters.web import spec as web
 from adapters.web.adapter import WebAdapter
 from bot import Blueprint, Character, Runtime, Settings
 from bot.settings import Layer

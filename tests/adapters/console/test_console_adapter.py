@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from adapters.console import adapter as spec
+from adapters.console import spec
 from adapters.console.adapter import ConsoleAdapter
 from adapters.console.terminal_io import PipedLines, TypedLines
 from bot import AdapterSpec, Blueprint, Character, ConfigError, Content, Door, Outcome, Runtime, Settings

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from adapters.discord import adapter as spec
+from adapters.discord import spec
 from adapters.discord.checks import NEEDED, invite_link
 from adapters.discord.emulator.gateway import MESSAGE_CONTENT
 from adapters.discord.emulator.server import Fault

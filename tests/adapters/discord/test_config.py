@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from adapters.discord import adapter as spec
+from adapters.discord import spec
 from adapters.discord.adapter import open_discord
 from adapters.discord.client import http_of
 from adapters.discord.config import DiscordSettings, Limits, read_settings

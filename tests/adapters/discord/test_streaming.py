@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from adapters.discord import adapter
+from adapters.discord import spec as adapter
 from bot import (
     DeliveryState,
     Outcome,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.x import adapter as spec
+from adapters.x import spec
 from adapters.x.adapter import XAdapter
 from adapters.x.emulator import Emulator, FastClock
 from bot import Blueprint, Character, Runtime, SettingError, Settings

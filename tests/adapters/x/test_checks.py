@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.x import adapter as spec
+from adapters.x import spec
 from adapters.x.emulator import Emulator
 from adapters.x.rate_limits import Usage
 from bot import Checkup, Settings, system_clock
