@@ -1,19 +1,29 @@
 """What a conversation needs: the basic actions and what the model is told of the room."""
 
 from bot import Plugin
-from plugins.bootstrap.actions.basic import ignore, none, reply
 from plugins.bootstrap.actions.choices import choose_option
 from plugins.bootstrap.actions.contacts import update_contact
-from plugins.bootstrap.actions.images import DRAWING, IMAGE, generate_image
 from plugins.bootstrap.actions.messages import send_message
-from plugins.bootstrap.actions.roles import change_role, update_role
-from plugins.bootstrap.actions.rooms import follow_room, mute_room, unfollow_room, unmute_room
+from plugins.bootstrap.actions.replies import DRAWING, IMAGE, generate_image, ignore, none, reply
+from plugins.bootstrap.actions.rooms_and_roles import (
+    change_role,
+    follow_room,
+    mute_room,
+    unfollow_room,
+    unmute_room,
+    update_role,
+)
 from plugins.bootstrap.actions.settings import change_setting, update_settings
-from plugins.bootstrap.evaluators.prompt import REFLECTION, TEMPLATE
-from plugins.bootstrap.evaluators.reflection import Reflections, message_heard, reflection
-from plugins.bootstrap.listeners.clearing import channel_cleared
-from plugins.bootstrap.listeners.embedding import Backlog, vectors_missed
-from plugins.bootstrap.listeners.runs import (
+from plugins.bootstrap.evaluators.reflection import (
+    REFLECTION,
+    TEMPLATE,
+    Reflections,
+    channel_cleared,
+    message_heard,
+    reflection,
+)
+from plugins.bootstrap.listeners.embeddings import Backlog, vectors_missed
+from plugins.bootstrap.listeners.run_log import (
     Courses,
     action_completed,
     action_started,
@@ -23,23 +33,17 @@ from plugins.bootstrap.listeners.runs import (
     run_ended,
     run_started,
 )
-from plugins.bootstrap.providers.action_state import action_state
-from plugins.bootstrap.providers.actions import actions
-from plugins.bootstrap.providers.anxiety import anxiety
-from plugins.bootstrap.providers.attachments import attachments
-from plugins.bootstrap.providers.capabilities import capabilities
-from plugins.bootstrap.providers.character import character
-from plugins.bootstrap.providers.choice import choice
-from plugins.bootstrap.providers.entities import entities
-from plugins.bootstrap.providers.evaluators import evaluators
-from plugins.bootstrap.providers.facts import facts
-from plugins.bootstrap.providers.providers import providers
-from plugins.bootstrap.providers.recent_messages import Beginnings, recent_messages
-from plugins.bootstrap.providers.relationships import relationships
-from plugins.bootstrap.providers.roles import roles
-from plugins.bootstrap.providers.settings import settings
-from plugins.bootstrap.providers.time import time
-from plugins.bootstrap.providers.world import world
+from plugins.bootstrap.providers.capabilities import (
+    action_state,
+    actions,
+    capabilities,
+    choice,
+    evaluators,
+    providers,
+)
+from plugins.bootstrap.providers.character import character, facts
+from plugins.bootstrap.providers.conversation import Beginnings, attachments, recent_messages, time
+from plugins.bootstrap.providers.environment import anxiety, entities, relationships, roles, settings, world
 
 plugin = Plugin(
     "bootstrap",

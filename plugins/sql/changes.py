@@ -116,7 +116,7 @@ def _revise(
     if edit.message is None:
         book(connection, agent, [edit.receipt])
         return Revised(Received(edit.receipt))
-    vectors.drop(connection, agent, [edit.message.id])
+    vectors.delete_embeddings(connection, agent, [edit.message.id])
     [received] = keep(connection, owner, [(replace(arrival, message=edit.message), edit.receipt)])
     return Revised(received, before, edit.closed)
 

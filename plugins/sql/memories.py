@@ -134,8 +134,8 @@ def put_memories(connection: Connection, agent: int, kept: Sequence[Memory]) -> 
     UPSERT.run_many(connection, rows)
     if recents := told_by(connection):
         recents.tell(rows, kept)
-    searching.put(connection, agent, kept)
-    vectors.put(
+    searching.store_words(connection, agent, kept)
+    vectors.store_embeddings(
         connection,
         agent,
         [
@@ -211,8 +211,8 @@ def memory_values(agent: int, memory: Memory) -> Row:
 def _add(agent: int, added: Sequence[Memory], connection: Connection) -> None:
     """What replaces a memory replaces its vector and words too: those of another text would mislead."""
     ids = [memory.id for memory in added]
-    vectors.drop(connection, agent, ids)
-    searching.drop(connection, agent, ids)
+    vectors.delete_embeddings(connection, agent, ids)
+    searching.delete_words(connection, agent, ids)
     put_memories(connection, agent, added)
 
 

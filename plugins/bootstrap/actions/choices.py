@@ -21,7 +21,7 @@ from bot import (
     options_of,
     short_id,
 )
-from plugins.bootstrap.actions.authority import Rule, asked_by, authorize, refused
+from plugins.bootstrap.actions.permissions import Rule, asked_by, authorize, refused
 
 SEEN = "openChoices"
 

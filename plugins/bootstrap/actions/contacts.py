@@ -17,8 +17,8 @@ from bot import (
     action,
     derived_id,
 )
-from plugins.bootstrap.actions.authority import Rule, asked_by, authorize, no_rule, refused
-from plugins.bootstrap.actions.finding import NotFound, described, find_member, titles
+from plugins.bootstrap.actions.lookup import NotFound, described, find_member, titles
+from plugins.bootstrap.actions.permissions import Rule, asked_by, authorize, no_rule, refused
 
 CONTACT, MESSAGES = "CONTACT", "MESSAGES"
 Kind = Literal["email", "phone", "website", "handle", "timezone", "messages"]

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from bot import ActionResult, Effect, Entity, Example, Role, Room, Turn, World, action, clean_name, short_id
-from plugins.bootstrap.actions.authority import asked_by, authorize, refused
 from plugins.bootstrap.actions.contacts import accepts_messages
-from plugins.bootstrap.actions.finding import (
+from plugins.bootstrap.actions.lookup import (
     NotFound,
     bare,
     described,
@@ -17,6 +16,7 @@ from plugins.bootstrap.actions.finding import (
     shown,
     titles,
 )
+from plugins.bootstrap.actions.permissions import asked_by, authorize, refused
 
 LONGEST = 4_000
 HERE = frozenset({"", "here", "this room"})

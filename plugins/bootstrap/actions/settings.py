@@ -17,9 +17,15 @@ from bot import (
     action,
     worker,
 )
-from plugins.bootstrap.actions.authority import Request, asked_by, authorize, refused
 from plugins.bootstrap.actions.choices import chooser_of
-from plugins.bootstrap.actions.confirming import ask_to_confirm, report
+from plugins.bootstrap.actions.permissions import (
+    Request,
+    ask_to_confirm,
+    asked_by,
+    authorize,
+    refused,
+    report,
+)
 
 Changeable = Literal["CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "SHOULD_RESPOND_BYPASS_TYPES"]
 LONGEST = 100

@@ -1,4 +1,4 @@
-"""Facts as they are kept: whose they are, from which message, and nothing that was asked not to be kept."""
+"""Which facts are kept; how a fact is quoted."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,15 +14,22 @@ from bot import (
     Reach,
     Scope,
     Turn,
+    clean_name,
     derived_id,
+    escape_line,
     short_id,
     shorten,
 )
-from plugins.bootstrap.evaluators.insights import Claim, Insights
-from plugins.bootstrap.evaluators.material import Material
-from plugins.bootstrap.evaluators.notes import learnt_today, tally
-from plugins.bootstrap.evaluators.statements import KINDS, is_statement
-from plugins.bootstrap.evaluators.wording import LONGEST_FACT, folded, marks, shared_words
+from plugins.bootstrap.evaluators.fact_filters import (
+    KINDS,
+    LONGEST_FACT,
+    folded,
+    is_statement,
+    marks,
+    shared_words,
+)
+from plugins.bootstrap.evaluators.model_output import Claim, Insights
+from plugins.bootstrap.evaluators.progress import Material, learnt_today, tally
 
 MOST_A_DAY = 20
 MOST_COMPARED = 200
@@ -189,3 +196,11 @@ async def _unlike_in_meaning(turn: Turn, facts: Sequence[Memory], gone: set[UUID
 def _says_the_same(known: Memory, fact: Memory) -> bool:
     theirs = (fact.entity_id, fact.room_id, marks(fact.content.text))
     return (known.entity_id, known.room_id, marks(known.content.text)) == theirs
+
+
+def quoted(fact: Memory, people: Mapping[UUID, Entity]) -> str:
+    """Write a fact as a quote, with who said it and on which day."""
+    author = people.get(fact.entity_id)
+    name = clean_name(author.name if author is not None else "")
+    said = escape_line(fact.content.text.replace('"', "'"))
+    return f'{name} (id {short_id(fact.entity_id)}), {fact.created_at:%Y-%m-%d}: "{said}"'

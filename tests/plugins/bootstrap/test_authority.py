@@ -9,7 +9,7 @@ import pytest
 from bot import Attendance, ChannelType, Role
 from bot.testing import ScriptedModel, Stage, answer, make_arrival, make_turn, on_stage
 from plugins.bootstrap import plugin
-from plugins.bootstrap.actions.authority import may_change_role, own_words, says
+from plugins.bootstrap.actions.permissions import may_change_role, own_words, says
 from tests.plugins.bootstrap.obeying import (
     Obedient,
     code,

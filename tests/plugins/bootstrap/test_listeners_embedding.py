@@ -27,8 +27,8 @@ from bot import (
     new_id,
 )
 from bot.testing import ScriptedModel, Stage, make_arrival, on_stage
-from plugins.bootstrap.listeners import embedding
-from plugins.bootstrap.listeners.embedding import PROBE, Backlog
+from plugins.bootstrap.listeners import embeddings
+from plugins.bootstrap.listeners.embeddings import PROBE, Backlog
 from plugins.sql import plugin as sql
 
 
@@ -55,7 +55,7 @@ class Embedder(ScriptedModel):
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nobody rest."""
     for name in ("PAUSE", "SHORT_PAUSE", "FIRST_WAIT", "LONGEST_WAIT"):
-        monkeypatch.setattr(embedding, name, 0.0)
+        monkeypatch.setattr(embeddings, name, 0.0)
 
 
 @pytest.fixture(params=["memory", "SQLite"])
@@ -125,8 +125,8 @@ async def until_complete(stage: Stage, name: str) -> None:
 async def test_e10_the_log_tells_how_far_it_has_come(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(embedding, "TOLD_EVERY", 40)
-    caplog.set_level(logging.INFO, embedding.__name__)
+    monkeypatch.setattr(embeddings, "TOLD_EVERY", 40)
+    caplog.set_level(logging.INFO, embeddings.__name__)
     async with on_stage(model=Embedder("m-2")) as stage:
         backlog = await halted(stage)
         await said(stage, *(f"message {number}" for number in range(70)))

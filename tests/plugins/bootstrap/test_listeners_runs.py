@@ -22,7 +22,7 @@ from bot import (
 )
 from bot.store.inmemory import InMemoryStore
 from bot.testing import ScriptedModel, Stage, answer, on_stage
-from plugins.bootstrap.listeners.runs import Courses
+from plugins.bootstrap.listeners.run_log import Courses
 
 
 @action("WORK", "Works.", effect=Effect.PURE)

@@ -31,8 +31,8 @@ from bot.agent import Agent
 from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.memories import InMemoryMemories
 from bot.testing import ScriptedModel, Stage, answer, on_stage
-from plugins.bootstrap.evaluators.insights import Claim, Insights, Tie, Wish, read_insights
-from plugins.bootstrap.evaluators.wording import is_order
+from plugins.bootstrap.evaluators.fact_filters import is_order
+from plugins.bootstrap.evaluators.model_output import Claim, Insights, Tie, Wish, read_insights
 from plugins.sql.opening import OpenFiles
 from plugins.sql.postgres_address import address_of
 from plugins.sql.postgres_opening import OpenServers

@@ -4,7 +4,7 @@ import pytest
 
 from bot import short_id
 from bot.testing import on_stage
-from plugins.bootstrap.evaluators.statements import is_statement
+from plugins.bootstrap.evaluators.fact_filters import is_statement
 from tests.plugins.bootstrap.reflecting import fact, known, noted, person, reflected, said, thinking
 
 PEOPLE = [

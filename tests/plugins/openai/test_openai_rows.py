@@ -11,7 +11,7 @@ from bot.models import retry
 from bot.prompts.history import parse_history
 from bot.store.inmemory import InMemoryStore
 from bot.testing import Stage, answer
-from plugins.bootstrap.listeners import embedding
+from plugins.bootstrap.listeners import embeddings
 from plugins.knowledge import plugin as knowledge
 from tests.plugins.loopback import Answer, Asked, Loopback, loopback
 from tests.plugins.openai.wire import completion, open_stage
@@ -138,7 +138,7 @@ def serving(dimension: int, is_away: asyncio.Event | None = None) -> Callable[[A
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nobody rest."""
     for name in ("PAUSE", "SHORT_PAUSE", "FIRST_WAIT", "LONGEST_WAIT"):
-        monkeypatch.setattr(embedding, name, 0.01)
+        monkeypatch.setattr(embeddings, name, 0.01)
     monkeypatch.setattr(retry, "REST", 0.0)
 
 

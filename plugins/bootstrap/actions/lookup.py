@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from uuid import UUID
 
 from bot import ChannelType, Entity, Room, Turn, clean_name, short_id
-from plugins.bootstrap.actions.authority import own_words, says
+from plugins.bootstrap.actions.permissions import own_words, says
 
 MOST_TOLD = 5
 MOST_NAMESAKES = 100

@@ -7,11 +7,9 @@ from typing import Any
 from uuid import UUID
 
 from bot import Entity, Relationship, Turn, clean_name, short_id
-from plugins.bootstrap.evaluators.insights import Tie
-from plugins.bootstrap.evaluators.material import Material
-from plugins.bootstrap.evaluators.notes import Place
-from plugins.bootstrap.evaluators.statements import addresses
-from plugins.bootstrap.evaluators.wording import is_order
+from plugins.bootstrap.evaluators.fact_filters import addresses, is_order
+from plugins.bootstrap.evaluators.model_output import Tie
+from plugins.bootstrap.evaluators.progress import Material, Place
 
 ROOMS = "rooms"
 MOST_ROOMS = 50

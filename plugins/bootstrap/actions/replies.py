@@ -1,4 +1,4 @@
-"""GENERATE_IMAGE: a picture, drawn by whichever model serves it."""
+"""REPLY, IGNORE, NONE, GENERATE_IMAGE."""
 
 from typing import Annotated
 
@@ -21,7 +21,42 @@ from bot import (
     render,
     shorten,
 )
-from plugins.bootstrap.actions.authority import asked_by, authorize, refused
+from plugins.bootstrap.actions.permissions import asked_by, authorize, refused
+
+
+@action(
+    "REPLY",
+    "Say the text of the answer.",
+    similes=["GREET", "REPLY_TO_MESSAGE", "SEND_REPLY", "RESPOND", "RESPONSE"],
+    effect=Effect.KEYED,
+)
+async def reply(turn: Turn, text: str = "") -> ActionResult:
+    """Say something; within an answer the text is the answer's own and needs no second model call."""
+    said = await turn.reply(text) if text else None
+    return ActionResult(success=said is not None, text=said.content.text if said else "")
+
+
+@action(
+    "IGNORE",
+    "Say and do nothing: the talk is over, or not meant for you.",
+    similes=["STOP", "STOP_TALKING", "STOP_CHATTING", "STOP_CONVERSATION"],
+    effect=Effect.PURE,
+)
+async def ignore(turn: Turn) -> ActionResult:
+    """Stay silent."""
+    return ActionResult()
+
+
+@action(
+    "NONE",
+    "Do nothing beyond what is already done.",
+    similes=["NO_ACTION", "NO_RESPONSE", "NO_REACTION"],
+    effect=Effect.PURE,
+)
+async def none(turn: Turn) -> ActionResult:
+    """Do nothing."""
+    return ActionResult()
+
 
 IMAGE = "imageGenerationTemplate"
 LONGEST = 2_000

@@ -1,4 +1,4 @@
-"""Who may do what: the one place that decides it, when it is done, and writes every decision down."""
+"""Authorisation, audit entry, confirmation."""
 
 import logging
 import re
@@ -7,9 +7,26 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from bot import AUDIT, ActionResult, Agent, ChannelType, Role, Room, Turn, World
+from bot import (
+    AUDIT,
+    ActionResult,
+    Agent,
+    ChannelType,
+    Content,
+    Memory,
+    MemoryKind,
+    Outgoing,
+    Role,
+    Room,
+    Task,
+    Turn,
+    World,
+    ask_twice,
+    derived_id,
+)
 
 logger = logging.getLogger(__name__)
+
 ALONE = frozenset({ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF, ChannelType.API})
 QUOTED = re.compile(r"^[^\S\n]*(?:>|\[(?:sticker|poll|contact|place|game)\b).*$", re.MULTILINE)
 Rule = Callable[[World, Role], str]
@@ -122,3 +139,27 @@ def may_change_role(actor: Role, current: Role, new: Role, owners: int, *, is_pl
         if owners <= 1:
             return "a world keeps at least one owner"
     return ""
+
+
+async def ask_to_confirm(
+    turn: Turn, request: Request, worker: str, change: Mapping[str, str], said: str
+) -> ActionResult:
+    """Ask for the code of a change that the author may have done, and refuse any other."""
+    if cause := await authorize(turn.agent, request):
+        return refused(cause)
+    return await ask_twice(turn, worker, change, said)
+
+
+async def report(agent: Agent, task: Task, room: Room, text: str) -> None:
+    """Say what has become of a task, once, however often its worker runs."""
+    memory = Memory(
+        id=derived_id(task.id, "report"),
+        kind=MemoryKind.MESSAGE,
+        entity_id=agent.id,
+        room_id=room.id,
+        world_id=room.world_id,
+        content=Content(text=text),
+        created_at=agent.clock(),
+        turn_id=task.id,
+    )
+    await agent.outbox.commit([Outgoing(memory, room)])
