@@ -8,13 +8,13 @@ from typing import Any
 
 from benchmarks.exchange import Exchange, attempting, closed, make_exchange, sent
 from bot import first_claim
-from plugins.sql.deliveries import NAMES as DELIVERY_NAMES
-from plugins.sql.deliveries import part_values
-from plugins.sql.ledger import STEP_NAMES, step_values
-from plugins.sql.memories import MEMORY_NAMES, memory_values
-from plugins.sql.receipts import NAMES as RECEIPT_NAMES
-from plugins.sql.receipts import first_values, later_values
-from plugins.sql.values import moment
+from plugins.sql.core.values import moment
+from plugins.sql.stores.deliveries import NAMES as DELIVERY_NAMES
+from plugins.sql.stores.deliveries import part_values
+from plugins.sql.stores.ledger import STEP_NAMES, step_values
+from plugins.sql.stores.memories import MEMORY_NAMES, memory_values
+from plugins.sql.stores.receipts import NAMES as RECEIPT_NAMES
+from plugins.sql.stores.receipts import first_values, later_values
 
 APART = timedelta(seconds=0.5)  # so that nothing is old enough to be removed
 Rows = Iterator[Sequence[Any]]

@@ -15,10 +15,9 @@ from benchmarks.exchange import AGENT, keep_all, make_exchanges
 from benchmarks.figures import Row, measured, tell
 from benchmarks.filling import fill
 from bot import MemoryKind
-from plugins.sql.database import Database
-from plugins.sql.memories import RECENT, memory_of
-from plugins.sql.opening import OpenFiles
-from plugins.sql.store import SqlStore
+from plugins.sql.sqlite.database import Database, OpenFiles
+from plugins.sql.stores.memories import RECENT, memory_of
+from plugins.sql.stores.store import SqlStore
 
 FIRST_AGENT = 1  # its number in a new file
 ROOMS = 1_000

@@ -9,8 +9,8 @@ from pathlib import Path
 from benchmarks.exchange import AGENT, Exchange, keep_all, make_exchanges
 from benchmarks.figures import Row, measured, micro, tell
 from benchmarks.recording import Said, open_plainly, recording, say_again, statements, transactions
-from plugins.sql.opening import OpenFiles
-from plugins.sql.sqlite import Synchronous
+from plugins.sql.sqlite.connection import Synchronous
+from plugins.sql.sqlite.database import OpenFiles
 
 ROOMS = 64
 MESSAGES = 10 * ROOMS

@@ -17,9 +17,9 @@ from benchmarks.server import Spoken, is_installed, running
 from bot import Store
 from bot.cli.process.limits import look_seldom
 from bot.testing import Stage, on_stage
-from plugins.sql.opening import OpenFiles
-from plugins.sql.postgres_address import address_of
-from plugins.sql.postgres_opening import OpenServers
+from plugins.sql.postgres.connection import address_of
+from plugins.sql.postgres.storage import OpenServers
+from plugins.sql.sqlite.database import OpenFiles
 
 ROOMS = 100
 FIRST, ALONE, AT_ONCE = 3, 150, 15

@@ -15,10 +15,10 @@ from benchmarks.exchange import AGENT, make_exchange
 from benchmarks.figures import Row, milli, tell
 from benchmarks.server import is_installed, running
 from bot import MemoryKind, Reach, Store, derived_id
-from plugins.sql.memories import MEMORY_NAMES, memory_values
-from plugins.sql.opening import OpenFiles
-from plugins.sql.postgres_address import address_of, connect
-from plugins.sql.postgres_opening import OpenServers
+from plugins.sql.postgres.connection import address_of, connect
+from plugins.sql.postgres.storage import OpenServers
+from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.stores.memories import MEMORY_NAMES, memory_values
 
 FIRST_AGENT = 1  # its number in a new database
 COUNT, DIMENSION, NEAREST, MODEL = 100_000, 384, 10, "a-model"

@@ -1,8 +1,8 @@
 """Everything is kept: the store on SQL."""
 
 from bot import Plugin
-from plugins.sql.choice import SqlStorage
-from plugins.sql.settings import SqlSettings, promise
+from plugins.sql.core.settings import SqlSettings, promise
+from plugins.sql.storage import SqlStorage
 
 __all__ = ["plugin"]
 

@@ -29,7 +29,7 @@ from bot.background.scheduler import Scheduler
 from bot.models.types import TextRequest
 from bot.store.inmemory import InMemoryStore
 from bot.testing import RecordingAdapter, ScriptedModel, Stage, on_stage
-from plugins.sql.opening import OpenFiles
+from plugins.sql.sqlite.database import OpenFiles
 from tests.scheduling import START, ManualClock
 
 KNOT = "A knot is a decision that a rope remembers."

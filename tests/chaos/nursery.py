@@ -21,8 +21,8 @@ import openai
 import bot.cli.commands.run
 import plugins.bootstrap
 import plugins.openai
-import plugins.sql.migrations.running
-import plugins.sql.opening
+import plugins.sql.migrations.alembic_runner
+import plugins.sql.sqlite.database
 import tests.chaos.adapter  # noqa: F401  # imported beforehand, like the others
 from bot.cli.main import entry
 

@@ -23,7 +23,7 @@ from bot import (
     system_clock,
 )
 from bot.testing import RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
-from plugins.sql.opening import OpenFiles
+from plugins.sql.sqlite.database import OpenFiles
 from tests.chaos.books import Books
 from tests.chaos.failing import Fault, failing
 

@@ -41,7 +41,7 @@ from bot.inbound.edits import Changes
 from bot.pipeline import process_message
 from bot.pipeline.rate_limits import Pace
 from bot.testing import InMemoryStore, RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
-from plugins.sql.opening import OpenFiles
+from plugins.sql.sqlite.database import OpenFiles
 
 AGENT = derived_id("agent", "Ada")
 

@@ -20,7 +20,7 @@ from bot.inbound import processing
 from bot.settings import Layer
 from plugins.bootstrap import plugin as bootstrap
 from plugins.sql import plugin as sql
-from plugins.sql import sqlite, watch
+from plugins.sql.sqlite import connection, health
 
 TOKEN = "a-token-for-tests"
 ANSWER = "<response><actions>REPLY</actions><text>Here I am</text></response>"
@@ -72,8 +72,8 @@ class House:
 
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "PATIENCE", 0.2)
-    monkeypatch.setattr(watch, "LOOK_EVERY", 0.02)
+    monkeypatch.setattr(connection, "PATIENCE", 0.2)
+    monkeypatch.setattr(health, "LOOK_EVERY", 0.02)
     monkeypatch.setattr(processing, "LOOK_EVERY", 0.02)
 
 

@@ -20,7 +20,7 @@ from aiohttp import ClientError, ClientSession, web
 from bot.cli.process.watchdog import LAST_WORDS
 from bot.runtime.runtime import STOP_BUDGET, TURNS_DEADLINE
 from bot.testing import answer
-from plugins.sql.opening import OpenFiles
+from plugins.sql.sqlite.database import OpenFiles
 from tests.chaos.program import inherited
 
 ROOT = Path(__file__).parents[2]

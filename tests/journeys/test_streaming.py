@@ -44,7 +44,7 @@ from bot.testing import (
     answer,
     on_stage,
 )
-from plugins.sql.opening import OpenFiles
+from plugins.sql.sqlite.database import OpenFiles
 
 AGENT = derived_id("agent", "Ada")
 HEAD = "<response><thought>hm</thought><actions>REPLY</actions><text>"

@@ -13,10 +13,10 @@ from bot.concurrency.clock import Clock
 from bot.domain.ids import derived_id
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
-from plugins.sql.opening import OpenFiles
-from plugins.sql.postgres_address import address_of
-from plugins.sql.postgres_opening import OpenServers
-from plugins.sql.sqlite import Synchronous
+from plugins.sql.postgres.connection import address_of
+from plugins.sql.postgres.storage import OpenServers
+from plugins.sql.sqlite.connection import Synchronous
+from plugins.sql.sqlite.database import OpenFiles
 from tests.postgres import PostgresServer
 
 AGENT = derived_id("agent")

@@ -27,7 +27,7 @@ from bot import (
 from bot.store.inmemory import InMemoryStore
 from bot.testing import ScriptedModel, Stage, answer, make_arrival, on_stage
 from plugins.bootstrap import plugin
-from plugins.sql.opening import OpenFiles
+from plugins.sql.sqlite.database import OpenFiles
 from tests.plugins.bootstrap.reflecting import about, fact, meaning, noted, reflected, thinking, tie
 
 PLATFORMS = ("discord", "telegram", "x", "test")

@@ -33,9 +33,9 @@ from bot.store.inmemory.memories import InMemoryMemories
 from bot.testing import ScriptedModel, Stage, answer, on_stage
 from plugins.bootstrap.evaluators.fact_filters import is_order
 from plugins.bootstrap.evaluators.model_output import Claim, Insights, Tie, Wish, read_insights
-from plugins.sql.opening import OpenFiles
-from plugins.sql.postgres_address import address_of
-from plugins.sql.postgres_opening import OpenServers
+from plugins.sql.postgres.connection import address_of
+from plugins.sql.postgres.storage import OpenServers
+from plugins.sql.sqlite.database import OpenFiles
 from tests.plugins.bootstrap.reflecting import (
     NOTHING,
     called,

@@ -11,10 +11,10 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from bot import derived_id
-from plugins.sql import sqlite
-from plugins.sql.opening import OpenFiles
-from plugins.sql.sqlite import Synchronous
-from plugins.sql.store import SqlStore
+from plugins.sql.sqlite import connection as sqlite
+from plugins.sql.sqlite.connection import Synchronous
+from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.stores.store import SqlStore
 
 
 class Bare:

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from plugins.sql import upgrade
-from plugins.sql.schema import VERSION, metadata
+from plugins.sql.core import upgrade
+from plugins.sql.core.schema import VERSION, metadata
 
 VERSIONS = Path(upgrade.__file__).parent / "migrations" / "versions"
 DIALECTS: tuple[Any, ...] = (sqlite.dialect(), postgresql.dialect())

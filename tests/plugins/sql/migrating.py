@@ -15,8 +15,9 @@ from sqlalchemy import Connection, event
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from bot import Schema
-from plugins.sql import sqlite, upgrade
-from plugins.sql.schema import metadata
+from plugins.sql.core import upgrade
+from plugins.sql.core.schema import metadata
+from plugins.sql.sqlite import connection as sqlite
 
 
 def work(connection: Connection, place: Path | str, migrations: str, last: int) -> None:

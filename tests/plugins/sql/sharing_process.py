@@ -12,8 +12,8 @@ from datetime import datetime
 
 from bot import Adapter, Delivery, TextRequest, Unclear, derived_id, system_clock
 from bot.testing import ScriptedModel, answer, make_arrival, on_stage
-from plugins.sql.postgres_address import address_of
-from plugins.sql.postgres_opening import OpenServers
+from plugins.sql.postgres.connection import address_of
+from plugins.sql.postgres.storage import OpenServers
 
 SAID = re.compile(r"say ([a-z]+-\d+)")
 

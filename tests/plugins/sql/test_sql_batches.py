@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 from bot import Entity, Outcome, Received, derived_id, new_id
 from bot.testing import make_arrival
-from plugins.sql import sqlite
-from plugins.sql.store import SqlStore
+from plugins.sql.sqlite import connection
+from plugins.sql.stores.store import SqlStore
 
 OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -27,7 +27,7 @@ async def test_a_batch_of_events_asks_no_question_per_event(open_store: OpenStor
     asked: list[str] = []
     async with open_store() as store:
         await store.ledger.receive(arrivals[:50], NOW)
-        trace = lambda to: lambda db: sqlite.driver(db).set_trace_callback(to)  # noqa: E731
+        trace = lambda to: lambda db: connection.driver(db).set_trace_callback(to)  # noqa: E731
         await store.ledger._database.write(trace(asked.append))
         kept = await store.ledger.receive([*arrivals, arrivals[199]], NOW)
         await store.ledger._database.write(trace(None))
@@ -81,8 +81,8 @@ async def test_whom_the_file_knows_is_looked_up_once_after_a_start(open_store: O
         await store.ledger.receive(arrivals[:1], NOW)
     asked: list[str] = []
     async with open_store() as store:
-        await store.ledger._database.write(lambda db: sqlite.driver(db).set_trace_callback(asked.append))
+        await store.ledger._database.write(lambda db: connection.driver(db).set_trace_callback(asked.append))
         for arrival in arrivals[1:]:
             await store.ledger.receive([arrival], NOW)
-        await store.ledger._database.write(lambda db: sqlite.driver(db).set_trace_callback(None))
+        await store.ledger._database.write(lambda db: connection.driver(db).set_trace_callback(None))
     assert len([text for text in asked if text.startswith("SELECT") and "FROM entities" in text]) == 1

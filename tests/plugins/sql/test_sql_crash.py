@@ -7,8 +7,8 @@ from pathlib import Path
 from uuid import UUID
 
 from bot import Outcome, derived_id
-from plugins.sql.opening import OpenFiles
-from plugins.sql.store import SqlStore
+from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.stores.store import SqlStore
 
 WRITING = Path(__file__).with_name("writing.py")
 ROUNDS = 5

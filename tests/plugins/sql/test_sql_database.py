@@ -18,13 +18,12 @@ from sqlalchemy import Connection
 from bot import ConfigError
 from bot.errors import TryAgain
 from bot.testing import make_arrival
-from plugins.sql import sqlite
-from plugins.sql.database import Database
-from plugins.sql.opening import OpenFiles
-from plugins.sql.sqlite import Synchronous
+from plugins.sql.sqlite import connection as sqlite
+from plugins.sql.sqlite.connection import Synchronous
+from plugins.sql.sqlite.database import Database, OpenFiles
 
 SET = "INSERT INTO cache (agent_id, key, value) VALUES (1, ?, '1')"
-HOLD = "import sys; from pathlib import Path; from plugins.sql.lock import FileLock\n" + (
+HOLD = "import sys; from pathlib import Path; from plugins.sql.sqlite.file_lock import FileLock\n" + (
     "FileLock(Path(sys.argv[1])).acquire(); print('held', flush=True); sys.stdin.read()"
 )
 

@@ -7,13 +7,13 @@ import pytest
 from sqlalchemy import Connection
 
 from bot import AUDIT, LogEntry, Store, derived_id, system_clock
-from plugins.sql import small
-from plugins.sql.decisions import breaks
-from plugins.sql.opening import OpenFiles
-from plugins.sql.postgres_address import address_of
-from plugins.sql.postgres_opening import OpenServers
-from plugins.sql.trimming import trim_decisions
-from plugins.sql.values import moment
+from plugins.sql.core.values import moment
+from plugins.sql.postgres.connection import address_of
+from plugins.sql.postgres.storage import OpenServers
+from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.stores import cache_logs_costs
+from plugins.sql.stores.audit_log import breaks
+from plugins.sql.stores.retention import trim_decisions
 from tests.plugins.sql.conftest import Bare
 
 ADA, MALLORY = derived_id("agent", "Ada"), derived_id("mallory")
@@ -118,12 +118,12 @@ async def test_l20_many_who_write_at_once_make_one_chain(bare: Bare) -> None:
 async def test_l20_no_flood_of_denials_pushes_out_what_was_allowed(bare: Bare) -> None:
     async with opened(bare) as store:
         await store.logs.log(AUDIT, {"number": -1, "allowed": True})
-        flood = [LogEntry(AUDIT, {"number": number}) for number in range(small.MOST_LOGS + 600)]
+        flood = [LogEntry(AUDIT, {"number": number}) for number in range(cache_logs_costs.MOST_LOGS + 600)]
         await store.logs.log_all(flood[:-1])
         await store.logs.log_all(flood[-1:])
         entries = await store.logs.logs(kind=AUDIT, limit=20_000)
         assert entries[-1]["body"] == {"number": -1, "allowed": True}
-        assert len(entries) == small.MOST_LOGS + 601
+        assert len(entries) == cache_logs_costs.MOST_LOGS + 601
 
 
 async def test_what_was_decided_before_there_were_seals_is_no_problem(bare: Bare) -> None:

@@ -13,11 +13,11 @@ import pytest
 from sqlalchemy import Connection
 
 from bot import ConfigError, StoreRefused, StoreUnavailable
-from plugins.sql import sqlite, watch
-from plugins.sql.database import Database
-from plugins.sql.opening import OpenFiles
-from plugins.sql.places import doubts
-from plugins.sql.sqlite import Synchronous
+from plugins.sql.sqlite import connection as sqlite
+from plugins.sql.sqlite import health
+from plugins.sql.sqlite.check import doubts
+from plugins.sql.sqlite.connection import Synchronous
+from plugins.sql.sqlite.database import Database, OpenFiles
 
 SET = "INSERT INTO cache (agent_id, key, value) VALUES (1, ?, '1')"
 LARGE = "x" * 4000
@@ -25,7 +25,7 @@ LARGE = "x" * 4000
 
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(health, "LOOK_EVERY", 0.01)
 
 
 @pytest.fixture
@@ -413,7 +413,7 @@ async def test_whatever_a_job_raises_the_others_are_kept_and_the_thread_lives(
 
 
 async def test_the_log_stays_bounded_under_constant_load(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plugins.sql.writer.MOST_CHANGES", 200)
+    monkeypatch.setattr("plugins.sql.sqlite.writer.MOST_CHANGES", 200)
     log = path.with_name("greenroom.db-wal")
     async with OpenFiles().use(path, Synchronous.NORMAL) as database:
         await database.write(lambda db: db.exec_driver_sql("INSERT INTO agents VALUES (1, x'00')"))

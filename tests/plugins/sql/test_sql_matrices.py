@@ -15,10 +15,10 @@ import pytest
 from bot import Content, Memory, MemoryKind, Scope, cosine, derived_id, new_id
 from bot.store.protocols import Reach
 from bot.testing import make_arrival
-from plugins.sql import matrices
-from plugins.sql.matrices import Audience, Matrices, Matrix
-from plugins.sql.store import SqlStore
-from plugins.sql.vectors import packed, unpacked
+from plugins.sql.core import vector_cache
+from plugins.sql.core.vector_cache import Audience, Matrices, Matrix
+from plugins.sql.stores.search import packed, unpacked
+from plugins.sql.stores.store import SqlStore
 
 pytest.importorskip("numpy")
 OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
@@ -29,7 +29,7 @@ NONE = Audience(1, "m", 4, "fact", b"room")
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrices, "LARGE", 3)
+    monkeypatch.setattr(vector_cache, "LARGE", 3)
 
 
 def vector_of(chance: random.Random) -> tuple[float, ...]:

@@ -3,17 +3,20 @@
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
 import pytest
 from sqlalchemy import Connection
 
 import plugins.sql
-from plugins.sql import sqlite, upgrade
-from plugins.sql.statements import Listing, Statement
+from plugins.sql.core import upgrade
+from plugins.sql.core.statements import Listing, Statement
+from plugins.sql.sqlite import connection as sqlite
 
-MODULES = [import_module(f"plugins.sql.{one.name}") for one in iter_modules(plugins.sql.__path__)]
-FOR_POSTGRESQL = ("vectors.NEAREST",)
+MODULES = [
+    import_module(one.name) for one in walk_packages(plugins.sql.__path__, "plugins.sql.") if not one.ispkg
+]
+FOR_POSTGRESQL = ("search.NEAREST",)
 NAMED = {
     f"{module.__name__.rpartition('.')[2]}.{name}": value
     for module in MODULES
@@ -58,17 +61,17 @@ def test_i14_no_statement_scans_or_sorts(connection: Connection, name: str, size
         ("memories.RECENT_BEFORE", "ix_memories_room"),
         ("memories.BY_TURN", "ix_memories_turn"),
         ("memories.COUNT_IN_ROOM", "COVERING INDEX ix_memories_room"),
-        ("searching.COUNTS", "PRIMARY KEY (agent_id=? AND kind=? AND word=? AND audience=?)"),
-        ("searching.FOUND", "PRIMARY KEY (agent_id=? AND kind=? AND word=? AND audience=?)"),
-        ("searching.ALIKE", "PRIMARY KEY (agent_id=? AND kind=? AND word=? AND audience=?)"),
-        ("searching.DROP", "ix_words_memory"),
+        ("search.COUNTS", "PRIMARY KEY (agent_id=? AND kind=? AND word=? AND audience=?)"),
+        ("search.FOUND", "PRIMARY KEY (agent_id=? AND kind=? AND word=? AND audience=?)"),
+        ("search.ALIKE", "PRIMARY KEY (agent_id=? AND kind=? AND word=? AND audience=?)"),
+        ("search.DELETE_WORDS", "ix_words_memory"),
         ("receipts.ALL_OPEN", "ix_receipts_open"),
         ("deliveries.ALL_OPEN", "ix_deliveries_open"),
-        ("enquiries.UNSENT", "ix_deliveries_unfinished"),
+        ("ledger.UNSENT", "ix_deliveries_unfinished"),
         ("tasks.FIND_DUE", "ix_tasks_due"),
         ("tasks.NEXT_DUE", "ix_tasks_due"),
         ("tasks.COUNT", "ix_tasks_name"),
-        ("people.PARTICIPANTS", "ix_participants_active"),
+        ("entities.PARTICIPANTS", "ix_participants_active"),
     ],
 )
 def test_i14_the_road_takes_the_index_made_for_it(connection: Connection, name: str, index: str) -> None:

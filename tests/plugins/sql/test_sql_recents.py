@@ -15,10 +15,11 @@ import pytest
 from sqlalchemy import Connection
 
 from bot import Attachment, Content, MediaKind, Memory, MemoryKind, derived_id, new_id
-from plugins.sql import recents, sqlite
-from plugins.sql.memories import RECENT, memory_of, put_memories
-from plugins.sql.recents import Lane, Recents
-from plugins.sql.store import SqlStore
+from plugins.sql.core import recent_cache
+from plugins.sql.core.recent_cache import Lane, Recents
+from plugins.sql.sqlite import connection as sqlite
+from plugins.sql.stores.memories import RECENT, memory_of, put_memories
+from plugins.sql.stores.store import SqlStore
 
 OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
 ROOMS, WORLD = (derived_id("room"), derived_id("another")), derived_id("world")
@@ -150,7 +151,7 @@ async def test_what_cannot_be_read_back_does_not_undo_what_is_committed(open_sto
         assert await last(store, ROOMS[1]) == ["beside"]
 
 
-@pytest.mark.parametrize("limit", [0, -1, recents.MOST_LIMIT + 1])
+@pytest.mark.parametrize("limit", [0, -1, recent_cache.MOST_LIMIT + 1])
 async def test_what_is_asked_for_without_a_bound_is_not_kept(open_store: OpenStore, limit: int) -> None:
     async with open_store() as store:
         await store.memories.recent(ROOMS[0], limit)
@@ -200,7 +201,7 @@ def test_what_was_read_between_a_commit_and_its_news_is_known_once() -> None:
 
 
 def test_the_rooms_that_were_asked_for_last_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recents, "MOST_LANES", 2)
+    monkeypatch.setattr(recent_cache, "MOST_LANES", 2)
     known = held()
     lanes = [LANE._replace(room=bytes([number])) for number in range(3)]
     for lane in lanes[:2]:

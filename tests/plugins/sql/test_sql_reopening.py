@@ -24,7 +24,7 @@ from bot.domain.ledger import DeliveryState, Step, StepState
 from bot.store.ledger import Commitment
 from bot.store.protocols import Reach
 from bot.testing import make_arrival
-from plugins.sql.store import SqlStore
+from plugins.sql.stores.store import SqlStore
 
 OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)

@@ -24,10 +24,9 @@ from bot import (
 )
 from bot.domain.ids import delivery_id
 from bot.testing import make_arrival
-from plugins.sql import sqlite
-from plugins.sql.backup import back_up
-from plugins.sql.copying import copied
-from plugins.sql.store import SqlStore
+from plugins.sql.sqlite import connection as sqlite
+from plugins.sql.sqlite.backup import back_up, copied
+from plugins.sql.stores.store import SqlStore
 
 OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)

@@ -6,8 +6,8 @@ import pytest
 
 from bot import SettingError, Settings
 from bot.settings import Layer
-from plugins.sql.settings import SqlSettings, file_of, postgres_in
-from plugins.sql.sqlite import Synchronous
+from plugins.sql.core.settings import SqlSettings, file_of, postgres_in
+from plugins.sql.sqlite.connection import Synchronous
 
 
 def settings(**values: str) -> Settings:

@@ -5,7 +5,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from bot import Spending, derived_id, system_clock
-from plugins.sql.retention import Retention
+from plugins.sql.stores.retention import Retention
 
 NOW = system_clock()
 ONE = Spending(NOW.date(), "gpt-4o", derived_id("here"), derived_id("Ann"), 1, 1000, 0, 30, 0.5)

@@ -9,7 +9,7 @@ from bot.domain.ledger import DeliveryState
 from bot.settings import Layer
 from bot.testing import RecordingAdapter, ScriptedModel, answer, make_arrival, on_stage
 from plugins.sql import plugin
-from plugins.sql.store import SqlStore
+from plugins.sql.stores.store import SqlStore
 
 OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ from sqlalchemy import Connection, event, inspect
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from bot import ConfigError, Schema
-from plugins.sql import upgrade
-from plugins.sql.migrations.running import migrate
-from plugins.sql.opening import OpenFiles
-from plugins.sql.schema import VERSION, VERSION_TABLE, metadata
+from plugins.sql.core import upgrade
+from plugins.sql.core.schema import VERSION, VERSION_TABLE, metadata
+from plugins.sql.migrations.alembic_runner import migrate
+from plugins.sql.sqlite.backup import back_up
+from plugins.sql.sqlite.database import OpenFiles
 
 MIGRATING = Path(__file__).with_name("migrating.py")
 BACKING_UP = Path(__file__).with_name("backing_up.py")
@@ -167,13 +169,18 @@ async def test_i07_opening_refuses_a_newer_schema_and_lets_go_of_the_file(path: 
         connection.close()
 
 
+def upgrade_with_backup(connection: Connection, place: Path | str, ours: Schema) -> None:
+    backup = partial(back_up, connection, place) if isinstance(place, Path) else None
+    upgrade.bring_up_to_date(connection, place, ours=ours, before_change=backup)
+
+
 async def test_an_upgrade_keeps_the_rows_and_a_copy_of_the_file(
     bare: Any, later: Callable[..., Schema]
 ) -> None:
     await bare.run(upgrade.bring_up_to_date, bare.place)
     key = "x'00'" if bare.is_sqlite else "'\\x00'"
     await bare.sql(f"INSERT INTO agents VALUES (1, {key})")
-    await bare.run(upgrade.bring_up_to_date, bare.place, ours=later())
+    await bare.run(upgrade_with_backup, bare.place, later())
 
     assert await bare.run(upgrade.version_of) == "0002"
     assert "topic" in str(await bare.run(structure))
@@ -322,7 +329,7 @@ def test_i08_a_backup_that_is_cut_short_never_bears_the_name_of_one(path: Path) 
 
 def test_alembic_is_not_loaded_where_there_is_nothing_to_do(path: Path) -> None:
     code = (
-        "import asyncio, sys; from pathlib import Path; from plugins.sql.opening import OpenFiles\n"
+        "import asyncio, sys; from pathlib import Path; from plugins.sql.sqlite.database import OpenFiles\n"
         "async def main():\n"
         "    async with OpenFiles().use(Path(sys.argv[1])): pass\n"
         "asyncio.run(main()); asyncio.run(main())\n"

@@ -7,7 +7,7 @@ from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
-from plugins.sql.opening import OpenFiles
+from plugins.sql.sqlite.database import OpenFiles
 
 UPKEEP = Path(__file__).with_name("upkeep.py")
 ROUNDS = 5

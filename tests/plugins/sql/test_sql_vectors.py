@@ -9,8 +9,8 @@ import pytest
 
 from bot import Content, Memory, MemoryKind, derived_id, new_id
 from bot.store.protocols import Reach
-from plugins.sql import vectors
-from plugins.sql.store import SqlStore
+from plugins.sql.stores import search
+from plugins.sql.stores.store import SqlStore
 
 OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
 ROOM, WORLD = derived_id("room"), derived_id("world")
@@ -26,14 +26,14 @@ def fact(vector: tuple[float, ...]) -> Memory:
 
 
 def test_half_precision_takes_two_bytes_a_number() -> None:
-    kept = vectors.packed((0.5, -0.25, 0.1))
+    kept = search.packed((0.5, -0.25, 0.1))
 
     assert len(kept) == 6
-    assert vectors.unpacked(kept) == pytest.approx((0.5, -0.25, 0.1), rel=1e-3)
+    assert search.unpacked(kept) == pytest.approx((0.5, -0.25, 0.1), rel=1e-3)
 
 
 def test_what_half_precision_cannot_hold_keeps_its_direction() -> None:
-    assert vectors.unpacked(vectors.packed((3e6, 4e6))) == pytest.approx((0.6, 0.8), rel=1e-3)
+    assert search.unpacked(search.packed((3e6, 4e6))) == pytest.approx((0.6, 0.8), rel=1e-3)
 
 
 @pytest.mark.parametrize("with_numpy", [True, False])
@@ -43,7 +43,7 @@ async def test_the_nearest_are_the_same_with_and_without_numpy(
     if with_numpy:
         pytest.importorskip("numpy")
     else:
-        monkeypatch.setattr(vectors, "has_numpy", lambda: False)
+        monkeypatch.setattr(search, "has_numpy", lambda: False)
     chance = random.Random(7)
     facts = [fact(tuple(chance.gauss(0, 1) for _ in range(32))) for _ in range(300)]
     facts.append(fact((0.0,) * 32))

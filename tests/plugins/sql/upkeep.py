@@ -4,8 +4,8 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from plugins.sql import sqlite
-from plugins.sql.backup import back_up
+from plugins.sql.sqlite import connection as sqlite
+from plugins.sql.sqlite.backup import back_up
 
 
 def main(path: Path) -> None:

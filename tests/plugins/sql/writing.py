@@ -10,8 +10,8 @@ from bot import Content, Delivery, Memory, MemoryKind, Outcome, derived_id, new_
 from bot.domain.ids import delivery_id
 from bot.store.ledger import Commitment
 from bot.testing import make_arrival
-from plugins.sql.opening import OpenFiles
-from plugins.sql.store import SqlStore
+from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.stores.store import SqlStore
 
 ROOMS = 8
 

@@ -1,0 +1,1 @@
+"""What both databases share: schema, statements, caches, upgrade."""

@@ -1,0 +1,135 @@
+"""Tables that plugins bring."""
+
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import URL, Column, Connection, Executable, MetaData, Table, event, inspect, text
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
+
+from bot import PluginError, Schemas
+from plugins.sql.core.base import Access
+from plugins.sql.sqlite.threads import Work
+
+T = TypeVar("T")
+
+
+class SqlTables:
+    """Runs what plugins do with their tables beside the store's own work; see `Tables`.
+
+    The engine is made when somebody asks for it, and closed with the store.
+    """
+
+    def __init__(self, database: Access, make_engine: Callable[[], AsyncEngine]) -> None:
+        self._database = database
+        self._make_engine = make_engine
+        self._engine: AsyncEngine | None = None
+
+    async def read(self, work: Work[T]) -> T:
+        """Run work that only reads; nothing waits for it, so it may take its time."""
+        return await self._database.search(work)
+
+    async def write(self, work: Work[T]) -> T:
+        """Run work that changes something."""
+        return await self._database.write(work)
+
+    @property
+    def engine(self) -> AsyncEngine:
+        """The engine that only reads."""
+        if self._engine is None:
+            self._engine = self._make_engine()
+        return self._engine
+
+    async def close(self) -> None:
+        """Close the engine, if there is one."""
+        if self._engine is not None:
+            await self._engine.dispose()
+
+
+@asynccontextmanager
+async def open_tables(database: Access, make_engine: Callable[[], AsyncEngine]) -> AsyncIterator[SqlTables]:
+    """Give plugins their way to the tables of an open database."""
+    tables = SqlTables(database, make_engine)
+    try:
+        yield tables
+    finally:
+        await tables.close()
+
+
+def reading_engine(path: Path) -> AsyncEngine:
+    """Describe connections to a file that change nothing, not even its log."""
+    engine = create_async_engine(URL.create("sqlite+aiosqlite", database=str(path)))
+    event.listen(engine.sync_engine, "connect", _restrict)
+    return engine
+
+
+def _restrict(connection: Any, record: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA query_only = ON")
+    cursor.execute("PRAGMA wal_autocheckpoint = 0")
+    cursor.close()
+
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")  # with what stands before it, no longer than a name may be
+
+
+def checked(schemas: Schemas) -> Schemas:
+    """Let schemas through that keep to their own names; raises PluginError for others."""
+    for name, schema in schemas.items():
+        if not NAME.fullmatch(name):
+            raise PluginError(
+                f"plugin {name!r} keeps tables: its name must be small letters, digits and underscores"
+            )
+        if not isinstance(schema.metadata, MetaData):
+            raise PluginError(f"plugin {name!r}: the metadata of its schema is no sqlalchemy.MetaData")
+        if bool(schema.version) != (schema.migrations is not None):
+            raise PluginError(f"plugin {name!r}: its schema needs both a version and migrations, or neither")
+        for table in schema.metadata.tables.values():
+            _check(name, table)
+    return schemas
+
+
+def _check(name: str, table: Table) -> None:
+    if table.schema is not None or not table.name.startswith(f"{name}_"):
+        raise PluginError(f"plugin {name!r}: call its table {table.fullname!r} {name}_{table.name}")
+    for key in table.foreign_keys:
+        target = key.target_fullname.split(".")[0]
+        if target not in table.metadata.tables:
+            raise PluginError(
+                f"plugin {name!r}: the foreign key of {table.name} to {target} must go; keep the id alone, "
+                "so that no row of ours depends on the plugin being there"
+            )
+
+
+def additions(connection: Connection, metadata: MetaData) -> list[Executable]:
+    """List what makes a database's tables those of a plugin that keeps no history.
+
+    Raises PluginError for a column that existing rows cannot get.
+    """
+    inspector = inspect(connection)
+    existing = set(inspector.get_table_names())
+    found: list[Executable] = []
+    for table in metadata.sorted_tables:
+        indexes = set()
+        if table.name not in existing:
+            found.append(CreateTable(table))
+        else:
+            columns = {column["name"] for column in inspector.get_columns(table.name)}
+            found += [_added(connection, column) for column in table.columns if column.name not in columns]
+            indexes = {index["name"] for index in inspector.get_indexes(table.name)}
+        found += [CreateIndex(index) for index in table.indexes if index.name not in indexes]
+    return found
+
+
+def _added(connection: Connection, column: Column[object]) -> Executable:
+    if not column.nullable or column.primary_key or column.unique or column.foreign_keys:
+        raise PluginError(
+            f"{column.table.name} has no column {column.name} yet, and rows that are there cannot get one: "
+            "let it be empty (nullable, without a key), or give the plugin's schema migrations"
+        )
+    table = connection.dialect.identifier_preparer.format_table(column.table)
+    added = str(CreateColumn(column).compile(dialect=connection.dialect))
+    return text(f"ALTER TABLE {table} ADD COLUMN {added}".replace(":", r"\:"))

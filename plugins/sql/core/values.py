@@ -1,0 +1,158 @@
+"""Python values ↔ column values.
+
+Plain numbers, bytes and text mean the same to every driver. Moments are integers because reading one
+back costs a sixth of parsing ISO text, and because they compare and index as they are.
+"""
+
+import base64
+import json
+from collections.abc import Mapping, Set
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+from pydantic_core import to_json
+
+from bot import Attachment, Choice, Content, MediaKind, MentionContext
+
+NO_ID = bytes(16)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+def id_bytes(value: UUID | None) -> bytes | None:
+    """Write an id that may be missing."""
+    return None if value is None else value.bytes
+
+
+@lru_cache(maxsize=16_384)  # rooms, worlds and people come back with every message; an id is never changed
+def id_of(value: bytes) -> UUID:
+    """Read an id."""
+    return UUID(bytes=value)
+
+
+def id_or_none(value: bytes | None) -> UUID | None:
+    """Read an id that may be missing."""
+    return None if value is None or value == NO_ID else id_of(value)
+
+
+def moment(value: datetime) -> int:
+    """Write a moment as microseconds since 1970 in UTC; raises TypeError for one without a time zone."""
+    return (value - EPOCH) // MICROSECOND
+
+
+def moment_or_none(value: datetime | None) -> int | None:
+    """Write a moment that may be missing."""
+    return None if value is None else moment(value)
+
+
+def moment_of(value: int) -> datetime:
+    """Read a moment."""
+    return EPOCH + timedelta(microseconds=value)
+
+
+def moment_of_or_none(value: int | None) -> datetime | None:
+    """Read a moment that may be missing."""
+    return None if value is None else moment_of(value)
+
+
+def storable_text(text: str) -> str:
+    """Write text that came from outside: no database takes half a surrogate pair or a NUL."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Set):
+        return list(value)
+    return str(value)  # a plugin's odd value must not cost the reply that is committed with it
+
+
+_escaped = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=_plain).encode
+_read = json.JSONDecoder().raw_decode  # nothing stands before or after what we have written ourselves
+
+
+def loads(text: str) -> Any:
+    """Read data."""
+    return {} if text == "{}" else _read(text)[0]
+
+
+def dumps(value: Any) -> str:
+    """Write data as JSON that fits into a text column.
+
+    What JSON does not know is written as pydantic writes it, a dataclass with every field, and as a string
+    where that does not know it either.
+    """
+    try:
+        return to_json(value, fallback=_plain).decode()
+    except ValueError:  # half a surrogate pair, from a model: escaped, it comes back as it was
+        return _escaped(value)
+
+
+NOT_MENTIONED = MentionContext()
+WORDS = ("url", "content_type", "name", "title", "description", "text", "problem")
+
+
+def content_text(content: Content) -> str:
+    """Write a content."""
+    data: dict[str, Any] = {"text": content.text, "source": content.source}
+    if content.thought:
+        data["thought"] = content.thought
+    if content.actions:
+        data["actions"] = content.actions
+    if content.providers:
+        data["providers"] = content.providers
+    if content.attachments:
+        data["attachments"] = [_attachment_data(one) for one in content.attachments]
+    if content.url:
+        data["url"] = content.url
+    if content.in_reply_to is not None:
+        data["in_reply_to"] = str(content.in_reply_to)
+    if content.mention != NOT_MENTIONED:
+        mention = content.mention
+        data["mention"] = [mention.is_mention, mention.is_reply, mention.is_thread, mention.denied_by]
+    if content.metadata:
+        data["metadata"] = content.metadata
+    if content.choices:
+        data["choices"] = [(one.label, one.value) for one in content.choices]
+    return dumps(data)
+
+
+def content_of(text: str) -> Content:
+    """Read a content."""
+    data = loads(text)
+    if len(data) == 2:  # nearly every message: a text and where it came from
+        return Content(text=data["text"], source=data["source"])
+    reply_to = data.get("in_reply_to")
+    return Content(
+        text=data["text"],
+        thought=data.get("thought", ""),
+        actions=tuple(data.get("actions", ())),
+        providers=tuple(data.get("providers", ())),
+        attachments=tuple(_attachment_of(one) for one in data.get("attachments", ())),
+        source=data["source"],
+        url=data.get("url", ""),
+        in_reply_to=UUID(reply_to) if reply_to else None,
+        mention=MentionContext(*data["mention"]) if "mention" in data else NOT_MENTIONED,
+        metadata=data.get("metadata", {}),
+        choices=tuple(Choice(*one) for one in data.get("choices", ())),
+    )
+
+
+def _attachment_data(attachment: Attachment) -> dict[str, Any]:
+    data: dict[str, Any] = {"id": attachment.id, "kind": attachment.kind.value}
+    data |= {name: value for name in WORDS if (value := getattr(attachment, name))}
+    if attachment.data is not None:
+        data["data"] = base64.b64encode(attachment.data).decode("ascii")
+    return data
+
+
+def _attachment_of(data: dict[str, Any]) -> Attachment:
+    given = dict(data)
+    encoded = given.pop("data", None)
+    kind = MediaKind(given.pop("kind"))
+    return Attachment(kind=kind, data=None if encoded is None else base64.b64decode(encoded), **given)

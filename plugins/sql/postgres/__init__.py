@@ -1,0 +1,1 @@
+"""PostgreSQL: pool, leases, work sharing, the single-round-trip ledger."""

@@ -1,0 +1,105 @@
+"""Where a PostgreSQL database is: an address as operators write it, and a connection to it."""
+
+import asyncio
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import asyncpg  # type: ignore[import-untyped]  # it brings no types
+
+from bot import SettingError
+from plugins.sql.core.settings import POSTGRES
+
+CONNECTING, WORKING, FROZEN = 5.0, 30.0, 5.0
+POOLER_OPTIONS = ("prepared_statement_cache_size", "statement_cache_size")
+IGNORED = (*POOLER_OPTIONS, "channel_binding", "pgbouncer")  # other programs' words in the same address
+STATEMENTS = 500  # more than there are
+SETTINGS = {
+    "jit": "off",  # it compiles for longer than our statements run
+    "plan_cache_mode": "force_generic_plan",  # everything is found by keys: one plan does for all values
+    "statement_timeout": str(int(WORKING * 1000)),
+    "idle_in_transaction_session_timeout": str(int(FROZEN * 1000)),  # a frozen process lets go of its rows
+}
+VECTORS = "SELECT n.nspname FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace "
+VECTORS += "WHERE t.oid = to_regtype('halfvec')"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A database: `place` is what a person calls it and has no password; `url` is what the driver takes.
+
+    Where `is_pooled` a pooler such as pgbouncer hands its connections from one to the next: nothing may
+    be left on them, and nothing is prepared.
+    """
+
+    place: str
+    url: str = field(repr=False)
+    is_pooled: bool = False
+
+
+def address_of(url: str, name: str) -> Address:
+    """Read an address; raises SettingError, which speaks of the setting by this name."""
+    parts = urlsplit(url)
+    try:
+        host = f"{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}"
+        if parts.scheme.partition("+")[0] not in POSTGRES:
+            raise ValueError(parts.scheme)
+    except ValueError:
+        raise SettingError(
+            f"{name}: it must look like postgresql://user:password@host:5432/database"
+        ) from None
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    is_pooled = any(key in POOLER_OPTIONS and value == "0" for key, value in options)
+    kept = [(key, value) for key, value in options if key not in IGNORED]
+    return Address(
+        f"postgresql://{host}{parts.path}",
+        parts._replace(scheme="postgresql", query=urlencode(kept)).geturl(),
+        is_pooled,
+    )
+
+
+async def connect(address: Address, *, is_bounded: bool = True) -> Any:
+    """Open a connection of the driver; what runs on it ends in half a minute if it `is_bounded`."""
+    settings = {"application_name": "greenroom"}
+    if not address.is_pooled and is_bounded:
+        settings |= SETTINGS
+    async with asyncio.timeout(CONNECTING):
+        connection = await asyncpg.connect(
+            address.url,
+            command_timeout=WORKING if is_bounded else None,
+            statement_cache_size=0 if address.is_pooled else STATEMENTS,
+            max_cached_statement_lifetime=0,
+            max_cacheable_statement_size=0,
+            server_settings=settings,
+        )
+        try:
+            await _teach_vectors(connection)
+        except BaseException:  # stopped, or too slow: nobody else knows of it
+            connection.terminate()
+            raise
+    return connection
+
+
+async def _teach_vectors(connection: Any) -> None:
+    schema = await connection.fetchval(VECTORS)
+    if schema is not None:
+        await connection.set_type_codec(
+            "halfvec", schema=schema, format="binary", encoder=_wired, decoder=_unwired
+        )
+
+
+def _wired(vector: bytes) -> bytes:
+    """Write a vector as the server takes it: how many numbers, a gap, and each in the network's order."""
+    count = len(vector) // 2
+    return struct.pack(">HH", count, 0) + _turned(vector, "<", ">")
+
+
+def _unwired(data: bytes) -> bytes:
+    return _turned(data[4:], ">", "<")
+
+
+def _turned(numbers: bytes, before: str, after: str) -> bytes:
+    """Turn round the two bytes of each number."""
+    count = len(numbers) // 2
+    return struct.pack(f"{after}{count}H", *struct.unpack(f"{before}{count}H", numbers))

@@ -1,0 +1,1 @@
+"""SQLite: reader and writer threads, file lock, backup, integrity check."""

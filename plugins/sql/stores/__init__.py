@@ -1,0 +1,1 @@
+"""The store protocols of `bot.store` in SQL."""

@@ -1,0 +1,268 @@
+"""Tables of plugins: under their own names and with their own history, beside ours and without us."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Column, ForeignKey, Index, Integer, MetaData, Table, Text, insert, inspect, select
+from sqlalchemy.exc import DBAPIError
+
+from bot import ConfigError, Plugin, PluginError, Schema, Settings, Tables, derived_id
+from bot.settings import Layer
+from bot.testing import on_stage
+from plugins.sql.core import upgrade
+from plugins.sql.core.schema import VERSION, metadata
+from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.storage import SqlStorage
+
+STEP = '''"""A version of the diary."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "{revision}"
+down_revision = {before!r}
+
+
+def upgrade() -> None:
+    with op.batch_alter_table("diary_pages") as batch:
+        batch.add_column(sa.Column("{column}", sa.Text, nullable=False, server_default="none"))
+    {fault}
+'''
+
+
+LESS = '''"""Ours, without a table."""
+
+from alembic import op
+
+revision, down_revision = "0002", "0001"
+
+
+def upgrade() -> None:
+    op.drop_table("logs")
+'''
+
+
+def diary(*columns: Column[Any], indexes: tuple[Index, ...] = (), name: str = "diary_pages") -> Table:
+    """Describe the tables of a plugin called diary."""
+    return Table(
+        name, MetaData(), Column("id", Integer, primary_key=True), Column("text", Text), *columns, *indexes
+    )
+
+
+def late(name: str) -> Column[str]:
+    return Column(name, Text, nullable=False, server_default="none")
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Callable[..., Path]:
+    """Give a function that writes a history: each version adds a column."""
+
+    def written(*columns: str, fault: str = "pass") -> Path:
+        folder = tmp_path / "diary"
+        (folder / "versions").mkdir(parents=True, exist_ok=True)
+        before = None
+        for number, column in enumerate(columns, 1):
+            revision = f"{number:04}"
+            last = fault if number == len(columns) else "pass"
+            text = STEP.format(revision=revision, before=before, column=column, fault=last)
+            (folder / "versions" / f"v{revision}_{column}.py").write_text(text)
+            before = revision
+        return folder
+
+    return written
+
+
+async def up(
+    bare: Any, schema: Schema | None = None, ours: Schema = upgrade.OUR_SCHEMA, name: str = "diary"
+) -> None:
+    schemas = {} if schema is None else {name: schema}
+    await bare.run(upgrade.bring_up_to_date, bare.place, schemas, ours=ours)
+
+
+async def columns(bare: Any) -> list[str]:
+    return await bare.run(lambda db: [one["name"] for one in inspect(db).get_columns("diary_pages")])
+
+
+async def test_a_plugins_tables_are_made_and_found_again(bare: Any) -> None:
+    schema = Schema(diary().metadata)
+    await up(bare, schema)
+    await bare.sql("INSERT INTO diary_pages (id, text) VALUES (1, 'Dear diary')")
+    await up(bare, schema)
+
+    assert await bare.sql("SELECT text FROM diary_pages") == [("Dear diary",)]
+
+
+async def test_a_new_version_adds_tables_indexes_and_columns_that_may_be_empty(bare: Any) -> None:
+    await up(bare, Schema(diary().metadata))
+    await bare.sql("INSERT INTO diary_pages (id, text) VALUES (1, 'Dear diary')")
+    mood = Column("mood", Text, server_default="it's: 100%")
+    later = diary(mood, indexes=(Index("ix_diary_pages_mood", "mood"),))
+    Table("diary_covers", later.metadata, Column("id", Integer, primary_key=True))
+    await up(bare, Schema(later.metadata))
+
+    assert await bare.sql("SELECT text, mood FROM diary_pages") == [("Dear diary", "it's: 100%")]
+    assert await bare.sql("SELECT * FROM diary_covers") == []
+    found = await bare.run(lambda db: [one["name"] for one in inspect(db).get_indexes("diary_pages")])
+    assert found == ["ix_diary_pages_mood"]
+    await up(bare, Schema(diary().metadata))  # the older version of the plugin still works
+
+
+async def test_what_existing_rows_cannot_get_is_refused_and_nothing_changes(bare: Any) -> None:
+    await up(bare, Schema(diary().metadata))
+    with pytest.raises(PluginError, match=r"diary_pages has no column mood.*nullable.*migrations"):
+        await up(bare, Schema(diary(Column("extra", Text), Column("mood", Text, nullable=False)).metadata))
+
+    assert await columns(bare) == ["id", "text"]
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "told"),
+    [
+        (diary(name="pages"), "diary", "call its table 'pages' diary_pages"),
+        (diary(name="rooms"), "diary", "call its table 'rooms' diary_rooms"),
+        (
+            diary(Column("room", ForeignKey("rooms.id"))),
+            "diary",
+            "foreign key of diary_pages to rooms must go",
+        ),
+        (diary(), "Diary!", "small letters"),
+    ],
+)
+async def test_a_plugin_keeps_to_its_own_names(bare: Any, table: Table, name: str, told: str) -> None:
+    with pytest.raises(PluginError, match=told):
+        await up(bare, Schema(table.metadata), name=name)
+
+
+async def test_a_schema_is_what_it_says(bare: Any, tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match=r"no sqlalchemy\.MetaData"):
+        await up(bare, Schema({"tables": 1}))
+    with pytest.raises(PluginError, match="both a version and migrations"):
+        await up(bare, Schema(diary().metadata, migrations=tmp_path))
+
+
+async def test_foreign_keys_between_a_plugins_own_tables_are_its_own_affair(bare: Any) -> None:
+    table = diary()
+    Table("diary_notes", table.metadata, Column("page", ForeignKey("diary_pages.id"), primary_key=True))
+    await up(bare, Schema(table.metadata))
+
+    assert await bare.sql("SELECT * FROM diary_notes") == []
+
+
+async def test_a_history_is_not_run_where_the_tables_are_new(bare: Any, history: Callable[..., Path]) -> None:
+    folder = history("mood", fault='raise AssertionError("run")')
+    await up(bare, Schema(diary(late("mood")).metadata, version="0001", migrations=folder))
+
+    assert await columns(bare) == ["id", "text", "mood"]
+    assert await bare.sql("SELECT version_num FROM alembic_version_diary") == [("0001",)]
+
+
+async def test_a_history_takes_older_tables_to_the_newest(bare: Any, history: Callable[..., Path]) -> None:
+    """From those that were made before there was a history, and from every version of it."""
+    await up(bare, Schema(diary().metadata))
+    await bare.sql("INSERT INTO diary_pages (id, text) VALUES (1, 'Dear diary')")
+    await up(bare, Schema(diary(late("mood")).metadata, version="0001", migrations=history("mood")))
+    assert await columns(bare) == ["id", "text", "mood"]
+
+    newest = diary(late("mood"), late("weather"))
+    await up(bare, Schema(newest.metadata, version="0002", migrations=history("mood", "weather")))
+    assert await columns(bare) == ["id", "text", "mood", "weather"]
+    assert await bare.sql("SELECT text FROM diary_pages") == [("Dear diary",)]
+    assert await bare.sql("SELECT version_num FROM alembic_version_diary") == [("0002",)]
+    assert await bare.run(upgrade.version_of) == VERSION
+
+
+async def test_i07_newer_tables_of_a_plugin_are_refused_and_both_versions_are_named(
+    bare: Any, history: Callable[..., Path]
+) -> None:
+    schema = Schema(diary(late("mood")).metadata, version="0001", migrations=history("mood"))
+    await up(bare, schema)
+    await bare.sql("UPDATE alembic_version_diary SET version_num = '0007'")
+
+    with pytest.raises(ConfigError, match=r"alembic_version_diary has version 0007.*0001"):
+        await up(bare, schema)
+
+
+async def test_i06_a_plugins_failing_migration_undoes_ours_too(
+    bare: Any, history: Callable[..., Path], tmp_path: Path
+) -> None:
+    await up(bare, Schema(diary().metadata))
+    versions = tmp_path / "ours" / "versions"
+    versions.mkdir(parents=True)
+    for file in (Path(upgrade.__file__).parent / "migrations" / "versions").glob("v0001*"):
+        (versions / file.name).write_text(file.read_text())
+    (versions / "v0002_less.py").write_text(LESS)
+    ours = Schema(metadata, version="0002", migrations=versions.parent)
+    folder = history("mood", fault='op.execute("DELETE FROM nowhere")')
+
+    with pytest.raises(Exception, match="nowhere"):
+        await up(bare, Schema(diary(late("mood")).metadata, version="0001", migrations=folder), ours=ours)
+    assert await bare.run(upgrade.version_of) == VERSION
+    assert await bare.sql("SELECT * FROM logs") == []
+    assert await columns(bare) == ["id", "text"]
+
+
+async def test_a_history_that_ends_elsewhere_than_its_version_is_refused(
+    bare: Any, history: Callable[..., Path]
+) -> None:
+    await up(bare, Schema(diary().metadata))
+    with pytest.raises(PluginError, match=r"ends at 0001, but the schema's version is 0002"):
+        await up(bare, Schema(diary().metadata, version="0002", migrations=history("mood")))
+
+
+async def test_taking_a_plugin_away_breaks_nothing(bare: Any, history: Callable[..., Path]) -> None:
+    await up(bare, Schema(diary(late("mood")).metadata, version="0001", migrations=history("mood")))
+    await bare.sql("INSERT INTO diary_pages (id, text) VALUES (1, 'Dear diary')")
+    await up(bare)
+
+    assert await bare.sql("SELECT text FROM diary_pages") == [("Dear diary",)]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def tables(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Tables, Table]]:
+    """Give a diary in a store of each kind, as its plugin has it."""
+    variables = {"BOT_DATA_DIR": str(tmp_path)}
+    if request.param == "postgresql":
+        variables["POSTGRES_URL"] = request.getfixturevalue("postgres_url")
+    table, settings = diary(), Settings([Layer("the test", variables)])
+    schemas = {"diary": Schema(table.metadata)}
+    async with SqlStorage().open(derived_id("agent"), settings, schemas) as store:
+        yield store.tables, table
+
+
+async def test_plugins_reach_their_tables_through_the_store(tables: tuple[Tables, Table]) -> None:
+    reach, table = tables
+    assert await reach.write(lambda db: db.execute(insert(table).values(text="Dear diary")).rowcount) == 1
+
+    assert await reach.read(lambda db: db.scalar(select(table.c.text))) == "Dear diary"
+    async with reach.engine.connect() as connection:
+        assert await connection.scalar(select(table.c.text)) == "Dear diary"
+        with pytest.raises(DBAPIError, match=r"read-?only"):
+            await connection.execute(insert(table).values(text="by another door"))
+
+
+async def test_a_plugins_failing_work_is_undone_alone(tables: tuple[Tables, Table]) -> None:
+    reach, table = tables
+
+    def fails(connection: Any) -> None:
+        connection.execute(insert(table).values(text="half"))
+        raise ValueError("no more ink")
+
+    with pytest.raises(ValueError, match="no more ink"):
+        await reach.write(fails)
+    assert await reach.read(lambda db: db.scalar(select(table.c.text))) is None
+
+
+async def test_a_file_that_is_open_is_not_changed_for_a_latecomer(path: Path) -> None:
+    files, schemas = OpenFiles(), {"diary": Schema(diary().metadata)}
+    async with files.store_in(path, derived_id("agent", "one")):
+        with pytest.raises(PluginError, match="open without the tables of diary"):
+            async with files.store_in(path, derived_id("agent", "two"), schemas=schemas):
+                pass
+
+
+async def test_a_plugin_with_tables_says_that_it_needs_a_database() -> None:
+    with pytest.raises(PluginError, match=r"diary.*sql plugin"):
+        async with on_stage(Plugin("diary", schema=Schema(diary().metadata))):
+            pass

@@ -1,0 +1,99 @@
+"""On PostgreSQL too, what stands on the road finds its rows by an index, and in their order."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Column, Table
+from sqlalchemy.dialects.postgresql.asyncpg import dialect
+
+from plugins.sql.core.schema import metadata
+from plugins.sql.core.statements import Listing, Spelled, Statement
+from plugins.sql.postgres import ledger_statements as committing
+from plugins.sql.postgres import ledger_statements as receiving
+from plugins.sql.stores import deliveries, entities, memories, receipts, search, tasks, worlds
+from tests.plugins.sql.freezing import frozen
+from tests.postgres import PostgresServer
+
+DIALECT = dialect()  # type: ignore[no-untyped-call]
+INDEXES = {
+    "RECENT": (memories.RECENT, "ix_memories_room"),
+    "RECENT_BEFORE": (memories.RECENT_BEFORE, "ix_memories_room"),
+    "BY_TURN": (memories.BY_TURN, "ix_memories_turn"),
+    "UNEMBEDDED": (memories.UNEMBEDDED, "pk_memories"),
+    "COUNT_IN_ROOM": (memories.COUNT_IN_ROOM, "ix_memories_room"),
+    "COUNTS": (search.COUNTS, "pk_words"),
+    "FOUND": (search.FOUND, "pk_words"),
+    "ALIKE": (search.ALIKE, "pk_words"),
+    "FIND": (receipts.FIND, "uq_receipts_agent_id_id"),
+    "FIND_BY_MEMORY": (receipts.FIND_BY_MEMORY, "ix_receipts_memory"),
+    "ALL_OPEN": (receipts.ALL_OPEN, "ix_receipts_open"),
+    "OF_ROOM": (receipts.OF_ROOM, "ix_receipts_room"),
+    "OPEN_PARTS": (deliveries.ALL_OPEN, "ix_deliveries_open"),
+    "OF_ONE_TURN": (deliveries.OF_ONE_TURN, "ix_deliveries_turn"),
+    "PARTICIPANTS": (entities.PARTICIPANTS, "ix_participants_active"),
+    "ROOMS": (worlds.ALL_ROOMS, "ix_rooms_active"),
+    "FIND_DUE": (tasks.FIND_DUE, "ix_tasks_due"),
+    "NEXT_DUE": (tasks.NEXT_DUE, "ix_tasks_due"),
+    "NEAREST": (search.NEAREST, "pk_embeddings"),
+    "RECEIVE": (receiving.RECEIVE, "uq_receipts_agent_id_room_id_message_id_revision"),
+    "COMMIT": (committing.COMMIT, "uq_deliveries_agent_id_room_id_seq"),
+    "SAVE_PART": (committing.SAVE_PART, "uq_deliveries_agent_id_id"),
+}
+SORTING = ("BY_TURN", "COMMIT", "FIND_BY_MEMORY", "FIND_DUE", "NEAREST")  # few rows, once they are found
+FEW = {"room_id": 60, "world_id": 60, "turn_id": 60, "name": 5}
+WITHOUT = "".join(f"SET enable_{way} = off; " for way in ("seqscan", "bitmapscan", "hashjoin", "mergejoin"))
+
+
+ROWS = 3_000
+
+
+@pytest.fixture(scope="module")
+def database(postgres_server: PostgresServer) -> Iterator[str]:
+    """Give the name of a database whose tables hold something."""
+    with postgres_server.database() as name:
+        postgres_server.run("CREATE EXTENSION vector", name)
+        postgres_server.run(frozen(DIALECT), name)
+        rows = "; ".join(map(filled, metadata.sorted_tables))
+        postgres_server.run(f"SET session_replication_role = replica; {rows}; ANALYZE", name)
+        yield name
+
+
+def filled(table: Table) -> str:
+    """Fill a table with rows that differ in every key."""
+    columns = [column for column in table.columns if column.identity is None]
+    names = ", ".join(column.name for column in columns)
+    values = ", ".join(map(made, columns))
+    return f"INSERT INTO {table.name} ({names}) SELECT {values} FROM generate_series(1, {ROWS}) AS g"
+
+
+def made(column: Column[Any]) -> str:
+    if column.name == "agent_id":
+        return "1"
+    if column.name.startswith("is_"):
+        return "CAST(g % 50 = 0 AS integer)"
+    kind = column.type.compile(dialect=DIALECT)
+    spread = "g" if column.table.name == "lanes" else f"g % {FEW.get(column.name, ROWS + 1)}"
+    return {
+        "BYTEA": f"decode(lpad(to_hex({spread}), 32, '0'), 'hex')",
+        "TEXT": f"'x' || {spread}",
+        "HALFVEC": "'[1,2,3]'",
+    }.get(kind, "g")
+
+
+def text_of(statement: Statement | Listing | Spelled) -> str:
+    if isinstance(statement, Spelled):
+        return statement.text
+    return (statement.sized(2) if isinstance(statement, Listing) else statement).text(DIALECT)[0]
+
+
+@pytest.mark.parametrize("name", INDEXES)
+def test_the_road_takes_the_index_made_for_it(
+    postgres_server: PostgresServer, database: str, name: str
+) -> None:
+    statement, index = INDEXES[name]
+    plan = postgres_server.run(f"{WITHOUT} EXPLAIN (GENERIC_PLAN) {text_of(statement)}", database)
+
+    assert index in plan
+    assert "Seq Scan" not in plan
+    assert name in SORTING or "Sort" not in plan

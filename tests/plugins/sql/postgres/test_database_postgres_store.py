@@ -1,0 +1,175 @@
+"""PostgreSQL behind the settings: opened, looked at from beside, checked and upgraded."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from bot import (
+    BotError,
+    ConfigError,
+    Outcome,
+    SettingError,
+    Settings,
+    Store,
+    Task,
+    derived_id,
+    new_id,
+    system_clock,
+)
+from bot.settings import Layer
+from bot.testing import ScriptedModel, answer, on_stage
+from plugins.sql import plugin
+from plugins.sql.core.schema import VERSION
+from plugins.sql.core.statements import DRIVERS, OfPostgres
+from plugins.sql.postgres.connection import address_of
+from plugins.sql.postgres.storage import OpenServers
+
+ADA = derived_id("agent", "Ada")
+
+
+def settings(url: str, name: str = "POSTGRES_URL") -> Settings:
+    return Settings([Layer(".env", {name: url})])
+
+
+@pytest.mark.parametrize("name", ["POSTGRES_URL", "DATABASE_URL"])
+async def test_a_conversation_is_kept(postgres_url: str, name: str) -> None:
+    assert plugin.store is not None
+    chosen = settings(postgres_url, name)
+    model = ScriptedModel([answer("Hello Alice."), answer("I remember.")], embeds=True)
+    async with plugin.store.open(ADA, chosen) as store, on_stage(model=model, store=store) as stage:
+        receipt = await stage.say("Hello Ada")
+        await stage.say("Do you remember?")
+        assert stage.texts == ["Hello Alice.", "I remember."]
+        assert receipt.outcome is Outcome.ANSWERED
+        said = [one.content.text for one in await store.memories.recent(receipt.room_id)]
+        assert said == ["Hello Ada", "Hello Alice.", "Do you remember?", "I remember."]
+
+    model = ScriptedModel(answer("Still here."))
+    async with plugin.store.open(ADA, chosen) as store, on_stage(model=model, store=store) as stage:
+        await stage.say("And now?")
+        assert stage.texts == ["Still here."]
+        assert "I remember." in model.requests[-1].prompt
+
+
+async def test_two_processes_may_have_it_open_and_a_third_look_into_it(postgres_url: str) -> None:
+    assert plugin.store is not None
+    chosen, address = settings(postgres_url), address_of(postgres_url, "the url")
+    async with plugin.store.open(ADA, chosen) as one, OpenServers().store_at(address, ADA) as other:
+        await one.cache.set("key", 1)
+        assert await other.cache.get("key") == 1
+        async with plugin.store.look(ADA, chosen) as looked:
+            assert await looked.cache.get("key") == 1
+            with pytest.raises(ConfigError, match="for reading alone"):
+                await looked.cache.set("key", 2)
+    with pytest.raises(ConfigError, match="holds nothing of this character"):
+        async with plugin.store.look(new_id(), chosen):
+            pass
+
+
+async def test_what_is_not_there_yet_is_said_and_made_by_an_upgrade(postgres_url: str) -> None:
+    assert plugin.store is not None
+    chosen = settings(postgres_url)
+    assert not (await plugin.store.check(chosen)).is_there
+    with pytest.raises(ConfigError, match="bot db upgrade"):
+        async with plugin.store.look(ADA, chosen):
+            pass
+
+    upgraded = await plugin.store.upgrade(chosen)
+    assert (upgraded.before, upgraded.after) == (None, VERSION)
+    checkup = await plugin.store.check(chosen)
+    assert checkup.is_there
+    assert not checkup.problems
+    assert checkup.facts["schema"] == VERSION
+    assert checkup.facts["receipts"] == 0
+
+
+async def test_a_backup_is_left_to_the_servers_own_tool(postgres_url: str) -> None:
+    assert plugin.store is not None
+    with pytest.raises(ConfigError, match="pg_dump"):
+        await plugin.store.backup(settings(postgres_url))
+
+
+async def test_a_wrong_address_is_a_problem_and_shows_no_password() -> None:
+    assert plugin.store is not None
+    chosen = settings("postgresql://me:hunter2@127.0.0.1:1/bot")
+    checkup = await plugin.store.check(chosen)
+    assert len(checkup.problems) == 1
+    assert "hunter2" not in repr(checkup)
+    with pytest.raises(BotError, match="cannot be reached"):
+        async with plugin.store.open(ADA, chosen):
+            pass
+
+
+async def test_behind_a_pooler_the_way_past_it_must_be_known(postgres_url: str) -> None:
+    assert plugin.store is not None
+    pooled = {"POSTGRES_URL": f"{postgres_url}&prepared_statement_cache_size=0"}
+    with pytest.raises(SettingError, match="POSTGRES_DIRECT_URL"):
+        async with plugin.store.open(ADA, Settings([Layer(".env", pooled)])):
+            pass
+    both = Settings([Layer(".env", pooled | {"POSTGRES_DIRECT_URL": postgres_url})])
+    async with plugin.store.open(ADA, both) as store, on_stage(store=store) as stage:
+        await stage.say("Hello")
+        assert stage.texts == ["Hello."]
+
+
+async def test_a_message_takes_few_round_trips(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted()
+    monkeypatch.setitem(DRIVERS, "postgresql", counted)
+    async with (
+        OpenServers().store_at(address_of(postgres_url, "the url"), ADA) as store,
+        on_stage(store=store) as stage,
+    ):
+        await stage.say("The first one makes the rows.")
+        counted.texts.clear()
+        await stage.say("The second one finds them.")
+
+    writes = [one for one in counted.texts if one.lstrip().startswith(("WITH", "INSERT", "UPDATE"))]
+    assert len(writes) <= 5  # it comes in, is answered, is committed, is on its way, is sent
+    assert len(counted.texts) < 15
+
+
+class Counted(OfPostgres):
+    """A driver that notes what it is handed."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def run(self, connection, text, values):  # type: ignore[no-untyped-def]
+        self.texts.append(text)
+        return super().run(connection, text, values)
+
+    def rows(self, connection, text, values):  # type: ignore[no-untyped-def]
+        self.texts.append(text)
+        return super().rows(connection, text, values)
+
+
+async def test_of_three_that_claim_none_gets_another_ones_task(postgres_url: str) -> None:
+    address, now = address_of(postgres_url, "the url"), system_clock()
+    async with (
+        OpenServers().store_at(address, ADA) as one,
+        OpenServers().store_at(address, ADA) as two,
+        OpenServers().store_at(address, ADA) as three,
+    ):
+        made = [Task(new_id(), "WATER", now, tags=frozenset({"queue"})) for _ in range(60)]
+        for task in made:
+            await one.tasks.save_task(task)
+
+        async def claim(store: Store) -> list[Task]:
+            claimed: list[Task] = []
+            while found := await store.tasks.claim_tasks(["WATER"], now, now + timedelta(minutes=1), 3):
+                claimed += found
+                await asyncio.sleep(0)
+            return claimed
+
+        shares = await asyncio.gather(*map(claim, (one, two, three, one, two, three)))
+        ids = [task.id for share in shares for task in share]
+        assert sorted(ids) == sorted(task.id for task in made)
+        assert {task.fence for share in shares for task in share} == {1}
+        first = shares[0][0] if shares[0] else shares[1][0]
+        later = now + timedelta(minutes=2)
+        [again] = [
+            task for task in await two.tasks.claim_tasks(["WATER"], later, later, 60) if task.id == first.id
+        ]
+        assert not await one.tasks.complete_task(first, None)
+        assert await two.tasks.complete_task(again, None)

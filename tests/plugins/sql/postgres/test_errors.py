@@ -1,0 +1,219 @@
+"""PostgreSQL and the way to it fail: nothing is lost, nothing is doubled, nobody hears a password."""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
+
+import pytest
+from sqlalchemy import Connection
+
+from bot import (
+    ConfigError,
+    DeliveryState,
+    Outcome,
+    SettingError,
+    StoreUnavailable,
+    derived_id,
+    system_clock,
+)
+from bot.testing import make_arrival, on_stage
+from plugins.sql.postgres import database as postgres_desk
+from plugins.sql.postgres.connection import address_of
+from plugins.sql.postgres.database import PostgresDatabase
+from plugins.sql.postgres.storage import OpenServers
+from plugins.sql.stores.store import SqlStore
+from tests.plugins.sql.proxying import Proxy
+from tests.postgres import PostgresServer
+
+OpenStore = Callable[[], AbstractAsyncContextManager[SqlStore]]
+MOST = 60
+
+
+def executed(text: str, connection: Connection) -> int:
+    return connection.exec_driver_sql(text).rowcount
+
+
+@pytest.fixture
+async def proxy(postgres_url: str) -> AsyncIterator[Proxy]:
+    """Give a line to an empty database that can be cut."""
+    async with Proxy(postgres_url).running() as running:
+        yield running
+    gc.collect()  # what was cut is to be noticed here, and not in somebody else's test
+
+
+@pytest.fixture
+async def store(proxy: Proxy) -> AsyncIterator[SqlStore]:
+    """Give a store at the other end of that line."""
+    async with OpenServers().store_at(address_of(proxy.url, "the url"), derived_id("agent", "Ada")) as opened:
+        yield opened
+
+
+async def test_who_is_stopped_while_it_connects_leaves_no_connection_behind(postgres_url: str) -> None:
+    for moments in range(1, 40):
+        database = PostgresDatabase(address_of(postgres_url, "the url"))
+        asking = asyncio.ensure_future(database.read(partial(executed, "SELECT 1")))
+        for _ in range(moments):
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait({asking})
+        await database.close()
+        del asking, database
+    gc.collect()
+
+
+@pytest.mark.filterwarnings("ignore:.*:ResourceWarning")
+async def test_i10_a_connection_lost_at_any_point_of_a_conversation_costs_and_doubles_nothing(
+    proxy: Proxy, store: SqlStore
+) -> None:
+    async with on_stage(store=store) as stage:
+        await stage.say("Hello", author="Alice")
+        for number in range(1, MOST):
+            said, cuts = len(stage.texts), proxy.cuts
+            proxy.cut_at(number)
+            receipt = await stage.say(f"Hello {number}", author=f"P{number % 3}", message_id=f"m{number}")
+            proxy.cut_at(0)
+
+            assert receipt.outcome is Outcome.ANSWERED, receipt
+            assert len(stage.texts) == said + 1
+            if proxy.cuts == cuts:
+                break
+        else:
+            pytest.fail("there was always something left to cut")
+        assert proxy.cuts > 5
+        parts = await store.ledger.deliveries()
+        assert {part.state for part in parts} == {DeliveryState.SENT}
+        assert [part.seq for part in parts] == list(range(1, len(parts) + 1))
+        assert len(parts) == len(await store.ledger.receipts(limit=1000)) == len(stage.texts)
+
+
+async def test_i09_what_is_asked_while_the_server_restarts_is_answered_when_it_is_back(
+    proxy: Proxy, store: SqlStore
+) -> None:
+    await store.ledger.receive([make_arrival("before", at=system_clock())], system_clock())
+    proxy.is_down = True
+    proxy.hang_up()
+    asked = asyncio.create_task(store.ledger.receipts())
+    kept = asyncio.create_task(
+        store.ledger.receive([make_arrival("while", at=system_clock())], system_clock())
+    )
+    await asyncio.wait({asked, kept}, timeout=0.3)
+    assert not asked.done()
+    assert not kept.done()
+
+    proxy.is_down = False
+    async with asyncio.timeout(30):
+        assert (await kept)[0].is_new
+        assert await asked
+    assert store.ledger.health.trouble is None
+
+
+async def test_i09_a_server_that_stays_away_ends_the_intake_until_it_is_back(
+    proxy: Proxy, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_desk, "PATIENCE", 0.2)
+    proxy.is_down = True
+    proxy.hang_up()
+    with pytest.raises(StoreUnavailable, match="cannot be reached") as caught:
+        await store.ledger.receive([make_arrival("lost", at=system_clock())], system_clock())
+    assert caught.value.cause == "db_unreachable"
+    assert "hunter2" not in str(caught.value)
+    assert store.ledger.health.trouble is not None
+
+    proxy.is_down = False
+    async with asyncio.timeout(30):
+        while store.ledger.health.trouble is not None:
+            with suppress(StoreUnavailable):
+                await store.cache.get("any")
+    assert (await store.ledger.receive([make_arrival("kept", at=system_clock())], system_clock()))[0].is_new
+
+
+async def test_i09_connections_that_an_administrator_ends_are_replaced(
+    postgres_server: PostgresServer, postgres_url: str, store: SqlStore
+) -> None:
+    name = postgres_url.partition("?")[0].rpartition("/")[2]
+    for number in range(3):
+        postgres_server.run(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+        )
+        await store.cache.set("number", number)
+        assert await store.cache.get("number") == number
+
+
+async def test_i09_two_that_wait_for_each_other_both_come_through(postgres_url: str) -> None:
+    database = PostgresDatabase(address_of(postgres_url, "the url"))
+    await database.open()
+    try:
+        await database.write(
+            partial(executed, "CREATE TABLE pairs AS SELECT 1 AS id, 0 AS n UNION SELECT 2, 0")
+        )
+
+        def both(first: int, second: int, connection: Connection) -> None:
+            executed(f"UPDATE pairs SET n = n + 1 WHERE id = {first}", connection)
+            connection.exec_driver_sql("SELECT pg_sleep(0.2)")
+            executed(f"UPDATE pairs SET n = n + 1 WHERE id = {second}", connection)
+
+        await asyncio.gather(database.write(partial(both, 1, 2)), database.write(partial(both, 2, 1)))
+        rows = await database.read(lambda db: db.exec_driver_sql("SELECT n FROM pairs").fetchall())
+        assert [row[0] for row in rows] == [2, 2]
+    finally:
+        await database.close()
+
+
+async def test_i11_a_slow_query_does_not_keep_the_intake_waiting(postgres_url: str) -> None:
+    servers, address = OpenServers(), address_of(postgres_url, "the url")
+    async with servers.store_at(address, derived_id("agent")) as store, servers.use(address) as database:
+        now = system_clock()
+        await store.ledger.receive([make_arrival("first", at=now)], now)
+        slow = [
+            asyncio.create_task(run(lambda db: db.exec_driver_sql("SELECT pg_sleep(2)").all()))
+            for run in (database.read, database.write, database.search)
+            for _ in range(10)
+        ]
+        await asyncio.wait(slow, timeout=0.1)
+        async with asyncio.timeout(20):  # in practice some milliseconds
+            [received] = await store.ledger.receive([make_arrival("second", at=now)], now)
+        assert received.is_new
+        assert not any(task.done() for task in slow)
+        for task in slow:
+            task.cancel()
+        await asyncio.wait(slow)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgresql://me:hunter2@127.0.0.1:1/bot", "postgresql://127.0.0.1:1/bot cannot be reached"),
+        ("postgresql://me:hunter2@127.0.0.1:1/bot?sslmode=odd", "cannot be opened"),
+    ],
+)
+async def test_a_database_that_cannot_be_opened_is_named_without_its_password(
+    url: str, expected: str
+) -> None:
+    with pytest.raises((ConfigError, StoreUnavailable)) as caught:
+        async with OpenServers().use(address_of(url, "POSTGRES_URL")):
+            pass
+    assert expected in str(caught.value)
+    assert "hunter2" not in f"{caught.value!r} {caught.value.__cause__!r}"
+
+
+@pytest.mark.parametrize("url", ["mysql://me:hunter2@db/bot", "postgresql://me:hunter2@db:port/bot"])
+def test_an_address_of_another_form_is_refused(url: str) -> None:
+    with pytest.raises(SettingError, match="POSTGRES_URL: it must look like postgresql://") as caught:
+        address_of(url, "POSTGRES_URL")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_an_address_may_say_that_a_pooler_stands_between() -> None:
+    plain = address_of("postgres://me:hunter2@db/bot?sslmode=require&channel_binding=require", "url")
+    pooled = address_of("postgresql+asyncpg://db:6432/bot?prepared_statement_cache_size=0", "url")
+
+    assert (plain.place, plain.url) == (
+        "postgresql://db/bot",
+        "postgresql://me:hunter2@db/bot?sslmode=require",
+    )
+    assert not plain.is_pooled
+    assert (pooled.place, pooled.url) == ("postgresql://db:6432/bot", "postgresql://db:6432/bot")
+    assert pooled.is_pooled
+    assert "hunter2" not in repr(plain)

@@ -1,0 +1,206 @@
+"""Two processes share the work over one PostgreSQL: killed or frozen, nothing is lost and nothing doubled."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("sharing_process.py")
+ROOT = SCRIPT.parents[4]
+PATIENCE = 20.0
+
+
+class Platform:
+    """A chat platform that knows by its nonce what it has got already; held, it gives no answer."""
+
+    def __init__(self) -> None:
+        self.texts: list[tuple[str, str]] = []
+        self.repeats = 0
+        self.port = 0
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self._seen: dict[str, str] = {}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Platform"]:
+        async with await asyncio.start_server(self._serve, "127.0.0.1", 0) as server:
+            self.port = server.sockets[0].getsockname()[1]
+            yield self
+
+    def said_in(self, room: str) -> list[str]:
+        return [text for where, text in self.texts if where == room]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        post = json.loads(await reader.readline())
+        if post["nonce"] in self._seen:
+            self.repeats += 1
+        else:
+            self._seen[post["nonce"]] = f"sent-{len(self._seen)}"
+            self.texts.append((post["room"], post["text"]))
+        await self.answers.wait()
+        writer.write(self._seen[post["nonce"]].encode() + b"\n")
+        writer.close()
+
+
+class Process:
+    """One of those who share the work, and what it has told so far."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.told: list[str] = []
+        self._news = asyncio.Condition()
+        self._reading = asyncio.get_running_loop().create_task(self._read())
+
+    async def say(self, text: str, room: str = "lobby") -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"text": text, "room": room}).encode() + b"\n")
+
+    async def until(self, told: str) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE), self._news:
+                await self._news.wait_for(lambda: any(line.startswith(told) for line in self.told))
+        except TimeoutError:
+            pytest.fail(f"it did not come to {told!r}, but to {self.told}")
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self._process.pid, number)
+
+    async def stop(self) -> None:
+        assert self._process.stdin is not None
+        if self._process.returncode is None:
+            self._process.stdin.close()
+            async with asyncio.timeout(PATIENCE):
+                await self._process.wait()
+        await self._reading
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        while line := await self._process.stdout.readline():
+            async with self._news:
+                self.told.append(line.decode().strip())
+                self._news.notify_all()
+
+
+@pytest.fixture
+async def platform() -> AsyncIterator[Platform]:
+    """Give the platform."""
+    async with Platform().running() as running:
+        yield running
+
+
+@asynccontextmanager
+async def process(url: str, platform: Platform, name: str) -> AsyncIterator[Process]:
+    """Start one, and end it."""
+    started = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(SCRIPT),
+        url,
+        str(platform.port),
+        name,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    running = Process(started)
+    try:
+        await running.until(f"ready {name}")
+        yield running
+        await running.stop()
+    finally:
+        if started.returncode is None:
+            started.kill()
+            await running.stop()
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["the first", "the second"])
+async def test_what_a_killed_process_leaves_another_takes_up_within_two_seconds(
+    postgres_url: str, platform: Platform, is_first: bool
+) -> None:
+    async with process(postgres_url, platform, "a") as first, process(postgres_url, platform, "b") as second:
+        one, two = (first, second) if is_first else (second, first)
+        await one.say("slow-1")
+        await one.until("thinking slow-1")
+        one.signal(signal.SIGKILL)
+        killed = time.monotonic()
+        await two.until("thinking slow-1")
+        assert time.monotonic() - killed < 2.0
+        await two.say("quick-2")
+        await two.until("settled quick-2 answered")
+    assert platform.said_in("lobby")[-1] == "I heard quick-2"
+    assert len(platform.texts) == len(set(platform.texts)) <= 2
+
+
+async def test_who_is_frozen_over_an_answer_does_not_give_it_once_others_have(
+    postgres_url: str, platform: Platform
+) -> None:
+    async with process(postgres_url, platform, "one") as one, process(postgres_url, platform, "two") as two:
+        await one.say("slow-1")
+        await one.until("thinking slow-1")
+        one.signal(signal.SIGSTOP)
+        await two.until("sending I heard slow-1")
+        one.signal(signal.SIGCONT)
+        await one.until("settled slow-1 answered")  # by the other one
+        await one.say("quick-2")
+        await one.until("settled quick-2 answered")
+        await one.say("quick-3", room="attic")  # and in a room of its own it is as before
+        await one.until("sending I heard quick-3")
+    assert platform.said_in("lobby") == ["I heard slow-1", "I heard quick-2"]
+    assert platform.said_in("attic") == ["I heard quick-3"]
+    assert platform.repeats == 0
+    assert "sending I heard quick-2" in two.told  # whose the room is now
+
+
+async def test_who_is_frozen_over_a_send_doubles_nothing(postgres_url: str, platform: Platform) -> None:
+    async with process(postgres_url, platform, "one") as one, process(postgres_url, platform, "two") as two:
+        platform.answers.clear()
+        await one.say("quick-1")
+        await one.until("sending I heard quick-1")
+        one.signal(signal.SIGSTOP)
+        await two.until("sending I heard quick-1")
+        await two.say("quick-2")
+        platform.answers.set()
+        await two.until("settled quick-2 answered")
+        one.signal(signal.SIGCONT)
+        await one.say("quick-3")
+        await one.until("settled quick-3 answered")
+        await two.until("sending I heard quick-3")
+    assert platform.said_in("lobby") == ["I heard quick-1", "I heard quick-2", "I heard quick-3"]
+    assert platform.repeats == 1
+
+
+async def test_what_arrives_at_both_is_answered_by_one_of_them_in_one_order(
+    postgres_url: str, platform: Platform
+) -> None:
+    async with process(postgres_url, platform, "one") as one, process(postgres_url, platform, "two") as two:
+        await one.say("quick-0")
+        await one.until("settled quick-0 answered")
+        for number in range(1, 11):
+            await (one, two)[number % 2].say(f"quick-{number}")
+            await (one, two)[number % 2].until(f"kept quick-{number}")
+        for number in range(1, 11):
+            await (one, two)[number % 2].until(f"settled quick-{number}")
+    outcomes = [line.split() for line in (*one.told, *two.told) if line.startswith("settled")]
+    assert len(outcomes) == 11
+    answered = [text for _, text, outcome in outcomes if outcome == "answered"]
+    assert len(answered) == len(platform.said_in("lobby"))
+    assert {outcome for _, _, outcome in outcomes} <= {"answered", "superseded"}
+    assert not [line for line in two.told if line.startswith(("thinking", "sending"))]
+
+
+async def test_who_leaves_in_order_gives_its_rooms_back_at_once(
+    postgres_url: str, platform: Platform
+) -> None:
+    async with process(postgres_url, platform, "one") as one, process(postgres_url, platform, "two") as two:
+        await one.say("quick-1")
+        await one.until("settled quick-1 answered")
+        await one.stop()
+        await two.say("quick-2")
+        await two.until("sending I heard quick-2")
+    assert platform.said_in("lobby") == ["I heard quick-1", "I heard quick-2"]
