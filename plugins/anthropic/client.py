@@ -1,21 +1,33 @@
-"""The connection to the API: what is sent, and what is left out where the model refuses it."""
+"""Requests, parameter fallbacks, error mapping."""
 
 import logging
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
 import anthropic
 
-from bot import Agent, Service, TextRequest, TextResult, TextSink
-from plugins.anthropic.answers import read_answer
-from plugins.anthropic.faults import TOO_LONG, explained
+from bot import (
+    Agent,
+    ModelBusy,
+    ModelError,
+    ModelRefused,
+    PromptTooLong,
+    Service,
+    TextRequest,
+    TextResult,
+    TextSink,
+    read_retry_after,
+)
+from plugins.anthropic.responses import read_answer
 from plugins.anthropic.settings import AnthropicSettings
 from plugins.anthropic.streaming import Stream
 
 logger = logging.getLogger(__name__)
+
 CONNECTING = 10.0  # seconds; for the rest the router has deadlines
 MOST_HEAT = 1.0
 # What the API takes and the SDK does not name any more, because newer models refuse it.
@@ -130,3 +142,42 @@ def _objected(error: anthropic.APIStatusError, sent: Mapping[str, Any]) -> str:
         return ""
     words = set(re.findall(r"\w+", error.api_message or error.message))
     return next((name for name in reversed(OPTIONAL) if name in sent and name in words), "")
+
+
+REFUSALS = (400, 401, 402, 403, 404, 405, 413, 422)
+NO_CREDIT = frozenset({"contract_spend_limit_reached", "enforced_spend_limit_reached"})
+TOO_LONG = re.compile(
+    r"prompt is too long|exceed\w* (?:the )?context|context (?:limit|window)", re.IGNORECASE
+)
+
+
+def explained(error: anthropic.AnthropicError, host: str, key: str) -> ModelError:
+    """Make an error of ours that says what to do, and no secret."""
+    if isinstance(error, anthropic.APITimeoutError):
+        return ModelBusy(f"anthropic: no connection to {host} in time")
+    if isinstance(error, anthropic.APIConnectionError):
+        return ModelBusy(f"anthropic: no answer from {host}: {_brief(error.message, key)}")
+    if not isinstance(error, anthropic.APIStatusError):
+        return ModelError(f"anthropic: {_brief(str(error), key)}")
+    status, said = error.status_code, _brief(error.api_message or error.message, key)
+    if status == 401:
+        return ModelRefused(
+            f"anthropic: {host} refused the key in ANTHROPIC_API_KEY (401): put in a valid one"
+        )
+    if status == 404:
+        return ModelRefused(
+            f"anthropic: {host} does not know the model or path (404): check ANTHROPIC_LARGE_MODEL, "
+            "ANTHROPIC_SMALL_MODEL and ANTHROPIC_BASE_URL"
+        )
+    if status == 402 or error.error_code in NO_CREDIT:
+        return ModelRefused(f"anthropic: {host} has no credit left for the key: {said}")
+    if status in REFUSALS:
+        is_long = status in (400, 413) and TOO_LONG.search(said)
+        kind = PromptTooLong if is_long else ModelRefused
+        return kind(f"anthropic: {host} refused the request ({status}): {said}")
+    told = read_retry_after(error.response.headers, datetime.now(UTC))
+    return ModelBusy(f"anthropic: {host} is not able to answer now ({status}): {said}", retry_after=told)
+
+
+def _brief(said: str, key: str) -> str:
+    return " ".join(said.replace(key, "[the key]").split())[:200]

@@ -7,7 +7,7 @@ from anthropic import AsyncStream
 from pydantic import BaseModel, ValidationError
 
 from bot import ModelBusy, ModelError, TextResult, TextSink
-from plugins.anthropic.answers import Block, Counted, Details, Perhaps, result_of
+from plugins.anthropic.responses import Block, Counted, Details, Perhaps, result_of
 
 LONGEST = 1_000_000  # characters of one answer
 PASSING = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})

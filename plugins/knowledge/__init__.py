@@ -1,9 +1,8 @@
 """Knowledge: what a character's documents say, told where it bears on the message."""
 
 from bot import Plugin
-from plugins.knowledge.library import Library
-from plugins.knowledge.telling import knowledge
-from plugins.knowledge.upkeep import begin, index
+from plugins.knowledge.index import Library
+from plugins.knowledge.provider import begin, index, knowledge
 
 plugin = Plugin(
     "knowledge",

@@ -16,9 +16,8 @@ from bot import (
     parse_history,
 )
 from plugins.offline.embedding import embed
-from plugins.offline.listening import Said
-from plugins.offline.responder import decide, post, respond
-from plugins.offline.voice import Voice
+from plugins.offline.input_analysis import Said
+from plugins.offline.responder import Voice, decide, post, respond
 
 NAME = "offline"
 FREE = Usage()

@@ -2,11 +2,9 @@
 
 from bot import Plugin
 from plugins.openai.client import Client
-from plugins.openai.pictures import description, image
+from plugins.openai.media import description, image, speech, transcription
+from plugins.openai.models import embedding, large, medium, small
 from plugins.openai.settings import OpenAISettings, lacks, promise
-from plugins.openai.sound import speech, transcription
-from plugins.openai.text import large, medium, small
-from plugins.openai.vectors import embedding
 
 plugin = Plugin(
     "openai",

@@ -8,9 +8,8 @@ from typing import Any
 import openai
 
 from bot import TextRequest, TextResult
-from plugins.openai.answers import REFUSED, read_completion
-from plugins.openai.client import Client, Line
-from plugins.openai.faults import TOO_LONG, is_of_content, words_of
+from plugins.openai.client import TOO_LONG, Client, Line, is_of_content, words_of
+from plugins.openai.responses import REFUSED, read_completion
 from plugins.openai.streaming import Stream
 
 logger = logging.getLogger(__name__)

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from bot import ModelBusy, ModelError, TextResult, TextSink
-from plugins.openai.answers import Call, Counted, Perhaps, read_completion, result_of
-from plugins.openai.thinking import Thinking
+from plugins.openai.responses import Call, Counted, Perhaps, Thinking, read_completion, result_of
 
 LONGEST_LINE = 4_000_000  # bytes; a server that sends more without an end is broken
 LONGEST = 1_000_000  # characters of one answer

@@ -1,10 +1,9 @@
 """What a character may do on X beside answering: post, reply, quote, repost, like, search, when told to."""
 
 from bot import Plugin
-from plugins.x_actions.actions import like, post, quote, reply, repost, search
-from plugins.x_actions.confirmed import act_on_x
-from plugins.x_actions.operators import Operators, OperatorSettings
+from plugins.x_actions.actions import act_on_x, like, post, quote, reply, repost, search
 from plugins.x_actions.routes import publish_post
+from plugins.x_actions.trust import Operators, OperatorSettings
 
 plugin = Plugin(
     "x_actions",

@@ -1,23 +1,28 @@
-"""The actions: only those whom X_OPERATORS names, and whoever sits at the terminal, can have them done."""
+"""POST, REPLY_ON_X, QUOTE, REPOST, LIKE, SEARCH_X; confirmed worker."""
 
 from typing import Annotated
+from uuid import UUID
 
-from bot import ActionResult, Effect, Example, Turn, action
-from plugins.x_actions.deeds import (
+from bot import ActionResult, Agent, Effect, Example, Task, Turn, action, worker
+from plugins.x_actions.operations import (
     ADDRESS,
     LIKE,
     QUOTE,
     REPLY,
     REPOST,
+    WORKER,
     Deed,
     acting,
+    carried_out,
     done,
     may_act,
     may_search,
+    objection_to,
     refused,
     searched,
     subject_of,
 )
+from plugins.x_actions.trust import Operators
 
 WHICH = "The post's address or number; empty for the one being answered"
 NO_POST = "say which post: its address or its number"
@@ -106,3 +111,21 @@ async def search(turn: Turn, query: Annotated[str, "The words to look for"]) -> 
 async def _on(turn: Turn, act: str, named: str, text: str) -> ActionResult:
     subject = subject_of(turn, named)
     return await done(turn, acting(turn, act, subject, text)) if subject else refused(NO_POST)
+
+
+@worker(WORKER)
+async def act_on_x(agent: Agent, task: Task) -> None:
+    """Do it, and tell in the room where it was confirmed what has become of it."""
+    deed, person_id = Deed.of_change(task.metadata["change"]), UUID(str(task.metadata["chosenBy"]))
+    room = await agent.store.worlds.room(task.room_id) if task.room_id is not None else None
+    person = (await agent.store.entities.entities([person_id])).get(person_id)
+    if room is None:
+        return
+    if person is None or not agent.services[Operators].knows(person):
+        told = "Nothing was done: whoever confirmed it is not named in X_OPERATORS."
+    elif cause := objection_to(agent, deed):
+        told = f"Nothing was done: {cause}."
+    else:
+        result = await carried_out(agent, deed, key=str(task.id))
+        told = "It is on its way to X." if result.success else f"Nothing was done: {result.error}."
+    await agent.say(room, told, key=f"{task.id} report")

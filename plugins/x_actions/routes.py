@@ -19,7 +19,7 @@ from bot import (
     new_id,
     route,
 )
-from plugins.x_actions.deeds import LONGEST, PLATFORM
+from plugins.x_actions.operations import LONGEST, PLATFORM
 
 PATIENCE, LOOK_AGAIN = 25.0, 0.05
 WAITING = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)

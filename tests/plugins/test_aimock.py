@@ -30,7 +30,7 @@ from bot.testing import ScriptedModel, Stage, answer, on_stage
 from plugins.anthropic import plugin as anthropic
 from plugins.anthropic.models import large as claude
 from plugins.openai import plugin as openai
-from plugins.openai.text import large as gpt
+from plugins.openai.models import large as gpt
 from tests.plugins.loopback import Sink
 
 PEERS = Path(__file__).parents[2] / ".peers"

@@ -22,6 +22,7 @@ from plugins.sql.core.schema import (
     participants,
     rooms,
     tasks,
+    words,
 )
 from plugins.sql.core.statements import Insert, Listing, Statement, insert_into, same, value
 from plugins.sql.core.values import moment, storable_text
@@ -191,7 +192,7 @@ def _moving(table: Table) -> Statement:
     )
 
 
-MOVE_VECTORS, MOVE_WORDS = _readdressing(embeddings), _readdressing(storable_text)
+MOVE_VECTORS, MOVE_WORDS = _readdressing(embeddings), _readdressing(words)
 MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS = _moving(components), _moving(tasks), _moving(logs)
 
 

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.offline.listening import Said
-from plugins.offline.responder import decide, post, respond
-from plugins.offline.voice import Voice
-from plugins.offline.wording import LONGEST_ANSWER, LONGEST_POST
+from plugins.offline.input_analysis import Said
+from plugins.offline.phrasing import LONGEST_ANSWER, LONGEST_POST
+from plugins.offline.responder import Voice, decide, post, respond
 
 ADA = Voice(
     "Ada",

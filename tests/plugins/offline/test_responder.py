@@ -3,10 +3,9 @@ from itertools import pairwise
 
 import pytest
 
-from plugins.offline.listening import Said
-from plugins.offline.responder import decide, post, respond
-from plugins.offline.voice import Voice
-from plugins.offline.wording import LONGEST_POST
+from plugins.offline.input_analysis import Said
+from plugins.offline.phrasing import LONGEST_POST
+from plugins.offline.responder import Voice, decide, post, respond
 
 ADA = Voice(
     "Ada",

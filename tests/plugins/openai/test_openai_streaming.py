@@ -10,7 +10,7 @@ from bot import ModelBusy, ModelError, TextRequest, TextResult, Tool, ToolCall, 
 from bot.testing import Stage
 from plugins.openai.chat import complete
 from plugins.openai.client import Client
-from plugins.openai.text import large
+from plugins.openai.models import large
 from tests.plugins.loopback import Answer, Cut, Hang, Loopback, Sink, loopback, patient
 from tests.plugins.openai.wire import DONE, completion, counted, delta, finish, open_stage
 

@@ -9,7 +9,7 @@ from adapters.x.emulator import Emulator, Fault
 from bot import ChannelType, Role, RouteRequest, SettingError, Settings, TextResult, ToolCall
 from bot.settings import FILE, Layer
 from bot.testing import answer, make_arrival
-from plugins.x_actions.operators import OperatorSettings
+from plugins.x_actions.trust import OperatorSettings
 from tests.adapters.x.conftest import Cast, Live, clock, emulator, live
 
 __all__ = ["clock", "emulator", "live"]

@@ -27,7 +27,7 @@ from bot import (
 from bot.plugin_system.loading import find_plugin, load_plugins
 from bot.testing import InMemoryStore, Stage, on_stage
 from plugins.knowledge import plugin
-from plugins.knowledge.library import Library
+from plugins.knowledge.index import Library
 
 LAMP = "The lamp turns forty-one times a night and burns four litres of oil. " * 20
 TIDES = "Low water is at six, high water at noon; spring tides follow the full moon. " * 20

@@ -1,6 +1,6 @@
 import pytest
 
-from plugins.offline.wording import filled, fitted, quoted, reflected, voiced
+from plugins.offline.phrasing import filled, fitted, quoted, reflected, voiced
 
 
 @pytest.mark.parametrize(

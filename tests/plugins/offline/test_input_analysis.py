@@ -1,6 +1,6 @@
 import pytest
 
-from plugins.offline.listening import Said, focus_of, memories, sentences_of, told_name, unanswered
+from plugins.offline.input_analysis import Said, focus_of, memories, sentences_of, told_name, unanswered
 
 
 def focus(*lines: str) -> str:

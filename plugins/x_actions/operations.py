@@ -27,8 +27,7 @@ from bot import (
     escape_line,
     shorten,
 )
-from plugins.x_actions.foreign import foreign_words
-from plugins.x_actions.operators import Operators
+from plugins.x_actions.trust import Operators, foreign_words
 
 PLATFORM = "x"
 ACT, SUBJECT = "x_act", "x_subject"

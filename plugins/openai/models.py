@@ -1,14 +1,47 @@
-"""Vectors of texts."""
+"""Text and embedding handlers."""
 
 from typing import Annotated
 
 import openai
 from pydantic import BaseModel, Field
 
-from bot import Agent, EmbeddingRequest, EmbeddingResult, ModelError, ModelType, Usage, model
-from plugins.openai.answers import Count, Perhaps, read_as
+from bot import (
+    Agent,
+    EmbeddingRequest,
+    EmbeddingResult,
+    ModelError,
+    ModelType,
+    TextRequest,
+    TextResult,
+    Usage,
+    model,
+)
+from plugins.openai.chat import complete
 from plugins.openai.client import Client
-from plugins.openai.settings import model_of, serves
+from plugins.openai.responses import Count, Perhaps, read_as
+from plugins.openai.settings import calls_tools, has_medium, model_of, serves, writes
+
+
+@model(ModelType.TEXT_SMALL, can_call_tools=calls_tools, when=writes)
+async def small(agent: Agent, request: TextRequest) -> TextResult:
+    """Write with the small model."""
+    client = agent.services[Client]
+    return await complete(client, client.settings.openai_small_model, request)
+
+
+@model(ModelType.TEXT_MEDIUM, can_call_tools=calls_tools, when=has_medium)
+async def medium(agent: Agent, request: TextRequest) -> TextResult:
+    """Write with the model between the two."""
+    client = agent.services[Client]
+    return await complete(client, client.settings.openai_medium_model or "", request)
+
+
+@model(ModelType.TEXT_LARGE, can_call_tools=calls_tools, when=writes)
+async def large(agent: Agent, request: TextRequest) -> TextResult:
+    """Write with the large model."""
+    client = agent.services[Client]
+    return await complete(client, client.settings.openai_large_model, request)
+
 
 PART = "EMBEDDING"
 

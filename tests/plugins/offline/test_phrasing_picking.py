@@ -1,4 +1,4 @@
-from plugins.offline.picking import drawn, folded, freshest, rotated
+from plugins.offline.phrasing import drawn, folded, freshest, rotated
 
 
 def test_a_draw_is_the_same_every_time_and_within_its_bound() -> None:

@@ -4,10 +4,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from plugins.offline.picking import folded
+from plugins.offline.phrasing import (
+    LONGEST_LINE,
+    LONGEST_SENTENCE,
+    folded,
+    is_coarse,
+    parted,
+    plainly,
+    quoted,
+    reflected,
+    tidied,
+)
 from plugins.offline.script import CLOSING, CRISIS, NOT_NAMES, RULES, STRONG, Rule
-from plugins.offline.tidying import LONGEST_LINE, LONGEST_SENTENCE, parted, plainly, tidied
-from plugins.offline.wording import is_coarse, quoted, reflected
 
 MOST_SENTENCES = 40
 

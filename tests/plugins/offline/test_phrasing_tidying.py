@@ -1,6 +1,6 @@
 import pytest
 
-from plugins.offline.tidying import is_named, plainly, tidied
+from plugins.offline.phrasing import is_named, plainly, tidied
 
 
 @pytest.mark.parametrize(

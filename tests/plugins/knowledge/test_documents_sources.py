@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from bot import Character, PluginError
-from plugins.knowledge import reading, sources
-from plugins.knowledge.reading import LARGEST_FILE, Unreadable, text_of
-from plugins.knowledge.sources import check, sources_of
+from plugins.knowledge import documents
+from plugins.knowledge.documents import LARGEST_FILE, Unreadable, check, sources_of, text_of
 from tests.plugins.knowledge.papers import pdf
 
 
@@ -82,7 +81,7 @@ def test_what_is_not_there_or_of_another_kind_is_noted(
 def test_files_are_bounded_in_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sources, "MOST_FILES", 2)
+    monkeypatch.setattr(documents, "MOST_FILES", 2)
     for name in ("a.md", "b.md", "c.md"):
         (tmp_path / name).write_text(name)
     assert names(character({"directory": "."}, "Known."), tmp_path)[:2] == ["a.md", "b.md"]
@@ -103,7 +102,7 @@ def test_a_pdf_gives_the_text_of_its_pages() -> None:
         (".md", b"\xff\xfe\x00", "not UTF-8 text"),
         (".txt", b"a\x00b", "a binary file"),
         (".txt", b"a" * (LARGEST_FILE + 1), "larger than 10 MiB"),
-        (".txt", b"a" * (reading.LONGEST_TEXT + 1), "longer than 2000000 characters"),
+        (".txt", b"a" * (documents.LONGEST_TEXT + 1), "longer than 2000000 characters"),
     ],
 )
 def test_what_cannot_be_read_says_why(suffix: str, data: bytes, why: str) -> None:
@@ -115,6 +114,6 @@ def test_without_pypdf_a_pdf_says_what_to_install(monkeypatch: pytest.MonkeyPatc
     def missing(name: str) -> object:
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr(reading, "import_module", missing)
+    monkeypatch.setattr(documents, "import_module", missing)
     with pytest.raises(Unreadable, match=r"pip install 'greenroom\[knowledge\]'"):
         text_of(".pdf", pdf(["x"]))

@@ -1,6 +1,6 @@
 import pytest
 
-from plugins.offline.sums import reckoned
+from plugins.offline.responder import reckoned
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-from plugins.offline.listening import Sentence
-from plugins.offline.voice import Voice, named_topics, own_words, slots_of, topics_of
+from plugins.offline.input_analysis import Sentence
+from plugins.offline.responder import Voice, named_topics, own_words, slots_of, topics_of
 
 ADA = Voice(
     "Ada",

@@ -19,9 +19,8 @@ from bot import (
     derived_id,
     is_blank,
 )
-from plugins.knowledge.entries import Entry, written
-from plugins.knowledge.reading import Unreadable
-from plugins.knowledge.sources import MOST_FILES, Source, sources_of
+from plugins.knowledge.chunks import Entry, written
+from plugins.knowledge.documents import MOST_FILES, Source, Unreadable, sources_of
 
 logger = logging.getLogger(__name__)
 MOST_PASSAGES = 4

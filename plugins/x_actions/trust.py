@@ -1,14 +1,27 @@
-"""Whether a turn has seen words that are not its operator's: then these may be what asks for something.
+"""Operators; whether a turn contains untrusted text.
 
 Decided by where words come from, never by what they say. What is not known to be the operator's, the
 character's own or the house's counts as foreign.
 """
 
 import re
+from typing import Annotated
 from uuid import UUID
 
-from bot import ChannelType, Memory, Turn, derived_id, folded_name
-from plugins.x_actions.operators import Operators
+from pydantic import AfterValidator, Field
+
+from bot import (
+    Agent,
+    ChannelType,
+    Entity,
+    Memory,
+    Service,
+    SettingsModel,
+    Turn,
+    Words,
+    derived_id,
+    folded_name,
+)
 
 ALONE = frozenset({ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF, ChannelType.API})
 ACTS = frozenset({"POST", "REPLY_ON_X", "QUOTE", "REPOST", "LIKE"})
@@ -78,3 +91,44 @@ def _is_own(turn: Turn, message: Memory, names: frozenset[str]) -> bool:
 def _own_acts(turn: Turn) -> frozenset[str]:
     specs = [one for one in turn.agent.catalog.actions if one.name in ACTS]
     return frozenset({"REPLY", *(folded_name(name) for one in specs for name in (one.name, *one.similes))})
+
+
+TERMINAL = "console"  # whoever sits there runs the bot
+PERSON = re.compile(r"[a-z]+:\S+")
+
+
+def _people(words: tuple[str, ...]) -> tuple[str, ...]:
+    for one in words:
+        if not PERSON.fullmatch(one):
+            raise ValueError(f"{one[:40]!r} names nobody: it must look like discord:80351110224678912")
+    return words
+
+
+class OperatorSettings(SettingsModel):
+    """Whom the bot obeys where its account on X is concerned."""
+
+    x_operators: Annotated[Words, AfterValidator(_people)] = Field(
+        (),
+        description="Who may have it post, reply, quote, repost, like and search on X, as platform and id: "
+        "`discord:80351110224678912,telegram:123456`. Whoever sits at the terminal may too; a character's "
+        "file cannot set this.",
+    )
+
+
+class Operators(Service):
+    """Knows these people.
+
+    A role is not enough: whoever invites the bot into a server or a group of their own owns that place.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent)
+        self._people = frozenset(agent.settings.of_operator().load(OperatorSettings).x_operators)
+
+    def ask_for(self, turn: Turn) -> bool:
+        """Tell whether it is they, and nobody else, whom a turn answers."""
+        return all(self.knows(one.author) for one in turn.inputs)
+
+    def knows(self, person: Entity) -> bool:
+        """Tell whether somebody is one of them."""
+        return person.platform == TERMINAL or f"{person.platform}:{person.external_id}" in self._people
