@@ -27,7 +27,7 @@ import tests.chaos.adapter  # noqa: F401  # imported beforehand, like the others
 from bot.cli.main import entry
 
 PR_SET_PDEATHSIG = 1
-IMPORTED = (bot.cli.run, plugins)
+IMPORTED = (bot.cli.commands.run, plugins)
 
 
 def main() -> None:
