@@ -12,9 +12,11 @@ from importlib.resources import files
 from itertools import takewhile
 
 from benchmarks.figures import Row
-from bot import ChannelType, Content, MentionContext, Purpose, TextRequest
+from bot import ChannelType, Content
 from bot.characters import load_character
 from bot.cli.characters import default_character
+from bot.models import Purpose, TextRequest
+from bot.platform import MentionContext
 from bot.testing import ScriptedModel, Stage, answer, on_stage
 
 

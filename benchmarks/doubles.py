@@ -1,6 +1,7 @@
 """The doubles of `bot.testing`, without their memory: here it would be measured too."""
 
-from bot import Delivery, Room
+from bot import Room
+from bot.platform import Delivery
 from bot.testing import RecordingAdapter, ScriptedModel, answer
 
 REPLY = answer("Hello to you too, and thank you for asking.")

@@ -5,24 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from bot import (
-    Arrival,
-    Commitment,
-    Content,
-    Delivery,
-    DeliveryState,
-    Memory,
-    MemoryKind,
-    ModelCall,
-    Outcome,
-    Receipt,
-    Step,
-    StepState,
-    Store,
-    delivery_id,
-    derived_id,
-    new_id,
-)
+from bot import Content, Memory, MemoryKind, Outcome, Receipt, delivery_id, derived_id, new_id
+from bot.models import ModelCall
+from bot.platform import Arrival, Delivery, DeliveryState
+from bot.store import Commitment, Step, StepState, Store
 from bot.testing import answer, make_arrival
 
 AGENT = derived_id("agent", "Ada")

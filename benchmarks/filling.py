@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.exchange import Exchange, attempting, closed, make_exchange, sent
-from bot import first_claim
+from bot.store import first_claim
 from plugins.sql.core.values import moment
 from plugins.sql.stores.deliveries import NAMES as DELIVERY_NAMES
 from plugins.sql.stores.deliveries import part_values

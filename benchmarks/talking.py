@@ -5,7 +5,7 @@ import statistics
 import time
 
 from benchmarks.figures import Row, answered
-from bot import TextRequest
+from bot.models import TextRequest
 from bot.testing import ScriptedModel, answer, on_stage
 
 MODEL_SECONDS = 0.05

@@ -14,8 +14,8 @@ from benchmarks.exchange import AGENT
 from benchmarks.figures import Row, answered, measured, milli, tell
 from benchmarks.recording import Said, recording, statements, transactions
 from benchmarks.server import Spoken, is_installed, running
-from bot import Store
 from bot.cli.process.limits import look_seldom
+from bot.store import Store
 from bot.testing import Stage, on_stage
 from plugins.sql.postgres.connection import address_of
 from plugins.sql.postgres.storage import OpenServers

@@ -14,7 +14,8 @@ import numpy
 from benchmarks.exchange import AGENT, make_exchange
 from benchmarks.figures import Row, milli, tell
 from benchmarks.server import is_installed, running
-from bot import MemoryKind, Reach, Store, derived_id
+from bot import MemoryKind, Reach, derived_id
+from bot.store import Store
 from plugins.sql.postgres.connection import address_of, connect
 from plugins.sql.postgres.storage import OpenServers
 from plugins.sql.sqlite.database import OpenFiles

@@ -8,6 +8,8 @@ from functools import lru_cache
 from hashlib import sha256
 from types import MappingProxyType
 
+__all__ = ["clean_name", "cut_line", "escape_line", "is_blank", "last_break", "shorten"]
+
 _CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029"
 _SURROGATE = r"\ud800-\udfff"
 _INVISIBLE = (

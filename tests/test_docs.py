@@ -11,25 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from bot import (
-    Asked,
-    ChannelType,
-    Effect,
-    ModelType,
-    Outcome,
-    Plugin,
-    Pressed,
-    Purpose,
-    RouteRequest,
-    TextRequest,
-    Tool,
-    ToolCall,
-    choices_of,
-    event_class,
-)
+from bot import ChannelType, Effect, Outcome, Plugin, RouteRequest, choices_of
 from bot.characters import parse_character
 from bot.cli.main import entry
 from bot.cli.variables import known_groups, variables
+from bot.events import event_class
+from bot.models import ModelType, Purpose, TextRequest, Tool, ToolCall
+from bot.platform import Asked, Pressed
 from bot.plugin_system.loading import find_plugin, plugin_names
 from bot.testing import ScriptedModel, Stage, answer, make_arrival, on_stage
 from tests.plugins.loopback import Sink

@@ -1,6 +1,6 @@
 import pytest
 
-from bot import allowed_hosts, host_name, is_foreign, is_own_page
+from bot.platform import allowed_hosts, host_name, is_foreign, is_own_page
 
 
 @pytest.mark.parametrize(

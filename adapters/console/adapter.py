@@ -12,17 +12,8 @@ from adapters.console.config import ConsoleSettings
 from adapters.console.incoming import PLATFORM, command_given, message_received
 from adapters.console.outgoing import plain, shown
 from adapters.console.terminal_io import PipedLines, TypedLines, apart, write_all
-from bot import (
-    Adapter,
-    ConfigError,
-    Delivery,
-    Door,
-    Receipt,
-    Room,
-    Undeliverable,
-    new_id,
-    system_clock,
-)
+from bot import ConfigError, Receipt, Room, new_id, system_clock
+from bot.platform import Adapter, Delivery, Door, Undeliverable
 
 ERASE = "\r\x1b[K"
 BETWEEN_LOOKS = 0.05

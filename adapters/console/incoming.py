@@ -3,22 +3,9 @@
 from datetime import datetime
 from uuid import UUID
 
-from bot import (
-    Arrival,
-    Asked,
-    ChannelType,
-    Content,
-    Entity,
-    EventKey,
-    Memory,
-    MemoryKind,
-    Role,
-    Room,
-    World,
-    clean_name,
-    derived_id,
-    new_id,
-)
+from bot import ChannelType, Content, Entity, Memory, MemoryKind, Role, Room, World, derived_id, new_id
+from bot.platform import Arrival, Asked, EventKey
+from bot.text import clean_name
 
 PLATFORM = "console"
 

@@ -1,7 +1,7 @@
 """Discord as a platform: servers are worlds, channels are rooms, and its people are people."""
 
 from adapters.discord.config import DiscordSettings
-from bot import AdapterSpec, Deferred
+from bot.platform import AdapterSpec, Deferred
 
 spec = AdapterSpec(
     "discord",

@@ -18,7 +18,8 @@ from adapters.discord.membership import Learner
 from adapters.discord.rate_limits import IdentifyBudget, Judge
 from adapters.discord.receiving import SESSION, Listener
 from adapters.discord.sending import Company, Posts, Typing
-from bot import Cause, Clock, Delivery, Door, Link, NotSent
+from bot import Clock
+from bot.platform import Cause, Delivery, Door, Link, NotSent
 
 logger = logging.getLogger(__name__)
 LEAVING = 3.0

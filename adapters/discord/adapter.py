@@ -10,7 +10,8 @@ from adapters.discord.account import Account
 from adapters.discord.config import Limits, read_settings
 from adapters.discord.entities import PLATFORM
 from adapters.discord.outgoing import parts
-from bot import Adapter, Clock, ConfigError, Content, Delivery, Door, Link, NotSent, Room, system_clock
+from bot import Clock, ConfigError, Content, Room, system_clock
+from bot.platform import Adapter, Delivery, Door, Link, NotSent
 
 LOOKS = 1.0  # seconds between two looks at a reply that is being written; Discord takes five edits in five
 

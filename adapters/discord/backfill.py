@@ -10,7 +10,8 @@ import discord
 from adapters.discord.config import Limits
 from adapters.discord.entities import PLATFORM, Places
 from adapters.discord.errors import GONE, Answered
-from bot import ChannelType, Door, Room
+from bot import ChannelType, Room
+from bot.platform import Door
 
 logger = logging.getLogger(__name__)
 MOST_TRIES = 3

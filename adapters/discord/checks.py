@@ -14,7 +14,9 @@ from adapters.discord.config import DEVELOPERS, DiscordSettings, Limits, read_se
 from adapters.discord.connection import BAD_TOKEN
 from adapters.discord.errors import GONE, Answered
 from adapters.discord.rate_limits import Judge
-from bot import Checkup, ReadCursor, SettingError, Settings, TryAgain
+from bot import SettingError, Settings, TryAgain
+from bot.platform import ReadCursor
+from bot.store import Checkup
 
 NEEDED = Permissions(
     view_channel=True,

@@ -11,7 +11,9 @@ from adapters.discord.config import DiscordSettings
 from adapters.discord.entities import PLATFORM, Places, lineage
 from adapters.discord.incoming import denied
 from adapters.discord.outgoing import CHOICE, LONGEST, SILENT, components, cut
-from bot import Asked, CommandSpec, Door, MentionContext, Pressed, Role, Room, Shown, World, shorten
+from bot import Role, Room, Shown, World
+from bot.platform import Asked, CommandSpec, Door, MentionContext, Pressed
+from bot.text import shorten
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from bot import Allowed, BaseUrl, Secret, Settings, SettingsModel, Words, keep_key
+from bot import BaseUrl, Secret, Settings, SettingsModel, Words, keep_key
+from bot.platform import Allowed
 
 DEVELOPERS = "https://discord.com/developers/applications"
 

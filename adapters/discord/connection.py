@@ -16,7 +16,7 @@ from adapters.discord.config import DEVELOPERS, Limits
 from adapters.discord.errors import GONE, Answered, cause_of_gap
 from adapters.discord.rate_limits import IdentifyBudget
 from adapters.discord.receiving import Overfull
-from bot import Cause, Link
+from bot.platform import Cause, Link
 
 logger = logging.getLogger(__name__)
 CONNECT_DEADLINE = 60.0

@@ -7,7 +7,8 @@ from typing import Any
 import aiohttp
 import discord
 
-from bot import Cause, DeliveryError, NotSent, Unclear, Undeliverable, cause_of, shorten
+from bot.platform import Cause, DeliveryError, NotSent, Unclear, Undeliverable, cause_of
+from bot.text import shorten
 
 UNSAID_WAIT = 5.0  # where Discord says that it is too much, but not for how long
 PAUSED_WAIT = 60.0

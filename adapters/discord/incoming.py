@@ -8,22 +8,9 @@ import discord
 
 from adapters.discord.config import DiscordSettings
 from adapters.discord.entities import PLATFORM, Places
-from bot import (
-    Arrival,
-    Attachment,
-    Content,
-    Entity,
-    EventKey,
-    MediaKind,
-    Memory,
-    MemoryKind,
-    MentionContext,
-    Reaction,
-    RoomRule,
-    World,
-    new_id,
-    shorten,
-)
+from bot import Attachment, Content, Entity, MediaKind, Memory, MemoryKind, World, new_id
+from bot.platform import Arrival, EventKey, MentionContext, Reaction, RoomRule
+from bot.text import shorten
 
 SAID = (
     discord.MessageType.default,

@@ -14,7 +14,8 @@ from discord.http import Route
 
 from adapters.discord.entities import Places
 from adapters.discord.errors import GONE
-from bot import Door, Room, World
+from bot import Room, World
+from bot.platform import Door
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bot import Attachment, Choice, Content, Delivery, MediaKind, is_blank, last_break
+from bot import Attachment, Choice, Content, MediaKind
+from bot.platform import Delivery
+from bot.text import is_blank, last_break
 
 LONGEST = 2000
 LONGEST_BESIDE_FILES = 1700  # leaves room to say which files could not be sent

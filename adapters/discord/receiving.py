@@ -16,7 +16,9 @@ from adapters.discord.entities import PLATFORM, Places, lineage
 from adapters.discord.incoming import denied, is_ignored
 from adapters.discord.membership import NewsDesk
 from adapters.discord.sending import Company
-from bot import Arrival, Clock, Cursor, Door, IntakeClosed, MentionContext, StoreUnavailable
+from bot import Clock
+from bot.platform import Arrival, Cursor, Door, IntakeClosed, MentionContext
+from bot.store import StoreUnavailable
 
 logger = logging.getLogger(__name__)
 

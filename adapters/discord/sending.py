@@ -15,7 +15,8 @@ from discord.utils import time_snowflake
 from adapters.discord.config import Limits
 from adapters.discord.errors import UNKNOWN_MESSAGE, Answered, delivery_error
 from adapters.discord.outgoing import Body, body_of, file_name, has_extras, shown, without_extras
-from bot import Clock, Delivery, NotSent, Remembered, TakenAway, Unclear, Undeliverable, reached
+from bot import Clock, reached
+from bot.platform import Delivery, NotSent, Remembered, TakenAway, Unclear, Undeliverable
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """Telegram as a platform: private chats, groups, channels and the topics of forums."""
 
 from adapters.telegram.config import TelegramSettings
-from bot import AdapterSpec, Deferred
+from bot.platform import AdapterSpec, Deferred
 
 spec = AdapterSpec(
     "telegram",

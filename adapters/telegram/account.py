@@ -20,7 +20,8 @@ from adapters.telegram.receiving import Intake
 from adapters.telegram.send_methods import Sender
 from adapters.telegram.sending import Mouth, TypingSigns
 from adapters.telegram.webhook import Webhook
-from bot import BotError, Cause, Door, Link
+from bot import BotError
+from bot.platform import Cause, Door, Link
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,8 @@ from adapters.telegram.entities import PLATFORM, Target
 from adapters.telegram.errors import said
 from adapters.telegram.outgoing import parts
 from adapters.telegram.webhook import Webhook, WebhookServer
-from bot import Adapter, ConfigError, Content, Delivery, Door, FetchError, Link, Room, Undeliverable
+from bot import ConfigError, Content, FetchError, Room
+from bot.platform import Adapter, Delivery, Door, Link, Undeliverable
 
 PRIVATE_LOOKS, GROUP_LOOKS = 1.0, 3.0
 

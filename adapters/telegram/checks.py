@@ -6,7 +6,9 @@ from telegram.error import InvalidToken, TelegramError
 from adapters.telegram.client import Account, Connector
 from adapters.telegram.config import Limits, TelegramSettings, read_settings
 from adapters.telegram.errors import TOKEN_REFUSED, UNREADABLE, said
-from bot import Checkup, ReadCursor, Settings
+from bot import Settings
+from bot.platform import ReadCursor
+from bot.store import Checkup
 
 PRIVACY = (
     "privacy mode is on: in groups the bot sees only commands, replies to it and messages that name it; "

@@ -23,7 +23,8 @@ from adapters.telegram.markup import Formatted
 from adapters.telegram.outgoing import LONGEST_TEXT, MARKS, pieces
 from adapters.telegram.receiving import Ordered, Press
 from adapters.telegram.sending import Mouth
-from bot import CommandSpec, Content, Door, Role, Shown
+from bot import Content, Role, Shown
+from bot.platform import CommandSpec, Door
 
 logger = logging.getLogger(__name__)
 

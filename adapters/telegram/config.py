@@ -10,7 +10,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from bot import Allowed, BaseUrl, Clock, Secret, Settings, SettingsModel, keep_key, system_clock
+from bot import BaseUrl, Clock, Secret, Settings, SettingsModel, keep_key, system_clock
+from bot.platform import Allowed
 
 TOKEN = re.compile(r"(\d{1,20}):[A-Za-z0-9_-]{1,128}")
 WEBHOOK_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")

@@ -15,7 +15,8 @@ from telegram.error import (
 )
 
 from adapters.telegram.client import DEFAULT_WAIT, NotConnected, TooMany
-from bot import Cause, NotSent, Unclear, Undeliverable, cause_of, shorten
+from bot.platform import Cause, NotSent, Unclear, Undeliverable, cause_of
+from bot.text import shorten
 
 TOKEN_REFUSED = "Telegram refuses the bot's token: put the one that BotFather gives into TELEGRAM_BOT_TOKEN"
 LONG = 600.0

@@ -20,22 +20,8 @@ from adapters.telegram.entities import (
     thread_of,
 )
 from adapters.telegram.mentions import chat_words, command_of, context_of, is_mention, is_reply, quoted, whose
-from bot import (
-    Arrival,
-    Asked,
-    Attachment,
-    Content,
-    EventKey,
-    MediaKind,
-    Memory,
-    MemoryKind,
-    MentionContext,
-    Pressed,
-    Reaction,
-    Role,
-    RoomRules,
-    new_id,
-)
+from bot import Attachment, Content, MediaKind, Memory, MemoryKind, Role, new_id
+from bot.platform import Arrival, Asked, EventKey, MentionContext, Pressed, Reaction, RoomRules
 
 ALLOWED = "TELEGRAM_ALLOWED_CHATS"
 SECOND = 1 << 20  # edits of one second are told apart by the number of their update

@@ -13,7 +13,8 @@ from adapters.telegram.client import Account
 from adapters.telegram.entities import Me, Place, Roles, Target, person, place_of, room_id, user_id
 from adapters.telegram.errors import UNREADABLE
 from adapters.telegram.incoming import View
-from bot import Door, Role
+from bot import Role
+from bot.platform import Door
 
 Change = Callable[[Door], Awaitable[object]]
 ROLES = {ChatMember.OWNER: Role.OWNER, ChatMember.ADMINISTRATOR: Role.ADMIN}

@@ -9,7 +9,8 @@ from typing import Any
 from telegram import InlineKeyboardButton, InlineKeyboardMarkup, MessageEntity
 
 from adapters.telegram.markup import CODE, LINK, PRE, Formatted, Mark, formatted
-from bot import Attachment, Choice, Content, MediaKind, last_break
+from bot import Attachment, Choice, Content, MediaKind
+from bot.text import last_break
 
 MARK = "↻ may be a duplicate:\n"
 LONGEST_TEXT = 4096 - len(MARK)  # room for the mark, should it be needed

@@ -12,7 +12,8 @@ from adapters.telegram.config import Limits, Moments
 from adapters.telegram.entities import PLATFORM
 from adapters.telegram.errors import cause_of_gap, said
 from adapters.telegram.receiving import Intake, Known, number_of
-from bot import BotError, Cause, Cursor, Door, IntakeClosed, Link
+from bot import BotError
+from bot.platform import Cause, Cursor, Door, IntakeClosed, Link
 
 logger = logging.getLogger(__name__)
 OFFSET, CALLED = "offset", "called"

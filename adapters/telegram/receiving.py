@@ -17,7 +17,9 @@ from adapters.telegram.entities import place_of
 from adapters.telegram.incoming import View, asked, gathered, message_received, place_in, pressed, reactions
 from adapters.telegram.membership import Administrators, Change, news_of, of_others, of_ours
 from adapters.telegram.validation import check
-from bot import Arrival, Asked, Cursor, Door, IntakeClosed, Pressed, Reaction, TryAgain, put_surely, shorten
+from bot import TryAgain
+from bot.platform import Arrival, Asked, Cursor, Door, IntakeClosed, Pressed, Reaction, put_surely
+from bot.text import shorten
 
 logger = logging.getLogger(__name__)
 

@@ -39,7 +39,8 @@ from adapters.telegram.outgoing import (
     pieces,
     plain_of,
 )
-from bot import Attachment, Content, DeliveryError, NotSent, TakenAway, Unclear, Undeliverable
+from bot import Attachment, Content
+from bot.platform import DeliveryError, NotSent, TakenAway, Unclear, Undeliverable
 
 NO_PREVIEW = LinkPreviewOptions(is_disabled=True)  # to look at a link is to open it
 UPLOAD_SECONDS = 50.0

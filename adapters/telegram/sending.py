@@ -13,7 +13,8 @@ from adapters.telegram.errors import Gone, Refused
 from adapters.telegram.outgoing import Company, is_part, parts
 from adapters.telegram.rate_limits import Floods
 from adapters.telegram.send_methods import Sender
-from bot import Content, Delivery, NotSent, Unclear, Undeliverable
+from bot import Content
+from bot.platform import Delivery, NotSent, Unclear, Undeliverable
 
 HELD = "Telegram has no way to ask whether it arrived, and TELEGRAM_UNCLEAR is hold"
 GONE = "the bot is blocked there, or was put out; it is tried again when somebody writes"

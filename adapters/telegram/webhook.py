@@ -14,7 +14,9 @@ from adapters.telegram.config import Limits, Moments, TelegramSettings
 from adapters.telegram.errors import UNREADABLE, cause_of_gap, said
 from adapters.telegram.receiving import Intake, Known
 from adapters.telegram.validation import read_json
-from bot import Cause, ConfigError, IntakeClosed, Link, TryAgain, shorten
+from bot import ConfigError, TryAgain
+from bot.platform import Cause, IntakeClosed, Link
+from bot.text import shorten
 
 SECRET = "X-Telegram-Bot-Api-Secret-Token"
 LONGEST_BODY = 1 << 20

@@ -13,18 +13,8 @@ from adapters.web.incoming import PLATFORM
 from adapters.web.queries import show_message
 from adapters.web.room_updates import Spoken
 from adapters.web.server import Server
-from bot import (
-    ANY_ADDRESS,
-    Adapter,
-    CoreSettings,
-    Delivery,
-    Door,
-    Link,
-    Room,
-    SettingError,
-    allowed_hosts,
-    cleared_so_far,
-)
+from bot import CoreSettings, Room, SettingError
+from bot.platform import ANY_ADDRESS, Adapter, Delivery, Door, Link, allowed_hosts, cleared_so_far
 
 BETWEEN_LOOKS = 0.05
 

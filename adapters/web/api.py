@@ -38,7 +38,9 @@ from adapters.web.schemas import (
     SumBody,
     UnsentBody,
 )
-from bot import Decided, Delivery, Door, Link, LinkState, Spending, Standing, Unsent, summed, system_clock
+from bot import system_clock
+from bot.platform import Decided, Delivery, Door, Link, LinkState, Standing, Unsent
+from bot.store import Spending, summed
 
 HeaderKey = TypeAdapter[str](Key)
 

@@ -18,7 +18,7 @@ from adapters.web.plugin_routes import PluginRoutes
 from adapters.web.queries import Doors
 from adapters.web.room_updates import Hub
 from adapters.web.websocket import Sockets
-from bot import Door
+from bot.platform import Door
 
 
 class Front:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from contextvars import ContextVar
 
-from bot import BotError, StoreUnavailable, TryAgain
+from bot import BotError, TryAgain
+from bot.store import StoreUnavailable
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 CODES = {

@@ -13,23 +13,20 @@ from adapters.web.errors import Problem
 from adapters.web.schemas import AttachmentRequest, MessageRequest
 from adapters.web.ws_frames import Give, Hello, Press, Say
 from bot import (
-    Arrival,
-    Asked,
     Attachment,
     ChannelType,
     Content,
     Entity,
-    EventKey,
     MediaKind,
     Memory,
     MemoryKind,
-    Pressed,
     Room,
     World,
-    clean_name,
     derived_id,
     new_id,
 )
+from bot.platform import Arrival, Asked, EventKey, Pressed
+from bot.text import clean_name
 
 PLATFORM = "web"
 API, PAGE = "api", "client_chat"

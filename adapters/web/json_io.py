@@ -10,7 +10,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from adapters.web.errors import REQUEST_ID, Problem
 from adapters.web.schemas import ErrorAnswer, ErrorBody
-from bot import shorten
+from bot.text import shorten
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")

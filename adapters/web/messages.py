@@ -16,7 +16,8 @@ from adapters.web.queries import show_answer, show_message
 from adapters.web.room_updates import Grown, Hub, Interrupted, Listen, News, Settled, Spoken, Typing
 from adapters.web.schemas import ErrorAnswer, ErrorBody, MessageAnswer, PieceBody
 from adapters.web.ws_frames import Give, Hello, Press
-from bot import Clock, Door, IntakeClosed, Receipt, Shown, TryAgain, new_id, system_clock
+from bot import Clock, Receipt, Shown, TryAgain, new_id, system_clock
+from bot.platform import Door, IntakeClosed
 
 logger = logging.getLogger(__name__)
 

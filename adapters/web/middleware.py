@@ -13,7 +13,8 @@ from adapters.web.auth import Credential, Kind, Lock, Throttle, household
 from adapters.web.errors import REQUEST_ID, Problem, refused, stopping, unavailable
 from adapters.web.json_io import Answers
 from adapters.web.openapi import HEALTH
-from bot import IntakeClosed, TryAgain, host_name, is_foreign, is_own_page
+from bot import TryAgain
+from bot.platform import IntakeClosed, host_name, is_foreign, is_own_page
 
 logger = logging.getLogger(__name__)
 _is_begun: ContextVar[bool] = ContextVar("is_begun", default=False)

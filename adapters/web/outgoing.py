@@ -17,7 +17,9 @@ from adapters.web.schemas import (
     RoomBody,
     UnsentBody,
 )
-from bot import Attachment, Character, Delivery, Entity, Memory, ModelCall, Outcome, Receipt, Room
+from bot import Attachment, Character, Entity, Memory, Outcome, Receipt, Room
+from bot.models import ModelCall
+from bot.platform import Delivery
 
 
 def agent_body(agent_id: UUID, character: Character) -> AgentBody:

@@ -15,7 +15,8 @@ from adapters.web.errors import Problem, not_found
 from adapters.web.json_io import Answers, read_body
 from adapters.web.messages import Errands
 from adapters.web.queries import Doors
-from bot import BoundRoute, Door, PluginError, RouteRequest, RouteResponse
+from bot import PluginError, RouteRequest, RouteResponse
+from bot.platform import BoundRoute, Door
 
 logger = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -6,7 +6,8 @@ from uuid import UUID
 from adapters.web.errors import Problem, not_found
 from adapters.web.outgoing import message_answer, message_body, receipt_answer, receipt_body
 from adapters.web.schemas import MessageAnswer, MessageBody, ReceiptAnswer
-from bot import Door, Memory, MemoryKind, Outcome, Receipt, Room
+from bot import Memory, MemoryKind, Outcome, Receipt, Room
+from bot.platform import Door
 
 
 class Doors:

@@ -6,7 +6,8 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from bot import Cause, ChannelType, MediaKind, Outcome, Standing
+from bot import ChannelType, MediaKind, Outcome
+from bot.platform import Cause, Standing
 
 LINE = r"^[^\x00-\x1f\x7f\u2028\u2029]+$"
 PRINTABLE = r"^[\x20-\x7e]+$"

@@ -35,7 +35,8 @@ from adapters.web.ws_frames import (
     ShownFrame,
     TypingFrame,
 )
-from bot import Door, IntakeClosed, Receipt, Remembered, TryAgain
+from bot import Receipt, TryAgain
+from bot.platform import Door, IntakeClosed, Remembered
 
 logger = logging.getLogger(__name__)
 HISTORY = 50

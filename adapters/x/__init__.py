@@ -1,7 +1,7 @@
 """X as a platform: mentions in, posts, threads and replies out, each within a plan's budget."""
 
 from adapters.x.config import NEEDS, XSettings
-from bot import AdapterSpec, Deferred
+from bot.platform import AdapterSpec, Deferred
 
 spec = AdapterSpec(
     "x",

@@ -17,18 +17,9 @@ from adapters.x.rate_limits import Budget
 from adapters.x.receiving import Mentions
 from adapters.x.sending import Pause, Sender
 from adapters.x.state import Notes
-from bot import (
-    Cause,
-    Clock,
-    CoreSettings,
-    DeliveryError,
-    Door,
-    Feed,
-    IntakeClosed,
-    Link,
-    NotSent,
-    StoreUnavailable,
-)
+from bot import Clock, CoreSettings
+from bot.platform import Cause, DeliveryError, Door, Feed, IntakeClosed, Link, NotSent
+from bot.store import StoreUnavailable
 
 logger = logging.getLogger(__name__)
 LONGEST_REST, JITTER = 3600.0, 3.0

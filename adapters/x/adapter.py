@@ -13,7 +13,8 @@ from adapters.x.config import NEEDS
 from adapters.x.incoming import PLATFORM
 from adapters.x.outgoing import parts
 from adapters.x.sending import Pause
-from bot import Adapter, Clock, Content, Delivery, Door, Feed, Link, SettingError, Undeliverable, system_clock
+from bot import Clock, Content, SettingError, system_clock
+from bot.platform import Adapter, Delivery, Door, Feed, Link, Undeliverable
 
 
 class XAdapter(Adapter):

@@ -7,19 +7,9 @@ from adapters.x.connection import Caller, Refused, wrong_account
 from adapters.x.incoming import PLATFORM
 from adapters.x.rate_limits import Budget, next_month
 from adapters.x.state import Notes
-from bot import (
-    Arrival,
-    Checkup,
-    CoreSettings,
-    Cursor,
-    DeliveryError,
-    Link,
-    ReadCursor,
-    Receipt,
-    Settings,
-    TryAgain,
-    system_clock,
-)
+from bot import CoreSettings, Receipt, Settings, TryAgain, system_clock
+from bot.platform import Arrival, Cursor, DeliveryError, Link, ReadCursor
+from bot.store import Checkup
 
 KEYS = "X_API_KEY, X_API_SECRET, X_ACCESS_TOKEN and X_ACCESS_TOKEN_SECRET"
 

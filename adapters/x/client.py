@@ -8,7 +8,8 @@ from adapters.x.connection import Caller, Refused
 from adapters.x.incoming import text_of
 from adapters.x.payloads import Page, Post, read_id
 from adapters.x.rate_limits import Budget
-from bot import Attachment, DeliveryError, FoundPost, NotSent, TryAgain, Unclear, Undeliverable
+from bot import Attachment, TryAgain
+from bot.platform import DeliveryError, FoundPost, NotSent, Unclear, Undeliverable
 
 SMALLEST_PAGE, LARGEST_PAGE = 5, 100
 SEARCH_PAGE = 10  # the smallest that X gives

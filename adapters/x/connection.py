@@ -27,7 +27,9 @@ from adapters.x.config import XSettings
 from adapters.x.payloads import Page, Person, read_page, read_person
 from adapters.x.rate_limits import Budget, Windows, endpoint_of
 from adapters.x.state import Notes
-from bot import Cause, Clock, Link, NotSent, StoreUnavailable, Unclear, cause_of, reached
+from bot import Clock, reached
+from bot.platform import Cause, Link, NotSent, Unclear, cause_of
+from bot.store import StoreUnavailable
 
 Asked = Coroutine[Any, Any, Any]
 NOTE = "account"

@@ -9,21 +9,19 @@ from uuid import UUID
 
 from adapters.x.payloads import Page, Person, Picture, Post
 from bot import (
-    Arrival,
     Attachment,
     ChannelType,
     Content,
     Entity,
-    EventKey,
     MediaKind,
     Memory,
     MemoryKind,
-    MentionContext,
     Room,
     World,
     derived_id,
     new_id,
 )
+from bot.platform import Arrival, EventKey, MentionContext
 
 PLATFORM = "x"
 CONTEXT = "thread context"

@@ -11,7 +11,8 @@ from adapters.x.incoming import CONTEXT
 from adapters.x.outgoing import ACT, REPLY, SUBJECT
 from adapters.x.payloads import Post
 from adapters.x.state import Notes
-from bot import ConfigError, Delivery, Door, Entity, NotSent, Receipt, Unclear, Undeliverable
+from bot import ConfigError, Entity, Receipt
+from bot.platform import Delivery, Door, NotSent, Unclear, Undeliverable
 
 NOTE = "opt-outs"
 STOPS = frozenset(

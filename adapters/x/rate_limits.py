@@ -13,7 +13,8 @@ from zoneinfo import ZoneInfo
 
 from adapters.x.config import Allowance, XSettings, quiet_span
 from adapters.x.state import Notes
-from bot import Clock, IntakeClosed, NotSent
+from bot import Clock
+from bot.platform import IntakeClosed, NotSent
 
 logger = logging.getLogger(__name__)
 

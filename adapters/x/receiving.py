@@ -13,7 +13,8 @@ from adapters.x.incoming import CONTEXT, PLATFORM, OwnAccount, conversation, mes
 from adapters.x.payloads import Page, Post
 from adapters.x.permissions import Consent, OptOuts
 from adapters.x.state import Notes
-from bot import Arrival, Clock, DeliveryError, Door, RoomRule, put_surely
+from bot import Clock
+from bot.platform import Arrival, DeliveryError, Door, RoomRule, put_surely
 
 logger = logging.getLogger(__name__)
 

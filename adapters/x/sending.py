@@ -13,7 +13,7 @@ from adapters.x.incoming import text_of
 from adapters.x.outgoing import ACT, LIKE, QUOTE, REPOST, SUBJECT, unaddressed
 from adapters.x.payloads import Page, Post
 from adapters.x.permissions import Consent, Policy
-from bot import Delivery, DeliveryError, DeliveryState, Door, NotSent, Unclear, Undeliverable
+from bot.platform import Delivery, DeliveryError, DeliveryState, Door, NotSent, Unclear, Undeliverable
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,9 @@ from contextlib import suppress
 from typing import Protocol
 
 from adapters.x.incoming import PLATFORM
-from bot import Arrival, Cursor, IntakeClosed, Receipt, StoreUnavailable
+from bot import Receipt
+from bot.platform import Arrival, Cursor, IntakeClosed
+from bot.store import StoreUnavailable
 
 
 class Keeper(Protocol):

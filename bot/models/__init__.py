@@ -1,1 +1,51 @@
-"""Which model answers what, at which cost, and who takes over when it cannot."""
+"""Public module for authors of model providers: model types, requests, results and errors."""
+
+from bot.domain.ledger import ModelCall
+from bot.errors import ModelBusy, ModelError, ModelRefused, ModelUnavailable, PromptTooLong
+from bot.http import told_host
+from bot.models.retry import read_retry_after
+from bot.models.types import (
+    EmbeddingRequest,
+    EmbeddingResult,
+    ImageDescriptionRequest,
+    ImageRequest,
+    ImageResult,
+    ModelType,
+    Purpose,
+    SpeechRequest,
+    SpeechResult,
+    TextRequest,
+    TextResult,
+    TextSink,
+    Tool,
+    ToolCall,
+    TranscriptionRequest,
+    Usage,
+)
+
+__all__ = [
+    "EmbeddingRequest",
+    "EmbeddingResult",
+    "ImageDescriptionRequest",
+    "ImageRequest",
+    "ImageResult",
+    "ModelBusy",
+    "ModelCall",
+    "ModelError",
+    "ModelRefused",
+    "ModelType",
+    "ModelUnavailable",
+    "PromptTooLong",
+    "Purpose",
+    "SpeechRequest",
+    "SpeechResult",
+    "TextRequest",
+    "TextResult",
+    "TextSink",
+    "Tool",
+    "ToolCall",
+    "TranscriptionRequest",
+    "Usage",
+    "read_retry_after",
+    "told_host",
+]

@@ -1,1 +1,102 @@
-"""Where everything is kept: small contracts, and the store that keeps it in memory."""
+"""Public module for authors of storage plugins: store protocols, their values and shared rules."""
+
+from bot.domain.costs import Spending, summed
+from bot.domain.edits import (
+    LATEST,
+    Forgotten,
+    Removed,
+    Revised,
+    blotted,
+    cancelled,
+    nobody,
+    opted_out,
+    sent_as,
+    unasked,
+    weighed,
+    withheld,
+)
+from bot.domain.inbound import REMEMBERED, Notice, Noticed, Received, first_claim
+from bot.domain.ledger import Step, StepState
+from bot.domain.memory import Recalled
+from bot.errors import LaneLost, StoreRefused, StoreUnavailable
+from bot.store.inmemory.store import InMemoryStore
+from bot.store.ledger import Commitment, Health, OpenWork, Sharing, Trouble
+from bot.store.protocols import (
+    AUDIT,
+    MOST_NAMES,
+    RUN_LOG,
+    LogEntry,
+    Schema,
+    Schemas,
+    Store,
+    Tables,
+    Unembedded,
+    audience_of,
+)
+from bot.store.similarity import (
+    LAST_SAID,
+    SAID,
+    best_by_words,
+    cosine,
+    ranked_by_words,
+    word_weights,
+    wording,
+    words_of,
+)
+from bot.store.storage import NO_SCHEMAS, Checkup, Storage, Upgraded
+
+__all__ = [
+    "AUDIT",
+    "LAST_SAID",
+    "LATEST",
+    "MOST_NAMES",
+    "NO_SCHEMAS",
+    "REMEMBERED",
+    "RUN_LOG",
+    "SAID",
+    "Checkup",
+    "Commitment",
+    "Forgotten",
+    "Health",
+    "InMemoryStore",
+    "LaneLost",
+    "LogEntry",
+    "Notice",
+    "Noticed",
+    "OpenWork",
+    "Recalled",
+    "Received",
+    "Removed",
+    "Revised",
+    "Schema",
+    "Schemas",
+    "Sharing",
+    "Spending",
+    "Step",
+    "StepState",
+    "Storage",
+    "Store",
+    "StoreRefused",
+    "StoreUnavailable",
+    "Tables",
+    "Trouble",
+    "Unembedded",
+    "Upgraded",
+    "audience_of",
+    "best_by_words",
+    "blotted",
+    "cancelled",
+    "cosine",
+    "first_claim",
+    "nobody",
+    "opted_out",
+    "ranked_by_words",
+    "sent_as",
+    "summed",
+    "unasked",
+    "weighed",
+    "withheld",
+    "word_weights",
+    "wording",
+    "words_of",
+]

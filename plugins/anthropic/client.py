@@ -10,13 +10,12 @@ from typing import Any, Self
 
 import anthropic
 
-from bot import (
-    Agent,
+from bot import Agent, Service
+from bot.models import (
     ModelBusy,
     ModelError,
     ModelRefused,
     PromptTooLong,
-    Service,
     TextRequest,
     TextResult,
     TextSink,

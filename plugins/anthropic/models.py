@@ -2,7 +2,8 @@
 
 import base64
 
-from bot import Agent, ImageDescriptionRequest, ModelType, TextRequest, TextResult, model
+from bot import Agent, model
+from bot.models import ImageDescriptionRequest, ModelType, TextRequest, TextResult
 from plugins.anthropic.client import Client
 
 QUESTION = "Describe this picture in a few sentences."

@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
-from bot import ModelError, TextResult, ToolCall, Usage
+from bot.models import ModelError, TextResult, ToolCall, Usage
 
 T = TypeVar("T")
 HUGE = 100_000_000  # more tokens than this in one call are a mistake

@@ -2,7 +2,8 @@
 
 from pydantic import Field
 
-from bot import Secret, Settings, SettingsModel, keep_key, told_host
+from bot import Secret, Settings, SettingsModel, keep_key
+from bot.models import told_host
 
 KEY, SERVER = "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"
 

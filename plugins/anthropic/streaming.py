@@ -6,7 +6,7 @@ from typing import Any
 from anthropic import AsyncStream
 from pydantic import BaseModel, ValidationError
 
-from bot import ModelBusy, ModelError, TextResult, TextSink
+from bot.models import ModelBusy, ModelError, TextResult, TextSink
 from plugins.anthropic.responses import Block, Counted, Details, Perhaps, result_of
 
 LONGEST = 1_000_000  # characters of one answer

@@ -8,17 +8,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from uuid import UUID
 
-from bot import (
-    Agent,
-    Memory,
-    MemoryKind,
-    ModelError,
-    ModelType,
-    Reach,
-    Service,
-    derived_id,
-    is_blank,
-)
+from bot import Agent, Memory, MemoryKind, Reach, Service, derived_id
+from bot.models import ModelError, ModelType
+from bot.text import is_blank
 from plugins.knowledge.chunks import Entry, written
 from plugins.knowledge.documents import MOST_FILES, Source, Unreadable, sources_of
 

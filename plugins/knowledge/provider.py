@@ -2,20 +2,8 @@
 
 from datetime import timedelta
 
-from bot import (
-    QUEUE,
-    REPEAT,
-    Agent,
-    ProviderResult,
-    Reach,
-    Task,
-    Turn,
-    derived_id,
-    escape_line,
-    provider,
-    shorten,
-    worker,
-)
+from bot import QUEUE, REPEAT, Agent, ProviderResult, Reach, Task, Turn, derived_id, provider, worker
+from bot.text import escape_line, shorten
 from plugins.knowledge.documents import check
 from plugins.knowledge.index import Library, Passage
 

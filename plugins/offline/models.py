@@ -3,8 +3,8 @@
 from itertools import pairwise
 from xml.sax.saxutils import escape
 
-from bot import (
-    Agent,
+from bot import Agent, model
+from bot.models import (
     EmbeddingRequest,
     EmbeddingResult,
     ModelType,
@@ -12,9 +12,8 @@ from bot import (
     TextRequest,
     TextResult,
     Usage,
-    model,
-    parse_history,
 )
+from bot.prompts import parse_history
 from plugins.offline.embedding import embed
 from plugins.offline.input_analysis import Said
 from plugins.offline.responder import Voice, decide, post, respond

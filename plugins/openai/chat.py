@@ -7,7 +7,7 @@ from typing import Any
 
 import openai
 
-from bot import TextRequest, TextResult
+from bot.models import TextRequest, TextResult
 from plugins.openai.client import TOO_LONG, Client, Line, is_of_content, words_of
 from plugins.openai.responses import REFUSED, read_completion
 from plugins.openai.streaming import Stream

@@ -11,7 +11,8 @@ from typing import Self
 
 import openai
 
-from bot import Agent, ModelBusy, ModelError, ModelRefused, PromptTooLong, Service, read_retry_after
+from bot import Agent, Service
+from bot.models import ModelBusy, ModelError, ModelRefused, PromptTooLong, read_retry_after
 from plugins.openai.settings import APART, OpenAISettings, Place, place_of
 
 NO_KEY = "none"  # the SDK insists on a key where local servers want none

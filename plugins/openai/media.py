@@ -8,8 +8,8 @@ from typing import Annotated
 import openai
 from pydantic import BaseModel, Field
 
-from bot import (
-    Agent,
+from bot import Agent, model
+from bot.models import (
     ImageDescriptionRequest,
     ImageRequest,
     ImageResult,
@@ -20,7 +20,6 @@ from bot import (
     TextResult,
     TranscriptionRequest,
     Usage,
-    model,
 )
 from plugins.openai.chat import write
 from plugins.openai.client import Client

@@ -5,8 +5,8 @@ from typing import Annotated
 import openai
 from pydantic import BaseModel, Field
 
-from bot import (
-    Agent,
+from bot import Agent, model
+from bot.models import (
     EmbeddingRequest,
     EmbeddingResult,
     ModelError,
@@ -14,7 +14,6 @@ from bot import (
     TextRequest,
     TextResult,
     Usage,
-    model,
 )
 from plugins.openai.chat import complete
 from plugins.openai.client import Client

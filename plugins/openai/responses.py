@@ -12,7 +12,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from bot import ModelError, TextResult, ToolCall, Usage
+from bot.models import ModelError, TextResult, ToolCall, Usage
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)

@@ -6,7 +6,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from bot import Secret, Settings, SettingsModel, keep_key, told_host
+from bot import Secret, Settings, SettingsModel, keep_key
+from bot.models import told_host
 
 URL = "^https?://"
 OWN_HOST = "api.openai.com"

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
-from bot import ModelBusy, ModelError, TextResult, TextSink
+from bot.models import ModelBusy, ModelError, TextResult, TextSink
 from plugins.openai.responses import Call, Counted, Perhaps, Thinking, read_completion, result_of
 
 LONGEST_LINE = 4_000_000  # bytes; a server that sends more without an end is broken

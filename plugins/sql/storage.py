@@ -6,7 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from uuid import UUID
 
-from bot import NO_SCHEMAS, Checkup, ConfigError, Schemas, Settings, Storage, Store, Upgraded
+from bot import ConfigError, Settings
+from bot.store import NO_SCHEMAS, Checkup, Schemas, Storage, Store, Upgraded
 from plugins.sql.core.settings import postgres_in
 from plugins.sql.sqlite.storage import SqliteStorage
 

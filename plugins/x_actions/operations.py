@@ -15,18 +15,15 @@ from bot import (
     Agent,
     ChannelType,
     Content,
-    Feed,
-    FoundPost,
     Memory,
     Room,
     TryAgain,
     Turn,
     ask_twice,
-    clean_name,
     derived_id,
-    escape_line,
-    shorten,
 )
+from bot.platform import Feed, FoundPost
+from bot.text import clean_name, escape_line, shorten
 from plugins.x_actions.trust import Operators, foreign_words
 
 PLATFORM = "x"

@@ -8,17 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bot import (
-    Agent,
-    Attachment,
-    Content,
-    DeliveryState,
-    MediaKind,
-    RouteRequest,
-    RouteResponse,
-    new_id,
-    route,
-)
+from bot import Agent, Attachment, Content, MediaKind, RouteRequest, RouteResponse, new_id, route
+from bot.platform import DeliveryState
 from plugins.x_actions.operations import LONGEST, PLATFORM
 
 PATIENCE, LOOK_AGAIN = 25.0, 0.05

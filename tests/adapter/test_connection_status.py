@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
-from bot import Cause, Link, Standing, Unclear, cause_of
+from bot.platform import Cause, Link, Standing, Unclear, cause_of
 
 BEGAN = datetime(2026, 5, 4, 12, tzinfo=UTC)
 KEY = ConnectionKey("platform.example", 443, True, True, None, None, None)

@@ -10,7 +10,7 @@ from aiohttp import ClientSession
 from adapters.discord.emulator.server import emulated as discord
 from adapters.telegram.emulator.server import emulated as telegram
 from adapters.x.emulator.server import emulated as x
-from bot import Trial
+from bot.platform import Trial
 
 Emulated = Callable[[Sequence[str]], AbstractAsyncContextManager[Trial]]
 EVERY = pytest.mark.parametrize("emulated", [discord, telegram, x], ids=["discord", "telegram", "x"])

@@ -10,23 +10,13 @@ from uuid import UUID
 
 import pytest
 
-from bot import (
-    REPEAT,
-    ChannelType,
-    Feed,
-    MemoryKind,
-    ModelRefused,
-    ModelUnavailable,
-    Purpose,
-    Room,
-    Store,
-    Task,
-    World,
-    derived_id,
-)
+from bot import REPEAT, ChannelType, MemoryKind, Room, Task, World, derived_id
 from bot.background.posting import MOST_TRIES, POST, Post, Poster, publish, recent_posts
 from bot.background.scheduler import Scheduler
+from bot.models import ModelRefused, ModelUnavailable, Purpose
 from bot.models.types import TextRequest
+from bot.platform import Feed
+from bot.store import Store
 from bot.store.inmemory import InMemoryStore
 from bot.testing import RecordingAdapter, ScriptedModel, Stage, on_stage
 from plugins.sql.sqlite.database import OpenFiles

@@ -5,18 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bot import (
-    Character,
-    Memory,
-    MemoryKind,
-    ModelError,
-    ModelUnavailable,
-    PostGenerated,
-    Purpose,
-    derived_id,
-)
+from bot import Character, Memory, MemoryKind, derived_id
 from bot.background.posting import LONGEST_POST, MOST_TRIES, Post, is_like, write_post
 from bot.domain.content import Content
+from bot.events import PostGenerated
+from bot.models import ModelError, ModelUnavailable, Purpose
 from bot.models.types import TextRequest
 from bot.testing import ScriptedModel, Stage, on_stage
 

@@ -12,31 +12,33 @@ from aiohttp import ClientConnectorError, ClientError, ClientSession, ClientTime
 from pydantic import Field
 
 from bot import (
-    Adapter,
-    AdapterSpec,
-    Arrival,
     Attachment,
     ChannelType,
     Content,
-    Cursor,
-    Delivery,
-    Door,
     Entity,
-    EventKey,
-    IntakeClosed,
     MediaKind,
     Memory,
     MemoryKind,
-    NotSent,
     Room,
     SettingsModel,
-    Unclear,
-    Undeliverable,
     World,
     derived_id,
     new_id,
     reached,
     system_clock,
+)
+from bot.platform import (
+    Adapter,
+    AdapterSpec,
+    Arrival,
+    Cursor,
+    Delivery,
+    Door,
+    EventKey,
+    IntakeClosed,
+    NotSent,
+    Unclear,
+    Undeliverable,
 )
 from tests.chaos.loopback import Ability
 from tests.chaos.model import PART

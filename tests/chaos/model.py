@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from aiohttp import web
 
-from bot import parse_history
+from bot.prompts import parse_history
 from bot.testing import answer
 from tests.chaos.wire import Wire, unhurt
 

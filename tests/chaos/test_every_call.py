@@ -8,20 +8,8 @@ from shutil import copyfile
 
 import pytest
 
-from bot import (
-    ActionResult,
-    Arrival,
-    Delivery,
-    Effect,
-    IntakeClosed,
-    Outcome,
-    Plugin,
-    TryAgain,
-    Turn,
-    action,
-    derived_id,
-    system_clock,
-)
+from bot import ActionResult, Effect, Outcome, Plugin, TryAgain, Turn, action, derived_id, system_clock
+from bot.platform import Arrival, Delivery, IntakeClosed
 from bot.testing import RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
 from plugins.sql.sqlite.database import OpenFiles
 from tests.chaos.books import Books

@@ -2,7 +2,17 @@
 
 from typing import Annotated, Literal
 
-from bot import ActionResult, Component, Effect, Plugin, ProviderResult, Turn, action, derived_id, provider
+from bot import (
+    ActionResult,
+    Component,
+    Effect,
+    Plugin,
+    ProviderResult,
+    Turn,
+    action,
+    derived_id,
+    provider,
+)
 
 SKILL = "SKILL"
 ADVICE = {

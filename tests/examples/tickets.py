@@ -8,16 +8,16 @@ from bot import (
     ChannelType,
     Component,
     Effect,
-    EntityJoined,
     Plugin,
     Turn,
     action,
-    clean_name,
     derived_id,
     evaluator,
     on,
     short_id,
 )
+from bot.events import EntityJoined
+from bot.text import clean_name
 
 ESCALATED = "ESCALATED"
 UPSET = ("cancel", "useless", "third time", "complaint")

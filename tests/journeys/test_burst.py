@@ -1,6 +1,7 @@
 """M14: a burst is answered together and paid for once, and the room sees at once that work has begun."""
 
-from bot import Outcome, Purpose, TextRequest
+from bot import Outcome
+from bot.models import Purpose, TextRequest
 from bot.testing import RecordingAdapter, ScriptedModel, answer, on_stage
 
 

@@ -10,36 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from bot import (
-    Arrival,
+from bot import Content, Entity, Memory, MemoryKind, Outcome, Reach, Receipt, derived_id, new_id
+from bot.events import (
     ChannelCleared,
-    Content,
-    Delivery,
-    DeliveryState,
-    Entity,
     Event,
-    IntakeClosed,
-    Memory,
-    MemoryKind,
     MessageDeleted,
     MessageEdited,
     MessageReceived,
-    Outcome,
-    Reach,
-    Reaction,
     ReactionReceived,
-    Receipt,
     RoomMoved,
-    Store,
-    TextRequest,
     WorldLeft,
-    derived_id,
-    new_id,
-    parse_history,
 )
 from bot.inbound.edits import Changes
+from bot.models import TextRequest
 from bot.pipeline import process_message
 from bot.pipeline.rate_limits import Pace
+from bot.platform import Arrival, Delivery, DeliveryState, IntakeClosed, Reaction
+from bot.prompts import parse_history
+from bot.store import Store
 from bot.testing import InMemoryStore, RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
 from plugins.sql.sqlite.database import OpenFiles
 

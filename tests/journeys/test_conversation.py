@@ -16,27 +16,25 @@ from bot import (
     ChannelType,
     Content,
     Effect,
-    Event,
-    ModelUnavailable,
     Outcome,
     Plugin,
     ProviderResult,
-    Purpose,
     Receipt,
     Role,
     Service,
-    TextRequest,
     Turn,
     action,
     evaluator,
     on,
-    parse_history,
     provider,
 )
 from bot.domain.events import ActionCompleted, MessageReceived, RunEnded, RunStarted, RunStatus
 from bot.domain.ledger import DeliveryState, StepState
+from bot.events import Event
+from bot.models import ModelUnavailable, Purpose, TextRequest
 from bot.pipeline import process_message, turn_order
 from bot.pipeline.compose import Composer
+from bot.prompts import parse_history
 from bot.testing import InMemoryStore, RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
 
 GROUP = ChannelType.GROUP

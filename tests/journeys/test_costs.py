@@ -6,19 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from bot import (
-    Evaluator,
-    ModelUnavailable,
-    Outcome,
-    Plugin,
-    ProviderResult,
-    Purpose,
-    TextRequest,
-    Turn,
-    evaluator,
-    provider,
-)
+from bot import Evaluator, Outcome, Plugin, ProviderResult, Turn, evaluator, provider
 from bot.domain.events import ModelUsed
+from bot.models import ModelUnavailable, Purpose, TextRequest
 from bot.store.inmemory import InMemoryStore
 from bot.testing import ScriptedModel, answer, on_stage
 

@@ -5,24 +5,18 @@ from itertools import count
 
 import pytest
 
-from bot import (
-    Agent,
-    Attachment,
-    EmbeddingRequest,
-    EmbeddingResult,
-    ImageDescriptionRequest,
-    MediaKind,
-    ModelType,
-    Plugin,
-    TextResult,
-    Turn,
-    Usage,
-    evaluator,
-    model,
-)
+from bot import Agent, Attachment, MediaKind, Plugin, Turn, evaluator, model
 from bot.domain.content import Content, MentionContext
 from bot.domain.environment import ChannelType
 from bot.domain.ledger import Outcome
+from bot.models import (
+    EmbeddingRequest,
+    EmbeddingResult,
+    ImageDescriptionRequest,
+    ModelType,
+    TextResult,
+    Usage,
+)
 from bot.testing import RecordingAdapter, ScriptedModel, answer, on_stage
 
 NAMED = MentionContext(is_mention=True)

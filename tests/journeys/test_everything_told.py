@@ -12,18 +12,10 @@ from bot import (
     ChannelType,
     Content,
     Entity,
-    Event,
     MediaKind,
-    ModelType,
     Plugin,
-    Pressed,
-    Reaction,
     Room,
-    RunEnded,
-    TextResult,
-    TranscriptionRequest,
     Turn,
-    VoiceMessageReceived,
     World,
     action,
     derived_id,
@@ -32,6 +24,9 @@ from bot import (
 )
 from bot.background.posting import write_post
 from bot.domain.events import STANDARD
+from bot.events import Event, RunEnded, VoiceMessageReceived
+from bot.models import ModelType, TextResult, TranscriptionRequest
+from bot.platform import Pressed, Reaction
 from bot.testing import RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
 
 UNTOLD = {"CONTROL_MESSAGE", "VOICE_MESSAGE_SENT"}  # a plugin's own to tell: nothing here controls or speaks

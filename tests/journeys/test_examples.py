@@ -8,21 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bot import (
-    Blueprint,
-    ChannelType,
-    EntityJoined,
-    Plugin,
-    Purpose,
-    Runtime,
-    Settings,
-    StepState,
-    TextRequest,
-)
+from bot import Blueprint, ChannelType, Plugin, Runtime, Settings
 from bot.background.scheduler import Scheduler
 from bot.characters import load_character
 from bot.cli.characters import read_part
+from bot.events import EntityJoined
+from bot.models import Purpose, TextRequest
 from bot.plugin_system.loading import find_plugin, load_plugins
+from bot.store import StepState
 from bot.testing import InMemoryStore, RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -15,8 +15,9 @@ from aiohttp import ClientSession
 
 from adapters.web import spec as web
 from adapters.web.adapter import WebAdapter
-from bot import Blueprint, Character, ModelType, Plugin, Runtime, Settings, TextRequest, TextResult, model
+from bot import Blueprint, Character, Plugin, Runtime, Settings, model
 from bot.inbound import processing
+from bot.models import ModelType, TextRequest, TextResult
 from bot.settings import Layer
 from plugins.bootstrap import plugin as bootstrap
 from plugins.sql import plugin as sql

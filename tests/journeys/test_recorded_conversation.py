@@ -1,7 +1,7 @@
 """The recorded conversation that `make bench` counts: what it asks of the models stays within bounds."""
 
 from benchmarks.conversation import Asked, conversation, conversed, recorded
-from bot import Purpose
+from bot.models import Purpose
 
 
 async def test_a_group_is_answered_with_few_calls_and_prompts_that_begin_alike() -> None:

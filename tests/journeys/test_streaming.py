@@ -13,20 +13,11 @@ import pytest
 from bot import (
     ActionResult,
     Clock,
-    DeliveryState,
-    ModelError,
-    ModelType,
-    NotSent,
     Outcome,
     Plugin,
     ProviderResult,
-    Purpose,
     Receipt,
-    Store,
-    TextRequest,
     Turn,
-    Unclear,
-    Undeliverable,
     action,
     derived_id,
     model,
@@ -34,6 +25,9 @@ from bot import (
     system_clock,
 )
 from bot.domain.inbound import TOO_OLD
+from bot.models import ModelError, ModelType, Purpose, TextRequest
+from bot.platform import DeliveryState, NotSent, Unclear, Undeliverable
+from bot.store import Store
 from bot.testing import (
     InMemoryStore,
     Pieces,

@@ -6,19 +6,8 @@ from typing import Any
 
 import pytest
 
-from bot import (
-    ActionResult,
-    Attendance,
-    Plugin,
-    Purpose,
-    Role,
-    TextRequest,
-    TextResult,
-    ToolCall,
-    Turn,
-    action,
-    derived_id,
-)
+from bot import ActionResult, Attendance, Plugin, Role, Turn, action, derived_id
+from bot.models import Purpose, TextRequest, TextResult, ToolCall
 from bot.pipeline.compose import Composer
 from bot.pipeline.respond import respond
 from bot.testing import InMemoryStore, ScriptedModel, answer, make_turn, on_stage

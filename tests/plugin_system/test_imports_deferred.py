@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bot import Deferred
+from bot.platform import Deferred
 
 SOURCE = "def shout(text, *, times=1):\n    return text.upper() * times\n"
 

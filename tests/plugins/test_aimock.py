@@ -13,14 +13,12 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from bot import (
+from bot import Model, Outcome, Plugin
+from bot.models import (
     ImageDescriptionRequest,
-    Model,
     ModelBusy,
     ModelRefused,
     ModelType,
-    Outcome,
-    Plugin,
     TextRequest,
     Tool,
     ToolCall,

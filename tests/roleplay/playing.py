@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from bot import AUDIT
+from bot.store import AUDIT
 from bot.testing import ScriptedModel, Stage, on_stage
 from tests.plugins.bootstrap.obeying import run_due
 from tests.roleplay.law import GROUP, PEOPLE, PLACES, Deed, Kept, changes, look

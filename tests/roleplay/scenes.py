@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from bot import Purpose, Role, Task, TextRequest, TextResult, derived_id
+from bot import Role, Task, derived_id
+from bot.models import Purpose, TextRequest, TextResult
 from bot.testing import Stage
 from tests.roleplay.law import GROUP, PEOPLE, PLACES, place
 from tests.roleplay.writing import FITTING, WORDS, Writer

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from bot import Purpose, Role, TextRequest, TextResult, ToolCall, derived_id, short_id
+from bot import Role, derived_id, short_id
+from bot.models import Purpose, TextRequest, TextResult, ToolCall
 from bot.testing import answer
 from plugins.bootstrap import plugin
 from tests.roleplay.law import PEOPLE, PLACES

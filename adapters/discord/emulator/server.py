@@ -17,7 +17,8 @@ from adapters.discord.emulator.people import People
 from adapters.discord.emulator.recorder import Ledger
 from adapters.discord.emulator.rest import Refusal, Rest, answer
 from adapters.discord.emulator.state import Town
-from bot import Clock, Trial, system_clock
+from bot import Clock, system_clock
+from bot.platform import Trial
 from bot.testing import FaultyAnswer, TalkPage, only_from_here
 
 HOSTS = ("discord.com", "gateway.discord.gg", "cdn.discordapp.com")

@@ -19,7 +19,8 @@ from adapters.telegram.emulator.people import People
 from adapters.telegram.emulator.recorder import Ledger
 from adapters.telegram.emulator.rest import Files, Methods, Refused, read_value
 from adapters.telegram.emulator.state import BotRecord, Town
-from bot import Clock, Trial
+from bot import Clock
+from bot.platform import Trial
 from bot.testing import TalkPage, only_from_here
 
 TEXTS = frozenset({"text", "caption", "url", "secret_token", "callback_query_id", "file_id"})

@@ -21,7 +21,8 @@ from adapters.x.emulator.page import XScene
 from adapters.x.emulator.rest import Answers, Asked, Keys, Problem, fault_of, nonce_of, token_of
 from adapters.x.emulator.state import EmulatedWorld
 from adapters.x.rate_limits import endpoint_of
-from bot import Clock, Trial, system_clock
+from bot import Clock, system_clock
+from bot.platform import Trial
 from bot.testing import TalkPage, only_from_here
 
 HOST = "127.0.0.1"

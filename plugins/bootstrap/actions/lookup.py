@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterable, Sequence
 from uuid import UUID
 
-from bot import ChannelType, Entity, Room, Turn, clean_name, short_id
+from bot import ChannelType, Entity, Room, Turn, short_id
+from bot.text import clean_name
 from plugins.bootstrap.actions.permissions import own_words, says
 
 MOST_TOLD = 5

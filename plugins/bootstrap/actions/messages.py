@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from bot import ActionResult, Effect, Entity, Example, Role, Room, Turn, World, action, clean_name, short_id
+from bot import ActionResult, Effect, Entity, Example, Role, Room, Turn, World, action, short_id
+from bot.text import clean_name
 from plugins.bootstrap.actions.contacts import accepts_messages
 from plugins.bootstrap.actions.lookup import (
     NotFound,

@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 from bot import (
-    AUDIT,
     ActionResult,
     Agent,
     ChannelType,
@@ -24,6 +23,7 @@ from bot import (
     ask_twice,
     derived_id,
 )
+from bot.store import AUDIT
 
 logger = logging.getLogger(__name__)
 

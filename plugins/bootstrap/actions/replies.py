@@ -2,25 +2,10 @@
 
 from typing import Annotated
 
-from bot import (
-    ActionResult,
-    Attachment,
-    Content,
-    Effect,
-    Example,
-    ImageRequest,
-    MediaKind,
-    ModelError,
-    ModelType,
-    Purpose,
-    TextRequest,
-    Turn,
-    action,
-    derived_id,
-    escape_line,
-    render,
-    shorten,
-)
+from bot import ActionResult, Attachment, Content, Effect, Example, MediaKind, Turn, action, derived_id
+from bot.models import ImageRequest, ModelError, ModelType, Purpose, TextRequest
+from bot.prompts import render
+from bot.text import escape_line, shorten
 from plugins.bootstrap.actions.permissions import asked_by, authorize, refused
 
 

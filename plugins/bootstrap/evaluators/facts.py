@@ -4,22 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from bot import (
-    Content,
-    Entity,
-    Memory,
-    MemoryKind,
-    ModelError,
-    ModelType,
-    Reach,
-    Scope,
-    Turn,
-    clean_name,
-    derived_id,
-    escape_line,
-    short_id,
-    shorten,
-)
+from bot import Content, Entity, Memory, MemoryKind, Reach, Scope, Turn, derived_id, short_id
+from bot.models import ModelError, ModelType
+from bot.text import clean_name, escape_line, shorten
 from plugins.bootstrap.evaluators.fact_filters import (
     KINDS,
     LONGEST_FACT,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from bot import Tree, read_tree
+from bot.prompts import Tree, read_tree
 
 MOST = 20
 _NUMBER = re.compile(r"\d{1,6}")

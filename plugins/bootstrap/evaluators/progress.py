@@ -7,18 +7,9 @@ from math import ceil
 from typing import Any, Self
 from uuid import UUID
 
-from bot import (
-    Content,
-    Entity,
-    Line,
-    Memory,
-    MemoryKind,
-    Turn,
-    derived_id,
-    is_blank,
-    render_history,
-    short_id,
-)
+from bot import Content, Entity, Memory, MemoryKind, Turn, derived_id, short_id
+from bot.prompts import Line, render_history
+from bot.text import is_blank
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -6,24 +6,10 @@ from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from uuid import UUID
 
-from bot import (
-    Agent,
-    ChannelCleared,
-    Entity,
-    Memory,
-    MessageReceived,
-    ModelError,
-    ModelType,
-    PromptTooLong,
-    Purpose,
-    Service,
-    TextRequest,
-    Turn,
-    evaluator,
-    on,
-    render,
-    short_id,
-)
+from bot import Agent, Entity, Memory, Service, Turn, evaluator, on, short_id
+from bot.events import ChannelCleared, MessageReceived
+from bot.models import ModelError, ModelType, PromptTooLong, Purpose, TextRequest
+from bot.prompts import render
 from plugins.bootstrap.evaluators.facts import allowed, erased, known_facts, numbered, quoted, weighed
 from plugins.bootstrap.evaluators.model_output import read_insights
 from plugins.bootstrap.evaluators.progress import Heard, Material, conversation_length, gathered, mark

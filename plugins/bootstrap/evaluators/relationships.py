@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from bot import Entity, Relationship, Turn, clean_name, short_id
+from bot import Entity, Relationship, Turn, short_id
+from bot.text import clean_name
 from plugins.bootstrap.evaluators.fact_filters import addresses, is_order
 from plugins.bootstrap.evaluators.model_output import Tie
 from plugins.bootstrap.evaluators.progress import Material, Place

@@ -11,20 +11,11 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID
 
-from bot import (
-    Agent,
-    EmbeddingCompleted,
-    EmbeddingRequested,
-    Memory,
-    ModelError,
-    ModelRefused,
-    ModelType,
-    ModelUsed,
-    Service,
-    StoreUnavailable,
-    is_blank,
-    on,
-)
+from bot import Agent, Memory, Service, on
+from bot.events import EmbeddingCompleted, EmbeddingRequested, ModelUsed
+from bot.models import ModelError, ModelRefused, ModelType
+from bot.store import StoreUnavailable
+from bot.text import is_blank
 
 logger = logging.getLogger(__name__)
 

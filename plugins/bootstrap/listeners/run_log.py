@@ -5,22 +5,18 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
-from bot import (
-    RUN_LOG,
+from bot import Agent, Gathering, Service, on
+from bot.events import (
     ActionCompleted,
     ActionStarted,
-    Agent,
     EvaluatorCompleted,
     EvaluatorStarted,
-    Gathering,
-    LogEntry,
-    ModelCall,
     ModelUsed,
     RunEnded,
     RunStarted,
-    Service,
-    on,
 )
+from bot.models import ModelCall
+from bot.store import RUN_LOG, LogEntry
 
 MODEL_CALL = "model_call"  # the kind of log entry for a call outside of any run
 MOST = 100  # of each sort in one run

@@ -7,17 +7,16 @@ from bot import (
     ActionPlan,
     ActionResult,
     ActionSpec,
-    ModelType,
     ProviderResult,
     Service,
     StepStatus,
     Task,
     Turn,
-    escape_line,
     provider,
     short_id,
-    shorten,
 )
+from bot.models import ModelType
+from bot.text import escape_line, shorten
 from plugins.bootstrap.actions.choices import choices_seen, seen_already
 
 Schema = Mapping[str, Any]

@@ -4,19 +4,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from bot import (
-    Memory,
-    MemoryKind,
-    ModelError,
-    ModelType,
-    ProviderResult,
-    Reach,
-    TemplateError,
-    Turn,
-    clean_name,
-    provider,
-    render,
-)
+from bot import Memory, MemoryKind, ProviderResult, Reach, Turn, provider
+from bot.models import ModelError, ModelType
+from bot.prompts import TemplateError, render
+from bot.text import clean_name
 from plugins.bootstrap.evaluators.facts import quoted
 
 NAMES = ("Robin", "Sam", "Alex", "Kim", "Jo", "Max", "Chris", "Toni", "Sasha", "Mika")

@@ -5,22 +5,9 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from uuid import UUID
 
-from bot import (
-    Agent,
-    Attachment,
-    Line,
-    Memory,
-    ProviderResult,
-    Service,
-    Turn,
-    cut_line,
-    escape_line,
-    last_lines,
-    provider,
-    render_history,
-    short_id,
-    shorten,
-)
+from bot import Agent, Attachment, Memory, ProviderResult, Service, Turn, provider, short_id
+from bot.prompts import Line, last_lines, render_history
+from bot.text import cut_line, escape_line, shorten
 
 MOST_ROOMS = 10_000
 LONGEST_HISTORY = 65_536

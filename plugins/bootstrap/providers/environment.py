@@ -13,12 +13,10 @@ from bot import (
     Relationship,
     Role,
     Turn,
-    clean_name,
-    escape_line,
     provider,
     short_id,
-    shorten,
 )
+from bot.text import clean_name, escape_line, shorten
 
 MAX_ENTITIES_SHOWN = 20
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, select
 
-from bot import Health
+from bot.store import Health
 from plugins.sql.core.recent_cache import Recents
 from plugins.sql.core.schema import agents
 from plugins.sql.core.statements import Statement, insert_into, same

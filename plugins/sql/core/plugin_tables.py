@@ -10,7 +10,8 @@ from sqlalchemy import URL, Column, Connection, Executable, MetaData, Table, eve
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
-from bot import PluginError, Schemas
+from bot import PluginError
+from bot.store import Schemas
 from plugins.sql.core.base import Access
 from plugins.sql.sqlite.threads import Work
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import DBAPIError
 
-from bot import NO_SCHEMAS, ConfigError, Schema, Schemas
+from bot import ConfigError
+from bot.store import NO_SCHEMAS, Schema, Schemas
 from plugins.sql.core.plugin_tables import additions, checked
 from plugins.sql.core.schema import VERSION, metadata
 

@@ -14,7 +14,8 @@ from uuid import UUID
 
 from pydantic_core import to_json
 
-from bot import Attachment, Choice, Content, MediaKind, MentionContext
+from bot import Attachment, Choice, Content, MediaKind
+from bot.platform import MentionContext
 
 NO_ID = bytes(16)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -8,7 +8,8 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
-from bot import ConfigError, PluginError, Schema
+from bot import ConfigError, PluginError
+from bot.store import Schema
 
 
 def require_known(schema: Schema, found: str | None, where: str) -> None:

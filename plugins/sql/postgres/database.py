@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from bot import NO_SCHEMAS, Health, Schemas, StoreUnavailable
+from bot.store import NO_SCHEMAS, Health, Schemas, StoreUnavailable
 from plugins.sql.core.upgrade import bring_up_to_date
 from plugins.sql.postgres.connection import Address, connect
 from plugins.sql.postgres.errors import SLOW, Mend, at_opening, explained, mend_of

@@ -5,7 +5,8 @@ from enum import Enum
 import asyncpg  # type: ignore[import-untyped]  # it brings no types
 from sqlalchemy.exc import DBAPIError
 
-from bot import BotError, ConfigError, StoreUnavailable
+from bot import BotError, ConfigError
+from bot.store import StoreUnavailable
 
 FULL, READ_ONLY, SLOW, UNREACHABLE = "db_full", "db_read_only", "db_slow", "db_unreachable"
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from bot import Commitment, LaneLost, Received
+from bot.store import Commitment, LaneLost, Received
 from plugins.sql.core.base import Owner
 from plugins.sql.core.statements import Spelled
 from plugins.sql.postgres.database import PostgresDatabase

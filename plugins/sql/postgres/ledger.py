@@ -10,7 +10,9 @@ from functools import partial
 
 from sqlalchemy import Connection
 
-from bot import Arrival, Commitment, Cursor, Delivery, LaneLost, Receipt, Received, Step, first_claim
+from bot import Receipt
+from bot.platform import Arrival, Cursor, Delivery
+from bot.store import Commitment, LaneLost, Received, Step, first_claim
 from plugins.sql.core.base import Owner
 from plugins.sql.postgres.database import PostgresDatabase
 from plugins.sql.postgres.leases import Lanes, share

@@ -7,7 +7,9 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from bot import Arrival, Attendance, Commitment, Cursor, Delivery, LaneLost, Outcome, Receipt, Received
+from bot import Attendance, Outcome, Receipt
+from bot.platform import Arrival, Cursor, Delivery
+from bot.store import Commitment, LaneLost, Received
 from plugins.sql.core.schema import (
     cursors,
     deliveries,

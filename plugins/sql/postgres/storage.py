@@ -11,20 +11,8 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from bot import (
-    NO_SCHEMAS,
-    BotError,
-    Checkup,
-    Clock,
-    ConfigError,
-    Schemas,
-    SettingError,
-    Settings,
-    Storage,
-    Store,
-    Upgraded,
-    system_clock,
-)
+from bot import BotError, Clock, ConfigError, SettingError, Settings, system_clock
+from bot.store import NO_SCHEMAS, Checkup, Schemas, Storage, Store, Upgraded
 from plugins.sql.core.base import register
 from plugins.sql.core.plugin_tables import open_tables
 from plugins.sql.core.schema import VERSION

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 from uuid import UUID
 
-from bot import OpenWork, StoreUnavailable
+from bot.store import OpenWork, StoreUnavailable
 from plugins.sql.core.base import Owner
 from plugins.sql.core.statements import Row, Spelled
 from plugins.sql.postgres.connection import Address, connect

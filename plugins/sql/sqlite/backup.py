@@ -13,7 +13,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, delete, update
 
-from bot import ConfigError, DeliveryState, Outcome, system_clock
+from bot import ConfigError, Outcome, system_clock
+from bot.platform import DeliveryState
 from plugins.sql.core.schema import cursors, deliveries, receipts
 from plugins.sql.core.statements import flag
 from plugins.sql.core.values import moment

@@ -9,7 +9,8 @@ from pathlib import Path
 from sqlalchemy import Connection
 from sqlalchemy.exc import DatabaseError
 
-from bot import BotError, Checkup, ConfigError
+from bot import BotError, ConfigError
+from bot.store import Checkup
 from plugins.sql.core.schema import VERSION
 from plugins.sql.core.upgrade import version_of
 from plugins.sql.sqlite import connection as sqlite

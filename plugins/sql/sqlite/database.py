@@ -15,7 +15,8 @@ from uuid import UUID
 from sqlalchemy import Connection
 from sqlalchemy.exc import DatabaseError
 
-from bot import NO_SCHEMAS, Clock, Health, PluginError, Schemas, system_clock
+from bot import Clock, PluginError, system_clock
+from bot.store import NO_SCHEMAS, Health, Schemas
 from plugins.sql.core.base import register
 from plugins.sql.core.plugin_tables import open_tables, reading_engine
 from plugins.sql.core.recent_cache import Recents

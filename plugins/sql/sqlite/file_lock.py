@@ -5,7 +5,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from bot import StoreRefused
+from bot.store import StoreRefused
 
 if sys.platform == "win32":
     import msvcrt

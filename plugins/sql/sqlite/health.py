@@ -9,7 +9,8 @@ from pathlib import Path
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from bot import BotError, ConfigError, Health, StoreRefused, StoreUnavailable
+from bot import BotError, ConfigError
+from bot.store import Health, StoreRefused, StoreUnavailable
 from plugins.sql.sqlite import connection as sqlite
 
 logger = logging.getLogger(__name__)

@@ -12,18 +12,8 @@ from uuid import UUID
 from sqlalchemy import Connection
 from sqlalchemy.exc import DatabaseError
 
-from bot import (
-    NO_SCHEMAS,
-    Checkup,
-    ConfigError,
-    Health,
-    Schemas,
-    Settings,
-    Storage,
-    Store,
-    StoreRefused,
-    Upgraded,
-)
+from bot import ConfigError, Settings
+from bot.store import NO_SCHEMAS, Checkup, Health, Schemas, Storage, Store, StoreRefused, Upgraded
 from plugins.sql.core.base import FIND_AGENT, Owner
 from plugins.sql.core.plugin_tables import open_tables, reading_engine
 from plugins.sql.core.schema import VERSION

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from bot import AUDIT
+from bot.store import AUDIT
 from plugins.sql.core.schema import logs
 from plugins.sql.core.statements import Row, Spelled, Statement, same
 from plugins.sql.core.values import dumps, loads, moment_of

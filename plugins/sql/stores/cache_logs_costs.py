@@ -11,7 +11,8 @@ from uuid import UUID
 from sqlalchemy import Connection, and_, delete, select
 from sqlalchemy.sql.expression import Executable
 
-from bot import AUDIT, Clock, LogEntry, Spending
+from bot import Clock
+from bot.store import AUDIT, LogEntry, Spending
 from plugins.sql.core.base import Access, Book, Owner
 from plugins.sql.core.schema import cache, logs, spending
 from plugins.sql.core.statements import Insert, Row, Statement, insert_into, limit, same, upsert, value

@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy import Connection, func, select, update
 from sqlalchemy.sql.expression import Executable
 
-from bot import Delivery, DeliveryState
+from bot.platform import Delivery, DeliveryState
 from plugins.sql.core.schema import deliveries
 from plugins.sql.core.statements import Insert, Listing, Row, Statement, flag, insert_into, same, value
 from plugins.sql.core.values import (

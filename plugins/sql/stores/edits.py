@@ -8,22 +8,16 @@ from uuid import UUID
 
 from sqlalchemy import Connection, delete, select
 
-from bot import (
+from bot import Memory, MemoryKind, Receipt, Room, World
+from bot.platform import Arrival, Delivery, Reaction
+from bot.store import (
     LATEST,
-    Arrival,
-    Delivery,
     Forgotten,
-    Memory,
-    MemoryKind,
     Notice,
     Noticed,
-    Reaction,
-    Receipt,
     Received,
     Removed,
     Revised,
-    Room,
-    World,
     cancelled,
     sent_as,
     unasked,

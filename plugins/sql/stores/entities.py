@@ -8,7 +8,8 @@ from uuid import UUID
 from sqlalchemy import Connection, delete, func, or_, select
 from sqlalchemy.sql.expression import Executable
 
-from bot import MOST_NAMES, Attendance, Component, Entity, Relationship
+from bot import Attendance, Component, Entity, Relationship
+from bot.store import MOST_NAMES
 from plugins.sql.core.base import Book
 from plugins.sql.core.columns import place_of
 from plugins.sql.core.row_cache import known_to

@@ -8,18 +8,9 @@ from uuid import UUID
 from sqlalchemy import Connection, Table, delete, literal_column, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from bot import (
-    Content,
-    DeliveryState,
-    Forgotten,
-    MemoryKind,
-    Receipt,
-    Removed,
-    blotted,
-    nobody,
-    opted_out,
-    withheld,
-)
+from bot import Content, MemoryKind, Receipt
+from bot.platform import DeliveryState
+from bot.store import Forgotten, Removed, blotted, nobody, opted_out, withheld
 from plugins.sql.core.row_cache import forget as forget_what_is_known
 from plugins.sql.core.schema import (
     components,

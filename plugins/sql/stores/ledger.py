@@ -7,18 +7,9 @@ from uuid import UUID
 
 from sqlalchemy import Connection, literal_column, select, text
 
-from bot import (
-    Arrival,
-    Commitment,
-    Cursor,
-    Delivery,
-    DeliveryState,
-    Health,
-    Receipt,
-    Received,
-    Step,
-    StepState,
-)
+from bot import Receipt
+from bot.platform import Arrival, Cursor, Delivery, DeliveryState
+from bot.store import Commitment, Health, Received, Step, StepState
 from plugins.sql.core.base import Book
 from plugins.sql.core.schema import UNFINISHED, deliveries, receipts, rooms, steps
 from plugins.sql.core.statements import Listing, Row, Statement, limit, same, upsert

@@ -10,7 +10,9 @@ from uuid import UUID
 from sqlalchemy import Connection, Table, delete, func, literal_column, or_, select, update
 from sqlalchemy.sql.expression import Executable
 
-from bot import REMEMBERED, Delivery, DeliveryState, Entity, Notice, Noticed, Room, World
+from bot import Entity, Room, World
+from bot.platform import Delivery, DeliveryState
+from bot.store import REMEMBERED, Notice, Noticed
 from plugins.sql.core.row_cache import forget, known_to
 from plugins.sql.core.schema import (
     cache,

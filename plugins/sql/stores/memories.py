@@ -8,18 +8,8 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, literal_column, or_, select
 
-from bot import (
-    LAST_SAID,
-    SAID,
-    Memory,
-    MemoryKind,
-    Reach,
-    Recalled,
-    Scope,
-    Unembedded,
-    audience_of,
-    ranked_by_words,
-)
+from bot import Memory, MemoryKind, Reach, Scope
+from bot.store import LAST_SAID, SAID, Recalled, Unembedded, audience_of, ranked_by_words
 from plugins.sql.core.base import Book
 from plugins.sql.core.recent_cache import Lane, is_small, told_by
 from plugins.sql.core.schema import embeddings, memories

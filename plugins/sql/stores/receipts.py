@@ -10,20 +10,10 @@ from uuid import UUID
 from sqlalchemy import BindParameter, Connection, and_, literal_column, or_, select, union_all, update
 from sqlalchemy.sql.expression import Executable
 
-from bot import (
-    Arrival,
-    Cursor,
-    Entity,
-    EventKey,
-    ModelCall,
-    Outcome,
-    Receipt,
-    Received,
-    Role,
-    World,
-    first_claim,
-    reached,
-)
+from bot import Entity, Outcome, Receipt, Role, World, reached
+from bot.models import ModelCall
+from bot.platform import Arrival, Cursor, EventKey
+from bot.store import Received, first_claim
 from plugins.sql.core.base import Owner
 from plugins.sql.core.schema import cursors, entities, memories, receipts, rooms, worlds
 from plugins.sql.core.statements import Listing, Row, Statement, flag, insert_into, limit, same, upsert, value

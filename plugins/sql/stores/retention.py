@@ -17,7 +17,9 @@ from typing import Any, Protocol, Self
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, literal, select
 
-from bot import AUDIT, Clock, DeliveryState, system_clock
+from bot import Clock, system_clock
+from bot.platform import DeliveryState
+from bot.store import AUDIT
 from plugins.sql.core.base import Access, Owner
 from plugins.sql.core.schema import cache, deliveries, logs, receipts, spending, steps
 from plugins.sql.core.values import moment, moment_of

@@ -16,7 +16,8 @@ from sqlalchemy import Connection, Double, bindparam, case, delete, func, litera
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import Executable
 
-from bot import SAID, Memory, MemoryKind, Reach, Scope, best_by_words, cosine, word_weights, wording, words_of
+from bot import Memory, MemoryKind, Reach, Scope
+from bot.store import SAID, best_by_words, cosine, word_weights, wording, words_of
 from plugins.sql.core.columns import each_of
 from plugins.sql.core.schema import embeddings, memories, words
 from plugins.sql.core.statements import Insert, Listing, Spelled, Statement, limit, same, value

@@ -1,6 +1,7 @@
 """All the books of one agent, in a database."""
 
-from bot import Clock, Sharing, system_clock
+from bot import Clock, system_clock
+from bot.store import Sharing
 from plugins.sql.core.base import Access, Owner
 from plugins.sql.core.plugin_tables import SqlTables
 from plugins.sql.stores.cache_logs_costs import SqlCache, SqlLogs, SqlSpending

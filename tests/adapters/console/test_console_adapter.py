@@ -11,7 +11,8 @@ import pytest
 from adapters.console import spec
 from adapters.console.adapter import ConsoleAdapter
 from adapters.console.terminal_io import PipedLines, TypedLines
-from bot import AdapterSpec, Blueprint, Character, ConfigError, Content, Door, Outcome, Runtime, Settings
+from bot import Blueprint, Character, ConfigError, Content, Outcome, Runtime, Settings
+from bot.platform import AdapterSpec, Door
 from bot.plugin_system.loading import find_plugin
 from bot.testing import Pieces, Restart, ScriptedModel, answer
 

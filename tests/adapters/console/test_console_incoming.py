@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from adapters.console.incoming import command_given, message_received
-from bot import Arrival, ChannelType, Role, new_id
+from bot import ChannelType, Role, new_id
+from bot.platform import Arrival
 
 AGENT = UUID(int=1)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

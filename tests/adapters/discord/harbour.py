@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.config import Limits
 from adapters.discord.emulator import Emulator
-from bot import Character, Clock, Outcome, Plugin, Receipt, Store, system_clock
+from bot import Character, Clock, Outcome, Plugin, Receipt, system_clock
+from bot.store import Store
 from bot.testing import InMemoryStore, ScriptedModel, Stage, answer, on_stage
 
 TOKEN = "only-for-tests-never-a-token"

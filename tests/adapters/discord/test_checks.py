@@ -9,8 +9,9 @@ from adapters.discord import spec
 from adapters.discord.checks import NEEDED, invite_link
 from adapters.discord.emulator.gateway import MESSAGE_CONTENT
 from adapters.discord.emulator.server import Fault
-from bot import Checkup, SettingError, Settings, TryAgain
+from bot import SettingError, Settings, TryAgain
 from bot.settings import Layer
+from bot.store import Checkup
 from tests.adapters.discord.harbour import TOKEN, Harbour
 
 

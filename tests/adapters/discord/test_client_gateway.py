@@ -12,7 +12,8 @@ from adapters.discord.emulator.gateway import GUILD_MEMBERS
 from adapters.discord.emulator.server import Fault
 from adapters.discord.membership import AGAIN, Learner
 from adapters.discord.rate_limits import HOUR, MOST_AN_HOUR, REST, IdentifyBudget
-from bot import Outcome, StoreUnavailable
+from bot import Outcome
+from bot.store import StoreUnavailable
 from bot.testing import InMemoryStore
 from tests.adapters.discord.harbour import LIMITS, Harbour, outcomes, receipts
 

@@ -16,7 +16,8 @@ from adapters.discord.config import Limits
 from adapters.discord.emulator.server import Fault, too_many
 from adapters.discord.errors import UNSAID_WAIT, Answered, delivery_error, waiting_time
 from adapters.discord.rate_limits import MOST_INVALID, Judge
-from bot import Attachment, Content, Delivery, MediaKind, NotSent, Unclear, Undeliverable
+from bot import Attachment, Content, MediaKind
+from bot.platform import Delivery, NotSent, Unclear, Undeliverable
 from bot.testing import Stage
 from tests.adapters.discord.harbour import LIMITS, Harbour
 

@@ -8,7 +8,7 @@ import pytest
 
 from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.emulator.server import Fault
-from bot import Cause, LinkState, Standing
+from bot.platform import Cause, LinkState, Standing
 from tests.adapters.discord.harbour import LIMITS, TYPING, Harbour, at_once
 
 

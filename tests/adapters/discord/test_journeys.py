@@ -15,20 +15,15 @@ from bot import (
     Content,
     MediaKind,
     MemoryKind,
-    ModelType,
     Outcome,
     Plugin,
-    Purpose,
     Role,
-    TextRequest,
-    TextResult,
-    TranscriptionRequest,
     Turn,
-    Usage,
     action,
     derived_id,
     model,
 )
+from bot.models import ModelType, Purpose, TextRequest, TextResult, TranscriptionRequest, Usage
 from bot.pipeline import process_message
 from bot.testing import ScriptedModel, answer
 from tests.adapters.discord.harbour import Harbour, outcomes, receipts

@@ -20,7 +20,8 @@ from adapters.discord.outgoing import (
     parts,
     without_extras,
 )
-from bot import Attachment, Choice, Content, Delivery, MediaKind
+from bot import Attachment, Choice, Content, MediaKind
+from bot.platform import Delivery
 
 LINK = "https://example.org/" + "a" * 60
 PIECES = st.sampled_from(

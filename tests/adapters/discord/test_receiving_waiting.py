@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from adapters.discord import receiving
-from bot import Outcome, StoreUnavailable
+from bot import Outcome
+from bot.store import StoreUnavailable
 from bot.testing import InMemoryStore
 from tests.adapters.discord.harbour import LIMITS, Harbour, outcomes, receipts
 

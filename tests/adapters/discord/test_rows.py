@@ -8,7 +8,8 @@ from itertools import count
 
 import pytest
 
-from bot import TextRequest, system_clock
+from bot import system_clock
+from bot.models import TextRequest
 from bot.pipeline import process_message
 from bot.testing import InMemoryStore, ScriptedModel, answer
 from tests.adapters.discord.harbour import LIMITS, Harbour, outcomes, receipts

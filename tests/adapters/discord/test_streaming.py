@@ -6,15 +6,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from adapters.discord import spec as adapter
-from bot import (
-    DeliveryState,
-    Outcome,
-    Plugin,
-    ProviderResult,
-    Turn,
-    provider,
-    system_clock,
-)
+from bot import Outcome, Plugin, ProviderResult, Turn, provider, system_clock
+from bot.platform import DeliveryState
 from bot.testing import InMemoryStore, Pieces, ScriptedModel
 from tests.adapters.discord.harbour import Harbour, receipts
 

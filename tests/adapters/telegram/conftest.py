@@ -15,19 +15,11 @@ from adapters.telegram.adapter import TelegramAdapter, open_telegram
 from adapters.telegram.config import Limits, Moments
 from adapters.telegram.emulator import Description, Emulator
 from adapters.telegram.emulator.state import BotRecord
-from bot import (
-    Blueprint,
-    Character,
-    Delivery,
-    Plugin,
-    Purpose,
-    Receipt,
-    Runtime,
-    Settings,
-    TextRequest,
-    parse_history,
-)
+from bot import Blueprint, Character, Plugin, Receipt, Runtime, Settings
+from bot.models import Purpose, TextRequest
 from bot.pipeline import process_message
+from bot.platform import Delivery
+from bot.prompts import parse_history
 from bot.settings import Layer
 from bot.testing import InMemoryStore, ScriptedModel, answer
 from plugins.bootstrap import plugin as bootstrap

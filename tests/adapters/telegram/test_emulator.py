@@ -9,8 +9,9 @@ from aiohttp import ClientSession
 from adapters.telegram.checks import PRIVACY, check_account
 from adapters.telegram.emulator import Emulator, Fault, emulated, refusal
 from adapters.telegram.emulator.fixtures import telegram_emulator  # noqa: F401  # a fixture
-from bot import Checkup, Settings
+from bot import Settings
 from bot.settings import Layer
+from bot.store import Checkup
 from tests.adapters.telegram.conftest import TOKEN, description, living
 
 

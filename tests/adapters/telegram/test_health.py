@@ -11,7 +11,7 @@ import pytest
 from adapters.telegram.config import Limits
 from adapters.telegram.emulator import Emulator, Fault, refusal
 from adapters.telegram.emulator.faults import too_many
-from bot import Cause, LinkState, Standing
+from bot.platform import Cause, LinkState, Standing
 from tests.adapters.telegram.conftest import TOKEN, Hours, House, living
 
 HOOK = {

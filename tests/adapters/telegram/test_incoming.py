@@ -12,7 +12,8 @@ from adapters.telegram.incoming import ALLOWED, View, gathered, message_received
 from adapters.telegram.mentions import command_of
 from adapters.telegram.rate_limits import Floods
 from adapters.telegram.validation import check
-from bot import Arrival, ChannelType, MediaKind, Role, RoomRules, SettingError, Settings, new_id
+from bot import ChannelType, MediaKind, Role, SettingError, Settings, new_id
+from bot.platform import Arrival, RoomRules
 from bot.settings import Layer
 from tests.adapters.telegram.conftest import START
 

@@ -8,23 +8,10 @@ from uuid import UUID
 from adapters.telegram.config import Limits
 from adapters.telegram.emulator import markup_refused
 from adapters.telegram.entities import Target, room_id
-from bot import (
-    Agent,
-    DeliveryState,
-    EntityJoined,
-    MemoryKind,
-    ModelType,
-    Outcome,
-    Plugin,
-    ReactionReceived,
-    Role,
-    TextRequest,
-    TextResult,
-    TranscriptionRequest,
-    Usage,
-    model,
-    on,
-)
+from bot import Agent, MemoryKind, Outcome, Plugin, Role, model, on
+from bot.events import EntityJoined, ReactionReceived
+from bot.models import ModelType, TextRequest, TextResult, TranscriptionRequest, Usage
+from bot.platform import DeliveryState
 from bot.testing import Pieces, answer
 from tests.adapters.telegram.conftest import Hours, House, Opened, echo, opened
 

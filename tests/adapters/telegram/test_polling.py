@@ -10,7 +10,8 @@ import pytest
 from adapters.telegram.adapter import TelegramAdapter
 from adapters.telegram.config import Limits
 from adapters.telegram.emulator import Emulator, Fault, refusal, too_many
-from bot import Outcome, StoreUnavailable, system_clock
+from bot import Outcome, system_clock
+from bot.store import StoreUnavailable
 from bot.testing import InMemoryStore
 from tests.adapters.telegram.conftest import TOKEN, Hours, House, Opened, living
 

@@ -16,20 +16,9 @@ from adapters.telegram.outgoing import MARK, parts
 from adapters.telegram.rate_limits import Floods
 from adapters.telegram.send_methods import Sender
 from adapters.telegram.sending import Mouth
-from bot import (
-    Attachment,
-    Choice,
-    Content,
-    Delivery,
-    DeliveryState,
-    MediaKind,
-    NotSent,
-    TakenAway,
-    TextRequest,
-    Unclear,
-    Undeliverable,
-    new_id,
-)
+from bot import Attachment, Choice, Content, MediaKind, new_id
+from bot.models import TextRequest
+from bot.platform import Delivery, DeliveryState, NotSent, TakenAway, Unclear, Undeliverable
 from bot.testing import answer
 from tests.adapters.telegram.conftest import START, TOKEN, Hours, Opened, description
 from tests.adapters.tls import HOST

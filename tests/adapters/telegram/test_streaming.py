@@ -8,7 +8,9 @@ import pytest
 
 from adapters.telegram import spec as adapter
 from adapters.telegram.entities import Target
-from bot import DeliveryState, Outcome, Purpose, TextRequest
+from bot import Outcome
+from bot.models import Purpose, TextRequest
+from bot.platform import DeliveryState
 from bot.testing import Pieces
 from tests.adapters.telegram.conftest import House, Opened
 

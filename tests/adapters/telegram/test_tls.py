@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from adapters.telegram.emulator import Emulator
-from bot import NotSent
+from bot.platform import NotSent
 from tests.adapters.telegram.test_sending import OpenDesk, open_desk, telegram
 from tests.adapters.tls import EXPIRED, GOOD, HOST, Way, behind_tls, trusted
 

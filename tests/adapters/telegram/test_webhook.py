@@ -12,8 +12,9 @@ from aiohttp import ClientSession
 
 from adapters.telegram.config import TelegramSettings
 from adapters.telegram.emulator import Emulator
-from bot import ConfigError, SettingError, Settings, StoreUnavailable
+from bot import ConfigError, SettingError, Settings
 from bot.settings import Layer
+from bot.store import StoreUnavailable
 from bot.testing import InMemoryStore
 from tests.adapters.telegram.conftest import TOKEN, House, living
 

@@ -16,20 +16,9 @@ from jsonschema import Draft202012Validator
 
 from adapters.web.adapter import WebAdapter
 from adapters.web.config import Limits, WebSettings
-from bot import (
-    Blueprint,
-    Character,
-    ModelRefused,
-    ModelType,
-    Plugin,
-    Runtime,
-    Settings,
-    TextRequest,
-    TextResult,
-    Usage,
-    model,
-    parse_history,
-)
+from bot import Blueprint, Character, Plugin, Runtime, Settings, model
+from bot.models import ModelRefused, ModelType, TextRequest, TextResult, Usage
+from bot.prompts import parse_history
 from bot.settings import Layer
 from plugins.bootstrap import plugin as bootstrap
 

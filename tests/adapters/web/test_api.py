@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from bot import Door
+from bot.platform import Door
 from bot.store.inmemory import InMemoryStore
 
 UNKNOWN = UUID(int=4)

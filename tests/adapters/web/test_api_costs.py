@@ -4,7 +4,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from bot import Spending, derived_id, system_clock
+from bot import derived_id, system_clock
+from bot.store import Spending
 
 ROOM, ANN = derived_id("room"), derived_id("Ann")
 

@@ -9,7 +9,7 @@ import pytest
 from adapters.telegram.adapter import TelegramAdapter
 from adapters.telegram.config import Limits, Moments
 from adapters.telegram.emulator import Emulator, Fault
-from bot import Cause, Link
+from bot.platform import Cause, Link
 from bot.testing import RecordingAdapter
 from tests.adapters.web.conftest import House, OpenHouse
 

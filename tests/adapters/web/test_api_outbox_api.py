@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from bot import Delivery, DeliveryState
+from bot.platform import Delivery, DeliveryState
 
 
 async def left_behind(house: Any, state: DeliveryState, **details: Any) -> Delivery:

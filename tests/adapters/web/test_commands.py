@@ -7,7 +7,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from adapters.web.openapi import OPERATIONS, document
-from bot import Asking, Choice, Plugin, Role, Shown, StoreUnavailable, command
+from bot import Asking, Choice, Plugin, Role, Shown, command
+from bot.store import StoreUnavailable
 from bot.testing import InMemoryStore
 from tests.adapters.web.conftest import OpenHouse, Talker
 

@@ -7,7 +7,8 @@ from adapters.web.errors import Problem
 from adapters.web.incoming import Said, message_received, said_by_api, said_by_page
 from adapters.web.schemas import AttachmentRequest, MessageRequest
 from adapters.web.ws_frames import Hello, Say
-from bot import Arrival, ChannelType, MediaKind, Role, derived_id, new_id
+from bot import ChannelType, MediaKind, Role, derived_id, new_id
+from bot.platform import Arrival
 
 ADA, BEA = UUID(int=1), UUID(int=2)
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,19 +10,10 @@ import pytest
 
 from adapters.x.adapter import XAdapter
 from adapters.x.emulator import Emulator, FastClock
-from bot import (
-    Agent,
-    Blueprint,
-    Character,
-    Delivery,
-    DeliveryState,
-    Plugin,
-    Receipt,
-    Runtime,
-    Settings,
-    Store,
-)
+from bot import Agent, Blueprint, Character, Plugin, Receipt, Runtime, Settings
+from bot.platform import Delivery, DeliveryState
 from bot.settings import Layer
+from bot.store import Store
 from bot.testing import InMemoryStore, ScriptedModel, answer
 from plugins.bootstrap import plugin as bootstrap
 from plugins.x_actions import plugin as x_actions

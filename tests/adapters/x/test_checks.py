@@ -7,8 +7,9 @@ import pytest
 from adapters.x import spec
 from adapters.x.emulator import Emulator
 from adapters.x.rate_limits import Usage
-from bot import Checkup, Settings, system_clock
+from bot import Settings, system_clock
 from bot.settings import Layer
+from bot.store import Checkup
 
 
 async def look(emulator: Emulator, folder: Path, usage: str = "", **values: str) -> Checkup:

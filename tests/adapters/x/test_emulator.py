@@ -4,7 +4,7 @@ import pytest
 from aiohttp import ClientSession
 
 from adapters.x.emulator import Emulator, FastClock, emulated
-from bot import NotSent
+from bot.platform import NotSent
 from tests.adapters.x.conftest import Live
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from adapters.x.emulator import Emulator, Fault
 from adapters.x.emulator.server import Way
-from bot import Cause, LinkState, NotSent, Standing
+from bot.platform import Cause, LinkState, NotSent, Standing
 from tests.adapters.x.conftest import Cast, Live
 
 MENTIONS = "GET /2/users/:id/mentions"

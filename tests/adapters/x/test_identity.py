@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from adapters.x.emulator import Emulator, Fault
-from bot import NotSent
+from bot.platform import NotSent
 from bot.testing import InMemoryStore
 from tests.adapters.x.conftest import Live
 from tests.adapters.x.test_checks import look

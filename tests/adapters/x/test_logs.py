@@ -7,8 +7,8 @@ import pytest
 
 from adapters.x.config import XSettings
 from adapters.x.emulator import Emulator
-from bot import NotSent
 from bot.logs import logging_to_stderr
+from bot.platform import NotSent
 from tests.adapters.x.conftest import Live
 from tests.adapters.x.test_sending import part_of
 

@@ -4,9 +4,9 @@ from collections import Counter
 from itertools import count
 
 from adapters.x.emulator import Emulator, FastClock
-from bot import Purpose, TextRequest
 from bot.background.posting import Poster
 from bot.background.scheduler import Scheduler
+from bot.models import Purpose, TextRequest
 from bot.testing import InMemoryStore, answer
 from tests.adapters.x.conftest import Cast, Live
 

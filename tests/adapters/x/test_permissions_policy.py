@@ -5,7 +5,8 @@ import pytest
 from adapters.x.config import XSettings
 from adapters.x.emulator import Emulator
 from adapters.x.permissions import Policy
-from bot import Content, DeliveryState, Settings, Undeliverable
+from bot import Content, Settings
+from bot.platform import DeliveryState, Undeliverable
 from bot.settings import Layer
 from tests.adapters.x.conftest import Live
 from tests.adapters.x.test_sending import QUIET, part_of

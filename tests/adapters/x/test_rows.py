@@ -8,7 +8,7 @@ from adapters.x import connection
 from adapters.x.emulator import Emulator, FastClock
 from adapters.x.receiving import NOTE
 from adapters.x.state import Notes
-from bot import NotSent, Unclear
+from bot.platform import NotSent, Unclear
 from bot.testing import InMemoryStore
 from tests.adapters.x.conftest import Live
 from tests.adapters.x.test_sending import QUIET, part_of

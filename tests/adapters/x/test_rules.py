@@ -9,7 +9,9 @@ import pytest
 
 from adapters.x.emulator import Emulator, FastClock
 from adapters.x.permissions import is_start, is_stop
-from bot import ChannelType, Content, Delivery, NotSent, Outcome, TextRequest, Undeliverable
+from bot import ChannelType, Content, Outcome
+from bot.models import TextRequest
+from bot.platform import Delivery, NotSent, Undeliverable
 from bot.testing import InMemoryStore, answer, make_arrival
 from tests.adapters.x.conftest import Live
 from tests.adapters.x.test_sending import QUIET, part_of

@@ -6,18 +6,8 @@ from typing import Any
 import pytest
 
 from adapters.x.emulator import Emulator, FastClock, Fault, Way
-from bot import (
-    Attachment,
-    Content,
-    Delivery,
-    DeliveryState,
-    MediaKind,
-    NotSent,
-    Unclear,
-    Undeliverable,
-    delivery_id,
-    new_id,
-)
+from bot import Attachment, Content, MediaKind, delivery_id, new_id
+from bot.platform import Delivery, DeliveryState, NotSent, Unclear, Undeliverable
 from bot.testing import InMemoryStore
 from tests.adapters.x.conftest import Cast, Live
 

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from adapters.x.emulator import Emulator
-from bot import NotSent
+from bot.platform import NotSent
 from tests.adapters.tls import EXPIRED, GOOD, HOST, Way, behind_tls, trusted
 from tests.adapters.x.conftest import Live
 from tests.adapters.x.test_sending import QUIET, part_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from bot import (
+from bot.models import (
     ImageDescriptionRequest,
     ModelBusy,
     ModelError,

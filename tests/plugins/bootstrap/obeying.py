@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bot import AUDIT, AWAITING_CHOICE, QUEUE, Purpose, Role, Task, TextRequest, World, derived_id
+from bot import AWAITING_CHOICE, QUEUE, Role, Task, World, derived_id
 from bot.background.scheduler import Scheduler
+from bot.models import Purpose, TextRequest
+from bot.store import AUDIT
 from bot.testing import ScriptedModel, Stage, answer, make_arrival
 
 IGNORING = "<response><reasoning>not for Ada</reasoning><action>IGNORE</action></response>"

@@ -6,19 +6,12 @@ from typing import Any
 from uuid import UUID
 
 from bot import (
-    Arrival,
     ChannelType,
-    EmbeddingRequest,
-    EmbeddingResult,
     Memory,
     MemoryKind,
-    MessageReceived,
-    ModelType,
     Plugin,
-    Purpose,
     Receipt,
     Role,
-    TextRequest,
     Turn,
     derived_id,
     model,
@@ -26,6 +19,9 @@ from bot import (
     short_id,
 )
 from bot.agent import Agent
+from bot.events import MessageReceived
+from bot.models import EmbeddingRequest, EmbeddingResult, ModelType, Purpose, TextRequest
+from bot.platform import Arrival
 from bot.testing import ScriptedModel, Stage, answer, make_arrival
 from bot.turn import Input
 from plugins.bootstrap import plugin

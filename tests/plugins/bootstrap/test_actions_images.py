@@ -2,17 +2,8 @@
 
 import pytest
 
-from bot import (
-    Agent,
-    ImageRequest,
-    ImageResult,
-    MediaKind,
-    ModelType,
-    ModelUnavailable,
-    Outcome,
-    Plugin,
-    model,
-)
+from bot import Agent, MediaKind, Outcome, Plugin, model
+from bot.models import ImageRequest, ImageResult, ModelType, ModelUnavailable
 from bot.testing import Stage, on_stage
 from tests.plugins.bootstrap.obeying import Obedient
 

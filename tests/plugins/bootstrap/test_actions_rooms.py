@@ -2,7 +2,8 @@
 
 import pytest
 
-from bot import Attendance, ChannelType, Outcome, Purpose, Role, TextRequest
+from bot import Attendance, ChannelType, Outcome, Role
+from bot.models import Purpose, TextRequest
 from bot.testing import ScriptedModel, Stage, answer, make_arrival, on_stage
 
 GROUP = ChannelType.GROUP

@@ -2,7 +2,8 @@
 
 import pytest
 
-from bot import ChannelType, Outcome, Role, TextResult, ToolCall
+from bot import ChannelType, Outcome, Role
+from bot.models import TextResult, ToolCall
 from bot.testing import InMemoryStore, ScriptedModel, Stage, on_stage
 from tests.plugins.bootstrap.obeying import Obedient, code, decisions, run_due, waiting, world_of
 

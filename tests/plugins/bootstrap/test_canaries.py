@@ -10,20 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bot import (
-    Arrival,
-    ChannelType,
-    MemoryKind,
-    Plugin,
-    Purpose,
-    Role,
-    Scope,
-    Store,
-    TextRequest,
-    Turn,
-    World,
-    derived_id,
-)
+from bot import ChannelType, MemoryKind, Plugin, Role, Scope, Turn, World, derived_id
+from bot.models import Purpose, TextRequest
+from bot.platform import Arrival
+from bot.store import Store
 from bot.store.inmemory import InMemoryStore
 from bot.testing import ScriptedModel, Stage, answer, make_arrival, on_stage
 from plugins.bootstrap import plugin

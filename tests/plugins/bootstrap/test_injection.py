@@ -7,18 +7,10 @@ from typing import Any
 
 import pytest
 
-from bot import (
-    Arrival,
-    Attachment,
-    ChannelType,
-    Content,
-    MediaKind,
-    Purpose,
-    Reaction,
-    Role,
-    TextRequest,
-    parse_history,
-)
+from bot import Attachment, ChannelType, Content, MediaKind, Role
+from bot.models import Purpose, TextRequest
+from bot.platform import Arrival, Reaction
+from bot.prompts import parse_history
 from bot.testing import ScriptedModel, Stage, answer, make_arrival, on_stage
 from tests.plugins.bootstrap.obeying import IGNORING, decisions, waiting, world_of
 

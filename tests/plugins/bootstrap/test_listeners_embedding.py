@@ -9,22 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from bot import (
-    Agent,
-    Content,
-    EmbeddingCompleted,
+from bot import Agent, Content, Memory, MemoryKind, Plugin, derived_id, model, new_id
+from bot.events import EmbeddingCompleted
+from bot.models import (
     EmbeddingRequest,
     EmbeddingResult,
-    Memory,
-    MemoryKind,
     ModelError,
     ModelRefused,
     ModelType,
     ModelUnavailable,
-    Plugin,
-    derived_id,
-    model,
-    new_id,
 )
 from bot.testing import ScriptedModel, Stage, make_arrival, on_stage
 from plugins.bootstrap.listeners import embeddings

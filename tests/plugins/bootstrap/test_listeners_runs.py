@@ -5,21 +5,10 @@ from typing import Any
 
 import pytest
 
-from bot import (
-    ActionResult,
-    ActionStarted,
-    Effect,
-    LogEntry,
-    ModelType,
-    ModelUnavailable,
-    Plugin,
-    Purpose,
-    TextRequest,
-    Turn,
-    action,
-    evaluator,
-    new_id,
-)
+from bot import ActionResult, Effect, Plugin, Turn, action, evaluator, new_id
+from bot.events import ActionStarted
+from bot.models import ModelType, ModelUnavailable, Purpose, TextRequest
+from bot.store import LogEntry
 from bot.store.inmemory import InMemoryStore
 from bot.testing import ScriptedModel, Stage, answer, on_stage
 from plugins.bootstrap.listeners.run_log import Courses

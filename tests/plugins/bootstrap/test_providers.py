@@ -23,18 +23,18 @@ from bot import (
     Outcome,
     Plugin,
     ProviderResult,
-    Purpose,
     Role,
     Turn,
     action,
-    clean_name,
     derived_id,
     new_id,
-    parse_history,
     provider,
     short_id,
 )
+from bot.models import Purpose
+from bot.prompts import parse_history
 from bot.testing import ScriptedModel, Stage, answer, make_arrival, make_turn, on_stage
+from bot.text import clean_name
 from plugins.bootstrap import plugin
 
 NOW = datetime(2026, 11, 21, 12, 3, tzinfo=UTC)

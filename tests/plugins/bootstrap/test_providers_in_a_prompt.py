@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bot import ChannelType, Purpose, Role, TextRequest
+from bot import ChannelType, Role
 from bot.characters import load_character
+from bot.models import Purpose, TextRequest
 from bot.testing import ScriptedModel, Stage, answer, on_stage
 from tests.plugins.bootstrap.reflecting import fact, noted, tie
 

@@ -11,7 +11,6 @@ from bot import (
     AWAITING_CHOICE,
     ActionPlan,
     ActionResult,
-    Arrival,
     ChannelType,
     PlanStep,
     Plugin,
@@ -22,9 +21,10 @@ from bot import (
     Turn,
     action,
     derived_id,
-    parse_history,
     short_id,
 )
+from bot.platform import Arrival
+from bot.prompts import parse_history
 from bot.testing import ScriptedModel, Stage, answer, make_arrival, make_turn, on_stage
 from plugins.bootstrap import plugin
 

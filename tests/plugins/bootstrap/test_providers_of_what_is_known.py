@@ -10,18 +10,16 @@ from bot import (
     Entity,
     Memory,
     MemoryKind,
-    ModelUnavailable,
     Plugin,
-    Purpose,
     Relationship,
     Role,
     Scope,
-    TextRequest,
     Turn,
     derived_id,
     new_id,
-    parse_history,
 )
+from bot.models import ModelUnavailable, Purpose, TextRequest
+from bot.prompts import parse_history
 from bot.testing import ScriptedModel, Stage, answer, make_turn, on_stage
 from plugins.bootstrap import plugin
 from tests.plugins.bootstrap.reflecting import (

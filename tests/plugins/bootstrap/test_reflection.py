@@ -9,25 +9,10 @@ from typing import Any
 
 import pytest
 
-from bot import (
-    Character,
-    Memory,
-    MemoryKind,
-    Model,
-    ModelType,
-    ModelUnavailable,
-    Plugin,
-    PromptTooLong,
-    Purpose,
-    Relationship,
-    Scope,
-    Store,
-    TextRequest,
-    TextResult,
-    derived_id,
-    new_id,
-)
+from bot import Character, Memory, MemoryKind, Model, Plugin, Relationship, Scope, derived_id, new_id
 from bot.agent import Agent
+from bot.models import ModelType, ModelUnavailable, PromptTooLong, Purpose, TextRequest, TextResult
+from bot.store import Store
 from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.memories import InMemoryMemories
 from bot.testing import ScriptedModel, Stage, answer, on_stage

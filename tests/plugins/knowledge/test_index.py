@@ -10,12 +10,8 @@ from bot import (
     Agent,
     Character,
     Content,
-    EmbeddingRequest,
-    EmbeddingResult,
     Memory,
     MemoryKind,
-    ModelType,
-    ModelUnavailable,
     Plugin,
     PluginError,
     Reach,
@@ -24,6 +20,7 @@ from bot import (
     model,
     new_id,
 )
+from bot.models import EmbeddingRequest, EmbeddingResult, ModelType, ModelUnavailable
 from bot.plugin_system.loading import find_plugin, load_plugins
 from bot.testing import InMemoryStore, Stage, on_stage
 from plugins.knowledge import plugin

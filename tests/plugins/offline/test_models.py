@@ -6,19 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bot import (
-    ChannelType,
-    Character,
-    Content,
-    EmbeddingRequest,
-    Line,
-    Outcome,
-    Purpose,
-    Runtime,
-    Settings,
-    TextRequest,
-    render_history,
-)
+from bot import ChannelType, Character, Content, Outcome, Runtime, Settings
+from bot.models import EmbeddingRequest, Purpose, TextRequest
+from bot.prompts import Line, render_history
 from bot.prompts.reply_parser.reader import (
     read_decision,
     read_fields,

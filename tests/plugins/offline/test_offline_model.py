@@ -2,7 +2,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bot import Character, Line, Purpose, TextRequest, render_history
+from bot import Character
+from bot.models import Purpose, TextRequest
+from bot.prompts import Line, render_history
 from bot.testing import on_stage
 from plugins.offline.models import text
 

@@ -9,13 +9,12 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
 
-from bot import (
-    ChannelType,
+from bot import ChannelType, Outcome
+from bot.models import (
     ModelBusy,
     ModelError,
     ModelRefused,
     ModelUnavailable,
-    Outcome,
     TextRequest,
     TextResult,
     Usage,

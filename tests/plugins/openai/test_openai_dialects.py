@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from bot import (
+from bot import Settings
+from bot.models import (
     ModelBusy,
     ModelError,
     ModelRefused,
     PromptTooLong,
-    Settings,
     TextRequest,
     TextResult,
     Tool,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bot import (
+from bot.models import (
     ImageDescriptionRequest,
     ImageRequest,
     ModelError,

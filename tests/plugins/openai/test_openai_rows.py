@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from bot import Attachment, Character, Content, EmbeddingCompleted, MediaKind, MemoryKind, Outcome, Reach
+from bot import Attachment, Character, Content, MediaKind, MemoryKind, Outcome, Reach
+from bot.events import EmbeddingCompleted
 from bot.models import retry
 from bot.prompts.history import parse_history
 from bot.store.inmemory import InMemoryStore

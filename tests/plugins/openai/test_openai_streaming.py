@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bot import ModelBusy, ModelError, TextRequest, TextResult, Tool, ToolCall, Usage
+from bot.models import ModelBusy, ModelError, TextRequest, TextResult, Tool, ToolCall, Usage
 from bot.testing import Stage
 from plugins.openai.chat import complete
 from plugins.openai.client import Client

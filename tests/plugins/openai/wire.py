@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from bot import Character, ModelUnavailable, Plugin, Store, TextRequest
+from bot import Character, Plugin
+from bot.models import ModelUnavailable, TextRequest
+from bot.store import Store
 from bot.testing import ScriptedModel, on_stage
 from plugins.openai import plugin
 

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, event
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from bot import Schema
+from bot.store import Schema
 from plugins.sql.core import upgrade
 from plugins.sql.core.schema import metadata
 from plugins.sql.sqlite import connection as sqlite

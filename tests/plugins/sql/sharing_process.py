@@ -10,7 +10,9 @@ import re
 import sys
 from datetime import datetime
 
-from bot import Adapter, Delivery, TextRequest, Unclear, derived_id, system_clock
+from bot import derived_id, system_clock
+from bot.models import TextRequest
+from bot.platform import Adapter, Delivery, Unclear
 from bot.testing import ScriptedModel, answer, make_arrival, on_stage
 from plugins.sql.postgres.connection import address_of
 from plugins.sql.postgres.storage import OpenServers

@@ -5,7 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from bot import Entity, Outcome, Received, derived_id, new_id
+from bot import Entity, Outcome, derived_id, new_id
+from bot.store import Received
 from bot.testing import make_arrival
 from plugins.sql.sqlite import connection
 from plugins.sql.stores.store import SqlStore

@@ -6,7 +6,8 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 from sqlalchemy import Connection
 
-from bot import AUDIT, LogEntry, Store, derived_id, system_clock
+from bot import derived_id, system_clock
+from bot.store import AUDIT, LogEntry, Store
 from plugins.sql.core.values import moment
 from plugins.sql.postgres.connection import address_of
 from plugins.sql.postgres.storage import OpenServers

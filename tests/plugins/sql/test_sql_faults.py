@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from bot import ConfigError, StoreRefused, StoreUnavailable
+from bot import ConfigError
+from bot.store import StoreRefused, StoreUnavailable
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite import health
 from plugins.sql.sqlite.check import doubts

@@ -12,7 +12,8 @@ from uuid import UUID
 
 import pytest
 
-from bot import Content, Memory, MemoryKind, Scope, cosine, derived_id, new_id
+from bot import Content, Memory, MemoryKind, Scope, derived_id, new_id
+from bot.store import cosine
 from bot.store.protocols import Reach
 from bot.testing import make_arrival
 from plugins.sql.core import vector_cache

@@ -9,11 +9,9 @@ from bot import (
     Attendance,
     Component,
     Content,
-    Delivery,
     Memory,
     MemoryKind,
     Outcome,
-    Received,
     Relationship,
     Task,
     derived_id,
@@ -21,6 +19,8 @@ from bot import (
 )
 from bot.domain.ids import delivery_id
 from bot.domain.ledger import DeliveryState, Step, StepState
+from bot.platform import Delivery
+from bot.store import Received
 from bot.store.ledger import Commitment
 from bot.store.protocols import Reach
 from bot.testing import make_arrival

@@ -10,19 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bot import (
-    Commitment,
-    ConfigError,
-    Content,
-    Cursor,
-    Delivery,
-    DeliveryState,
-    Outcome,
-    Receipt,
-    derived_id,
-    new_id,
-)
+from bot import ConfigError, Content, Outcome, Receipt, derived_id, new_id
 from bot.domain.ids import delivery_id
+from bot.platform import Cursor, Delivery, DeliveryState
+from bot.store import Commitment
 from bot.testing import make_arrival
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite.backup import back_up, copied

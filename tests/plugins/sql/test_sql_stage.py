@@ -4,9 +4,11 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from bot import Outcome, Settings, Storage, TextRequest, derived_id, new_id, system_clock
+from bot import Outcome, Settings, derived_id, new_id, system_clock
 from bot.domain.ledger import DeliveryState
+from bot.models import TextRequest
 from bot.settings import Layer
+from bot.store import Storage
 from bot.testing import RecordingAdapter, ScriptedModel, answer, make_arrival, on_stage
 from plugins.sql import plugin
 from plugins.sql.stores.store import SqlStore

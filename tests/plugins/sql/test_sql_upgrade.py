@@ -19,7 +19,8 @@ import pytest
 from sqlalchemy import Connection, event, inspect
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from bot import ConfigError, Schema
+from bot import ConfigError
+from bot.store import Schema
 from plugins.sql.core import upgrade
 from plugins.sql.core.schema import VERSION, VERSION_TABLE, metadata
 from plugins.sql.migrations.alembic_runner import migrate

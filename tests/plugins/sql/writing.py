@@ -6,8 +6,9 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from bot import Content, Delivery, Memory, MemoryKind, Outcome, derived_id, new_id, system_clock
+from bot import Content, Memory, MemoryKind, Outcome, derived_id, new_id, system_clock
 from bot.domain.ids import delivery_id
+from bot.platform import Delivery
 from bot.store.ledger import Commitment
 from bot.testing import make_arrival
 from plugins.sql.sqlite.database import OpenFiles

@@ -18,12 +18,12 @@ from bot import (
     Plugin,
     ProviderResult,
     Receipt,
-    TextRequest,
     Turn,
     action,
     provider,
 )
 from bot.background.scheduler import Scheduler
+from bot.models import TextRequest
 from bot.testing import InMemoryStore, answer, make_arrival
 from tests.adapters.x.conftest import Cast, Live, clock, emulator, live
 

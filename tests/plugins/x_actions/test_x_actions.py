@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from adapters.x.emulator import Emulator, Fault
-from bot import ChannelType, Role, RouteRequest, SettingError, Settings, TextResult, ToolCall
+from bot import ChannelType, Role, RouteRequest, SettingError, Settings
+from bot.models import TextResult, ToolCall
 from bot.settings import FILE, Layer
 from bot.testing import answer, make_arrival
 from plugins.x_actions.trust import OperatorSettings

@@ -8,8 +8,9 @@ import pytest
 from sqlalchemy import Column, ForeignKey, Index, Integer, MetaData, Table, Text, insert, inspect, select
 from sqlalchemy.exc import DBAPIError
 
-from bot import ConfigError, Plugin, PluginError, Schema, Settings, Tables, derived_id
+from bot import ConfigError, Plugin, PluginError, Settings, derived_id
 from bot.settings import Layer
+from bot.store import Schema, Tables
 from bot.testing import on_stage
 from plugins.sql.core import upgrade
 from plugins.sql.core.schema import VERSION, metadata

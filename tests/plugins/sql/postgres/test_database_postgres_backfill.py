@@ -4,8 +4,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import timedelta
 
-from bot import Arrival, Outcome, Settings, Store, derived_id
+from bot import Outcome, Settings, derived_id
+from bot.platform import Arrival
 from bot.settings import Layer
+from bot.store import Store
 from bot.testing import ScriptedModel, Stage, answer, make_arrival, on_stage
 from plugins.sql import plugin
 

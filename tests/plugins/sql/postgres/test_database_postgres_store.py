@@ -11,13 +11,13 @@ from bot import (
     Outcome,
     SettingError,
     Settings,
-    Store,
     Task,
     derived_id,
     new_id,
     system_clock,
 )
 from bot.settings import Layer
+from bot.store import Store
 from bot.testing import ScriptedModel, answer, on_stage
 from plugins.sql import plugin
 from plugins.sql.core.schema import VERSION

@@ -9,15 +9,9 @@ from functools import partial
 import pytest
 from sqlalchemy import Connection
 
-from bot import (
-    ConfigError,
-    DeliveryState,
-    Outcome,
-    SettingError,
-    StoreUnavailable,
-    derived_id,
-    system_clock,
-)
+from bot import ConfigError, Outcome, SettingError, derived_id, system_clock
+from bot.platform import DeliveryState
+from bot.store import StoreUnavailable
 from bot.testing import make_arrival, on_stage
 from plugins.sql.postgres import database as postgres_desk
 from plugins.sql.postgres.connection import address_of

@@ -10,22 +10,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, insert
 
-from bot import (
-    AUDIT,
-    Content,
-    Delivery,
-    DeliveryState,
-    Outcome,
-    Receipt,
-    SettingError,
-    Settings,
-    Step,
-    StepState,
-    derived_id,
-    system_clock,
-)
+from bot import Content, Outcome, Receipt, SettingError, Settings, derived_id, system_clock
 from bot.domain.ids import delivery_id
+from bot.platform import Delivery, DeliveryState
 from bot.settings import Layer
+from bot.store import AUDIT, Step, StepState
 from bot.store.ledger import Commitment
 from bot.testing import make_arrival
 from plugins.sql.core import upgrade
