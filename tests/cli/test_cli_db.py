@@ -11,7 +11,8 @@ from tests.cli.keeping import FILE, have_said, write_character
 
 Out = pytest.CaptureFixture[str]
 DIARY = """
-from bot import Plugin, Schema
+from bot import Plugin
+from bot.store import Schema
 from sqlalchemy import Column, Integer, MetaData, Table
 
 pages = Table("diary_pages", MetaData(), Column("id", Integer, primary_key=True))

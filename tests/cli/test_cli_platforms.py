@@ -22,11 +22,12 @@ for variable in sys.argv[2:]:
     os.environ.update([variable.split("=")])
     survey([read_part(Path(sys.argv[1]))])
     libraries = {"anthropic", "discord", "openai", "telegram", "tweepy"}
-    platforms = {name for name in sys.modules if name.startswith("adapters.") and name.endswith(".platform")}
+    platforms = {name for name in sys.modules if name.startswith("adapters.") and name.endswith(".adapter")}
     print(*sorted({*libraries, *platforms} & set(sys.modules)))
 """
 PAGER = """
-from bot import AdapterSpec, Deferred, SettingsModel
+from bot import SettingsModel
+from bot.platform import AdapterSpec, Deferred
 
 adapter = AdapterSpec("pager", Deferred("pager_broken:open_pager"), SettingsModel)
 """

@@ -40,7 +40,7 @@ sys.exit(entry())
 HASTY = """
 import sys
 from bot import runtime
-from bot.cli import watchdog
+from bot.cli.process import watchdog
 runtime.STOP_BUDGET = watchdog.STOP_BUDGET = 0.6
 watchdog.GRACE, watchdog.LIVELY, watchdog.TICK = 0.6, 0.3, 0.1
 from bot.cli.main import entry
@@ -58,7 +58,7 @@ sys.exit(entry())
 SPINNING = """
 import pathlib
 from bot import Plugin, provider
-from bot.cli import watchdog
+from bot.cli.process import watchdog
 
 @provider("SPIN", "Spins once.")
 def spin(turn):
@@ -114,7 +114,8 @@ time.sleep(3600)
 # A platform that kills the process as soon as it is connected, as long as the file `deadly` is there.
 PAGER = """
 import os, pathlib, signal
-from bot import Adapter, AdapterSpec, SettingsModel
+from bot import SettingsModel
+from bot.platform import Adapter, AdapterSpec
 
 class Pager(Adapter):
     platform = "pager"

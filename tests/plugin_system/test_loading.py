@@ -33,7 +33,8 @@ SIMPLE = """
     plugin = Plugin({name!r}, requires={requires!r})
 """
 SPEAKING = """
-    from bot import ModelType, Plugin, TextResult, model
+    from bot import Plugin, model
+    from bot.models import ModelType, TextResult
 
 
     @model(ModelType.TEXT_LARGE)

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from adapters.discord import spec as adapter
+from adapters.discord import adapter
 from bot import Outcome, Plugin, ProviderResult, Turn, provider, system_clock
 from bot.platform import DeliveryState
 from bot.testing import InMemoryStore, Pieces, ScriptedModel

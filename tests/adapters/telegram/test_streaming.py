@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adapters.telegram import spec as adapter
+from adapters.telegram import adapter
 from adapters.telegram.entities import Target
 from bot import Outcome
 from bot.models import Purpose, TextRequest

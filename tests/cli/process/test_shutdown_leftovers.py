@@ -39,7 +39,7 @@ async def test_h09_what_a_plugin_leaves_at_work_is_named_and_stopped(
     tasks, clung, threads = caplog.messages
     assert tasks.startswith("2 tasks were left at work and are stopped: ")
     assert "ticking (" in tasks
-    assert "test_leftovers.py:" in tasks
+    assert "test_shutdown_leftovers.py:" in tasks
     assert "clinging (" in clung
     assert "are left at work, and the end waits: " in threads
     assert "watering" in threads

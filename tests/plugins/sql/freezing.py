@@ -12,7 +12,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from plugins.sql.core import upgrade
 from plugins.sql.core.schema import VERSION, metadata
 
-VERSIONS = Path(upgrade.__file__).parent / "migrations" / "versions"
+VERSIONS = Path(upgrade.__file__).parents[1] / "migrations" / "versions"
 DIALECTS: tuple[Any, ...] = (sqlite.dialect(), postgresql.dialect())
 
 

@@ -55,7 +55,7 @@ def later(tmp_path: Path) -> Callable[..., Schema]:
     def written(fault: str = "pass") -> Schema:
         versions = tmp_path / "later" / "versions"
         versions.mkdir(parents=True, exist_ok=True)
-        for file in (Path(upgrade.__file__).parent / "migrations" / "versions").glob("v0001*"):
+        for file in (Path(upgrade.__file__).parents[1] / "migrations" / "versions").glob("v0001*"):
             (versions / file.name).write_text(file.read_text())
         (versions / "v0002_later.py").write_text(LATER.format(fault=fault))
         return Schema(metadata, version="0002", migrations=versions.parent)

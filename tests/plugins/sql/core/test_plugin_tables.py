@@ -191,7 +191,7 @@ async def test_i06_a_plugins_failing_migration_undoes_ours_too(
     await up(bare, Schema(diary().metadata))
     versions = tmp_path / "ours" / "versions"
     versions.mkdir(parents=True)
-    for file in (Path(upgrade.__file__).parent / "migrations" / "versions").glob("v0001*"):
+    for file in (Path(upgrade.__file__).parents[1] / "migrations" / "versions").glob("v0001*"):
         (versions / file.name).write_text(file.read_text())
     (versions / "v0002_less.py").write_text(LESS)
     ours = Schema(metadata, version="0002", migrations=versions.parent)

@@ -25,7 +25,7 @@ INDEXES = {
     "COUNTS": (search.COUNTS, "pk_words"),
     "FOUND": (search.FOUND, "pk_words"),
     "ALIKE": (search.ALIKE, "pk_words"),
-    "FIND": (receipts.FIND, "uq_receipts_agent_id_id"),
+    "FIND": (receipts.FIND_RECEIPT, "uq_receipts_agent_id_id"),
     "FIND_BY_MEMORY": (receipts.FIND_BY_MEMORY, "ix_receipts_memory"),
     "ALL_OPEN": (receipts.ALL_OPEN, "ix_receipts_open"),
     "OF_ROOM": (receipts.OF_ROOM, "ix_receipts_room"),

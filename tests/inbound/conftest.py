@@ -1,11 +1,11 @@
-"""A store and a clock for the doors."""
+"""Fixtures of these tests: a store, a clock that stands still, an event bus."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from bot.event_bus import EventBus
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 
 
 class ManualClock:
@@ -24,17 +24,17 @@ class ManualClock:
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """Give a clock that a test moves."""
+    """Return a clock that a test moves."""
     return ManualClock()
 
 
 @pytest.fixture
 def store(clock: ManualClock) -> InMemoryStore:
-    """Give an empty store."""
+    """Return an empty store."""
     return InMemoryStore(clock)
 
 
 @pytest.fixture
 def events() -> EventBus:
-    """Give a bus that nobody listens to."""
+    """Return an event bus without listeners."""
     return EventBus()
