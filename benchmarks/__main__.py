@@ -6,25 +6,25 @@ import sqlite3
 import sys
 from collections.abc import Callable, Mapping
 
-from benchmarks.conversation import conversed
+from benchmarks.conversation import measure_conversation
 from benchmarks.figures import Row
-from benchmarks.growth import flat
-from benchmarks.memory import grown
-from benchmarks.starting import started
-from benchmarks.store import compared
-from benchmarks.talking import talked
-from benchmarks.throughput import whole_road
-from benchmarks.vectors import nearest
+from benchmarks.growth import measure_growth
+from benchmarks.memory import measure_memory
+from benchmarks.starting import measure_start
+from benchmarks.store import measure_store
+from benchmarks.talking import measure_talking
+from benchmarks.throughput import measure_throughput
+from benchmarks.vectors import measure_vectors
 
 MEASUREMENTS: Mapping[str, Callable[[], list[Row]]] = {
-    "starting": started,
-    "talking": talked,
-    "conversation": conversed,
-    "store": compared,
-    "growth": flat,
-    "throughput": whole_road,
-    "vectors": nearest,
-    "memory": grown,
+    "starting": measure_start,
+    "talking": measure_talking,
+    "conversation": measure_conversation,
+    "store": measure_store,
+    "growth": measure_growth,
+    "throughput": measure_throughput,
+    "vectors": measure_vectors,
+    "memory": measure_memory,
 }
 WIDTH = 46
 USAGE = 2
@@ -36,11 +36,13 @@ def main() -> int:
     if unknown := [name for name in names if name not in MEASUREMENTS]:
         print(f"there is no {unknown[0]!r}; there is: {', '.join(MEASUREMENTS)}", file=sys.stderr)
         return USAGE
-    _show("machine", f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {_load()}")
+    _show(
+        "machine", f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {_machine_load()}"
+    )
     for name in names:
         for row in MEASUREMENTS[name]():
             _show(*row)
-    _show("machine, at the end", _load())
+    _show("machine, at the end", _machine_load())
     return 0
 
 
@@ -48,7 +50,7 @@ def _show(name: str, figure: str) -> None:
     print(f"{name:<{WIDTH}}  {figure}", flush=True)
 
 
-def _load() -> str:
+def _machine_load() -> str:
     return f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}"
 
 

@@ -17,11 +17,11 @@ from bot.characters import load_character
 from bot.cli.characters import default_character
 from bot.models import Purpose, TextRequest
 from bot.platform import MentionContext
-from bot.testing import ScriptedModel, Stage, answer, on_stage
+from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RecordedMessage:
     """One message, and what the models made of it: whether to answer, if they were asked, and the answer."""
 
     author: str
@@ -32,7 +32,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RecordedCall:
     """One model call: what for, and how much of it begins like the call before it for the same."""
 
     purpose: Purpose
@@ -40,89 +40,91 @@ class Asked:
     shared: int
 
 
-class Recorded(ScriptedModel):
+class RecordedModel(ScriptedModel):
     """Decides and answers as in the recording, message by message."""
 
     def __init__(self) -> None:
-        self.line: Line | None = None
-        super().__init__(self._say)
+        self.message: RecordedMessage | None = None
+        super().__init__(self._answer)
 
-    def _say(self, request: TextRequest) -> str:
-        assert self.line is not None
+    def _answer(self, request: TextRequest) -> str:
+        assert self.message is not None
         if request.purpose is Purpose.SHOULD_RESPOND:
-            return f"<response><action>{self.line.decision}</action></response>"
+            return f"<response><action>{self.message.decision}</action></response>"
         if request.purpose is Purpose.REPLY:
-            return answer(self.line.reply)
+            return model_answer(self.message.reply)
         return ""
 
 
-def conversed() -> list[Row]:
+def measure_conversation() -> list[Row]:
     """Have the conversation, and count."""
-    lines = recorded()
-    calls = asyncio.run(conversation(lines))
-    return list(_rows(len(lines), calls))
+    messages = load_recording()
+    calls = asyncio.run(run_conversation(messages))
+    return list(_rows(len(messages), calls))
 
 
-def recorded() -> list[Line]:
+def load_recording() -> list[RecordedMessage]:
     """Read the recording."""
     content = files("benchmarks").joinpath("conversation.json").read_text(encoding="utf-8")
     return [
-        Line(
-            one["from"],
-            one["text"],
-            one.get("is_reply", False),
-            one.get("decision", "RESPOND"),
-            one.get("reply", ""),
+        RecordedMessage(
+            entry["from"],
+            entry["text"],
+            entry.get("is_reply", False),
+            entry.get("decision", "RESPOND"),
+            entry.get("reply", ""),
         )
-        for one in json.loads(content)
+        for entry in json.loads(content)
     ]
 
 
-async def conversation(lines: Sequence[Line]) -> list[Asked]:
+async def run_conversation(messages: Sequence[RecordedMessage]) -> list[RecordedCall]:
     """Say it all to the default character with bootstrap, and list what the models were asked."""
-    model = Recorded()
+    model = RecordedModel()
     character = load_character(default_character()).character
-    async with on_stage(model=model, character=character) as stage:
-        for line in lines:
-            model.line = line
-            await _say(stage, line)
-    return list(_asked(model.requests))
+    async with running_agent(model=model, character=character) as stage:
+        for message in messages:
+            model.message = message
+            await _send(stage, message)
+    return list(_calls_of(model.requests))
 
 
-async def _say(stage: Stage, line: Line) -> None:
-    content = Content(text=line.text, source="test", mention=MentionContext(is_reply=line.is_reply))
-    await stage.say(content, author=line.author, room="greenroom", kind=ChannelType.GROUP)
+async def _send(stage: AgentHarness, message: RecordedMessage) -> None:
+    content = Content(text=message.text, source="test", mention=MentionContext(is_reply=message.is_reply))
+    await stage.send(content, author=message.author, room="greenroom", kind=ChannelType.GROUP)
 
 
-def _asked(requests: Sequence[TextRequest]) -> Iterator[Asked]:
-    before: dict[Purpose, bytes] = {}
+def _calls_of(requests: Sequence[TextRequest]) -> Iterator[RecordedCall]:
+    previous: dict[Purpose, bytes] = {}
     for request in requests:
         prompt = (request.system + request.prompt).encode()
-        yield Asked(request.purpose, len(prompt), _shared(before.get(request.purpose, b""), prompt))
-        before[request.purpose] = prompt
+        yield RecordedCall(
+            request.purpose, len(prompt), _common_prefix_length(previous.get(request.purpose, b""), prompt)
+        )
+        previous[request.purpose] = prompt
 
 
-def _shared(first: bytes, second: bytes) -> int:
+def _common_prefix_length(first: bytes, second: bytes) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
 
 
-def _rows(messages: int, calls: Sequence[Asked]) -> Iterator[Row]:
+def _rows(messages: int, calls: Sequence[RecordedCall]) -> Iterator[Row]:
     counts = Counter(call.purpose.value for call in calls)
-    told = ", ".join(f"{count} {purpose}" for purpose, count in counts.most_common())
+    purposes = ", ".join(f"{count} {purpose}" for purpose, count in counts.most_common())
     total, shared = sum(call.size for call in calls), sum(call.shared for call in calls)
     replies = [call for call in calls if call.purpose is Purpose.REPLY]
     first, last = replies[0].size, replies[-1].size
-    yield f"a group's {messages} messages", f"{len(calls) / messages:.2f} model calls a message ({told})"
+    yield f"a group's {messages} messages", f"{len(calls) / messages:.2f} model calls a message ({purposes})"
     yield (
         "prompt bytes",
         f"{total / messages:,.0f} a message; an answer's: {first:,} at first, {last:,} at last",
     )
-    whole, theirs = 100 * shared / total, 100 * _share(replies)
+    total_percent, reply_percent = 100 * shared / total, 100 * _shared_fraction(replies)
     yield (
         "the same beginning as the prompt before",
-        f"{whole:.0f} % of all bytes, {theirs:.0f} % of an answer's",
+        f"{total_percent:.0f} % of all bytes, {reply_percent:.0f} % of an answer's",
     )
 
 
-def _share(calls: Sequence[Asked]) -> float:
+def _shared_fraction(calls: Sequence[RecordedCall]) -> float:
     return sum(call.shared for call in calls[1:]) / sum(call.size for call in calls[1:])

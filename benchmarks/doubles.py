@@ -2,27 +2,27 @@
 
 from bot import Room
 from bot.platform import Delivery
-from bot.testing import RecordingAdapter, ScriptedModel, answer
+from bot.testing import RecordingAdapter, ScriptedModel, model_answer
 
-REPLY = answer("Hello to you too, and thank you for asking.")
+REPLY = model_answer("Hello to you too, and thank you for asking.")
 
 
-class Forgetful(ScriptedModel):
+class StatelessModel(ScriptedModel):
     """Says the same for ever, and forgets what it was asked."""
 
     def __init__(self) -> None:
-        super().__init__(lambda request: self._forget())
+        super().__init__(lambda request: self._reply())
 
-    def _forget(self) -> str:
+    def _reply(self) -> str:
         self.requests.clear()
         return REPLY
 
 
-class Nowhere(RecordingAdapter):
+class DiscardingAdapter(RecordingAdapter):
     """Sends nothing anywhere, and forgets it."""
 
     async def deliver(self, delivery: Delivery) -> str:
         return delivery.id
 
-    async def typing(self, room: Room, active: bool) -> None:
+    async def set_typing(self, room: Room, active: bool) -> None:
         return

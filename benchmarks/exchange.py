@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 
 from bot import Content, Memory, MemoryKind, Outcome, Receipt, delivery_id, derived_id, new_id
 from bot.models import ModelCall
-from bot.platform import Arrival, Delivery, DeliveryState
-from bot.store import Commitment, Step, StepState, Store
-from bot.testing import answer, make_arrival
+from bot.platform import Delivery, DeliveryState, InboundMessage
+from bot.store import Step, StepState, Store, TurnCommit
+from bot.testing import make_message, model_answer
 
 AGENT = derived_id("agent", "Ada")
-SAID = "Would you tell me again where we left off yesterday, and what you thought of it?"
-REPLY = "We were at the second half of the plan; I thought that it was good, apart from its price."
-RAW = answer(REPLY)
+MESSAGE_TEXT = "Would you tell me again where we left off yesterday, and what you thought of it?"
+REPLY_TEXT = "We were at the second half of the plan; I thought that it was good, apart from its price."
+RAW_RESPONSE = model_answer(REPLY_TEXT)
 RULE, REASON = "room type", "every message in a room of type DM is answered"
 CALLS = (ModelCall("TEXT_LARGE", "reply", "a-model", 1500, 60, prompt_bytes=6000, seconds=1.5),)
 
@@ -24,37 +24,39 @@ class Exchange:
     """What there is to keep of one message that is answered, made before anything is measured."""
 
     at: datetime
-    arrival: Arrival
+    inbound: InboundMessage
     step: Step
     reply: Memory
-    part: Delivery
+    delivery: Delivery
 
 
 def make_exchange(room: str) -> Exchange:
     """Make a message of a room and the answer to it; each room has one person."""
     at, turn_id = datetime.now(UTC), new_id()
-    arrival = make_arrival(SAID, at=at, room=room, author=f"person of {room}")
-    place = arrival.room
-    result = {"raw": RAW, "inputs": [str(arrival.message.id)]}
-    step = Step(turn_id, "answer:1", "model", StepState.DONE, result=result, at=at)
-    content = Content(text=REPLY, thought="a thought", actions=("REPLY",), in_reply_to=arrival.message.id)
-    reply = Memory(
-        new_id(), MemoryKind.MESSAGE, AGENT, place.id, place.world_id, content, at, turn_id=turn_id
+    inbound = make_message(MESSAGE_TEXT, sent_at=at, room=room, author=f"person of {room}")
+    room_row = inbound.room
+    result = {"raw": RAW_RESPONSE, "inputs": [str(inbound.message.id)]}
+    step = Step(turn_id, "answer:1", "model", StepState.DONE, result=result, recorded_at=at)
+    content = Content(
+        text=REPLY_TEXT, thought="a thought", actions=("REPLY",), in_reply_to=inbound.message.id
     )
-    part = Delivery(
+    reply = Memory(
+        new_id(), MemoryKind.MESSAGE, AGENT, room_row.id, room_row.world_id, content, at, turn_id=turn_id
+    )
+    delivery = Delivery(
         delivery_id(turn_id, 0, 0),
         turn_id,
-        place.id,
+        room_row.id,
         reply.id,
-        place.platform,
-        place.account,
-        place.external_id,
+        room_row.platform,
+        room_row.account,
+        room_row.external_id,
         0,
-        Content(text=REPLY),
+        Content(text=REPLY_TEXT),
         at,
-        reply_to=arrival.message.external_id,
+        reply_to=inbound.message.external_id,
     )
-    return Exchange(at, arrival, step, reply, part)
+    return Exchange(at, inbound, step, reply, delivery)
 
 
 def make_exchanges(rooms: Sequence[str], count: int) -> list[Exchange]:
@@ -62,46 +64,50 @@ def make_exchanges(rooms: Sequence[str], count: int) -> list[Exchange]:
     return [make_exchange(rooms[number % len(rooms)]) for number in range(count)]
 
 
-def closed(receipt: Receipt, one: Exchange) -> Receipt:
+def close_receipt(receipt: Receipt, exchange: Exchange) -> Receipt:
     """Close the receipt of an exchange."""
     return replace(
         receipt,
         outcome=Outcome.ANSWERED,
         reason=REASON,
         rule=RULE,
-        turn_id=one.step.turn_id,
-        closed_at=one.at,
+        turn_id=exchange.step.turn_id,
+        closed_at=exchange.at,
         model_calls=CALLS,
     )
 
 
-def attempting(part: Delivery, one: Exchange) -> Delivery:
+def mark_attempting(delivery: Delivery, exchange: Exchange) -> Delivery:
     """Say that a part is about to leave."""
-    return replace(part, state=DeliveryState.ATTEMPTING, attempts=1, first_attempt_at=one.at)
+    return replace(delivery, state=DeliveryState.ATTEMPTING, attempts=1, first_attempt_at=exchange.at)
 
 
-def sent(part: Delivery) -> Delivery:
+def mark_sent(delivery: Delivery) -> Delivery:
     """Say that a part has left."""
-    return replace(part, state=DeliveryState.SENT, external_id=f"{part.target}-1")
+    return replace(delivery, state=DeliveryState.SENT, external_id=f"{delivery.target}-1")
 
 
-async def keep(store: Store, one: Exchange) -> None:
+async def store_exchange(store: Store, exchange: Exchange) -> None:
     """Ask of a store what an answered message asks of it, from the receipt to the part that has left."""
     ledger = store.ledger
-    [received] = await ledger.receive([one.arrival], one.at)
-    await store.memories.recent(one.arrival.room.id)
-    await ledger.save_step(one.step)
-    [part] = await ledger.commit(Commitment((one.reply,), (one.part,), (closed(received.receipt, one),)))
-    part = attempting(part, one)
-    await ledger.save_delivery(part)
-    await ledger.save_delivery(sent(part))
+    [received] = await ledger.receive([exchange.inbound], exchange.at)
+    await store.memories.recent(exchange.inbound.room.id)
+    await ledger.save_step(exchange.step)
+    [delivery] = await ledger.commit(
+        TurnCommit((exchange.reply,), (exchange.delivery,), (close_receipt(received.receipt, exchange),))
+    )
+    delivery = mark_attempting(delivery, exchange)
+    await ledger.save_delivery(delivery)
+    await ledger.save_delivery(mark_sent(delivery))
 
 
-async def keep_all(store: Store, exchanges: Sequence[Exchange], lanes: int = 1) -> None:
+async def store_exchanges(store: Store, exchanges: Sequence[Exchange], concurrency: int = 1) -> None:
     """Keep them in so many lanes at once, in each one after another."""
-    await asyncio.gather(*(_keep_each(store, exchanges[lane::lanes]) for lane in range(lanes)))
+    await asyncio.gather(
+        *(_store_each(store, exchanges[offset::concurrency]) for offset in range(concurrency))
+    )
 
 
-async def _keep_each(store: Store, exchanges: Iterable[Exchange]) -> None:
-    for one in exchanges:
-        await keep(store, one)
+async def _store_each(store: Store, exchanges: Iterable[Exchange]) -> None:
+    for exchange in exchanges:
+        await store_exchange(store, exchange)

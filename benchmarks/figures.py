@@ -12,7 +12,7 @@ Row = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Spent:
+class ResourceUsage:
     """What something has cost, in seconds; `cpu` is that of all threads of this process."""
 
     cpu: float = 0.0
@@ -20,30 +20,30 @@ class Spent:
 
 
 @contextmanager
-def measured() -> Iterator[Spent]:
+def measure() -> Iterator[ResourceUsage]:
     """Measure a block; the figures are there after it."""
-    spent = Spent()
+    usage = ResourceUsage()
     cpu, wall = time.process_time(), time.perf_counter()
-    yield spent
-    spent.cpu, spent.wall = time.process_time() - cpu, time.perf_counter() - wall
+    yield usage
+    usage.cpu, usage.wall = time.process_time() - cpu, time.perf_counter() - wall
 
 
-def tell(text: str) -> None:
+def report_progress(text: str) -> None:
     """Say what is being done, beside the table."""
     print(f"  … {text}", file=sys.stderr, flush=True)
 
 
-def micro(seconds: float) -> str:
+def format_microseconds(seconds: float) -> str:
     """Write a time in microseconds."""
     return f"{1e6 * seconds:.0f} µs"
 
 
-def milli(seconds: float) -> str:
+def format_milliseconds(seconds: float) -> str:
     """Write a time in milliseconds."""
     return f"{1e3 * seconds:.2f} ms"
 
 
-def answered(receipt: Receipt) -> None:
+def check_answered(receipt: Receipt) -> None:
     """See that a message was answered: what fails is quick, and would pass for a good figure."""
     if receipt.outcome is not Outcome.ANSWERED:
         raise SystemExit(f"a message came to nothing, and so does the figure: {receipt.reason}")

@@ -6,17 +6,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from benchmarks.exchange import Exchange, attempting, closed, make_exchange, sent
-from bot.store import first_claim
-from plugins.sql.core.values import moment
-from plugins.sql.stores.deliveries import NAMES as DELIVERY_NAMES
-from plugins.sql.stores.deliveries import part_values
+from benchmarks.exchange import Exchange, close_receipt, make_exchange, mark_attempting, mark_sent
+from bot.store import new_receipt
+from plugins.sql.core.values import microseconds_of
+from plugins.sql.stores.deliveries import DELIVERY_NAMES as DELIVERY_NAMES
+from plugins.sql.stores.deliveries import delivery_values
 from plugins.sql.stores.ledger import STEP_NAMES, step_values
 from plugins.sql.stores.memories import MEMORY_NAMES, memory_values
-from plugins.sql.stores.receipts import NAMES as RECEIPT_NAMES
-from plugins.sql.stores.receipts import first_values, later_values
+from plugins.sql.stores.receipts import RECEIPT_NAMES as RECEIPT_NAMES
+from plugins.sql.stores.receipts import fixed_values, state_values
 
-APART = timedelta(seconds=0.5)  # so that nothing is old enough to be removed
+INTERVAL = timedelta(seconds=0.5)  # so that nothing is old enough to be removed
 Rows = Iterator[Sequence[Any]]
 
 
@@ -48,9 +48,9 @@ def _insert(connection: sqlite3.Connection, table: str, names: Sequence[str], ro
 
 def _receipts(agent: int, samples: Sequence[Exchange], exchanges: range) -> Rows:
     drafts = []
-    for one in samples:
-        receipt = closed(first_claim(one.arrival, one.at), one)
-        values = dict(zip(RECEIPT_NAMES, first_values(agent, receipt) + later_values(receipt), strict=True))
+    for exchange in samples:
+        receipt = close_receipt(new_receipt(exchange.inbound, exchange.at), exchange)
+        values = dict(zip(RECEIPT_NAMES, fixed_values(agent, receipt) + state_values(receipt), strict=True))
         drafts.append(values)
     for number in exchanges:
         values, at = drafts[number % len(drafts)], _at(samples, number)
@@ -64,17 +64,17 @@ def _memories(agent: int, samples: Sequence[Exchange], exchanges: range) -> Rows
     drafts = [
         [
             dict(zip(MEMORY_NAMES, memory_values(agent, memory), strict=True))
-            for memory in (one.arrival.message, one.reply)
+            for memory in (exchange.inbound.message, exchange.reply)
         ]
-        for one in samples
+        for exchange in samples
     ]
     for number in exchanges:
-        said, replied = drafts[number % len(drafts)]
+        message, reply = drafts[number % len(drafts)]
         at = _at(samples, number)
-        said |= {"id": _id(number, 2), "created_at": at, "external_id": f"{number:032x}"}
-        yield tuple(said.values())
-        replied |= {"id": _id(number, 3), "created_at": at + 1000, "turn_id": _id(number, 4)}
-        yield tuple(replied.values())
+        message |= {"id": _id(number, 2), "created_at": at, "external_id": f"{number:032x}"}
+        yield tuple(message.values())
+        reply |= {"id": _id(number, 3), "created_at": at + 1000, "turn_id": _id(number, 4)}
+        yield tuple(reply.values())
 
 
 def _steps(agent: int, samples: Sequence[Exchange], exchanges: range) -> Rows:
@@ -85,8 +85,8 @@ def _steps(agent: int, samples: Sequence[Exchange], exchanges: range) -> Rows:
 
 
 def _deliveries(agent: int, samples: Sequence[Exchange], exchanges: range) -> Rows:
-    parts = [sent(attempting(one.part, one)) for one in samples]
-    drafts = [dict(zip(DELIVERY_NAMES, part_values(agent, part), strict=True)) for part in parts]
+    parts = [mark_sent(mark_attempting(exchange.delivery, exchange)) for exchange in samples]
+    drafts = [dict(zip(DELIVERY_NAMES, delivery_values(agent, part), strict=True)) for part in parts]
     for number in exchanges:
         values, at = drafts[number % len(drafts)], _at(samples, number)
         values |= {"id": f"{number:032x}", "turn_id": _id(number, 4), "memory_id": _id(number, 3)}
@@ -95,11 +95,13 @@ def _deliveries(agent: int, samples: Sequence[Exchange], exchanges: range) -> Ro
         yield tuple(values.values())
 
 
-def _id(number: int, which: int) -> bytes:
+def _id(number: int, part: int) -> bytes:
     """Make an id that is in the order of time, as ours are, and older than any that is made now."""
-    return (1 << 64 | number << 3 | which).to_bytes(16, "big")
+    return (1 << 64 | number << 3 | part).to_bytes(16, "big")
 
 
 def _at(samples: Sequence[Exchange], number: int) -> int:
     """Say when an exchange was: the first a long time ago, all of them before now."""
-    return moment(samples[0].at - timedelta(days=6)) + number * (APART // timedelta(microseconds=1))
+    return microseconds_of(samples[0].at - timedelta(days=6)) + number * (
+        INTERVAL // timedelta(microseconds=1)
+    )

@@ -11,31 +11,31 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from benchmarks.exchange import AGENT, keep_all, make_exchanges
-from benchmarks.figures import Row, measured, tell
+from benchmarks.exchange import AGENT, make_exchanges, store_exchanges
+from benchmarks.figures import Row, measure, report_progress
 from benchmarks.filling import fill
 from bot import MemoryKind
-from plugins.sql.sqlite.database import Database, OpenFiles
+from plugins.sql.sqlite.database import OpenFiles, SqliteDatabase
 from plugins.sql.stores.memories import RECENT, memory_of
 from plugins.sql.stores.store import SqlStore
 
 FIRST_AGENT = 1  # its number in a new file
 ROOMS = 1_000
-TALKING = 50
-LAST = 20
-MESSAGES = 6 * TALKING
+ACTIVE_ROOMS = 50
+RECENT_LIMIT = 20
+MESSAGES = 6 * ACTIVE_ROOMS
 ROUNDS = 5
 SIZES = (1_000, 100_000, 1_000_000)
 NAMES = [f"room {number}" for number in range(ROOMS)]
 
 
 @dataclass(slots=True)
-class Sized:
+class SizedStore:
     """A store that holds so many messages, and what was measured of it."""
 
     size: int
     store: SqlStore
-    database: Database
+    database: SqliteDatabase
     rooms: Sequence[str]
     costs: list[float] = field(default_factory=list)
     reads: list[float] = field(default_factory=list)
@@ -46,65 +46,67 @@ class Sized:
         return 1e6 * min(self.costs)
 
 
-def flat() -> list[Row]:
+def measure_growth() -> list[Row]:
     """Fill files of several sizes, and measure them in turns."""
-    return asyncio.run(_flat())
+    return asyncio.run(_measure_growth())
 
 
-async def _flat() -> list[Row]:
+async def _measure_growth() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         async with AsyncExitStack() as stack:
-            sized = [await _sized(stack, Path(folder, f"{size}.db"), size) for size in SIZES]
-            tell("the store at each size, in turns")
+            stores = [await _open_sized(stack, Path(folder, f"{size}.db"), size) for size in SIZES]
+            report_progress("the store at each size, in turns")
             for _ in range(ROUNDS):
-                for one in sized:
-                    await _measure(one)
-            return _rows(sized)
+                for sized in stores:
+                    await _measure(sized)
+            return _rows(stores)
 
 
-def _rows(sized: Sequence[Sized]) -> list[Row]:
-    sizes = ", ".join(f"{one.size:,}" for one in sized)
-    costs = ", ".join(f"{one.cost:.0f}" for one in sized)
-    reads = ", ".join(f"{1e6 * statistics.median(one.reads):.0f}" for one in sized)
-    most = max(one.cost for one in sized) / sized[0].cost
+def _rows(stores: Sequence[SizedStore]) -> list[Row]:
+    sizes = ", ".join(f"{sized.size:,}" for sized in stores)
+    costs = ", ".join(f"{sized.cost:.0f}" for sized in stores)
+    reads = ", ".join(f"{1e6 * statistics.median(sized.reads):.0f}" for sized in stores)
+    worst = max(sized.cost for sized in stores) / stores[0].cost
     return [
         (
             f"store with {sizes} messages",
-            f"{costs} µs CPU a message: {most:.2f} × the first at most (goal ≤ 1.3)",
+            f"{costs} µs CPU a message: {worst:.2f} × the first at most (goal ≤ 1.3)",
         ),
-        (f"the last {LAST} of a room, likewise", f"{reads} µs (median; goal ≤ 100)"),
+        (f"the last {RECENT_LIMIT} of a room, likewise", f"{reads} µs (median; goal ≤ 100)"),
     ]
 
 
-async def _sized(stack: AsyncExitStack, path: Path, size: int) -> Sized:
+async def _open_sized(stack: AsyncExitStack, path: Path, size: int) -> SizedStore:
     """Fill a file; what is little stands in so few rooms that each has its last messages."""
-    tell(f"filling a file with {size:,} messages")
-    rooms = NAMES[: min(ROOMS, size // LAST)]
-    async with OpenFiles().store_in(path, AGENT) as store:
-        await store.entities.save_entities([one.arrival.author for one in make_exchanges(rooms, len(rooms))])
-        for one in make_exchanges(rooms, len(rooms)):
-            await store.worlds.save_world(one.arrival.world, [one.arrival.room])
+    report_progress(f"filling a file with {size:,} messages")
+    rooms = NAMES[: min(ROOMS, size // RECENT_LIMIT)]
+    async with OpenFiles().open_store(path, AGENT) as store:
+        await store.entities.save_entities(
+            [exchange.inbound.author for exchange in make_exchanges(rooms, len(rooms))]
+        )
+        for exchange in make_exchanges(rooms, len(rooms)):
+            await store.worlds.save_world(exchange.inbound.world, [exchange.inbound.room])
     await asyncio.to_thread(fill, path, FIRST_AGENT, rooms, range(size // 2))
     files = OpenFiles()
-    store = await stack.enter_async_context(files.store_in(path, AGENT))
+    store = await stack.enter_async_context(files.open_store(path, AGENT))
     database = await stack.enter_async_context(files.use(path))
-    talking = rooms[:: len(rooms) // TALKING]
-    await keep_all(store, make_exchanges(talking, TALKING), TALKING)
-    return Sized(size, store, database, talking)
+    active = rooms[:: len(rooms) // ACTIVE_ROOMS]
+    await store_exchanges(store, make_exchanges(active, ACTIVE_ROOMS), ACTIVE_ROOMS)
+    return SizedStore(size, store, database, active)
 
 
-async def _measure(one: Sized) -> None:
-    exchanges = make_exchanges(one.rooms, MESSAGES)
-    with measured() as spent:
-        await keep_all(one.store, exchanges, TALKING)
-    one.costs.append(spent.cpu / MESSAGES)
-    rooms = [exchange.arrival.room.id.bytes for exchange in exchanges]
-    one.reads += await one.database.read(lambda db: [_read(db, room) for room in rooms])
+async def _measure(sized: SizedStore) -> None:
+    exchanges = make_exchanges(sized.rooms, MESSAGES)
+    with measure() as usage:
+        await store_exchanges(sized.store, exchanges, ACTIVE_ROOMS)
+    sized.costs.append(usage.cpu / MESSAGES)
+    rooms = [exchange.inbound.room.id.bytes for exchange in exchanges]
+    sized.reads += await sized.database.read(lambda db: [_read(db, room) for room in rooms])
 
 
 def _read(connection: Connection, room: bytes) -> float:
     started = time.perf_counter()
-    rows = RECENT.rows(connection, FIRST_AGENT, room, MemoryKind.MESSAGE.value, LAST)
-    found = [memory_of(row) for row in rows]
-    assert len(found) == LAST
+    rows = RECENT.rows(connection, FIRST_AGENT, room, MemoryKind.MESSAGE.value, RECENT_LIMIT)
+    memories = [memory_of(row) for row in rows]
+    assert len(memories) == RECENT_LIMIT
     return time.perf_counter() - started

@@ -10,22 +10,22 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.doubles import Forgetful, Nowhere
-from benchmarks.figures import Row, answered, tell
+from benchmarks.doubles import DiscardingAdapter, StatelessModel
+from benchmarks.figures import Row, check_answered, report_progress
 from bot.plugin_system.loading import SQL, find_plugin
-from bot.testing import Stage, on_stage
+from bot.testing import AgentHarness, running_agent
 
 MARKS = (5_000, 10_000, 20_000)
 ROOMS, PEOPLE = 100, 1_000
 
 
-def grown() -> list[Row]:
+def measure_memory() -> list[Row]:
     """Answer 20,000 messages in a process of its own; tell its size after the first 5,000 and at the end."""
-    tell(f"{MARKS[-1]:,} messages through one process")
-    told = subprocess.run(
+    report_progress(f"{MARKS[-1]:,} messages through one process")
+    process = subprocess.run(
         [sys.executable, "-m", "benchmarks.memory"], capture_output=True, text=True, check=True
     )
-    sizes = [int(line.split()[1]) for line in told.stdout.splitlines()]
+    sizes = [int(line.split()[1]) for line in process.stdout.splitlines()]
     first, last = sizes[0], sizes[-1]
     figures = " → ".join(f"{size / 1024:.0f} MB" for size in sizes)
     marks = ", ".join(f"{mark:,}" for mark in MARKS)
@@ -40,34 +40,36 @@ async def main() -> None:
         raise SystemExit("the sql plugin is not installed")
     with tempfile.TemporaryDirectory() as folder:
         settings = {"DATABASE_URL": f"sqlite:///{Path(folder, 'bench.db')}"}
-        async with on_stage(sql, model=Forgetful(), adapter=Nowhere(), settings=settings) as stage:
+        async with running_agent(
+            sql, model=StatelessModel(), adapter=DiscardingAdapter(), settings=settings
+        ) as stage:
             done = 0
             for mark in MARKS:
-                await _talk(stage, range(done, mark))
+                await _exchange_messages(stage, range(done, mark))
                 done = mark
                 print(mark, _resident_kb(), flush=True)
 
 
-async def _talk(stage: Stage, numbers: range) -> None:
+async def _exchange_messages(stage: AgentHarness, numbers: range) -> None:
     """Have all rooms talk at once, each with one message at a time."""
-    await asyncio.gather(*(_talk_in(stage, numbers[room::ROOMS], room) for room in range(ROOMS)))
+    await asyncio.gather(*(_exchange_in_room(stage, numbers[room::ROOMS], room) for room in range(ROOMS)))
     await stage.agent.outbox.drain(10.0)
 
 
-async def _talk_in(stage: Stage, numbers: range, room: int) -> None:
+async def _exchange_in_room(stage: AgentHarness, numbers: range, room: int) -> None:
     for number in numbers:
-        receipt = await stage.put(
+        receipt = await stage.submit(
             f"Message number {number}", room=f"room {room}", author=f"person {number % PEOPLE}"
         )
-        answered(await stage.resident.inbox.settled(receipt.id))
+        check_answered(await stage.agent_runtime.inbox.wait_outcome(receipt.id))
 
 
 def _resident_kb() -> int:
     if sys.platform == "linux":
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") // 1024
-    told = subprocess.run(["ps", "-o", "rss=", "-p", str(os.getpid())], capture_output=True, check=True)
-    return int(told.stdout)
+    process = subprocess.run(["ps", "-o", "rss=", "-p", str(os.getpid())], capture_output=True, check=True)
+    return int(process.stdout)
 
 
 if __name__ == "__main__":

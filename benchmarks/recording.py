@@ -5,25 +5,25 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-Said = tuple[str, Sequence[Any]]
-COMMIT: Said = ("COMMIT", ())
+SqlCall = tuple[str, Sequence[Any]]
+COMMIT: SqlCall = ("COMMIT", ())
 CONTROL = ("BEGIN IMMEDIATE", "COMMIT", "PRAGMA")
 
 
-def recording(script: list[Said]) -> type[sqlite3.Connection]:
+def recording_connection(script: list[SqlCall]) -> type[sqlite3.Connection]:
     """Make connections that write down, in this list, what they are told.
 
     What a plain program would not say is left out: it begins no transaction to read, and leaves it to
     SQLite when the log is written back.
     """
 
-    def note(sql: str, values: Sequence[Any]) -> None:
+    def record(sql: str, values: Sequence[Any]) -> None:
         if sql != "BEGIN" and not sql.startswith("PRAGMA wal_"):
             script.append((sql, values))
 
     class Cursor(sqlite3.Cursor):
         def execute(self, sql: str, parameters: Any = (), /) -> Self:
-            note(sql, parameters)
+            record(sql, parameters)
             return super().execute(sql, parameters)
 
         def executemany(self, sql: str, parameters: Iterable[Any], /) -> Self:
@@ -36,7 +36,7 @@ def recording(script: list[Said]) -> type[sqlite3.Connection]:
             return super().cursor(factory)
 
         def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
-            note(sql, parameters)
+            record(sql, parameters)
             return super().execute(sql, parameters)
 
         def commit(self) -> None:
@@ -46,17 +46,17 @@ def recording(script: list[Said]) -> type[sqlite3.Connection]:
     return Connection
 
 
-def statements(script: Iterable[Said]) -> int:
+def count_statements(script: Iterable[SqlCall]) -> int:
     """Count what reads or writes rows; transactions and settings are not among it."""
     return sum(not sql.startswith(CONTROL) for sql, _ in script)
 
 
-def transactions(script: Iterable[Said]) -> int:
+def count_transactions(script: Iterable[SqlCall]) -> int:
     """Count what was committed."""
-    return sum(said is COMMIT for said in script)
+    return sum(call is COMMIT for call in script)
 
 
-def open_plainly(path: Path, synchronous: str) -> sqlite3.Connection:
+def open_plain_connection(path: Path, synchronous: str) -> sqlite3.Connection:
     """Open a file as a program would that has nothing but the standard library."""
     connection = sqlite3.connect(path, isolation_level=None)
     for pragma in ("journal_mode = WAL", f"synchronous = {synchronous}", "foreign_keys = ON"):
@@ -64,7 +64,7 @@ def open_plainly(path: Path, synchronous: str) -> sqlite3.Connection:
     return connection
 
 
-def say_again(connection: sqlite3.Connection, script: Iterable[Said]) -> None:
+def replay(connection: sqlite3.Connection, script: Iterable[SqlCall]) -> None:
     """Do what was written down, and take all rows."""
     cursor = connection.cursor()
     for sql, values in script:

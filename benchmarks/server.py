@@ -19,7 +19,7 @@ def is_installed() -> bool:
 
 
 @contextmanager
-def running() -> Iterator[PostgresServer]:
+def running_durable_server() -> Iterator[PostgresServer]:
     """Start one that takes its disk as seriously as it does by itself."""
     with running_server() as server:
         for setting in CARELESS:
@@ -29,7 +29,7 @@ def running() -> Iterator[PostgresServer]:
         yield server
 
 
-class Spoken:
+class StatementCounter:
     """Counts the statements on the connections that are opened while it is entered; not what frames them."""
 
     def __init__(self) -> None:
@@ -42,13 +42,13 @@ class Spoken:
     def __exit__(self, *_: object) -> None:
         event.remove(Pool, "connect", self._listen)
 
-    def clear(self) -> None:
+    def reset(self) -> None:
         """Begin to count anew."""
         self.statements = 0
 
     def _listen(self, connection: Any, _: object) -> None:
-        connection.driver_connection.add_query_logger(self._note)
+        connection.driver_connection.add_query_logger(self._count)
 
-    def _note(self, record: Any) -> None:
+    def _count(self, record: Any) -> None:
         if record.query not in CONTROL:
             self.statements += 1

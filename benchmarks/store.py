@@ -6,9 +6,16 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.exchange import AGENT, Exchange, keep_all, make_exchanges
-from benchmarks.figures import Row, measured, micro, tell
-from benchmarks.recording import Said, open_plainly, recording, say_again, statements, transactions
+from benchmarks.exchange import AGENT, Exchange, make_exchanges, store_exchanges
+from benchmarks.figures import Row, format_microseconds, measure, report_progress
+from benchmarks.recording import (
+    SqlCall,
+    count_statements,
+    count_transactions,
+    open_plain_connection,
+    recording_connection,
+    replay,
+)
 from plugins.sql.sqlite.connection import Synchronous
 from plugins.sql.sqlite.database import OpenFiles
 
@@ -18,68 +25,74 @@ ROUNDS = 3
 NAMES = [f"room {number}" for number in range(ROOMS)]
 
 
-def compared() -> list[Row]:
+def measure_store() -> list[Row]:
     """Keep the same messages in turns by the store and by replaying its statements; the least CPU counts."""
-    return asyncio.run(_compared())
+    return asyncio.run(_measure_store())
 
 
-async def _compared() -> list[Row]:
+async def _measure_store() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder, "base.db")
-        await _kept(base, Synchronous.NORMAL, make_exchanges(NAMES, 10 * ROOMS))
+        await _measure_storing(base, Synchronous.NORMAL, make_exchanges(NAMES, 10 * ROOMS))
         return [await _row(base, level) for level in (Synchronous.NORMAL, Synchronous.FULL)]
 
 
 async def _row(base: Path, level: Synchronous) -> Row:
-    tell(f"the store beside plain sqlite3, synchronous = {level}")
+    report_progress(f"the store beside plain sqlite3, synchronous = {level}")
     exchanges = make_exchanges(NAMES, ROOMS + MESSAGES)
-    first, script = await _recorded(base, level, exchanges)
-    plain, alone, at_once = [], [], []
+    first, script = await _record(base, level, exchanges)
+    plain_costs, sequential_costs, concurrent_costs = [], [], []
     for _ in range(ROUNDS):
-        plain.append(await asyncio.to_thread(_replayed, _copied(base), level, first, script))
-        alone.append(await _kept(_copied(base), level, exchanges))
-        at_once.append(await _kept(_copied(base), level, exchanges, ROOMS))
-    count = f"{statements(script) / MESSAGES:.0f} statements, {transactions(script) / MESSAGES:.0f} commits"
-    floor = min(plain)
-    figures = [f"plain sqlite3 {micro(floor)} CPU a message ({count})"]
-    for name, costs in (("alone", alone), (f"{ROOMS} rooms at once", at_once)):
-        figures.append(f"{name} {micro(min(costs))} = {min(costs) / floor:.2f} ×")
+        plain_costs.append(await asyncio.to_thread(_measure_replay, _copy(base), level, first, script))
+        sequential_costs.append(await _measure_storing(_copy(base), level, exchanges))
+        concurrent_costs.append(await _measure_storing(_copy(base), level, exchanges, ROOMS))
+    count = f"{count_statements(script) / MESSAGES:.0f} statements, {count_transactions(script) / MESSAGES:.0f} commits"
+    baseline = min(plain_costs)
+    figures = [f"plain sqlite3 {format_microseconds(baseline)} CPU a message ({count})"]
+    for name, costs in (("alone", sequential_costs), (f"{ROOMS} rooms at once", concurrent_costs)):
+        figures.append(f"{name} {format_microseconds(min(costs))} = {min(costs) / baseline:.2f} ×")
     return f"store, synchronous={level} (goal ≤ 2 ×)", ", ".join(figures)
 
 
-def _copied(base: Path) -> Path:
+def _copy(base: Path) -> Path:
     return Path(shutil.copy(base, base.with_name("copy.db")))
 
 
-async def _recorded(
+async def _record(
     base: Path, level: Synchronous, exchanges: Sequence[Exchange]
-) -> tuple[list[Said], list[Said]]:
+) -> tuple[list[SqlCall], list[SqlCall]]:
     """Write down what the store says about the first message of each room, and about those after them."""
-    script: list[Said] = []
-    async with OpenFiles(recording(script)).store_in(_copied(base), AGENT, synchronous=level) as store:
+    script: list[SqlCall] = []
+    async with OpenFiles(recording_connection(script)).open_store(
+        _copy(base), AGENT, synchronous=level
+    ) as store:
         script.clear()
-        await keep_all(store, exchanges[:ROOMS])
+        await store_exchanges(store, exchanges[:ROOMS])
         first = script.copy()
         script.clear()
-        await keep_all(store, exchanges[ROOMS:])
+        await store_exchanges(store, exchanges[ROOMS:])
         return first, script.copy()
 
 
-def _replayed(path: Path, level: Synchronous, first: Sequence[Said], script: Sequence[Said]) -> float:
-    connection = open_plainly(path, level)
+def _measure_replay(
+    path: Path, level: Synchronous, first: Sequence[SqlCall], script: Sequence[SqlCall]
+) -> float:
+    connection = open_plain_connection(path, level)
     try:
-        say_again(connection, first)
-        with measured() as spent:
-            say_again(connection, script)
+        replay(connection, first)
+        with measure() as usage:
+            replay(connection, script)
     finally:
         connection.close()
-    return spent.cpu / MESSAGES
+    return usage.cpu / MESSAGES
 
 
-async def _kept(path: Path, level: Synchronous, exchanges: Sequence[Exchange], lanes: int = 1) -> float:
+async def _measure_storing(
+    path: Path, level: Synchronous, exchanges: Sequence[Exchange], concurrency: int = 1
+) -> float:
     """Keep the first message of each room, then the others: those are measured."""
-    async with OpenFiles().store_in(path, AGENT, synchronous=level) as store:
-        await keep_all(store, exchanges[:ROOMS], lanes)
-        with measured() as spent:
-            await keep_all(store, exchanges[ROOMS:], lanes)
-    return spent.cpu / (len(exchanges) - ROOMS)
+    async with OpenFiles().open_store(path, AGENT, synchronous=level) as store:
+        await store_exchanges(store, exchanges[:ROOMS], concurrency)
+        with measure() as usage:
+            await store_exchanges(store, exchanges[ROOMS:], concurrency)
+    return usage.cpu / (len(exchanges) - ROOMS)

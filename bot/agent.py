@@ -14,11 +14,11 @@ from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Room
 from bot.domain.ids import derived_id, new_id
 from bot.domain.memory import Memory, MemoryKind
-from bot.domain.task import Task, scheduled
+from bot.domain.task import Task, merge_schedule
 from bot.event_bus import EventBus
-from bot.fetch.response import Fetch
+from bot.fetch.response import UrlFetcher
 from bot.models.router import ModelRouter
-from bot.outbound.message_parts import Outgoing
+from bot.outbound.message_parts import OutgoingReply
 from bot.outbound.outbox import Outbox
 from bot.settings import Settings
 from bot.store.protocols import Store
@@ -38,13 +38,13 @@ class Services:
 
         Raises LookupError, saying why, where there is none.
         """
-        found = self._running.get(kind)
-        if isinstance(found, kind):
-            return found
+        running = self._running.get(kind)
+        if isinstance(running, kind):
+            return running
         for service in self._running.values():
             if isinstance(service, kind):
                 return service
-        causes = (cause for failed, cause in self._failures.items() if issubclass(failed, kind))
+        causes = (cause for failed_kind, cause in self._failures.items() if issubclass(failed_kind, kind))
         cause = next(causes, "no plugin of this agent brings it")
         raise LookupError(f"service {kind.__name__} is not running: {cause}")
 
@@ -83,7 +83,7 @@ class Agent:
     outbox: Outbox
     services: Services
     catalog: Catalog
-    fetcher: Fetch
+    fetcher: UrlFetcher
     budget: Budget = field(default_factory=Budget)
     templates: Mapping[str, str] = field(default_factory=dict)
     clock: Clock = system_clock
@@ -104,8 +104,8 @@ class Agent:
             content = Content(text=content)
         turn_id = derived_id(self.id, "said", key) if key else new_id()
         memory_id = derived_id(turn_id, "reply", "0")
-        if key and (said := (await self.store.memories.memories([memory_id])).get(memory_id)) is not None:
-            return said
+        if key and (existing := (await self.store.memories.memories([memory_id])).get(memory_id)) is not None:
+            return existing
         memory = Memory(
             id=memory_id,
             kind=MemoryKind.MESSAGE,
@@ -116,8 +116,8 @@ class Agent:
             created_at=self.clock(),
             turn_id=turn_id,
         )
-        kept = await self.outbox.commit([Outgoing(memory, room)])
-        return kept[0] if kept else None
+        stored = await self.outbox.commit([OutgoingReply(memory, room)])
+        return stored[0] if stored else None
 
     async def say_to(self, entity_id: UUID, content: str | Content, *, key: str = "") -> Memory | None:
         """Say something to somebody alone, where they were last met alone; as `say` has it.
@@ -125,8 +125,10 @@ class Agent:
         None also where they have never been met so on a platform that is connected.
         """
         rooms = await self.store.worlds.rooms_of(entity_id)
-        alone = (room for room in rooms if room.type is ChannelType.DM and self.outbox.reaches(room.platform))
-        room = next(alone, None)
+        direct_rooms = (
+            room for room in rooms if room.type is ChannelType.DM and self.outbox.is_connected(room.platform)
+        )
+        room = next(direct_rooms, None)
         return None if room is None else await self.say(room, content, key=key)
 
     async def schedule(self, task: Task) -> Task:
@@ -137,8 +139,8 @@ class Agent:
         with its id is there, that keeps when it is due, its failures and what it has noted. It begins anew
         where it is to run at other times now, or was parked. Raises ValueError where its times make no sense.
         """
-        known = await self.store.tasks.task(task.id)
-        left = scheduled(task, known)
-        if left != known:
-            await self.store.tasks.save_task(left)
-        return left
+        existing = await self.store.tasks.task(task.id)
+        merged = merge_schedule(task, existing)
+        if merged != existing:
+            await self.store.tasks.save_task(merged)
+        return merged

@@ -48,15 +48,15 @@ class PluginError(ConfigError):
     """A plugin or adapter cannot be found, loaded, or combined with the others."""
 
 
-class StoreRefused(ConfigError):
+class StoreInaccessible(ConfigError):
     """What is kept is whole, but this process cannot have it: another one has, or it cannot be written."""
 
 
-class TryAgain(BotError):
+class TemporaryError(BotError):
     """Something outside is not there just now."""
 
 
-class StoreUnavailable(TryAgain):
+class StoreUnavailable(TemporaryError):
     """Nothing can be kept just now; `cause` says why in a word, such as `db_locked`."""
 
     def __init__(self, message: str, *, cause: str) -> None:
@@ -64,7 +64,7 @@ class StoreUnavailable(TryAgain):
         self.cause = cause
 
 
-class LaneLost(StoreUnavailable):
+class LeaseLost(StoreUnavailable):
     """Another process has taken a room over: nothing was written, and what is open there is its work now."""
 
     def __init__(self) -> None:
@@ -119,11 +119,11 @@ class Undeliverable(DeliveryError):
     """Surely not sent, and it never will be: too long, blocked, gone."""
 
 
-class TakenAway(Undeliverable):
+class MessageGone(Undeliverable):
     """What was to be changed was removed there, which was somebody's will: nothing of it is said again."""
 
 
-class Unclear(DeliveryError):
+class DeliveryUnknown(DeliveryError):
     """The platform may or may not have it: time-out, reset, server error."""
 
 
@@ -135,5 +135,5 @@ class TemplateError(BotError):
     """A prompt template cannot be compiled."""
 
 
-class IntakeClosed(BotError):
+class InboxClosed(BotError):
     """The inbox takes nothing in any more."""

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from bot.concurrency.clock import Patience
-from bot.concurrency.isolation import contained, failed
+from bot.concurrency.clock import ShutdownDeadline
+from bot.concurrency.isolation import log_failure, run_isolated
 from bot.domain.events import Event
 
 E = TypeVar("E", bound=Event)
 Listen = Callable[[E], Awaitable[None] | None]
 logger = logging.getLogger(__name__)
-LAST_WORDS = 2.0
+FLUSH_TIMEOUT = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,21 +24,21 @@ class _Subscription:
     name: str
     at_once: bool
 
-    async def tell(self, event: Event, deadline: float) -> None:
-        await contained(self._hear(event), what=self._what(event), deadline=deadline)
+    async def notify(self, event: Event, deadline: float) -> None:
+        await run_isolated(self._call_listener(event), label=self._label(event), timeout=deadline)
 
-    def tell_at_once(self, event: Event) -> None:
+    def notify_now(self, event: Event) -> None:
         try:
             self.listen(event)
         except BaseException as error:  # as in the boundary, at less cost: nearly every message has five
-            failed(error, what=self._what(event))
+            log_failure(error, label=self._label(event))
 
-    async def _hear(self, event: Event) -> None:
-        told = self.listen(event)
-        if told is not None:
-            await told
+    async def _call_listener(self, event: Event) -> None:
+        awaitable = self.listen(event)
+        if awaitable is not None:
+            await awaitable
 
-    def _what(self, event: Event) -> str:
+    def _label(self, event: Event) -> str:
         return f"listener {self.name} of {type(event).__name__}"
 
 
@@ -50,10 +50,10 @@ class EventBus:
     than `patience` leaves.
     """
 
-    def __init__(self, *, deadline: float = 60.0, patience: Patience | None = None) -> None:
+    def __init__(self, *, deadline: float = 60.0, shutdown_deadline: ShutdownDeadline | None = None) -> None:
         self._subscriptions: defaultdict[type[Event], list[_Subscription]] = defaultdict(list)
         self._deadline = deadline
-        self._patience = patience or Patience()
+        self._shutdown_deadline = shutdown_deadline or ShutdownDeadline()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -64,14 +64,14 @@ class EventBus:
     ) -> None:
         """Wait for who is being told, then stop the rest; what does not stop is left alone."""
         try:
-            async with asyncio.timeout(self._patience.left(LAST_WORDS)):
-                await self.settle()
+            async with asyncio.timeout(self._shutdown_deadline.remaining(FLUSH_TIMEOUT)):
+                await self.wait_idle()
         except TimeoutError:
-            late = set(self._tasks)
-            logger.warning("%d listeners were still at work and were stopped", len(late))
-            for task in late:
+            unfinished = set(self._tasks)
+            logger.warning("%d listeners were still at work and were stopped", len(unfinished))
+            for task in unfinished:
                 task.cancel()
-            await asyncio.wait(late, timeout=self._patience.left(LAST_WORDS))
+            await asyncio.wait(unfinished, timeout=self._shutdown_deadline.remaining(FLUSH_TIMEOUT))
 
     def subscribe(
         self, kind: type[E], listen: Listen[E], *, name: str = "", at_once: bool = False
@@ -81,28 +81,28 @@ class EventBus:
         `name` is for the log. With `at_once` it is a plain function, called before `emit` returns.
         """
         name = name or getattr(listen, "__qualname__", type(listen).__name__)
-        own = _Subscription(listen, name, at_once)
+        subscription = _Subscription(listen, name, at_once)
         subscriptions = self._subscriptions[kind]
-        subscriptions.append(own)
+        subscriptions.append(subscription)
 
         def unsubscribe() -> None:
-            if own in subscriptions:
-                subscriptions.remove(own)
+            if subscription in subscriptions:
+                subscriptions.remove(subscription)
 
         return unsubscribe
 
     def emit(self, event: Event) -> None:
         """Tell all listeners of this event's class; returns at once."""
         for kind in type(event).__mro__:
-            for one in self._subscriptions.get(kind, ()):
-                if one.at_once:
-                    one.tell_at_once(event)
+            for subscription in self._subscriptions.get(kind, ()):
+                if subscription.at_once:
+                    subscription.notify_now(event)
                     continue
-                task = asyncio.get_running_loop().create_task(one.tell(event, self._deadline))
+                task = asyncio.get_running_loop().create_task(subscription.notify(event, self._deadline))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    async def settle(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until every listener has been told what was emitted so far, and what they emitted then."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))

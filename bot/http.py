@@ -7,40 +7,42 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
-ANY_ADDRESS = frozenset({"0.0.0.0", "::", "", "*"})
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
+WILDCARD_HOSTS = frozenset({"0.0.0.0", "::", "", "*"})
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::\d{1,5})?")
 _ORIGIN = re.compile(r"https?://([^/?#@\s]+)", re.IGNORECASE)
 
 
-def allowed_hosts(server_host: str, named: Iterable[str]) -> frozenset[str]:
+def allowed_hosts(server_host: str, extra_hosts: Iterable[str]) -> frozenset[str]:
     """List the names by which the server may be called, as they stand in a Host header without a port."""
-    own = [] if server_host in ANY_ADDRESS else [server_host]
-    return LOOPBACK | {host_name(name) or f"[{name.strip().lower()}]" for name in (*own, *named)}
+    server_names = [] if server_host in WILDCARD_HOSTS else [server_host]
+    return LOOPBACK_HOSTS | {
+        parse_host_header(name) or f"[{name.strip().lower()}]" for name in (*server_names, *extra_hosts)
+    }
 
 
-def host_name(header: str) -> str:
+def parse_host_header(header: str) -> str:
     """Take the name out of a Host header; empty where it is malformed."""
-    found = _HOST.fullmatch(header.strip().lower())
-    return found[1] if found else ""
+    match = _HOST.fullmatch(header.strip().lower())
+    return match[1] if match else ""
 
 
-def is_foreign(headers: Mapping[str, str]) -> bool:
+def is_cross_site(headers: Mapping[str, str]) -> bool:
     """Tell whether a browser says that another site's page sent this."""
     if headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
         return True
     origin = headers.get("Origin")
-    return origin is not None and not _is_own(origin, headers.get("Host", ""))
+    return origin is not None and not _is_host_of(origin, headers.get("Host", ""))
 
 
-def is_own_page(headers: Mapping[str, str]) -> bool:
+def is_same_origin(headers: Mapping[str, str]) -> bool:
     """Tell whether a browser vouches that a page of ours sent this."""
-    return _is_own(headers.get("Origin", ""), headers.get("Host", "")) and not is_foreign(headers)
+    return _is_host_of(headers.get("Origin", ""), headers.get("Host", "")) and not is_cross_site(headers)
 
 
-def _is_own(origin: str, host: str) -> bool:
-    found = _ORIGIN.fullmatch(origin)
-    return found is not None and found[1].lower() == host.strip().lower()
+def _is_host_of(origin: str, host: str) -> bool:
+    match = _ORIGIN.fullmatch(origin)
+    return match is not None and match[1].lower() == host.strip().lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +77,15 @@ class BoundRoute:
     handle: Callable[[RouteRequest], Awaitable[RouteResponse]]
 
 
-OWN = "a server of whoever runs me"
-PRIVATE = (".local", ".localhost", ".internal", ".lan", ".home", ".home.arpa", ".intranet", ".corp")
+PRIVATE_HOST_LABEL = "a server of whoever runs me"
+PRIVATE_SUFFIXES = (".local", ".localhost", ".internal", ".lan", ".home", ".home.arpa", ".intranet", ".corp")
 
 
-def told_host(url: str) -> str:
+def host_label(url: str) -> str:
     """Name the host of an address to a stranger; one that only its owner can reach is not named."""
     host = (urlsplit(url).hostname or "").rstrip(".")
     try:
         ip_address(host)
     except ValueError:
-        return OWN if "." not in host or host.endswith(PRIVATE) else host
-    return OWN
+        return PRIVATE_HOST_LABEL if "." not in host or host.endswith(PRIVATE_SUFFIXES) else host
+    return PRIVATE_HOST_LABEL

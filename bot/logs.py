@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from logging.handlers import QueueHandler, QueueListener
 
 REDACTED = "[redacted]"
-MOST_WAITING = 10_000
-LONGEST_MESSAGE = 8_000
-LAST_WORDS = 1.0
-MOST_ALIKE, WINDOW = 100, 10.0
-MOST_PLACES = 1_000
-NOISY = ("aiohttp.access", "asyncio", "httpcore", "httpcore2", "httpx", "httpx2", "openai")
-TALKATIVE = ("discord", "oauthlib", "tweepy")  # they log tokens, keys and signatures: not even at DEBUG
+MAX_QUEUED_RECORDS = 10_000
+MAX_MESSAGE_LENGTH = 8_000
+FLUSH_TIMEOUT = 1.0
+MAX_PER_LOCATION, WINDOW_SECONDS = 100, 10.0
+MAX_LOCATIONS = 1_000
+NOISY_LOGGERS = ("aiohttp.access", "asyncio", "httpcore", "httpcore2", "httpx", "httpx2", "openai")
+LEAKY_LOGGERS = ("discord", "oauthlib", "tweepy")  # they log tokens, keys and signatures: not even at DEBUG
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 _TOKEN = re.compile(r"(?<=[?&]token=)[^&\s\"']+")  # the page's own, made after logging has begun
 _CONTROL = re.compile(  # what nobody sees is among it, but for what emoji and some scripts need
@@ -29,18 +29,18 @@ _CONTROL = re.compile(  # what nobody sees is among it, but for what emoji and s
 )
 
 
-def harmless(text: str, *, keep: str = "") -> str:
+def strip_terminal_codes(text: str, *, allowed: str = "") -> str:
     """Give a text as a terminal may show it: no terminal code, nothing unseen, no control but `keep`."""
 
-    def escaped(found: re.Match[str]) -> str:
-        sign = found[0]
-        return sign if sign in keep else repr(sign)[1:-1]
+    def escape(match: re.Match[str]) -> str:
+        char = match[0]
+        return char if char in allowed else repr(char)[1:-1]
 
-    return _CONTROL.sub(escaped, _ANSI.sub("", text))
+    return _CONTROL.sub(escape, _ANSI.sub("", text))
 
 
 @contextmanager
-def logging_to_stderr(
+def configure_logging(
     *, level: str = "INFO", format: str = "text", secrets: Collection[str] = (), fd: int | None = None
 ) -> Iterator[None]:
     """Log to stderr (or `fd`) as long as the block lasts; at its end what was logged is written.
@@ -49,28 +49,33 @@ def logging_to_stderr(
     never the loop's time, and how many is told. So is how many warnings from one place in the code are left
     out where there are more than a hundred in ten seconds: nobody fills the disk with them.
     """
-    root, chosen = logging.getLogger(), getattr(logging, level.upper())
-    waiting: queue.Queue[logging.LogRecord] = queue.Queue(MOST_WAITING)
+    root, threshold = logging.getLogger(), getattr(logging, level.upper())
+    records: queue.Queue[logging.LogRecord] = queue.Queue(MAX_QUEUED_RECORDS)
     sink = _Sink(_stderr() if fd is None else fd)
-    sink.setFormatter(_Json() if format == "json" else _Text())
-    handler = _Handler(waiting, secrets, has_traces=chosen <= logging.DEBUG)
-    listener = _Listener(waiting, sink)
-    before = root.level, [(name, logging.getLogger(name).level) for name in (*NOISY, *TALKATIVE)]
-    root.setLevel(chosen)
-    for name in NOISY:
-        logging.getLogger(name).setLevel(max(chosen, logging.WARNING) if chosen > logging.DEBUG else chosen)
-    for name in TALKATIVE:
-        logging.getLogger(name).setLevel(max(chosen, logging.WARNING))
+    sink.setFormatter(_JsonFormatter() if format == "json" else _TextFormatter())
+    handler = _QueueHandler(records, secrets, has_traces=threshold <= logging.DEBUG)
+    listener = _QueueListener(records, sink)
+    previous = (
+        root.level,
+        [(name, logging.getLogger(name).level) for name in (*NOISY_LOGGERS, *LEAKY_LOGGERS)],
+    )
+    root.setLevel(threshold)
+    for name in NOISY_LOGGERS:
+        logging.getLogger(name).setLevel(
+            max(threshold, logging.WARNING) if threshold > logging.DEBUG else threshold
+        )
+    for name in LEAKY_LOGGERS:
+        logging.getLogger(name).setLevel(max(threshold, logging.WARNING))
     root.addHandler(handler)
     listener.start()
     try:
         yield
     finally:
         root.removeHandler(handler)
-        root.setLevel(before[0])
-        for name, old in before[1]:
-            logging.getLogger(name).setLevel(old)
-        handler.report_left_out()
+        root.setLevel(previous[0])
+        for name, previous_level in previous[1]:
+            logging.getLogger(name).setLevel(previous_level)
+        handler.report_skipped()
         handler.report_dropped()
         listener.stop()
 
@@ -82,29 +87,29 @@ def _stderr() -> int:
         return -1
 
 
-class _Handler(QueueHandler):
+class _QueueHandler(QueueHandler):
     """Writes a record's text down at once, cleaned, and queues it; where the queue is full it counts."""
 
     def __init__(
-        self, waiting: "queue.Queue[logging.LogRecord]", secrets: Collection[str], *, has_traces: bool
+        self, records: "queue.Queue[logging.LogRecord]", secrets: Collection[str], *, has_traces: bool
     ) -> None:
-        super().__init__(waiting)
+        super().__init__(records)
         self._secrets = sorted(secrets, key=len, reverse=True)
         self._has_traces = has_traces
         self._dropped = 0
-        self._pace = _Pace()
+        self._limit = _WarningLimit()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Queue a record, unless there are too many like it: those cost no more than being counted."""
-        if self._pace.is_over(record.created):
-            self.report_left_out()
-        if self._pace.allows(record):
+        if self._limit.start_new_window(record.created):
+            self.report_skipped()
+        if self._limit.admit(record):
             super().emit(record)
 
-    def report_left_out(self) -> None:
+    def report_skipped(self) -> None:
         """Tell how many lines there were too many of, and begin to count anew."""
-        for name, count in self._pace.left_out().items():
-            self.enqueue(_own_record(f"{count} more lines like the last ones of {name} were left out"))
+        for name, count in self._limit.take_skipped().items():
+            self.enqueue(_build_record(f"{count} more lines like the last ones of {name} were left out"))
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         """Give a copy that holds nothing but cleaned text.
@@ -112,11 +117,14 @@ class _Handler(QueueHandler):
         Below ERROR a traceback is for DEBUG alone: a plugin's failure is one line to an operator.
         """
         record = copy.copy(record)
-        record.msg, record.args = harmless(self._redacted(record.getMessage())[:LONGEST_MESSAGE]), None
+        record.msg, record.args = (
+            strip_terminal_codes(self._redact(record.getMessage())[:MAX_MESSAGE_LENGTH]),
+            None,
+        )
         trace = ""
         if record.exc_info and (self._has_traces or record.levelno >= logging.ERROR):
             trace = logging.Formatter().formatException(record.exc_info)
-        record.exc_text = harmless(self._redacted(trace), keep="\n")
+        record.exc_text = strip_terminal_codes(self._redact(trace), allowed="\n")
         record.exc_info = record.stack_info = None
         return record
 
@@ -133,57 +141,59 @@ class _Handler(QueueHandler):
         """Tell how many lines were dropped, as soon as there is room for saying so."""
         if not self._dropped:
             return
-        told = _own_record(f"{self._dropped} log lines were dropped: nobody read them fast enough")
+        notice = _build_record(f"{self._dropped} log lines were dropped: nobody read them fast enough")
         with suppress(queue.Full):
-            self.queue.put_nowait(told)
+            self.queue.put_nowait(notice)
             self._dropped = 0
 
-    def _redacted(self, text: str) -> str:
+    def _redact(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
         return _TOKEN.sub(REDACTED, text)
 
 
-class _Pace:
+class _WarningLimit:
     """Counts warnings by the place in the code that they come from, in windows of ten seconds."""
 
     def __init__(self) -> None:
         self._since = 0.0
         self._counts: Counter[tuple[str, str, int]] = Counter()
 
-    def is_over(self, now: float) -> bool:
+    def start_new_window(self, now: float) -> bool:
         """Tell whether a window has ended, and begin the next."""
-        if 0 <= now - self._since < WINDOW and len(self._counts) < MOST_PLACES:  # clocks may be set back
+        if (
+            0 <= now - self._since < WINDOW_SECONDS and len(self._counts) < MAX_LOCATIONS
+        ):  # clocks may be set back
             return False
         self._since = now
         return True
 
-    def allows(self, record: logging.LogRecord) -> bool:
+    def admit(self, record: logging.LogRecord) -> bool:
         """Count a record; tell whether it is to be logged."""
         if record.levelno < logging.WARNING:
             return True
-        place = record.name, record.pathname, record.lineno
-        self._counts[place] += 1
-        return self._counts[place] <= MOST_ALIKE
+        location = record.name, record.pathname, record.lineno
+        self._counts[location] += 1
+        return self._counts[location] <= MAX_PER_LOCATION
 
-    def left_out(self) -> dict[str, int]:
+    def take_skipped(self) -> dict[str, int]:
         """Give how many of each logger's were left out, and count anew."""
-        found: Counter[str] = Counter()
+        skipped: Counter[str] = Counter()
         counts, self._counts = self._counts, Counter()
         for (name, _, _), count in list(counts.items()):  # other threads may be counting just now
-            found[name] += max(0, count - MOST_ALIKE)
-        return {name: count for name, count in found.items() if count}
+            skipped[name] += max(0, count - MAX_PER_LOCATION)
+        return {name: count for name, count in skipped.items() if count}
 
 
-def _own_record(text: str) -> logging.LogRecord:
+def _build_record(text: str) -> logging.LogRecord:
     return logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None)
 
 
-class _Listener(QueueListener):
+class _QueueListener(QueueListener):
     """Writes what is queued; does not wait for ever on a reader that has stopped reading."""
 
-    def __init__(self, waiting: "queue.Queue[logging.LogRecord]", sink: "_Sink") -> None:
-        super().__init__(waiting, sink)
+    def __init__(self, records: "queue.Queue[logging.LogRecord]", sink: "_Sink") -> None:
+        super().__init__(records, sink)
         self._sink = sink
 
     def stop(self) -> None:
@@ -192,9 +202,9 @@ class _Listener(QueueListener):
         if thread is None:
             return
         with suppress(queue.Full):
-            self.queue.put(self._sentinel, timeout=LAST_WORDS)  # type: ignore[attr-defined]  # its own way to end
-            thread.join(LAST_WORDS)
-        self._sink.give_up()
+            self.queue.put(self._sentinel, timeout=FLUSH_TIMEOUT)  # type: ignore[attr-defined]  # its own way to end
+            thread.join(FLUSH_TIMEOUT)
+        self._sink.discard()
 
 
 class _Sink(logging.Handler):
@@ -213,7 +223,7 @@ class _Sink(logging.Handler):
         self.emit(record)
         return True
 
-    def give_up(self) -> None:
+    def discard(self) -> None:
         """Write nothing more, whatever still waits."""
         self._fd = -1
 
@@ -225,16 +235,16 @@ class _Sink(logging.Handler):
                 data = data[os.write(self._fd, data) :]
 
 
-class _Text(logging.Formatter):
+class _TextFormatter(logging.Formatter):
     """For people: moment, level, who, what; a traceback is indented, so that no text can fake a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        moment = datetime.fromtimestamp(record.created).strftime("%Y-%m-%d %H:%M:%S")
+        timestamp = datetime.fromtimestamp(record.created).strftime("%Y-%m-%d %H:%M:%S")
         trace = "".join(f"\n    {line}" for line in (record.exc_text or "").splitlines())
-        return f"{moment} {record.levelname:<7} {record.name}: {record.getMessage()}{trace}"
+        return f"{timestamp} {record.levelname:<7} {record.name}: {record.getMessage()}{trace}"
 
 
-class _Json(logging.Formatter):
+class _JsonFormatter(logging.Formatter):
     """For machines: one object a line."""
 
     def format(self, record: logging.LogRecord) -> str:

@@ -4,78 +4,90 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from bot.adapter.adapter import Adapter, Feed, FoundPost
-from bot.adapter.connection_status import Cause, Link, LinkState, Standing
-from bot.adapter.room_rules import Answers, RoomRule, RoomRules
-from bot.concurrency.bounded import Remembered
+from bot.adapter.connection_status import (
+    ConnectionSnapshot,
+    ConnectionState,
+    ConnectionStatus,
+    DisconnectCause,
+)
+from bot.adapter.room_rules import AnswerPolicy, RoomRule, RoomRules
+from bot.concurrency.bounded import BoundedSet
 from bot.domain.component_specs import CommandSpec
 from bot.domain.content import MentionContext
 from bot.domain.edits import Reaction
-from bot.domain.inbound import Arrival, Asked, Cursor, Pressed
+from bot.domain.inbound import ChoiceSelection, CommandInvocation, InboundMessage, StreamCursor
 from bot.domain.ledger import Delivery, DeliveryState, EventKey
-from bot.errors import DeliveryError, IntakeClosed, NotSent, TakenAway, Unclear, Undeliverable
-from bot.http import ANY_ADDRESS, BoundRoute, allowed_hosts, host_name, is_foreign, is_own_page
-from bot.inbound.agent_handle import AdapterSpec, Check, Door, ReadCursor, Trial
-from bot.inbound.inbox import put_surely
-from bot.inbound.membership import News
-from bot.outbound.content_filter import cleared_so_far
-from bot.outbound.undelivered import Decided, Unsent
-from bot.plugin_system.imports import Deferred
-from bot.settings import Allowed
+from bot.errors import DeliveryError, DeliveryUnknown, InboxClosed, MessageGone, NotSent, Undeliverable
+from bot.http import (
+    WILDCARD_HOSTS,
+    BoundRoute,
+    allowed_hosts,
+    is_cross_site,
+    is_same_origin,
+    parse_host_header,
+)
+from bot.inbound.agent_handle import AccountCheck, AdapterSpec, AgentHandle, CursorReader, EmulatedPlatform
+from bot.inbound.inbox import submit_tolerant
+from bot.inbound.membership import MembershipReporter
+from bot.outbound.content_filter import filter_partial_text
+from bot.outbound.undelivered import DeliveryDecision, UndeliveredParts
+from bot.plugin_system.imports import LazyImport
+from bot.settings import AllowList
 
 if TYPE_CHECKING:
-    from bot.adapter.network_causes import cause_of
+    from bot.adapter.network_causes import disconnect_cause
 
 __all__ = [
-    "ANY_ADDRESS",
+    "WILDCARD_HOSTS",
+    "AccountCheck",
     "Adapter",
     "AdapterSpec",
-    "Allowed",
-    "Answers",
-    "Arrival",
-    "Asked",
+    "AgentHandle",
+    "AllowList",
+    "AnswerPolicy",
     "BoundRoute",
-    "Cause",
-    "Check",
+    "BoundedSet",
+    "ChoiceSelection",
+    "CommandInvocation",
     "CommandSpec",
-    "Cursor",
-    "Decided",
-    "Deferred",
+    "ConnectionSnapshot",
+    "ConnectionState",
+    "ConnectionStatus",
+    "CursorReader",
     "Delivery",
+    "DeliveryDecision",
     "DeliveryError",
     "DeliveryState",
-    "Door",
+    "DeliveryUnknown",
+    "DisconnectCause",
+    "EmulatedPlatform",
     "EventKey",
     "Feed",
     "FoundPost",
-    "IntakeClosed",
-    "Link",
-    "LinkState",
+    "InboundMessage",
+    "InboxClosed",
+    "LazyImport",
+    "MembershipReporter",
     "MentionContext",
-    "News",
+    "MessageGone",
     "NotSent",
-    "Pressed",
     "Reaction",
-    "ReadCursor",
-    "Remembered",
     "RoomRule",
     "RoomRules",
-    "Standing",
-    "TakenAway",
-    "Trial",
-    "Unclear",
+    "StreamCursor",
     "Undeliverable",
-    "Unsent",
+    "UndeliveredParts",
     "allowed_hosts",
-    "cause_of",
-    "cleared_so_far",
-    "host_name",
-    "is_foreign",
-    "is_own_page",
-    "put_surely",
+    "disconnect_cause",
+    "filter_partial_text",
+    "is_cross_site",
+    "is_same_origin",
+    "parse_host_header",
+    "submit_tolerant",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "cause_of":  # loads aiohttp
-        return import_module("bot.adapter.network_causes").cause_of
+    if name == "disconnect_cause":  # loads aiohttp
+        return import_module("bot.adapter.network_causes").disconnect_cause
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,7 +12,7 @@ from bot.domain.events import ModelUsed, RunEnded, RunStarted, RunStatus, RunTim
 from bot.domain.ledger import ModelCall, Outcome
 from bot.event_bus import EventBus
 
-STATUS = {
+STATUS_BY_OUTCOME = {
     Outcome.ANSWERED: RunStatus.COMPLETED,
     Outcome.IGNORED: RunStatus.IGNORED,
     Outcome.SUPERSEDED: RunStatus.SUPERSEDED,
@@ -38,7 +38,7 @@ current_run: ContextVar[Run | None] = ContextVar("current_run", default=None)
 
 
 @asynccontextmanager
-async def track(run: Run, events: EventBus, agent_id: UUID, *, timeout: float) -> AsyncIterator[Run]:
+async def track_run(run: Run, events: EventBus, agent_id: UUID, *, timeout: float) -> AsyncIterator[Run]:
     """Bracket the work on a message by RunStarted and RunEnded, whatever way it ends.
 
     `timeout` is in seconds; reaching it cancels the work and, where there is none yet, sets the
@@ -69,14 +69,14 @@ async def track(run: Run, events: EventBus, agent_id: UUID, *, timeout: float) -
     finally:
         current_run.reset(token)
         seconds = time.monotonic() - started
-        status = status or STATUS.get(run.outcome, RunStatus.ERROR)
+        status = status or STATUS_BY_OUTCOME.get(run.outcome, RunStatus.ERROR)
         events.emit(
             RunEnded(agent_id, run.id, run.room_id, run.message_id, status, run.outcome, seconds, run.error)
         )
 
 
-def recorder(
-    events: EventBus, agent_id: UUID, book: Callable[[ModelCall, Run | None], ModelCall]
+def usage_recorder(
+    events: EventBus, agent_id: UUID, add_cost: Callable[[ModelCall, Run | None], ModelCall]
 ) -> Callable[[ModelCall], None]:
     """Make the function that books a model call to the current run and tells listeners of it.
 
@@ -85,7 +85,7 @@ def recorder(
 
     def record(call: ModelCall) -> None:
         run = current_run.get()
-        call = book(call, run)
+        call = add_cost(call, run)
         if run is not None:
             run.calls.append(call)
         events.emit(ModelUsed(agent_id, call, run.id if run else None))

@@ -18,58 +18,58 @@ from bot.errors import SettingError
 
 PLACEHOLDERS = frozenset({"changeme", "change_me", "undefined", "null", "none", "secretsalt", "todo", "xxx"})
 BASE_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?", re.IGNORECASE)
-HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*")
+HOST_NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*")
 
 
-def _split(value: object) -> object:
+def _split_commas(value: object) -> object:
     if not isinstance(value, str):
         return value
     parts = value.strip().removeprefix("[").removesuffix("]").split(",")
-    return tuple(part for part in (one.strip().strip("'\"") for one in parts) if part)
+    return tuple(part for part in (part.strip().strip("'\"") for part in parts) if part)
 
 
-def _refuse_nobody(value: tuple[str, ...]) -> tuple[str, ...]:
+def _reject_empty(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
         raise ValueError("it names nobody and nothing; leave it out to allow all, or say whom")
     return value
 
 
-def _refuse_placeholder(value: object) -> object:
+def _reject_placeholder(value: object) -> object:
     text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
-    bare = text.strip().lower()
+    lowered = text.strip().lower()
     if (
-        bare in PLACEHOLDERS
-        or bare.endswith(("...", "…"))
-        or (bare.startswith(("your_", "your-")) and bare.endswith(("here", "key", "token")))
+        lowered in PLACEHOLDERS
+        or lowered.endswith(("...", "…"))
+        or (lowered.startswith(("your_", "your-")) and lowered.endswith(("here", "key", "token")))
     ):
         raise ValueError("it is a placeholder; put the real value, or leave it empty to switch this off")
     return value
 
 
-def _base_url(value: str) -> str:
+def _check_base_url(value: str) -> str:
     if not BASE_URL.fullmatch(value):
         raise ValueError("it must be an address that begins with http:// or https://, with no login or query")
     return value.rstrip("/")
 
 
-def _hosts(values: tuple[str, ...]) -> tuple[str, ...]:
-    if not all(map(HOST.fullmatch, values)):
+def _check_hosts(values: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(map(HOST_NAME.fullmatch, values)):
         raise ValueError("each must be a host such as example.org, without https:// and without a path")
     return values
 
 
-Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
-Allowed = Annotated[Words, AfterValidator(_refuse_nobody)]  # a list that is set and empty allows nobody
-Hosts = Annotated[Words, AfterValidator(_hosts)]
-Secret = Annotated[SecretStr, BeforeValidator(_refuse_placeholder)]
-BaseUrl = Annotated[str, AfterValidator(_base_url)]  # of a server: paths are added to it
+CommaList = Annotated[tuple[str, ...], BeforeValidator(_split_commas)]
+AllowList = Annotated[CommaList, AfterValidator(_reject_empty)]  # a list that is set and empty allows nobody
+HostList = Annotated[CommaList, AfterValidator(_check_hosts)]
+Secret = Annotated[SecretStr, BeforeValidator(_reject_placeholder)]
+BaseUrl = Annotated[str, AfterValidator(_check_base_url)]  # of a server: paths are added to it
 
 
 M = TypeVar("M", bound="SettingsModel")
-SHORTEST_SECRET = 8
-PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
-LOGIN = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
-FILE = "the character's"
+MIN_SECRET_LENGTH = 8
+PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
+PROXY_PASSWORD = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
+CHARACTER_FILE = "the character's"
 
 
 class SettingsModel(BaseModel):
@@ -79,7 +79,7 @@ class SettingsModel(BaseModel):
         frozen=True, extra="forbid", alias_generator=str.upper, hide_input_in_errors=True
     )
 
-    def is_usual(self, name: str) -> bool:
+    def is_default(self, name: str) -> bool:
         """Tell whether a field is what it is where nobody sets it."""
         return bool(getattr(self, name) == type(self).model_fields[name].default)
 
@@ -122,14 +122,14 @@ class CoreSettings(SettingsModel):
         description="What the edit of a message that has its outcome already does: `ignore` (it is "
         "remembered), `rerun` (it is answered again, and the old answer changed where the platform can).",
     )
-    should_respond_bypass_types: Words = Field(
+    should_respond_bypass_types: CommaList = Field(
         (), description="Kinds of room in which every message is answered, beside DM, VOICE_DM, SELF and API."
     )
-    should_respond_bypass_sources: Words = Field(
+    should_respond_bypass_sources: CommaList = Field(
         (), description="Sources whose every message is answered, beside client_chat, api and postman."
     )
     respond_to_bots: bool = Field(False, description="Whether other bots are answered.")
-    link_hosts: Hosts = Field(
+    link_hosts: HostList = Field(
         (),
         description="Hosts to which links in replies may carry data, such as example.org, with all below it. "
         "A link to another host whose query or path is longer than usual leaves as words that nothing opens. "
@@ -162,12 +162,12 @@ class CoreSettings(SettingsModel):
         "the web page off, until those minutes are over; 0 for never.",
     )
 
-    def for_world(self, chosen: Mapping[str, str]) -> "CoreSettings":
+    def for_world(self, overrides: Mapping[str, str]) -> "CoreSettings":
         """Put over these what the people of a world have chosen for it; ValueError where it does not fit.
 
         Only what concerns their own talk can be chosen: see `WORLD_SETTINGS`.
         """
-        values = {name: value for name, value in chosen.items() if name in WORLD_SETTINGS}
+        values = {name: value for name, value in overrides.items() if name in WORLD_SETTINGS}
         return CoreSettings.model_validate({**self.model_dump(by_alias=True), **values}) if values else self
 
 
@@ -187,7 +187,7 @@ class Layer:
     name: str
     values: Mapping[str, str] = field(repr=False)
     is_secret: bool = False
-    hides: frozenset[str] = frozenset()
+    hidden_names: frozenset[str] = frozenset()
 
 
 class Settings:
@@ -198,17 +198,17 @@ class Settings:
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """Find a value, or the default where none is set."""
-        found = self._find(name)
-        return found[1] if found else default
+        match = self._find(name)
+        return match[1] if match else default
 
     def require(self, name: str) -> str:
         """Find a value; raises SettingError, saying where to put it, where none is set."""
-        found = self._find(name)
-        if found is None:
+        match = self._find(name)
+        if match is None:
             raise SettingError(
                 f"{name} is not set: put it in .env, the environment or the character's secrets"
             )
-        return found[1]
+        return match[1]
 
     def __contains__(self, name: str) -> bool:
         return self._find(name) is not None
@@ -218,14 +218,14 @@ class Settings:
 
     def source_of(self, name: str) -> str:
         """Name the layer a value comes from; empty where it is not set."""
-        found = self._find(name)
-        return found[0].name if found else ""
+        match = self._find(name)
+        return match[0].name if match else ""
 
-    def of_operator(self) -> "Settings":
+    def operator_only(self) -> "Settings":
         """Leave out what the character's file says: it may have come from a stranger."""
-        return Settings([layer for layer in self._layers if not layer.name.startswith(FILE)])
+        return Settings([layer for layer in self._layers if not layer.name.startswith(CHARACTER_FILE)])
 
-    def under(self, layer: Layer) -> "Settings":
+    def with_layer(self, layer: Layer) -> "Settings":
         """Put a layer over all others."""
         return Settings([layer, *self._layers])
 
@@ -235,13 +235,13 @@ class Settings:
         Raises SettingError naming each wrong variable, where it stands, and what it must be; the
         value itself is never shown.
         """
-        aliases = [one.alias or name for name, one in model.model_fields.items()]
+        aliases = [field.alias or name for name, field in model.model_fields.items()]
         values = {alias: value for alias in aliases if (value := self.get(alias)) is not None}
         try:
             return model.model_validate(values)
         except ValidationError as error:
             problems = error.errors(include_url=False, include_input=False, include_context=False)
-            raise SettingError("\n".join(self._explain(problem) for problem in problems)) from None
+            raise SettingError("\n".join(self._format_problem(problem) for problem in problems)) from None
 
     def secrets(self, *models: type[SettingsModel]) -> frozenset[str]:
         """Collect the values that must never leave, from every layer, whether they win or not.
@@ -249,41 +249,41 @@ class Settings:
         They are those of secret fields, of secret-looking names, and of layers that hold secrets only, and a
         proxy's password.
         """
-        named = {one.alias or name for model in models for name, one in secret_fields(model)}
+        secret_names = {item.alias or name for model in models for name, item in secret_fields(model)}
         values = [
             value.strip()
             for layer in self._layers
             for name, value in layer.values.items()
-            if layer.is_secret or name in named or looks_secret(name)
+            if layer.is_secret or name in secret_names or is_secret_name(name)
         ]
-        proxies = (layer.values.get(name, "") for layer in self._layers for name in PROXIES)
-        values += [found[1] for one in proxies if (found := LOGIN.search(one))]
-        return frozenset(value for value in values if len(value) >= SHORTEST_SECRET)
+        proxies = (layer.values.get(name, "") for layer in self._layers for name in PROXY_VARIABLES)
+        values += [match[1] for item in proxies if (match := PROXY_PASSWORD.search(item))]
+        return frozenset(value for value in values if len(value) >= MIN_SECRET_LENGTH)
 
     def _find(self, name: str) -> tuple[Layer, str] | None:
         for layer in self._layers:
             if value := layer.values.get(name, "").strip():
                 return layer, value
-            if name in layer.hides:
+            if name in layer.hidden_names:
                 return None
         return None
 
-    def _explain(self, problem: Any) -> str:
+    def _format_problem(self, problem: Any) -> str:
         name = ".".join(map(str, problem["loc"])) or "settings"
-        where = self.source_of(name.split(".")[0]) or "the settings"
+        source = self.source_of(name.split(".")[0]) or "the settings"
         message = problem["msg"].removeprefix("Value error, ")
-        return f"{name} (in {where}): {message}"
+        return f"{name} (in {source}): {message}"
 
 
-def keep_key(settings: Settings, *, server: str, key: str) -> None:
+def reject_redirected_key(settings: Settings, *, server: str, key: str) -> None:
     """Raise SettingError where a character's file would have the operator's key sent to its own server.
 
     `server` and `key` are the variables in which the two stand.
     """
-    operator = settings.of_operator()
-    has_own_server = settings.get(server) != operator.get(server)
-    has_own_key = settings.get(key) != operator.get(key)
-    if has_own_server and not has_own_key and key in operator:
+    operator = settings.operator_only()
+    has_character_server = settings.get(server) != operator.get(server)
+    has_character_key = settings.get(key) != operator.get(key)
+    if has_character_server and not has_character_key and key in operator:
         raise SettingError(
             f"{server} (in the character's file) would send your {key} to that server: if you trust it, put "
             f"{server} into .env too; else take it out of the file"
@@ -292,12 +292,12 @@ def keep_key(settings: Settings, *, server: str, key: str) -> None:
 
 def secret_fields(model: type[BaseModel]) -> Iterator[tuple[str, Any]]:
     """List the fields of a settings model that hold secrets."""
-    for name, one in model.model_fields.items():
-        if "SecretStr" in str(one.annotation):
-            yield name, one
+    for name, info in model.model_fields.items():
+        if "SecretStr" in str(info.annotation):
+            yield name, info
 
 
-def looks_secret(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
     """Tell whether a variable of this name holds a secret."""
     upper = name.upper()
     return upper.endswith(("_KEY", "TOKEN", "SECRET", "PASSWORD", "APIKEY", "_SALT", "_DSN")) or upper in (
@@ -306,7 +306,7 @@ def looks_secret(name: str) -> bool:
     )
 
 
-def read_settings(
+def load_settings(
     character: Mapping[str, Any] | None = None,
     secrets: Mapping[str, str] | None = None,
     *,
@@ -315,8 +315,8 @@ def read_settings(
 ) -> Settings:
     """Put the layers together: the character's settings and secrets, the environment, `.env`."""
     layers = [
-        Layer(f"{FILE} settings", _scalars(character or {})),
-        Layer(f"{FILE} secrets", dict(secrets or {}), is_secret=True),
+        Layer(f"{CHARACTER_FILE} settings", _scalar_values(character or {})),
+        Layer(f"{CHARACTER_FILE} secrets", dict(secrets or {}), is_secret=True),
         Layer("the environment", dict(os.environ if environment is None else environment)),
     ]
     if env_file.is_file():
@@ -332,13 +332,13 @@ def _read_env_file(path: Path) -> dict[str, str]:
         raise SettingError(f"{path}: cannot be read as text in UTF-8: {error}") from None
 
 
-def _scalars(values: Mapping[str, Any]) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _scalar_values(values: Mapping[str, Any]) -> dict[str, str]:
+    result: dict[str, str] = {}
     for name, value in values.items():
         if isinstance(value, bool):
-            found[name] = "true" if value else "false"
+            result[name] = "true" if value else "false"
         elif isinstance(value, str | int | float):
-            found[name] = str(value)
-        elif isinstance(value, list) and all(isinstance(one, str | int) for one in value):
-            found[name] = ",".join(map(str, value))
-    return found
+            result[name] = str(value)
+        elif isinstance(value, list) and all(isinstance(item, str | int) for item in value):
+            result[name] = ",".join(map(str, value))
+    return result

@@ -8,7 +8,7 @@ from functools import lru_cache
 from hashlib import sha256
 from types import MappingProxyType
 
-__all__ = ["clean_name", "cut_line", "escape_line", "is_blank", "last_break", "shorten"]
+__all__ = ["escape_line", "grapheme_boundary_before", "is_blank", "sanitize_name", "shorten", "truncate_line"]
 
 _CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029"
 _SURROGATE = r"\ud800-\udfff"
@@ -26,7 +26,7 @@ _JOINING = r"\u0620-\u06ff\u0750-\u077f\u08a0-\u0dff\u1000-\u109f\u1780-\u17b3"
 _LETTERS = MappingProxyType({"\\": "\\", "\n": "n", "\r": "r", "\t": "t"})
 _CHARACTERS = MappingProxyType({letter: char for char, letter in _LETTERS.items()})
 
-LONGEST_CLUSTER = 256
+MAX_CLUSTER_LENGTH = 256
 _FLAGS = "".join(map(chr, range(0x1F1E6, 0x1F200)))  # two of them make one flag
 _SURROGATES = re.compile(f"[{_SURROGATE}]")
 _HIDDEN = re.compile(f"[{_INVISIBLE}]")
@@ -35,8 +35,8 @@ _EXTENDS = re.compile(rf"[{_INVISIBLE}\U0001f3fb-\U0001f3ff]")
 _SPECIAL_TOKEN = (  # Llama 2, Mistral, Gemma; all newer families, and DeepSeek's wide bar, open with `<|`
     r"<(?=/?s>|</?SYS>>|(?:start|end)_of_turn>)|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_[A-Z]+)\])"
 )
-_UNSAFE = re.compile(rf"[\\{_CONTROL}{_SURROGATE}{_INVISIBLE}]|(?<=<)[|｜]|{_SPECIAL_TOKEN}")
-_WANTED = re.compile(
+_UNSAFE_CHARACTER = re.compile(rf"[\\{_CONTROL}{_SURROGATE}{_INVISIBLE}]|(?<=<)[|｜]|{_SPECIAL_TOKEN}")
+_VISIBLE_JOINER = re.compile(
     rf"(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}])"
     rf"|(?<=[{_EMOJI}0-9#*])[\ufe0e\ufe0f]"
     rf"|(?<=[{_JOINING}])[\u200c\u200d](?=[{_JOINING}])"
@@ -45,7 +45,7 @@ _HALF_ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u(?:\{[0-9a-f]*)?)?\Z")
 _ESCAPE = re.compile(r"\\(?:([\\nrt])|u\{([0-9a-f]{1,6})\})")
 
 
-def tidy(text: str, limit: int = 65536) -> str:
+def sanitize_text(text: str, limit: int = 65536) -> str:
     """Make an incoming text storable: no NUL, no lone surrogate, at most `limit` characters.
 
     What is cut ends with a marker that tells the length and the hash of what came in; the marker is left out
@@ -54,14 +54,14 @@ def tidy(text: str, limit: int = 65536) -> str:
     if len(text) <= limit and text.isascii() and "\0" not in text:
         return text
     start = text.replace("\0", "")[: 2 * limit + 4]  # of surrogates it takes two to make a character
-    start = _without_surrogates(start)
+    start = _replace_surrogates(start)
     if len(start) <= limit:
         return start
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     marker = f"… [cut: {len(text)} characters, sha256 {digest[:12]}]"
     if len(marker) > limit:
         marker = ""
-    return start[: last_break(start, limit - len(marker))] + marker
+    return start[: grapheme_boundary_before(start, limit - len(marker))] + marker
 
 
 def is_storable(text: str) -> bool:
@@ -74,20 +74,20 @@ def is_blank(text: str) -> bool:
     return _BLANK.fullmatch(text) is not None
 
 
-def unseen_share(text: str) -> float:
+def invisible_share(text: str) -> float:
     """Tell how much of a text cannot be seen and belongs to nothing that can: 0 nothing of it, 1 all."""
     if text.isascii():
         return 0.0
-    unseen = sum(1 for found in _HIDDEN.finditer(text) if not _WANTED.match(text, found.start()))
-    return unseen / len(text)
+    invisible = sum(1 for match in _HIDDEN.finditer(text) if not _VISIBLE_JOINER.match(text, match.start()))
+    return invisible / len(text)
 
 
 @lru_cache(maxsize=4096)  # the same few names stand in every prompt
-def clean_name(name: str, limit: int = 64) -> str:
+def sanitize_name(name: str, limit: int = 64) -> str:
     """Make a display name safe inside one line of a prompt: no control, no bracket, never empty."""
-    visible = _HIDDEN.sub("", _without_surrogates(name[: 64 * limit]))
-    line = " ".join("".join(map(_in_a_name, visible)).split())
-    return (line[: last_break(line, limit)] or line[:limit]).rstrip() or "someone"[:limit]
+    visible = _HIDDEN.sub("", _replace_surrogates(name[: 64 * limit]))
+    line = " ".join("".join(map(_to_name_char, visible)).split())
+    return (line[: grapheme_boundary_before(line, limit)] or line[:limit]).rstrip() or "someone"[:limit]
 
 
 def escape_line(text: str) -> str:
@@ -96,28 +96,28 @@ def escape_line(text: str) -> str:
     Control, invisible and direction-changing characters become `\\n`, `\\t`, `\\r` or `\\u{hex}`. Joiners
     that belong to an emoji or to a script that needs them stay.
     """
-    return _UNSAFE.sub(_escaped, text)
+    return _UNSAFE_CHARACTER.sub(_escape_match, text)
 
 
-def cut_line(text: str, limit: int) -> str:
+def truncate_line(text: str, limit: int) -> str:
     """Write a text as `escape_line` does, in about `limit` characters; what is cut says how long it was."""
     line = escape_line(text[:limit])
     if len(text) <= limit and len(line) <= limit:
         return line
-    start = _HALF_ESCAPE.sub(r"\1", line[: last_break(line, limit)])
+    start = _HALF_ESCAPE.sub(r"\1", line[: grapheme_boundary_before(line, limit)])
     return f"{start}… [cut: {len(text)} characters]"
 
 
 def unescape_line(line: str) -> str:
     """Give back exactly what `escape_line` was given; what is no escape is left alone."""
-    return _ESCAPE.sub(_unescaped, line)
+    return _ESCAPE.sub(_unescape_match, line)
 
 
-def nearest(word: str, options: Iterable[str]) -> str | None:
+def find_closest(word: str, options: Iterable[str]) -> str | None:
     """Find the option that was probably meant, for 'did you mean'."""
     spellings = {option.casefold(): option for option in options}
-    found = get_close_matches(word[:200].casefold(), spellings, n=1)
-    return spellings[found[0]] if found else None
+    matches = get_close_matches(word[:200].casefold(), spellings, n=1)
+    return spellings[matches[0]] if matches else None
 
 
 def shorten(text: str, limit: int) -> str:
@@ -127,20 +127,20 @@ def shorten(text: str, limit: int) -> str:
         return line
     if limit < 1:
         return ""
-    start = line[: last_break(line, limit - 1)]
+    start = line[: grapheme_boundary_before(line, limit - 1)]
     words, _, rest = start.rpartition(" ")
     if line[len(start)] != " " and len(rest) <= limit // 2:
         start = words or start
     return start.rstrip(" ,;:") + "…"
 
 
-def _without_surrogates(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     if text.isascii() or not _SURROGATES.search(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def last_break(text: str, limit: int) -> int:
+def grapheme_boundary_before(text: str, limit: int) -> int:
     """Find the last place at or before `limit` where no character belongs to the one before it.
 
     Where a heap of marks has no such place for long, it is cut through.
@@ -148,13 +148,13 @@ def last_break(text: str, limit: int) -> int:
     if len(text) <= limit:
         return len(text)
     limit = max(limit, 0)
-    for cut in range(limit, max(limit - LONGEST_CLUSTER, 0), -1):
-        if not _continues(text, cut):
+    for cut in range(limit, max(limit - MAX_CLUSTER_LENGTH, 0), -1):
+        if not _continues_cluster(text, cut):
             return cut
-    return limit if limit > LONGEST_CLUSTER else 0
+    return limit if limit > MAX_CLUSTER_LENGTH else 0
 
 
-def _continues(text: str, cut: int) -> bool:
+def _continues_cluster(text: str, cut: int) -> bool:
     before, after = text[cut - 1], text[cut]
     if before == "\u200d" or (before, after) == ("\r", "\n") or _EXTENDS.match(after):
         return True
@@ -164,7 +164,7 @@ def _continues(text: str, cut: int) -> bool:
     return unicodedata.category(after).startswith("M")
 
 
-def _in_a_name(char: str) -> str:
+def _to_name_char(char: str) -> str:
     match unicodedata.category(char):
         case "Cc" | "Zl" | "Zp":
             return " "
@@ -184,17 +184,17 @@ def _in_a_name(char: str) -> str:
     return char
 
 
-def _escaped(found: re.Match[str]) -> str:
-    char = found[0]
-    if _WANTED.match(found.string, found.start()):
+def _escape_match(match: re.Match[str]) -> str:
+    char = match[0]
+    if _VISIBLE_JOINER.match(match.string, match.start()):
         return char
     letter = _LETTERS.get(char)
     return f"\\{letter}" if letter else f"\\u{{{ord(char):x}}}"
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    letter, code = found.groups()
+def _unescape_match(match: re.Match[str]) -> str:
+    letter, code = match.groups()
     if letter:
         return _CHARACTERS[letter]
     number = int(code, 16)
-    return chr(number) if number <= 0x10FFFF else found[0]
+    return chr(number) if number <= 0x10FFFF else match[0]

@@ -13,14 +13,14 @@ from bot.domain.ids import derived_id
 from bot.domain.ledger import ModelCall, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.results import ActionResult, State
-from bot.outbound.message_parts import Outgoing
+from bot.outbound.message_parts import OutgoingReply
 
-REPLIES_A_STEP = 1_000
-MOST_LISTED = 20
+REPLIES_PER_STEP = 1_000
+MAX_ANSWERED_INPUTS = 20
 
 
 @dataclass(slots=True, eq=False)
-class Input:
+class TurnInput:
     """One message that a turn is to answer, and the receipt that its outcome goes to.
 
     `arrived` is on the monotonic clock, in seconds; `settle` is told the final receipt; `calls` are
@@ -30,10 +30,10 @@ class Input:
     receipt: Receipt
     message: Memory
     author: Entity
-    arrived: float
-    settle: Callable[[Receipt], None]
+    received_monotonic: float
+    resolve: Callable[[Receipt], None]
     calls: list[ModelCall] = field(default_factory=list)
-    is_learnt: bool = False
+    is_evaluated: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -52,17 +52,17 @@ class Turn:
     id: UUID
     room: Room
     world: World
-    inputs: list[Input]
+    inputs: list[TurnInput]
     state: State = field(default_factory=State)
     results: dict[str, ActionResult] = field(default_factory=dict)
     replies: list[Memory] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     actions: tuple[ActionSpec, ...] = ()
-    successor: "Turn | None" = None
-    next_reply: int = 0
+    superseded_by: "Turn | None" = None
+    next_reply_index: int = 0
     is_fresh: bool = False
     is_committed: bool = False
-    is_called_off: bool = False
+    is_cancelled: bool = False
     replaces: Memory | None = None
 
     @property
@@ -71,9 +71,9 @@ class Turn:
         return self.inputs[-1].message
 
     @property
-    def listed(self) -> list[Input]:
+    def recent_inputs(self) -> list[TurnInput]:
         """The newest messages, as many as one reply answers; older ones stand in the history, if anywhere."""
-        return self.inputs[-MOST_LISTED:]
+        return self.inputs[-MAX_ANSWERED_INPUTS:]
 
     @property
     def author(self) -> Entity:
@@ -86,8 +86,8 @@ class Turn:
 
         The lowest of their roles: nobody's request is carried out with somebody else's.
         """
-        first, *others = [self.world.role_of(one.author.id) for one in self.inputs]
-        return min(first, *others, key=lambda role: role.rank) if others else first
+        first_role, *other_roles = [self.world.role_of(turn_input.author.id) for turn_input in self.inputs]
+        return min(first_role, *other_roles, key=lambda role: role.rank) if other_roles else first_role
 
     def commit(self) -> None:
         """Pass the point of no return: from here on nothing newer takes this turn over.
@@ -95,11 +95,11 @@ class Turn:
         Ends a turn that was taken over or called off already, by raising CancelledError: what it called
         may have swallowed the cancellation.
         """
-        if self.successor is not None or self.is_called_off:
+        if self.superseded_by is not None or self.is_cancelled:
             raise asyncio.CancelledError
         self.is_committed = True
 
-    def setting(self, name: str) -> str | None:
+    def find_setting(self, name: str) -> str | None:
         """Find a setting: what the people of this world have chosen for it, else the agent's own."""
         return self.world.settings.get(name) or self.agent.settings.get(name)
 
@@ -113,37 +113,37 @@ class Turn:
         Kept and on its way when this returns; None where nothing was left to say. Replayed after a
         crash, the same reply is not said twice.
         """
-        if self.is_called_off:
+        if self.is_cancelled:
             return None
         if isinstance(content, str):
             content = Content(text=content)
-        outgoing = self.outgoing(content)
-        said = next((memory for memory in self.replies if memory.id == outgoing.memory.id), None)
-        if said is not None:
-            return said
-        kept = await self.agent.outbox.commit([outgoing])
-        self.replies += kept
-        return kept[0] if kept else None
+        outgoing = self.build_reply(content)
+        existing = next((memory for memory in self.replies if memory.id == outgoing.memory.id), None)
+        if existing is not None:
+            return existing
+        stored = await self.agent.outbox.commit([outgoing])
+        self.replies += stored
+        return stored[0] if stored else None
 
     def begin_step(self, number: int) -> None:
         """Number what a step says apart from what the others say.
 
         So a replay that skips a step, or runs one again, still calls each reply by the same id.
         """
-        self.next_reply = number * REPLIES_A_STEP
+        self.next_reply_index = number * REPLIES_PER_STEP
 
-    def upcoming(self) -> Outgoing:
+    def peek_reply(self) -> OutgoingReply:
         """Name the turn's next reply, of which nothing is known yet."""
-        reply = self.outgoing(Content())
-        self.next_reply -= 1
+        reply = self.build_reply(Content())
+        self.next_reply_index -= 1
         return reply
 
-    def outgoing(self, content: Content) -> Outgoing:
+    def build_reply(self, content: Content) -> OutgoingReply:
         """Make the turn's next reply, ready for the outbox."""
-        ordinal = self.next_reply
-        self.next_reply += 1
+        reply_index = self.next_reply_index
+        self.next_reply_index += 1
         memory = Memory(
-            id=derived_id(self.id, "reply", str(ordinal)),
+            id=derived_id(self.id, "reply", str(reply_index)),
             kind=MemoryKind.MESSAGE,
             entity_id=self.agent.id,
             room_id=self.room.id,
@@ -152,7 +152,7 @@ class Turn:
             created_at=self.agent.clock(),
             turn_id=self.id,
         )
-        if self.replaces is not None and ordinal == 0:
+        if self.replaces is not None and reply_index == 0:
             memory = replace(memory, id=self.replaces.id, created_at=self.replaces.created_at)
-            return Outgoing(memory, self.room, ordinal, self.message.external_id, self.replaces)
-        return Outgoing(memory, self.room, ordinal, self.message.external_id)
+            return OutgoingReply(memory, self.room, reply_index, self.message.external_id, self.replaces)
+        return OutgoingReply(memory, self.room, reply_index, self.message.external_id)

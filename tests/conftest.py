@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.cli.process.limits import look_seldom
+from bot.cli.process.limits import reduce_gc_frequency
 from tests.chaos.program import Nursery
 
 # A certificate whose key is gone: nothing is signed by it, and nothing in the tests needs the system's.
@@ -46,7 +46,7 @@ def pytest_configure() -> None:
 
 def pytest_collection_finish() -> None:
     """Look for garbage as the bot itself does, and not among thousands of tests and all that they import."""
-    look_seldom()
+    reduce_gc_frequency()
 
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)

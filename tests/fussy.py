@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from bot.domain.inbound import Arrival, Cursor, Received
+from bot.domain.inbound import InboundMessage, StoredEvent, StreamCursor
 from bot.store.inmemory.ledger import InMemoryLedger
 from bot.store.inmemory.store import InMemoryStore
 
@@ -12,11 +12,11 @@ REFUSED = "a word that no store takes"
 
 class _FussyLedger(InMemoryLedger):
     async def receive(
-        self, arrivals: Sequence[Arrival], at: datetime, cursor: Cursor | None = None
-    ) -> list[Received]:
-        if any(REFUSED in one.message.content.text for one in arrivals):
+        self, messages: Sequence[InboundMessage], now: datetime, cursor: StreamCursor | None = None
+    ) -> list[StoredEvent]:
+        if any(REFUSED in one.message.content.text for one in messages):
             raise ValueError(REFUSED)
-        return await super().receive(arrivals, at, cursor)
+        return await super().receive(messages, now, cursor)
 
 
 def fussy_store() -> InMemoryStore:

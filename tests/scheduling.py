@@ -10,12 +10,12 @@ from bot.agent import Agent
 from bot.background.scheduler import Scheduler
 from bot.domain.ids import new_id
 from bot.domain.task import QUEUE, REPEAT, Task
-from bot.plugin_system.components import Validate, Worker
+from bot.plugin_system.components import TaskCondition, Worker
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
-from bot.testing import on_stage
+from bot.testing import running_agent
 
 START = datetime(2026, 5, 4, 12, tzinfo=UTC)
 DEADLINE = 10.0
@@ -66,7 +66,7 @@ class Bench:
         agent: Agent,
         work: Callable[[Agent, Task], Any] | None,
         clock: ManualClock,
-        validate: Validate = always,
+        validate: TaskCondition = always,
     ) -> None:
         self.runs: list[Task] = []
         self.clock = clock
@@ -76,7 +76,7 @@ class Bench:
         plugin = Plugin("test", workers=[Worker("POST", self.run, DEADLINE, validate)])
         self.registry = Registry([plugin])
         self.nights = Nights()
-        self.scheduler = Scheduler(agent, self.registry, tick=0, sleep=self.nights)
+        self.scheduler = Scheduler(agent, self.registry, poll_seconds=0, sleep=self.nights)
 
     async def run(self, agent: Agent, task: Task) -> None:
         self.runs.append(task)
@@ -103,10 +103,10 @@ class Bench:
 async def a_bench(
     work: Callable[[Agent, Task], Any] | None = None,
     store: Store | None = None,
-    validate: Validate = always,
+    validate: TaskCondition = always,
 ) -> AsyncIterator[Bench]:
     clock = ManualClock()
-    async with on_stage(store=store or InMemoryStore(clock), clock=clock) as stage:
+    async with running_agent(store=store or InMemoryStore(clock), clock=clock) as stage:
         yield Bench(stage.agent, work, clock, validate)
 
 

@@ -37,7 +37,7 @@ async def test_a_listener_hears_its_class_and_the_classes_below() -> None:
     told = [sent(), sent(VoiceMessageSent), requested()]
     for event in told:
         bus.emit(event)
-    await bus.settle()
+    await bus.wait_idle()
 
     assert heard == told[:2]
 
@@ -52,7 +52,7 @@ async def test_who_listens_to_every_event_hears_every_event() -> None:
     told = [sent(VoiceMessageSent), requested()]
     for event in told:
         bus.emit(event)
-    await bus.settle()
+    await bus.wait_idle()
 
     assert heard == told
 
@@ -73,7 +73,7 @@ async def test_listeners_are_started_in_the_order_of_events_and_of_subscription(
     for event in events:
         bus.emit(event)
     assert heard == []
-    await bus.settle()
+    await bus.wait_idle()
 
     assert heard == [(name, event.memory_id) for event in events for name in ("a", "b")]
 
@@ -94,7 +94,7 @@ async def test_a_failing_listener_reaches_nobody(error: BaseException) -> None:
     for one in (fail, fail_at_once, listen):
         bus.subscribe(Event, one)
     bus.emit(sent())
-    await bus.settle()
+    await bus.wait_idle()
 
     assert len(heard) == 1
 
@@ -108,7 +108,7 @@ async def test_a_failing_listener_is_named_in_the_log(caplog: pytest.LogCaptureF
     bus.subscribe(Event, count_words)
     bus.subscribe(Event, count_words, name="weather.count")
     bus.emit(sent())
-    await bus.settle()
+    await bus.wait_idle()
 
     assert "count_words of MessageSent failed: ValueError: no" in caplog.text
     assert "listener weather.count of MessageSent failed" in caplog.text
@@ -122,7 +122,7 @@ async def test_a_slow_listener_is_stopped_at_its_deadline() -> None:
 
     bus.subscribe(Event, listen)
     bus.emit(sent())
-    await bus.settle()
+    await bus.wait_idle()
 
 
 async def test_a_subscription_ends_once_and_ends_no_other() -> None:
@@ -136,7 +136,7 @@ async def test_a_subscription_ends_once_and_ends_no_other() -> None:
     end()
     end()
     bus.emit(sent())
-    await bus.settle()
+    await bus.wait_idle()
 
     assert len(heard) == 1
 
@@ -155,9 +155,9 @@ async def test_a_listener_may_subscribe_end_and_emit() -> None:
     end = bus.subscribe(EmbeddingRequested, answer)
     first, second = requested(), requested()
     bus.emit(first)
-    await bus.settle()
+    await bus.wait_idle()
     bus.emit(second)
-    await bus.settle()
+    await bus.wait_idle()
 
     assert heard == [first.memory_id]
 
@@ -179,7 +179,7 @@ async def test_leaving_waits_for_who_is_being_told() -> None:
 
 
 async def test_leaving_stops_listeners_that_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bus_module, "LAST_WORDS", 0)
+    monkeypatch.setattr(bus_module, "FLUSH_TIMEOUT", 0)
     stopped = asyncio.Event()
 
     async def hang(event: Event) -> None:

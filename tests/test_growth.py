@@ -7,10 +7,10 @@ import threading
 from collections import Counter
 
 from bot.domain.results import State
-from bot.testing import Stage, on_stage
-from bot.turn import Input, Turn
+from bot.testing import AgentHarness, running_agent
+from bot.turn import Turn, TurnInput
 
-FLEETING = (Turn, Input, State)
+FLEETING = (Turn, TurnInput, State)
 COUNT = 60
 
 
@@ -20,20 +20,20 @@ def at_work() -> Counter[str]:
     return Counter(tasks=len(asyncio.all_tasks()), threads=threading.active_count(), files=files)
 
 
-async def settle(stage: Stage) -> None:
+async def settle(stage: AgentHarness) -> None:
     """Wait until nothing is under way any more."""
     await stage.agent.outbox.drain(60)
-    await stage.agent.events.settle()
+    await stage.agent.events.wait_idle()
     gc.collect()
 
 
 async def test_k13_a_message_that_has_its_outcome_leaves_nothing_in_memory() -> None:
-    async with on_stage() as stage:
-        await stage.say("Hello", room="first")
+    async with running_agent() as stage:
+        await stage.send("Hello", room="first")
         await settle(stage)
         before = at_work()
         for number in range(COUNT):
-            await stage.say("Hello", room=f"room {number}", author=f"person {number}")
+            await stage.send("Hello", room=f"room {number}", author=f"person {number}")
         await settle(stage)
 
         grown = at_work() - before

@@ -1,6 +1,6 @@
 import pytest
 
-from bot.platform import allowed_hosts, host_name, is_foreign, is_own_page
+from bot.platform import allowed_hosts, is_cross_site, is_same_origin, parse_host_header
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from bot.platform import allowed_hosts, host_name, is_foreign, is_own_page
     ],
 )
 def test_a_host_header_gives_its_name_or_nothing(header: str, name: str) -> None:
-    assert host_name(header) == name
+    assert parse_host_header(header) == name
 
 
 def test_the_own_address_and_the_named_hosts_are_allowed_but_not_every_address() -> None:
@@ -54,5 +54,5 @@ HOST = {"Host": "localhost:3000"}
     ],
 )
 def test_another_sites_page_is_told_apart(headers: dict[str, str], foreign: bool, own: bool) -> None:
-    assert is_foreign({**HOST, **headers}) is foreign
-    assert is_own_page({**HOST, **headers}) is own
+    assert is_cross_site({**HOST, **headers}) is foreign
+    assert is_same_origin({**HOST, **headers}) is own

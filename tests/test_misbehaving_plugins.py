@@ -27,11 +27,11 @@ from bot.plugin_system.action import action
 from bot.plugin_system.components import Service, evaluator, model, on, provider, route, worker
 from bot.plugin_system.plugin import Plugin
 from bot.runtime import plugin_lifecycle
-from bot.runtime.agent_runtime import Blueprint
+from bot.runtime.agent_runtime import AgentConfig
 from bot.runtime.runtime import Runtime
 from bot.settings import Layer, Settings
 from bot.store.inmemory import InMemoryStore
-from bot.testing import RecordingAdapter, ScriptedModel, answer, make_arrival
+from bot.testing import RecordingAdapter, ScriptedModel, make_message, model_answer
 from bot.turn import Turn
 
 BRIEF, LONG = 0.3, 60.0
@@ -177,15 +177,15 @@ async def clinging() -> None:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for misbehaving code alone, and for that hardly at all."""
-    monkeypatch.setattr(isolation, "GRACE", 0.02)
-    monkeypatch.setattr(supervisor, "GRACE", 0.02)
-    monkeypatch.setattr(run_actions, "VALIDATE_DEADLINE", 0.02)
-    monkeypatch.setattr(run_actions, "ACTION_DEADLINE", 0.02)
-    monkeypatch.setattr(evaluate, "DEADLINE", 0.02)
-    monkeypatch.setattr(event_bus, "LAST_WORDS", 0.02)
-    monkeypatch.setattr(plugin_lifecycle, "INIT_DEADLINE", 0.02)
-    monkeypatch.setattr(plugin_lifecycle, "START_DEADLINE", 0.02)
-    monkeypatch.setattr(plugin_lifecycle, "STOP_DEADLINE", 0.02)
+    monkeypatch.setattr(isolation, "CANCEL_GRACE_SECONDS", 0.02)
+    monkeypatch.setattr(supervisor, "CANCEL_GRACE_SECONDS", 0.02)
+    monkeypatch.setattr(run_actions, "VALIDATE_TIMEOUT", 0.02)
+    monkeypatch.setattr(run_actions, "ACTION_TIMEOUT", 0.02)
+    monkeypatch.setattr(evaluate, "EVALUATOR_TIMEOUT", 0.02)
+    monkeypatch.setattr(event_bus, "FLUSH_TIMEOUT", 0.02)
+    monkeypatch.setattr(plugin_lifecycle, "INIT_TIMEOUT", 0.02)
+    monkeypatch.setattr(plugin_lifecycle, "START_TIMEOUT", 0.02)
+    monkeypatch.setattr(plugin_lifecycle, "STOP_TIMEOUT", 0.02)
     monkeypatch.setattr(Composer.__init__, "__kwdefaults__", {"deadline": 0.02})
 
 
@@ -195,17 +195,17 @@ async def is_answered_beside(plugin: Plugin, patience: float = LONG) -> None:
     store, adapter = InMemoryStore(), RecordingAdapter()
     if plugin.workers:
         await store.tasks.save_task(DUE)
-    writer = ScriptedModel(answer("Fine.", actions=["REPLY", "ODD"] if plugin.actions else ["REPLY"]))
+    writer = ScriptedModel(model_answer("Fine.", actions=["REPLY", "ODD"] if plugin.actions else ["REPLY"]))
     settings = Settings([Layer("the test", {"MODEL_RETRIES": "0", "MODEL_TIMEOUT": str(patience)})])
     brought = (plugin, writer.plugin)
-    blueprint = Blueprint(Character(name="Ada"), brought, settings, store, is_at_rest=True)
+    blueprint = AgentConfig(Character(name="Ada"), brought, settings, store, is_idle=True)
     async with Runtime([blueprint]) as runtime:
         await runtime.connect(adapter)
-        [one] = runtime.residents
-        receipt = await one.inbox.put(make_arrival("Hello", at=NOW))
-        assert (await one.inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
-        assert (await adapter.until_sent(1))[0] == "Fine."
-        for bound in one.door.routes:
+        [one] = runtime.agents
+        receipt = await one.inbox.submit(make_message("Hello", sent_at=NOW))
+        assert (await one.inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
+        assert (await adapter.wait_until_sent(1))[0] == "Fine."
+        for bound in one.handle.routes:
             with pytest.raises((PluginError, TimeoutError)):  # the deadline is the web page's
                 await asyncio.wait_for(bound.handle(RouteRequest("GET", "/odd")), patience)
         assert await Scheduler(one.agent, one.registry).run_due() == len(plugin.workers)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.name_matching import calls, names
+from bot.name_matching import addresses_name, contains_name
 
 NAMED = [
     ("Ada, hello", "Ada"),
@@ -88,29 +88,29 @@ NOT_CALLED = [
 
 @pytest.mark.parametrize(("text", "name"), NAMED + CALLED)
 def test_a_name_is_found_as_a_whole_word(text: str, name: str) -> None:
-    assert names(text, name)
+    assert contains_name(text, name)
 
 
 @pytest.mark.parametrize(("text", "name"), NOT_NAMED)
 def test_a_part_of_another_word_is_no_name(text: str, name: str) -> None:
-    assert not names(text, name)
+    assert not contains_name(text, name)
 
 
 @pytest.mark.parametrize(("text", "name"), CALLED)
 def test_a_name_at_the_start_at_the_end_or_after_an_at_sign_is_a_call(text: str, name: str) -> None:
-    assert calls(text, name)
+    assert addresses_name(text, name)
 
 
 @pytest.mark.parametrize(("text", "name"), NOT_CALLED + NOT_NAMED)
 def test_a_name_in_passing_is_no_call(text: str, name: str) -> None:
-    assert not calls(text, name)
+    assert not addresses_name(text, name)
 
 
 @given(st.text(), st.text())
 def test_any_text_and_any_name_get_an_answer_and_a_call_names(text: str, name: str) -> None:
-    assert names(text, name) or not calls(text, name)
+    assert contains_name(text, name) or not addresses_name(text, name)
 
 
 @given(st.text(alphabet="ab .,-@\n", max_size=30), st.text(alphabet="ab.- ", max_size=5))
 def test_a_call_always_names_in_small_alphabets_too(text: str, name: str) -> None:
-    assert names(text, name) or not calls(text, name)
+    assert contains_name(text, name) or not addresses_name(text, name)

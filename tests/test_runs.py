@@ -9,7 +9,7 @@ from bot.domain.events import Event, ModelUsed, RunEnded, RunStarted, RunStatus,
 from bot.domain.ids import new_id
 from bot.domain.ledger import ModelCall, Outcome
 from bot.event_bus import EventBus
-from bot.runs import Run, current_run, recorder, track
+from bot.runs import Run, current_run, track_run, usage_recorder
 
 AGENT = new_id()
 CALL = ModelCall("TEXT_LARGE", "reply", "m")
@@ -31,11 +31,11 @@ async def told_by(
     bus.subscribe(Event, listen)
     raised: BaseException | None = None
     try:
-        async with track(run, bus, AGENT, timeout=timeout):
+        async with track_run(run, bus, AGENT, timeout=timeout):
             await work(run)
     except BaseException as error:
         raised = error
-    await bus.settle()
+    await bus.wait_idle()
     return heard, raised
 
 
@@ -126,7 +126,7 @@ async def test_a_cancellation_from_outside_ends_a_run_once_and_goes_on() -> None
     bus.subscribe(Event, listen)
 
     async def work() -> None:
-        async with track(a_run(), bus, AGENT, timeout=60):
+        async with track_run(a_run(), bus, AGENT, timeout=60):
             await asyncio.Event().wait()
 
     task = asyncio.ensure_future(work())
@@ -134,7 +134,7 @@ async def test_a_cancellation_from_outside_ends_a_run_once_and_goes_on() -> None
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await bus.settle()
+    await bus.wait_idle()
 
     assert [type(event) for event in heard] == [RunStarted, RunEnded]
     assert ended(heard).status is RunStatus.CANCELLED
@@ -147,11 +147,11 @@ async def test_a_call_is_booked_to_the_run_it_belongs_to() -> None:
         heard.append(event)
 
     bus.subscribe(ModelUsed, listen)
-    record = recorder(bus, AGENT, lambda call, run: call)
+    record = usage_recorder(bus, AGENT, lambda call, run: call)
     first, second = a_run(), a_run()
 
     async def work(run: Run, calls: int) -> None:
-        async with track(run, bus, AGENT, timeout=60):
+        async with track_run(run, bus, AGENT, timeout=60):
             run.outcome = Outcome.ANSWERED
             for _ in range(calls):
                 record(CALL)
@@ -159,7 +159,7 @@ async def test_a_call_is_booked_to_the_run_it_belongs_to() -> None:
 
     await asyncio.gather(work(first, 2), work(second, 1))
     record(CALL)
-    await bus.settle()
+    await bus.wait_idle()
 
     assert (len(first.calls), len(second.calls)) == (2, 1)
     assert sorted(str(event.run_id) for event in heard) == sorted(

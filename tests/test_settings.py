@@ -7,16 +7,16 @@ from pydantic import Field, SecretStr
 
 from bot.errors import SettingError
 from bot.settings import (
-    Allowed,
+    AllowList,
     BaseUrl,
+    CommaList,
     CoreSettings,
     Layer,
     Secret,
     Settings,
     SettingsModel,
-    Words,
-    looks_secret,
-    read_settings,
+    is_secret_name,
+    load_settings,
 )
 
 
@@ -27,8 +27,8 @@ class PostSettings(SettingsModel):
     post_pass: Secret | None = Field(None, description="Another.")
     post_enable: bool = False
     post_interval_min: int = Field(90, ge=1)
-    post_words: Words = ()
-    post_readers: Allowed = ()
+    post_words: CommaList = ()
+    post_readers: AllowList = ()
     post_server: BaseUrl = "https://post.example"
 
 
@@ -39,7 +39,7 @@ def settings(**values: str) -> Settings:
 def test_the_character_comes_before_the_environment_and_that_before_the_file(tmp_path: Path) -> None:
     file = tmp_path / ".env"
     file.write_text("A=file\nB=file\nC=file\nD=file\n")
-    found = read_settings(
+    found = load_settings(
         {"A": "character"},
         {"A": "secret", "B": "secret"},
         environment={"A": "environment", "B": "environment", "C": "environment"},
@@ -154,7 +154,7 @@ def test_what_is_no_servers_address_is_refused(given: str) -> None:
 def test_an_error_names_every_variable_and_its_place_and_never_the_value(tmp_path: Path) -> None:
     file = tmp_path / ".env"
     file.write_text("POST_INTERVAL_MIN=hunter22\nPOST_API_KEY=changeme\n")
-    found = read_settings({}, {}, environment={"POST_ENABLE": "hunter22"}, env_file=file)
+    found = load_settings({}, {}, environment={"POST_ENABLE": "hunter22"}, env_file=file)
     with pytest.raises(SettingError) as caught:
         found.load(PostSettings)
     lines = str(caught.value).splitlines()
@@ -196,7 +196,7 @@ def test_a_characters_settings_may_be_numbers_lists_and_truth_values() -> None:
         "I": [],
         "J": [{}],
     }
-    found = read_settings(given, environment={}, env_file=Path("/nowhere/.env"))
+    found = load_settings(given, environment={}, env_file=Path("/nowhere/.env"))
 
     assert {name: found.get(name) for name in found} == {
         "A": "true",
@@ -210,7 +210,7 @@ def test_a_characters_settings_may_be_numbers_lists_and_truth_values() -> None:
 def test_a_file_may_be_written_as_everybody_writes_it(tmp_path: Path) -> None:
     file = tmp_path / ".env"
     file.write_bytes("\ufeffFIRST=1\r\n# a comment\nexport B='b # b'\nC=${FIRST}\nD\nE=\n".encode())
-    found = read_settings(environment={}, env_file=file)
+    found = load_settings(environment={}, env_file=file)
 
     assert found.get("FIRST") == "1"
     assert found.get("B") == "b # b"
@@ -222,11 +222,11 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     file = tmp_path / ".env"
     file.write_bytes(b"A=\xff\xfe\n")
     with pytest.raises(SettingError, match=r"\.env: cannot be read as text"):
-        read_settings(environment={}, env_file=file)
+        load_settings(environment={}, env_file=file)
 
 
 def test_a_missing_file_is_no_error(tmp_path: Path) -> None:
-    found = read_settings(environment={"A": "1"}, env_file=tmp_path / ".env")
+    found = load_settings(environment={"A": "1"}, env_file=tmp_path / ".env")
 
     assert list(found) == ["A"]
 
@@ -236,8 +236,8 @@ def test_the_environment_is_read_unless_another_is_given(
 ) -> None:
     monkeypatch.setenv("GREENROOM_TEST", "here")
 
-    assert read_settings(env_file=tmp_path / ".env").get("GREENROOM_TEST") == "here"
-    assert read_settings(environment={}, env_file=tmp_path / ".env").get("GREENROOM_TEST") is None
+    assert load_settings(env_file=tmp_path / ".env").get("GREENROOM_TEST") == "here"
+    assert load_settings(environment={}, env_file=tmp_path / ".env").get("GREENROOM_TEST") is None
 
 
 def test_secrets_are_collected_by_field_by_name_and_by_place() -> None:
@@ -268,7 +268,7 @@ def test_a_secret_that_another_hides_is_a_secret_still() -> None:
 
 
 def test_all_of_a_characters_secrets_are_secret() -> None:
-    found = read_settings({}, {"DOOR": "open-sesame"}, environment={}, env_file=Path("/nowhere/.env"))
+    found = load_settings({}, {"DOOR": "open-sesame"}, environment={}, env_file=Path("/nowhere/.env"))
 
     assert found.secrets() == {"open-sesame"}
     assert "open-sesame" not in repr(found)
@@ -291,7 +291,7 @@ def test_all_of_a_characters_secrets_are_secret() -> None:
     ],
 )
 def test_a_variable_that_holds_a_secret_is_known_by_its_name(name: str, expected: bool) -> None:
-    assert looks_secret(name) is expected
+    assert is_secret_name(name) is expected
 
 
 def test_what_a_world_has_chosen_goes_over_the_agents_settings_where_it_may_be_chosen() -> None:
@@ -308,7 +308,7 @@ def test_what_a_world_has_chosen_goes_over_the_agents_settings_where_it_may_be_c
 
 def test_what_a_layer_hides_is_not_found_below_it_and_stays_a_secret() -> None:
     below = Layer("the environment", {"SOME_TOKEN": "only-for-tests", "OTHER": "1"})
-    settings = Settings([below]).under(Layer("a trial", {}, hides=frozenset({"SOME_TOKEN"})))
+    settings = Settings([below]).with_layer(Layer("a trial", {}, hidden_names=frozenset({"SOME_TOKEN"})))
     assert settings.get("SOME_TOKEN") is None
     assert list(settings) == ["OTHER"]
     assert settings.secrets() == {"only-for-tests"}

@@ -13,7 +13,13 @@ from typing import Any
 import pytest
 
 from bot.agent import Agent
-from bot.background.scheduler import ASK_AGAIN, LONGEST_SLEEP, MOST_AT_ONCE, MOST_FAILURES, Scheduler
+from bot.background.scheduler import (
+    MAX_CONCURRENT_TASKS,
+    MAX_FAILURES,
+    MAX_SLEEP_SECONDS,
+    RECHECK_INTERVAL,
+    Scheduler,
+)
 from bot.domain.ids import derived_id
 from bot.domain.task import QUEUE, REPEAT, Task
 from bot.plugin_system.components import Worker
@@ -21,7 +27,7 @@ from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
-from bot.testing import on_stage
+from bot.testing import running_agent
 from plugins.sql.sqlite.database import OpenFiles
 from tests.scheduling import START, a_bench, fail, repeating
 
@@ -32,7 +38,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     if request.param == "memory":
         yield InMemoryStore()
         return
-    async with OpenFiles().store_in(tmp_path / "greenroom.db", derived_id("agent")) as opened:
+    async with OpenFiles().open_store(tmp_path / "greenroom.db", derived_id("agent")) as opened:
         yield opened
 
 
@@ -80,7 +86,7 @@ async def test_j02_a_task_that_catches_up_runs_once_for_every_missed_time() -> N
             pass
 
         assert [run.next_run - START for run in bench.runs] == [timedelta(hours=hour) for hour in range(9)]
-        assert len({run.key for run in bench.runs}) == 9
+        assert len({run.run_key for run in bench.runs}) == 9
 
 
 async def test_j04_a_run_longer_than_its_interval_overlaps_nothing_and_what_it_skips_is_counted() -> None:
@@ -134,14 +140,14 @@ async def test_j07_every_attempt_of_a_run_has_one_key_and_the_next_run_another(s
         kept = await bench.now(task)
 
         assert [run.attempts for run in bench.runs] == [1, 0, 1]
-        first, second, third = (run.key for run in bench.runs)
+        first, second, third = (run.run_key for run in bench.runs)
         assert second == third != first
         assert kept.attempts == 0
 
 
 async def test_j07_a_task_that_ends_its_process_every_time_is_parked_and_not_run_again() -> None:
     async with a_bench() as bench:
-        task = await bench.save(attempts=MOST_FAILURES - 1)
+        task = await bench.save(attempts=MAX_FAILURES - 1)
         await bench.tasks.claim_tasks(["POST"], START, START)
         await bench.scheduler.run_due()
         after = await bench.now(task)
@@ -193,14 +199,14 @@ async def test_j10_much_that_is_due_at_once_is_done_a_few_at_a_time() -> None:
             await bench.until_gone()
 
         assert len(bench.runs) == 200
-        assert most == MOST_AT_ONCE
+        assert most == MAX_CONCURRENT_TASKS
 
 
 async def test_it_sleeps_until_the_next_task_is_due_and_looks_at_the_clock_now_and_then() -> None:
     async with a_bench() as bench, bench.scheduler:
-        assert await bench.nights.asked.get() == LONGEST_SLEEP
+        assert await bench.nights.asked.get() == MAX_SLEEP_SECONDS
         await bench.save(next_run=START + timedelta(hours=5))
-        assert await bench.nights.asked.get() == LONGEST_SLEEP
+        assert await bench.nights.asked.get() == MAX_SLEEP_SECONDS
         bench.clock.advance(hours=4, minutes=59, seconds=57)
         bench.nights.end()
         assert await bench.nights.asked.get() == 3.0
@@ -218,7 +224,7 @@ async def test_a_new_task_wakes_it_and_one_task_may_begin_the_next(store: Store)
         if step == 3:
             done.set()
         else:
-            following = derived_id(task.key, "next")
+            following = derived_id(task.run_key, "next")
             await agent.schedule(Task(following, "POST", agent.clock(), metadata={"step": step + 1}))
 
     async with a_bench(work, store) as bench:
@@ -241,7 +247,7 @@ async def test_what_its_worker_does_not_want_now_is_asked_about_later(details: d
         await bench.scheduler.run_due()
         after = await bench.now(task)
         assert (bench.runs, after.attempts, after.last_error) == ([], 0, "")
-        assert after.next_run == START + (timedelta(minutes=2) if details else ASK_AGAIN)
+        assert after.next_run == START + (timedelta(minutes=2) if details else RECHECK_INTERVAL)
 
         bench.clock.now = after.next_run
         await bench.scheduler.run_due()
@@ -295,18 +301,18 @@ async def test_a_task_left_at_other_times_or_after_it_was_parked_begins_anew() -
         other = await bench.agent.schedule(replace(task, metadata={"cron": "0 18 * * *"}))
         assert (other.next_run, dict(other.metadata)) == (START + timedelta(hours=6), {"cron": "0 18 * * *"})
 
-        await bench.tasks.save_task(replace(other, is_parked=True, attempts=MOST_FAILURES, last_error="x"))
+        await bench.tasks.save_task(replace(other, is_parked=True, attempts=MAX_FAILURES, last_error="x"))
         freed = await bench.agent.schedule(replace(task, metadata={"cron": "0 18 * * *"}))
         assert (freed.is_parked, freed.attempts, freed.last_error) == (False, 0, "")
 
 
 async def test_tasks_outlive_their_process(tmp_path: Path) -> None:
     path, agent_id = tmp_path / "greenroom.db", derived_id("agent")
-    async with OpenFiles().store_in(path, agent_id) as store, a_bench(fail, store) as bench:
+    async with OpenFiles().open_store(path, agent_id) as store, a_bench(fail, store) as bench:
         await bench.agent.schedule(Task(derived_id("daily"), "POST", START, **repeating()))
         bench.clock.advance(minutes=1)
         await bench.scheduler.run_due()
-    async with OpenFiles().store_in(path, agent_id) as store, a_bench(store=store) as later:
+    async with OpenFiles().open_store(path, agent_id) as store, a_bench(store=store) as later:
         later.clock.advance(hours=3)
         await later.scheduler.run_due()
         [after] = await later.tasks.tasks(name="POST")
@@ -322,7 +328,7 @@ async def test_a_running_agent_does_at_once_what_it_is_given() -> None:
         done.set()
 
     plugin = Plugin("test", workers=[Worker("POST", work)])
-    async with on_stage(plugin) as stage:
+    async with running_agent(plugin) as stage:
         await asyncio.sleep(0)  # it has nothing to do yet, and sleeps
         await stage.agent.schedule(Task(derived_id("now"), "POST", stage.agent.clock()))
         await done.wait()
@@ -370,22 +376,22 @@ async def test_j10_however_much_is_due_ten_at_once_run_and_messages_are_answered
             is_over.set()
 
     posts = Plugin("post", workers=[Worker("POST", work)])
-    async with on_stage(posts, store=store) as stage:
+    async with running_agent(posts, store=store) as stage:
         now = stage.agent.clock()
         tasks = [Task(derived_id("task", str(number)), "POST", now) for number in range(count)]
         await asyncio.gather(*map(stage.agent.store.tasks.save_task, tasks))
         for number in range(5):
-            receipt = await stage.say("Hello", room=f"room {number}")
+            receipt = await stage.send("Hello", room=f"room {number}")
             assert receipt.outcome == "answered"
         assert len(await stage.agent.store.tasks.tasks(name="POST")) == count
         is_open.set()
         await is_over.wait()
-        assert most == MOST_AT_ONCE
+        assert most == MAX_CONCURRENT_TASKS
 
 
 async def test_j11_a_task_whose_transaction_is_rolled_back_does_not_exist(tmp_path: Path) -> None:
     file = tmp_path / "greenroom.db"
-    async with OpenFiles().store_in(file, derived_id("agent")) as store, a_bench(store=store) as bench:
+    async with OpenFiles().open_store(file, derived_id("agent")) as store, a_bench(store=store) as bench:
         with closing(sqlite3.connect(file)) as other:
             other.execute(
                 "CREATE TRIGGER refuse BEFORE INSERT ON tasks WHEN NEW.description = 'no' "

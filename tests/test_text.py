@@ -8,16 +8,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bot.text import (
-    clean_name,
-    cut_line,
     escape_line,
+    find_closest,
+    grapheme_boundary_before,
+    invisible_share,
     is_blank,
-    last_break,
-    nearest,
+    sanitize_name,
+    sanitize_text,
     shorten,
-    tidy,
+    truncate_line,
     unescape_line,
-    unseen_share,
 )
 
 SIGNS = "\0\t\n\r\x0b\x0c\x1c\x85\u2028\u2029\u200b\u200c\u200d\u202e\u2066\ufeff\ufe0f\u0301\xad\\<|>[]()n"
@@ -29,20 +29,20 @@ TEXTS = st.one_of(ANY, st.lists(st.one_of(NASTY, ANY)).map("".join))
 
 
 def test_ordinary_text_is_stored_as_it_came() -> None:
-    assert tidy("Grüße, 世界 👩\u200d💻\r\n\tok") == "Grüße, 世界 👩\u200d💻\r\n\tok"
+    assert sanitize_text("Grüße, 世界 👩\u200d💻\r\n\tok") == "Grüße, 世界 👩\u200d💻\r\n\tok"
 
 
 def test_g02_g03_nul_is_removed_and_a_lone_surrogate_replaced() -> None:
-    assert tidy("a\0b\ud83dc\udc00") == "ab\ufffdc\ufffd"
+    assert sanitize_text("a\0b\ud83dc\udc00") == "ab\ufffdc\ufffd"
 
 
 def test_a_pair_of_surrogates_becomes_the_character_it_means() -> None:
-    assert tidy("\ud83d\ude00") == "😀"
+    assert sanitize_text("\ud83d\ude00") == "😀"
 
 
 def test_g01_a_cut_text_says_how_long_it_was_and_what_its_hash_is() -> None:
     sent = "a" * 10_485_760
-    stored = tidy(sent)
+    stored = sanitize_text(sent)
     digest = hashlib.sha256(sent.encode()).hexdigest()[:12]
     assert stored.endswith(f"a… [cut: 10485760 characters, sha256 {digest}]")
     assert len(stored) == 65536
@@ -63,28 +63,28 @@ def test_g01_a_cut_text_says_how_long_it_was_and_what_its_hash_is() -> None:
 )
 def test_g10_a_text_is_never_cut_inside_a_visible_character(cluster: str) -> None:
     for limit in range(62, 62 + 2 * len(cluster)):
-        kept = tidy(cluster * 70, limit).partition("…")[0]
+        kept = sanitize_text(cluster * 70, limit).partition("…")[0]
         assert kept == cluster * (len(kept) // len(cluster))
 
 
 def test_g10_a_heap_of_marks_is_cut_through_without_looking_for_its_beginning() -> None:
-    assert last_break("a" + "\u0301" * 100_000, 65_536) == 65_536
-    assert last_break("a" + "\u0301" * 100_000, 100) == 0
-    assert last_break("ab" + "\u0301" * 100, 90) == 1
+    assert grapheme_boundary_before("a" + "\u0301" * 100_000, 65_536) == 65_536
+    assert grapheme_boundary_before("a" + "\u0301" * 100_000, 100) == 0
+    assert grapheme_boundary_before("ab" + "\u0301" * 100, 90) == 1
 
 
 def test_the_marker_is_left_out_where_it_has_no_room() -> None:
-    assert tidy("abcdef", 3) == "abc"
-    assert tidy("abcdef", 0) == ""
+    assert sanitize_text("abcdef", 3) == "abc"
+    assert sanitize_text("abcdef", 0) == ""
 
 
 @given(TEXTS, st.integers(0, 200))
 def test_a_stored_text_is_short_enough_encodable_and_stable(text: str, limit: int) -> None:
-    stored = tidy(text, limit)
+    stored = sanitize_text(text, limit)
     assert len(stored) <= limit
     assert "\0" not in stored
     stored.encode()
-    assert tidy(stored, limit) == stored
+    assert sanitize_text(stored, limit) == stored
 
 
 @pytest.mark.parametrize(
@@ -126,23 +126,23 @@ def test_a_text_with_anything_visible_is_not_blank(text: str) -> None:
     ],
 )
 def test_a_name_is_made_safe_for_a_prompt(given_name: str, cleaned: str) -> None:
-    assert clean_name(given_name) == cleaned
+    assert sanitize_name(given_name) == cleaned
 
 
 def test_a_name_of_marks_alone_is_still_cut() -> None:
-    assert len(clean_name("\u0301" * 100_000)) == 64
+    assert len(sanitize_name("\u0301" * 100_000)) == 64
 
 
 @given(TEXTS)
 @example("a" * 63 + " b")
 @example("a" * 63 + "\ud83d\ude00")
 def test_a_clean_name_is_one_short_line_without_brackets(name: str) -> None:
-    cleaned = clean_name(name)
+    cleaned = sanitize_name(name)
     assert 1 <= len(cleaned) <= 64
     assert cleaned.splitlines() == [cleaned]
     assert not {unicodedata.category(char) for char in cleaned} & {"Cc", "Cf", "Cs", "Zl", "Zp", "Ps", "Pe"}
     assert not set(cleaned) & set("()[]{}<>")
-    assert clean_name(cleaned) == cleaned
+    assert sanitize_name(cleaned) == cleaned
 
 
 @pytest.mark.parametrize(
@@ -198,14 +198,14 @@ def test_g04_g09_an_escaped_text_is_one_line_that_can_be_encoded_and_opens_no_to
     ],
 )
 def test_g04_it_is_told_how_much_of_a_text_nobody_sees(text: str, share: float) -> None:
-    assert unseen_share(text) == share
+    assert invisible_share(text) == share
 
 
 @given(TEXTS, st.integers(1, 40))
 @example("\\" * 30, 21)
 @example("\u202e" * 30, 13)
 def test_a_line_is_cut_between_its_signs_and_says_how_long_it_was(text: str, limit: int) -> None:
-    line = cut_line(text, limit)
+    line = truncate_line(text, limit)
     start, mark, told = line.rpartition("… [cut: ")
     if mark and not text.endswith(mark + told):
         assert told == f"{len(text)} characters]"
@@ -226,9 +226,9 @@ def test_what_is_no_escape_is_left_alone() -> None:
 
 
 def test_the_nearest_option_is_found_whatever_its_case() -> None:
-    assert nearest("folow_room", ["REPLY", "FOLLOW_ROOM", "MUTE_ROOM"]) == "FOLLOW_ROOM"
-    assert nearest("zzz", ["REPLY", "IGNORE"]) is None
-    assert nearest("x", []) is None
+    assert find_closest("folow_room", ["REPLY", "FOLLOW_ROOM", "MUTE_ROOM"]) == "FOLLOW_ROOM"
+    assert find_closest("zzz", ["REPLY", "IGNORE"]) is None
+    assert find_closest("x", []) is None
 
 
 @pytest.mark.parametrize(

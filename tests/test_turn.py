@@ -7,7 +7,7 @@ import pytest
 from bot.domain.content import Content
 from bot.domain.environment import Role
 from bot.domain.results import ActionResult
-from bot.testing import Stage, make_turn
+from bot.testing import AgentHarness, make_turn
 from bot.turn import Turn
 
 
@@ -20,7 +20,7 @@ def joined(*turns: Turn) -> Turn:
     return last
 
 
-async def test_the_newest_message_and_its_author_are_the_turns(stage: Stage) -> None:
+async def test_the_newest_message_and_its_author_are_the_turns(stage: AgentHarness) -> None:
     turn = joined(make_turn(stage.agent, "one", author="Bob"), make_turn(stage.agent, "two"))
     assert (turn.message.content.text, turn.author.name) == ("two", "Alice")
 
@@ -35,33 +35,33 @@ async def test_the_newest_message_and_its_author_are_the_turns(stage: Stage) -> 
     ],
 )
 async def test_nobodys_request_is_carried_out_with_somebody_elses_role(
-    stage: Stage, roles: tuple[Role, ...], least: Role
+    stage: AgentHarness, roles: tuple[Role, ...], least: Role
 ) -> None:
     turns = [make_turn(stage.agent, "hi", author=f"a{place}", role=role) for place, role in enumerate(roles)]
     assert joined(*turns).role is least
 
 
-async def test_a_reply_is_kept_before_it_is_on_its_way(stage: Stage) -> None:
+async def test_a_reply_is_kept_before_it_is_on_its_way(stage: AgentHarness) -> None:
     turn = make_turn(stage.agent, "hi", message_id="m1")
     said = await turn.reply("Hello")
     assert said is not None
     assert turn.replies == [said]
     assert await stage.agent.store.memories.by_turn(turn.id) == [said]
     assert (said.entity_id, said.content.in_reply_to) == (stage.agent.id, turn.message.id)
-    await stage.adapter.until_sent(1)
+    await stage.adapter.wait_until_sent(1)
     assert stage.adapter.sent[0].reply_to == "m1"
 
 
 @pytest.mark.parametrize("nothing", ["", " \n", "\u200b", "<thought></thought>"])
-async def test_nothing_is_not_said(stage: Stage, nothing: str) -> None:
+async def test_nothing_is_not_said(stage: AgentHarness, nothing: str) -> None:
     turn = make_turn(stage.agent, "hi")
     assert await turn.reply(nothing) is None
     assert turn.replies == []
     assert await turn.reply(Content(text="Something")) is not None
-    assert await stage.adapter.until_sent(1) == ["Something"]
+    assert await stage.adapter.wait_until_sent(1) == ["Something"]
 
 
-async def test_a_replay_says_nothing_twice_and_loses_nothing(stage: Stage) -> None:
+async def test_a_replay_says_nothing_twice_and_loses_nothing(stage: AgentHarness) -> None:
     turn = make_turn(stage.agent, "hi")
     turn.begin_step(1)
     await turn.reply("one")
@@ -72,10 +72,10 @@ async def test_a_replay_says_nothing_twice_and_loses_nothing(stage: Stage) -> No
     await replay.reply("one, again")
     await replay.reply("one and a half")
     assert [memory.content.text for memory in replay.replies] == ["one", "two", "one and a half"]
-    assert await stage.adapter.until_sent(3) == ["one", "two", "one and a half"]
+    assert await stage.adapter.wait_until_sent(3) == ["one", "two", "one and a half"]
 
 
-async def test_what_an_action_did_is_there_for_the_next(stage: Stage) -> None:
+async def test_what_an_action_did_is_there_for_the_next(stage: AgentHarness) -> None:
     turn = make_turn(stage.agent, "hi")
     assert turn.get_previous_result("FORECAST") is None
     turn.results["FORECAST"] = ActionResult(text="mild")

@@ -4,20 +4,22 @@ from datetime import datetime
 from uuid import UUID
 
 from bot import ChannelType, Content, Entity, Memory, MemoryKind, Role, Room, World, derived_id, new_id
-from bot.platform import Arrival, Asked, EventKey
-from bot.text import clean_name
+from bot.platform import CommandInvocation, EventKey, InboundMessage
+from bot.text import sanitize_name
 
 PLATFORM = "console"
 
 
-def message_received(text: str, *, agent_id: UUID, user: str, message_id: UUID, at: datetime) -> Arrival:
+def build_inbound_message(
+    text: str, *, agent_id: UUID, user: str, message_id: UUID, sent_at: datetime
+) -> InboundMessage:
     """Make the arrival of one line.
 
     Whoever sits at the terminal runs the bot, and so owns its world. The room is the same from one
     talk to the next, so that a stored conversation goes on.
     """
     account = str(agent_id)
-    name = clean_name(user)
+    name = sanitize_name(user)
     author = Entity(derived_id(PLATFORM, "entity", user), PLATFORM, user, (name,))
     world = World(
         derived_id(PLATFORM, "world", account), PLATFORM, account, "Terminal", {author.id: Role.OWNER}
@@ -38,15 +40,17 @@ def message_received(text: str, *, agent_id: UUID, user: str, message_id: UUID, 
         room_id=room.id,
         world_id=world.id,
         content=Content(text=text, source=PLATFORM),
-        created_at=at,
+        created_at=sent_at,
         external_id=str(message_id),
     )
     key = EventKey(PLATFORM, account, str(message_id), room.id, str(message_id))
-    return Arrival(key, world, room, author, message)
+    return InboundMessage(key, world, room, author, message)
 
 
-def command_given(line: str, *, agent_id: UUID, user: str, at: datetime) -> Asked:
+def build_command_invocation(line: str, *, agent_id: UUID, user: str, sent_at: datetime) -> CommandInvocation:
     """Make what is asked of one line that begins with a slash."""
     name, _, text = line[1:].partition(" ")
-    place = message_received("", agent_id=agent_id, user=user, message_id=new_id(), at=at)
-    return Asked(name, place.world, place.room, place.author, place.key.event_id, at, text=text)
+    context = build_inbound_message("", agent_id=agent_id, user=user, message_id=new_id(), sent_at=sent_at)
+    return CommandInvocation(
+        name, context.world, context.room, context.author, context.key.event_id, sent_at, text=text
+    )

@@ -9,18 +9,18 @@ _LINE_END = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def shown(content: Content) -> str:
+def format_reply(content: Content) -> str:
     """Write a reply as text that cannot steer the terminal, attachments below it by name and address."""
-    lines = [content.text, *map(_attachment, content.attachments)]
-    return plain("\n".join(line for line in lines if line))
+    lines = [content.text, *map(_format_attachment, content.attachments)]
+    return strip_terminal_codes("\n".join(line for line in lines if line))
 
 
-def plain(text: str) -> str:
+def strip_terminal_codes(text: str) -> str:
     """Take out whatever moves a cursor, colours, rings or turns the direction; lines and tabs stay."""
     return _CONTROL.sub("", _LINE_END.sub("\n", _ANSI.sub("", text)))
 
 
-def _attachment(attachment: Attachment) -> str:
+def _format_attachment(attachment: Attachment) -> str:
     name = attachment.title or attachment.name or attachment.description
-    what = ": ".join(part for part in (attachment.kind.value.lower(), name) if part)
-    return f"[{what}] {attachment.url}".rstrip()
+    label = ": ".join(part for part in (attachment.kind.value.lower(), name) if part)
+    return f"[{label}] {attachment.url}".rstrip()

@@ -10,17 +10,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-LONGEST_LINE = 1024 * 1024
+MAX_LINE_BYTES = 1024 * 1024
 
 
-class PipedLines:
+class PipedInput:
     """Reads lines from a file descriptor; of a longer one the first mebibyte is kept.
 
     What is not UTF-8 is replaced, never refused. Without a descriptor there is nothing to read.
     """
 
-    def __init__(self, fd: int | None) -> None:
-        self._fd = fd
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
         self._rest = b""
 
     def __call__(self) -> str | None:
@@ -29,28 +29,28 @@ class PipedLines:
         has_ended = False
         while not has_ended:
             if not self._rest and not self._fill():
-                return _text(line) if line else None
+                return _decode_line(line) if line else None
             piece, newline, self._rest = self._rest.partition(b"\n")
-            line += piece[: LONGEST_LINE - len(line)]
+            line += piece[: MAX_LINE_BYTES - len(line)]
             has_ended = bool(newline)
-        return _text(line)
+        return _decode_line(line)
 
     def _fill(self) -> bool:
-        if self._fd is not None:
-            self._rest = read_chunk(self._fd)
+        if self._descriptor is not None:
+            self._rest = read_chunk(self._descriptor)
         return bool(self._rest)
 
 
-class TypedLines:
+class InteractiveInput:
     """Asks a person at a terminal, with a prompt and, where there is readline, a history of this talk."""
 
     def __init__(self, prompt: str) -> None:
         self.prompt = prompt
         self.is_waiting = False
-        self._typed: Callable[[], str] = lambda: ""
-        self._terminal = _terminal_state()
+        self._line_buffer: Callable[[], str] = lambda: ""
+        self._restore_terminal = _save_terminal_state()
         with suppress(ImportError):  # it steers the terminal as soon as it is imported: only here
-            self._typed = importlib.import_module("readline").get_line_buffer
+            self._line_buffer = importlib.import_module("readline").get_line_buffer
         with suppress(AttributeError, ValueError):
             sys.stdin.reconfigure(errors="replace")  # type: ignore[union-attr]  # a real stdin has it
 
@@ -64,43 +64,43 @@ class TypedLines:
         finally:
             self.is_waiting = False
 
-    def again(self) -> str:
+    def prompt_line(self) -> str:
         """Give what stood in the line that something else has just overwritten."""
-        return f"{self.prompt}{self._typed()}"
+        return f"{self.prompt}{self._line_buffer()}"
 
-    def restore(self) -> None:
+    def restore_terminal(self) -> None:
         """Give the terminal back as it was: a prompt may have been interrupted."""
-        self._terminal()
+        self._restore_terminal()
 
 
-def _text(line: bytearray) -> str:
+def _decode_line(line: bytearray) -> str:
     return line.decode("utf-8", "replace").strip("\r\n\ufeff")
 
 
-def _terminal_state() -> Callable[[], None]:
+def _save_terminal_state() -> Callable[[], None]:
     """Remember how the terminal is set, for setting it so again."""
     try:
         termios = importlib.import_module("termios")
     except ImportError:  # Windows
         return lambda: None
     try:
-        fd = sys.stdin.fileno()
-        state = termios.tcgetattr(fd)
+        descriptor = sys.stdin.fileno()
+        state = termios.tcgetattr(descriptor)
     except (termios.error, OSError, ValueError):
         return lambda: None
 
     def restore() -> None:
         with suppress(termios.error):
-            termios.tcsetattr(fd, termios.TCSANOW, state)
+            termios.tcsetattr(descriptor, termios.TCSANOW, state)
 
     return restore
 
 
 T = TypeVar("T")
-CHUNK = 65536
+CHUNK_BYTES = 65536
 
 
-async def apart(call: Callable[[], T]) -> T:
+async def run_in_daemon_thread(call: Callable[[], T]) -> T:
     """Await a blocking call in a daemon thread.
 
     Unlike `asyncio.to_thread`, nobody waits for that thread at the exit: a read from a terminal
@@ -109,7 +109,7 @@ async def apart(call: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def settle(result: T | None, error: BaseException | None) -> None:
+    def set_result(result: T | None, error: BaseException | None) -> None:
         if future.done():
             return
         if error is not None:
@@ -117,7 +117,7 @@ async def apart(call: Callable[[], T]) -> T:
         else:
             future.set_result(result)  # type: ignore[arg-type]  # without an error it is the call's own
 
-    def work() -> None:
+    def run() -> None:
         result: T | None = None
         fault: BaseException | None = None
         try:
@@ -125,25 +125,25 @@ async def apart(call: Callable[[], T]) -> T:
         except (Exception, SystemExit) as error:  # whatever it is belongs to whoever awaits the call
             fault = error
         with suppress(RuntimeError):  # the loop has ended meanwhile: nobody waits any more
-            loop.call_soon_threadsafe(settle, result, fault)
+            loop.call_soon_threadsafe(set_result, result, fault)
 
-    threading.Thread(target=work, name="console", daemon=True).start()
+    threading.Thread(target=run, name="console", daemon=True).start()
     return await future
 
 
-def read_chunk(fd: int) -> bytes:
+def read_chunk(descriptor: int) -> bytes:
     """Read what there is, waiting for something; empty at the end. Past Python's buffers and their locks."""
     while True:
         try:
-            return os.read(fd, CHUNK)
+            return os.read(descriptor, CHUNK_BYTES)
         except BlockingIOError:  # whoever started us left it non-blocking
-            select.select([fd], [], [])
+            select.select([descriptor], [], [])
 
 
-def write_all(fd: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes) -> None:
     """Write everything, waiting where a reader is slow; raises OSError where there is no reader."""
     while data:
         try:
-            data = data[os.write(fd, data) :]
+            data = data[os.write(descriptor, data) :]
         except BlockingIOError:
-            select.select([], [fd], [])
+            select.select([], [descriptor], [])

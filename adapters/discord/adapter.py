@@ -6,14 +6,16 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 import adapters.discord.library  # noqa: F401  # before anything else asks for the library
-from adapters.discord.account import Account
+from adapters.discord.account import DiscordAccount
 from adapters.discord.config import Limits, read_settings
 from adapters.discord.entities import PLATFORM
-from adapters.discord.outgoing import parts
+from adapters.discord.outgoing import split_reply
 from bot import Clock, ConfigError, Content, Room, system_clock
-from bot.platform import Adapter, Delivery, Door, Link, NotSent
+from bot.platform import Adapter, AgentHandle, ConnectionStatus, Delivery, NotSent
 
-LOOKS = 1.0  # seconds between two looks at a reply that is being written; Discord takes five edits in five
+DRAFT_INTERVAL_SECONDS = (
+    1.0  # seconds between two looks at a reply that is being written; Discord takes five edits in five
+)
 
 
 class DiscordAdapter(Adapter):
@@ -24,19 +26,21 @@ class DiscordAdapter(Adapter):
     shows_choices: ClassVar[bool] = True
 
     def __init__(
-        self, doors: Sequence[Door], *, limits: Limits | None = None, clock: Clock = system_clock
+        self, handles: Sequence[AgentHandle], *, limits: Limits | None = None, clock: Clock = system_clock
     ) -> None:
-        self._doors = tuple(doors)
+        self._handles = tuple(handles)
         self._limits = limits or Limits()
         self._clock = clock
-        self.accounts: dict[str, Account] = {}
+        self.accounts: dict[str, DiscordAccount] = {}
 
     async def __aenter__(self) -> Self:
-        for door in self._doors:
-            settings = read_settings(door.settings)
-            account = Account(door, settings, self._limits, self._clock)
-            self.accounts[str(door.agent_id)] = account
-            self.is_private = not settings.is_usual("discord_api_base_url")  # a server of the operator's
+        for handle in self._handles:
+            settings = read_settings(handle.settings)
+            account = DiscordAccount(handle, settings, self._limits, self._clock)
+            self.accounts[str(handle.agent_id)] = account
+            self.is_trusted_audience = not settings.is_default(
+                "discord_api_base_url"
+            )  # a server of the operator's
             account.start()
         return self
 
@@ -46,63 +50,63 @@ class DiscordAdapter(Adapter):
         await asyncio.gather(*(account.stop() for account in self.accounts.values()))
 
     @property
-    def links(self) -> Sequence[Link]:
+    def connections(self) -> Sequence[ConnectionStatus]:
         """Tell how each account is connected to the gateway."""
-        return [account.link for account in self.accounts.values()]
+        return [account.status for account in self.accounts.values()]
 
-    def parts(self, content: Content) -> list[Content]:
+    def split_content(self, content: Content) -> list[Content]:
         """Cut a reply into messages."""
-        return parts(content)
+        return split_reply(content)
 
     async def deliver(self, delivery: Delivery) -> str:
         """Send one part, under its own id as nonce."""
-        return await self._account(delivery).deliver(delivery)
+        return await self._account_of(delivery).deliver(delivery)
 
     async def edit(self, delivery: Delivery) -> str:
         """Put a part in the place of what was said, or take that away."""
-        return await self._account(delivery).edit(delivery)
+        return await self._account_of(delivery).edit(delivery)
 
-    def edits_every(self, room: Room) -> float | None:
+    def stream_interval(self, room: Room) -> float | None:
         """Show a reply while it is written, once a second."""
-        return LOOKS
+        return DRAFT_INTERVAL_SECONDS
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Send an unclear part once more as long as its nonce is known, later look for it in the channel."""
-        return await self._account(delivery).reconcile(delivery)
+        return await self._account_of(delivery).reconcile(delivery)
 
-    async def typing(self, room: Room, active: bool) -> None:
+    async def set_typing(self, room: Room, active: bool) -> None:
         """Show, or stop showing, that the character is writing."""
         account = self.accounts.get(room.account)
         if account is not None:
             await account.typing(room.external_id, active)
 
-    def _account(self, delivery: Delivery) -> Account:
+    def _account_of(self, delivery: Delivery) -> DiscordAccount:
         account = self.accounts.get(delivery.account)
         if account is None:
             raise NotSent("the character is not on Discord in this process")
         return account
 
 
-def open_discord(doors: Sequence[Door]) -> DiscordAdapter:
+def open_discord(handles: Sequence[AgentHandle]) -> DiscordAdapter:
     """Make the adapter for those characters that have a token and want Discord.
 
     Raises ConfigError where two of them have the same token: one account cannot be two people.
     """
-    present = [door for door in doors if _wants(door)]
+    enabled = [handle for handle in handles if _is_enabled(handle)]
     owners: dict[str, str] = {}
-    for door in present:
-        token = door.settings.require("DISCORD_API_TOKEN")
+    for handle in enabled:
+        token = handle.settings.require("DISCORD_API_TOKEN")
         if token in owners:
             raise ConfigError(
-                f"{owners[token]} and {door.character.name} have the same DISCORD_API_TOKEN: give each "
+                f"{owners[token]} and {handle.character.name} have the same DISCORD_API_TOKEN: give each "
                 "a token of its own in its file's secrets, or other `adapters` in the file of one"
             )
-        owners[token] = door.character.name
-    if not present:
+        owners[token] = handle.character.name
+    if not enabled:
         raise ConfigError("DISCORD_API_TOKEN is not set: put it in .env, the environment or the secrets")
-    return DiscordAdapter(present)
+    return DiscordAdapter(enabled)
 
 
-def _wants(door: Door) -> bool:
-    adapters = door.character.adapters
-    return "DISCORD_API_TOKEN" in door.settings and (not adapters or PLATFORM in adapters)
+def _is_enabled(handle: AgentHandle) -> bool:
+    adapters = handle.character.adapters
+    return "DISCORD_API_TOKEN" in handle.settings and (not adapters or PLATFORM in adapters)

@@ -9,16 +9,16 @@ import aiohttp
 from discord import ApplicationFlags, Permissions
 from discord.http import Route
 
-from adapters.discord.client import Http, http_of
-from adapters.discord.config import DEVELOPERS, DiscordSettings, Limits, read_settings
-from adapters.discord.connection import BAD_TOKEN
-from adapters.discord.errors import GONE, Answered
-from adapters.discord.rate_limits import Judge
-from bot import SettingError, Settings, TryAgain
-from bot.platform import ReadCursor
-from bot.store import Checkup
+from adapters.discord.client import DiscordHttp, build_http
+from adapters.discord.config import DEVELOPER_PORTAL_URL, DiscordSettings, Limits, read_settings
+from adapters.discord.connection import INVALID_TOKEN_MESSAGE
+from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse
+from adapters.discord.rate_limits import RequestGuard
+from bot import SettingError, Settings, TemporaryError
+from bot.platform import CursorReader
+from bot.store import CheckReport
 
-NEEDED = Permissions(
+REQUIRED_PERMISSIONS = Permissions(
     view_channel=True,
     send_messages=True,
     send_messages_in_threads=True,
@@ -27,75 +27,86 @@ NEEDED = Permissions(
     attach_files=True,
     add_reactions=True,
 )
-MOST_SERVERS = 20
-Server = tuple[str, set[str]]  # its name, and the ids of itself, its channels and its threads
+MAX_GUILDS = 20
+VisibleGuild = tuple[str, set[str]]  # its name, and the ids of itself, its channels and its threads
 
 
-async def check(settings: Settings, read: ReadCursor) -> Checkup:
+async def check(settings: Settings, read_cursor: CursorReader) -> CheckReport:
     """Look at the token, its intents, where the bot is, and how it is invited; nobody notices."""
-    limits, chosen, operator = Limits(), read_settings(settings), settings.of_operator()
-    environment = {name: value for name in operator if (value := operator.get(name))}
+    limits, discord_settings, operator_settings = Limits(), read_settings(settings), settings.operator_only()
+    environment = {name: value for name in operator_settings if (value := operator_settings.get(name))}
     clock = asyncio.get_running_loop().time
-    http = http_of(chosen, Judge(clock, longest=limits.answer), limits, environment)
-    token = chosen.discord_api_token
+    http = build_http(
+        discord_settings,
+        RequestGuard(clock, max_response_bytes=limits.max_response_bytes),
+        limits,
+        environment,
+    )
+    token = discord_settings.discord_api_token
     try:
-        me = await http.static_login(token.get_secret_value() if token else "")
+        user = await http.static_login(token.get_secret_value() if token else "")
         application = await http.request(Route("GET", "/oauth2/applications/@me"))
-        servers = await _servers(http)
-    except GONE as error:
-        if isinstance(error, Answered) and error.status == 401:
-            raise SettingError(BAD_TOKEN) from None
-        is_proxys = isinstance(error, aiohttp.ClientHttpProxyError)  # which would name its password
-        cause = "" if is_proxys else str(error)
-        raise TryAgain(f"{chosen.discord_api_base_url}: {cause or type(error).__name__}") from error
+        guilds = await _fetch_guilds(http)
+    except REQUEST_ERRORS as error:
+        if isinstance(error, ErrorResponse) and error.status == 401:
+            raise SettingError(INVALID_TOKEN_MESSAGE) from None
+        is_proxy_error = isinstance(error, aiohttp.ClientHttpProxyError)  # which would name its password
+        cause = "" if is_proxy_error else str(error)
+        raise TemporaryError(
+            f"{discord_settings.discord_api_base_url}: {cause or type(error).__name__}"
+        ) from error
     finally:
         await http.close()
-    problems = [*_intents(application, chosen), *_places(servers, chosen)]
-    told = [f"{name} ({len(seen) - 1} channels)" for name, seen in servers]
+    problems = [*_intent_problems(application, discord_settings), *_guild_problems(guilds, discord_settings)]
+    guild_texts = [f"{name} ({len(visible_ids) - 1} channels)" for name, visible_ids in guilds]
     facts: dict[str, str | int] = {
-        "servers": ", ".join(told) or "none",
-        "permissions": NEEDED.value,
+        "servers": ", ".join(guild_texts) or "none",
+        "permissions": REQUIRED_PERMISSIONS.value,
         "invitation": invite_link(str(application.get("id"))),
     }
-    return Checkup(f"discord: {me.get('username')}", True, problems=tuple(problems), facts=facts)
+    return CheckReport(f"discord: {user.get('username')}", True, problems=tuple(problems), facts=facts)
 
 
 def invite_link(application_id: str) -> str:
     """Give the address at which a server's owner lets the bot in, with the fewest permissions it needs."""
-    asked = {"client_id": application_id, "scope": "bot applications.commands", "permissions": NEEDED.value}
-    return f"https://discord.com/oauth2/authorize?{urlencode(asked)}"
+    query = {
+        "client_id": application_id,
+        "scope": "bot applications.commands",
+        "permissions": REQUIRED_PERMISSIONS.value,
+    }
+    return f"https://discord.com/oauth2/authorize?{urlencode(query)}"
 
 
-def _intents(application: Mapping[str, Any], chosen: DiscordSettings) -> Iterator[str]:
+def _intent_problems(application: Mapping[str, Any], settings: DiscordSettings) -> Iterator[str]:
     flags = ApplicationFlags._from_value(int(application.get("flags") or 0))
-    wanted = {
+    required = {
         "Message Content Intent": flags.gateway_message_content or flags.gateway_message_content_limited
     }
-    if chosen.discord_members_intent:
-        wanted["Server Members Intent"] = flags.gateway_guild_members or flags.gateway_guild_members_limited
-    place = f"{DEVELOPERS}, your application, Bot, Privileged Gateway Intents"
-    for intent, is_on in wanted.items():
-        if not is_on:
-            yield f"{intent} is off: switch it on at {place}"
+    if settings.discord_members_intent:
+        required["Server Members Intent"] = flags.gateway_guild_members or flags.gateway_guild_members_limited
+    portal_page = f"{DEVELOPER_PORTAL_URL}, your application, Bot, Privileged Gateway Intents"
+    for intent, is_enabled in required.items():
+        if not is_enabled:
+            yield f"{intent} is off: switch it on at {portal_page}"
 
 
-def _places(servers: Sequence[Server], chosen: DiscordSettings) -> Iterator[str]:
-    if not servers:
+def _guild_problems(guilds: Sequence[VisibleGuild], settings: DiscordSettings) -> Iterator[str]:
+    if not guilds:
         yield "the bot is in no server yet: open the invitation and choose one"
         return
-    seen = set[str]().union(*(ids for _, ids in servers))
+    visible_ids = set[str]().union(*(ids for _, ids in guilds))
     for name in ("channel_ids", "discord_listen_channel_ids"):
-        for missing in sorted(set(getattr(chosen, name)) - seen):
+        for missing in sorted(set(getattr(settings, name)) - visible_ids):
             yield f"{name.upper()} names {missing}, which is no channel that the bot can see: correct it"
 
 
-async def _servers(http: Http) -> list[Server]:
+async def _fetch_guilds(http: DiscordHttp) -> list[VisibleGuild]:
     """Find the servers that the bot is in, each with what a variable may name there."""
-    servers: list[Server] = []
-    for guild in (await http.request(Route("GET", "/users/@me/guilds")))[:MOST_SERVERS]:
-        name = {"guild_id": guild["id"]}
-        channels = await http.request(Route("GET", "/guilds/{guild_id}/channels", **name))
-        active = await http.request(Route("GET", "/guilds/{guild_id}/threads/active", **name))
-        seen = {str(one["id"]) for one in (guild, *channels, *active.get("threads", ()))}
-        servers.append((str(guild["name"]), seen))
-    return servers
+    guilds: list[VisibleGuild] = []
+    for guild in (await http.request(Route("GET", "/users/@me/guilds")))[:MAX_GUILDS]:
+        path_ids = {"guild_id": guild["id"]}
+        channels = await http.request(Route("GET", "/guilds/{guild_id}/channels", **path_ids))
+        active_threads = await http.request(Route("GET", "/guilds/{guild_id}/threads/active", **path_ids))
+        visible_ids = {str(item["id"]) for item in (guild, *channels, *active_threads.get("threads", ()))}
+        guilds.append((str(guild["name"]), visible_ids))
+    return guilds

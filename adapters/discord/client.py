@@ -18,13 +18,13 @@ from discord.http import HTTPClient, Ratelimit, Route
 from discord.state import ConnectionState
 
 from adapters.discord.config import DiscordSettings, Limits
-from adapters.discord.errors import Answered
-from adapters.discord.rate_limits import Judge
+from adapters.discord.errors import ErrorResponse
+from adapters.discord.rate_limits import RequestGuard
 
 logger = logging.getLogger(__name__)
 
 
-class Bucket(Ratelimit):
+class FailFastBucket(Ratelimit):
     """The library's books on one of Discord's buckets; where it is used up, asking fails at once."""
 
     async def acquire(self) -> None:
@@ -40,24 +40,24 @@ class Bucket(Ratelimit):
         self.outgoing -= 1
 
 
-class Http(HTTPClient):
+class DiscordHttp(HTTPClient):
     """The library's client, which asks `base` instead of discord.com, and never waits or tries again."""
 
     def __init__(
         self,
-        base: str,
-        judge: Judge,
+        base_url: str,
+        guard: RequestGuard,
         limits: Limits,
         *,
         certificates: ssl.SSLContext | bool,
         proxy: str | None,
     ) -> None:
-        super().__init__(asyncio.get_running_loop(), proxy=proxy, http_trace=judge.trace())
+        super().__init__(asyncio.get_running_loop(), proxy=proxy, http_trace=guard.build_trace())
         self._certificates = certificates
-        self._judge = judge
+        self._guard = guard
         self._limits = limits
-        self._origin = base + urlsplit(Route.BASE).path
-        self._closed: dict[
+        self._api_url = base_url + urlsplit(Route.BASE).path
+        self._blocked_until: dict[
             tuple[str, str], float
         ] = {}  # by bucket: until when Discord wants to be left alone
 
@@ -70,7 +70,7 @@ class Http(HTTPClient):
     def get_ratelimit(self, key: str) -> Ratelimit:
         """Give the books on a bucket."""
         self._try_clear_expired_ratelimits()
-        return self._buckets.setdefault(key, Bucket(None))
+        return self._buckets.setdefault(key, FailFastBucket(None))
 
     async def request(
         self,
@@ -81,42 +81,44 @@ class Http(HTTPClient):
         **kwargs: Any,
     ) -> Any:
         """Ask once; raises Answered, Unreadable, Paused, RateLimited or aiohttp's own errors."""
-        self._judge.check()
+        self._guard.check()
         bucket = (route.key, route.major_parameters)
-        self._check(bucket)
-        route.url = self._origin + route.url.removeprefix(self._origin).removeprefix(Route.BASE)
+        self._check_bucket(bucket)
+        route.url = self._api_url + route.url.removeprefix(self._api_url).removeprefix(Route.BASE)
         try:
-            async with asyncio.timeout(self._limits.request):
+            async with asyncio.timeout(self._limits.request_timeout):
                 data = await super().request(route, files=files, form=form, **kwargs)
-        except Answered as error:
+        except ErrorResponse as error:
             if error.status == 429:
                 now = self.loop.time()
-                self._closed = {one: until for one, until in self._closed.items() if until > now}
-                self._closed[bucket] = now + error.retry_after
+                self._blocked_until = {
+                    key: until for key, until in self._blocked_until.items() if until > now
+                }
+                self._blocked_until[bucket] = now + error.retry_after
             raise
         # The library takes JSON for text where a proxy has added a charset to its type.
         return json.loads(data) if isinstance(data, str) and data else data
 
-    def _check(self, bucket: tuple[str, str]) -> None:
-        left = self._closed.get(bucket, 0.0) - self.loop.time()
-        if left > 0:
-            raise discord.RateLimited(left)
+    def _check_bucket(self, bucket: tuple[str, str]) -> None:
+        remaining = self._blocked_until.get(bucket, 0.0) - self.loop.time()
+        if remaining > 0:
+            raise discord.RateLimited(remaining)
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class GatewaySession:
     """Discord's name for a session, where it goes on, and the last event that we have taken in."""
 
     id: str
     url: str
     seq: int
 
-    def written(self) -> str:
+    def to_json(self) -> str:
         """Write it down."""
         return json.dumps(asdict(self))
 
     @classmethod
-    def read(cls, text: str | None) -> Self | None:
+    def from_json(cls, text: str | None) -> Self | None:
         """Read what was written down; None for what is none."""
         try:
             return cls(**json.loads(text)) if text else None
@@ -125,15 +127,15 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class GatewayEvent:
     """Something that happened, as the library names it, and how far the gateway's session is read with it."""
 
     name: str
     args: tuple[Any, ...]
-    session: Session | None = None
+    session: GatewaySession | None = None
 
 
-class Client(discord.Client):
+class DiscordClient(discord.Client):
     """Keeps the library's knowledge of servers and channels; connecting is another's work.
 
     `heard` is called with everything that happens, in its order.
@@ -145,36 +147,36 @@ class Client(discord.Client):
         settings: DiscordSettings,
         limits: Limits,
         *,
-        heard: Callable[[Heard], None],
-        before: Callable[[str, Any], Coroutine[Any, Any, None]],
+        on_event: Callable[[GatewayEvent], None],
+        before_event: Callable[[str, Any], Coroutine[Any, Any, None]],
     ) -> None:
         discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False  # nobody here speaks aloud
-        self._asks = http
-        self._heard = heard
+        self._http_client = http
+        self._on_event = on_event
         super().__init__(
-            intents=intents_of(settings),
+            intents=build_intents(settings),
             max_messages=None,
             chunk_guilds_at_startup=False,
-            heartbeat_timeout=limits.heartbeat,
-            guild_ready_timeout=limits.ready,
+            heartbeat_timeout=limits.heartbeat_timeout,
+            guild_ready_timeout=limits.guild_ready_timeout,
             allowed_mentions=discord.AllowedMentions.none(),
         )
-        self._hooks[BEFORE_EVENT] = before
+        self._hooks[BEFORE_EVENT] = before_event
 
     def _get_state(self, **options: Any) -> ConnectionState[Any]:
-        self.http = self._asks
+        self.http = self._http_client
         return super()._get_state(**options)
 
     def dispatch(self, event: str, /, *args: Any, **kwargs: Any) -> None:
         """Hand on what happened, while it is known how far the session is read with it."""
         super().dispatch(event, *args, **kwargs)
-        self._heard(Heard(event, args, session_of(self.ws)))
+        self._on_event(GatewayEvent(event, args, session_of(self.ws)))
 
     async def before_identify_hook(self, shard_id: int | None, *, initial: bool = False) -> None:
         """Begin a session at once: its budget was looked at before."""
 
 
-def intents_of(settings: DiscordSettings) -> discord.Intents:
+def build_intents(settings: DiscordSettings) -> discord.Intents:
     """Give what we want to be told: messages, signs on them, places, and people if that is asked for."""
     intents = discord.Intents.none()
     intents.guilds = intents.messages = intents.message_content = intents.reactions = True
@@ -182,33 +184,39 @@ def intents_of(settings: DiscordSettings) -> discord.Intents:
     return intents
 
 
-def http_of(settings: DiscordSettings, judge: Judge, limits: Limits, environment: Mapping[str, str]) -> Http:
+def build_http(
+    settings: DiscordSettings, guard: RequestGuard, limits: Limits, environment: Mapping[str, str]
+) -> DiscordHttp:
     """Make the way to Discord's REST interface, through the operator's proxy where there is one."""
-    base = settings.discord_api_base_url
-    return Http(
-        base, judge, limits, certificates=_certificates(base, environment), proxy=_proxy(base, environment)
+    base_url = settings.discord_api_base_url
+    return DiscordHttp(
+        base_url,
+        guard,
+        limits,
+        certificates=_build_ssl_context(base_url, environment),
+        proxy=_find_proxy(base_url, environment),
     )
 
 
-def _certificates(base: str, environment: Mapping[str, str]) -> ssl.SSLContext | bool:
-    if not base.startswith("https:"):
+def _build_ssl_context(base_url: str, environment: Mapping[str, str]) -> ssl.SSLContext | bool:
+    if not base_url.startswith("https:"):
         return True  # none are needed, and reading them takes a moment
     return ssl.create_default_context(cafile=environment.get("SSL_CERT_FILE"))
 
 
-def _proxy(base: str, environment: Mapping[str, str]) -> str | None:
-    parts = urlsplit(base)
+def _find_proxy(base_url: str, environment: Mapping[str, str]) -> str | None:
+    parts = urlsplit(base_url)
     proxy = environment.get(f"{parts.scheme}_proxy".upper()) or None
-    bypassed = proxy_bypass_environment(parts.hostname or "", {"no": environment.get("NO_PROXY", "")})
-    return None if bypassed else proxy
+    is_bypassed = proxy_bypass_environment(parts.hostname or "", {"no": environment.get("NO_PROXY", "")})
+    return None if is_bypassed else proxy
 
 
 BEFORE_EVENT = "before_event"  # the hook that is awaited with each event before the library reads it
-GOING_ON = 4000  # a close code that keeps the session; 1000 and 1001 end it
-GOODBYE = 2.0
+RESUMABLE_CLOSE = 4000  # a close code that keeps the session; 1000 and 1001 end it
+CLOSE_TIMEOUT = 2.0
 
 
-class Gateway(DiscordWebSocket):
+class GatewaySocket(DiscordWebSocket):
     """The library's socket, for an internet that loses connections and a platform that sends surprises."""
 
     async def received_message(self, msg: Any, /) -> None:
@@ -231,26 +239,26 @@ class Gateway(DiscordWebSocket):
     async def poll_event(self) -> None:
         """Wait for the next frame; a connection on which nothing comes is given up, and gone on with anew."""
         try:
-            async with asyncio.timeout(self._max_heartbeat_timeout + self._goodbye):
+            async with asyncio.timeout(self._max_heartbeat_timeout + self._close_timeout):
                 await super().poll_event()
         except TimeoutError:  # it did not even answer that we close it
             raise ReconnectWebSocket(self.shard_id) from None
 
-    async def close(self, code: int = GOING_ON) -> None:
+    async def close(self, code: int = RESUMABLE_CLOSE) -> None:
         """Close, for at most a moment: whoever is gone cannot answer."""
         try:
-            async with asyncio.timeout(self._goodbye):
+            async with asyncio.timeout(self._close_timeout):
                 await super().close(code)
         except TimeoutError:
             logger.debug("the gateway did not answer that it is closed")
 
     @property
-    def _goodbye(self) -> float:
-        return min(GOODBYE, self._max_heartbeat_timeout)
+    def _close_timeout(self) -> float:
+        return min(CLOSE_TIMEOUT, self._max_heartbeat_timeout)
 
 
-def session_of(socket: DiscordWebSocket | None) -> Session | None:
+def session_of(socket: DiscordWebSocket | None) -> GatewaySession | None:
     """Give the session of a socket as far as it is read; None where there is none to go on with."""
     if socket is None or not socket.session_id or not socket.sequence:
         return None
-    return Session(socket.session_id, str(socket.gateway), socket.sequence)
+    return GatewaySession(socket.session_id, str(socket.gateway), socket.sequence)

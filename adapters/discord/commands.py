@@ -8,11 +8,17 @@ import discord
 from discord.http import Route
 
 from adapters.discord.config import DiscordSettings
-from adapters.discord.entities import PLATFORM, Places, lineage
-from adapters.discord.incoming import denied
-from adapters.discord.outgoing import CHOICE, LONGEST, SILENT, components, cut
-from bot import Role, Room, Shown, World
-from bot.platform import Asked, CommandSpec, Door, MentionContext, Pressed
+from adapters.discord.entities import PLATFORM, EntityMapper, build_lineage
+from adapters.discord.incoming import apply_rules
+from adapters.discord.outgoing import (
+    CHOICE_PREFIX,
+    MAX_TEXT_LENGTH,
+    NO_MENTIONS,
+    build_components,
+    split_text,
+)
+from bot import CommandResponse, Role, Room, World
+from bot.platform import AgentHandle, ChoiceSelection, CommandInvocation, CommandSpec, MentionContext
 from bot.text import shorten
 
 logger = logging.getLogger(__name__)
@@ -23,10 +29,10 @@ PERMISSIONS = {
     Role.ADMIN: discord.Permissions(manage_guild=True).value,
 }
 _TYPES = {"string": 3, "integer": 4, "boolean": 5, "number": 10}
-MOST_OPTIONS = 25
+MAX_OPTIONS = 25
 
 
-def registration(commands: Sequence[CommandSpec]) -> list[dict[str, Any]]:
+def build_registration(commands: Sequence[CommandSpec]) -> list[dict[str, Any]]:
     """Describe all commands as Discord wants them registered."""
     return [
         {
@@ -47,144 +53,171 @@ def _options(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
     options = [
         {
             "name": name,
-            "type": _TYPES.get(one.get("type", "string"), 3),
-            "description": str(one.get("description") or name)[:100],
+            "type": _TYPES.get(parameter.get("type", "string"), 3),
+            "description": str(parameter.get("description") or name)[:100],
             "required": name in required,
-            **_choices(one),
+            **_choices(parameter),
         }
-        for name, one in schema.get("properties", {}).items()
+        for name, parameter in schema.get("properties", {}).items()
     ]
-    return sorted(options, key=lambda option: not option["required"])[:MOST_OPTIONS]
+    return sorted(options, key=lambda option: not option["required"])[:MAX_OPTIONS]
 
 
 def _choices(schema: Mapping[str, Any]) -> dict[str, Any]:
     values = schema.get("enum") or ()
-    return {"choices": [{"name": str(one)[:100], "value": one} for one in values[:25]]} if values else {}
+    return (
+        {"choices": [{"name": str(value)[:100], "value": value} for value in values[:25]]} if values else {}
+    )
 
 
-DEFERRED, UNCHANGED = 5, 6  # "is thinking", and "it was pressed, and nothing is to be seen of it"
-PRIVATE = 64
-QUESTION = "ask"
-LONGEST_ECHO = 300  # and in one line: what stands below the quotation would be ours
-SORRY = "That did not work just now. Please try again."
-ORIGINAL = "/webhooks/{webhook_id}/{webhook_token}/messages/@original"
-Ask = Callable[..., Awaitable[Any]]
+DEFERRED_REPLY, DEFERRED_UPDATE = 5, 6  # "is thinking", and "it was pressed, and nothing is to be seen of it"
+EPHEMERAL_FLAG = 64
+QUESTION_COMMAND = "ask"
+MAX_ECHO_LENGTH = 300  # and in one line: what stands below the quotation would be ours
+FAILURE_TEXT = "That did not work just now. Please try again."
+ORIGINAL_PATH = "/webhooks/{webhook_id}/{webhook_token}/messages/@original"
+SendRequest = Callable[..., Awaitable[Any]]
 
 
-class Interactions:
+class CommandHandler:
     """Answers what people ask the bot itself, through the address that Discord gives for fifteen minutes."""
 
-    def __init__(self, door: Door, places: Places, settings: DiscordSettings, ask: Ask) -> None:
-        self._door, self._places, self._settings, self._ask = door, places, settings, ask
+    def __init__(
+        self, handle: AgentHandle, mapper: EntityMapper, settings: DiscordSettings, send_request: SendRequest
+    ) -> None:
+        self._handle, self._mapper, self._settings, self._send_request = (
+            handle,
+            mapper,
+            settings,
+            send_request,
+        )
 
-    async def answer(self, asked: discord.Interaction[Any]) -> None:
+    async def handle(self, interaction: discord.Interaction[Any]) -> None:
         """Acknowledge, have it carried out, and show what came of it."""
-        match asked.type:
+        match interaction.type:
             case discord.InteractionType.application_command:
-                await self._command(asked)
+                await self._run_command(interaction)
             case discord.InteractionType.component:
-                await self._press(asked)
+                await self._select_choice(interaction)
 
-    async def _command(self, asked: discord.Interaction[Any]) -> None:
-        data: Mapping[str, Any] = asked.data or {}
+    async def _run_command(self, interaction: discord.Interaction[Any]) -> None:
+        data: Mapping[str, Any] = interaction.data or {}
         name = str(data.get("name", ""))
-        is_open = name == QUESTION
-        await self._acknowledge(asked, DEFERRED, is_private=not is_open)
-        world, room = self._place(asked)
-        arguments = {str(one.get("name")): one.get("value") for one in data.get("options") or ()}
-        command = Asked(
+        is_question = name == QUESTION_COMMAND
+        await self._acknowledge(interaction, DEFERRED_REPLY, is_private=not is_question)
+        world, room = self._world_and_room(interaction)
+        arguments = {str(option.get("name")): option.get("value") for option in data.get("options") or ()}
+        invocation = CommandInvocation(
             name=name,
             world=world,
             room=room,
-            author=self._places.person(asked.user),
-            event_id=str(asked.id),
-            created_at=asked.created_at,
+            author=self._mapper.to_entity(interaction.user),
+            event_id=str(interaction.id),
+            created_at=interaction.created_at,
             arguments=arguments,
         )
-        if is_open and (rule := self._rule_against(asked)):
-            shown = Shown(f"Nothing is answered here: {rule} forbids it.")
+        if is_question and (rule := self._forbidding_rule(interaction)):
+            response = CommandResponse(f"Nothing is answered here: {rule} forbids it.")
         else:
-            shown = await self._carried_out(self._door.command(command))
-        if shown.receipt is not None:
-            question = shorten(str(arguments.get("question", "")), LONGEST_ECHO)
-            await self._original(asked, f"> {question}")
-        elif shown.is_private or is_open:
-            await self._show(asked, shown)
+            response = await self._run_safely(self._handle.run_command(invocation))
+        if response.receipt is not None:
+            question = shorten(str(arguments.get("question", "")), MAX_ECHO_LENGTH)
+            await self._edit_original(interaction, f"> {question}")
+        elif response.is_ephemeral or is_question:
+            await self._send_response(interaction, response)
         else:
-            await self._ask(Route("DELETE", ORIGINAL, **_address(asked)))
-            await self._follow_up(asked, shown, is_private=False)
+            await self._send_request(Route("DELETE", ORIGINAL_PATH, **_webhook_ids(interaction)))
+            await self._send_follow_up(interaction, response, is_private=False)
 
-    async def _press(self, asked: discord.Interaction[Any]) -> None:
-        data: Mapping[str, Any] = asked.data or {}
-        await self._acknowledge(asked, UNCHANGED)
-        value = next(iter(data.get("values") or ()), str(data.get("custom_id", "")).removeprefix(CHOICE))
-        world, room = self._place(asked)
-        author = self._places.person(asked.user)
-        pressed = Pressed(world, room, author, str(value), str(asked.id), asked.created_at)
-        shown = await self._carried_out(self._door.chosen(pressed))
-        if shown.text:
-            await self._follow_up(asked, shown, is_private=True)
+    async def _select_choice(self, interaction: discord.Interaction[Any]) -> None:
+        data: Mapping[str, Any] = interaction.data or {}
+        await self._acknowledge(interaction, DEFERRED_UPDATE)
+        value = next(
+            iter(data.get("values") or ()), str(data.get("custom_id", "")).removeprefix(CHOICE_PREFIX)
+        )
+        world, room = self._world_and_room(interaction)
+        author = self._mapper.to_entity(interaction.user)
+        selection = ChoiceSelection(
+            world, room, author, str(value), str(interaction.id), interaction.created_at
+        )
+        response = await self._run_safely(self._handle.select_choice(selection))
+        if response.text:
+            await self._send_follow_up(interaction, response, is_private=True)
 
-    def _rule_against(self, asked: discord.Interaction[Any]) -> str:
-        names = lineage(asked.channel, asked.guild_id)
-        rule = self._door.rules.find(PLATFORM, *names)
+    def _forbidding_rule(self, interaction: discord.Interaction[Any]) -> str:
+        lineage_ids = build_lineage(interaction.channel, interaction.guild_id)
+        rule = self._handle.room_rules.find(PLATFORM, *lineage_ids)
         mention = MentionContext(is_mention=True)
-        return denied(mention, names, self._settings, rule, is_direct=asked.guild_id is None).denied_by
+        return apply_rules(
+            mention, lineage_ids, self._settings, rule, is_direct=interaction.guild_id is None
+        ).denied_by
 
-    async def _carried_out(self, doing: Awaitable[Shown]) -> Shown:
+    async def _run_safely(self, awaitable: Awaitable[CommandResponse]) -> CommandResponse:
         try:
-            return await doing
+            return await awaitable
         except Exception:
             logger.warning("what was asked on Discord could not be carried out", exc_info=True)
-            return Shown(SORRY)
+            return CommandResponse(FAILURE_TEXT)
 
-    def _place(self, asked: discord.Interaction[Any]) -> tuple[World, Room]:
-        room = self._places.room(asked.channel or discord.Object(asked.channel_id or 0), asked.guild_id)
-        if not asked.guild_id:
-            return self._places.direct_world(asked.channel_id or 0), room
-        known = self._places.world(asked.guild) if asked.guild is not None else None
-        name, roles = (known.name, known.roles) if known is not None else ("", {})
-        roles = {self._places.person_id(asked.user.id): _role(asked), **roles}
-        return World(room.world_id, PLATFORM, str(asked.guild_id), name, roles), room
+    def _world_and_room(self, interaction: discord.Interaction[Any]) -> tuple[World, Room]:
+        room = self._mapper.to_room(
+            interaction.channel or discord.Object(interaction.channel_id or 0), interaction.guild_id
+        )
+        if not interaction.guild_id:
+            return self._mapper.to_direct_world(interaction.channel_id or 0), room
+        guild_world = self._mapper.to_world(interaction.guild) if interaction.guild is not None else None
+        name, roles = (guild_world.name, guild_world.roles) if guild_world is not None else ("", {})
+        roles = {self._mapper.entity_id(interaction.user.id): _role_of(interaction), **roles}
+        return World(room.world_id, PLATFORM, str(interaction.guild_id), name, roles), room
 
     async def _acknowledge(
-        self, asked: discord.Interaction[Any], kind: int, *, is_private: bool = False
+        self, interaction: discord.Interaction[Any], response_type: int, *, is_private: bool = False
     ) -> None:
         path = "/interactions/{webhook_id}/{webhook_token}/callback"
-        route = Route("POST", path, webhook_id=asked.id, webhook_token=asked.token)
-        await self._ask(route, json={"type": kind, "data": {"flags": PRIVATE if is_private else 0}})
+        route = Route("POST", path, webhook_id=interaction.id, webhook_token=interaction.token)
+        await self._send_request(
+            route, json={"type": response_type, "data": {"flags": EPHEMERAL_FLAG if is_private else 0}}
+        )
 
-    async def _show(self, asked: discord.Interaction[Any], shown: Shown) -> None:
-        first, *rest = cut(shown.text, LONGEST) or ["Done."]
-        await self._original(asked, first, shown if not rest else None)
-        for number, text in enumerate(rest, 1):
-            last = shown if number == len(rest) else Shown()
-            await self._follow_up(asked, Shown(text, choices=last.choices), is_private=True)
+    async def _send_response(self, interaction: discord.Interaction[Any], response: CommandResponse) -> None:
+        first_text, *remaining = split_text(response.text, MAX_TEXT_LENGTH) or ["Done."]
+        await self._edit_original(interaction, first_text, response if not remaining else None)
+        for index, text in enumerate(remaining, 1):
+            with_choices = response if index == len(remaining) else CommandResponse()
+            await self._send_follow_up(
+                interaction, CommandResponse(text, choices=with_choices.choices), is_private=True
+            )
 
-    async def _original(self, asked: discord.Interaction[Any], text: str, shown: Shown | None = None) -> None:
-        route = Route("PATCH", ORIGINAL, **_address(asked))
-        await self._ask(route, json=_body(cut(text, LONGEST)[0], shown or Shown()))
+    async def _edit_original(
+        self, interaction: discord.Interaction[Any], text: str, response: CommandResponse | None = None
+    ) -> None:
+        route = Route("PATCH", ORIGINAL_PATH, **_webhook_ids(interaction))
+        await self._send_request(
+            route, json=_build_body(split_text(text, MAX_TEXT_LENGTH)[0], response or CommandResponse())
+        )
 
-    async def _follow_up(self, asked: discord.Interaction[Any], shown: Shown, *, is_private: bool) -> None:
-        pieces = cut(shown.text, LONGEST)
-        for number, text in enumerate(pieces, 1):
-            body = _body(text, shown if number == len(pieces) else Shown())
-            route = Route("POST", "/webhooks/{webhook_id}/{webhook_token}", **_address(asked))
-            await self._ask(route, json={**body, "flags": PRIVATE if is_private else 0})
-
-
-def _role(asked: discord.Interaction[Any]) -> Role:
-    may = asked.permissions
-    return Role.ADMIN if may.administrator or may.manage_guild else Role.MEMBER
-
-
-def _address(asked: discord.Interaction[Any]) -> dict[str, Any]:
-    return {"webhook_id": asked.application_id, "webhook_token": asked.token}
+    async def _send_follow_up(
+        self, interaction: discord.Interaction[Any], response: CommandResponse, *, is_private: bool
+    ) -> None:
+        pieces = split_text(response.text, MAX_TEXT_LENGTH)
+        for index, text in enumerate(pieces, 1):
+            body = _build_body(text, response if index == len(pieces) else CommandResponse())
+            route = Route("POST", "/webhooks/{webhook_id}/{webhook_token}", **_webhook_ids(interaction))
+            await self._send_request(route, json={**body, "flags": EPHEMERAL_FLAG if is_private else 0})
 
 
-def _body(text: str, shown: Shown) -> dict[str, Any]:
+def _role_of(interaction: discord.Interaction[Any]) -> Role:
+    permissions = interaction.permissions
+    return Role.ADMIN if permissions.administrator or permissions.manage_guild else Role.MEMBER
+
+
+def _webhook_ids(interaction: discord.Interaction[Any]) -> dict[str, Any]:
+    return {"webhook_id": interaction.application_id, "webhook_token": interaction.token}
+
+
+def _build_body(text: str, response: CommandResponse) -> dict[str, Any]:
     return {
         "content": text,
-        "allowed_mentions": dict(SILENT),
-        "components": components(shown.choices) if shown.choices else [],
+        "allowed_mentions": dict(NO_MENTIONS),
+        "components": build_components(response.choices) if response.choices else [],
     }

@@ -7,31 +7,32 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from bot import BaseUrl, Secret, Settings, SettingsModel, Words, keep_key
-from bot.platform import Allowed
+from bot import BaseUrl, CommaList, Secret, Settings, SettingsModel, reject_redirected_key
+from bot.platform import AllowList
 
-DEVELOPERS = "https://discord.com/developers/applications"
+DEVELOPER_PORTAL_URL = "https://discord.com/developers/applications"
 
 
-def _snowflakes(ids: tuple[str, ...]) -> tuple[str, ...]:
-    for one in ids:
-        if not (one.isascii() and one.isdigit()):
+def _check_snowflakes(ids: tuple[str, ...]) -> tuple[str, ...]:
+    for snowflake in ids:
+        if not (snowflake.isascii() and snowflake.isdigit()):
             raise ValueError(
-                f"{one[:40]!r} is no id: switch on Developer Mode in Discord (Settings, Advanced), "
+                f"{snowflake[:40]!r} is no id: switch on Developer Mode in Discord (Settings, Advanced), "
                 "then right-click the channel and choose Copy Channel ID"
             )
     return ids
 
 
-Snowflakes = Annotated[Words, AfterValidator(_snowflakes)]
-Channels = Annotated[Allowed, AfterValidator(_snowflakes)]
+Snowflakes = Annotated[CommaList, AfterValidator(_check_snowflakes)]
+Channels = Annotated[AllowList, AfterValidator(_check_snowflakes)]
 
 
 class DiscordSettings(SettingsModel):
     """Who we are on Discord, where we speak, and when."""
 
     discord_api_token: Secret | None = Field(
-        None, description=f"The bot's token, from {DEVELOPERS} (your application, Bot, Reset Token)."
+        None,
+        description=f"The bot's token, from {DEVELOPER_PORTAL_URL} (your application, Bot, Reset Token).",
     )
     channel_ids: Channels = Field(
         (),
@@ -63,7 +64,7 @@ class DiscordSettings(SettingsModel):
 
 def read_settings(settings: Settings) -> DiscordSettings:
     """Read the variables; raises SettingError, also where a file would have the token sent elsewhere."""
-    keep_key(settings, server="DISCORD_API_BASE_URL", key="DISCORD_API_TOKEN")
+    reject_redirected_key(settings, server="DISCORD_API_BASE_URL", key="DISCORD_API_TOKEN")
     return settings.load(DiscordSettings)
 
 
@@ -71,15 +72,15 @@ def read_settings(settings: Settings) -> DiscordSettings:
 class Limits:
     """How long things take, and how much is asked or waits at once; times in seconds, sizes in bytes."""
 
-    request: float = 30.0
-    heartbeat: float = 60.0
-    ready: float = 2.0
-    full: float = 10.0
+    request_timeout: float = 30.0
+    heartbeat_timeout: float = 60.0
+    guild_ready_timeout: float = 2.0
+    queue_full_timeout: float = 10.0
     goodbye: float = 2.0
-    typing: float = 8.0
-    longest_typing: float = 900.0
-    longest_pause: float = 60.0
-    answer: int = 1024 * 1024
-    history: int = 100
-    waiting: int = 2000
-    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    typing_interval: float = 8.0
+    max_typing_seconds: float = 900.0
+    max_retry_delay: float = 60.0
+    max_response_bytes: int = 1024 * 1024
+    history_limit: int = 100
+    max_queued_events: int = 2000
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep

@@ -11,37 +11,37 @@ from discord.gateway import ReconnectWebSocket
 from discord.http import Route
 from yarl import URL
 
-from adapters.discord.client import Client, Gateway, Session, session_of
-from adapters.discord.config import DEVELOPERS, Limits
-from adapters.discord.errors import GONE, Answered, cause_of_gap
-from adapters.discord.rate_limits import IdentifyBudget
-from adapters.discord.receiving import Overfull
-from bot.platform import Cause, Link
+from adapters.discord.client import DiscordClient, GatewaySession, GatewaySocket, session_of
+from adapters.discord.config import DEVELOPER_PORTAL_URL, Limits
+from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse, disconnect_cause_of
+from adapters.discord.rate_limits import IdentifyLimiter
+from adapters.discord.receiving import QueueFull
+from bot.platform import ConnectionStatus, DisconnectCause
 
 logger = logging.getLogger(__name__)
-CONNECT_DEADLINE = 60.0
-MOST_RESUMES = 5  # in a row without success; the place where a session goes on may be gone
-BAD_TOKEN = (
+CONNECT_TIMEOUT = 60.0
+MAX_RESUMES = 5  # in a row without success; the place where a session goes on may be gone
+INVALID_TOKEN_MESSAGE = (
     "Discord does not accept the token: set DISCORD_API_TOKEN to the one that "
-    f"{DEVELOPERS} shows for your application under Bot, Reset Token"
+    f"{DEVELOPER_PORTAL_URL} shows for your application under Bot, Reset Token"
 )
-FATAL = {
-    4004: BAD_TOKEN,
+FATAL_CLOSE_CODES = {
+    4004: INVALID_TOKEN_MESSAGE,
     4010: "Discord refuses the shard: this version runs a bot on one connection only",
     4011: "Discord asks for sharding: the bot is in too many servers for the one connection that it has",
     4012: "Discord no longer speaks this version of its protocol: update discord.py",
     4013: "Discord does not know the intents that were asked for: update discord.py",
     4014: "Discord refuses the intents: open "
-    f"{DEVELOPERS}, your application, Bot, Privileged Gateway Intents, and switch on Message Content Intent "
+    f"{DEVELOPER_PORTAL_URL}, your application, Bot, Privileged Gateway Intents, and switch on Message Content Intent "
     "(and Server Members Intent where DISCORD_MEMBERS_INTENT is on)",
 }
 
 
-class Refused(Exception):
+class ConnectionRejected(Exception):
     """Discord will not have us, however often we try; the message says what to do."""
 
 
-class Connection:
+class GatewayConnection:
     """Keeps one client connected; `session` is what it takes to go on after the next drop.
 
     Connections end, and the next one stands at once: `link` is told of a gap only where it does not.
@@ -50,93 +50,101 @@ class Connection:
 
     def __init__(
         self,
-        client: Client,
-        budget: IdentifyBudget,
+        client: DiscordClient,
+        identify_limiter: IdentifyLimiter,
         limits: Limits,
-        link: Link,
+        status: ConnectionStatus,
         *,
-        may_read: Callable[[], Awaitable[None]],
-        session: Session | None = None,
+        wait_for_room: Callable[[], Awaitable[None]],
+        session: GatewaySession | None = None,
     ) -> None:
         self.session = session
         self._client = client
-        self._budget = budget
+        self._identify_limiter = identify_limiter
         self._limits = limits
-        self._link = link
-        self._may_read = may_read
+        self._status = status
+        self._wait_for_room = wait_for_room
         self._failures = 0
 
-    def well(self) -> None:
+    def mark_connected(self) -> None:
         """Take note that the connection stands: the next drop is followed up at once."""
         self._failures = 0
-        self._link.stands()
+        self._status.connected()
 
-    async def stay(self) -> None:
+    async def run(self) -> None:
         """Connect again and again; raises Refused where that is of no use."""
         while True:
-            socket: Gateway | None = None
+            socket: GatewaySocket | None = None
             try:
                 socket = await self._connect()
                 while True:
                     await socket.poll_event()
-            except Overfull:
-                self._remember(socket or self.session)
-                self._link.drops()
+            except QueueFull:
+                self._save_session(socket or self.session)
+                self._status.disconnected()
                 self._failures = 0  # it is we who have ended it
-            except ReconnectWebSocket as told:
-                self._remember((socket or self.session) if told.resume else None)
-                self._dropped("the gateway ends every connection")
-            except ConnectionClosed as told:
-                if told.code in FATAL:
-                    raise Refused(FATAL[told.code]) from None
-                self._remember(socket)
-                self._dropped(f"the gateway closes every connection (code {told.code})")
-            except GONE as error:
-                if isinstance(error, Answered) and error.status == 401:
-                    raise Refused(BAD_TOKEN) from None
-                self._remember(socket or self.session)
-                self._dropped(error or type(error).__name__, cause_of_gap(error), is_made=socket is not None)
+            except ReconnectWebSocket as closing:
+                self._save_session((socket or self.session) if closing.resume else None)
+                self._report_disconnect("the gateway ends every connection")
+            except ConnectionClosed as closing:
+                if closing.code in FATAL_CLOSE_CODES:
+                    raise ConnectionRejected(FATAL_CLOSE_CODES[closing.code]) from None
+                self._save_session(socket)
+                self._report_disconnect(f"the gateway closes every connection (code {closing.code})")
+            except REQUEST_ERRORS as error:
+                if isinstance(error, ErrorResponse) and error.status == 401:
+                    raise ConnectionRejected(INVALID_TOKEN_MESSAGE) from None
+                self._save_session(socket or self.session)
+                self._report_disconnect(
+                    error or type(error).__name__,
+                    disconnect_cause_of(error),
+                    was_connected=socket is not None,
+                )
             finally:
                 if socket is not None:
                     await socket.close()
-            await self._rest()
+            await self._wait_before_retry()
 
-    def _dropped(self, why: object, cause: Cause = Cause.PLATFORM, *, is_made: bool = True) -> None:
+    def _report_disconnect(
+        self, reason: object, cause: DisconnectCause = DisconnectCause.PLATFORM, *, was_connected: bool = True
+    ) -> None:
         """Tell of a connection that has ended: of the first after one that stood, only that it has."""
-        if is_made and not self._failures:
-            self._link.drops()
+        if was_connected and not self._failures:
+            self._status.disconnected()
         else:
-            self._link.fails(cause, why)
+            self._status.failed(cause, reason)
 
-    def _remember(self, left: Gateway | Session | None) -> None:
-        if isinstance(left, Gateway):
-            left = session_of(left)
-        self.session = left if self._failures < MOST_RESUMES else None
+    def _save_session(self, source: GatewaySocket | GatewaySession | None) -> None:
+        if isinstance(source, GatewaySocket):
+            source = session_of(source)
+        self.session = source if self._failures < MAX_RESUMES else None
 
-    async def _connect(self) -> Gateway:
-        await self._may_read()
-        known = self.session
-        if known is not None:
-            how = {"session": known.id, "sequence": known.seq, "resume": True}
-            return await self._opened(URL(known.url), how)
-        told = await self._client.http.request(Route("GET", "/gateway/bot"))
-        limit: dict[str, Any] = told.get("session_start_limit") or {}
-        while wait := self._budget.wait(limit.get("remaining"), limit.get("reset_after", 0) / 1000):
+    async def _connect(self) -> GatewaySocket:
+        await self._wait_for_room()
+        session = self.session
+        if session is not None:
+            options = {"session": session.id, "sequence": session.seq, "resume": True}
+            return await self._open_socket(URL(session.url), options)
+        gateway_info = await self._client.http.request(Route("GET", "/gateway/bot"))
+        limit: dict[str, Any] = gateway_info.get("session_start_limit") or {}
+        while wait := self._identify_limiter.wait_seconds(
+            limit.get("remaining"), limit.get("reset_after", 0) / 1000
+        ):
             logger.error("too many sessions with Discord: the next begins in %.0f s at the earliest", wait)
-            self._link.fails(Cause.LIMITED, "too many sessions were begun")
-            await self._limits.pause(wait)
+            self._status.failed(DisconnectCause.LIMITED, "too many sessions were begun")
+            await self._limits.sleep(wait)
             limit = {}
-        self._budget.spend()
-        return await self._opened(URL(told["url"]), {})
+        self._identify_limiter.record()
+        return await self._open_socket(URL(gateway_info["url"]), {})
 
-    async def _opened(self, url: URL, how: dict[str, Any]) -> Gateway:
-        async with asyncio.timeout(CONNECT_DEADLINE):
-            socket = await Gateway.from_client(self._client, gateway=url, **how)
+    async def _open_socket(self, url: URL, options: dict[str, Any]) -> GatewaySocket:
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            socket = await GatewaySocket.from_client(self._client, gateway=url, **options)
         self._client.ws = socket
         return socket
 
-    async def _rest(self) -> None:
+    async def _wait_before_retry(self) -> None:
         """Wait, for longer after every failure in a row."""
-        longest = min(2.0 ** min(self._failures, 10), self._limits.longest_pause)
+        max_delay = min(2.0 ** min(self._failures, 10), self._limits.max_retry_delay)
         self._failures += 1
-        await self._limits.pause(random.uniform(longest / 2, longest))
+        await self._limits.sleep(random.uniform(max_delay / 2, max_delay))

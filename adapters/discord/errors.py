@@ -7,80 +7,94 @@ from typing import Any
 import aiohttp
 import discord
 
-from bot.platform import Cause, DeliveryError, NotSent, Unclear, Undeliverable, cause_of
+from bot.platform import (
+    DeliveryError,
+    DeliveryUnknown,
+    DisconnectCause,
+    NotSent,
+    Undeliverable,
+    disconnect_cause,
+)
 from bot.text import shorten
 
-UNSAID_WAIT = 5.0  # where Discord says that it is too much, but not for how long
-PAUSED_WAIT = 60.0
+DEFAULT_RETRY_SECONDS = 5.0  # where Discord says that it is too much, but not for how long
+PAUSED_RETRY_SECONDS = 60.0
 UNKNOWN_MESSAGE = 10008
 
 
-class Answered(Exception):
+class ErrorResponse(Exception):
     """Discord answered, and did not do what it was asked for."""
 
     def __init__(self, status: int, data: Any = None, headers: Mapping[str, str] | None = None) -> None:
         self.status = status
         self.code = data.get("code", 0) if isinstance(data, Mapping) else 0
         self.is_global = bool(data.get("global")) if isinstance(data, Mapping) else False
-        self.retry_after = waiting_time(data, headers or {})
+        self.retry_after = parse_retry_after(data, headers or {})
         text = data.get("message", "") if isinstance(data, Mapping) else ""
         super().__init__(f"Discord answered {status} {shorten(str(text), 200)}".rstrip())
 
 
-class Unreadable(Exception):
+class InvalidResponse(Exception):
     """Discord answered with something that is no answer: broken, endless, or cut off."""
 
 
-class Paused(Exception):
+class RequestsPaused(Exception):
     """Nothing is asked of Discord just now: it has refused too much."""
 
 
 # What a request may end with other than an answer: who asks again later has to do with no more than these.
-GONE = (OSError, aiohttp.ClientError, Answered, Unreadable, Paused, discord.DiscordException)
+REQUEST_ERRORS = (
+    OSError,
+    aiohttp.ClientError,
+    ErrorResponse,
+    InvalidResponse,
+    RequestsPaused,
+    discord.DiscordException,
+)
 
 
-def waiting_time(data: Any, headers: Mapping[str, str]) -> float:
+def parse_retry_after(data: Any, headers: Mapping[str, str]) -> float:
     """Read for how many seconds Discord wants to be left alone; five where that cannot be read."""
-    told = data.get("retry_after") if isinstance(data, Mapping) else None
-    for value in (told, headers.get("Retry-After"), headers.get("X-RateLimit-Reset-After")):
+    body_value = data.get("retry_after") if isinstance(data, Mapping) else None
+    for value in (body_value, headers.get("Retry-After"), headers.get("X-RateLimit-Reset-After")):
         try:
             seconds = float(value)  # type: ignore[arg-type]  # None and nonsense alike are what is caught
         except (TypeError, ValueError, OverflowError):
             continue
         if math.isfinite(seconds) and seconds >= 0:
             return seconds
-    return UNSAID_WAIT
+    return DEFAULT_RETRY_SECONDS
 
 
-def cause_of_gap(error: Exception) -> Cause:
+def disconnect_cause_of(error: Exception) -> DisconnectCause:
     """Name why Discord was not to be had."""
     match error:
-        case discord.RateLimited() | Paused() | Answered(status=429):
-            return Cause.LIMITED
-        case Answered() | Unreadable():
-            return Cause.PLATFORM
-    return cause_of(error)
+        case discord.RateLimited() | RequestsPaused() | ErrorResponse(status=429):
+            return DisconnectCause.LIMITED
+        case ErrorResponse() | InvalidResponse():
+            return DisconnectCause.PLATFORM
+    return disconnect_cause(error)
 
 
-def delivery_error(error: Exception) -> DeliveryError:
+def to_delivery_error(error: Exception) -> DeliveryError:
     """Tell what a failed request means for the part that it was to send."""
     match error:
         case DeliveryError():
             return error
         case discord.RateLimited():
             return NotSent("Discord asks to slow down", retry_after=error.retry_after)
-        case Paused():
-            return NotSent(str(error), retry_after=PAUSED_WAIT)
-        case Answered():
-            return _of_answer(error)
+        case RequestsPaused():
+            return NotSent(str(error), retry_after=PAUSED_RETRY_SECONDS)
+        case ErrorResponse():
+            return _from_response(error)
         case aiohttp.ClientConnectorError() | aiohttp.ClientHttpProxyError():
             return NotSent(f"Discord cannot be reached: {type(error).__name__}")
-        case aiohttp.ClientError() | OSError() | TimeoutError() | Unreadable():
-            return Unclear(f"the connection failed before Discord answered: {type(error).__name__}")
-    return Unclear(f"{type(error).__name__}: {shorten(str(error), 200)}")
+        case aiohttp.ClientError() | OSError() | TimeoutError() | InvalidResponse():
+            return DeliveryUnknown(f"the connection failed before Discord answered: {type(error).__name__}")
+    return DeliveryUnknown(f"{type(error).__name__}: {shorten(str(error), 200)}")
 
 
-def _of_answer(error: Answered) -> DeliveryError:
+def _from_response(error: ErrorResponse) -> DeliveryError:
     if error.status == 429:
         return NotSent("Discord asks to slow down", retry_after=error.retry_after)
     if error.status == 401:
@@ -91,5 +105,5 @@ def _of_answer(error: Answered) -> DeliveryError:
             "Send Messages and, in threads, Send Messages in Threads"
         )
     if error.status >= 500 or error.status == 408:
-        return Unclear(str(error))
+        return DeliveryUnknown(str(error))
     return Undeliverable(str(error))

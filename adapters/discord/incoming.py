@@ -7,12 +7,12 @@ from datetime import datetime
 import discord
 
 from adapters.discord.config import DiscordSettings
-from adapters.discord.entities import PLATFORM, Places
+from adapters.discord.entities import PLATFORM, EntityMapper
 from bot import Attachment, Content, Entity, MediaKind, Memory, MemoryKind, World, new_id
-from bot.platform import Arrival, EventKey, MentionContext, Reaction, RoomRule
+from bot.platform import EventKey, InboundMessage, MentionContext, Reaction, RoomRule
 from bot.text import shorten
 
-SAID = (
+USER_MESSAGE_TYPES = (
     discord.MessageType.default,
     discord.MessageType.reply,
     discord.MessageType.chat_input_command,
@@ -20,150 +20,153 @@ SAID = (
 )
 
 
-def is_said(message: discord.Message) -> bool:
+def is_user_message(message: discord.Message) -> bool:
     """Tell whether somebody says something, rather than Discord itself that somebody joined or pinned."""
-    return message.type in SAID
+    return message.type in USER_MESSAGE_TYPES
 
 
-def is_own(message: discord.Message, places: Places, application_id: int | None) -> bool:
+def is_own_message(message: discord.Message, mapper: EntityMapper, application_id: int | None) -> bool:
     """Tell whether our own account wrote a message, or a webhook of our own application: by their ids."""
-    if message.author.id == places.own_id:
+    if message.author.id == mapper.bot_id:
         return True
     return bool(message.webhook_id and application_id and message.application_id == application_id)
 
 
-def message_received(
-    message: discord.Message, places: Places, mention: MentionContext, *, is_backfill: bool = False
-) -> Arrival:
+def to_inbound_message(
+    message: discord.Message, mapper: EntityMapper, mention: MentionContext, *, is_backfill: bool = False
+) -> InboundMessage:
     """Make the arrival of a message; `mention` has been weighed against the rules."""
-    return _arrival(message, places, mention, f"MC:{message.id}", 0, is_backfill)
+    return _build_inbound(message, mapper, mention, f"MC:{message.id}", 0, is_backfill)
 
 
-def message_edited(
-    message: discord.Message, at: datetime, places: Places, mention: MentionContext
-) -> Arrival:
+def to_inbound_edit(
+    message: discord.Message, edited_at: datetime, mapper: EntityMapper, mention: MentionContext
+) -> InboundMessage:
     """Make the arrival of an edit: the same message, its revision the time at which it was edited."""
-    revision = int(at.timestamp() * 1000)
-    return _arrival(message, places, mention, f"MU:{message.id}:{revision}", revision, False)
+    revision = int(edited_at.timestamp() * 1000)
+    return _build_inbound(message, mapper, mention, f"MU:{message.id}:{revision}", revision, False)
 
 
-def mention_of(message: discord.Message, own_id: int) -> MentionContext:
+def build_mention(message: discord.Message, bot_id: int) -> MentionContext:
     """Read how a message addresses us from Discord's own entities: not a word of the text counts."""
-    said = message.reference.resolved if message.reference is not None else None
+    referenced = message.reference.resolved if message.reference is not None else None
     return MentionContext(
-        is_mention=any(one.id == own_id for one in message.mentions)
-        or any(_is_ours(role, own_id) for role in message.role_mentions),
-        is_reply=isinstance(said, discord.Message) and said.author.id == own_id,
+        is_mention=any(user.id == bot_id for user in message.mentions)
+        or any(_is_bot_role(role, bot_id) for role in message.role_mentions),
+        is_reply=isinstance(referenced, discord.Message) and referenced.author.id == bot_id,
         is_thread=isinstance(message.channel, discord.Thread),
     )
 
 
-def reacted(
-    told: discord.RawReactionActionEvent,
+def build_reaction(
+    payload: discord.RawReactionActionEvent,
     channel: object,
     guild: discord.Guild | None,
-    places: Places,
+    mapper: EntityMapper,
     *,
-    at: datetime,
+    timestamp: datetime,
 ) -> Reaction:
     """Make the reaction that somebody has put on a message."""
-    member = told.member
+    member = payload.member
     author = (
-        places.person(member)
+        mapper.to_entity(member)
         if member is not None
-        else Entity(places.person_id(told.user_id), PLATFORM, str(told.user_id))
+        else Entity(mapper.entity_id(payload.user_id), PLATFORM, str(payload.user_id))
     )
-    room = places.room(channel, told.guild_id)
-    world = places.world(guild, [member]) if guild is not None else _unknown(told, places)
-    return Reaction(world, room, author, str(told.message_id), str(told.emoji), at)
+    room = mapper.to_room(channel, payload.guild_id)
+    world = mapper.to_world(guild, [member]) if guild is not None else _world_of_reaction(payload, mapper)
+    return Reaction(world, room, author, str(payload.message_id), str(payload.emoji), timestamp)
 
 
-def home_of(message: discord.Message) -> int | None:
+def guild_id_of(message: discord.Message) -> int | None:
     """Give the id of the server in which something was said; None in a conversation between two."""
     guild = message.guild or getattr(message.channel, "guild", None)
-    known: int | None = guild.id if guild is not None else getattr(message.channel, "guild_id", None)
-    return known
+    guild_id: int | None = guild.id if guild is not None else getattr(message.channel, "guild_id", None)
+    return guild_id
 
 
-def _arrival(
+def _build_inbound(
     message: discord.Message,
-    places: Places,
+    mapper: EntityMapper,
     mention: MentionContext,
     event_id: str,
     revision: int,
     is_backfill: bool,
-) -> Arrival:
-    room = places.room(message.channel, home_of(message))
-    author = places.person(message.author, is_webhook=message.webhook_id is not None)
-    said = Memory(
+) -> InboundMessage:
+    room = mapper.to_room(message.channel, guild_id_of(message))
+    author = mapper.to_entity(message.author, is_webhook=message.webhook_id is not None)
+    memory = Memory(
         id=new_id(),
         kind=MemoryKind.MESSAGE,
         entity_id=author.id,
         room_id=room.id,
         world_id=room.world_id,
         content=Content(
-            text=words_of(message),
-            attachments=files_of(message),
+            text=text_of(message),
+            attachments=attachments_of(message),
             source=PLATFORM,
             url=message.jump_url,
             mention=mention,
-            metadata=_reference(message),
+            metadata=_reply_metadata(message),
         ),
         created_at=message.created_at,
         external_id=str(message.id),
     )
-    key = EventKey(PLATFORM, places.account, event_id, room.id, str(message.id), revision)
-    world = _world(message, places, [message.author])
-    return Arrival(key, world, room, author, said, is_backfill=is_backfill)
+    event_key = EventKey(PLATFORM, mapper.account, event_id, room.id, str(message.id), revision)
+    world = _world_of(message, mapper, [message.author])
+    return InboundMessage(event_key, world, room, author, memory, is_backfill=is_backfill)
 
 
-def _world(message: discord.Message, places: Places, people: Sequence[object]) -> World:
-    home = home_of(message)
-    if home is None:
-        return places.direct_world(message.channel.id)
+def _world_of(message: discord.Message, mapper: EntityMapper, users: Sequence[object]) -> World:
+    guild_id = guild_id_of(message)
+    if guild_id is None:
+        return mapper.to_direct_world(message.channel.id)
     if message.guild is None:  # a server that has not been told of yet
-        return World(places.world_id(home), PLATFORM, str(home))
-    return places.world(message.guild, people)
+        return World(mapper.world_id(guild_id), PLATFORM, str(guild_id))
+    return mapper.to_world(message.guild, users)
 
 
-def _unknown(told: discord.RawReactionActionEvent, places: Places) -> World:
-    if told.guild_id is None:
-        return places.direct_world(told.channel_id)
-    return World(places.world_id(told.guild_id), PLATFORM, str(told.guild_id))
+def _world_of_reaction(payload: discord.RawReactionActionEvent, mapper: EntityMapper) -> World:
+    if payload.guild_id is None:
+        return mapper.to_direct_world(payload.channel_id)
+    return World(mapper.world_id(payload.guild_id), PLATFORM, str(payload.guild_id))
 
 
-def _reference(message: discord.Message) -> dict[str, str]:
+def _reply_metadata(message: discord.Message) -> dict[str, str]:
     reference = message.reference
     return {"replies_to": str(reference.message_id)} if reference is not None and reference.message_id else {}
 
 
-def _is_ours(role: discord.Role, own_id: int) -> bool:
-    return role.tags is not None and role.tags.bot_id == own_id
+def _is_bot_role(role: discord.Role, bot_id: int) -> bool:
+    return role.tags is not None and role.tags.bot_id == bot_id
 
 
-LONGEST_QUOTE = 200
+MAX_QUOTE_LENGTH = 200
 
 
-def words_of(message: discord.Message) -> str:
+def text_of(message: discord.Message) -> str:
     """Write everything that a message says, a thing a line."""
-    return "\n".join(line for line in _lines(message) if line.strip())
+    return "\n".join(line for line in _text_lines(message) if line.strip())
 
 
-def files_of(message: discord.Message) -> tuple[Attachment, ...]:
+def attachments_of(message: discord.Message) -> tuple[Attachment, ...]:
     """List what came with a message, and with what it forwards."""
-    sent = [*message.attachments, *(one for copy in message.message_snapshots for one in copy.attachments)]
-    return tuple(_file(one) for one in sent)
+    files = [
+        *message.attachments,
+        *(file for snapshot in message.message_snapshots for file in snapshot.attachments),
+    ]
+    return tuple(_to_attachment(file) for file in files)
 
 
-def _lines(message: discord.Message) -> Iterator[str]:
-    yield _quoted(message)
+def _text_lines(message: discord.Message) -> Iterator[str]:
+    yield _quote_line(message)
     yield message.clean_content
-    for copy in message.message_snapshots:
-        shown = "\n".join([f"[forwarded] {copy.content}", *map(_embed, copy.embeds)])
-        yield "\n".join(f"> {line}" for line in shown.splitlines() if line.strip())  # nobody's own words
+    for snapshot in message.message_snapshots:
+        forwarded = "\n".join([f"[forwarded] {snapshot.content}", *map(_embed_text, snapshot.embeds)])
+        yield "\n".join(f"> {line}" for line in forwarded.splitlines() if line.strip())  # nobody's own words
     if message.author.bot or message.webhook_id:  # a person's embeds are previews of the links they wrote
         for embed in message.embeds:
-            yield _embed(embed)
+            yield _embed_text(embed)
     for sticker in message.stickers:
         yield f"[sticker: {sticker.name}]"
     if message.poll is not None:
@@ -171,15 +174,15 @@ def _lines(message: discord.Message) -> Iterator[str]:
         yield f"[poll] {message.poll.question}: {answers}"
 
 
-def _quoted(message: discord.Message) -> str:
+def _quote_line(message: discord.Message) -> str:
     """Begin a reply with what it replies to."""
-    said = message.reference.resolved if message.reference is not None else None
-    if not isinstance(said, discord.Message):
+    referenced = message.reference.resolved if message.reference is not None else None
+    if not isinstance(referenced, discord.Message):
         return ""
-    return f"> {said.author.display_name}: {shorten(said.clean_content, LONGEST_QUOTE)}"
+    return f"> {referenced.author.display_name}: {shorten(referenced.clean_content, MAX_QUOTE_LENGTH)}"
 
 
-def _embed(embed: discord.Embed) -> str:
+def _embed_text(embed: discord.Embed) -> str:
     parts = [
         embed.author.name,
         embed.title,
@@ -192,27 +195,27 @@ def _embed(embed: discord.Embed) -> str:
     return f"[embed] {text}" if text else ""
 
 
-def _file(sent: discord.Attachment) -> Attachment:
+def _to_attachment(file: discord.Attachment) -> Attachment:
     return Attachment(
-        id=str(sent.id),
-        kind=_kind(sent),
-        url=sent.url,
-        content_type=sent.content_type or "",
-        name=sent.filename,
-        title=sent.title or sent.description or sent.filename,
+        id=str(file.id),
+        kind=_media_kind(file),
+        url=file.url,
+        content_type=file.content_type or "",
+        name=file.filename,
+        title=file.title or file.description or file.filename,
     )
 
 
-def _kind(sent: discord.Attachment) -> MediaKind:
-    family = (sent.content_type or "").partition("/")[0].strip().lower()
-    if sent.is_voice_message() or family == "audio":
+def _media_kind(file: discord.Attachment) -> MediaKind:
+    family = (file.content_type or "").partition("/")[0].strip().lower()
+    if file.is_voice_message() or family == "audio":
         return MediaKind.AUDIO
     return MediaKind(family.upper()) if family in ("image", "video") else MediaKind.DOCUMENT
 
 
-def denied(
+def apply_rules(
     mention: MentionContext,
-    lineage: Sequence[str],
+    lineage_ids: Sequence[str],
     settings: DiscordSettings,
     room_rule: RoomRule,
     *,
@@ -222,12 +225,12 @@ def denied(
 
     `lineage` names where it was said, the nearest first; a thread is under the rules of its channel.
     """
-    rule = _direct_rule(settings) if is_direct else _rule(mention, lineage, settings)
-    rule = rule or room_rule.denies(mention, is_direct=is_direct)
+    rule = _direct_rule(settings) if is_direct else _guild_rule(mention, lineage_ids, settings)
+    rule = rule or room_rule.refusal_for(mention, is_direct=is_direct)
     return replace(mention, denied_by=rule) if rule else mention
 
 
-def is_ignored(settings: DiscordSettings, *, is_bot: bool) -> bool:
+def is_ignored_author(settings: DiscordSettings, *, is_bot: bool) -> bool:
     """Tell whether a message of such an author is not to be kept."""
     return is_bot and settings.discord_should_ignore_bot_messages
 
@@ -236,12 +239,12 @@ def _direct_rule(settings: DiscordSettings) -> str:
     return "DISCORD_SHOULD_IGNORE_DIRECT_MESSAGES" if settings.discord_should_ignore_direct_messages else ""
 
 
-def _rule(mention: MentionContext, lineage: Sequence[str], settings: DiscordSettings) -> str:
-    if settings.channel_ids and not set(lineage) & set(settings.channel_ids):
+def _guild_rule(mention: MentionContext, lineage_ids: Sequence[str], settings: DiscordSettings) -> str:
+    if settings.channel_ids and not set(lineage_ids) & set(settings.channel_ids):
         return "CHANNEL_IDS"
-    if set(lineage) & set(settings.discord_listen_channel_ids):
+    if set(lineage_ids) & set(settings.discord_listen_channel_ids):
         return "DISCORD_LISTEN_CHANNEL_IDS"
-    is_called = mention.is_mention or mention.is_reply
-    if settings.discord_should_respond_only_to_mentions and not is_called:
+    is_addressed = mention.is_mention or mention.is_reply
+    if settings.discord_should_respond_only_to_mentions and not is_addressed:
         return "DISCORD_SHOULD_RESPOND_ONLY_TO_MENTIONS"
     return ""

@@ -12,134 +12,148 @@ from typing import Any, ClassVar
 import discord
 from discord.http import Route
 
-from adapters.discord.entities import Places
-from adapters.discord.errors import GONE
+from adapters.discord.entities import EntityMapper
+from adapters.discord.errors import REQUEST_ERRORS
 from bot import Room, World
-from bot.platform import Door
+from bot.platform import AgentHandle
 
 logger = logging.getLogger(__name__)
 
 
-class NewsDesk:
+class MembershipHandler:
     """Passes news on, each kind by a method of its own; `told` finds it by the library's name for it."""
 
-    FIRST: ClassVar = ("guild_available", "guild_join")  # what may be taken in while a gap is still open
+    BEFORE_BACKFILL: ClassVar = (
+        "guild_available",
+        "guild_join",
+    )  # what may be taken in while a gap is still open
 
-    def __init__(self, door: Door, places: Places) -> None:
-        self._door = door
-        self._places = places
-        self.told: dict[str, Callable[..., Awaitable[object]]] = {
-            "guild_available": self._server,
-            "guild_join": self._invited,
-            "guild_update": self._server_updated,
-            "guild_remove": self._server_left,
-            "guild_channel_create": self._room,
-            "guild_channel_update": self._room_updated,
-            "guild_channel_delete": self._room_gone,
-            "thread_create": self._room,
-            "thread_update": self._room_updated,
-            "raw_thread_delete": self._thread_gone,
-            "member_join": self._person_joined,
-            "member_update": self._person_updated,
-            "raw_member_remove": self._person_left,
+    def __init__(self, handle: AgentHandle, mapper: EntityMapper) -> None:
+        self._handle = handle
+        self._mapper = mapper
+        self.handlers: dict[str, Callable[..., Awaitable[object]]] = {
+            "guild_available": self._guild_available,
+            "guild_join": self._guild_joined,
+            "guild_update": self._guild_updated,
+            "guild_remove": self._guild_removed,
+            "guild_channel_create": self._channel_created,
+            "guild_channel_update": self._channel_updated,
+            "guild_channel_delete": self._channel_deleted,
+            "thread_create": self._channel_created,
+            "thread_update": self._channel_updated,
+            "raw_thread_delete": self._thread_deleted,
+            "member_join": self._member_joined,
+            "member_update": self._member_updated,
+            "raw_member_remove": self._member_left,
         }
 
-    async def _server(self, guild: discord.Guild) -> None:
-        await self._door.news.world_joined(self._places.world(guild), self._rooms(guild))
+    async def _guild_available(self, guild: discord.Guild) -> None:
+        await self._handle.membership.join_world(self._mapper.to_world(guild), self._rooms(guild))
 
-    async def _invited(self, guild: discord.Guild) -> None:
-        joined = guild.me.joined_at if guild.me else None
-        event_id = f"invited:{guild.id}:{_when(joined)}" if joined else ""
-        await self._door.news.world_joined(self._places.world(guild), self._rooms(guild), event_id=event_id)
-
-    async def _server_updated(self, before: discord.Guild, guild: discord.Guild) -> None:
-        await self._door.news.world_updated(self._places.world(guild))
-
-    async def _server_left(self, guild: discord.Guild) -> None:
-        await self._door.changes.left_world(self._places.world_id(guild.id))
-
-    async def _room(self, channel: Any) -> None:
-        if _is_a_room(channel):
-            await self._door.news.room_joined(*self._place_of(channel))
-
-    async def _room_updated(self, before: Any, channel: Any) -> None:
-        if _is_a_room(channel):
-            await self._door.news.room_updated(*self._place_of(channel))
-
-    async def _room_gone(self, channel: Any) -> None:
-        await self._door.changes.left(self._places.room_id(channel.id))
-
-    async def _thread_gone(self, told: discord.RawThreadDeleteEvent) -> None:
-        await self._door.changes.left(self._places.room_id(told.thread_id))
-
-    async def _person_joined(self, member: discord.Member) -> None:
-        world, person = self._places.world(member.guild, [member]), self._places.person(member)
-        event_id = f"join:{member.guild.id}:{member.id}:{_when(member.joined_at)}"
-        await self._door.news.person_joined(world, person, event_id=event_id)
-
-    async def _person_updated(self, before: discord.Member, member: discord.Member) -> None:
-        world = self._places.world(member.guild, [member])
-        await self._door.news.person_updated(world, self._places.person(member))
-
-    async def _person_left(self, told: discord.RawMemberRemoveEvent) -> None:
-        guild = getattr(told.user, "guild", None)
-        world = (
-            self._places.world(guild)
-            if guild is not None
-            else World(self._places.world_id(told.guild_id), "discord", str(told.guild_id))
+    async def _guild_joined(self, guild: discord.Guild) -> None:
+        joined_at = guild.me.joined_at if guild.me else None
+        event_id = f"invited:{guild.id}:{_format_time(joined_at)}" if joined_at else ""
+        await self._handle.membership.join_world(
+            self._mapper.to_world(guild), self._rooms(guild), event_id=event_id
         )
-        await self._door.news.person_left(world, self._places.person(told.user))
 
-    def _place_of(self, channel: Any) -> tuple[World, Room]:
-        return self._places.world(channel.guild), self._places.room(channel)
+    async def _guild_updated(self, before: discord.Guild, guild: discord.Guild) -> None:
+        await self._handle.membership.update_world(self._mapper.to_world(guild))
+
+    async def _guild_removed(self, guild: discord.Guild) -> None:
+        await self._handle.edits.leave_world(self._mapper.world_id(guild.id))
+
+    async def _channel_created(self, channel: Any) -> None:
+        if _is_room(channel):
+            await self._handle.membership.join_room(*self._world_and_room(channel))
+
+    async def _channel_updated(self, before: Any, channel: Any) -> None:
+        if _is_room(channel):
+            await self._handle.membership.update_room(*self._world_and_room(channel))
+
+    async def _channel_deleted(self, channel: Any) -> None:
+        await self._handle.edits.leave_room(self._mapper.room_id(channel.id))
+
+    async def _thread_deleted(self, payload: discord.RawThreadDeleteEvent) -> None:
+        await self._handle.edits.leave_room(self._mapper.room_id(payload.thread_id))
+
+    async def _member_joined(self, member: discord.Member) -> None:
+        world, entity = self._mapper.to_world(member.guild, [member]), self._mapper.to_entity(member)
+        event_id = f"join:{member.guild.id}:{member.id}:{_format_time(member.joined_at)}"
+        await self._handle.membership.add_member(world, entity, event_id=event_id)
+
+    async def _member_updated(self, before: discord.Member, member: discord.Member) -> None:
+        world = self._mapper.to_world(member.guild, [member])
+        await self._handle.membership.update_member(world, self._mapper.to_entity(member))
+
+    async def _member_left(self, payload: discord.RawMemberRemoveEvent) -> None:
+        guild = getattr(payload.user, "guild", None)
+        world = (
+            self._mapper.to_world(guild)
+            if guild is not None
+            else World(self._mapper.world_id(payload.guild_id), "discord", str(payload.guild_id))
+        )
+        await self._handle.membership.remove_member(world, self._mapper.to_entity(payload.user))
+
+    def _world_and_room(self, channel: Any) -> tuple[World, Room]:
+        return self._mapper.to_world(channel.guild), self._mapper.to_room(channel)
 
     def _rooms(self, guild: discord.Guild) -> list[Room]:
-        return [self._places.room(one) for one in (*guild.channels, *guild.threads) if _is_a_room(one)]
+        return [
+            self._mapper.to_room(channel)
+            for channel in (*guild.channels, *guild.threads)
+            if _is_room(channel)
+        ]
 
 
-def _is_a_room(channel: Any) -> bool:
+def _is_room(channel: Any) -> bool:
     """A category holds channels; nothing is said in it."""
     return not isinstance(channel, discord.CategoryChannel)
 
 
-def _when(moment: datetime | None) -> str:
-    return moment.isoformat() if moment else ""
+def _format_time(timestamp: datetime | None) -> str:
+    return timestamp.isoformat() if timestamp else ""
 
 
-TELLS = frozenset({"GUILD_CREATE", "GUILD_DELETE"})
-MOST_FAILED = 1000
-AGAIN = 60.0  # seconds after which a server is asked for once more
+GUILD_EVENTS = frozenset({"GUILD_CREATE", "GUILD_DELETE"})
+MAX_FAILED_GUILDS = 1000
+RETRY_SECONDS = 60.0  # seconds after which a server is asked for once more
 
 
-class Learner:
+class GuildFetcher:
     """Fills the library's knowledge of a server, before the first event from there is read."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._failed: OrderedDict[int, float] = OrderedDict()  # until when a server is left alone
+        self._retry_at: OrderedDict[int, float] = OrderedDict()  # until when a server is left alone
 
-    async def learn(self, client: discord.Client, event: str, data: Any) -> None:
+    async def ensure_guild(self, client: discord.Client, event: str, data: Any) -> None:
         """Ask for the server of an event where it is not known; without an answer the event stands alone."""
-        home = data.get("guild_id") if isinstance(data, dict) else None
-        if event in TELLS or not str(home or "").isdigit():
+        raw_guild_id = data.get("guild_id") if isinstance(data, dict) else None
+        if event in GUILD_EVENTS or not str(raw_guild_id or "").isdigit():
             return
-        guild_id = int(str(home))
-        if client.get_guild(guild_id) is not None or self._clock() < self._failed.get(guild_id, 0.0):
+        guild_id = int(str(raw_guild_id))
+        if client.get_guild(guild_id) is not None or self._clock() < self._retry_at.get(guild_id, 0.0):
             return
         try:
-            told = await self._ask(client, guild_id)
-        except GONE as error:
+            guild = await self._fetch_guild(client, guild_id)
+        except REQUEST_ERRORS as error:
             logger.warning("server %s is not known, and Discord does not tell of it: %s", guild_id, error)
-            self._failed[guild_id] = self._clock() + AGAIN
-            if len(self._failed) > MOST_FAILED:
-                self._failed.popitem(last=False)
+            self._retry_at[guild_id] = self._clock() + RETRY_SECONDS
+            if len(self._retry_at) > MAX_FAILED_GUILDS:
+                self._retry_at.popitem(last=False)
             return
-        client._connection.parse_guild_create(told)
+        client._connection.parse_guild_create(guild)
 
-    async def _ask(self, client: discord.Client, guild_id: int) -> Any:
+    async def _fetch_guild(self, client: discord.Client, guild_id: int) -> Any:
         guild = await client.http.request(Route("GET", "/guilds/{guild_id}", guild_id=guild_id))
         channels = await client.http.request(Route("GET", "/guilds/{guild_id}/channels", guild_id=guild_id))
-        active = await client.http.request(
+        active_threads = await client.http.request(
             Route("GET", "/guilds/{guild_id}/threads/active", guild_id=guild_id)
         )
-        return {**guild, "channels": channels, "threads": active.get("threads", []), "unavailable": False}
+        return {
+            **guild,
+            "channels": channels,
+            "threads": active_threads.get("threads", []),
+            "unavailable": False,
+        }

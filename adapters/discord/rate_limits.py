@@ -8,67 +8,71 @@ from typing import Any
 
 import aiohttp
 
-from adapters.discord.errors import Answered, Paused, Unreadable
-from bot import reached
+from adapters.discord.errors import ErrorResponse, InvalidResponse, RequestsPaused
+from bot import crash_point
 
-INVALID = (401, 403, 429)
-MOST_INVALID, WINDOW = 1000, 600.0  # Discord bans an address after 10,000 in ten minutes
+INVALID_STATUSES = (401, 403, 429)
+MAX_INVALID, INVALID_WINDOW_SECONDS = 1000, 600.0  # Discord bans an address after 10,000 in ten minutes
 
 
-class Judge:
+class RequestGuard:
     """Raises what a refused request means; counts refusals, and lets nothing through after too many.
 
     The library would sleep and try again on its own; here that is for the outbox to decide, which keeps
     what it does. Other requests of a bucket that is used up fail at once as well, by the library's own books.
     """
 
-    def __init__(self, clock: Callable[[], float], *, longest: int) -> None:
+    def __init__(self, clock: Callable[[], float], *, max_response_bytes: int) -> None:
         self._clock = clock
-        self._longest = longest
-        self._invalid: deque[float] = deque(maxlen=MOST_INVALID)
-        self._silent_until = 0.0
+        self._max_response_bytes = max_response_bytes
+        self._invalid: deque[float] = deque(maxlen=MAX_INVALID)
+        self._blocked_until = 0.0
 
-    def trace(self) -> aiohttp.TraceConfig:
+    def build_trace(self) -> aiohttp.TraceConfig:
         """Give what the client is to be built with."""
         trace = aiohttp.TraceConfig()
-        trace.on_request_chunk_sent.append(self._written)
-        trace.on_request_end.append(self._answered)
+        trace.on_request_chunk_sent.append(self._on_body_sent)
+        trace.on_request_end.append(self._on_response)
         return trace
 
     def check(self) -> None:
         """Raise where nothing is to be asked just now: a limit of the whole bot, or too many refusals."""
         now = self._clock()
-        if now < self._silent_until:
-            seconds = self._silent_until - now
-            raise Answered(429, {"retry_after": seconds, "message": "the limit of the whole bot"})
-        if len(self._invalid) == MOST_INVALID and now - self._invalid[0] < WINDOW:
-            raise Paused(f"Discord has refused {MOST_INVALID} requests within ten minutes; nothing is asked")
+        if now < self._blocked_until:
+            seconds = self._blocked_until - now
+            raise ErrorResponse(429, {"retry_after": seconds, "message": "the limit of the whole bot"})
+        if len(self._invalid) == MAX_INVALID and now - self._invalid[0] < INVALID_WINDOW_SECONDS:
+            raise RequestsPaused(
+                f"Discord has refused {MAX_INVALID} requests within ten minutes; nothing is asked"
+            )
 
-    async def _written(self, session: aiohttp.ClientSession, context: SimpleNamespace, told: Any) -> None:
-        if told.method == "POST" and told.url.path.endswith("/messages"):
-            reached("send.post_write")
-
-    async def _answered(
-        self, session: aiohttp.ClientSession, context: SimpleNamespace, told: aiohttp.TraceRequestEndParams
+    async def _on_body_sent(
+        self, session: aiohttp.ClientSession, context: SimpleNamespace, params: Any
     ) -> None:
-        response = told.response
+        if params.method == "POST" and params.url.path.endswith("/messages"):
+            crash_point("send.post_write")
+
+    async def _on_response(
+        self, session: aiohttp.ClientSession, context: SimpleNamespace, params: aiohttp.TraceRequestEndParams
+    ) -> None:
+        response = params.response
         if response.status == 101:  # the gateway's socket
             return
         try:
-            data = await self._read(response)
+            data = await self._read_response(response)
             if response.status >= 400:
-                self.refused(response, data)
+                self.reject(response, data)
         except BaseException:
             response.close()
             raise
 
-    async def _read(self, response: aiohttp.ClientResponse) -> Any:
+    async def _read_response(self, response: aiohttp.ClientResponse) -> Any:
         """Read an answer, bounded; the library finds it already read."""
         body = bytearray()
         async for chunk in response.content.iter_any():
             body += chunk
-            if len(body) > self._longest:
-                raise Unreadable(f"an answer of more than {self._longest} bytes")
+            if len(body) > self._max_response_bytes:
+                raise InvalidResponse(f"an answer of more than {self._max_response_bytes} bytes")
         response._body = bytes(body)
         if response.status == 204:
             return None
@@ -76,48 +80,48 @@ class Judge:
             return json.loads(body)
         except (ValueError, RecursionError):
             if response.status < 400:
-                raise Unreadable("an answer that is no JSON") from None
+                raise InvalidResponse("an answer that is no JSON") from None
             return None
 
-    def refused(self, response: aiohttp.ClientResponse, data: Any) -> None:
+    def reject(self, response: aiohttp.ClientResponse, data: Any) -> None:
         """Count an answer that refuses, and raise what it means."""
         headers = response.headers
-        error = Answered(response.status, data, headers)
-        if response.status in INVALID and headers.get("X-RateLimit-Scope") != "shared":
+        error = ErrorResponse(response.status, data, headers)
+        if response.status in INVALID_STATUSES and headers.get("X-RateLimit-Scope") != "shared":
             self._invalid.append(self._clock())
         is_global = (
             error.is_global or headers.get("X-RateLimit-Scope") == "global" or "X-RateLimit-Global" in headers
         )
         if response.status == 429 and is_global:
-            self._silent_until = max(self._silent_until, self._clock() + error.retry_after)
+            self._blocked_until = max(self._blocked_until, self._clock() + error.retry_after)
         raise error
 
 
-MOST_AN_HOUR, MOST_A_DAY = 50, 500
-HOUR, DAY, REST = 3600.0, 86_400.0, 1800.0
-RESERVE = 50  # of the thousand a day; a person may want to start the bot as well
+MAX_PER_HOUR, MAX_PER_DAY = 50, 500
+HOUR, DAY, DELAY_SECONDS = 3600.0, 86_400.0, 1800.0
+DAILY_RESERVE = 50  # of the thousand a day; a person may want to start the bot as well
 
 
-class IdentifyBudget:
+class IdentifyLimiter:
     """Says how long to wait before the next session is begun: after too many in a row, half an hour each."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._begun: deque[float] = deque(maxlen=MOST_A_DAY)
+        self._started_at: deque[float] = deque(maxlen=MAX_PER_DAY)
 
-    def wait(self, left: int | None = None, reset_after: float = 0.0) -> float:
+    def wait_seconds(self, remaining: int | None = None, reset_after: float = 0.0) -> float:
         """Give the seconds to wait; `left` and `reset_after` are Discord's own count, where it is known."""
-        if left is not None and left <= RESERVE:
+        if remaining is not None and remaining <= DAILY_RESERVE:
             return max(reset_after, 1.0)
         now = self._clock()
-        if self._began(MOST_AN_HOUR, now - HOUR) or self._began(MOST_A_DAY, now - DAY):
-            return max(0.0, self._begun[-1] + REST - now)
+        if self._started_since(MAX_PER_HOUR, now - HOUR) or self._started_since(MAX_PER_DAY, now - DAY):
+            return max(0.0, self._started_at[-1] + DELAY_SECONDS - now)
         return 0.0
 
-    def spend(self) -> None:
+    def record(self) -> None:
         """Count a session."""
-        self._begun.append(self._clock())
+        self._started_at.append(self._clock())
 
-    def _began(self, count: int, since: float) -> bool:
+    def _started_since(self, count: int, since: float) -> bool:
         """Tell whether so many were begun since then."""
-        return len(self._begun) >= count and self._begun[-count] > since
+        return len(self._started_at) >= count and self._started_at[-count] > since

@@ -10,27 +10,27 @@ from discord.gateway import ReconnectWebSocket
 
 from adapters.discord import incoming
 from adapters.discord.backfill import Backfill
-from adapters.discord.client import Client, Heard, Session
+from adapters.discord.client import DiscordClient, GatewayEvent, GatewaySession
 from adapters.discord.config import DiscordSettings, Limits
-from adapters.discord.entities import PLATFORM, Places, lineage
-from adapters.discord.incoming import denied, is_ignored
-from adapters.discord.membership import NewsDesk
-from adapters.discord.sending import Company
+from adapters.discord.entities import PLATFORM, EntityMapper, build_lineage
+from adapters.discord.incoming import apply_rules, is_ignored_author
+from adapters.discord.membership import MembershipHandler
+from adapters.discord.sending import KnownPeople
 from bot import Clock
-from bot.platform import Arrival, Cursor, Door, IntakeClosed, MentionContext
+from bot.platform import AgentHandle, InboundMessage, InboxClosed, MentionContext, StreamCursor
 from bot.store import StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
-SESSION = "gateway"
-MOST_AT_ONCE = 100
-STORE_PAUSE = 1.0
-BEGUN = "connect"
-STANDS = ("ready", "resumed")
-LATE = "guild_available"
+SESSION_CURSOR = "gateway"
+MAX_BATCH = 100
+STORE_RETRY_SECONDS = 1.0
+SESSION_STARTED = "connect"
+CONNECTED_EVENTS = ("ready", "resumed")
+LATE_GUILD = "guild_available"
 
 
-class Listener:
+class EventReceiver:
     """Takes in what one account hears, in its order, and with it how far the gateway has been read.
 
     After a new session was begun nothing of what is said is taken in before what was missed is: else
@@ -39,252 +39,270 @@ class Listener:
 
     def __init__(
         self,
-        door: Door,
-        client: Client,
-        places: Places,
+        handle: AgentHandle,
+        client: DiscordClient,
+        mapper: EntityMapper,
         settings: DiscordSettings,
         limits: Limits,
         *,
-        company: Company,
+        known_people: KnownPeople,
         clock: Clock,
-        stands: Callable[[], None],
+        on_connected: Callable[[], None],
     ) -> None:
-        self._door, self._client, self._places = door, client, places
+        self._handle, self._client, self._mapper = handle, client, mapper
         self._settings, self._limits, self._clock = settings, limits, clock
-        self._company = company
-        self._stands = stands
-        self.waiting = Waiting(limits.waiting)
-        self._kept_back: list[Heard] | None = None
-        self._backfill = Backfill(door, client, places, limits)
-        self._told: dict[str, Callable[..., Awaitable[object]]] = {
-            **NewsDesk(door, places).told,
-            "raw_message_edit": self._edited,
-            "raw_message_delete": self._deleted,
-            "raw_bulk_message_delete": self._deleted_many,
-            "raw_reaction_add": self._reacted,
-            "raw_reaction_remove": self._unreacted,
-            "raw_reaction_clear": self._unreacted,
-            "raw_reaction_clear_emoji": self._unreacted,
+        self._known_people = known_people
+        self._on_connected = on_connected
+        self.queue = EventQueue(limits.max_queued_events)
+        self._deferred: list[GatewayEvent] | None = None
+        self._backfill = Backfill(handle, client, mapper, limits)
+        self._handlers: dict[str, Callable[..., Awaitable[object]]] = {
+            **MembershipHandler(handle, mapper).handlers,
+            "raw_message_edit": self._on_edit,
+            "raw_message_delete": self._on_delete,
+            "raw_bulk_message_delete": self._on_bulk_delete,
+            "raw_reaction_add": self._on_reaction,
+            "raw_reaction_remove": self._on_reaction_removed,
+            "raw_reaction_clear": self._on_reaction_removed,
+            "raw_reaction_clear_emoji": self._on_reaction_removed,
         }
 
-    def hear(self, heard: Heard) -> None:
+    def enqueue(self, event: GatewayEvent) -> None:
         """Line up something that happened."""
-        if heard.name in self._told or heard.name in ("message", BEGUN, *STANDS):
-            self.waiting.add(heard)
+        if event.name in self._handlers or event.name in ("message", SESSION_STARTED, *CONNECTED_EVENTS):
+            self.queue.add(event)
 
-    async def listen(self) -> None:
+    async def run(self) -> None:
         """Take in whatever is lined up, until the inbox closes."""
         try:
             while True:
-                await self._take_all(await self.waiting.next(MOST_AT_ONCE))
-                self.waiting.kept()
-        except IntakeClosed:
+                await self._process_batch(await self.queue.next(MAX_BATCH))
+                self.queue.mark_stored()
+        except InboxClosed:
             logger.debug("nothing more is taken in from Discord")
 
-    async def _take_all(self, batch: Sequence[Heard]) -> None:
+    async def _process_batch(self, batch: Sequence[GatewayEvent]) -> None:
         """Take in a batch; messages that follow one another are kept at once."""
-        messages: list[Heard] = []
-        for heard in batch:
-            if heard.name == "message" and self._kept_back is None:
-                messages.append(heard)
+        messages: list[GatewayEvent] = []
+        for event in batch:
+            if event.name == "message" and self._deferred is None:
+                messages.append(event)
                 continue
-            await self._surely(self._keep, messages)
+            await self._process_reliably(self._submit_messages, messages)
             messages = []
-            await self._surely(self._take, heard)
-        await self._surely(self._keep, messages)
+            await self._process_reliably(self._process_event, event)
+        await self._process_reliably(self._submit_messages, messages)
 
-    async def _surely(self, take: Callable[[Any], Awaitable[None]], what: Any) -> None:
+    async def _process_reliably(self, process: Callable[[Any], Awaitable[None]], item: Any) -> None:
         """Take something in as soon as it can be kept; what is beyond understanding is left out."""
-        while what:
+        while item:
             try:
-                await take(what)
+                await process(item)
             except StoreUnavailable:
-                await self._limits.pause(STORE_PAUSE)
+                await self._limits.sleep(STORE_RETRY_SECONDS)
                 continue
-            except IntakeClosed:
+            except InboxClosed:
                 raise
             except Exception:
                 if (
-                    isinstance(what, list) and len(what) > 1
+                    isinstance(item, list) and len(item) > 1
                 ):  # one of them is to blame, and costs itself alone
-                    for one in what:
-                        await self._surely(take, [one])
+                    for event in item:
+                        await self._process_reliably(process, [event])
                 else:
                     logger.warning("something that happened on Discord was not taken in", exc_info=True)
             return
 
-    async def _take(self, heard: Heard) -> None:
-        if heard.name == BEGUN:
-            self._kept_back = []
-        elif heard.name in STANDS:
-            self._stands()
-            await self._back(heard.session)
-        elif self._kept_back is not None and heard.name not in NewsDesk.FIRST:
-            self._kept_back.append(heard)
+    async def _process_event(self, event: GatewayEvent) -> None:
+        if event.name == SESSION_STARTED:
+            self._deferred = []
+        elif event.name in CONNECTED_EVENTS:
+            self._on_connected()
+            await self._finish_backfill(event.session)
+        elif self._deferred is not None and event.name not in MembershipHandler.BEFORE_BACKFILL:
+            self._deferred.append(event)
         else:
-            await self._told[heard.name](*heard.args)
-            if heard.name == LATE and self._kept_back is None:
-                await self._fill(self._backfill.missed_of(*heard.args))
+            await self._handlers[event.name](*event.args)
+            if event.name == LATE_GUILD and self._deferred is None:
+                await self._submit_missed(self._backfill.read_missed_in(*event.args))
 
-    async def _back(self, session: Session | None) -> None:
+    async def _finish_backfill(self, session: GatewaySession | None) -> None:
         """Take in what was missed, and only then what was said meanwhile."""
-        if self._kept_back is None:
+        if self._deferred is None:
             return
-        await self._fill(self._backfill.missed())
-        kept_back, self._kept_back = self._kept_back, None
-        await self._take_all(kept_back)
-        await self._door.inbox.put_all([], self._place(session))
+        await self._submit_missed(self._backfill.read_missed())
+        deferred, self._deferred = self._deferred, None
+        await self._process_batch(deferred)
+        await self._handle.inbox.submit_all([], self._session_cursor(session))
 
-    async def _fill(self, gap: AsyncIterator[list[discord.Message]]) -> None:
+    async def _submit_missed(self, batches: AsyncIterator[list[discord.Message]]) -> None:
         try:
-            async for missed in gap:
-                arrivals = [one for one in (self._arrival(said, is_backfill=True) for said in missed) if one]
-                await self._door.inbox.put_all(arrivals)
-        except (StoreUnavailable, IntakeClosed):
+            async for missed in batches:
+                inbound = [
+                    inbound_message
+                    for inbound_message in (self._to_inbound(message, is_backfill=True) for message in missed)
+                    if inbound_message
+                ]
+                await self._handle.inbox.submit_all(inbound)
+        except (StoreUnavailable, InboxClosed):
             raise
         except Exception:  # what is said now must not wait for what was said then
             logger.exception("what was missed on Discord could not be read")
 
-    async def _keep(self, messages: Sequence[Heard]) -> None:
-        arrivals = [one for one in (self._arrival(*heard.args) for heard in messages) if one]
-        place = self._place(messages[-1].session)
-        if arrivals or place:
-            await self._door.inbox.put_all(arrivals, place)
+    async def _submit_messages(self, events: Sequence[GatewayEvent]) -> None:
+        inbound = [
+            inbound_message
+            for inbound_message in (self._to_inbound(*event.args) for event in events)
+            if inbound_message
+        ]
+        cursor = self._session_cursor(events[-1].session)
+        if inbound or cursor:
+            await self._handle.inbox.submit_all(inbound, cursor)
 
-    def _place(self, session: Session | None) -> Cursor | None:
-        return Cursor(PLATFORM, self._places.account, SESSION, session.written()) if session else None
+    def _session_cursor(self, session: GatewaySession | None) -> StreamCursor | None:
+        return (
+            StreamCursor(PLATFORM, self._mapper.account, SESSION_CURSOR, session.to_json())
+            if session
+            else None
+        )
 
-    def _arrival(self, message: discord.Message, *, is_backfill: bool = False) -> Arrival | None:
+    def _to_inbound(self, message: discord.Message, *, is_backfill: bool = False) -> InboundMessage | None:
         """Make the arrival of a message, with the rule that forbids an answer; None where it is not kept."""
         try:
-            if not self._is_wanted(message):
+            if not self._should_store(message):
                 return None
-            mention = self._mention(message)
+            mention = self._mention_context(message)
             if mention is None:
                 return None
-            self._company.heard(str(message.channel.id), str(message.author.id))
-            return incoming.message_received(message, self._places, mention, is_backfill=is_backfill)
+            self._known_people.note_user(str(message.channel.id), str(message.author.id))
+            return incoming.to_inbound_message(message, self._mapper, mention, is_backfill=is_backfill)
         except Exception:
             logger.warning("message %s could not be read", message.id, exc_info=True)
             return None
 
-    def _is_wanted(self, message: discord.Message) -> bool:
-        if not incoming.is_said(message) or incoming.is_own(
-            message, self._places, self._client.application_id
+    def _should_store(self, message: discord.Message) -> bool:
+        if not incoming.is_user_message(message) or incoming.is_own_message(
+            message, self._mapper, self._client.application_id
         ):
             return False
         is_bot = bool(message.author.bot or message.webhook_id)
-        return not is_ignored(self._settings, is_bot=is_bot)
+        return not is_ignored_author(self._settings, is_bot=is_bot)
 
-    def _mention(self, message: discord.Message) -> MentionContext | None:
+    def _mention_context(self, message: discord.Message) -> MentionContext | None:
         """Read how a message addresses us, and weigh it against the rules; None where it is not kept."""
-        home = incoming.home_of(message)
-        names = lineage(message.channel, home)
-        rule = self._door.rules.find(PLATFORM, *names)
+        guild_id = incoming.guild_id_of(message)
+        lineage_ids = build_lineage(message.channel, guild_id)
+        rule = self._handle.room_rules.find(PLATFORM, *lineage_ids)
         if rule.is_ignored:
             return None
-        mention = incoming.mention_of(message, self._places.own_id)
-        return denied(mention, names, self._settings, rule, is_direct=home is None)
+        mention = incoming.build_mention(message, self._mapper.bot_id)
+        return apply_rules(mention, lineage_ids, self._settings, rule, is_direct=guild_id is None)
 
-    async def _edited(self, told: discord.RawMessageUpdateEvent) -> None:
-        message, at = told.message, told.message.edited_at
-        mention = self._mention(message) if at is not None and self._is_wanted(message) else None
-        if at is not None and mention is not None:
-            await self._door.changes.edited(incoming.message_edited(message, at, self._places, mention))
+    async def _on_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
+        message, edited_at = payload.message, payload.message.edited_at
+        mention = (
+            self._mention_context(message) if edited_at is not None and self._should_store(message) else None
+        )
+        if edited_at is not None and mention is not None:
+            await self._handle.edits.submit_edit(
+                incoming.to_inbound_edit(message, edited_at, self._mapper, mention)
+            )
 
-    async def _deleted(self, told: discord.RawMessageDeleteEvent) -> None:
-        await self._door.changes.deleted(self._places.room_id(told.channel_id), [str(told.message_id)])
+    async def _on_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
+        await self._handle.edits.delete_messages(
+            self._mapper.room_id(payload.channel_id), [str(payload.message_id)]
+        )
 
-    async def _deleted_many(self, told: discord.RawBulkMessageDeleteEvent) -> None:
-        gone = sorted(map(str, told.message_ids))
-        await self._door.changes.deleted(self._places.room_id(told.channel_id), gone)
+    async def _on_bulk_delete(self, payload: discord.RawBulkMessageDeleteEvent) -> None:
+        message_ids = sorted(map(str, payload.message_ids))
+        await self._handle.edits.delete_messages(self._mapper.room_id(payload.channel_id), message_ids)
 
-    async def _reacted(self, told: discord.RawReactionActionEvent) -> None:
-        if told.user_id == self._places.own_id:
+    async def _on_reaction(self, payload: discord.RawReactionActionEvent) -> None:
+        if payload.user_id == self._mapper.bot_id:
             return
-        channel = self._client.get_channel(told.channel_id) or self._client.get_partial_messageable(
-            told.channel_id, guild_id=told.guild_id
+        channel = self._client.get_channel(payload.channel_id) or self._client.get_partial_messageable(
+            payload.channel_id, guild_id=payload.guild_id
         )
-        guild = self._client.get_guild(told.guild_id) if told.guild_id else None
-        await self._door.changes.reacted(
-            incoming.reacted(told, channel, guild, self._places, at=self._clock())
+        guild = self._client.get_guild(payload.guild_id) if payload.guild_id else None
+        await self._handle.edits.add_reaction(
+            incoming.build_reaction(payload, channel, guild, self._mapper, timestamp=self._clock())
         )
 
-    async def _unreacted(
+    async def _on_reaction_removed(
         self,
-        told: discord.RawReactionActionEvent
+        payload: discord.RawReactionActionEvent
         | discord.RawReactionClearEvent
         | discord.RawReactionClearEmojiEvent,
     ) -> None:
-        user_id, emoji = getattr(told, "user_id", None), getattr(told, "emoji", None)
-        await self._door.changes.unreacted(
-            self._places.room_id(told.channel_id),
-            str(told.message_id),
-            author_id=self._places.person_id(user_id) if user_id else None,
-            sign=str(emoji or ""),
+        user_id, emoji = getattr(payload, "user_id", None), getattr(payload, "emoji", None)
+        await self._handle.edits.remove_reactions(
+            self._mapper.room_id(payload.channel_id),
+            str(payload.message_id),
+            author_id=self._mapper.entity_id(user_id) if user_id else None,
+            emoji=str(emoji or ""),
         )
 
 
-class Overfull(ReconnectWebSocket):
+class QueueFull(ReconnectWebSocket):
     """So much waits that the connection is ended; it is to be gone on with once there is room."""
 
 
-class Waiting:
+class EventQueue:
     """Lines up what was heard, in its order.
 
     Once so much waits it is full, until all of it is taken in. Nothing more is to be read then: what is
     not read comes again when the session is gone on with, or is fetched.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._heard: asyncio.Queue[Heard] = asyncio.Queue()
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
+        self._events: asyncio.Queue[GatewayEvent] = asyncio.Queue()
         self._has_room = asyncio.Event()
         self._has_room.set()
-        self._taken = 0
-        self._is_told = False
+        self._in_progress = 0
+        self._is_full_logged = False
 
     def __len__(self) -> int:
-        return self._heard.qsize() + self._taken
+        return self._events.qsize() + self._in_progress
 
-    def add(self, heard: Heard) -> None:
+    def add(self, event: GatewayEvent) -> None:
         """Line up something; also where it is full: that much had been read by then."""
-        self._heard.put_nowait(heard)
-        if len(self) >= self._most:
+        self._events.put_nowait(event)
+        if len(self) >= self._max_size:
             self._has_room.clear()
 
-    async def next(self, most: int) -> Sequence[Heard]:
+    async def next(self, max_items: int) -> Sequence[GatewayEvent]:
         """Wait for something, and take what stands behind it as well, so many at most."""
-        taken = [await self._heard.get()]
-        while len(taken) < most and not self._heard.empty():
-            taken.append(self._heard.get_nowait())
-        self._taken = len(taken)
-        return taken
+        events = [await self._events.get()]
+        while len(events) < max_items and not self._events.empty():
+            events.append(self._events.get_nowait())
+        self._in_progress = len(events)
+        return events
 
-    def kept(self) -> None:
+    def mark_stored(self) -> None:
         """Note that what was taken last has been kept."""
-        self._taken = 0
+        self._in_progress = 0
         if len(self):
             return
         self._has_room.set()
-        if self._is_told:
-            self._is_told = False
+        if self._is_full_logged:
+            self._is_full_logged = False
             logger.warning("what waited of Discord is kept: it is read on")
 
-    async def admit(self, seconds: float) -> None:
+    async def require_room(self, timeout: float) -> None:
         """Wait for room before more is read; raises Overfull where in so many seconds there is none."""
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(timeout):
                 await self._has_room.wait()
         except TimeoutError:
-            if not self._is_told:
-                self._is_told = True
+            if not self._is_full_logged:
+                self._is_full_logged = True
                 logger.warning(
                     "%d things that happened on Discord cannot be kept: no more is read until they are",
                     len(self),
                 )
-            raise Overfull(None) from None
+            raise QueueFull(None) from None
 
-    async def until_room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until there is room again."""
         await self._has_room.wait()

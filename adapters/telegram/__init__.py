@@ -1,15 +1,15 @@
 """Telegram as a platform: private chats, groups, channels and the topics of forums."""
 
 from adapters.telegram.config import TelegramSettings
-from bot.platform import AdapterSpec, Deferred
+from bot.platform import AdapterSpec, LazyImport
 
 spec = AdapterSpec(
     "telegram",
-    Deferred("adapters.telegram.adapter:open_telegram"),
+    LazyImport("adapters.telegram.adapter:open_telegram"),
     TelegramSettings,
     needs=("TELEGRAM_BOT_TOKEN",),
     extra="telegram",
     libraries=("telegram", "markdown_it"),
-    check=Deferred("adapters.telegram.checks:check_account"),
+    check=LazyImport("adapters.telegram.checks:check_account"),
     emulator="adapters.telegram.emulator",
 )

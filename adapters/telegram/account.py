@@ -7,143 +7,151 @@ from typing import Any
 
 from telegram.error import InvalidToken, TelegramError
 
-from adapters.telegram.client import Account, Connector, TooMany
-from adapters.telegram.commands import Errands, register
-from adapters.telegram.config import Limits, Moments, TelegramSettings
-from adapters.telegram.entities import PLATFORM, Me
-from adapters.telegram.errors import TOKEN_REFUSED, UNREADABLE, cause_of_gap, said
-from adapters.telegram.incoming import View
-from adapters.telegram.membership import Administrators, migration
-from adapters.telegram.polling import Poller
-from adapters.telegram.rate_limits import Floods
-from adapters.telegram.receiving import Intake
-from adapters.telegram.send_methods import Sender
-from adapters.telegram.sending import Mouth, TypingSigns
+from adapters.telegram.client import BotClient, Connector, TooManyRequests
+from adapters.telegram.commands import CommandHandler, register_commands
+from adapters.telegram.config import Limits, TelegramSettings, TimeSource
+from adapters.telegram.entities import PLATFORM, BotIdentity
+from adapters.telegram.errors import PARSE_ERRORS, TOKEN_REFUSED, disconnect_cause_of, error_text
+from adapters.telegram.incoming import IncomingContext
+from adapters.telegram.membership import AdministratorCache, build_migration
+from adapters.telegram.polling import UpdatePoller
+from adapters.telegram.rate_limits import RateLimiter
+from adapters.telegram.receiving import UpdateReceiver
+from adapters.telegram.send_methods import SendMethods
+from adapters.telegram.sending import MessageSender, TypingIndicator
 from adapters.telegram.webhook import Webhook
 from bot import BotError
-from bot.platform import Cause, Door, Link
+from bot.platform import AgentHandle, ConnectionStatus, DisconnectCause
 
 logger = logging.getLogger(__name__)
 
 
-class Presence:
+class TelegramAccount:
     """One character's bot: it finds out who it is, then takes updates in until it is left."""
 
     def __init__(
         self,
-        door: Door,
+        handle: AgentHandle,
         settings: TelegramSettings,
         limits: Limits,
-        moments: Moments,
+        time_source: TimeSource,
         connector: Connector | None = None,
     ) -> None:
-        self._door, self._settings = door, settings
-        self._limits, self._moments = limits, moments
-        self.account = Account(settings, limits, connector)
-        floods = Floods(moments.steady)
-        self.sender = Sender(self.account, self._chat_moved)
-        self.mouth = Mouth(self.sender, floods, limits, moments, settings.telegram_unclear)
-        self.typing = TypingSigns(self.account, floods, moments, limits.typing_seconds)
-        self.link = Link(PLATFORM, door.character.name, moments.wall)
-        self._errands = Errands(door, self.account, self.mouth)
-        self._me = Me(door.agent_id, settings.account)
-        self._intake: Intake | None = None
+        self._handle, self._settings = handle, settings
+        self._limits, self._time = limits, time_source
+        self.client = BotClient(settings, limits, connector)
+        rate_limiter = RateLimiter(time_source.monotonic)
+        self.send_methods = SendMethods(self.client, self._on_chat_migrated)
+        self.message_sender = MessageSender(
+            self.send_methods, rate_limiter, limits, time_source, settings.telegram_unclear
+        )
+        self.typing_indicator = TypingIndicator(self.client, rate_limiter, time_source, limits.typing_seconds)
+        self.status = ConnectionStatus(PLATFORM, handle.character.name, time_source.wall)
+        self._command_handler = CommandHandler(handle, self.client, self.message_sender)
+        self._identity = BotIdentity(handle.agent_id, settings.account)
+        self._receiver: UpdateReceiver | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.webhook: Webhook | None = None
 
     async def open(self) -> None:
         """Open the sessions, and begin."""
-        await self.account.open()
-        self._begin(self._live())
+        await self.client.open()
+        self._start_task(self._run())
 
     async def close(self) -> None:
         """End everything; what is not kept comes again."""
-        await self.typing.stop()
+        await self.typing_indicator.stop()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        if self._intake is not None:
-            await self._intake.stop()
-        await self.account.close_sessions()
+        if self._receiver is not None:
+            await self._receiver.stop()
+        await self.client.close_sessions()
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         try:
-            await self._attend(await self._introduced())
+            await self._receive_updates(await self._identify())
         except InvalidToken:
-            self.mouth.refuse()
-            self.link.ends(Cause.REFUSED, TOKEN_REFUSED)
+            self.message_sender.reject_all()
+            self.status.stopped(DisconnectCause.REFUSED, TOKEN_REFUSED)
 
-    async def _attend(self, me: Me) -> None:
+    async def _receive_updates(self, identity: BotIdentity) -> None:
         """Take updates in, until the inbox closes; raises InvalidToken where Telegram refuses the token."""
-        self._me = me
-        self.mouth.company.introduce(me.username)
-        self._intake = self._make_intake(me)
-        self._begin(register(self.account, self._door.commands))
+        self._identity = identity
+        self.message_sender.known_people.add_bot(identity.username)
+        self._receiver = self._create_receiver(identity)
+        self._start_task(register_commands(self.client, self._handle.commands))
         if self._settings.telegram_webhook_url:
             self.webhook = Webhook(
-                self.account, self._intake, self._settings, self._limits, self._moments, self.link
+                self.client, self._receiver, self._settings, self._limits, self._time, self.status
             )
-            await self.webhook.keep()
+            await self.webhook.run()
         else:
-            await Poller(self.account, self._door, self._intake, self._limits, self._moments, self.link).run()
+            await UpdatePoller(
+                self.client, self._handle, self._receiver, self._limits, self._time, self.status
+            ).run()
 
-    async def _introduced(self) -> Me:
+    async def _identify(self) -> BotIdentity:
         """Ask Telegram who we are, until it tells."""
         failures = 0
         while True:
             try:
-                user = await self.account.get_me()
+                user = await self.client.get_me()
                 break
             except InvalidToken:
                 raise
-            except (TelegramError, *UNREADABLE) as error:
-                self.link.fails(cause_of_gap(error), said(error))
+            except (TelegramError, *PARSE_ERRORS) as error:
+                self.status.failed(disconnect_cause_of(error), error_text(error))
                 failures += 1
-                growing = min(2.0 ** min(failures - 1, 10), self._limits.longest_pause)
-                await self._moments.pause(error.seconds if isinstance(error, TooMany) else growing)
+                delay = min(2.0 ** min(failures - 1, 10), self._limits.max_retry_delay)
+                await self._time.sleep(error.seconds if isinstance(error, TooManyRequests) else delay)
         reads_all = bool(user.can_read_all_group_messages)
         logger.info(
             "on Telegram as @%s%s",
             user.username,
             "" if reads_all else ", in privacy mode: in groups it sees only what is addressed to it",
         )
-        return Me(self._door.agent_id, self.account.number, user.username or "")
+        return BotIdentity(self._handle.agent_id, self.client.account, user.username or "")
 
-    def _make_intake(self, me: Me) -> Intake:
-        allowed = self._settings.telegram_allowed_chats
-        administrators = Administrators(self.account, self._moments.steady, self._limits.admins_seconds)
-        return Intake(
-            self._door,
-            View(me, self._door.rules, allowed),
-            self.account,
+    def _create_receiver(self, identity: BotIdentity) -> UpdateReceiver:
+        allowed_chats = self._settings.telegram_allowed_chats
+        administrators = AdministratorCache(
+            self.client, self._time.monotonic, self._limits.administrators_ttl
+        )
+        return UpdateReceiver(
+            self._handle,
+            IncomingContext(identity, self._handle.room_rules, allowed_chats),
+            self.client,
             administrators,
-            self._errands.answer,
-            self._moments,
-            self.mouth.hears_from,
+            self._command_handler.handle,
+            self._time,
+            self.message_sender.note_user,
         )
 
-    def remember(self, chat: int, message_id: str, thread: int | None) -> None:
+    def note_topic(self, chat_id: int, message_id: str, thread_id: int | None) -> None:
         """Remember in which topic we said something: reactions to it do not tell."""
-        if self._intake is not None and message_id.isdecimal():
-            self._intake.remember(chat, int(message_id), thread)
+        if self._receiver is not None and message_id.isdecimal():
+            self._receiver.note_topic(chat_id, int(message_id), thread_id)
 
-    def _chat_moved(self, old: int, new: int) -> None:
+    def _on_chat_migrated(self, old_chat_id: int, new_chat_id: int) -> None:
         """Tell the door of a move that a refusal has told: later, for now the delivery stands in its way."""
-        self._begin(self._tell_move(old, new))
+        self._start_task(self._report_migration(old_chat_id, new_chat_id))
 
-    async def _tell_move(self, old: int, new: int) -> None:
+    async def _report_migration(self, old_chat_id: int, new_chat_id: int) -> None:
         try:
-            await migration(self._me, old, new)(self._door)
+            await build_migration(self._identity, old_chat_id, new_chat_id)(self._handle)
         except BotError as error:
-            logger.warning("the chat %d is %d now, which could not be kept: %s", old, new, error)
+            logger.warning(
+                "the chat %d is %d now, which could not be kept: %s", old_chat_id, new_chat_id, error
+            )
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _start_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_done)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("bot %s stops on Telegram", self.account.number, exc_info=error)
+            logger.error("bot %s stops on Telegram", self.client.account, exc_info=error)

@@ -8,17 +8,17 @@ from urllib.parse import urlsplit
 
 from telegram.error import TelegramError
 
-from adapters.telegram.account import Presence
+from adapters.telegram.account import TelegramAccount
 from adapters.telegram.client import Connector
-from adapters.telegram.config import Limits, Moments, read_settings
-from adapters.telegram.entities import PLATFORM, Target
-from adapters.telegram.errors import said
-from adapters.telegram.outgoing import parts
+from adapters.telegram.config import Limits, TimeSource, read_settings
+from adapters.telegram.entities import PLATFORM, ChatTarget
+from adapters.telegram.errors import error_text
+from adapters.telegram.outgoing import split_reply
 from adapters.telegram.webhook import Webhook, WebhookServer
 from bot import ConfigError, Content, FetchError, Room
-from bot.platform import Adapter, Delivery, Door, Link, Undeliverable
+from bot.platform import Adapter, AgentHandle, ConnectionStatus, Delivery, Undeliverable
 
-PRIVATE_LOOKS, GROUP_LOOKS = 1.0, 3.0
+PRIVATE_DRAFT_INTERVAL, GROUP_DRAFT_INTERVAL = 1.0, 3.0
 
 
 class TelegramAdapter(Adapter):
@@ -30,19 +30,21 @@ class TelegramAdapter(Adapter):
 
     def __init__(
         self,
-        doors: Sequence[Door],
+        handles: Sequence[AgentHandle],
         *,
         limits: Limits | None = None,
-        moments: Moments | None = None,
+        time_source: TimeSource | None = None,
         connector: Connector | None = None,
     ) -> None:
-        limits, moments = limits or Limits(), moments or Moments()
-        self._settings = [read_settings(door.settings) for door in doors]
+        limits, time_source = limits or Limits(), time_source or TimeSource()
+        self._settings = [read_settings(handle.settings) for handle in handles]
         # a server of the operator's, such as the emulator
-        self.is_private = not any(one.is_usual("telegram_api_base_url") for one in self._settings)
-        self._presences = {
-            settings.account: Presence(door, settings, limits, moments, connector)
-            for door, settings in zip(doors, self._settings, strict=True)
+        self.is_trusted_audience = not any(
+            account_settings.is_default("telegram_api_base_url") for account_settings in self._settings
+        )
+        self._accounts = {
+            settings.account: TelegramAccount(handle, settings, limits, time_source, connector)
+            for handle, settings in zip(handles, self._settings, strict=True)
         }
         self._server: WebhookServer | None = None
 
@@ -52,13 +54,15 @@ class TelegramAdapter(Adapter):
         return self._server.port if self._server is not None else 0
 
     async def __aenter__(self) -> Self:
-        hooked = next((one for one in self._settings if one.telegram_webhook_url), None)
-        if hooked is not None:  # first: it is the one thing that may fail
-            prefix = urlsplit(hooked.telegram_webhook_url or "").path
-            self._server = WebhookServer(self._hook, hooked, prefix)
+        webhook_settings = next(
+            (settings for settings in self._settings if settings.telegram_webhook_url), None
+        )
+        if webhook_settings is not None:  # first: it is the one thing that may fail
+            prefix = urlsplit(webhook_settings.telegram_webhook_url or "").path
+            self._server = WebhookServer(self._find_webhook, webhook_settings, prefix)
             await self._server.start()
-        for presence in self._presences.values():
-            await presence.open()
+        for account in self._accounts.values():
+            await account.open()
         return self
 
     async def __aexit__(
@@ -66,102 +70,102 @@ class TelegramAdapter(Adapter):
     ) -> None:
         if self._server is not None:
             await self._server.stop()
-        await asyncio.gather(*(presence.close() for presence in self._presences.values()))
+        await asyncio.gather(*(account.close() for account in self._accounts.values()))
 
     @property
-    def links(self) -> Sequence[Link]:
+    def connections(self) -> Sequence[ConnectionStatus]:
         """Tell whether each bot's updates come."""
-        return [presence.link for presence in self._presences.values()]
+        return [account.status for account in self._accounts.values()]
 
-    def parts(self, content: Content) -> list[Content]:
+    def split_content(self, content: Content) -> list[Content]:
         """Cut a reply into messages."""
-        return parts(content)
+        return split_reply(content)
 
-    def edits_every(self, room: Room) -> float | None:
+    def stream_interval(self, room: Room) -> float | None:
         """Tell how often a message may change: in groups twenty times a minute, all in all."""
-        return GROUP_LOOKS if Target.read(room.external_id).is_group else PRIVATE_LOOKS
+        return GROUP_DRAFT_INTERVAL if ChatTarget.parse(room.external_id).is_group else PRIVATE_DRAFT_INTERVAL
 
     async def deliver(self, delivery: Delivery) -> str:
         """Send one part."""
-        presence = self._presence(delivery)
-        return self._remembered(delivery, presence, await presence.mouth.deliver(delivery))
+        account = self._account_of(delivery)
+        return self._note_topic(delivery, account, await account.message_sender.deliver(delivery))
 
     async def edit(self, delivery: Delivery) -> str:
         """Change one, or take it away."""
-        return await self._presence(delivery).mouth.edit(delivery)
+        return await self._account_of(delivery).message_sender.edit(delivery)
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Send it once more with a mark, or hold it, as TELEGRAM_UNCLEAR says."""
-        presence = self._presence(delivery)
-        return self._remembered(delivery, presence, await presence.mouth.reconcile(delivery))
+        account = self._account_of(delivery)
+        return self._note_topic(delivery, account, await account.message_sender.reconcile(delivery))
 
     async def download(self, url: str) -> bytes | None:
         """Read a file that somebody has sent, by the bot that was sent it."""
-        account, _, file_id = url.removeprefix(f"{PLATFORM}:").partition("/")
-        presence = self._presences.get(account)
-        if presence is None or not url.startswith(f"{PLATFORM}:"):
+        account_id, _, file_id = url.removeprefix(f"{PLATFORM}:").partition("/")
+        telegram_account = self._accounts.get(account_id)
+        if telegram_account is None or not url.startswith(f"{PLATFORM}:"):
             return None
         try:
-            return await presence.account.download(file_id)
+            return await telegram_account.client.download(file_id)
         except TelegramError as error:
-            raise FetchError(said(error)) from None
+            raise FetchError(error_text(error)) from None
 
-    async def typing(self, room: Room, active: bool) -> None:
+    async def set_typing(self, room: Room, active: bool) -> None:
         """Show, or stop showing, that the agent is at work in a room."""
-        presence = self._presences.get(room.account)
-        if presence is None:
+        account = self._accounts.get(room.account)
+        if account is None:
             return
-        target = presence.sender.place(Target.read(room.external_id))
+        target = account.send_methods.resolve(ChatTarget.parse(room.external_id))
         if active:
-            presence.typing.show(target)
+            account.typing_indicator.show(target)
         else:
-            await presence.typing.hide(target)
+            await account.typing_indicator.hide(target)
 
-    def _hook(self, number: str) -> Webhook | None:
-        presence = self._presences.get(number)
-        return presence.webhook if presence is not None else None
+    def _find_webhook(self, account_id: str) -> Webhook | None:
+        account = self._accounts.get(account_id)
+        return account.webhook if account is not None else None
 
-    def _presence(self, delivery: Delivery) -> Presence:
-        presence = self._presences.get(delivery.account)
-        if presence is None:
+    def _account_of(self, delivery: Delivery) -> TelegramAccount:
+        account = self._accounts.get(delivery.account)
+        if account is None:
             raise Undeliverable(f"the bot {delivery.account} is not connected: its token is not set here")
-        return presence
+        return account
 
-    def _remembered(self, delivery: Delivery, presence: Presence, message_id: str) -> str:
-        target = Target.read(delivery.target)
-        presence.remember(target.chat, message_id, target.thread)
+    def _note_topic(self, delivery: Delivery, account: TelegramAccount, message_id: str) -> str:
+        target = ChatTarget.parse(delivery.target)
+        account.note_topic(target.chat_id, message_id, target.thread_id)
         return message_id
 
 
-def open_telegram(doors: Sequence[Door]) -> TelegramAdapter:
+def open_telegram(handles: Sequence[AgentHandle]) -> TelegramAdapter:
     """Make the adapter for every character that has a token; raises ConfigError where two have the same."""
-    wanted = [door for door in doors if _is_meant(door)]
-    owners: dict[str, Door] = {}
-    for door in wanted:
-        account = read_settings(door.settings).account
-        if account in owners:
+    enabled_handles = [handle for handle in handles if _is_enabled(handle)]
+    owners: dict[str, AgentHandle] = {}
+    for handle in enabled_handles:
+        account_id = read_settings(handle.settings).account
+        if account_id in owners:
             raise ConfigError(
-                f"{owners[account].character.name} and {door.character.name} have the same "
+                f"{owners[account_id].character.name} and {handle.character.name} have the same "
                 "TELEGRAM_BOT_TOKEN: give each character one of its own, in its file's secrets"
             )
-        owners[account] = door
+        owners[account_id] = handle
     if not owners:
         raise ConfigError("no character has a TELEGRAM_BOT_TOKEN: BotFather gives one")
-    hooks = {_listening(door) for door in wanted} - {None}
-    if len(hooks) > 1:
+    webhook_addresses = {_webhook_address(handle) for handle in enabled_handles} - {None}
+    if len(webhook_addresses) > 1:
         raise ConfigError(
             "the TELEGRAM_WEBHOOK_… settings of two characters differ: set them in the environment"
         )
-    return TelegramAdapter(wanted)
+    return TelegramAdapter(enabled_handles)
 
 
-def _is_meant(door: Door) -> bool:
-    adapters = door.character.adapters
-    return "TELEGRAM_BOT_TOKEN" in door.settings and (not adapters or PLATFORM in adapters)
+def _is_enabled(handle: AgentHandle) -> bool:
+    adapters = handle.character.adapters
+    return "TELEGRAM_BOT_TOKEN" in handle.settings and (not adapters or PLATFORM in adapters)
 
 
-def _listening(door: Door) -> tuple[str, int, str] | None:
-    settings = read_settings(door.settings)
+def _webhook_address(handle: AgentHandle) -> tuple[str, int, str] | None:
+    settings = read_settings(handle.settings)
     if settings.telegram_webhook_url is None:
         return None
     path = urlsplit(settings.telegram_webhook_url).path

@@ -19,16 +19,20 @@ from telegram.request import BaseRequest, RequestData
 from yarl import URL
 
 from adapters.telegram.config import Limits, TelegramSettings
-from adapters.telegram.validation import read_json
-from bot import SettingError, reached
+from adapters.telegram.validation import read_bounded_json
+from bot import SettingError, crash_point
 
-METHODS, FILES = "methods", "files"  # what the library takes for the addresses of both
-CONNECT_SECONDS = 10.0
-UNSENT = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
-KNOWN = frozenset({400, 401, 403, 404, 408, 409})  # what the library has a word for, or nobody knows
-DEFAULT_WAIT = 5.0  # where Telegram says "too many" and not for how long
-LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
-watched: ContextVar[str] = ContextVar("watched", default="")  # a request with kill-points of that name
+METHODS_PREFIX, FILES_PREFIX = "methods", "files"  # what the library takes for the addresses of both
+CONNECT_TIMEOUT = 10.0
+NOT_SENT_ERRORS = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
+LIBRARY_STATUSES = frozenset(
+    {400, 401, 403, 404, 408, 409}
+)  # what the library has a word for, or nobody knows
+DEFAULT_RETRY_AFTER = 5.0  # where Telegram says "too many" and not for how long
+LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
+crash_point_label: ContextVar[str] = ContextVar(
+    "watched", default=""
+)  # a request with kill-points of that name
 Connector = Callable[[], aiohttp.BaseConnector]
 
 
@@ -36,7 +40,7 @@ class NotConnected(NetworkError):
     """Not a byte has left."""
 
 
-class TooMany(TelegramError):
+class TooManyRequests(TelegramError):
     """Telegram wants to be left alone for some seconds."""
 
     def __init__(self, seconds: float) -> None:
@@ -56,21 +60,23 @@ class TelegramRequest(BaseRequest):
         base_url: str,
         token: str,
         limits: Limits,
-        most_bytes: int,
+        max_bytes: int,
         *,
-        hidden: Mapping[str, Mapping[str, str]],
+        hidden_parameters: Mapping[str, Mapping[str, str]],
         connector: Connector | None = None,
     ) -> None:
-        self._hidden = hidden
-        self._base, self._token = base_url, token
-        self._limits, self._most_bytes = limits, most_bytes
-        self._connector = connector or (_secure if base_url.startswith("https:") else aiohttp.TCPConnector)
+        self._hidden_parameters = hidden_parameters
+        self._base_url, self._token = base_url, token
+        self._limits, self._max_bytes = limits, max_bytes
+        self._connector = connector or (
+            _create_tls_connector if base_url.startswith("https:") else aiohttp.TCPConnector
+        )
         self._session: aiohttp.ClientSession | None = None
 
     @property
     def read_timeout(self) -> float | None:
         """How long the library may count on waiting for an answer."""
-        return self._limits.answer_seconds
+        return self._limits.response_timeout
 
     async def initialize(self) -> None:
         """Open the session."""
@@ -78,8 +84,8 @@ class TelegramRequest(BaseRequest):
             self._session = aiohttp.ClientSession(
                 connector=self._connector(),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=URL(self._base).host not in LOCAL,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                trust_env=URL(self._base_url).host not in LOCAL_HOSTS,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
             )
 
     async def shutdown(self) -> None:
@@ -89,84 +95,94 @@ class TelegramRequest(BaseRequest):
             await session.close()
 
     async def do_request(
-        self, url: str, method: str, request_data: RequestData | None = None, *timeouts: Any, **named: Any
+        self, url: str, method: str, request_data: RequestData | None = None, *timeouts: Any, **keywords: Any
     ) -> tuple[int, bytes]:
         """Ask once; what was surely not sent raises NotConnected, and a 429 TooMany."""
         if self._session is None:
             raise NotConnected("the connection to Telegram is closed")
-        asked = named.get("read_timeout")
-        deadline = float(asked) if isinstance(asked, int | float) else self._limits.answer_seconds
-        is_file = url.startswith(FILES)
-        most = self._limits.most_file_bytes if is_file else self._most_bytes
+        requested_timeout = keywords.get("read_timeout")
+        timeout = (
+            float(requested_timeout)
+            if isinstance(requested_timeout, int | float)
+            else self._limits.response_timeout
+        )
+        is_file = url.startswith(FILES_PREFIX)
+        max_bytes = self._limits.max_file_bytes if is_file else self._max_bytes
         try:
-            async with asyncio.timeout(deadline):
-                status, body = await self._ask(self._session, method, url, request_data, most)
-        except UNSENT as error:
-            raise NotConnected(f"no connection to {URL(self._base).host}: {_reason(error)}") from None
+            async with asyncio.timeout(timeout):
+                status, body = await self._send(self._session, method, url, request_data, max_bytes)
+        except NOT_SENT_ERRORS as error:
+            raise NotConnected(
+                f"no connection to {URL(self._base_url).host}: {_connection_error_text(error)}"
+            ) from None
         except TimeoutError:
-            raise NetworkError(f"no answer within {deadline:g} s") from None
+            raise NetworkError(f"no answer within {timeout:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
             raise NetworkError(f"the connection broke ({type(error).__name__})") from None
         if status == HTTPStatus.TOO_MANY_REQUESTS:
-            raise TooMany(_asked_wait(body))
-        what = "the file" if is_file else url.rpartition("/")[2]
-        if status == HTTPStatus.NOT_FOUND and what != "getMe":
-            raise EndPointNotFound(f"{what}: not found")
-        if 400 <= status < 500 and status not in KNOWN:  # 413, say: surely not done, which the library doubts
-            raise BadRequest(f"{what}: HTTP {status}")
+            raise TooManyRequests(_parse_retry_after(body))
+        label = "the file" if is_file else url.rpartition("/")[2]
+        if status == HTTPStatus.NOT_FOUND and label != "getMe":
+            raise EndPointNotFound(f"{label}: not found")
+        if (
+            400 <= status < 500 and status not in LIBRARY_STATUSES
+        ):  # 413, say: surely not done, which the library doubts
+            raise BadRequest(f"{label}: HTTP {status}")
         return status, body
 
     @staticmethod
     def parse_json_payload(payload: bytes) -> dict[str, Any]:
         """Read an answer; what is none goes into no log."""
         try:
-            answer = read_json(payload)
+            answer = read_bounded_json(payload)
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
             raise TelegramError("the answer is not what Telegram answers")
         return answer
 
-    async def _ask(
-        self, session: aiohttp.ClientSession, method: str, url: str, data: RequestData | None, most: int
+    async def _send(
+        self, session: aiohttp.ClientSession, method: str, url: str, data: RequestData | None, max_bytes: int
     ) -> tuple[int, bytes]:
-        body, headers = _body(data, self._hidden.get(url.rpartition("/")[2], {}))
+        body, headers = _encode_body(data, self._hidden_parameters.get(url.rpartition("/")[2], {}))
         async with session.request(
-            method, self._address(url), data=body, headers=headers, allow_redirects=False
-        ) as answer:
+            method, self._build_url(url), data=body, headers=headers, allow_redirects=False
+        ) as response:
             received = bytearray()
-            async for piece in answer.content.iter_any():
-                received += piece
-                if len(received) > most:
-                    raise NetworkError(f"the answer is larger than {most} bytes")
-            return answer.status, bytes(received)
+            async for chunk in response.content.iter_any():
+                received += chunk
+                if len(received) > max_bytes:
+                    raise NetworkError(f"the answer is larger than {max_bytes} bytes")
+            return response.status, bytes(received)
 
-    def _address(self, url: str) -> URL:
-        kind, _, rest = url.partition("/")
-        folder = "file/bot" if kind == FILES else "bot"
-        return URL(f"{self._base}/{folder}{self._token}/{quote(rest)}", encoded=True)
+    def _build_url(self, url: str) -> URL:
+        prefix, _, path = url.partition("/")
+        url_prefix = "file/bot" if prefix == FILES_PREFIX else "bot"
+        return URL(f"{self._base_url}/{url_prefix}{self._token}/{quote(path)}", encoded=True)
 
 
 @contextmanager
-def watched_as(what: str) -> Iterator[None]:
+def label_crash_points(label: str) -> Iterator[None]:
     """Have what is asked in the block pass the kill-points of that name."""
-    token = watched.set(what)
+    token = crash_point_label.set(label)
     try:
         yield
     finally:
-        watched.reset(token)
+        crash_point_label.reset(token)
 
 
-def _secure() -> aiohttp.BaseConnector:
+def _create_tls_connector() -> aiohttp.BaseConnector:
     """Verify certificates by SSL_CERT_FILE where it is set, by the system's where not."""
-    file = os.environ.get("SSL_CERT_FILE") or None
+    ca_file = os.environ.get("SSL_CERT_FILE") or None
     try:
-        return aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=file))
+        return aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=ca_file))
     except OSError as error:
-        raise SettingError(f"SSL_CERT_FILE: no certificates in {file!r} ({error})") from error
+        raise SettingError(f"SSL_CERT_FILE: no certificates in {ca_file!r} ({error})") from error
 
 
-def _body(data: RequestData | None, hidden: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
+def _encode_body(
+    data: RequestData | None, hidden_parameters: Mapping[str, str]
+) -> tuple[Any, dict[str, str]]:
     """Encode parameters as forms are; where the kill-points count, one is passed with the last byte."""
     if data is None:
         return None, {}
@@ -174,31 +190,31 @@ def _body(data: RequestData | None, hidden: Mapping[str, str]) -> tuple[Any, dic
         form = aiohttp.FormData()
         for name, value in data.json_parameters.items():
             form.add_field(name, value)
-        for name, (filename, content, kind) in data.multipart_data.items():
-            form.add_field(name, content, filename=filename, content_type=kind)
+        for name, (filename, content, content_type) in data.multipart_data.items():
+            form.add_field(name, content, filename=filename, content_type=content_type)
         return form, {}
-    encoded = urlencode({**data.json_parameters, **hidden}).encode()
+    encoded = urlencode({**data.json_parameters, **hidden_parameters}).encode()
     headers = {"Content-Type": "application/x-www-form-urlencoded", "Content-Length": str(len(encoded))}
-    return (_written(encoded, what) if (what := watched.get()) else encoded), headers
+    return (_stream_body(encoded, label) if (label := crash_point_label.get()) else encoded), headers
 
 
-async def _written(body: bytes, what: str) -> AsyncIterator[bytes]:
+async def _stream_body(body: bytes, label: str) -> AsyncIterator[bytes]:
     """Give the body; whoever asks for more has written it."""
-    reached(f"{what}.pre_write")
+    crash_point(f"{label}.pre_write")
     yield body
-    reached(f"{what}.post_write")
+    crash_point(f"{label}.post_write")
 
 
-def _asked_wait(body: bytes) -> float:
+def _parse_retry_after(body: bytes) -> float:
     """Read how long to wait; five seconds where no proper number is given."""
     try:
         seconds = float(json.loads(body)["parameters"]["retry_after"])
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
-        return DEFAULT_WAIT
-    return seconds if math.isfinite(seconds) and seconds > 0 else DEFAULT_WAIT
+        return DEFAULT_RETRY_AFTER
+    return seconds if math.isfinite(seconds) and seconds > 0 else DEFAULT_RETRY_AFTER
 
 
-def _reason(error: aiohttp.ClientError) -> str:
+def _connection_error_text(error: aiohttp.ClientError) -> str:
     match error:
         case aiohttp.ConnectionTimeoutError():
             return "it takes too long"
@@ -215,7 +231,7 @@ def _reason(error: aiohttp.ClientError) -> str:
     return "refused"
 
 
-UPDATES = (
+UPDATE_TYPES = (
     "message",
     "edited_message",
     "channel_post",
@@ -225,10 +241,10 @@ UPDATES = (
     "my_chat_member",
     "chat_member",
 )
-MOST_UPDATES = 100  # that Telegram gives at once
+MAX_UPDATES = 100  # that Telegram gives at once
 
 
-class Account(Bot):
+class BotClient(Bot):
     """The library's Bot, without the token: only what carries its requests knows that."""
 
     def __init__(
@@ -237,25 +253,32 @@ class Account(Bot):
         assert settings.telegram_bot_token is not None, "a bot without a token is not opened"
         address, token = settings.telegram_api_base_url, settings.telegram_bot_token.get_secret_value()
         secret = settings.telegram_webhook_secret
-        words = {"secret_token": secret.get_secret_value()} if secret is not None else {}
-        request, updates = (
-            TelegramRequest(address, token, limits, most, hidden={"setWebhook": words}, connector=connector)
-            for most in (limits.most_bytes, limits.most_update_bytes)
+        webhook_parameters = {"secret_token": secret.get_secret_value()} if secret is not None else {}
+        request, updates_request = (
+            TelegramRequest(
+                address,
+                token,
+                limits,
+                max_bytes,
+                hidden_parameters={"setWebhook": webhook_parameters},
+                connector=connector,
+            )
+            for max_bytes in (limits.max_response_bytes, limits.max_update_bytes)
         )
         super().__init__(
             f"{settings.account}:hidden",
-            base_url=lambda token: METHODS,
-            base_file_url=lambda token: FILES,
+            base_url=lambda token: METHODS_PREFIX,
+            base_file_url=lambda token: FILES_PREFIX,
             request=request,
-            get_updates_request=updates,
+            get_updates_request=updates_request,
         )
 
-        self._number = settings.account
+        self._account = settings.account
 
     @property
-    def number(self) -> str:
+    def account(self) -> str:
         """The bot's own id, which is no secret."""
-        return self._number
+        return self._account
 
     async def open(self) -> None:
         """Open the sessions; unlike the library's `initialize`, ask nothing."""
@@ -267,16 +290,21 @@ class Account(Bot):
         for request in self._request:
             await request.shutdown()
 
-    async def updates(self, offset: int | None, wait: int, grace: float) -> list[Any]:
+    async def fetch_updates(self, offset: int | None, poll_seconds: int, grace_seconds: float) -> list[Any]:
         """Ask for updates and give them as they came: one that cannot be read must not cost the others."""
-        data = {"offset": offset, "timeout": wait, "limit": MOST_UPDATES, "allowed_updates": list(UPDATES)}
-        found = await self._post("getUpdates", data, read_timeout=wait + grace)
-        return found if isinstance(found, list) else []
+        data = {
+            "offset": offset,
+            "timeout": poll_seconds,
+            "limit": MAX_UPDATES,
+            "allowed_updates": list(UPDATE_TYPES),
+        }
+        result = await self._post("getUpdates", data, read_timeout=poll_seconds + grace_seconds)
+        return result if isinstance(result, list) else []
 
     async def download(self, file_id: str) -> bytes:
         """Read a file that somebody has sent; raises TelegramError where it cannot be had."""
-        found = await self._post("getFile", {"file_id": file_id})
-        path = found.get("file_path") if isinstance(found, dict) else None
+        result = await self._post("getFile", {"file_id": file_id})
+        path = result.get("file_path") if isinstance(result, dict) else None
         if not isinstance(path, str):
             raise TelegramError("Telegram does not say where the file is")
-        return await self._request[1].retrieve(f"{FILES}/{path}")
+        return await self._request[1].retrieve(f"{FILES_PREFIX}/{path}")

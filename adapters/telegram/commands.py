@@ -16,112 +16,120 @@ from telegram import (
 )
 from telegram.error import TelegramError
 
-from adapters.telegram.client import Account, watched_as
-from adapters.telegram.entities import Target
-from adapters.telegram.errors import said
-from adapters.telegram.markup import Formatted
-from adapters.telegram.outgoing import LONGEST_TEXT, MARKS, pieces
-from adapters.telegram.receiving import Ordered, Press
-from adapters.telegram.sending import Mouth
-from bot import Content, Role, Shown
-from bot.platform import CommandSpec, Door
+from adapters.telegram.client import BotClient, label_crash_points
+from adapters.telegram.entities import ChatTarget
+from adapters.telegram.errors import error_text
+from adapters.telegram.markup import FormattedText
+from adapters.telegram.outgoing import MAX_TEXT_LENGTH, SPANS_KEY, split_text
+from adapters.telegram.receiving import ButtonItem, CommandItem
+from adapters.telegram.sending import MessageSender
+from bot import CommandResponse, Content, Role
+from bot.platform import AgentHandle, CommandSpec
 
 logger = logging.getLogger(__name__)
 
-NAME = re.compile(r"[a-z0-9_]{1,32}")
-MOST, LONGEST = 100, 256
+COMMAND_NAME_PATTERN = re.compile(r"[a-z0-9_]{1,32}")
+MAX_COMMANDS, MAX_DESCRIPTION_LENGTH = 100, 256
 
 
-def command_name(spec: CommandSpec) -> str:
+def to_telegram_name(spec: CommandSpec) -> str:
     """Give a command's name as Telegram can have it: without hyphens."""
     return spec.name.lower().replace("-", "_")
 
 
-def as_typed(text: str, specs: Iterable[CommandSpec]) -> str:
+def use_telegram_names(text: str, specs: Iterable[CommandSpec]) -> str:
     """Write the commands in a text as Telegram has them: what is tapped there ends at a hyphen."""
     for spec in specs:
         if "-" in spec.name:
-            text = re.sub(rf"(?<![\w/.])/{re.escape(spec.name)}(?![\w-])", f"/{command_name(spec)}", text)
+            text = re.sub(rf"(?<![\w/.])/{re.escape(spec.name)}(?![\w-])", f"/{to_telegram_name(spec)}", text)
     return text
 
 
-def menus(specs: Iterable[CommandSpec]) -> list[tuple[BotCommandScope, list[BotCommand]]]:
+def build_menus(specs: Iterable[CommandSpec]) -> list[tuple[BotCommandScope, list[BotCommand]]]:
     """Make the menus: everybody's, that of administrators, and that of private chats, where all are free."""
-    usable = [one for one in specs if NAME.fullmatch(command_name(one))][:MOST]
-    free = [one for one in usable if not one.role.reaches(Role.ADMIN)]
+    valid_specs = [spec for spec in specs if COMMAND_NAME_PATTERN.fullmatch(to_telegram_name(spec))][
+        :MAX_COMMANDS
+    ]
+    unprivileged_specs = [spec for spec in valid_specs if not spec.role.is_at_least(Role.ADMIN)]
     return [
-        (BotCommandScopeDefault(), _listed(free)),
-        (BotCommandScopeAllPrivateChats(), _listed(usable)),
-        (BotCommandScopeAllChatAdministrators(), _listed(usable)),
+        (BotCommandScopeDefault(), _to_bot_commands(unprivileged_specs)),
+        (BotCommandScopeAllPrivateChats(), _to_bot_commands(valid_specs)),
+        (BotCommandScopeAllChatAdministrators(), _to_bot_commands(valid_specs)),
     ]
 
 
-async def register(account: Account, specs: Sequence[CommandSpec]) -> None:
+async def register_commands(client: BotClient, specs: Sequence[CommandSpec]) -> None:
     """Put the menus up; a bot without them still obeys."""
-    for scope, commands in menus(specs):
+    for scope, commands in build_menus(specs):
         try:
-            await account.set_my_commands(commands, scope=scope)
+            await client.set_my_commands(commands, scope=scope)
         except TelegramError as error:
             logger.warning(
-                "the menu of commands of bot %s is not up to date: %s", account.number, said(error)
+                "the menu of commands of bot %s is not up to date: %s", client.account, error_text(error)
             )
             return
 
 
-def _listed(specs: Iterable[CommandSpec]) -> list[BotCommand]:
+def _to_bot_commands(specs: Iterable[CommandSpec]) -> list[BotCommand]:
     return [
-        BotCommand(command_name(one), " ".join(one.description.split())[:LONGEST] or one.name)
-        for one in specs
+        BotCommand(
+            to_telegram_name(spec), " ".join(spec.description.split())[:MAX_DESCRIPTION_LENGTH] or spec.name
+        )
+        for spec in specs
     ]
 
 
-LONGEST_ALERT = 200
-ERRAND = "errand"  # its kill-points
+MAX_ALERT_LENGTH = 200
+COMMAND_CRASH_POINT = "errand"  # its kill-points
 
 
-class Errands:
+class CommandHandler:
     """Runs them for one bot, and says what comes of it."""
 
-    def __init__(self, door: Door, account: Account, mouth: Mouth) -> None:
-        self._door, self._account, self._mouth = door, account, mouth
-        self._turns: WeakValueDictionary[Target, asyncio.Lock] = WeakValueDictionary()
+    def __init__(self, handle: AgentHandle, client: BotClient, message_sender: MessageSender) -> None:
+        self._handle, self._client, self._message_sender = handle, client, message_sender
+        self._locks: WeakValueDictionary[ChatTarget, asyncio.Lock] = WeakValueDictionary()
 
-    async def answer(self, item: Ordered | Press, carried_out: Callable[[], None]) -> None:
+    async def handle(self, item: CommandItem | ButtonItem, on_executed: Callable[[], None]) -> None:
         """Carry out what was asked for, tell that it is, and show what came of it.
 
         Once this returns, or fails, Telegram need not tell it again.
         """
-        if isinstance(item, Ordered):
-            shown = self._as_typed(await self._door.command(item.asked))
-            carried_out()
-            await self._show(Target.read(item.asked.room.external_id), item.message_id, shown)
+        if isinstance(item, CommandItem):
+            response = self._use_telegram_names(await self._handle.run_command(item.invocation))
+            on_executed()
+            await self._reply(ChatTarget.parse(item.invocation.room.external_id), item.message_id, response)
             return
-        shown = Shown()
-        if item.pressed is not None:
-            shown = self._as_typed(await self._door.chosen(item.pressed))
-        carried_out()
-        is_short = len(shown.text) <= LONGEST_ALERT and not shown.choices
+        response = CommandResponse()
+        if item.selection is not None:
+            response = self._use_telegram_names(await self._handle.select_choice(item.selection))
+        on_executed()
+        is_short = len(response.text) <= MAX_ALERT_LENGTH and not response.choices
         try:
-            with watched_as(ERRAND):
-                await self._account.answer_callback_query(
-                    item.query_id, text=shown.text if is_short else None
+            with label_crash_points(COMMAND_CRASH_POINT):
+                await self._client.answer_callback_query(
+                    item.query_id, text=response.text if is_short else None
                 )
         except TelegramError:
             is_short = False  # too late for an alert: a message says it
-        if item.pressed is not None and not is_short:
-            await self._show(Target.read(item.pressed.room.external_id), item.message_id, shown)
+        if item.selection is not None and not is_short:
+            await self._reply(ChatTarget.parse(item.selection.room.external_id), item.message_id, response)
 
-    def _as_typed(self, shown: Shown) -> Shown:
-        return replace(shown, text=as_typed(shown.text, self._door.commands))
+    def _use_telegram_names(self, response: CommandResponse) -> CommandResponse:
+        return replace(response, text=use_telegram_names(response.text, self._handle.commands))
 
-    async def _show(self, target: Target, message_id: int, shown: Shown) -> None:
-        if not shown.text:
+    async def _reply(self, target: ChatTarget, message_id: int, response: CommandResponse) -> None:
+        if not response.text:
             return
-        texts = [one.text for one in pieces(Formatted(shown.text), LONGEST_TEXT)]
-        async with self._turns.setdefault(target, asyncio.Lock()):  # in a chat, one after another
+        texts = [part.text for part in split_text(FormattedText(response.text), MAX_TEXT_LENGTH)]
+        async with self._locks.setdefault(target, asyncio.Lock()):  # in a chat, one after another
             for number, text in enumerate(texts, 1):
                 content = Content(
-                    text=text, metadata={MARKS: []}, choices=shown.choices if number == len(texts) else ()
+                    text=text,
+                    metadata={SPANS_KEY: []},
+                    choices=response.choices if number == len(texts) else (),
                 )
-                with watched_as(ERRAND):
-                    await self._mouth.say_soon(target, content, str(message_id) if number == 1 else "")
+                with label_crash_points(COMMAND_CRASH_POINT):
+                    await self._message_sender.send_untracked(
+                        target, content, str(message_id) if number == 1 else ""
+                    )

@@ -14,64 +14,64 @@ from telegram.error import (
     TelegramError,
 )
 
-from adapters.telegram.client import DEFAULT_WAIT, NotConnected, TooMany
-from bot.platform import Cause, NotSent, Unclear, Undeliverable, cause_of
+from adapters.telegram.client import DEFAULT_RETRY_AFTER, NotConnected, TooManyRequests
+from bot.platform import DeliveryUnknown, DisconnectCause, NotSent, Undeliverable, disconnect_cause
 from bot.text import shorten
 
 TOKEN_REFUSED = "Telegram refuses the bot's token: put the one that BotFather gives into TELEGRAM_BOT_TOKEN"
-LONG = 600.0
-UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+REFUSED_RETRY_SECONDS = 600.0
+PARSE_ERRORS = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
-class Gone(Undeliverable):
+class ChatUnavailable(Undeliverable):
     """The bot is blocked there, or was put out: nothing more needs to be tried before somebody writes."""
 
 
-class Refused(NotSent):
+class TokenRefused(NotSent):
     """The token is no good: nothing of this bot's leaves before the next start."""
 
     def __init__(self) -> None:
-        super().__init__(TOKEN_REFUSED, retry_after=LONG)
+        super().__init__(TOKEN_REFUSED, retry_after=REFUSED_RETRY_SECONDS)
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Say in the outbox's words what became of a request; a chat's new id passes as it is."""
     try:
         yield
     except ChatMigrated:
         raise
-    except TooMany as error:
+    except TooManyRequests as error:
         raise NotSent(str(error), retry_after=error.seconds) from None
     except RetryAfter as error:  # one that came without the status of one
-        raise NotSent(said(error), retry_after=DEFAULT_WAIT) from None
+        raise NotSent(error_text(error), retry_after=DEFAULT_RETRY_AFTER) from None
     except NotConnected as error:
         raise NotSent(error.message) from None
     except InvalidToken:
-        raise Refused from None
+        raise TokenRefused from None
     except Forbidden as error:
-        raise Gone(f"Telegram forbids it: {said(error)}") from None
+        raise ChatUnavailable(f"Telegram forbids it: {error_text(error)}") from None
     except (BadRequest, EndPointNotFound) as error:
-        raise Undeliverable(f"Telegram refuses it: {said(error)}") from None
+        raise Undeliverable(f"Telegram refuses it: {error_text(error)}") from None
     except TelegramError as error:
-        raise Unclear(said(error)) from None
-    except UNREADABLE as error:  # a message that the library cannot make sense of
-        raise Unclear(f"the answer cannot be read ({type(error).__name__})") from None
+        raise DeliveryUnknown(error_text(error)) from None
+    except PARSE_ERRORS as error:  # a message that the library cannot make sense of
+        raise DeliveryUnknown(f"the answer cannot be read ({type(error).__name__})") from None
 
 
-def cause_of_gap(error: Exception) -> Cause:
+def disconnect_cause_of(error: Exception) -> DisconnectCause:
     """Name why Telegram was not to be had."""
     match error:
-        case TooMany():
-            return Cause.LIMITED
+        case TooManyRequests():
+            return DisconnectCause.LIMITED
         case Conflict():
-            return Cause.CONTESTED
+            return DisconnectCause.CONTESTED
         case TelegramError():
-            return cause_of(error)
-    return Cause.PLATFORM
+            return disconnect_cause(error)
+    return DisconnectCause.PLATFORM
 
 
-def said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Give what Telegram said, as one short line."""
     if isinstance(error, TelegramError):
         return shorten(error.message, 200)
@@ -90,13 +90,13 @@ def is_too_long(error: BadRequest) -> bool:
     return "too long" in text or "too_long" in text
 
 
-def is_done_already(error: BadRequest) -> bool:
+def is_already_done(error: BadRequest) -> bool:
     """Tell whether an edit or a removal has been made before."""
     text = error.message.lower()
     return "not modified" in text or "message to delete not found" in text
 
 
-def is_taken_away(error: BadRequest) -> bool:
+def is_message_gone(error: BadRequest) -> bool:
     """Tell whether what was to be edited is not there any more."""
     text = error.message.lower()
     return "message to edit not found" in text or "message_id_invalid" in text

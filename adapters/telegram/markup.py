@@ -10,46 +10,46 @@ from markdown_it.token import Token
 
 STYLES = {"strong": "bold", "em": "italic", "s": "strikethrough", "blockquote": "blockquote"}
 CODE, PRE, LINK, BOLD, QUOTE = "code", "pre", "text_link", "bold", "blockquote"
-LINKED = frozenset({"http", "https", "mailto"})  # `tg` would call somebody who is not there
-LONGEST_MARKDOWN = 40_000
+LINKABLE_SCHEMES = frozenset({"http", "https", "mailto"})  # `tg` would call somebody who is not there
+MAX_MARKDOWN_LENGTH = 40_000
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Span:
     """A stretch of a text that looks different; `more` is a link's address, or the language of code."""
 
     kind: str
     start: int
     end: int
-    more: str = ""
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Formatted:
+class FormattedText:
     """A text with its marks, counted in characters of Python's."""
 
     text: str
-    marks: tuple[Mark, ...] = ()
+    spans: tuple[Span, ...] = ()
 
-    def part(self, start: int, end: int) -> "Formatted":
+    def cut(self, start: int, end: int) -> "FormattedText":
         """Give a stretch of it without the white space around it; marks that reach out are cut."""
         piece = self.text[start:end]
         start += len(piece) - len(piece.lstrip("\n"))
         piece = piece.strip("\n").rstrip()
         end = start + len(piece)
-        inside = (replace(one, start=max(one.start, start), end=min(one.end, end)) for one in self.marks)
-        moved = (replace(one, start=one.start - start, end=one.end - start) for one in inside)
-        return Formatted(piece, tuple(one for one in moved if one.start < one.end))
+        clipped = (replace(span, start=max(span.start, start), end=min(span.end, end)) for span in self.spans)
+        shifted = (replace(span, start=span.start - start, end=span.end - start) for span in clipped)
+        return FormattedText(piece, tuple(span for span in shifted if span.start < span.end))
 
 
-def formatted(markdown: str) -> Formatted:
+def parse_markdown(markdown: str) -> FormattedText:
     """Read Markdown as CommonMark has it, with tables and strike-through; HTML is text like any."""
-    if len(markdown) > LONGEST_MARKDOWN:
-        return Formatted(markdown)
-    writer = _Writer(markdown.split("\n"))
+    if len(markdown) > MAX_MARKDOWN_LENGTH:
+        return FormattedText(markdown)
+    writer = _TextWriter(markdown.split("\n"))
     writer.write(_parser().parse(markdown))
-    found = writer.finished()
-    return found if found.text.strip() else Formatted(markdown)
+    result = writer.build()
+    return result if result.text.strip() else FormattedText(markdown)
 
 
 @cache
@@ -58,14 +58,14 @@ def _parser() -> MarkdownIt:
 
 
 @dataclass(slots=True)
-class _Writer:
+class _TextWriter:
     """Writes tokens down one after another, and remembers where marks have begun."""
 
     lines: Sequence[str]
     _text: list[str] = field(default_factory=list)
     _length: int = 0
-    _marks: list[Mark] = field(default_factory=list)
-    _open: list[Mark] = field(default_factory=list)
+    _spans: list[Span] = field(default_factory=list)
+    _open_spans: list[Span] = field(default_factory=list)
     _lists: list[int | None] = field(default_factory=list)
     _last_line: int = 0
     _bullet: str = ""
@@ -78,44 +78,46 @@ class _Writer:
                 continue
             if token.type == "table_open" and token.map:
                 table_end = token.map[1]
-                self._code("\n".join(self.lines[token.map[0] : table_end]).strip("\n"), token)
+                self._add_code("\n".join(self.lines[token.map[0] : table_end]).strip("\n"), token)
             elif not token.type.startswith(("table_", "thead_", "tbody_", "tr_", "th_", "td_")):
-                self._block(token)
+                self._write_block(token)
 
-    def finished(self) -> Formatted:
+    def build(self) -> FormattedText:
         """Give what was written, with marks that do not stand in code."""
         text = "".join(self._text)
-        codes = [one for one in self._marks if one.kind in (CODE, PRE)]
-        marks = [
+        code_spans = [span for span in self._spans if span.kind in (CODE, PRE)]
+        spans = [
             part
-            for one in self._marks
-            for part in ([one] if one.kind in (CODE, PRE) else _around(one, codes))
+            for span in self._spans
+            for part in ([span] if span.kind in (CODE, PRE) else _split_around_code(span, code_spans))
         ]
-        marks = [one for one in marks if one.start < one.end]
-        return Formatted(text, tuple(sorted(marks, key=lambda one: (one.start, -one.end)))).part(0, len(text))
+        spans = [span for span in spans if span.start < span.end]
+        return FormattedText(text, tuple(sorted(spans, key=lambda span: (span.start, -span.end)))).cut(
+            0, len(text)
+        )
 
-    def _block(self, token: Token) -> None:
+    def _write_block(self, token: Token) -> None:
         match token.type:
             case "inline":
-                self._begin(token)
+                self._start_block(token)
                 for child in token.children or ():
-                    self._inline(child)
+                    self._write_inline(child)
             case "fence" | "code_block":
-                self._code(token.content.removesuffix("\n"), token)
+                self._add_code(token.content.removesuffix("\n"), token)
             case "hr":
-                self._begin(token)
+                self._start_block(token)
                 self._add("———")
             case "heading_open":
-                self._open_mark(BOLD, at_block=True)
+                self._open_span(BOLD, at_block=True)
             case "blockquote_open":
-                is_inner = any(one.kind == QUOTE for one in self._open)
-                self._open_mark("" if is_inner else QUOTE, at_block=True)
+                is_inner = any(span.kind == QUOTE for span in self._open_spans)
+                self._open_span("" if is_inner else QUOTE, at_block=True)
             case "heading_close" | "blockquote_close":
-                self._close_mark()
+                self._close_span()
             case _:
-                self._list(token)
+                self._write_list(token)
 
-    def _list(self, token: Token) -> None:
+    def _write_list(self, token: Token) -> None:
         match token.type:
             case "bullet_list_open":
                 self._lists.append(None)
@@ -126,40 +128,40 @@ class _Writer:
             case "bullet_list_close" | "ordered_list_close":
                 self._lists.pop()
 
-    def _inline(self, token: Token) -> None:
+    def _write_inline(self, token: Token) -> None:
         match token.type:
             case "softbreak" | "hardbreak":
                 self._add("\n")
             case "code_inline":
                 start = self._length
                 self._add(token.content)
-                self._marks.append(Mark(CODE, start, self._length))
+                self._spans.append(Span(CODE, start, self._length))
             case "link_open":
-                self._open_mark(LINK, str(token.attrGet("href") or ""))
+                self._open_span(LINK, str(token.attrGet("href") or ""))
             case "image":
-                self._open_mark(LINK, str(token.attrGet("src") or ""))
+                self._open_span(LINK, str(token.attrGet("src") or ""))
                 self._add(token.content or str(token.attrGet("src") or ""))
-                self._close_mark()
+                self._close_span()
             case "strong_open" | "em_open" | "s_open":
-                self._open_mark(STYLES[token.type.removesuffix("_open")])
+                self._open_span(STYLES[token.type.removesuffix("_open")])
             case "strong_close" | "em_close" | "s_close" | "link_close":
-                self._close_mark()
+                self._close_span()
             case _:
                 self._add(token.content)
 
-    def _begin(self, token: Token) -> None:
+    def _start_block(self, token: Token) -> None:
         """Begin a block: as far from the one before as in the source, and behind its bullet."""
         first, last = token.map or (self._last_line, self._last_line)
         if self._length:
-            gap = any(not line.strip(" \t>") for line in self.lines[self._last_line : first])
-            self._add("\n\n" if gap else "\n")
+            is_spaced = any(not line.strip(" \t>") for line in self.lines[self._last_line : first])
+            self._add("\n\n" if is_spaced else "\n")
         self._last_line = last
         if self._bullet:
             self._add("  " * (len(self._lists) - 1) + self._bullet)
             self._bullet = ""
-        for place, one in enumerate(self._open):
-            if one.start < 0:
-                self._open[place] = replace(one, start=self._length)
+        for index, span in enumerate(self._open_spans):
+            if span.start < 0:
+                self._open_spans[index] = replace(span, start=self._length)
 
     def _next_bullet(self, token: Token) -> str:
         number = self._lists[-1]
@@ -168,35 +170,35 @@ class _Writer:
         self._lists[-1] = number + 1
         return f"{number}{token.markup or '.'} "
 
-    def _code(self, text: str, token: Token) -> None:
-        self._begin(token)
+    def _add_code(self, text: str, token: Token) -> None:
+        self._start_block(token)
         start = self._length
         self._add(text)
         language = token.info.split()[0] if token.info.strip() else ""
-        self._marks.append(Mark(PRE, start, self._length, language))
+        self._spans.append(Span(PRE, start, self._length, language))
 
     def _add(self, text: str) -> None:
         self._text.append(text)
         self._length += len(text)
 
-    def _open_mark(self, kind: str, more: str = "", *, at_block: bool = False) -> None:
-        self._open.append(Mark(kind, -1 if at_block else self._length, 0, more))
+    def _open_span(self, kind: str, detail: str = "", *, at_block: bool = False) -> None:
+        self._open_spans.append(Span(kind, -1 if at_block else self._length, 0, detail))
 
-    def _close_mark(self) -> None:
-        mark = self._open.pop()
-        if mark.kind == LINK and urlsplit(mark.more).scheme.lower() not in LINKED:
-            self._add(f" ({mark.more})" if mark.more else "")
-        elif mark.kind and mark.start >= 0:
-            self._marks.append(replace(mark, end=self._length))
+    def _close_span(self) -> None:
+        span = self._open_spans.pop()
+        if span.kind == LINK and urlsplit(span.detail).scheme.lower() not in LINKABLE_SCHEMES:
+            self._add(f" ({span.detail})" if span.detail else "")
+        elif span.kind and span.start >= 0:
+            self._spans.append(replace(span, end=self._length))
 
 
-def _around(mark: Mark, codes: Iterable[Mark]) -> list[Mark]:
+def _split_around_code(span: Span, code_spans: Iterable[Span]) -> list[Span]:
     """Give what is left of a mark where code is taken out of it; a quotation may hold code."""
-    if mark.kind == QUOTE:
-        return [mark]
-    parts, start = [], mark.start
-    for code in codes:
-        if start < code.end and code.start < mark.end:
-            parts.append(replace(mark, start=start, end=max(start, code.start)))
+    if span.kind == QUOTE:
+        return [span]
+    parts, start = [], span.start
+    for code in code_spans:
+        if start < code.end and code.start < span.end:
+            parts.append(replace(span, start=start, end=max(start, code.start)))
             start = code.end
-    return [*parts, replace(mark, start=start)] if start < mark.end else parts
+    return [*parts, replace(span, start=start)] if start < span.end else parts

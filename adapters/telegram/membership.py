@@ -9,143 +9,162 @@ from datetime import datetime
 from telegram import Chat, ChatMember, ChatMemberUpdated, Message, User
 from telegram.error import TelegramError
 
-from adapters.telegram.client import Account
-from adapters.telegram.entities import Me, Place, Roles, Target, person, place_of, room_id, user_id
-from adapters.telegram.errors import UNREADABLE
-from adapters.telegram.incoming import View
+from adapters.telegram.client import BotClient
+from adapters.telegram.entities import (
+    BotIdentity,
+    ChatLocation,
+    ChatTarget,
+    Roles,
+    build_entity,
+    build_location,
+    derive_room_id,
+    derive_user_id,
+)
+from adapters.telegram.errors import PARSE_ERRORS
+from adapters.telegram.incoming import IncomingContext
 from bot import Role
-from bot.platform import Door
+from bot.platform import AgentHandle
 
-Change = Callable[[Door], Awaitable[object]]
-ROLES = {ChatMember.OWNER: Role.OWNER, ChatMember.ADMINISTRATOR: Role.ADMIN}
+Change = Callable[[AgentHandle], Awaitable[object]]
+ROLES_BY_STATUS = {ChatMember.OWNER: Role.OWNER, ChatMember.ADMINISTRATOR: Role.ADMIN}
 
 
-def roles_of(members: tuple[ChatMember, ...]) -> Roles:
+def roles_by_user(members: tuple[ChatMember, ...]) -> Roles:
     """Give the roles of a chat's administrators, by their ids."""
-    return {one.user.id: ROLES.get(one.status, Role.MEMBER) for one in members}
+    return {member.user.id: ROLES_BY_STATUS.get(member.status, Role.MEMBER) for member in members}
 
 
-def news_of(message: Message, place: Place, view: View) -> list[Change] | None:
+def parse_service_message(
+    message: Message, location: ChatLocation, context: IncomingContext
+) -> list[Change] | None:
     """Tell what a message reports, if it is one that reports instead of saying something."""
-    world, room, me = place.world, place.room, view.me
+    world, room, identity = location.world, location.room, context.identity
     if message.migrate_to_chat_id:
-        return [migration(me, message.chat.id, message.migrate_to_chat_id, world.name)]
+        return [build_migration(identity, message.chat.id, message.migrate_to_chat_id, world.name)]
     if message.migrate_from_chat_id:
-        before = room_id(me.account, Target(message.migrate_from_chat_id))
-        return [lambda door: door.changes.moved(before, world, room)]
+        old_room_id = derive_room_id(identity.account, ChatTarget(message.migrate_from_chat_id))
+        return [lambda handle: handle.edits.migrate_room(old_room_id, world, room)]
     if message.new_chat_members:
-        return [_came(one, place, message.date, me) for one in message.new_chat_members if one.id != me.id]
+        return [
+            _build_join(user, location, message.date, identity)
+            for user in message.new_chat_members
+            if user.id != identity.id
+        ]
     if message.left_chat_member is not None:
-        gone = message.left_chat_member
-        return [] if gone.id == me.id else [_went(gone, place, message.date, me)]
+        user = message.left_chat_member
+        return [] if user.id == identity.id else [_build_leave(user, location, message.date, identity)]
     if message.new_chat_title:
-        return [lambda door: door.news.world_updated(world, [room])]
+        return [lambda handle: handle.membership.update_world(world, [room])]
     topic = message.forum_topic_created or message.forum_topic_edited
     if topic is not None:
-        named = replace(room, name=topic.name or "")
-        return [lambda door: door.news.room_updated(world, named)]
+        renamed_room = replace(room, name=topic.name or "")
+        return [lambda handle: handle.membership.update_room(world, renamed_room)]
     return None
 
 
-def migration(me: Me, old: int, new: int, name: str = "") -> Change:
+def build_migration(identity: BotIdentity, old_chat_id: int, new_chat_id: int, name: str = "") -> Change:
     """Have what was said in a group go on in the supergroup that it has become."""
-    place = place_of(me, Chat(new, Chat.SUPERGROUP, title=name))
-    return lambda door: door.changes.moved(room_id(me.account, Target(old)), place.world, place.room)
+    location = build_location(identity, Chat(new_chat_id, Chat.SUPERGROUP, title=name))
+    return lambda handle: handle.edits.migrate_room(
+        derive_room_id(identity.account, ChatTarget(old_chat_id)), location.world, location.room
+    )
 
 
-def of_ours(update: ChatMemberUpdated, number: int, view: View) -> Change:
+def parse_own_membership(update: ChatMemberUpdated, update_id: int, context: IncomingContext) -> Change:
     """Tell that we were let in, put out, or blocked."""
-    place = place_of(view.me, update.chat, None, view.roles)
-    world, room = place.world, place.room
-    if _is_in(update.new_chat_member):
-        by = person(update.from_user, view.me)
-        event_id = "" if _is_in(update.old_chat_member) else str(number)
+    location = build_location(context.identity, update.chat, None, context.roles)
+    world, room = location.world, location.room
+    if _is_member(update.new_chat_member):
+        inviter = build_entity(update.from_user, context.identity)
+        event_id = "" if _is_member(update.old_chat_member) else str(update_id)
         if not event_id:
-            return lambda door: door.news.world_updated(world, [room])
-        return lambda door: door.news.world_joined(world, [room], [by], event_id=event_id)
+            return lambda handle: handle.membership.update_world(world, [room])
+        return lambda handle: handle.membership.join_world(world, [room], [inviter], event_id=event_id)
     if update.chat.type == Chat.PRIVATE:
-        return lambda door: door.changes.left(room.id)
-    return lambda door: door.changes.left_world(world.id)
+        return lambda handle: handle.edits.leave_room(room.id)
+    return lambda handle: handle.edits.leave_world(world.id)
 
 
-def of_others(update: ChatMemberUpdated, view: View) -> list[Change]:
+def parse_membership(update: ChatMemberUpdated, context: IncomingContext) -> list[Change]:
     """Tell that somebody came, went, or may do more or less than before."""
-    place = place_of(view.me, update.chat, None, view.roles)
+    location = build_location(context.identity, update.chat, None, context.roles)
     user = update.new_chat_member.user
-    was_in, is_in = _is_in(update.old_chat_member), _is_in(update.new_chat_member)
-    role = ROLES.get(update.new_chat_member.status, Role.MEMBER)
-    roles = {**place.world.roles, user_id(user.id): role}
-    place = replace(place, world=replace(place.world, roles=roles))
+    was_in, is_in = _is_member(update.old_chat_member), _is_member(update.new_chat_member)
+    role = ROLES_BY_STATUS.get(update.new_chat_member.status, Role.MEMBER)
+    roles = {**location.world.roles, derive_user_id(user.id): role}
+    location = replace(location, world=replace(location.world, roles=roles))
     if is_in and not was_in:
-        return [_came(user, place, update.date, view.me)]
+        return [_build_join(user, location, update.date, context.identity)]
     if was_in and not is_in:
-        return [_went(user, place, update.date, view.me)]
-    who = person(user, view.me)
-    return [lambda door: door.news.person_updated(place.world, who)] if is_in else []
+        return [_build_leave(user, location, update.date, context.identity)]
+    entity = build_entity(user, context.identity)
+    return [lambda handle: handle.membership.update_member(location.world, entity)] if is_in else []
 
 
-def _came(user: User, place: Place, at: datetime, me: Me) -> Change:
-    who, event_id = person(user, me), _event("join", place, user, at)
-    return lambda door: door.news.person_joined(place.world, who, event_id=event_id)
+def _build_join(user: User, location: ChatLocation, timestamp: datetime, identity: BotIdentity) -> Change:
+    entity, event_id = build_entity(user, identity), _event_id("join", location, user, timestamp)
+    return lambda handle: handle.membership.add_member(location.world, entity, event_id=event_id)
 
 
-def _went(user: User, place: Place, at: datetime, me: Me) -> Change:
-    who, event_id = person(user, me), _event("leave", place, user, at)
-    return lambda door: door.news.person_left(place.world, who, event_id=event_id)
+def _build_leave(user: User, location: ChatLocation, timestamp: datetime, identity: BotIdentity) -> Change:
+    entity, event_id = build_entity(user, identity), _event_id("leave", location, user, timestamp)
+    return lambda handle: handle.membership.remove_member(location.world, entity, event_id=event_id)
 
 
-def _event(what: str, place: Place, user: User, at: datetime) -> str:
+def _event_id(kind: str, location: ChatLocation, user: User, timestamp: datetime) -> str:
     """Name it alike whether the chat's own message tells it or, to an administrator, an update."""
-    return f"{what}:{place.target.chat}:{user.id}:{int(at.timestamp())}"
+    return f"{kind}:{location.target.chat_id}:{user.id}:{int(timestamp.timestamp())}"
 
 
-def _is_in(member: ChatMember) -> bool:
+def _is_member(member: ChatMember) -> bool:
     if member.status == ChatMember.RESTRICTED:
         return bool(getattr(member, "is_member", False))
     return member.status not in (ChatMember.LEFT, ChatMember.BANNED)
 
 
-MOST_CHATS = 10_000
-MOST_AT_ONCE = 5
-DEADLINE = 5.0
+MAX_CHATS = 10_000
+MAX_CONCURRENT_REQUESTS = 5
+REQUEST_TIMEOUT = 5.0
 
 
-class Administrators:
+class AdministratorCache:
     """Knows the roles in groups; where Telegram does not tell, everybody keeps the role they had."""
 
-    def __init__(self, account: Account, steady: Callable[[], float], seconds: float) -> None:
-        self._account = account
-        self._steady, self._seconds = steady, seconds
-        self._known: OrderedDict[int, tuple[float, Roles | None]] = OrderedDict()
-        self._places = asyncio.Semaphore(MOST_AT_ONCE)
+    def __init__(self, client: BotClient, monotonic: Callable[[], float], ttl: float) -> None:
+        self._client = client
+        self._monotonic, self._ttl = monotonic, ttl
+        self._entries: OrderedDict[int, tuple[float, Roles | None]] = OrderedDict()
+        self._semaphore = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
 
-    def of(self, chat: int) -> Roles | None:
+    def find(self, chat_id: int) -> Roles | None:
         """Give the roles that are known of a chat."""
-        return self._known[chat][1] if chat in self._known else None
+        return self._entries[chat_id][1] if chat_id in self._entries else None
 
-    def forget(self, chat: int) -> None:
+    def invalidate(self, chat_id: int) -> None:
         """Ask again before the next message: somebody's rights have changed."""
-        self._known.pop(chat, None)
+        self._entries.pop(chat_id, None)
 
-    async def learn(self, chats: Collection[int]) -> None:
+    async def refresh(self, chat_ids: Collection[int]) -> None:
         """Ask for those groups of which nothing, or nothing recent, is known."""
-        asked = {one for one in chats if one < 0 and self._is_stale(one)}
+        stale_chat_ids = {
+            candidate_id for candidate_id in chat_ids if candidate_id < 0 and self._is_stale(candidate_id)
+        }
         async with asyncio.TaskGroup() as group:
-            for chat in asked:
-                group.create_task(self._ask(chat))
+            for chat_id in stale_chat_ids:
+                group.create_task(self._fetch(chat_id))
 
-    def _is_stale(self, chat: int) -> bool:
-        known = self._known.get(chat)
-        return known is None or self._steady() - known[0] > self._seconds
+    def _is_stale(self, chat_id: int) -> bool:
+        entry = self._entries.get(chat_id)
+        return entry is None or self._monotonic() - entry[0] > self._ttl
 
-    async def _ask(self, chat: int) -> None:
-        roles = self.of(chat)
+    async def _fetch(self, chat_id: int) -> None:
+        roles = self.find(chat_id)
         try:
-            async with self._places:
-                found = await self._account.get_chat_administrators(chat, read_timeout=DEADLINE)
-            roles = roles_of(found)
-        except (TelegramError, *UNREADABLE):
+            async with self._semaphore:
+                members = await self._client.get_chat_administrators(chat_id, read_timeout=REQUEST_TIMEOUT)
+            roles = roles_by_user(members)
+        except (TelegramError, *PARSE_ERRORS):
             pass  # a courtesy: nobody loses or gains anything by it
-        self._known[chat] = (self._steady(), roles)
-        while len(self._known) > MOST_CHATS:
-            self._known.popitem(last=False)
+        self._entries[chat_id] = (self._monotonic(), roles)
+        while len(self._entries) > MAX_CHATS:
+            self._entries.popitem(last=False)

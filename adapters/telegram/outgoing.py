@@ -8,88 +8,99 @@ from typing import Any
 
 from telegram import InlineKeyboardButton, InlineKeyboardMarkup, MessageEntity
 
-from adapters.telegram.markup import CODE, LINK, PRE, Formatted, Mark, formatted
+from adapters.telegram.markup import CODE, LINK, PRE, FormattedText, Span, parse_markdown
 from bot import Attachment, Choice, Content, MediaKind
-from bot.text import last_break
+from bot.text import grapheme_boundary_before
 
-MARK = "↻ may be a duplicate:\n"
-LONGEST_TEXT = 4096 - len(MARK)  # room for the mark, should it be needed
-LONGEST_CAPTION = 1024 - len(MARK)
-LONGEST_LABEL = 64
-MARKS, SOURCE = "telegram_marks", "telegram_markdown"
-MOST_MARKS = 100  # Telegram drops what is beyond
+DUPLICATE_NOTICE = "↻ may be a duplicate:\n"
+MAX_TEXT_LENGTH = 4096 - len(DUPLICATE_NOTICE)  # room for the mark, should it be needed
+MAX_CAPTION_LENGTH = 1024 - len(DUPLICATE_NOTICE)
+MAX_LABEL_LENGTH = 64
+SPANS_KEY, SOURCE_KEY = "telegram_marks", "telegram_markdown"
+MAX_ENTITIES = 100  # Telegram drops what is beyond
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class OutgoingText:
     """A text as it is sent: with its entities, or plain."""
 
     text: str
     entities: tuple[MessageEntity, ...] = ()
 
-    def marked(self) -> "Letter":
+    def with_duplicate_notice(self) -> "OutgoingText":
         """Say that it may have been said before."""
-        moved = tuple(
-            MessageEntity(one.type, one.offset + units(MARK), one.length, one.url, language=one.language)
-            for one in self.entities
+        shifted = tuple(
+            MessageEntity(
+                entity.type,
+                entity.offset + utf16_length(DUPLICATE_NOTICE),
+                entity.length,
+                entity.url,
+                language=entity.language,
+            )
+            for entity in self.entities
         )
-        return Letter(MARK + self.text, moved)
+        return OutgoingText(DUPLICATE_NOTICE + self.text, shifted)
 
 
-def parts(content: Content) -> list[Content]:
+def split_reply(content: Content) -> list[Content]:
     """Cut a reply: a text of at most 4,096 units each, then the files, the only one with its caption.
 
     Choices are shown below the last.
     """
-    files = [one for one in content.attachments if one.kind is not MediaKind.LINK]
-    links = [one.url for one in content.attachments if one.kind is MediaKind.LINK and one.url]
+    files = [item for item in content.attachments if item.kind is not MediaKind.LINK]
+    links = [item.url for item in content.attachments if item.kind is MediaKind.LINK and item.url]
     text = "\n".join(filter(None, [content.text, *links]))
-    whole = formatted(text)
-    if len(files) == 1 and units(whole.text) <= LONGEST_CAPTION:
-        found = [_part(content, whole, text, files)]
+    full_text = parse_markdown(text)
+    if len(files) == 1 and utf16_length(full_text.text) <= MAX_CAPTION_LENGTH:
+        result = [_build_part(content, full_text, text, files)]
     else:
-        cut = list(pieces(whole, LONGEST_TEXT))
-        found = [_part(content, one, text if len(cut) == 1 else "") for one in cut]
-        found += [_part(content, Formatted(""), "", [file]) for file in files]
-    if found and content.choices:
-        found[-1] = replace(found[-1], choices=content.choices)
-    return found or [replace(content, choices=())]
+        chunks = list(split_text(full_text, MAX_TEXT_LENGTH))
+        result = [_build_part(content, item, text if len(chunks) == 1 else "") for item in chunks]
+        result += [_build_part(content, FormattedText(""), "", [file]) for file in files]
+    if result and content.choices:
+        result[-1] = replace(result[-1], choices=content.choices)
+    return result or [replace(content, choices=())]
 
 
 def is_part(content: Content) -> bool:
     """Tell whether `parts` has made it; what was kept while Telegram was off has not been cut."""
-    return MARKS in content.metadata
+    return SPANS_KEY in content.metadata
 
 
-def letter_of(content: Content) -> Letter:
+def build_text(content: Content) -> OutgoingText:
     """Give a part's text with its entities."""
-    marks = [Mark(str(kind), int(start), int(end), str(more)) for kind, start, end, more in _marks(content)]
-    return Letter(content.text, tuple(_entity(content.text, mark) for mark in marks))
+    spans = [
+        Span(str(kind), int(start), int(end), str(detail)) for kind, start, end, detail in _spans_of(content)
+    ]
+    return OutgoingText(content.text, tuple(_build_entity(content.text, span) for span in spans))
 
 
-def plain_of(content: Content) -> Letter:
+def build_plain_text(content: Content) -> OutgoingText:
     """Give a part's text without entities, as it was written; of what was cut, with the links' addresses."""
-    source = str(content.metadata.get(SOURCE, ""))
-    longest = LONGEST_CAPTION if content.attachments else LONGEST_TEXT
-    if source and units(source) <= longest:
-        return Letter(source)
+    source = str(content.metadata.get(SOURCE_KEY, ""))
+    max_length = MAX_CAPTION_LENGTH if content.attachments else MAX_TEXT_LENGTH
+    if source and utf16_length(source) <= max_length:
+        return OutgoingText(source)
     text = content.text
-    for kind, _, end, more in sorted(_marks(content), key=lambda mark: -int(mark[2])):
-        if kind == LINK and str(more) not in text:
-            text = f"{text[:end]} ({more}){text[end:]}"
-    return Letter(text if units(text) <= longest else content.text)
+    for kind, _, end, detail in sorted(_spans_of(content), key=lambda span: -int(span[2])):
+        if kind == LINK and str(detail) not in text:
+            text = f"{text[:end]} ({detail}){text[end:]}"
+    return OutgoingText(text if utf16_length(text) <= max_length else content.text)
 
 
-def keyboard(choices: Sequence[Choice]) -> InlineKeyboardMarkup | None:
+def build_keyboard(choices: Sequence[Choice]) -> InlineKeyboardMarkup | None:
     """Make a button of each choice, one below the other."""
     if not choices:
         return None
     return InlineKeyboardMarkup(
-        [[InlineKeyboardButton(one.label[:LONGEST_LABEL], callback_data=one.value)] for one in choices]
+        [
+            [InlineKeyboardButton(choice.label[:MAX_LABEL_LENGTH], callback_data=choice.value)]
+            for choice in choices
+        ]
     )
 
 
-def method_of(file: Attachment) -> str:
+def upload_method_of(file: Attachment) -> str:
     """Name how a file is sent: as a picture, a recording, a film, or as it is."""
     if file.kind is MediaKind.IMAGE:
         return "photo"
@@ -101,125 +112,131 @@ def method_of(file: Attachment) -> str:
     return "voice" if is_voice or file.name.lower().endswith((".ogg", ".oga", ".opus")) else "audio"
 
 
-def name_of(file: Attachment) -> str:
+def display_name_of(file: Attachment) -> str:
     """Give what a file is called towards people."""
     return file.name or file.title or "file"
 
 
-def _part(content: Content, text: Formatted, source: str, files: Sequence[Attachment] = ()) -> Content:
-    marks = [[one.kind, one.start, one.end, one.more] for one in text.marks[:MOST_MARKS]]
-    metadata: dict[str, Any] = {**content.metadata, MARKS: marks}
-    if marks and source:
-        metadata[SOURCE] = source
+def _build_part(
+    content: Content, text: FormattedText, source: str, files: Sequence[Attachment] = ()
+) -> Content:
+    spans = [[span.kind, span.start, span.end, span.detail] for span in text.spans[:MAX_ENTITIES]]
+    metadata: dict[str, Any] = {**content.metadata, SPANS_KEY: spans}
+    if spans and source:
+        metadata[SOURCE_KEY] = source
     return replace(content, text=text.text, attachments=tuple(files), choices=(), metadata=metadata)
 
 
-def _marks(content: Content) -> Iterator[Sequence[Any]]:
-    yield from content.metadata.get(MARKS, ())
+def _spans_of(content: Content) -> Iterator[Sequence[Any]]:
+    yield from content.metadata.get(SPANS_KEY, ())
 
 
-def _entity(text: str, mark: Mark) -> MessageEntity:
+def _build_entity(text: str, span: Span) -> MessageEntity:
     return MessageEntity(
-        mark.kind,
-        offset=units(text[: mark.start]),
-        length=units(text[mark.start : mark.end]),
-        url=mark.more if mark.kind == LINK else None,
-        language=mark.more or None if mark.kind == PRE else None,
+        span.kind,
+        offset=utf16_length(text[: span.start]),
+        length=utf16_length(text[span.start : span.end]),
+        url=span.detail if span.kind == LINK else None,
+        language=span.detail or None if span.kind == PRE else None,
     )
 
 
-BREAKS = ("\n\n", "\n", ". ", "! ", "? ", "。", " ")
+BREAKPOINTS = ("\n\n", "\n", ". ", "! ", "? ", "。", " ")
 
 
-def units(text: str) -> int:
+def utf16_length(text: str) -> int:
     """Count what Telegram counts."""
     return len(text) + sum(char > "\uffff" for char in text)
 
 
-def pieces(whole: Formatted, limit: int) -> Iterator[Formatted]:
+def split_text(full_text: FormattedText, limit: int) -> Iterator[FormattedText]:
     """Cut a text into pieces of at most `limit` units; code that is cut is code on both sides."""
     start = 0
-    while start < len(whole.text):
-        end = _end(whole.text, start, limit)
-        piece = whole.part(start, end)
+    while start < len(full_text.text):
+        end = _find_end(full_text.text, start, limit)
+        piece = full_text.cut(start, end)
         if piece.text:
             yield piece
         start = end
 
 
-def _end(text: str, start: int, limit: int) -> int:
+def _find_end(text: str, start: int, limit: int) -> int:
     """Find where the piece that begins at `start` ends."""
     furthest, size = start, 0
-    while furthest < len(text) and (size := size + units(text[furthest])) <= limit:
+    while furthest < len(text) and (size := size + utf16_length(text[furthest])) <= limit:
         furthest += 1
     if furthest == len(text):
         return furthest
-    for sign in BREAKS:
-        found = text.rfind(sign, start + (furthest - start) // 2, furthest)
-        if found > start:
-            return found + len(sign)
-    size = last_break(text[start : furthest + 1], furthest - start)
+    for separator in BREAKPOINTS:
+        position = text.rfind(separator, start + (furthest - start) // 2, furthest)
+        if position > start:
+            return position + len(separator)
+    size = grapheme_boundary_before(text[start : furthest + 1], furthest - start)
     return start + size if size > 1 else furthest
 
 
-MOST_CHATS = 2000
-MOST_PEOPLE = 200
-MOST_CALLS = 3
-NO_CALL = "＠"  # as long as the sign that calls, so that no mark moves
-_NAME = re.compile(r"https?://\S+|(?<![A-Za-z0-9_])@([A-Za-z0-9_]{2,})")
+MAX_CHATS = 2000
+MAX_PEOPLE = 200
+MAX_MENTIONS = 3
+NEUTRAL_AT = "＠"  # as long as the sign that calls, so that no mark moves
+_MENTION_PATTERN = re.compile(r"https?://\S+|(?<![A-Za-z0-9_])@([A-Za-z0-9_]{2,})")
 
 
-class Company:
+class KnownPeople:
     """Remembers by chat whose @names may stand in what is said there."""
 
     def __init__(self) -> None:
-        self._own = ""
+        self._bot_username = ""
         self._people: OrderedDict[int, OrderedDict[str, None]] = OrderedDict()
 
-    def introduce(self, own: str) -> None:
+    def add_bot(self, username: str) -> None:
         """Learn our own @name, which calls nobody else."""
-        self._own = own.lower()
+        self._bot_username = username.lower()
 
-    def heard(self, chat: int, username: str) -> None:
+    def note_user(self, chat_id: int, username: str) -> None:
         """Somebody has said something in a chat; so it is there."""
-        people = self._people.setdefault(chat, OrderedDict())
+        people = self._people.setdefault(chat_id, OrderedDict())
         people[username.lower()] = None
         people.move_to_end(username.lower())
-        self._people.move_to_end(chat)
-        _bound(people, MOST_PEOPLE)
-        _bound(self._people, MOST_CHATS)
+        self._people.move_to_end(chat_id)
+        _evict_oldest(people, MAX_PEOPLE)
+        _evict_oldest(self._people, MAX_CHATS)
 
-    def among(self, chat: int, content: Content) -> Content:
+    def limit_mentions(self, chat_id: int, content: Content) -> Content:
         """Have a part call three people at most, of those in the chat."""
-        return calling(content, {self._own, *self._people.get(chat, ())})
+        return limit_mentions(content, {self._bot_username, *self._people.get(chat_id, ())})
 
 
-def calling(content: Content, people: Collection[str]) -> Content:
+def limit_mentions(content: Content, usernames: Collection[str]) -> Content:
     """Take the call out of every @name but the first three of `people`; in code there is none. Pure."""
-    named = dict.fromkeys(name.lower() for _, name in _names(content.text))
-    called = [name for name in named if name in people][:MOST_CALLS]
+    mentioned = dict.fromkeys(name.lower() for _, name in _find_mentions(content.text))
+    allowed = [name for name in mentioned if name in usernames][:MAX_MENTIONS]
     metadata = dict(content.metadata)
-    if SOURCE in metadata:
-        metadata[SOURCE] = _without_calls(str(metadata[SOURCE]), called)
-    codes = [(int(start), int(end)) for kind, start, end, _ in metadata.get(MARKS, ()) if kind in (CODE, PRE)]
-    return replace(content, text=_without_calls(content.text, called, codes), metadata=metadata)
+    if SOURCE_KEY in metadata:
+        metadata[SOURCE_KEY] = _neutralize_mentions(str(metadata[SOURCE_KEY]), allowed)
+    code_ranges = [
+        (int(start), int(end)) for kind, start, end, _ in metadata.get(SPANS_KEY, ()) if kind in (CODE, PRE)
+    ]
+    return replace(content, text=_neutralize_mentions(content.text, allowed, code_ranges), metadata=metadata)
 
 
-def _without_calls(text: str, called: Collection[str], codes: Sequence[tuple[int, int]] = ()) -> str:
-    signs = list(text)
-    for place, name in _names(text):
-        if name.lower() not in called and not any(start <= place < end for start, end in codes):
-            signs[place] = NO_CALL
-    return "".join(signs)
+def _neutralize_mentions(
+    text: str, allowed: Collection[str], code_ranges: Sequence[tuple[int, int]] = ()
+) -> str:
+    characters = list(text)
+    for position, name in _find_mentions(text):
+        if name.lower() not in allowed and not any(start <= position < end for start, end in code_ranges):
+            characters[position] = NEUTRAL_AT
+    return "".join(characters)
 
 
-def _names(text: str) -> Iterator[tuple[int, str]]:
+def _find_mentions(text: str) -> Iterator[tuple[int, str]]:
     """Find the @names as Telegram does: not within a word, nor in an address."""
-    for found in _NAME.finditer(text):
-        if found[1]:
-            yield found.start(), found[1]
+    for match in _MENTION_PATTERN.finditer(text):
+        if match[1]:
+            yield match.start(), match[1]
 
 
-def _bound(books: OrderedDict[Any, Any], most: int) -> None:
-    while len(books) > most:
-        books.popitem(last=False)
+def _evict_oldest(entries: OrderedDict[Any, Any], limit: int) -> None:
+    while len(entries) > limit:
+        entries.popitem(last=False)

@@ -7,41 +7,41 @@ from datetime import datetime, timedelta
 
 from telegram.error import Conflict, InvalidToken, TelegramError
 
-from adapters.telegram.client import MOST_UPDATES, Account, TooMany
-from adapters.telegram.config import Limits, Moments
+from adapters.telegram.client import MAX_UPDATES, BotClient, TooManyRequests
+from adapters.telegram.config import Limits, TimeSource
 from adapters.telegram.entities import PLATFORM
-from adapters.telegram.errors import cause_of_gap, said
-from adapters.telegram.receiving import Intake, Known, number_of
+from adapters.telegram.errors import disconnect_cause_of, error_text
+from adapters.telegram.receiving import ParsedUpdate, UpdateReceiver, update_id_of
 from bot import BotError
-from bot.platform import Cause, Cursor, Door, IntakeClosed, Link
+from bot.platform import AgentHandle, ConnectionStatus, DisconnectCause, InboxClosed, StreamCursor
 
 logger = logging.getLogger(__name__)
-OFFSET, CALLED = "offset", "called"
-NOTED_EVERY = timedelta(minutes=10)
+OFFSET_CURSOR, LAST_CALL_CURSOR = "offset", "called"
+CALL_RECORD_INTERVAL = timedelta(minutes=10)
 
 
-class Poller:
+class UpdatePoller:
     """Asks one bot's updates of Telegram, for ever; whatever goes wrong is waited out."""
 
     def __init__(
         self,
-        account: Account,
-        door: Door,
-        intake: Intake,
+        client: BotClient,
+        handle: AgentHandle,
+        receiver: UpdateReceiver,
         limits: Limits,
-        moments: Moments,
-        link: Link,
+        time_source: TimeSource,
+        status: ConnectionStatus,
     ) -> None:
-        self._link = link
-        self._account, self._inbox, self._intake = account, door.inbox, intake
-        self._limits, self._moments = limits, moments
+        self._status = status
+        self._client, self._inbox, self._receiver = client, handle.inbox, receiver
+        self._limits, self._time = limits, time_source
         self._offset: int | None = None
-        self._moved_at: datetime | None = None  # when the last update was kept
-        self._called_at: datetime | None = None  # when Telegram answered last, as it is kept
-        self._taken: set[int] = set()  # beyond the offset, which an album holds back
-        self._waited_for: set[str] = set()  # albums that have had their time
+        self._advanced_at: datetime | None = None  # when the last update was kept
+        self._last_call_at: datetime | None = None  # when Telegram answered last, as it is kept
+        self._processed_ids: set[int] = set()  # beyond the offset, which an album holds back
+        self._delayed_albums: set[str] = set()  # albums that have had their time
         self._failures = 0
-        self._has_asked = False
+        self._has_polled = False
         self._is_behind = True  # what comes may have waited while we were away
 
     async def run(self) -> None:
@@ -50,135 +50,158 @@ class Poller:
         while True:
             try:
                 if not is_restored:
-                    await self._restore()
+                    await self._restore_position()
                     is_restored = True
-                await self._round()
+                await self._poll_once()
                 self._failures = 0
-                self._link.stands()
-            except IntakeClosed:
+                self._status.connected()
+            except InboxClosed:
                 return
             except InvalidToken:
                 raise
             except Conflict as error:
-                await self._conflict(error)
-            except TooMany as error:
-                self._link.fails(cause_of_gap(error), said(error))
+                await self._handle_conflict(error)
+            except TooManyRequests as error:
+                self._status.failed(disconnect_cause_of(error), error_text(error))
                 self._is_behind = True
-                await self._moments.pause(error.seconds)
+                await self._time.sleep(error.seconds)
             except TelegramError as error:
-                self._link.fails(cause_of_gap(error), said(error))
-                await self._failed()
+                self._status.failed(disconnect_cause_of(error), error_text(error))
+                await self._wait_after_failure()
             except BotError as error:  # nothing can be kept: that is told where it is found
-                logger.info("updates of bot %s wait: %s", self._account.number, error)
-                await self._failed()
+                logger.info("updates of bot %s wait: %s", self._client.account, error)
+                await self._wait_after_failure()
             except Exception as error:  # our own fault: the next round must come all the same
-                logger.exception("updates of bot %s could not be taken in", self._account.number)
-                self._link.fails(Cause.FAULT, type(error).__name__)
-                await self._failed()
+                logger.exception("updates of bot %s could not be taken in", self._client.account)
+                self._status.failed(DisconnectCause.FAULT, type(error).__name__)
+                await self._wait_after_failure()
 
-    async def _round(self) -> None:
-        is_pressing = self._taken or self._waited_for or not self._has_asked
-        wait = 0 if is_pressing else self._limits.poll_seconds
-        asked_at = self._moments.steady()
-        raw = await self._account.updates(self._offset_to_ask(), wait, self._limits.grace_seconds)
-        if wait and not raw and self._moments.steady() - asked_at < 1:
-            await self._moments.pause(self._limits.hasty_seconds)
-        self._has_asked = True
-        numbers = [number for one in raw if (number := number_of(one)) is not None]
-        if raw and not numbers:
+    async def _poll_once(self) -> None:
+        is_urgent = self._processed_ids or self._delayed_albums or not self._has_polled
+        poll_seconds = 0 if is_urgent else self._limits.poll_seconds
+        started_at = self._time.monotonic()
+        raw = await self._client.fetch_updates(
+            self._current_offset(), poll_seconds, self._limits.grace_seconds
+        )
+        if poll_seconds and not raw and self._time.monotonic() - started_at < 1:
+            await self._time.sleep(self._limits.empty_poll_delay)
+        self._has_polled = True
+        update_ids = [update_id for update in raw if (update_id := update_id_of(update)) is not None]
+        if raw and not update_ids:
             raise TelegramError("the updates have no numbers")  # to ask again at once would give the same
-        fresh = [one for one in raw if number_of(one) not in self._taken]
-        batch = await self._intake.read(fresh, may_be_old=self._is_behind)
-        held = self._held_back(batch)
-        ready = [one for one in batch if one.number not in held]
-        end = min(held, default=max(numbers, default=(self._offset or 1) - 1) + 1)
-        await self._note_call()
-        if numbers:
-            await self._intake.take(ready, Cursor(PLATFORM, self._account.number, OFFSET, self._written(end)))
-            self._offset, self._moved_at = end, self._moments.wall()
-        self._taken = {one for one in (*self._taken, *numbers) if one >= end and one not in held}
-        self._waited_for = {album for one in batch if one.number in held for album in one.albums}
-        self._is_behind = (bool(held) and self._is_behind) or len(raw) >= MOST_UPDATES
-        if held:
-            await self._moments.pause(self._limits.album_seconds)
+        new_updates = [update for update in raw if update_id_of(update) not in self._processed_ids]
+        batch = await self._receiver.parse(new_updates, may_be_old=self._is_behind)
+        held_ids = self._find_held_updates(batch)
+        ready = [update for update in batch if update.update_id not in held_ids]
+        next_offset = min(held_ids, default=max(update_ids, default=(self._offset or 1) - 1) + 1)
+        await self._record_call()
+        if update_ids:
+            await self._receiver.submit(
+                ready,
+                StreamCursor(
+                    PLATFORM, self._client.account, OFFSET_CURSOR, self._format_position(next_offset)
+                ),
+            )
+            self._offset, self._advanced_at = next_offset, self._time.wall()
+        self._processed_ids = {
+            update
+            for update in (*self._processed_ids, *update_ids)
+            if update >= next_offset and update not in held_ids
+        }
+        self._delayed_albums = {
+            album for update in batch if update.update_id in held_ids for album in update.album_ids
+        }
+        self._is_behind = (bool(held_ids) and self._is_behind) or len(raw) >= MAX_UPDATES
+        if held_ids:
+            await self._time.sleep(self._limits.album_seconds)
 
-    def _held_back(self, batch: Sequence[Known]) -> set[int]:
+    def _find_held_updates(self, batch: Sequence[ParsedUpdate]) -> set[int]:
         """Name the updates that wait for the rest of an album, and what follows it in the same chat.
 
         The offset stays before them, so that they come once more, with all that has come meanwhile.
         """
-        waiting, held = set[int | None](), set[int]()
-        for one in batch:
-            if one.chat in waiting or any(album not in self._waited_for for album in one.albums):
-                waiting.add(one.chat)
-                held.add(one.number)
-        return held
+        waiting_chats, held_ids = set[int | None](), set[int]()
+        for update in batch:
+            if update.chat_id in waiting_chats or any(
+                album not in self._delayed_albums for album in update.album_ids
+            ):
+                waiting_chats.add(update.chat_id)
+                held_ids.add(update.update_id)
+        return held_ids
 
-    async def _restore(self) -> None:
+    async def _restore_position(self) -> None:
         """Find out how far we were, and whether we were away for longer than Telegram keeps updates."""
-        account = self._account.number
-        value = await self._inbox.cursor(PLATFORM, account, OFFSET) or ""
-        number, _, moment = value.partition(" ")
-        if number.lstrip("-").isdecimal():
-            self._offset = int(number)
-            self._moved_at = _moment(moment)
-        self._called_at = _moment(await self._inbox.cursor(PLATFORM, account, CALLED) or "")
+        account = self._client.account
+        value = await self._inbox.cursor(PLATFORM, account, OFFSET_CURSOR) or ""
+        offset, _, timestamp = value.partition(" ")
+        if offset.lstrip("-").isdecimal():
+            self._offset = int(offset)
+            self._advanced_at = _parse_timestamp(timestamp)
+        self._last_call_at = _parse_timestamp(
+            await self._inbox.cursor(PLATFORM, account, LAST_CALL_CURSOR) or ""
+        )
         self._warn_if_lossy()
 
     def _warn_if_lossy(self) -> None:
-        now, last = self._moments.wall(), self._called_at
-        if last is not None and now - last > timedelta(hours=self._limits.lossy_hours):
+        now, last_call_at = self._time.wall(), self._last_call_at
+        if last_call_at is not None and now - last_call_at > timedelta(
+            hours=self._limits.update_retention_hours
+        ):
             logger.warning(
                 "Telegram was not asked for updates from %s to %s, and it keeps them for 24 hours: "
                 "messages of that time may be lost",
-                last.isoformat(timespec="minutes"),
+                last_call_at.isoformat(timespec="minutes"),
                 now.isoformat(timespec="minutes"),
             )
 
-    def _offset_to_ask(self) -> int | None:
+    def _current_offset(self) -> int | None:
         """Forget the offset after six quiet days: after a week Telegram counts anew, maybe below it."""
-        at = self._moved_at
-        if at is not None and self._moments.wall() - at > timedelta(days=self._limits.stale_days):
+        advanced_at = self._advanced_at
+        if advanced_at is not None and self._time.wall() - advanced_at > timedelta(
+            days=self._limits.offset_ttl_days
+        ):
             return None
         return self._offset
 
-    async def _note_call(self) -> None:
+    async def _record_call(self) -> None:
         """Keep now and then when Telegram answered last."""
-        now = self._moments.wall()
+        now = self._time.wall()
         if self._failures:
             self._warn_if_lossy()
-        if self._called_at is None or now - self._called_at > NOTED_EVERY:
-            self._called_at = now
-            await self._inbox.put_all([], Cursor(PLATFORM, self._account.number, CALLED, now.isoformat()))
+        if self._last_call_at is None or now - self._last_call_at > CALL_RECORD_INTERVAL:
+            self._last_call_at = now
+            await self._inbox.submit_all(
+                [], StreamCursor(PLATFORM, self._client.account, LAST_CALL_CURSOR, now.isoformat())
+            )
 
-    async def _conflict(self, error: Conflict) -> None:
+    async def _handle_conflict(self, error: Conflict) -> None:
         if "webhook" in error.message.lower():
-            logger.warning("bot %s had a webhook; it is removed", self._account.number)
+            logger.warning("bot %s had a webhook; it is removed", self._client.account)
             try:
-                await self._account.delete_webhook(drop_pending_updates=False)
+                await self._client.delete_webhook(drop_pending_updates=False)
             except TelegramError as failure:
-                logger.warning("the webhook stays: %s", said(failure))
-            await self._moments.pause(self._limits.hasty_seconds)
+                logger.warning("the webhook stays: %s", error_text(failure))
+            await self._time.sleep(self._limits.empty_poll_delay)
             return
-        self._link.fails(
-            Cause.CONTESTED,
-            f"another program asks for the updates of bot {self._account.number} ({said(error)}): end "
+        self._status.failed(
+            DisconnectCause.CONTESTED,
+            f"another program asks for the updates of bot {self._client.account} ({error_text(error)}): end "
             "that one, or give this one a token of its own",
         )
         self._is_behind = True
-        await self._moments.pause(self._limits.conflict_seconds)
+        await self._time.sleep(self._limits.conflict_seconds)
 
-    async def _failed(self) -> None:
+    async def _wait_after_failure(self) -> None:
         self._failures += 1
         self._is_behind = True
-        longest = min(2.0 ** min(self._failures - 1, 10), self._limits.longest_pause)
-        await self._moments.pause(longest * random.uniform(0.5, 1.0))
+        delay = min(2.0 ** min(self._failures - 1, 10), self._limits.max_retry_delay)
+        await self._time.sleep(delay * random.uniform(0.5, 1.0))
 
-    def _written(self, offset: int) -> str:
-        return f"{offset} {self._moments.wall().isoformat()}"
+    def _format_position(self, offset: int) -> str:
+        return f"{offset} {self._time.wall().isoformat()}"
 
 
-def _moment(text: str) -> datetime | None:
+def _parse_timestamp(text: str) -> datetime | None:
     try:
         return datetime.fromisoformat(text)
     except ValueError:

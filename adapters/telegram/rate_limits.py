@@ -4,76 +4,80 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-MOST_CHATS = 10_000
+MAX_CHATS = 10_000
 
 
 @dataclass(slots=True)
-class Bucket:
+class TokenBucket:
     """So many at once, and so many a second after that."""
 
-    size: float
+    capacity: float
     rate: float
     level: float
-    at: float
-    shut_until: float = 0.0
+    updated_at: float
+    blocked_until: float = 0.0
 
-    def wait(self, now: float) -> float:
+    def wait_seconds(self, now: float) -> float:
         """Tell how long the next has to wait."""
-        self._fill(now)
+        self._refill(now)
         missing = max(0.0, 1.0 - self.level) / self.rate
-        return max(missing, self.shut_until - now)
+        return max(missing, self.blocked_until - now)
 
     def take(self, now: float) -> None:
         """Take one, be it of those that are still to come."""
-        self._fill(now)
+        self._refill(now)
         self.level -= 1.0
 
-    def _fill(self, now: float) -> None:
-        self.level = min(self.size, self.level + max(0.0, now - self.at) * self.rate)
-        self.at = now
+    def _refill(self, now: float) -> None:
+        self.level = min(self.capacity, self.level + max(0.0, now - self.updated_at) * self.rate)
+        self.updated_at = now
 
 
-class Floods:
+class RateLimiter:
     """Keeps one bot within Telegram's limits: 30 messages a second; in a chat 1, in a group 20 a minute."""
 
-    def __init__(self, steady: Callable[[], float]) -> None:
-        self._steady = steady
-        self._all = Bucket(30, 30, 30, steady())
-        self._chats: OrderedDict[int, Bucket] = OrderedDict()
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._global_bucket = TokenBucket(30, 30, 30, monotonic())
+        self._buckets: OrderedDict[int, TokenBucket] = OrderedDict()
 
-    def reserve(self, chat: int, most: float) -> float:
+    def acquire(self, chat_id: int, max_wait: float) -> float:
         """Take a place for a message and give the seconds until it comes; none is taken beyond `most`."""
-        wait = self.wait(chat)
-        if wait <= most:
-            now = self._steady()
-            self._all.take(now)
-            self._chat(chat).take(now)
+        wait = self.wait_seconds(chat_id)
+        if wait <= max_wait:
+            now = self._monotonic()
+            self._global_bucket.take(now)
+            self._bucket_for(chat_id).take(now)
         return wait
 
-    def spare(self, chat: int) -> bool:
+    def try_acquire(self, chat_id: int) -> bool:
         """Take a place for what may as well be left out, where nothing else could want it soon."""
-        now = self._steady()
-        chat_bucket = self._chat(chat)
-        is_there = not self.wait(chat) and self._all.level >= self._all.size / 3 and chat_bucket.level >= 2
-        if is_there:
-            self._all.take(now)
-        return is_there
+        now = self._monotonic()
+        chat_bucket = self._bucket_for(chat_id)
+        is_available = (
+            not self.wait_seconds(chat_id)
+            and self._global_bucket.level >= self._global_bucket.capacity / 3
+            and chat_bucket.level >= 2
+        )
+        if is_available:
+            self._global_bucket.take(now)
+        return is_available
 
-    def wait(self, chat: int) -> float:
+    def wait_seconds(self, chat_id: int) -> float:
         """Tell how long a message to a chat has to wait."""
-        now = self._steady()
-        return max(0.0, self._all.wait(now), self._chat(chat).wait(now))
+        now = self._monotonic()
+        return max(0.0, self._global_bucket.wait_seconds(now), self._bucket_for(chat_id).wait_seconds(now))
 
-    def shut(self, chat: int, seconds: float) -> None:
+    def block(self, chat_id: int, seconds: float) -> None:
         """Leave a chat alone for as long as Telegram asks."""
-        bucket = self._chat(chat)
-        bucket.shut_until = max(bucket.shut_until, self._steady() + seconds)
+        bucket = self._bucket_for(chat_id)
+        bucket.blocked_until = max(bucket.blocked_until, self._monotonic() + seconds)
 
-    def _chat(self, chat: int) -> Bucket:
-        if chat not in self._chats:
-            size, rate = (20.0, 20 / 60) if chat < 0 else (5.0, 1.0)
-            self._chats[chat] = Bucket(size, rate, size, self._steady())
-        self._chats.move_to_end(chat)
-        while len(self._chats) > MOST_CHATS:
-            self._chats.popitem(last=False)
-        return self._chats[chat]
+    def _bucket_for(self, chat_id: int) -> TokenBucket:
+        if chat_id not in self._buckets:
+            capacity, rate = (20.0, 20 / 60) if chat_id < 0 else (5.0, 1.0)
+            self._buckets[chat_id] = TokenBucket(capacity, rate, capacity, self._monotonic())
+        self._buckets.move_to_end(chat_id)
+        while len(self._buckets) > MAX_CHATS:
+            self._buckets.popitem(last=False)
+        return self._buckets[chat_id]

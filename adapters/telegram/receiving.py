@@ -12,160 +12,190 @@ from typing import Any
 
 from telegram import Bot, CallbackQuery, Message, Update
 
-from adapters.telegram.config import Moments
-from adapters.telegram.entities import place_of
-from adapters.telegram.incoming import View, asked, gathered, message_received, place_in, pressed, reactions
-from adapters.telegram.membership import Administrators, Change, news_of, of_others, of_ours
-from adapters.telegram.validation import check
-from bot import TryAgain
-from bot.platform import Arrival, Asked, Cursor, Door, IntakeClosed, Pressed, Reaction, put_surely
+from adapters.telegram.config import TimeSource
+from adapters.telegram.entities import build_location
+from adapters.telegram.incoming import (
+    IncomingContext,
+    locate_message,
+    merge_album,
+    parse_choice,
+    parse_command,
+    parse_message,
+    parse_reactions,
+)
+from adapters.telegram.membership import (
+    AdministratorCache,
+    Change,
+    parse_membership,
+    parse_own_membership,
+    parse_service_message,
+)
+from adapters.telegram.validation import check_update
+from bot import TemporaryError
+from bot.platform import (
+    AgentHandle,
+    ChoiceSelection,
+    CommandInvocation,
+    InboundMessage,
+    InboxClosed,
+    Reaction,
+    StreamCursor,
+    submit_tolerant,
+)
 from bot.text import shorten
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class MessageItem:
     """A message; of an album, one of its parts."""
 
-    arrival: Arrival
-    album: str = ""
+    inbound: InboundMessage
+    album_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangeItem:
     """Something that the door is to be told: an edit, a reaction, somebody's coming or going."""
 
-    tell: Change
+    apply: Change
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class CommandItem:
     """A command; what it shows is said in reply to the message."""
 
-    asked: Asked
+    invocation: CommandInvocation
     message_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class Press:
+class ButtonItem:
     """A button was pressed; Telegram waits for an answer to the query."""
 
     query_id: str
-    pressed: Pressed | None
+    selection: ChoiceSelection | None
     message_id: int
 
 
-Following = Heard | Changed | Ordered | Press
+UpdateItem = MessageItem | ChangeItem | CommandItem | ButtonItem
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class UpdateContext:
     """What does not stand in the update: how we look at it, our commands, a message's topic, the time.
 
     It `may_be_old` where Telegram has kept it while nobody asked.
     """
 
-    view: View
-    commands: Sequence[str]
-    thread_of: Callable[[int, int], int | None]
+    incoming: IncomingContext
+    command_names: Sequence[str]
+    find_thread_id: Callable[[int, int], int | None]
     now: datetime
     may_be_old: bool = False
 
 
-def chat_of(update: Update) -> int | None:
+def chat_id_of(update: Update) -> int | None:
     """Give the chat that an update is about."""
     chat = update.effective_chat
     return chat.id if chat is not None else None
 
 
-def following(update: Update, reading: Reading) -> list[Following]:
+def parse_update(update: Update, context: UpdateContext) -> list[UpdateItem]:
     """Tell what follows from an update; nothing, from a kind that we did not ask for."""
-    number, view = update.update_id, reading.view
+    update_id, incoming = update.update_id, context.incoming
     message = update.message or update.channel_post
     edited = update.edited_message or update.edited_channel_post
     if message is not None:
-        return _message(message, number, reading)
+        return _parse_message(message, update_id, context)
     if edited is not None:
-        return _edit(edited, number, view)
+        return _parse_edit(edited, update_id, incoming)
     if update.callback_query is not None:
-        return [_press(update.callback_query, number, reading)]
-    if (reacted := update.message_reaction) is not None:
-        thread = reading.thread_of(reacted.chat.id, reacted.message_id)
-        if view.is_ignored(place_of(view.me, reacted.chat, thread), reacted.chat):
+        return [_parse_button(update.callback_query, update_id, context)]
+    if (reaction_update := update.message_reaction) is not None:
+        thread_id = context.find_thread_id(reaction_update.chat.id, reaction_update.message_id)
+        if incoming.is_ignored(
+            build_location(incoming.identity, reaction_update.chat, thread_id), reaction_update.chat
+        ):
             return []
-        added, gone = reactions(reacted, view, thread)
-        changes = [*(partial(_reacted, one) for one in added), *(partial(_unreacted, one) for one in gone)]
-        return [Changed(one) for one in changes]
+        added, removed = parse_reactions(reaction_update, incoming, thread_id)
+        changes = [
+            *(partial(_add_reaction, item) for item in added),
+            *(partial(_remove_reaction, item) for item in removed),
+        ]
+        return [ChangeItem(item) for item in changes]
     if update.my_chat_member is not None:
-        return [Changed(of_ours(update.my_chat_member, number, view))]
+        return [ChangeItem(parse_own_membership(update.my_chat_member, update_id, incoming))]
     if update.chat_member is not None:
-        return [Changed(one) for one in of_others(update.chat_member, view)]
+        return [ChangeItem(item) for item in parse_membership(update.chat_member, incoming)]
     return []
 
 
-def _reacted(one: Reaction, door: Door) -> Awaitable[object]:
-    return door.changes.reacted(one)
+def _add_reaction(reaction: Reaction, handle: AgentHandle) -> Awaitable[object]:
+    return handle.edits.add_reaction(reaction)
 
 
-def _unreacted(one: Reaction, door: Door) -> Awaitable[object]:
-    return door.changes.unreacted(one.room.id, one.message_id, author_id=one.author.id, sign=one.sign)
+def _remove_reaction(reaction: Reaction, handle: AgentHandle) -> Awaitable[object]:
+    return handle.edits.remove_reactions(
+        reaction.room.id, reaction.message_id, author_id=reaction.author.id, emoji=reaction.emoji
+    )
 
 
-def _message(message: Message, number: int, reading: Reading) -> list[Following]:
-    view = reading.view
-    place = place_in(message, view)
-    if (news := news_of(message, place, view)) is not None:
-        return [Changed(one) for one in news]
-    if view.is_ignored(place, message.chat):
+def _parse_message(message: Message, update_id: int, context: UpdateContext) -> list[UpdateItem]:
+    incoming = context.incoming
+    location = locate_message(message, incoming)
+    if (changes := parse_service_message(message, location, incoming)) is not None:
+        return [ChangeItem(change) for change in changes]
+    if incoming.is_ignored(location, message.chat):
         return []
-    if (command := asked(message, number, view, reading.commands)) is not None:
-        return [Ordered(command, message.message_id)]
-    album = f"{message.chat.id}/{message.media_group_id}" if message.media_group_id else ""
-    arrival = replace(message_received(message, number, view), is_backfill=reading.may_be_old)
-    return [Heard(arrival, album)]
+    if (command := parse_command(message, update_id, incoming, context.command_names)) is not None:
+        return [CommandItem(command, message.message_id)]
+    album_id = f"{message.chat.id}/{message.media_group_id}" if message.media_group_id else ""
+    inbound = replace(parse_message(message, update_id, incoming), is_backfill=context.may_be_old)
+    return [MessageItem(inbound, album_id)]
 
 
-def _edit(message: Message, number: int, view: View) -> list[Following]:
-    if view.is_ignored(place_in(message, view), message.chat):
+def _parse_edit(message: Message, update_id: int, incoming: IncomingContext) -> list[UpdateItem]:
+    if incoming.is_ignored(locate_message(message, incoming), message.chat):
         return []
-    arrival = message_received(message, number, view)
-    return [Changed(lambda door: door.changes.edited(arrival))]
+    inbound = parse_message(message, update_id, incoming)
+    return [ChangeItem(lambda handle: handle.edits.submit_edit(inbound))]
 
 
-def _press(query: CallbackQuery, number: int, reading: Reading) -> Press:
+def _parse_button(query: CallbackQuery, update_id: int, context: UpdateContext) -> ButtonItem:
     message_id = query.message.message_id if query.message is not None else 0
-    return Press(query.id, pressed(query, number, reading.view, reading.now), message_id)
+    return ButtonItem(query.id, parse_choice(query, update_id, context.incoming, context.now), message_id)
 
 
-MOST_THREADS = 10_000
-COMMAND_SECONDS = 5.0
-ANSWER_SECONDS = 3.0
-LATER = (IntakeClosed, TryAgain)  # it comes again, and must
-Raw = Any
+MAX_THREADS = 10_000
+COMMAND_TIMEOUT = 5.0
+RESPONSE_TIMEOUT = 3.0
+RETRY_ERRORS = (InboxClosed, TemporaryError)  # it comes again, and must
+RawUpdate = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ParsedUpdate:
     """An update that could be read, and what follows from it."""
 
-    number: int
-    chat: int | None
-    items: tuple[Following, ...]
+    update_id: int
+    chat_id: int | None
+    items: tuple[UpdateItem, ...]
 
     @property
-    def albums(self) -> list[str]:
+    def album_ids(self) -> list[str]:
         """The albums of which it brings a part."""
-        return [one.album for one in self.items if isinstance(one, Heard) and one.album]
+        return [item.album_id for item in self.items if isinstance(item, MessageItem) and item.album_id]
 
     @property
     def username(self) -> str:
         """The @name of whoever said it; blank without."""
-        said = (one.arrival.author for one in self.items if isinstance(one, Heard))
-        return next((str(author.metadata.get("username") or "") for author in said), "")
+        authors = (item.inbound.author for item in self.items if isinstance(item, MessageItem))
+        return next((str(author.metadata.get("username") or "") for author in authors), "")
 
 
-class Intake:
+class UpdateReceiver:
     """Hands one bot's updates to its agent's door, in their order.
 
     `answer` is called with what a person waits for: a command or the press of a button. It tells when that
@@ -174,61 +204,66 @@ class Intake:
 
     def __init__(
         self,
-        door: Door,
-        view: View,
+        handle: AgentHandle,
+        context: IncomingContext,
         bot: Bot,
-        administrators: Administrators,
-        answer: Callable[[Ordered | Press, Callable[[], None]], Coroutine[Any, Any, None]],
-        moments: Moments,
-        heard_in: Callable[[int, str], None],
+        administrators: AdministratorCache,
+        execute: Callable[[CommandItem | ButtonItem, Callable[[], None]], Coroutine[Any, Any, None]],
+        time_source: TimeSource,
+        note_user: Callable[[int, str], None],
     ) -> None:
-        self._door, self._view, self._bot = door, view, bot
-        self._administrators, self._answer = administrators, answer
-        self._moments, self._heard_in = moments, heard_in
-        self._commands = tuple(one.name.replace("-", "_") for one in door.commands)
+        self._handle, self._context, self._bot = handle, context, bot
+        self._administrators, self._execute = administrators, execute
+        self._time, self._note_user = time_source, note_user
+        self._command_names = tuple(spec.name.replace("-", "_") for spec in handle.commands)
         self._threads: OrderedDict[tuple[int, int], int] = OrderedDict()  # Telegram's reactions name none
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def read(self, batch: Iterable[Raw], *, may_be_old: bool) -> list[Known]:
+    async def parse(self, batch: Iterable[RawUpdate], *, may_be_old: bool) -> list[ParsedUpdate]:
         """Read updates; one that makes no sense is left out, and the log says which.
 
         Where they `may_be_old`, what was said long ago is kept and not answered.
         """
-        parsed = [one for raw in batch if (one := self._parsed(raw)) is not None]
-        await self._administrators.learn({chat for _, chat in parsed if chat is not None})
-        return [self._known(update, chat, may_be_old) for update, chat in parsed]
+        parsed = [parsed_update for raw in batch if (parsed_update := self._parse_raw(raw)) is not None]
+        await self._administrators.refresh({chat_id for _, chat_id in parsed if chat_id is not None})
+        return [self._parse_items(update, chat_id, may_be_old) for update, chat_id in parsed]
 
-    async def take(self, batch: Sequence[Known], cursor: Cursor | None = None) -> None:
+    async def submit(self, batch: Sequence[ParsedUpdate], cursor: StreamCursor | None = None) -> None:
         """Have all of it kept: messages in a row in one transaction, the last with the cursor.
 
         The cursor waits for answers to commands, but not for long: a chat may be full for minutes.
         """
-        heard: list[Arrival] = []
-        answering: list[asyncio.Task[None]] = []
-        albums = [item for one in batch for item in one.items if isinstance(item, Heard) and item.album]
-        begun: set[str] = set()
-        for one in batch:
-            if one.chat is not None:
-                self._heard_in(one.chat, one.username)
-            for item in one.items:
-                if isinstance(item, Heard):
-                    if item.album in begun:
+        messages: list[InboundMessage] = []
+        command_tasks: list[asyncio.Task[None]] = []
+        album_items = [
+            item
+            for update in batch
+            for item in update.items
+            if isinstance(item, MessageItem) and item.album_id
+        ]
+        seen_albums: set[str] = set()
+        for update in batch:
+            if update.chat_id is not None:
+                self._note_user(update.chat_id, update.username)
+            for item in update.items:
+                if isinstance(item, MessageItem):
+                    if item.album_id in seen_albums:
                         continue
-                    parts = [other.arrival for other in albums if other.album == item.album]
-                    heard.append(gathered(parts) if item.album else item.arrival)
-                    begun |= {item.album} - {""}
+                    parts = [other.inbound for other in album_items if other.album_id == item.album_id]
+                    messages.append(merge_album(parts) if item.album_id else item.inbound)
+                    seen_albums |= {item.album_id} - {""}
                     continue
-                await self._put_all(heard)
-                heard = []
-                if isinstance(item, Changed):
-                    await self._tell(item)
+                await self._submit_messages(messages)
+                messages = []
+                if isinstance(item, ChangeItem):
+                    await self._apply_change(item)
                 else:
-                    answering.append(await self._carry_out(item))
-        if answering:
-            await self._put_all(heard)
-            heard = []
-            await asyncio.wait(answering, timeout=ANSWER_SECONDS)
-        await self._put_all(heard, cursor)
+                    command_tasks.append(await self._start_command(item))
+        if command_tasks:
+            await self._submit_messages(messages)
+            messages = []
+            await asyncio.wait(command_tasks, timeout=RESPONSE_TIMEOUT)
+        await self._submit_messages(messages, cursor)
 
     async def stop(self) -> None:
         """Stop what was begun for commands."""
@@ -237,87 +272,91 @@ class Intake:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def remember(self, chat: int, message_id: int, thread: int | None) -> None:
+    def note_topic(self, chat_id: int, message_id: int, thread_id: int | None) -> None:
         """Remember in which topic a message stands."""
-        if thread is None:
+        if thread_id is None:
             return
-        self._threads[chat, message_id] = thread
-        while len(self._threads) > MOST_THREADS:
+        self._threads[chat_id, message_id] = thread_id
+        while len(self._threads) > MAX_THREADS:
             self._threads.popitem(last=False)
 
-    async def _put_all(self, arrivals: Sequence[Arrival], cursor: Cursor | None = None) -> None:
-        if arrivals or cursor is not None:
-            await put_surely(self._door.inbox, arrivals, cursor)
+    async def _submit_messages(
+        self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None
+    ) -> None:
+        if messages or cursor is not None:
+            await submit_tolerant(self._handle.inbox, messages, cursor)
 
-    async def _tell(self, item: Changed) -> None:
+    async def _apply_change(self, item: ChangeItem) -> None:
         try:
-            await item.tell(self._door)
-        except LATER:
+            await item.apply(self._handle)
+        except RETRY_ERRORS:
             raise
         except Exception as error:  # it must not stop all that follow
             logger.error("a change on Telegram is lost: %s", error)
 
-    async def _carry_out(self, item: Ordered | Press) -> asyncio.Task[None]:
+    async def _start_command(self, item: CommandItem | ButtonItem) -> asyncio.Task[None]:
         """Begin on an answer, and go on once the command is carried out; a slow one holds up nobody else."""
-        carried_out = asyncio.Event()
-        task = asyncio.get_running_loop().create_task(self._answer(item, carried_out.set))
+        executed = asyncio.Event()
+        task = asyncio.get_running_loop().create_task(self._execute(item, executed.set))
         self._tasks.add(task)
-        task.add_done_callback(self._done)
-        task.add_done_callback(lambda _: carried_out.set())
+        task.add_done_callback(self._on_task_done)
+        task.add_done_callback(lambda _: executed.set())
         with suppress(TimeoutError):
-            async with asyncio.timeout(COMMAND_SECONDS):
-                await carried_out.wait()
+            async with asyncio.timeout(COMMAND_TIMEOUT):
+                await executed.wait()
         failure = task.exception() if task.done() and not task.cancelled() else None
-        if isinstance(failure, LATER):
+        if isinstance(failure, RETRY_ERRORS):
             raise failure
         return task
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.warning("a command or a button was not answered: %s", error)
 
-    def _parsed(self, raw: Raw) -> tuple[Update, int | None] | None:
+    def _parse_raw(self, raw: RawUpdate) -> tuple[Update, int | None] | None:
         try:
-            check(raw)
+            check_update(raw)
             update = Update.de_json(raw, self._bot)
-            chat = chat_of(update)
-            return update, None if chat is None else int(chat)
+            chat_id = chat_id_of(update)
+            return update, None if chat_id is None else int(chat_id)
         except Exception as error:  # an update may hold anything; it costs itself alone
-            logger.warning("%s cannot be read (%s): left out", _name(raw), _cause(error))
+            logger.warning("%s cannot be read (%s): left out", _update_label(raw), _error_text(error))
             return None
 
-    def _known(self, update: Update, chat: int | None, may_be_old: bool) -> Known:
+    def _parse_items(self, update: Update, chat_id: int | None, may_be_old: bool) -> ParsedUpdate:
         try:
             if update.my_chat_member or update.chat_member:
-                self._administrators.forget(chat or 0)
-            roles = self._administrators.of(chat) if chat is not None else None
-            view = replace(self._view, roles=roles)
-            reading = Reading(view, self._commands, self._thread_of, self._moments.wall(), may_be_old)
+                self._administrators.invalidate(chat_id or 0)
+            roles = self._administrators.find(chat_id) if chat_id is not None else None
+            context = replace(self._context, roles=roles)
+            update_context = UpdateContext(
+                context, self._command_names, self._find_thread_id, self._time.wall(), may_be_old
+            )
             message = update.effective_message
             if message is not None and getattr(message, "is_topic_message", None):
-                self.remember(message.chat.id, message.message_id, message.message_thread_id)
-            items = tuple(following(update, reading))
+                self.note_topic(message.chat.id, message.message_id, message.message_thread_id)
+            items = tuple(parse_update(update, update_context))
         except Exception as error:  # as above: the library believes whatever types it is given
-            logger.warning("update %s makes no sense (%s): left out", update.update_id, _cause(error))
+            logger.warning("update %s makes no sense (%s): left out", update.update_id, _error_text(error))
             items = ()
-        return Known(update.update_id, chat, items)
+        return ParsedUpdate(update.update_id, chat_id, items)
 
-    def _thread_of(self, chat: int, message_id: int) -> int | None:
-        return self._threads.get((chat, message_id))
+    def _find_thread_id(self, chat_id: int, message_id: int) -> int | None:
+        return self._threads.get((chat_id, message_id))
 
 
-def number_of(raw: Raw) -> int | None:
+def update_id_of(raw: RawUpdate) -> int | None:
     """Give an update's number, as long as it has one."""
-    number = raw.get("update_id") if isinstance(raw, dict) else None
-    return number if isinstance(number, int) and not isinstance(number, bool) else None
+    update_id = raw.get("update_id") if isinstance(raw, dict) else None
+    return update_id if isinstance(update_id, int) and not isinstance(update_id, bool) else None
 
 
-def _cause(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Name an error in a few words: what a stranger wrote must not fill the log."""
     return shorten(f"{type(error).__name__}: {error}", 80)
 
 
-def _name(raw: Raw) -> str:
-    number = number_of(raw)
-    return "an update" if number is None else f"update {number}"
+def _update_label(raw: RawUpdate) -> str:
+    update_id = update_id_of(raw)
+    return "an update" if update_id is None else f"update {update_id}"

@@ -17,220 +17,244 @@ from telegram import (
 )
 from telegram.error import BadRequest, ChatMigrated, TelegramError
 
-from adapters.telegram.client import Account
-from adapters.telegram.entities import PLATFORM, Target
+from adapters.telegram.client import BotClient
+from adapters.telegram.entities import PLATFORM, ChatTarget
 from adapters.telegram.errors import (
+    error_text,
     has_no_text,
     is_about_markup,
-    is_done_already,
-    is_taken_away,
+    is_already_done,
+    is_message_gone,
     is_too_long,
-    said,
-    translated,
+    translate_errors,
 )
-from adapters.telegram.markup import Formatted
+from adapters.telegram.markup import FormattedText
 from adapters.telegram.outgoing import (
-    LONGEST_TEXT,
-    Letter,
-    keyboard,
-    letter_of,
-    method_of,
-    name_of,
-    pieces,
-    plain_of,
+    MAX_TEXT_LENGTH,
+    OutgoingText,
+    build_keyboard,
+    build_plain_text,
+    build_text,
+    display_name_of,
+    split_text,
+    upload_method_of,
 )
 from bot import Attachment, Content
-from bot.platform import DeliveryError, NotSent, TakenAway, Unclear, Undeliverable
+from bot.platform import DeliveryError, DeliveryUnknown, MessageGone, NotSent, Undeliverable
 
 NO_PREVIEW = LinkPreviewOptions(is_disabled=True)  # to look at a link is to open it
-UPLOAD_SECONDS = 50.0
-MEDIA = {
+UPLOAD_TIMEOUT = 50.0
+MEDIA_TYPES = {
     "photo": InputMediaPhoto,
     "video": InputMediaVideo,
     "audio": InputMediaAudio,
     "voice": InputMediaAudio,
     "document": InputMediaDocument,
 }
-FILE_ID = re.compile(r"[A-Za-z0-9_-]{1,250}")
-Send = Callable[[Target], Awaitable[str]]
+FILE_ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,250}")
+SendCall = Callable[[ChatTarget], Awaitable[str]]
 
 
-class Sender:
+class SendMethods:
     """Says things in chats, also in one that has got a new id; `moved` is told of that."""
 
-    def __init__(self, account: Account, moved: Callable[[int, int], None]) -> None:
-        self._account = account
-        self._moved = moved
-        self._now: dict[int, int] = {}  # chats that have become supergroups
+    def __init__(self, client: BotClient, on_migrated: Callable[[int, int], None]) -> None:
+        self._client = client
+        self._on_migrated = on_migrated
+        self._migrated_chats: dict[int, int] = {}  # chats that have become supergroups
 
-    def place(self, target: Target) -> Target:
+    def resolve(self, target: ChatTarget) -> ChatTarget:
         """Give where a chat is now."""
-        return Target(self._now.get(target.chat, target.chat), target.thread)
+        return ChatTarget(self._migrated_chats.get(target.chat_id, target.chat_id), target.thread_id)
 
-    def note_move(self, old: int, new: int) -> None:
+    def note_migration(self, old_chat_id: int, new_chat_id: int) -> None:
         """Send what is for the one chat to the other from now on."""
-        self._now[old] = new
+        self._migrated_chats[old_chat_id] = new_chat_id
 
-    async def send(self, target: Target, content: Content, reply_to: str = "", *, again: bool = False) -> str:
+    async def send(
+        self, target: ChatTarget, content: Content, reply_to: str = "", *, may_be_duplicate: bool = False
+    ) -> str:
         """Send one part, with a mark where it may have been sent before; raises as `Adapter.deliver` does."""
 
-        async def sent(place: Target) -> str:
-            answers = reply_to if place.chat == target.chat else ""  # elsewhere that is another's number
+        async def send_part(resolved: ChatTarget) -> str:
+            answered_id = (
+                reply_to if resolved.chat_id == target.chat_id else ""
+            )  # elsewhere that is another's number
             if content.attachments:
-                return await self._file(place, content, answers, again=again)
-            return await self._letter(place, content, answers, again=again)
+                return await self._send_file(
+                    resolved, content, answered_id, may_be_duplicate=may_be_duplicate
+                )
+            return await self._send_text(resolved, content, answered_id, may_be_duplicate=may_be_duplicate)
 
-        return await self._wherever(target, sent)
+        return await self._send_after_migration(target, send_part)
 
-    async def edit(self, target: Target, message_id: int, content: Content) -> str:
+    async def edit(self, target: ChatTarget, message_id: int, content: Content) -> str:
         """Change what was said, or take it away; done twice it is done once.
 
         What was said in a group stays as it is once that is a supergroup: there its number is another's.
         """
-        if (new := self._now.get(target.chat)) is not None:
-            raise self._left_behind(target.chat, new, content)
-        with translated():
+        if (new_chat_id := self._migrated_chats.get(target.chat_id)) is not None:
+            raise self._migrated_edit_error(target.chat_id, new_chat_id, content)
+        with translate_errors():
             try:
-                await self._edit(target, message_id, content)
+                await self._edit_or_delete(target, message_id, content)
             except ChatMigrated as error:
-                raise self._left_behind(target.chat, error.new_chat_id, content) from None
+                raise self._migrated_edit_error(target.chat_id, error.new_chat_id, content) from None
             except BadRequest as error:
-                if is_taken_away(error):
-                    raise TakenAway("somebody has removed it from the chat: it is not said again") from None
-                if not is_done_already(error):
+                if is_message_gone(error):
+                    raise MessageGone("somebody has removed it from the chat: it is not said again") from None
+                if not is_already_done(error):
                     raise
         return str(message_id)
 
-    def _left_behind(self, old: int, new: int, content: Content) -> DeliveryError:
+    def _migrated_edit_error(self, old_chat_id: int, new_chat_id: int, content: Content) -> DeliveryError:
         """Tell of the move; whoever is told sends what was to be changed to the supergroup, anew."""
-        self.note_move(old, new)
-        self._moved(old, new)
+        self.note_migration(old_chat_id, new_chat_id)
+        self._on_migrated(old_chat_id, new_chat_id)
         if content.text or content.attachments:
             return NotSent("the group has become a supergroup, and it is said there")
         return Undeliverable("it stands in the group that has become a supergroup, and stays there")
 
-    async def _wherever(self, target: Target, send: Send) -> str:
-        with translated():
+    async def _send_after_migration(self, target: ChatTarget, send: SendCall) -> str:
+        with translate_errors():
             try:
-                return await send(self.place(target))
+                return await send(self.resolve(target))
             except ChatMigrated as error:
-                new = error.new_chat_id
-                self.note_move(target.chat, new)
-                self._moved(target.chat, new)
-                return await send(Target(new))
+                new_chat_id = error.new_chat_id
+                self.note_migration(target.chat_id, new_chat_id)
+                self._on_migrated(target.chat_id, new_chat_id)
+                return await send(ChatTarget(new_chat_id))
 
-    async def _letter(self, target: Target, content: Content, reply_to: str, *, again: bool) -> str:
+    async def _send_text(
+        self, target: ChatTarget, content: Content, reply_to: str, *, may_be_duplicate: bool
+    ) -> str:
         try:
-            return await self._write(target, _said(letter_of(content), again), reply_to, content)
+            return await self._send_message(
+                target, _with_notice(build_text(content), may_be_duplicate), reply_to, content
+            )
         except BadRequest as error:
             if is_too_long(error):
-                return await self._in_halves(target, content, reply_to, again=again)
+                return await self._send_in_pieces(
+                    target, content, reply_to, may_be_duplicate=may_be_duplicate
+                )
             if not is_about_markup(error):
                 raise
-        return await self._write(target, _said(plain_of(content), again), reply_to, content)
+        return await self._send_message(
+            target, _with_notice(build_plain_text(content), may_be_duplicate), reply_to, content
+        )
 
-    async def _in_halves(self, target: Target, content: Content, reply_to: str, *, again: bool) -> str:
+    async def _send_in_pieces(
+        self, target: ChatTarget, content: Content, reply_to: str, *, may_be_duplicate: bool
+    ) -> str:
         """Send a text in smaller pieces; it goes by the name of the first."""
-        texts = [one.text for one in pieces(Formatted(content.text), LONGEST_TEXT // 2)]
-        name = await self._write(target, _said(Letter(texts[0]), again), reply_to)
+        texts = [piece.text for piece in split_text(FormattedText(content.text), MAX_TEXT_LENGTH // 2)]
+        message_id = await self._send_message(
+            target, _with_notice(OutgoingText(texts[0]), may_be_duplicate), reply_to
+        )
         try:
             for text in texts[1:]:
-                await self._write(target, Letter(text), "", content if text is texts[-1] else None)
+                await self._send_message(
+                    target, OutgoingText(text), "", content if text is texts[-1] else None
+                )
         except TelegramError as error:
-            raise Unclear(f"only its beginning was sent: {said(error)}") from None
-        return name
+            raise DeliveryUnknown(f"only its beginning was sent: {error_text(error)}") from None
+        return message_id
 
-    async def _write(
-        self, target: Target, letter: Letter, reply_to: str, content: Content | None = None
+    async def _send_message(
+        self, target: ChatTarget, text: OutgoingText, reply_to: str, content: Content | None = None
     ) -> str:
-        message = await self._account.send_message(
-            target.chat,
-            letter.text,
-            entities=letter.entities or None,
-            message_thread_id=target.thread,
-            reply_parameters=_reply(reply_to),
-            reply_markup=keyboard(content.choices) if content is not None else None,
+        message = await self._client.send_message(
+            target.chat_id,
+            text.text,
+            entities=text.entities or None,
+            message_thread_id=target.thread_id,
+            reply_parameters=_reply_parameters(reply_to),
+            reply_markup=build_keyboard(content.choices) if content is not None else None,
             link_preview_options=NO_PREVIEW,
         )
-        return _name(message)
+        return _message_id_of(message)
 
-    async def _file(self, target: Target, content: Content, reply_to: str, *, again: bool) -> str:
+    async def _send_file(
+        self, target: ChatTarget, content: Content, reply_to: str, *, may_be_duplicate: bool
+    ) -> str:
         """Send a file with its caption; where Telegram refuses it, the caption and a word about that."""
-        for letter in (letter_of(content), plain_of(content)):
+        for text in (build_text(content), build_plain_text(content)):
             try:
-                return await self._upload(target, _said(letter, again), reply_to, content)
+                return await self._upload(target, _with_notice(text, may_be_duplicate), reply_to, content)
             except Undeliverable:
                 break
             except BadRequest as error:
                 if not is_about_markup(error):
                     break
-        excuse = f"({name_of(content.attachments[0])} could not be sent.)"
-        told = Letter("\n\n".join(filter(None, [plain_of(content).text, excuse])))
-        return await self._write(target, _said(told, again), reply_to, content)
+        notice = f"({display_name_of(content.attachments[0])} could not be sent.)"
+        fallback = OutgoingText("\n\n".join(filter(None, [build_plain_text(content).text, notice])))
+        return await self._send_message(target, _with_notice(fallback, may_be_duplicate), reply_to, content)
 
-    async def _upload(self, target: Target, letter: Letter, reply_to: str, content: Content) -> str:
+    async def _upload(self, target: ChatTarget, text: OutgoingText, reply_to: str, content: Content) -> str:
         [file] = content.attachments
-        send = getattr(self._account, f"send_{method_of(file)}")
+        send = getattr(self._client, f"send_{upload_method_of(file)}")
         message = await send(
-            target.chat,
-            self._source(file),
-            caption=letter.text or None,
-            caption_entities=letter.entities or None,
-            message_thread_id=target.thread,
-            reply_parameters=_reply(reply_to),
-            reply_markup=keyboard(content.choices),
-            read_timeout=UPLOAD_SECONDS,
+            target.chat_id,
+            self._file_source(file),
+            caption=text.text or None,
+            caption_entities=text.entities or None,
+            message_thread_id=target.thread_id,
+            reply_parameters=_reply_parameters(reply_to),
+            reply_markup=build_keyboard(content.choices),
+            read_timeout=UPLOAD_TIMEOUT,
         )
-        return _name(message)
+        return _message_id_of(message)
 
-    def _source(self, file: Attachment) -> InputFile | str:
+    def _file_source(self, file: Attachment) -> InputFile | str:
         if file.data is not None:
-            return InputFile(file.data, filename=name_of(file))
-        own = f"{PLATFORM}:{self._account.number}/"
-        if file.url.startswith(own) and _is_file_id(file.url.removeprefix(own)):
-            return file.url.removeprefix(own)
+            return InputFile(file.data, filename=display_name_of(file))
+        own_prefix = f"{PLATFORM}:{self._client.account}/"
+        if file.url.startswith(own_prefix) and _is_file_id(file.url.removeprefix(own_prefix)):
+            return file.url.removeprefix(own_prefix)
         if file.url.startswith(("http://", "https://")):
             return file.url
-        raise Undeliverable(f"{name_of(file)} holds nothing that could be sent")
+        raise Undeliverable(f"{display_name_of(file)} holds nothing that could be sent")
 
-    async def _edit(self, target: Target, message_id: int, content: Content) -> None:
+    async def _edit_or_delete(self, target: ChatTarget, message_id: int, content: Content) -> None:
         if not content.text and not content.attachments:
-            await self._account.delete_message(target.chat, message_id)
+            await self._client.delete_message(target.chat_id, message_id)
             return
-        letter = letter_of(content)
+        text = build_text(content)
         try:
-            await self._rewrite(target, message_id, letter, content)
+            await self._replace_content(target, message_id, text, content)
         except BadRequest as error:
             if not is_about_markup(error):
                 raise
-            await self._rewrite(target, message_id, plain_of(content), content)
+            await self._replace_content(target, message_id, build_plain_text(content), content)
 
-    async def _rewrite(self, target: Target, message_id: int, letter: Letter, content: Content) -> None:
-        where: dict[str, Any] = {"chat_id": target.chat, "message_id": message_id}
-        where["reply_markup"] = keyboard(content.choices)
-        entities = letter.entities or None
+    async def _replace_content(
+        self, target: ChatTarget, message_id: int, text: OutgoingText, content: Content
+    ) -> None:
+        arguments: dict[str, Any] = {"chat_id": target.chat_id, "message_id": message_id}
+        arguments["reply_markup"] = build_keyboard(content.choices)
+        entities = text.entities or None
         if content.attachments:
             [file] = content.attachments
-            media = MEDIA[method_of(file)](
-                self._source(file), caption=letter.text or None, caption_entities=entities
+            media = MEDIA_TYPES[upload_method_of(file)](
+                self._file_source(file), caption=text.text or None, caption_entities=entities
             )
-            await self._account.edit_message_media(media, **where, read_timeout=UPLOAD_SECONDS)
+            await self._client.edit_message_media(media, **arguments, read_timeout=UPLOAD_TIMEOUT)
             return
         try:
-            await self._account.edit_message_text(
-                letter.text, entities=entities, link_preview_options=NO_PREVIEW, **where
+            await self._client.edit_message_text(
+                text.text, entities=entities, link_preview_options=NO_PREVIEW, **arguments
             )
         except BadRequest as error:
             if not has_no_text(error):
                 raise
-            await self._account.edit_message_caption(caption=letter.text, caption_entities=entities, **where)
+            await self._client.edit_message_caption(caption=text.text, caption_entities=entities, **arguments)
 
 
-def _said(letter: Letter, again: bool) -> Letter:
-    return letter.marked() if again else letter
+def _with_notice(text: OutgoingText, may_be_duplicate: bool) -> OutgoingText:
+    return text.with_duplicate_notice() if may_be_duplicate else text
 
 
-def _reply(reply_to: str) -> ReplyParameters | None:
+def _reply_parameters(reply_to: str) -> ReplyParameters | None:
     """Quote what is answered, and say it all the same where that is gone."""
     if not reply_to.isdecimal():
         return None
@@ -239,10 +263,10 @@ def _reply(reply_to: str) -> ReplyParameters | None:
 
 def _is_file_id(text: str) -> bool:
     """Tell whether Telegram knows a file by this: python-telegram-bot opens what is the name of one here."""
-    return FILE_ID.fullmatch(text) is not None and not Path(text).exists()
+    return FILE_ID_PATTERN.fullmatch(text) is not None and not Path(text).exists()
 
 
-def _name(message: Message) -> str:
+def _message_id_of(message: Message) -> str:
     if not isinstance(message.message_id, int) or message.message_id <= 0:
-        raise Unclear("Telegram did not say what it calls the message")
+        raise DeliveryUnknown("Telegram did not say what it calls the message")
     return str(message.message_id)

@@ -6,179 +6,197 @@ from contextlib import contextmanager
 
 from telegram.error import TelegramError
 
-from adapters.telegram.client import Account, watched_as
-from adapters.telegram.config import Limits, Moments, Unsure
-from adapters.telegram.entities import Target
-from adapters.telegram.errors import Gone, Refused
-from adapters.telegram.outgoing import Company, is_part, parts
-from adapters.telegram.rate_limits import Floods
-from adapters.telegram.send_methods import Sender
+from adapters.telegram.client import BotClient, label_crash_points
+from adapters.telegram.config import Limits, TimeSource, UnclearPolicy
+from adapters.telegram.entities import ChatTarget
+from adapters.telegram.errors import ChatUnavailable, TokenRefused
+from adapters.telegram.outgoing import KnownPeople, is_part, split_reply
+from adapters.telegram.rate_limits import RateLimiter
+from adapters.telegram.send_methods import SendMethods
 from bot import Content
-from bot.platform import Delivery, NotSent, Unclear, Undeliverable
+from bot.platform import Delivery, DeliveryUnknown, NotSent, Undeliverable
 
-HELD = "Telegram has no way to ask whether it arrived, and TELEGRAM_UNCLEAR is hold"
-GONE = "the bot is blocked there, or was put out; it is tried again when somebody writes"
-TRIES = 3
-RECONCILE_SECONDS = 50.0  # the outbox waits for sixty
-SHORT = 1.0
+HOLD_REASON = "Telegram has no way to ask whether it arrived, and TELEGRAM_UNCLEAR is hold"
+UNAVAILABLE_REASON = "the bot is blocked there, or was put out; it is tried again when somebody writes"
+MAX_TRIES = 3
+RECONCILE_TIMEOUT = 50.0  # the outbox waits for sixty
+SHORT_WAIT = 1.0
 
 
-class Mouth:
+class MessageSender:
     """Says things for one bot; raises as `Adapter.deliver` does."""
 
     def __init__(
-        self, sender: Sender, floods: Floods, limits: Limits, moments: Moments, unsure: Unsure
+        self,
+        send_methods: SendMethods,
+        rate_limiter: RateLimiter,
+        limits: Limits,
+        time_source: TimeSource,
+        unclear_policy: UnclearPolicy,
     ) -> None:
-        self._sender, self._floods = sender, floods
-        self._limits, self._moments, self._unsure = limits, moments, unsure
-        self.company = Company()
-        self._gone: set[int] = set()  # chats that will not have us
+        self._send_methods, self._rate_limiter = send_methods, rate_limiter
+        self._limits, self._time, self._unclear_policy = limits, time_source, unclear_policy
+        self.known_people = KnownPeople()
+        self._unavailable_chats: set[int] = set()  # chats that will not have us
         self._is_refused = False
 
-    def hears_from(self, chat: int, username: str) -> None:
+    def note_user(self, chat_id: int, username: str) -> None:
         """Somebody has written: they will have us again, and may be called by their @name, if any."""
-        self._gone.discard(chat)
+        self._unavailable_chats.discard(chat_id)
         if username:
-            self.company.heard(chat, username)
+            self.known_people.note_user(chat_id, username)
 
-    def refuse(self) -> None:
+    def reject_all(self) -> None:
         """Telegram refuses the token: nothing is tried any more."""
         self._is_refused = True
 
     async def deliver(self, delivery: Delivery) -> str:
         """Say a part, as soon as it may be said."""
-        with watched_as("send"):
-            return await self._say(Target.read(delivery.target), delivery.content, delivery.reply_to)
+        with label_crash_points("send"):
+            return await self._send(ChatTarget.parse(delivery.target), delivery.content, delivery.reply_to)
 
     async def edit(self, delivery: Delivery) -> str:
         """Change what was said."""
-        target = Target.read(delivery.target)
-        if not delivery.edits.isdecimal():
-            raise Undeliverable(f"there is no message {delivery.edits!r} on Telegram")
-        await self._wait_turn(target, SHORT)
-        with self._noting(target), watched_as("edit"):
-            content = self._considerate(target, delivery.content)
-            return await self._sender.edit(target, int(delivery.edits), content)
+        target = ChatTarget.parse(delivery.target)
+        if not delivery.replaces_external_id.isdecimal():
+            raise Undeliverable(f"there is no message {delivery.replaces_external_id!r} on Telegram")
+        await self._acquire_slot(target, SHORT_WAIT)
+        with self._track_refusals(target), label_crash_points("edit"):
+            content = self._limit_mentions(target, delivery.content)
+            return await self._send_methods.edit(target, int(delivery.replaces_external_id), content)
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Say it once more, with a mark, as soon as Telegram can be reached; or hold it.
 
         It is never `NotSent`: what is tried again after that would not be marked.
         """
-        if self._unsure is Unsure.HOLD:
-            raise Unclear(HELD)
-        end = self._moments.steady() + RECONCILE_SECONDS
-        pause = SHORT
+        if self._unclear_policy is UnclearPolicy.HOLD:
+            raise DeliveryUnknown(HOLD_REASON)
+        deadline = self._time.monotonic() + RECONCILE_TIMEOUT
+        delay = SHORT_WAIT
         while True:
             try:
-                with watched_as("send"):
-                    target = Target.read(delivery.target)
-                    return await self._say(target, delivery.content, delivery.reply_to, again=True)
+                with label_crash_points("send"):
+                    target = ChatTarget.parse(delivery.target)
+                    return await self._send(
+                        target, delivery.content, delivery.reply_to, may_be_duplicate=True
+                    )
             except NotSent as error:
-                pause = max(error.retry_after or 0.0, pause)
-                if self._moments.steady() + pause > end:
-                    raise Unclear(f"it may have been sent, and cannot be sent again now: {error}") from None
-                await self._moments.pause(pause)
-                pause = min(pause * 2, self._limits.longest_pause)
+                delay = max(error.retry_after or 0.0, delay)
+                if self._time.monotonic() + delay > deadline:
+                    raise DeliveryUnknown(
+                        f"it may have been sent, and cannot be sent again now: {error}"
+                    ) from None
+                await self._time.sleep(delay)
+                delay = min(delay * 2, self._limits.max_retry_delay)
 
-    async def say_soon(self, target: Target, content: Content, reply_to: str) -> None:
+    async def send_untracked(self, target: ChatTarget, content: Content, reply_to: str) -> None:
         """Say what no book has; it is tried three times."""
-        for tries in range(1, TRIES + 1):
+        for attempt in range(1, MAX_TRIES + 1):
             try:
-                await self._say(target, content, reply_to)
+                await self._send(target, content, reply_to)
                 return
             except NotSent as error:
-                wait = error.retry_after if error.retry_after is not None else SHORT
-                if tries == TRIES or wait > self._limits.longest_pause:
+                wait = error.retry_after if error.retry_after is not None else SHORT_WAIT
+                if attempt == MAX_TRIES or wait > self._limits.max_retry_delay:
                     raise
-                await self._moments.pause(wait)
+                await self._time.sleep(wait)
 
-    async def _say(self, target: Target, content: Content, reply_to: str, *, again: bool = False) -> str:
+    async def _send(
+        self, target: ChatTarget, content: Content, reply_to: str, *, may_be_duplicate: bool = False
+    ) -> str:
         """Say one part; what was kept while nobody could cut it is cut now, and goes by its first name."""
-        names: list[str] = []
-        for part in [content] if is_part(content) else parts(content):
+        message_ids: list[str] = []
+        for part in [content] if is_part(content) else split_reply(content):
             try:
-                await self._wait_turn(target, self._limits.longest_turn)
-                with self._noting(target):
-                    shown = self._considerate(target, part)
-                    name = await self._sender.send(target, shown, "" if names else reply_to, again=again)
+                await self._acquire_slot(target, self._limits.max_queue_seconds)
+                with self._track_refusals(target):
+                    limited = self._limit_mentions(target, part)
+                    message_id = await self._send_methods.send(
+                        target, limited, "" if message_ids else reply_to, may_be_duplicate=may_be_duplicate
+                    )
             except (NotSent, Undeliverable) as error:
-                if names:  # to send it all again would say the beginning twice
-                    raise Unclear(f"only its beginning was sent: {error}") from None
+                if message_ids:  # to send it all again would say the beginning twice
+                    raise DeliveryUnknown(f"only its beginning was sent: {error}") from None
                 raise
-            names.append(name)
-        return names[0]
+            message_ids.append(message_id)
+        return message_ids[0]
 
-    def _considerate(self, target: Target, content: Content) -> Content:
+    def _limit_mentions(self, target: ChatTarget, content: Content) -> Content:
         """Have nobody called who has not been heard there; in private there is nobody else to call."""
-        place = self._sender.place(target)
-        return self.company.among(place.chat, content) if place.is_group else content
+        resolved = self._send_methods.resolve(target)
+        return self.known_people.limit_mentions(resolved.chat_id, content) if resolved.is_group else content
 
-    async def _wait_turn(self, target: Target, most: float) -> None:
+    async def _acquire_slot(self, target: ChatTarget, max_wait: float) -> None:
         if self._is_refused:
-            raise Refused
-        chat = self._sender.place(target).chat
-        if chat in self._gone:
-            raise Undeliverable(GONE)
-        wait = self._floods.reserve(chat, most)
-        if wait > most:
+            raise TokenRefused
+        chat_id = self._send_methods.resolve(target).chat_id
+        if chat_id in self._unavailable_chats:
+            raise Undeliverable(UNAVAILABLE_REASON)
+        wait = self._rate_limiter.acquire(chat_id, max_wait)
+        if wait > max_wait:
             raise NotSent(f"Telegram's limits leave no room for {wait:.0f} s", retry_after=wait)
         if wait:
-            await self._moments.pause(wait)
+            await self._time.sleep(wait)
 
     @contextmanager
-    def _noting(self, target: Target) -> Iterator[None]:
+    def _track_refusals(self, target: ChatTarget) -> Iterator[None]:
         """Remember what a refusal says about the chat."""
-        chat = self._sender.place(target).chat
+        chat_id = self._send_methods.resolve(target).chat_id
         try:
             yield
-        except Refused:
+        except TokenRefused:
             self._is_refused = True
             raise
         except NotSent as error:
             if error.retry_after is not None:
-                self._floods.shut(chat, error.retry_after)
+                self._rate_limiter.block(chat_id, error.retry_after)
             raise
-        except Gone:
-            self._gone.add(chat)
+        except ChatUnavailable:
+            self._unavailable_chats.add(chat_id)
             raise
 
 
-DEADLINE = 4.0
+TYPING_TIMEOUT = 4.0
 
 
-class TypingSigns:
+class TypingIndicator:
     """Shows them for one bot, and leaves them out where messages need the room."""
 
-    def __init__(self, account: Account, floods: Floods, moments: Moments, seconds: float) -> None:
-        self._account, self._floods = account, floods
-        self._moments, self._seconds = moments, seconds
-        self._shown: dict[Target, asyncio.Task[None]] = {}
+    def __init__(
+        self, client: BotClient, rate_limiter: RateLimiter, time_source: TimeSource, interval: float
+    ) -> None:
+        self._client, self._rate_limiter = client, rate_limiter
+        self._time, self._interval = time_source, interval
+        self._tasks: dict[ChatTarget, asyncio.Task[None]] = {}
 
-    def show(self, target: Target) -> None:
+    def show(self, target: ChatTarget) -> None:
         """Begin to show that the bot is writing."""
-        if target not in self._shown:
-            self._shown[target] = asyncio.get_running_loop().create_task(self._renew(target))
+        if target not in self._tasks:
+            self._tasks[target] = asyncio.get_running_loop().create_task(self._repeat(target))
 
-    async def hide(self, target: Target) -> None:
+    async def hide(self, target: ChatTarget) -> None:
         """Show it no more."""
-        task = self._shown.pop(target, None)
+        task = self._tasks.pop(target, None)
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
     async def stop(self) -> None:
         """Show none any more."""
-        for target in list(self._shown):
+        for target in list(self._tasks):
             await self.hide(target)
 
-    async def _renew(self, target: Target) -> None:
+    async def _repeat(self, target: ChatTarget) -> None:
         while True:
-            if self._floods.spare(target.chat):
+            if self._rate_limiter.try_acquire(target.chat_id):
                 try:
-                    await self._account.send_chat_action(
-                        target.chat, "typing", message_thread_id=target.thread, read_timeout=DEADLINE
+                    await self._client.send_chat_action(
+                        target.chat_id,
+                        "typing",
+                        message_thread_id=target.thread_id,
+                        read_timeout=TYPING_TIMEOUT,
                     )
                 except TelegramError:
                     return  # a courtesy: the next answer tries again
-            await self._moments.pause(self._seconds)
+            await self._time.sleep(self._interval)

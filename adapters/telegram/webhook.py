@@ -9,17 +9,17 @@ from aiohttp import web
 from telegram import WebhookInfo
 from telegram.error import InvalidToken, TelegramError
 
-from adapters.telegram.client import UPDATES, Account
-from adapters.telegram.config import Limits, Moments, TelegramSettings
-from adapters.telegram.errors import UNREADABLE, cause_of_gap, said
-from adapters.telegram.receiving import Intake, Known
-from adapters.telegram.validation import read_json
-from bot import ConfigError, TryAgain
-from bot.platform import Cause, IntakeClosed, Link
+from adapters.telegram.client import UPDATE_TYPES, BotClient
+from adapters.telegram.config import Limits, TelegramSettings, TimeSource
+from adapters.telegram.errors import PARSE_ERRORS, disconnect_cause_of, error_text
+from adapters.telegram.receiving import ParsedUpdate, UpdateReceiver
+from adapters.telegram.validation import read_bounded_json
+from bot import ConfigError, TemporaryError
+from bot.platform import ConnectionStatus, DisconnectCause, InboxClosed
 from bot.text import shorten
 
-SECRET = "X-Telegram-Bot-Api-Secret-Token"
-LONGEST_BODY = 1 << 20
+SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"
+MAX_BODY_BYTES = 1 << 20
 
 
 class Webhook:
@@ -27,33 +27,33 @@ class Webhook:
 
     def __init__(
         self,
-        account: Account,
-        intake: Intake,
+        client: BotClient,
+        receiver: UpdateReceiver,
         settings: TelegramSettings,
         limits: Limits,
-        moments: Moments,
-        link: Link,
+        time_source: TimeSource,
+        status: ConnectionStatus,
     ) -> None:
         if settings.telegram_webhook_secret is None:
             raise ConfigError("TELEGRAM_WEBHOOK_SECRET is not set: without it anybody can deliver messages")
-        self._account, self._intake = account, intake
-        self._settings, self._limits, self._moments = settings, limits, moments
-        self._link = link
+        self._client, self._receiver = client, receiver
+        self._settings, self._limits, self._time = settings, limits, time_source
+        self._status = status
         self._secret = settings.telegram_webhook_secret.get_secret_value()
-        self._albums: dict[str, list[Known]] = {}
-        self._done: dict[str, asyncio.Future[None]] = {}
+        self._album_parts: dict[str, list[ParsedUpdate]] = {}
+        self._album_futures: dict[str, asyncio.Future[None]] = {}
 
     @property
-    def number(self) -> str:
+    def account(self) -> str:
         """The bot whose deliveries these are; the last part of the address."""
-        return self._account.number
+        return self._client.account
 
     @property
-    def address(self) -> str:
+    def url(self) -> str:
         """Where Telegram is to deliver."""
-        return f"{self._settings.telegram_webhook_url}/{self.number}"
+        return f"{self._settings.telegram_webhook_url}/{self.account}"
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Have Telegram deliver here, and look now and then whether it still does.
 
         Raises InvalidToken where it refuses the token.
@@ -61,80 +61,84 @@ class Webhook:
         failures, is_set = 0, False
         while True:
             try:
-                if is_set and not self._judged(await self._account.get_webhook_info()):
+                if is_set and not self._check_registration(await self._client.get_webhook_info()):
                     is_set = False
                 if not is_set:
-                    await self._announce()
+                    await self._register()
                     is_set = True
             except InvalidToken:
                 raise
-            except (TelegramError, *UNREADABLE) as error:
-                self._link.fails(cause_of_gap(error), said(error))
+            except (TelegramError, *PARSE_ERRORS) as error:
+                self._status.failed(disconnect_cause_of(error), error_text(error))
                 failures += 1
-                await self._moments.pause(min(2.0 ** min(failures, 10), self._limits.longest_pause))
+                await self._time.sleep(min(2.0 ** min(failures, 10), self._limits.max_retry_delay))
             else:
                 failures = 0
-                await self._moments.pause(self._limits.webhook_seconds)
+                await self._time.sleep(self._limits.webhook_check_seconds)
 
-    async def _announce(self) -> None:
-        await self._account.set_webhook(self.address, allowed_updates=UPDATES, drop_pending_updates=False)
-        self._link.stands()
+    async def _register(self) -> None:
+        await self._client.set_webhook(self.url, allowed_updates=UPDATE_TYPES, drop_pending_updates=False)
+        self._status.connected()
 
-    def _judged(self, told: WebhookInfo) -> bool:
+    def _check_registration(self, info: WebhookInfo) -> bool:
         """Tell of what Telegram says of its deliveries; False where it makes them elsewhere, or nowhere."""
-        if told.url != self.address:
-            self._link.fails(Cause.WEBHOOK, "another program has taken the webhook away; it is set anew")
+        if info.url != self.url:
+            self._status.failed(
+                DisconnectCause.WEBHOOK, "another program has taken the webhook away; it is set anew"
+            )
             return False
-        failed_at, recently = told.last_error_date, timedelta(seconds=self._limits.webhook_seconds)
-        if told.pending_update_count and failed_at and failed_at > self._moments.wall() - recently:
-            said_of_it = shorten(told.last_error_message or "it does not say why", 200)
-            self._link.fails(Cause.WEBHOOK, f"Telegram cannot deliver to {self.address}: {said_of_it}")
+        failed_at, window = info.last_error_date, timedelta(seconds=self._limits.webhook_check_seconds)
+        if info.pending_update_count and failed_at and failed_at > self._time.wall() - window:
+            reason = shorten(info.last_error_message or "it does not say why", 200)
+            self._status.failed(DisconnectCause.WEBHOOK, f"Telegram cannot deliver to {self.url}: {reason}")
         else:
-            self._link.stands()
+            self._status.connected()
         return True
 
     async def handle(self, request: web.Request) -> web.Response:
         """Take one delivery: 200 when it is kept, 503 where it must come again."""
-        told = request.headers.getall(SECRET, [])
-        if len(told) != 1:
+        secrets = request.headers.getall(SECRET_HEADER, [])
+        if len(secrets) != 1:
             return web.Response(status=401)
-        if not hmac.compare_digest(told[0].encode("utf-8", "replace"), self._secret.encode()):
+        if not hmac.compare_digest(secrets[0].encode("utf-8", "replace"), self._secret.encode()):
             return web.Response(status=403)
         try:
-            update = read_json(await request.read())
+            update = read_bounded_json(await request.read())
         except ValueError:
             return web.Response(status=400)
         try:
-            for one in await self._intake.read([update], may_be_old=True):  # Telegram does not tell
-                await self._take(one)
-        except (IntakeClosed, TryAgain):
+            for parsed_update in await self._receiver.parse(
+                [update], may_be_old=True
+            ):  # Telegram does not tell
+                await self._submit(parsed_update)
+        except (InboxClosed, TemporaryError):
             return web.Response(status=503, headers={"Retry-After": "5"})
         return web.Response()
 
-    async def _take(self, one: Known) -> None:
-        if not one.albums:
-            await self._intake.take([one])
+    async def _submit(self, update: ParsedUpdate) -> None:
+        if not update.album_ids:
+            await self._receiver.submit([update])
             return
-        album = one.albums[0]
-        self._albums.setdefault(album, []).append(one)
-        done = self._done.get(album)
+        album_id = update.album_ids[0]
+        self._album_parts.setdefault(album_id, []).append(update)
+        done = self._album_futures.get(album_id)
         if done is not None:
             await asyncio.shield(done)
             return
-        self._done[album] = done = asyncio.get_running_loop().create_future()
-        await self._take_album(album, done)
+        self._album_futures[album_id] = done = asyncio.get_running_loop().create_future()
+        await self._submit_album(album_id, done)
 
-    async def _take_album(self, album: str, done: asyncio.Future[None]) -> None:
+    async def _submit_album(self, album_id: str, done: asyncio.Future[None]) -> None:
         """Wait for the other parts, which Telegram delivers side by side, and keep them as one message."""
         try:
-            await self._moments.pause(self._limits.album_seconds)
-            parts = sorted(self._albums[album], key=lambda part: part.number)
-            del self._done[album], self._albums[album]
-            await self._intake.take(parts)
+            await self._time.sleep(self._limits.album_seconds)
+            parts = sorted(self._album_parts[album_id], key=lambda part: part.update_id)
+            del self._album_futures[album_id], self._album_parts[album_id]
+            await self._receiver.submit(parts)
         except BaseException as error:
-            self._done.pop(album, None)
-            self._albums.pop(album, None)
-            done.set_exception(error if isinstance(error, Exception) else IntakeClosed("stopped"))
+            self._album_futures.pop(album_id, None)
+            self._album_parts.pop(album_id, None)
+            done.set_exception(error if isinstance(error, Exception) else InboxClosed("stopped"))
             done.exception()  # perhaps nobody else waits for it
             raise
         done.set_result(None)
@@ -144,16 +148,16 @@ class WebhookServer:
     """Listens for the deliveries of all bots of the process."""
 
     def __init__(
-        self, hook_of: Callable[[str], Webhook | None], settings: TelegramSettings, prefix: str
+        self, find_webhook: Callable[[str], Webhook | None], settings: TelegramSettings, prefix: str
     ) -> None:
-        self._hook_of, self._settings, self._prefix = hook_of, settings, prefix
+        self._find_webhook, self._settings, self._prefix = find_webhook, settings, prefix
         self._runner: web.AppRunner | None = None
         self.port = settings.telegram_webhook_port
 
     async def start(self) -> None:
         """Listen; raises ConfigError where the address cannot be had."""
-        app = web.Application(client_max_size=LONGEST_BODY)
-        app.router.add_post(f"{self._prefix}/{{number}}", self._handle)
+        app = web.Application(client_max_size=MAX_BODY_BYTES)
+        app.router.add_post(f"{self._prefix}/{{number}}", self._dispatch)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         host = self._settings.telegram_webhook_host
@@ -173,6 +177,6 @@ class WebhookServer:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    async def _handle(self, request: web.Request) -> web.Response:
-        hook = self._hook_of(request.match_info["number"])
-        return web.Response(status=404) if hook is None else await hook.handle(request)
+    async def _dispatch(self, request: web.Request) -> web.Response:
+        webhook = self._find_webhook(request.match_info["number"])
+        return web.Response(status=404) if webhook is None else await webhook.handle(request)

@@ -1,6 +1,6 @@
 """The browser and the HTTP API as a platform: one server, one page, every character of the process."""
 
 from adapters.web.config import WebSettings
-from bot.platform import AdapterSpec, Deferred
+from bot.platform import AdapterSpec, LazyImport
 
-spec = AdapterSpec("web", Deferred("adapters.web.adapter:open_web"), WebSettings)
+spec = AdapterSpec("web", LazyImport("adapters.web.adapter:open_web"), WebSettings)

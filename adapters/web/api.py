@@ -10,37 +10,51 @@ from aiohttp import web
 from pydantic import TypeAdapter
 
 from adapters.web.config import Limits
-from adapters.web.errors import Problem, not_found
-from adapters.web.incoming import said_by_api
-from adapters.web.json_io import Answers, read_json, validated, validated_by
-from adapters.web.messages import Errands, Streams, Talk
-from adapters.web.openapi import OPERATIONS, document
-from adapters.web.outgoing import agent_body, receipt_body, room_body, unsent_body
-from adapters.web.queries import Doors, identified, show_answer, show_receipt, show_room
+from adapters.web.errors import HttpProblem, build_not_found
+from adapters.web.incoming import parse_api_message
+from adapters.web.json_io import JsonResponder, read_json, validate_model, validate_with
+from adapters.web.messages import BackgroundTasks, MessageService, MessageStreams
+from adapters.web.openapi import OPERATIONS, build_document
+from adapters.web.outgoing import build_agent_body, build_part_body, build_receipt_body, build_room_body
+from adapters.web.queries import (
+    AgentDirectory,
+    load_message_response,
+    load_receipt_response,
+    load_room_messages,
+    parse_id,
+)
 from adapters.web.schemas import (
-    AgentsAnswer,
+    AgentsResponse,
     CostBody,
-    CostsAnswer,
     CostsQuery,
-    DecisionAnswer,
-    Health,
+    CostsResponse,
+    DecisionResponse,
+    HealthResponse,
     Key,
     MessageRequest,
-    MessagesAnswer,
     MessagesQuery,
-    OutboxAnswer,
+    MessagesResponse,
     OutboxQuery,
+    OutboxResponse,
     PlatformHealth,
-    ReceiptsAnswer,
     ReceiptsQuery,
-    RoomsAnswer,
+    ReceiptsResponse,
     RoomsQuery,
+    RoomsResponse,
     SumBody,
-    UnsentBody,
+    UndeliveredPartBody,
 )
 from bot import system_clock
-from bot.platform import Decided, Delivery, Door, Link, LinkState, Standing, Unsent
-from bot.store import Spending, summed
+from bot.platform import (
+    AgentHandle,
+    ConnectionSnapshot,
+    ConnectionState,
+    ConnectionStatus,
+    Delivery,
+    DeliveryDecision,
+    UndeliveredParts,
+)
+from bot.store import CostEntry, sum_costs
 
 HeaderKey = TypeAdapter[str](Key)
 
@@ -48,186 +62,214 @@ HeaderKey = TypeAdapter[str](Key)
 class Api:
     """Answers the operations that are not a WebSocket; each method has its operation's name."""
 
-    def __init__(self, doors: Doors, talk: Talk, streams: Streams, answers: Answers, limits: Limits) -> None:
-        self._doors = doors
-        self._talk = talk
+    def __init__(
+        self,
+        directory: AgentDirectory,
+        message_service: MessageService,
+        streams: MessageStreams,
+        responder: JsonResponder,
+        limits: Limits,
+    ) -> None:
+        self._directory = directory
+        self._message_service = message_service
         self._streams = streams
-        self._answers = answers
+        self._responder = responder
         self._limits = limits
 
-    async def agents(self, request: web.Request) -> web.StreamResponse:
+    async def list_agents(self, request: web.Request) -> web.StreamResponse:
         """List the agents."""
-        found = [agent_body(door.agent_id, door.character) for door in self._doors]
-        return self._answers.json(AgentsAnswer(agents=found))
+        bodies = [build_agent_body(handle.agent_id, handle.character) for handle in self._directory]
+        return self._responder.respond(AgentsResponse(agents=bodies))
 
-    async def say(self, request: web.Request) -> web.StreamResponse:
+    async def send_message(self, request: web.Request) -> web.StreamResponse:
         """Hand a message over and answer with its outcome."""
-        door = self._doors.named(request.match_info["agent"])
-        body = validated(MessageRequest, await read_json(request, deadline=self._limits.body_seconds))
+        handle = self._directory.find_agent(request.match_info["agent"])
+        body = validate_model(MessageRequest, await read_json(request, timeout=self._limits.body_seconds))
         key = request.headers.get("Idempotency-Key")
-        said = said_by_api(body, None if key is None else validated_by(HeaderKey, key))
+        submitted = parse_api_message(body, None if key is None else validate_with(HeaderKey, key))
         if body.stream:
-            return await self._streams.answer(request, door, said)
-        receipt = await self._talk.put(door, said)
-        return self._answers.json(await show_answer(door, await door.inbox.settled(receipt.id)))
+            return await self._streams.respond(request, handle, submitted)
+        receipt = await self._message_service.submit(handle, submitted)
+        return self._responder.respond(
+            await load_message_response(handle, await handle.inbox.wait_outcome(receipt.id))
+        )
 
-    async def rooms(self, request: web.Request) -> web.StreamResponse:
+    async def list_rooms(self, request: web.Request) -> web.StreamResponse:
         """List rooms."""
-        query = validated(RoomsQuery, dict(request.query))
-        doors = self._doors if query.agent is None else [self._doors.named(query.agent)]
-        found = [room_body(room, door.agent_id) for door in doors for room in await door.records.rooms()]
-        return self._answers.json(RoomsAnswer(rooms=found[: query.limit]))
-
-    async def messages(self, request: web.Request) -> web.StreamResponse:
-        """List the last messages of a room."""
-        query = validated(MessagesQuery, dict(request.query))
-        door, room = await self._doors.of_room(identified(request.match_info["id"]))
-        return self._answers.json(MessagesAnswer(messages=await show_room(door, room.id, query.limit)))
-
-    async def receipts(self, request: web.Request) -> web.StreamResponse:
-        """List what became of the latest messages."""
-        query = validated(ReceiptsQuery, dict(request.query))
-        if query.room is not None:
-            await self._doors.of_room(query.room)
-        found = [
-            receipt_body(receipt, door.agent_id)
-            for door in self._doors
-            for receipt in await door.records.receipts(room_id=query.room, limit=query.limit)
+        query = validate_model(RoomsQuery, dict(request.query))
+        handles = self._directory if query.agent is None else [self._directory.find_agent(query.agent)]
+        bodies = [
+            build_room_body(room, handle.agent_id)
+            for handle in handles
+            for room in await handle.conversations.rooms()
         ]
-        found.sort(key=lambda one: one.received_at, reverse=True)
-        return self._answers.json(ReceiptsAnswer(receipts=found[: query.limit]))
+        return self._responder.respond(RoomsResponse(rooms=bodies[: query.limit]))
 
-    async def receipt(self, request: web.Request) -> web.StreamResponse:
+    async def list_messages(self, request: web.Request) -> web.StreamResponse:
+        """List the last messages of a room."""
+        query = validate_model(MessagesQuery, dict(request.query))
+        handle, room = await self._directory.find_room(parse_id(request.match_info["id"]))
+        return self._responder.respond(
+            MessagesResponse(messages=await load_room_messages(handle, room.id, query.limit))
+        )
+
+    async def list_receipts(self, request: web.Request) -> web.StreamResponse:
+        """List what became of the latest messages."""
+        query = validate_model(ReceiptsQuery, dict(request.query))
+        if query.room is not None:
+            await self._directory.find_room(query.room)
+        bodies = [
+            build_receipt_body(receipt, handle.agent_id)
+            for handle in self._directory
+            for receipt in await handle.conversations.receipts(room_id=query.room, limit=query.limit)
+        ]
+        bodies.sort(key=lambda body: body.received_at, reverse=True)
+        return self._responder.respond(ReceiptsResponse(receipts=bodies[: query.limit]))
+
+    async def show_receipt(self, request: web.Request) -> web.StreamResponse:
         """Tell what became of a message."""
-        door, receipt = await self._doors.of_receipt(identified(request.match_info["id"]))
-        return self._answers.json(await show_receipt(door, receipt))
+        handle, receipt = await self._directory.find_receipt(parse_id(request.match_info["id"]))
+        return self._responder.respond(await load_receipt_response(handle, receipt))
 
-    async def openapi(self, request: web.Request) -> web.StreamResponse:
+    async def show_openapi(self, request: web.Request) -> web.StreamResponse:
         """Describe the API."""
-        return web.Response(text=_document(), content_type="application/json")
+        return web.Response(text=_openapi_json(), content_type="application/json")
 
 
 @cache
-def _document() -> str:
-    return json.dumps(document(OPERATIONS))
+def _openapi_json() -> str:
+    return json.dumps(build_document(OPERATIONS))
 
 
-KEYS: dict[str, Callable[[Spending], str | None]] = {
-    "day": lambda one: one.day.isoformat(),
-    "room": lambda one: _id(one.room_id),
-    "person": lambda one: _id(one.person_id),
-    "model": lambda one: one.model,
+COST_KEYS: dict[str, Callable[[CostEntry], str | None]] = {
+    "day": lambda entry: entry.day.isoformat(),
+    "room": lambda entry: _id_text(entry.room_id),
+    "person": lambda entry: _id_text(entry.person_id),
+    "model": lambda entry: entry.model,
 }
 
 
 class CostsApi:
     """Answers the operation about costs; the method has its name."""
 
-    def __init__(self, doors: Doors, answers: Answers) -> None:
-        self._doors = doors
-        self._answers = answers
+    def __init__(self, directory: AgentDirectory, responder: JsonResponder) -> None:
+        self._directory = directory
+        self._responder = responder
 
-    async def costs(self, request: web.Request) -> web.StreamResponse:
+    async def show_costs(self, request: web.Request) -> web.StreamResponse:
         """Tell what models have cost."""
-        query = validated(CostsQuery, dict(request.query))
-        doors = self._doors if query.agent is None else [self._doors.named(query.agent)]
+        query = validate_model(CostsQuery, dict(request.query))
+        handles = self._directory if query.agent is None else [self._directory.find_agent(query.agent)]
         last = system_clock().date()
         first = last - timedelta(days=query.days - 1)
-        spent = [one for door in doors for one in await door.records.spent(first, last)]
-        whole = summed(spent, lambda one: None).get(None, Spending(last, ""))
-        total = CostBody(**whole.to_json())
-        return self._answers.json(
-            CostsAnswer(first=first, last=last, total=total, sums=_sums(spent, query.by))
+        entries = [entry for handle in handles for entry in await handle.conversations.costs(first, last)]
+        total_entry = sum_costs(entries, lambda entry: None).get(None, CostEntry(last, ""))
+        total = CostBody(**total_entry.to_json())
+        return self._responder.respond(
+            CostsResponse(first=first, last=last, total=total, sums=_build_sums(entries, query.by))
         )
 
 
-def _sums(spent: Sequence[Spending], by: str) -> list[SumBody]:
-    sums = [SumBody(key=key, **one.to_json()) for key, one in summed(spent, KEYS[by]).items()]
+def _build_sums(entries: Sequence[CostEntry], by: str) -> list[SumBody]:
+    sums = [SumBody(key=key, **item.to_json()) for key, item in sum_costs(entries, COST_KEYS[by]).items()]
     if by == "day":
-        return sorted(sums, key=lambda one: one.key or "")
-    return sorted(sums, key=lambda one: (-one.usd, -one.tokens_in - one.tokens_out))
+        return sorted(sums, key=lambda item: item.key or "")
+    return sorted(sums, key=lambda item: (-item.usd, -item.tokens_in - item.tokens_out))
 
 
-def _id(one: UUID | None) -> str | None:
-    return str(one) if one else None
+def _id_text(value: UUID | None) -> str | None:
+    return str(value) if value else None
 
 
-WORST_FIRST = (Standing.OFF, Standing.DEGRADED, Standing.CONNECTING, Standing.CONNECTED)
+WORST_FIRST = (
+    ConnectionState.OFF,
+    ConnectionState.DEGRADED,
+    ConnectionState.CONNECTING,
+    ConnectionState.CONNECTED,
+)
 
 
 class HealthApi:
     """Answers whoever asks after the process, without a token: so in words that give nothing away."""
 
-    def __init__(self, doors: Sequence[Door], answers: Answers) -> None:
-        self._doors = tuple(doors)
-        self._answers = answers
+    def __init__(self, handles: Sequence[AgentHandle], responder: JsonResponder) -> None:
+        self._handles = tuple(handles)
+        self._responder = responder
 
-    async def health(self, request: web.Request) -> web.StreamResponse:
+    async def show_health(self, request: web.Request) -> web.StreamResponse:
         """Tell how everything is: 503 only where nothing is taken in.
 
         A platform that is cut off is no reason to end the process, which is what a probe would do.
         """
-        trouble = next((one for door in self._doors if (one := door.inbox.trouble)), None)
-        states = platform_states(self._doors[0].links())
+        problem = next((item for handle in self._handles if (item := handle.inbox.problem)), None)
+        states = worst_states(self._handles[0].connections())
         platforms = {
-            name: PlatformHealth(state=one.standing, since=one.since, cause=one.cause)
-            for name, one in states.items()
+            name: PlatformHealth(state=item.state, since=item.since, cause=item.cause)
+            for name, item in states.items()
         }
-        if trouble is not None:
-            body = Health(status="unavailable", cause=trouble.cause, since=trouble.since, platforms=platforms)
-            return self._answers.json(body, status=503)
-        is_degraded = any(one.is_trouble for one in states.values())
-        return self._answers.json(Health(status="degraded" if is_degraded else "ok", platforms=platforms))
+        if problem is not None:
+            body = HealthResponse(
+                status="unavailable", cause=problem.cause, since=problem.since, platforms=platforms
+            )
+            return self._responder.respond(body, status=503)
+        is_degraded = any(item.is_problem for item in states.values())
+        return self._responder.respond(
+            HealthResponse(status="degraded" if is_degraded else "ok", platforms=platforms)
+        )
 
 
-def platform_states(links: Iterable[Link]) -> dict[str, LinkState]:
+def worst_states(links: Iterable[ConnectionStatus]) -> dict[str, ConnectionSnapshot]:
     """Give the state of each platform: of its accounts, the one that is worst off."""
-    found: dict[str, list[LinkState]] = {}
+    states_by_platform: dict[str, list[ConnectionSnapshot]] = {}
     for link in links:
-        found.setdefault(link.platform, []).append(link.state)
+        states_by_platform.setdefault(link.platform, []).append(link.snapshot)
     return {
-        name: min(states, key=lambda one: WORST_FIRST.index(one.standing))
-        for name, states in sorted(found.items())
+        name: min(states, key=lambda state: WORST_FIRST.index(state.state))
+        for name, states in sorted(states_by_platform.items())
     }
 
 
-Decide = Callable[[Unsent, str], Awaitable[Decided | None]]
+Decision = Callable[[UndeliveredParts, str], Awaitable[DeliveryDecision | None]]
 
 
 class OutboxApi:
     """Answers the operations about the outbox; each method has its operation's name."""
 
-    def __init__(self, doors: Doors, errands: Errands, answers: Answers) -> None:
-        self._doors = doors
-        self._errands = errands
-        self._answers = answers
+    def __init__(self, directory: AgentDirectory, tasks: BackgroundTasks, responder: JsonResponder) -> None:
+        self._directory = directory
+        self._tasks = tasks
+        self._responder = responder
 
-    async def outbox(self, request: web.Request) -> web.StreamResponse:
+    async def list_parts(self, request: web.Request) -> web.StreamResponse:
         """List what has not arrived."""
-        query = validated(OutboxQuery, dict(request.query))
-        doors = self._doors if query.agent is None else [self._doors.named(query.agent)]
-        found = [await _shown(door, part) for door in doors for part in await door.unsent.parts(query.limit)]
-        return self._answers.json(OutboxAnswer(parts=found[: query.limit]))
+        query = validate_model(OutboxQuery, dict(request.query))
+        handles = self._directory if query.agent is None else [self._directory.find_agent(query.agent)]
+        bodies = [
+            await _build_part_body(handle, part)
+            for handle in handles
+            for part in await handle.undelivered.parts(query.limit)
+        ]
+        return self._responder.respond(OutboxResponse(parts=bodies[: query.limit]))
 
-    async def send(self, request: web.Request) -> web.StreamResponse:
+    async def send_part(self, request: web.Request) -> web.StreamResponse:
         """Put a part back so that it leaves."""
-        return await self._errands.run(self._decide(request.match_info["id"], Unsent.send))
+        return await self._tasks.run_shielded(self._decide(request.match_info["id"], UndeliveredParts.retry))
 
-    async def drop(self, request: web.Request) -> web.StreamResponse:
+    async def drop_part(self, request: web.Request) -> web.StreamResponse:
         """Give a part up."""
-        return await self._errands.run(self._decide(request.match_info["id"], Unsent.drop))
+        return await self._tasks.run_shielded(self._decide(request.match_info["id"], UndeliveredParts.drop))
 
-    async def _decide(self, delivery_id: str, decide: Decide) -> web.StreamResponse:
-        for door in self._doors:
-            decided = await decide(door.unsent, delivery_id)
-            if decided is None:
+    async def _decide(self, delivery_id: str, decide: Decision) -> web.StreamResponse:
+        for handle in self._directory:
+            decision = await decide(handle.undelivered, delivery_id)
+            if decision is None:
                 continue
-            if not decided.is_done:
-                raise Problem(409, "conflict", decided.note)
-            shown = await _shown(door, decided.part)
-            return self._answers.json(DecisionAnswer(**dict(shown), note=decided.note))
-        raise not_found("part", delivery_id)
+            if not decision.is_done:
+                raise HttpProblem(409, "conflict", decision.note)
+            body = await _build_part_body(handle, decision.part)
+            return self._responder.respond(DecisionResponse(**dict(body), note=decision.note))
+        raise build_not_found("part", delivery_id)
 
 
-async def _shown(door: Door, part: Delivery) -> UnsentBody:
-    return unsent_body(part, door.agent_id, await door.records.room(part.room_id))
+async def _build_part_body(handle: AgentHandle, part: Delivery) -> UndeliveredPartBody:
+    return build_part_body(part, handle.agent_id, await handle.conversations.room(part.room_id))

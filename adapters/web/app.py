@@ -8,82 +8,85 @@ from pathlib import Path
 from aiohttp import web
 
 from adapters.web.api import Api, CostsApi, HealthApi, OutboxApi
-from adapters.web.auth import Lock, Throttle
+from adapters.web.auth import GuessLimiter, TokenAuth
 from adapters.web.config import Limits
-from adapters.web.json_io import Answers
-from adapters.web.messages import Errands, Streams, Talk
-from adapters.web.middleware import Guards, add_headers
+from adapters.web.json_io import JsonResponder
+from adapters.web.messages import BackgroundTasks, MessageService, MessageStreams
+from adapters.web.middleware import Middleware, add_headers
 from adapters.web.openapi import OPERATIONS
 from adapters.web.plugin_routes import PluginRoutes
-from adapters.web.queries import Doors
-from adapters.web.room_updates import Hub
-from adapters.web.websocket import Sockets
-from bot.platform import Door
+from adapters.web.queries import AgentDirectory
+from adapters.web.room_updates import RoomBroadcaster
+from adapters.web.websocket import WebSocketServer
+from bot.platform import AgentHandle
 
 
-class Front:
+class WebApp:
     """Everything behind the listening socket; `secrets` are values that never leave."""
 
     def __init__(
         self,
-        doors: Sequence[Door],
+        handles: Sequence[AgentHandle],
         *,
-        lock: Lock,
+        auth: TokenAuth,
         hosts: frozenset[str],
         secrets: Collection[str],
         limits: Limits,
     ) -> None:
-        self.doors = Doors(doors)
-        self.hub = Hub()
-        self._errands = Errands()
-        answers = Answers(secrets)
-        talk = Talk(self.hub, self._errands)
-        streams = Streams(talk, self.hub, answers, keep_alive=limits.keep_alive_seconds)
-        api = Api(self.doors, talk, streams, answers, limits)
-        outbox = OutboxApi(self.doors, self._errands, answers)
-        self._sockets = Sockets(self.doors, talk, self.hub, answers, limits)
-        plugins = PluginRoutes(self.doors, self._errands, answers, limits)
-        self._guards = Guards(answers, lock, hosts, Throttle(limits.guesses))
+        self.directory = AgentDirectory(handles)
+        self.broadcaster = RoomBroadcaster()
+        self._tasks = BackgroundTasks()
+        responder = JsonResponder(secrets)
+        message_service = MessageService(self.broadcaster, self._tasks)
+        streams = MessageStreams(
+            message_service, self.broadcaster, responder, keep_alive=limits.keep_alive_seconds
+        )
+        api = Api(self.directory, message_service, streams, responder, limits)
+        outbox = OutboxApi(self.directory, self._tasks, responder)
+        self._sockets = WebSocketServer(self.directory, message_service, self.broadcaster, responder, limits)
+        plugins = PluginRoutes(self.directory, self._tasks, responder, limits)
+        self._middleware = Middleware(responder, auth, hosts, GuessLimiter(limits.max_guesses))
         self.app = web.Application(
-            client_max_size=limits.body, middlewares=[self._guards.explain, self._guards.admit]
+            client_max_size=limits.max_body_bytes,
+            middlewares=[self._middleware.handle_errors, self._middleware.authorize],
         )
         self.app.on_response_prepare.append(add_headers)
         handlers = {
-            "costs": CostsApi(self.doors, answers).costs,
-            "health": HealthApi(doors, answers).health,
-            "agents": api.agents,
-            "say": api.say,
-            "rooms": api.rooms,
-            "messages": api.messages,
-            "receipts": api.receipts,
-            "receipt": api.receipt,
-            "outbox": outbox.outbox,
-            "send": outbox.send,
-            "drop": outbox.drop,
-            "openapi": api.openapi,
-            "socket": self._sockets.handle,
+            "costs": CostsApi(self.directory, responder).show_costs,
+            "health": HealthApi(handles, responder).show_health,
+            "agents": api.list_agents,
+            "say": api.send_message,
+            "rooms": api.list_rooms,
+            "messages": api.list_messages,
+            "receipts": api.list_receipts,
+            "receipt": api.show_receipt,
+            "outbox": outbox.list_parts,
+            "send": outbox.send_part,
+            "drop": outbox.drop_part,
+            "openapi": api.show_openapi,
+            "socket": self._sockets.serve,
         }
         router = self.app.router
         for operation in OPERATIONS:
             add = router.add_get if operation.method == "GET" else router.add_post
             add(operation.path, handlers[operation.name])
-        add_files(router)
-        for route in plugins.add_to(router):
-            self._guards.open(route)
+        add_static_files(router)
+        for route in plugins.register(router):
+            self._middleware.allow_public(route)
 
     async def stop(self) -> None:
         """End the conversations, and whatever was begun for them."""
         await self._sockets.close()
-        await self._errands.stop()
+        await self._tasks.stop()
 
 
-FOLDER = Path(__file__).with_name("pages")
+PAGES_FOLDER = Path(__file__).with_name("pages")
 PAGES = {"/": "chat.html"}
-TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+CONTENT_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class StaticFile:
     """A file as it is served; `etag` changes with what is in it."""
 
     body: bytes
@@ -94,8 +97,8 @@ class File:
         """Answer with the file, or with the news that the client has it."""
         is_page = self.content_type == "text/html"
         caching = "no-store" if is_page else "private, no-cache"
-        known = request.if_none_match or ()
-        if not is_page and any(one.value == self.etag for one in known):
+        known_etags = request.if_none_match or ()
+        if not is_page and any(etag.value == self.etag for etag in known_etags):
             response = web.Response(status=304)
         else:
             response = web.Response(body=self.body, content_type=self.content_type, charset="utf-8")
@@ -105,15 +108,15 @@ class File:
         return response
 
 
-def add_files(router: web.UrlDispatcher) -> None:
+def add_static_files(router: web.UrlDispatcher) -> None:
     """Serve every page under its address and everything else under `/pages/`."""
     for address, name in PAGES.items():
-        router.add_get(address, _read(FOLDER / name).serve)
-    for path in sorted(FOLDER.iterdir()):
-        if path.suffix in TYPES and path.name not in PAGES.values():
-            router.add_get(f"/pages/{path.name}", _read(path).serve)
+        router.add_get(address, _read_file(PAGES_FOLDER / name).serve)
+    for path in sorted(PAGES_FOLDER.iterdir()):
+        if path.suffix in CONTENT_TYPES and path.name not in PAGES.values():
+            router.add_get(f"/pages/{path.name}", _read_file(path).serve)
 
 
-def _read(path: Path) -> File:
+def _read_file(path: Path) -> StaticFile:
     body = path.read_bytes()
-    return File(body, TYPES[path.suffix], hashlib.sha256(body).hexdigest()[:16])
+    return StaticFile(body, CONTENT_TYPES[path.suffix], hashlib.sha256(body).hexdigest()[:16])

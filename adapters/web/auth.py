@@ -21,10 +21,10 @@ from bot import SettingError
 
 logger = logging.getLogger(__name__)
 
-COOKIE_AGE = 30 * 24 * 3600
+COOKIE_MAX_AGE = 30 * 24 * 3600
 
 
-class Kind(StrEnum):
+class CredentialKind(StrEnum):
     """In which way a credential is shown."""
 
     BEARER = "bearer"
@@ -36,11 +36,11 @@ class Kind(StrEnum):
 class Credential:
     """What a request shows to be let in."""
 
-    kind: Kind
+    kind: CredentialKind
     value: str
 
 
-class Lock:
+class TokenAuth:
     """Knows the token, and a cookie's name and value that are derived from it.
 
     A changed token so changes the cookie too, and bots on other ports of one machine, which share
@@ -49,32 +49,32 @@ class Lock:
 
     def __init__(self, token: str) -> None:
         self._key = token.encode()
-        self.cookie_name = f"greenroom-{self._derived(b'cookie name')[:12]}"
-        self._cookie = self._derived(b"cookie value")
+        self.cookie_name = f"greenroom-{self._derive(b'cookie name')[:12]}"
+        self._cookie = self._derive(b"cookie value")
 
-    def shown(self, request: web.Request) -> Credential | None:
+    def read_credential(self, request: web.Request) -> Credential | None:
         """Find the credential of a request; None where it shows none."""
         scheme, _, value = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            return Credential(Kind.BEARER, value.strip())
+            return Credential(CredentialKind.BEARER, value.strip())
         if request.path == "/" and "token" in request.query:
-            return Credential(Kind.LINK, request.query["token"])
+            return Credential(CredentialKind.LINK, request.query["token"])
         cookie = request.cookies.get(self.cookie_name)
-        return None if cookie is None else Credential(Kind.COOKIE, cookie)
+        return None if cookie is None else Credential(CredentialKind.COOKIE, cookie)
 
-    def opens(self, credential: Credential) -> bool:
+    def is_valid(self, credential: Credential) -> bool:
         """Tell whether a credential is right, in a time that does not depend on how wrong it is."""
-        expected = self._cookie.encode() if credential.kind is Kind.COOKIE else self._key
-        given = credential.value.encode("utf-8", "surrogateescape")
-        return hmac.compare_digest(_digest(given), _digest(expected))
+        expected = self._cookie.encode() if credential.kind is CredentialKind.COOKIE else self._key
+        value = credential.value.encode("utf-8", "surrogateescape")
+        return hmac.compare_digest(_digest(value), _digest(expected))
 
-    def give_cookie(self, response: web.Response) -> None:
+    def set_cookie(self, response: web.Response) -> None:
         """Let the browser come back without the token."""
         response.set_cookie(
-            self.cookie_name, self._cookie, max_age=COOKIE_AGE, path="/", httponly=True, samesite="Strict"
+            self.cookie_name, self._cookie, max_age=COOKIE_MAX_AGE, path="/", httponly=True, samesite="Strict"
         )
 
-    def _derived(self, purpose: bytes) -> str:
+    def _derive(self, purpose: bytes) -> str:
         return hmac.new(self._key, b"greenroom " + purpose, hashlib.sha256).hexdigest()
 
 
@@ -82,22 +82,22 @@ def _digest(value: bytes) -> bytes:
     return hashlib.sha256(value).digest()
 
 
-NAME = "server-token"
-LARGEST = 4096
+TOKEN_FILE = "server-token"
+MAX_TOKEN_FILE_BYTES = 4096
 
 
-def kept_token(folder: Path) -> str:
+def load_or_create_token(folder: Path) -> str:
     """Read the token kept in a folder; made there, with the folder, where there is none yet.
 
     Raises SettingError where the file cannot be read or written, or holds no token.
     """
-    path = folder / NAME
+    path = folder / TOKEN_FILE
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        token = _read(path)
+        token = _read_token(path)
         if not token:
-            _write(path, secrets.token_urlsafe(32))
-            token = _read(path)
+            _write_token(path, secrets.token_urlsafe(32))
+            token = _read_token(path)
     except OSError as error:
         raise SettingError(
             f"BOT_DATA_DIR: the server's token cannot be kept in {path}: {error.strerror or error}; choose "
@@ -108,83 +108,83 @@ def kept_token(folder: Path) -> str:
     return token
 
 
-def _read(path: Path) -> str:
+def _read_token(path: Path) -> str:
     try:
         # Neither a link that leads elsewhere nor a pipe that never ends.
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
         return ""
-    with os.fdopen(fd, "rb") as file:
-        mode = os.fstat(fd).st_mode
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
         if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
-            os.fchmod(fd, 0o600)
+            os.fchmod(descriptor, 0o600)
             logger.warning("%s could be read by others; remove it and start again for a new token", path)
-        return file.read(LARGEST).decode("utf-8", "replace").strip()
+        return file.read(MAX_TOKEN_FILE_BYTES).decode("utf-8", "replace").strip()
 
 
-def _write(path: Path, token: str) -> None:
+def _write_token(path: Path, token: str) -> None:
     """Put a token in place as a whole; where another process was faster, its token stands."""
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    temporary_path = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with os.fdopen(fd, "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(f"{token}\n".encode())
             file.flush()
-            os.fsync(fd)
+            os.fsync(descriptor)
         if path.exists() and path.stat().st_size == 0:
             path.unlink()  # a start that died before it had written anything
         try:
-            os.link(draft, path)
+            os.link(temporary_path, path)
         except FileExistsError:
             return
     finally:
-        draft.unlink()
+        temporary_path.unlink()
 
 
-WINDOW, PAUSE, MOST_KNOWN = 60.0, 300.0, 1024
+WINDOW_SECONDS, BLOCK_SECONDS, MAX_CLIENTS = 60.0, 300.0, 1024
 
 
-def household(address: str | None) -> str:
+def client_network(address: str | None) -> str:
     """Name who has an address: one line to the net has 2^64 of IPv6, and could guess from each of them."""
     try:
-        found = IPv6Address((address or "").partition("%")[0])
+        ip_address = IPv6Address((address or "").partition("%")[0])
     except ValueError:
         return address or ""
-    return str(found.ipv4_mapped or IPv6Network((found, 64), strict=False))
+    return str(ip_address.ipv4_mapped or IPv6Network((ip_address, 64), strict=False))
 
 
 @dataclass(slots=True)
-class _Record:
-    wrong: deque[float] = field(default_factory=deque)
-    shut_until: float = 0.0
+class _GuessRecord:
+    failures: deque[float] = field(default_factory=deque)
+    blocked_until: float = 0.0
 
 
-class Throttle:
+class GuessLimiter:
     """Counts wrong guesses by client: `most` of them within a minute shut a client out for five minutes.
 
     `clock` is monotonic, in seconds. At most 1024 clients are remembered, the latest ones.
     """
 
-    def __init__(self, most: int = 10, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most = most
+    def __init__(self, max_guesses: int = 10, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_guesses = max_guesses
         self._clock = clock
-        self._records: OrderedDict[Hashable, _Record] = OrderedDict()
+        self._records: OrderedDict[Hashable, _GuessRecord] = OrderedDict()
 
-    def wait(self, client: Hashable) -> float:
+    def blocked_seconds(self, client: Hashable) -> float:
         """Tell how many seconds a client is still shut out."""
         record = self._records.get(client)
-        return max(0.0, record.shut_until - self._clock()) if record else 0.0
+        return max(0.0, record.blocked_until - self._clock()) if record else 0.0
 
-    def count(self, client: Hashable) -> None:
+    def record_failure(self, client: Hashable) -> None:
         """Note a wrong guess."""
         now = self._clock()
-        record = self._records.setdefault(client, _Record())
+        record = self._records.setdefault(client, _GuessRecord())
         self._records.move_to_end(client)
-        record.wrong.append(now)
-        while record.wrong[0] < now - WINDOW:
-            record.wrong.popleft()
-        if len(record.wrong) >= self._most:
-            record.shut_until = now + PAUSE
-            record.wrong.clear()
-        while len(self._records) > MOST_KNOWN:
+        record.failures.append(now)
+        while record.failures[0] < now - WINDOW_SECONDS:
+            record.failures.popleft()
+        if len(record.failures) >= self._max_guesses:
+            record.blocked_until = now + BLOCK_SECONDS
+            record.failures.clear()
+        while len(self._records) > MAX_CLIENTS:
             self._records.popitem(last=False)

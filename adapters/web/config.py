@@ -5,19 +5,19 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from bot import Secret, SettingsModel, Words
+from bot import CommaList, Secret, SettingsModel
 
-SHORTEST_TOKEN = 8
+MIN_TOKEN_LENGTH = 8
 
 
 def is_usable(token: str) -> bool:
     """Tell whether a token is long enough, and can stand in a header."""
-    return len(token) >= SHORTEST_TOKEN and token.isascii() and token.isprintable() and " " not in token
+    return len(token) >= MIN_TOKEN_LENGTH and token.isascii() and token.isprintable() and " " not in token
 
 
-def _usable(token: SecretStr) -> SecretStr:
+def _check_token(token: SecretStr) -> SecretStr:
     if not is_usable(token.get_secret_value()):
-        raise ValueError(f"it must be at least {SHORTEST_TOKEN} ASCII characters without spaces")
+        raise ValueError(f"it must be at least {MIN_TOKEN_LENGTH} ASCII characters without spaces")
     return token
 
 
@@ -29,12 +29,12 @@ class WebSettings(SettingsModel):
         description="The address to listen on: 127.0.0.1 for this machine, 0.0.0.0 for all.",
     )
     server_port: int = Field(3000, ge=0, le=65535, description="The port to listen on; 0 takes any free one.")
-    server_token: Annotated[Secret, AfterValidator(_usable)] | None = Field(
+    server_token: Annotated[Secret, AfterValidator(_check_token)] | None = Field(
         None,
         description="The token that opens the page and the API. Without one, it is made at the first start "
         "and kept in the file server-token in BOT_DATA_DIR.",
     )
-    server_allowed_hosts: Words = Field(
+    server_allowed_hosts: CommaList = Field(
         (),
         description="Further names by which browsers reach the server, as in bot.example.org; "
         "localhost and SERVER_HOST need not be named.",
@@ -51,9 +51,9 @@ class Limits:
     plugin_seconds: float = 30.0
     heartbeat_seconds: float = 20.0
     keep_alive_seconds: float = 15.0
-    guesses: int = 10
-    connections: int = 300
-    sockets: int = 200
-    body: int = 1024 * 1024
-    frame: int = 256 * 1024
-    backlog: int = 1024 * 1024
+    max_guesses: int = 10
+    max_connections: int = 300
+    max_sockets: int = 200
+    max_body_bytes: int = 1024 * 1024
+    max_frame_bytes: int = 256 * 1024
+    max_backlog_bytes: int = 1024 * 1024

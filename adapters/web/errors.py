@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from contextvars import ContextVar
 
-from bot import BotError, TryAgain
+from bot import BotError, TemporaryError
 from bot.store import StoreUnavailable
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
-CODES = {
+CODE_BY_STATUS = {
     400: "bad_request",
     404: "not_found",
     405: "method_not_allowed",
@@ -15,7 +15,7 @@ CODES = {
     417: "expectation_failed",
     500: "internal_error",
 }
-MESSAGES = {
+MESSAGE_BY_STATUS = {
     400: "this is not HTTP as the server takes it",
     404: "there is nothing at this address",
     405: "this address does not take that method",
@@ -25,7 +25,7 @@ MESSAGES = {
 }
 
 
-class Problem(BotError):
+class HttpProblem(BotError):
     """A request that is refused; the message is shown to whoever sent it."""
 
     def __init__(
@@ -38,20 +38,20 @@ class Problem(BotError):
         self.headers = dict(headers or {})
 
 
-def refused(status: int, headers: Mapping[str, str] | None = None) -> Problem:
+def build_refusal(status: int, headers: Mapping[str, str] | None = None) -> HttpProblem:
     """Say in our words what aiohttp refuses, or what we could not do."""
-    code = CODES.get(status, "refused")
-    return Problem(status, code, MESSAGES.get(status, "the request is refused"), headers)
+    code = CODE_BY_STATUS.get(status, "refused")
+    return HttpProblem(status, code, MESSAGE_BY_STATUS.get(status, "the request is refused"), headers)
 
 
-def not_found(what: str, name: object) -> Problem:
+def build_not_found(label: str, name: object) -> HttpProblem:
     """Say that something is not there; what exists but may not be seen is told the same."""
-    return Problem(404, "not_found", f"there is no {what} {str(name)[:100]!r}")
+    return HttpProblem(404, "not_found", f"there is no {label} {str(name)[:100]!r}")
 
 
-def stopping() -> Problem:
+def build_stopping() -> HttpProblem:
     """Say that the process is about to end."""
-    return Problem(
+    return HttpProblem(
         503,
         "stopping",
         "the bot is stopping: send it again, with the same idempotency key, when it is back",
@@ -59,10 +59,10 @@ def stopping() -> Problem:
     )
 
 
-def unavailable(error: TryAgain) -> Problem:
+def build_unavailable(error: TemporaryError) -> HttpProblem:
     """Say that it cannot be done just now; what is wrong, and where, is for the log alone."""
     code = error.cause if isinstance(error, StoreUnavailable) else "try_again"
-    return Problem(
+    return HttpProblem(
         503,
         code,
         "this cannot be done just now: send it again, with the same idempotency key, in a while",

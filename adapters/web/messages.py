@@ -8,190 +8,254 @@ from uuid import UUID
 
 from aiohttp import web
 
-from adapters.web.errors import REQUEST_ID, Problem, stopping
-from adapters.web.incoming import FINGERPRINT, Said, choice_pressed, command_given, message_received, room_id
-from adapters.web.json_io import Answers
-from adapters.web.outgoing import message_body
-from adapters.web.queries import show_answer, show_message
-from adapters.web.room_updates import Grown, Hub, Interrupted, Listen, News, Settled, Spoken, Typing
-from adapters.web.schemas import ErrorAnswer, ErrorBody, MessageAnswer, PieceBody
-from adapters.web.ws_frames import Give, Hello, Press
-from bot import Clock, Receipt, Shown, TryAgain, new_id, system_clock
-from bot.platform import Door, IntakeClosed
+from adapters.web.errors import REQUEST_ID, HttpProblem, build_stopping
+from adapters.web.incoming import (
+    FINGERPRINT_KEY,
+    SubmittedMessage,
+    build_choice_selection,
+    build_command_invocation,
+    build_inbound_message,
+    room_id_of,
+)
+from adapters.web.json_io import JsonResponder
+from adapters.web.outgoing import build_message_body
+from adapters.web.queries import load_message, load_message_response
+from adapters.web.room_updates import (
+    DraftDelta,
+    Interrupted,
+    MessageAdded,
+    OutcomeKnown,
+    RoomBroadcaster,
+    RoomUpdate,
+    TypingChanged,
+    UpdateListener,
+)
+from adapters.web.schemas import ErrorBody, ErrorResponse, MessageResponse, PieceBody
+from adapters.web.ws_frames import CommandFrame, HelloFrame, SelectFrame
+from bot import Clock, CommandResponse, Receipt, TemporaryError, new_id, system_clock
+from bot.platform import AgentHandle, InboxClosed
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-class Errands:
+class BackgroundTasks:
     """Owns tasks that outlive the request that began them, and ends them with the server."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def run(self, errand: Coroutine[Any, Any, T]) -> T:
+    async def run_shielded(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Await something that a lost connection must not cut in half."""
-        return await asyncio.shield(self._begin(errand))
+        return await asyncio.shield(self._create_task(coroutine))
 
-    def start(self, errand: Coroutine[Any, Any, None]) -> None:
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Begin something that nobody waits for."""
-        self._begin(errand).add_done_callback(_note_failure)
+        self._create_task(coroutine).add_done_callback(_log_failure)
 
     async def stop(self) -> None:
         """End what is still under way."""
-        late = set(self._tasks)
-        for task in late:
+        tasks = set(self._tasks)
+        for task in tasks:
             task.cancel()
-        if late:
-            await asyncio.wait(late)
+        if tasks:
+            await asyncio.wait(tasks)
 
-    def _begin(self, errand: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.get_running_loop().create_task(errand)
+    def _create_task(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
 
-def _note_failure(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         logger.error("something begun for a client failed", exc_info=error)
 
 
-Kept = Callable[[Receipt], None]
+OnStored = Callable[[Receipt], None]
 
 
-class Talk:
+class MessageService:
     """Hands messages over and follows them to their outcome."""
 
-    def __init__(self, hub: Hub, errands: Errands, clock: Clock = system_clock) -> None:
-        self._hub = hub
-        self._errands = errands
+    def __init__(
+        self, broadcaster: RoomBroadcaster, tasks: BackgroundTasks, clock: Clock = system_clock
+    ) -> None:
+        self._broadcaster = broadcaster
+        self._tasks = tasks
         self._clock = clock
         self._watched: set[UUID] = set()
 
-    async def put(
-        self, door: Door, said: Said, *, kept: Kept | None = None, sender: Listen | None = None
+    async def submit(
+        self,
+        handle: AgentHandle,
+        submitted: SubmittedMessage,
+        *,
+        on_stored: OnStored | None = None,
+        sender: UpdateListener | None = None,
     ) -> Receipt:
         """Keep a message; `kept` is called at once when it is, and everybody in the room but `sender` told.
 
         A message that is known already gets the receipt it has. Raises Problem where another one has
         its key, IntakeClosed while stopping.
         """
-        return await self._errands.run(self._put(door, said, kept, sender))
+        return await self._tasks.run_shielded(self._submit(handle, submitted, on_stored, sender))
 
-    async def ask(self, door: Door, hello: Hello, frame: Give | Press, *, sender: Listen) -> Shown:
+    async def run_command(
+        self,
+        handle: AgentHandle,
+        hello: HelloFrame,
+        frame: CommandFrame | SelectFrame,
+        *,
+        sender: UpdateListener,
+    ) -> CommandResponse:
         """Have a command carried out, or a choice made; raises as the door does.
 
         A question that is asked by a command is a message: everybody in the room but `sender` is told of it.
         """
-        at = self._clock()
-        if isinstance(frame, Press):
-            return await door.chosen(choice_pressed(hello, frame, agent_id=door.agent_id, at=at))
-        shown = await door.command(command_given(hello, frame, agent_id=door.agent_id, at=at))
-        if shown.receipt is not None:
-            message = await show_message(door, shown.receipt.memory_id)
+        sent_at = self._clock()
+        if isinstance(frame, SelectFrame):
+            return await handle.select_choice(
+                build_choice_selection(hello, frame, agent_id=handle.agent_id, sent_at=sent_at)
+            )
+        response = await handle.run_command(
+            build_command_invocation(hello, frame, agent_id=handle.agent_id, sent_at=sent_at)
+        )
+        if response.receipt is not None:
+            message = await load_message(handle, response.receipt.memory_id)
             if message is not None:
-                self._hub.tell(shown.receipt.room_id, Spoken(message), but=sender)
-        return shown
+                self._broadcaster.publish(response.receipt.room_id, MessageAdded(message), exclude=sender)
+        return response
 
-    async def answer(self, door: Door, receipt: Receipt) -> MessageAnswer:
+    async def wait_response(self, handle: AgentHandle, receipt: Receipt) -> MessageResponse:
         """Wait for a message's outcome."""
-        return await show_answer(door, await door.inbox.settled(receipt.id))
+        return await load_message_response(handle, await handle.inbox.wait_outcome(receipt.id))
 
-    def watch(self, door: Door, receipt: Receipt) -> None:
+    def announce_outcome(self, handle: AgentHandle, receipt: Receipt) -> None:
         """Tell the room the outcome of a message when it has one."""
         if receipt.id not in self._watched:
             self._watched.add(receipt.id)
-            self._errands.start(self._watch(door, receipt))
+            self._tasks.start(self._announce_outcome(handle, receipt))
 
-    async def _put(self, door: Door, said: Said, kept: Kept | None, sender: Listen | None) -> Receipt:
-        arrival = message_received(said, agent_id=door.agent_id, message_id=new_id(), at=self._clock())
-        receipt = await door.inbox.put(arrival)
-        is_new = receipt.memory_id == arrival.message.id
+    async def _submit(
+        self,
+        handle: AgentHandle,
+        submitted: SubmittedMessage,
+        on_stored: OnStored | None,
+        sender: UpdateListener | None,
+    ) -> Receipt:
+        inbound = build_inbound_message(
+            submitted, agent_id=handle.agent_id, message_id=new_id(), sent_at=self._clock()
+        )
+        receipt = await handle.inbox.submit(inbound)
+        is_new = receipt.memory_id == inbound.message.id
         if not is_new:
-            await self._refuse_other(door, receipt, said)
-        if kept is not None:
-            kept(receipt)
+            await self._check_same_message(handle, receipt, submitted)
+        if on_stored is not None:
+            on_stored(receipt)
         if is_new:
-            own = message_body(arrival.message, door.agent_id, {arrival.author.id: arrival.author})
-            self._hub.tell(receipt.room_id, Spoken(own), but=sender)
-        self.watch(door, receipt)
+            body = build_message_body(inbound.message, handle.agent_id, {inbound.author.id: inbound.author})
+            self._broadcaster.publish(receipt.room_id, MessageAdded(body), exclude=sender)
+        self.announce_outcome(handle, receipt)
         return receipt
 
-    async def _refuse_other(self, door: Door, receipt: Receipt, said: Said) -> None:
+    async def _check_same_message(
+        self, handle: AgentHandle, receipt: Receipt, submitted: SubmittedMessage
+    ) -> None:
         """Raise Problem where the message that has this key says something else."""
-        known = await door.records.message(receipt.memory_id)
-        if known is not None and known.metadata.get(FINGERPRINT) != said.fingerprint:
-            raise Problem(
-                422, "idempotency_mismatch", f"the idempotency key {said.key!r} belongs to another message"
+        stored_message = await handle.conversations.message(receipt.memory_id)
+        if (
+            stored_message is not None
+            and stored_message.metadata.get(FINGERPRINT_KEY) != submitted.fingerprint
+        ):
+            raise HttpProblem(
+                422,
+                "idempotency_mismatch",
+                f"the idempotency key {submitted.key!r} belongs to another message",
             )
 
-    async def _watch(self, door: Door, receipt: Receipt) -> None:
+    async def _announce_outcome(self, handle: AgentHandle, receipt: Receipt) -> None:
         try:
-            answer = await self.answer(door, receipt)
-        except (IntakeClosed, LookupError, TryAgain):
-            self._hub.tell(receipt.room_id, Interrupted(receipt.memory_id))
+            response = await self.wait_response(handle, receipt)
+        except (InboxClosed, LookupError, TemporaryError):
+            self._broadcaster.publish(receipt.room_id, Interrupted(receipt.memory_id))
             return
         finally:
             self._watched.discard(receipt.id)
-        for reply in answer.replies:
-            self._hub.tell(receipt.room_id, Spoken(reply))
-        self._hub.tell(receipt.room_id, Settled(answer))
+        for reply in response.replies:
+            self._broadcaster.publish(receipt.room_id, MessageAdded(reply))
+        self._broadcaster.publish(receipt.room_id, OutcomeKnown(response))
 
 
-class Streams:
+class MessageStreams:
     """Answers messages event by event; `keep_alive` is how many seconds a stream may be silent."""
 
-    def __init__(self, talk: Talk, hub: Hub, answers: Answers, *, keep_alive: float) -> None:
-        self._talk = talk
-        self._hub = hub
-        self._answers = answers
+    def __init__(
+        self,
+        message_service: MessageService,
+        broadcaster: RoomBroadcaster,
+        responder: JsonResponder,
+        *,
+        keep_alive: float,
+    ) -> None:
+        self._message_service = message_service
+        self._broadcaster = broadcaster
+        self._responder = responder
         self._keep_alive = keep_alive
 
-    async def answer(self, request: web.Request, door: Door, said: Said) -> web.StreamResponse:
+    async def respond(
+        self, request: web.Request, handle: AgentHandle, submitted: SubmittedMessage
+    ) -> web.StreamResponse:
         """Put a message and write what happens until it has its outcome."""
-        news: asyncio.Queue[News] = asyncio.Queue()
-        leave = self._hub.join(room_id(door.agent_id, said.room), news.put_nowait)
+        updates: asyncio.Queue[RoomUpdate] = asyncio.Queue()
+        unsubscribe = self._broadcaster.subscribe(
+            room_id_of(handle.agent_id, submitted.room), updates.put_nowait
+        )
         try:
-            receipt = await self._talk.put(door, said)
+            receipt = await self._message_service.submit(handle, submitted)
             response = web.StreamResponse(headers={"X-Accel-Buffering": "no"})
             response.content_type = "text/event-stream"
             response.charset = "utf-8"
             await response.prepare(request)
-            await self._relay(response, receipt, news)
+            await self._relay(response, receipt, updates)
         finally:
-            leave()
+            unsubscribe()
         return response
 
-    async def _relay(self, response: web.StreamResponse, receipt: Receipt, news: asyncio.Queue[News]) -> None:
-        told: set[object] = set()
+    async def _relay(
+        self, response: web.StreamResponse, receipt: Receipt, updates: asyncio.Queue[RoomUpdate]
+    ) -> None:
+        sent_ids: set[object] = set()
         while True:
             try:
                 async with asyncio.timeout(self._keep_alive):
-                    one = await news.get()
+                    update = await updates.get()
             except TimeoutError:
                 await response.write(b": still here\n\n")
                 continue
-            match one:
-                case Typing(active):
-                    await _write(response, "typing", f'{{"active":{"true" if active else "false"}}}')
-                case Grown(message_id, text, anew, name) if name == receipt.key.message_id:
-                    if message_id not in told:
-                        piece = PieceBody(id=message_id, text=text, anew=anew)
-                        await _write(response, "piece", self._answers.text(piece))
-                case Spoken(message) if message.in_reply_to == receipt.memory_id and message.id not in told:
-                    told.add(message.id)
-                    await _write(response, "reply", self._answers.text(message))
-                case Settled(answer) if answer.message_id == receipt.memory_id:
-                    await _write(response, "outcome", self._answers.text(answer))
+            match update:
+                case TypingChanged(is_active):
+                    await _write_event(response, "typing", f'{{"active":{"true" if is_active else "false"}}}')
+                case DraftDelta(message_id, text, is_reset, name) if name == receipt.key.message_id:
+                    if message_id not in sent_ids:
+                        piece = PieceBody(id=message_id, text=text, anew=is_reset)
+                        await _write_event(response, "piece", self._responder.to_json(piece))
+                case MessageAdded(message) if (
+                    message.in_reply_to == receipt.memory_id and message.id not in sent_ids
+                ):
+                    sent_ids.add(message.id)
+                    await _write_event(response, "reply", self._responder.to_json(message))
+                case OutcomeKnown(outcome_response) if outcome_response.message_id == receipt.memory_id:
+                    await _write_event(response, "outcome", self._responder.to_json(outcome_response))
                     return
                 case Interrupted(message_id) if message_id == receipt.memory_id:
-                    problem = stopping()
+                    problem = build_stopping()
                     body = ErrorBody(code=problem.code, message=problem.message, request_id=REQUEST_ID.get())
-                    await _write(response, "error", self._answers.text(ErrorAnswer(error=body)))
+                    await _write_event(response, "error", self._responder.to_json(ErrorResponse(error=body)))
                     return
 
 
-async def _write(response: web.StreamResponse, event: str, data: str) -> None:
+async def _write_event(response: web.StreamResponse, event: str, data: str) -> None:
     await response.write(f"event: {event}\ndata: {data}\n\n".encode())

@@ -9,22 +9,22 @@ from secrets import token_hex
 
 from aiohttp import web
 
-from adapters.web.auth import Credential, Kind, Lock, Throttle, household
-from adapters.web.errors import REQUEST_ID, Problem, refused, stopping, unavailable
-from adapters.web.json_io import Answers
-from adapters.web.openapi import HEALTH
-from bot import TryAgain
-from bot.platform import IntakeClosed, host_name, is_foreign, is_own_page
+from adapters.web.auth import Credential, CredentialKind, GuessLimiter, TokenAuth, client_network
+from adapters.web.errors import REQUEST_ID, HttpProblem, build_refusal, build_stopping, build_unavailable
+from adapters.web.json_io import JsonResponder
+from adapters.web.openapi import HEALTH_PATH
+from bot import TemporaryError
+from bot.platform import InboxClosed, is_cross_site, is_same_origin, parse_host_header
 
 logger = logging.getLogger(__name__)
-_is_begun: ContextVar[bool] = ContextVar("is_begun", default=False)
+_has_started: ContextVar[bool] = ContextVar("is_begun", default=False)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-HEADERS = {
+SECURITY_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
@@ -32,117 +32,122 @@ HEADERS = {
     "X-Frame-Options": "DENY",
     "Server": "greenroom",
 }
-SHUT_STYLE = "body{max-width:34rem;margin:12vh auto;padding:0 1rem;font:1rem/1.5 system-ui,sans-serif}"
-SHUT_PAGE = f"""<!doctype html>
+UNAUTHORIZED_STYLE = (
+    "body{max-width:34rem;margin:12vh auto;padding:0 1rem;font:1rem/1.5 system-ui,sans-serif}"
+)
+UNAUTHORIZED_PAGE = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<meta name="color-scheme" content="light dark"><title>Greenroom</title><style>{SHUT_STYLE}</style></head>
+<meta name="color-scheme" content="light dark"><title>Greenroom</title><style>{UNAUTHORIZED_STYLE}</style></head>
 <body><h1>This door needs its key</h1>
 <p>Open the address that was printed in the terminal when the bot started: it ends in <code>/?token=…</code>.
 The token is also kept in the file <code>server-token</code> in the bot's data folder.</p>
 <p>If you have just done so, <a href="/">go on to the page</a>.</p></body></html>
 """
-SHUT_POLICY = POLICY.replace(
-    "style-src 'self'", f"style-src 'sha256-{b64encode(sha256(SHUT_STYLE.encode()).digest()).decode()}'"
+UNAUTHORIZED_POLICY = CONTENT_SECURITY_POLICY.replace(
+    "style-src 'self'",
+    f"style-src 'sha256-{b64encode(sha256(UNAUTHORIZED_STYLE.encode()).digest()).decode()}'",
 )
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Put the security headers on everything that leaves by a route."""
-    _is_begun.set(True)
-    secure(response)
+    _has_started.set(True)
+    set_security_headers(response)
 
 
-def secure(response: web.StreamResponse) -> None:
+def set_security_headers(response: web.StreamResponse) -> None:
     """Put on the headers that keep browsers in bounds, and the request's id."""
-    response.headers.update(HEADERS)
-    response.headers.setdefault("Content-Security-Policy", POLICY)
+    response.headers.update(SECURITY_HEADERS)
+    response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
     response.headers.setdefault("Cache-Control", "no-store")
     response.headers["X-Request-Id"] = REQUEST_ID.get()
 
 
-class Guards:
+class Middleware:
     """The middlewares; `hosts` are the names by which the server may be called."""
 
-    def __init__(self, answers: Answers, lock: Lock, hosts: frozenset[str], throttle: Throttle) -> None:
-        self._answers = answers
-        self._lock = lock
+    def __init__(
+        self, responder: JsonResponder, auth: TokenAuth, hosts: frozenset[str], guess_limiter: GuessLimiter
+    ) -> None:
+        self._responder = responder
+        self._auth = auth
         self._hosts = hosts
-        self._throttle = throttle
-        self._public: set[web.AbstractRoute] = set()
+        self._guess_limiter = guess_limiter
+        self._public_routes: set[web.AbstractRoute] = set()
 
-    def open(self, route: web.AbstractRoute) -> None:
+    def allow_public(self, route: web.AbstractRoute) -> None:
         """Let everybody in to a route."""
-        self._public.add(route)
+        self._public_routes.add(route)
 
     @web.middleware
-    async def explain(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def handle_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Turn whatever goes wrong into an answer with a code; what is our fault also into a log entry."""
         REQUEST_ID.set(token_hex(8))
         try:
             return await handler(request)
-        except Problem as problem:
-            refusal = problem
-        except IntakeClosed:
-            refusal = stopping()
-        except TryAgain as error:
-            refusal = unavailable(error)
+        except HttpProblem as problem:
+            reply_problem = problem
+        except InboxClosed:
+            reply_problem = build_stopping()
+        except TemporaryError as error:
+            reply_problem = build_unavailable(error)
         except web.HTTPException as error:
             if error.status < 400:
                 raise
-            refusal = refused(error.status, _allowed(error))
+            reply_problem = build_refusal(error.status, _allow_header(error))
         except ConnectionError:
             raise
         except Exception:  # whatever a handler does wrong costs its own request only
             logger.exception("request %s to %s failed", REQUEST_ID.get(), request.rel_url.raw_path)
-            refusal = refused(500)
-        if _is_begun.get():
+            reply_problem = build_refusal(500)
+        if _has_started.get():
             raise ConnectionResetError(f"request {REQUEST_ID.get()} failed after its answer had begun")
-        return self._refuse(request, refusal)
+        return self._build_response(request, reply_problem)
 
     @web.middleware
-    async def admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Let in who calls us by our name, has the token, and is not another site's page."""
-        if host_name(request.headers.get("Host", "")) not in self._hosts:
-            raise Problem(
+        if parse_host_header(request.headers.get("Host", "")) not in self._hosts:
+            raise HttpProblem(
                 421, "unknown_host", "the server is not called so: add the name to SERVER_ALLOWED_HOSTS"
             )
         credential = None
-        if request.path != HEALTH and request.match_info.route not in self._public:
-            credential = self._check(request)
+        if request.path != HEALTH_PATH and request.match_info.route not in self._public_routes:
+            credential = self._authenticate(request)
         if request.method not in SAFE_METHODS or "Upgrade" in request.headers:
-            _refuse_foreign(request, credential)
-        if credential is not None and credential.kind is Kind.LINK:
+            _check_origin(request, credential)
+        if credential is not None and credential.kind is CredentialKind.LINK:
             response = web.Response(status=303, headers={"Location": "/"})
-            self._lock.give_cookie(response)
+            self._auth.set_cookie(response)
             return response
         return await handler(request)
 
-    def _check(self, request: web.Request) -> Credential:
-        credential = self._lock.shown(request)
+    def _authenticate(self, request: web.Request) -> Credential:
+        credential = self._auth.read_credential(request)
         if credential is None:
-            raise Problem(401, "unauthorized", "this needs the token", {"WWW-Authenticate": "Bearer"})
+            raise HttpProblem(401, "unauthorized", "this needs the token", {"WWW-Authenticate": "Bearer"})
         # Another site's page can make a browser guess wrong: that must not shut out whoever sits at it.
-        client = (household(request.remote), credential.kind, is_foreign(request.headers))
-        if wait := self._throttle.wait(client):
-            retry = {"Retry-After": str(int(wait) + 1)}
-            raise Problem(429, "too_many_attempts", "too many wrong tokens; wait a few minutes", retry)
-        if not self._lock.opens(credential):
-            self._throttle.count(client)
-            raise Problem(401, "unauthorized", "this is not the token", {"WWW-Authenticate": "Bearer"})
+        client = (client_network(request.remote), credential.kind, is_cross_site(request.headers))
+        if blocked_seconds := self._guess_limiter.blocked_seconds(client):
+            headers = {"Retry-After": str(int(blocked_seconds) + 1)}
+            raise HttpProblem(429, "too_many_attempts", "too many wrong tokens; wait a few minutes", headers)
+        if not self._auth.is_valid(credential):
+            self._guess_limiter.record_failure(client)
+            raise HttpProblem(401, "unauthorized", "this is not the token", {"WWW-Authenticate": "Bearer"})
         return credential
 
-    def _refuse(self, request: web.Request, problem: Problem) -> web.Response:
+    def _build_response(self, request: web.Request, problem: HttpProblem) -> web.Response:
         if request.path == "/" and problem.status == 401:
-            headers = {**problem.headers, "Content-Security-Policy": SHUT_POLICY}
-            return web.Response(text=SHUT_PAGE, status=401, content_type="text/html", headers=headers)
-        return self._answers.refusal(problem)
+            headers = {**problem.headers, "Content-Security-Policy": UNAUTHORIZED_POLICY}
+            return web.Response(text=UNAUTHORIZED_PAGE, status=401, content_type="text/html", headers=headers)
+        return self._responder.respond_problem(problem)
 
 
-def _refuse_foreign(request: web.Request, credential: Credential | None) -> None:
-    is_by_cookie = credential is not None and credential.kind is Kind.COOKIE
-    if is_foreign(request.headers) or (is_by_cookie and not is_own_page(request.headers)):
-        raise Problem(403, "cross_site", "only the server's own pages, or a bearer token, may do this")
+def _check_origin(request: web.Request, credential: Credential | None) -> None:
+    is_by_cookie = credential is not None and credential.kind is CredentialKind.COOKIE
+    if is_cross_site(request.headers) or (is_by_cookie and not is_same_origin(request.headers)):
+        raise HttpProblem(403, "cross_site", "only the server's own pages, or a bearer token, may do this")
 
 
-def _allowed(error: web.HTTPException) -> dict[str, str]:
+def _allow_header(error: web.HTTPException) -> dict[str, str]:
     return {name: value for name, value in error.headers.items() if name == "Allow"}

@@ -10,42 +10,42 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from adapters.web.schemas import (
-    AgentsAnswer,
-    CostsAnswer,
+    AgentsResponse,
     CostsQuery,
-    DecisionAnswer,
-    ErrorAnswer,
-    Health,
-    MessageAnswer,
+    CostsResponse,
+    DecisionResponse,
+    ErrorResponse,
+    HealthResponse,
     MessageRequest,
-    MessagesAnswer,
+    MessageResponse,
     MessagesQuery,
-    OutboxAnswer,
+    MessagesResponse,
     OutboxQuery,
+    OutboxResponse,
     Query,
-    ReceiptAnswer,
-    ReceiptsAnswer,
+    ReceiptResponse,
     ReceiptsQuery,
-    RoomsAnswer,
+    ReceiptsResponse,
     RoomsQuery,
+    RoomsResponse,
 )
 from adapters.web.ws_frames import (
-    Ack,
+    AckFrame,
+    CommandFrame,
+    CommandResultFrame,
     DraftFrame,
     ErrorFrame,
-    Give,
-    Hello,
+    HelloFrame,
     MessageFrame,
     OutcomeFrame,
-    Press,
-    Ready,
-    Say,
-    ShownFrame,
+    ReadyFrame,
+    SelectFrame,
+    SendFrame,
     TypingFrame,
 )
 
-HEALTH = "/healthz"
-SOCKET = "/api/ws"
+HEALTH_PATH = "/healthz"
+SOCKET_PATH = "/api/ws"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,115 +56,119 @@ class Operation:
     method: str
     path: str
     summary: str
-    answer: type[BaseModel] | None = None
+    response: type[BaseModel] | None = None
     query: type[Query] | None = None
     body: type[BaseModel] | None = None
-    refusals: tuple[int, ...] = ()
+    problem_statuses: tuple[int, ...] = ()
 
 
 OPERATIONS = (
     Operation(
         "health",
         "GET",
-        HEALTH,
+        HEALTH_PATH,
         "Tell whether messages are taken in, and how each platform is connected; needs no token",
-        Health,
-        refusals=(503,),
+        HealthResponse,
+        problem_statuses=(503,),
     ),
-    Operation("agents", "GET", "/api/agents", "List the agents", AgentsAnswer),
+    Operation("agents", "GET", "/api/agents", "List the agents", AgentsResponse),
     Operation(
         "say",
         "POST",
         "/api/agents/{agent}/messages",
         "Send an agent, by id or name, a message and wait for its outcome",
-        MessageAnswer,
+        MessageResponse,
         body=MessageRequest,
-        refusals=(400, 404, 408, 413, 415, 422, 503),
+        problem_statuses=(400, 404, 408, 413, 415, 422, 503),
     ),
-    Operation("rooms", "GET", "/api/rooms", "List rooms", RoomsAnswer, RoomsQuery, refusals=(404, 422)),
+    Operation(
+        "rooms", "GET", "/api/rooms", "List rooms", RoomsResponse, RoomsQuery, problem_statuses=(404, 422)
+    ),
     Operation(
         "messages",
         "GET",
         "/api/rooms/{id}/messages",
         "List the last messages of a room",
-        MessagesAnswer,
+        MessagesResponse,
         MessagesQuery,
-        refusals=(404, 422),
+        problem_statuses=(404, 422),
     ),
     Operation(
         "receipts",
         "GET",
         "/api/receipts",
         "List what became of the latest messages",
-        ReceiptsAnswer,
+        ReceiptsResponse,
         ReceiptsQuery,
-        refusals=(404, 422),
+        problem_statuses=(404, 422),
     ),
     Operation(
         "receipt",
         "GET",
         "/api/receipts/{id}",
         "Tell what became of a message, by its id or its receipt's, and why",
-        ReceiptAnswer,
-        refusals=(404,),
+        ReceiptResponse,
+        problem_statuses=(404,),
     ),
     Operation(
         "costs",
         "GET",
         "/api/costs",
         "Tell what models have cost, by day, room, person or model",
-        CostsAnswer,
+        CostsResponse,
         CostsQuery,
-        refusals=(404, 422),
+        problem_statuses=(404, 422),
     ),
     Operation(
         "outbox",
         "GET",
         "/api/outbox",
         "List the parts that wait, are held or have failed",
-        OutboxAnswer,
+        OutboxResponse,
         OutboxQuery,
-        refusals=(404, 422),
+        problem_statuses=(404, 422),
     ),
     Operation(
         "send",
         "POST",
         "/api/outbox/{id}/send",
         "Put a held or failed part back, so that it leaves",
-        DecisionAnswer,
-        refusals=(404, 409),
+        DecisionResponse,
+        problem_statuses=(404, 409),
     ),
     Operation(
         "drop",
         "POST",
         "/api/outbox/{id}/drop",
         "Give a part up for good",
-        DecisionAnswer,
-        refusals=(404, 409),
+        DecisionResponse,
+        problem_statuses=(404, 409),
     ),
     Operation("openapi", "GET", "/api/openapi.json", "This description"),
-    Operation("socket", "GET", SOCKET, "Talk over a WebSocket; its frames are ClientFrame and ServerFrame"),
+    Operation(
+        "socket", "GET", SOCKET_PATH, "Talk over a WebSocket; its frames are ClientFrame and ServerFrame"
+    ),
 )
 
 
-CLIENT_FRAMES: tuple[type[BaseModel], ...] = (Hello, Say, Give, Press)
+CLIENT_FRAMES: tuple[type[BaseModel], ...] = (HelloFrame, SendFrame, CommandFrame, SelectFrame)
 SERVER_FRAMES: tuple[type[BaseModel], ...] = (
-    Ready,
-    Ack,
-    ShownFrame,
+    ReadyFrame,
+    AckFrame,
+    CommandResultFrame,
     TypingFrame,
     DraftFrame,
     MessageFrame,
     OutcomeFrame,
     ErrorFrame,
 )
-SCHEMAS = "#/components/schemas/"
-EVENTS = (
+SCHEMA_PREFIX = "#/components/schemas/"
+EVENTS_DESCRIPTION = (
     "With `stream`, server-sent events: `typing`, `piece` (a PieceBody) as a reply is written, `reply` (a "
     "MessageBody) as each is delivered, then "
     "`outcome` (a MessageAnswer); `error` (an ErrorAnswer) where the bot stops before."
 )
-MEANINGS = {
+STATUS_DESCRIPTIONS = {
     400: "The body is not JSON",
     401: "The token is missing or wrong",
     403: "Another site's page sent this",
@@ -178,29 +182,32 @@ MEANINGS = {
     429: "Too many wrong tokens",
     503: "The bot is stopping, nothing can be kept just now, or too many are connected",
 }
-ANYWHERE = (401, 403, 421, 429)
+COMMON_STATUSES = (401, 403, 421, 429)
 
 Json = dict[str, Any]
 
 
-def document(operations: Sequence[Operation]) -> Json:
+def build_document(operations: Sequence[Operation]) -> Json:
     """Describe the operations."""
-    asked = [one.body for one in operations if one.body] + list(CLIENT_FRAMES)
-    told = [one.answer for one in operations if one.answer] + [ErrorAnswer, *SERVER_FRAMES]
-    modes: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in asked]
-    modes += [(model, "serialization") for model in told]
-    _, found = models_json_schema(modes, ref_template=f"{SCHEMAS}{{model}}")
-    schemas = found["$defs"]
-    schemas["ClientFrame"] = {"anyOf": [_ref(model) for model in CLIENT_FRAMES]}
-    schemas["ServerFrame"] = {"anyOf": [_ref(model) for model in SERVER_FRAMES]}
+    request_models = [operation.body for operation in operations if operation.body] + list(CLIENT_FRAMES)
+    response_models = [operation.response for operation in operations if operation.response] + [
+        ErrorResponse,
+        *SERVER_FRAMES,
+    ]
+    modes: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in request_models]
+    modes += [(model, "serialization") for model in response_models]
+    _, definitions = models_json_schema(modes, ref_template=f"{SCHEMA_PREFIX}{{model}}")
+    schemas = definitions["$defs"]
+    schemas["ClientFrame"] = {"anyOf": [_schema_ref(model) for model in CLIENT_FRAMES]}
+    schemas["ServerFrame"] = {"anyOf": [_schema_ref(model) for model in SERVER_FRAMES]}
     paths: dict[str, Json] = {}
-    for one in operations:
-        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _describe_operation(operation)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Greenroom",
-            "version": _version(),
+            "version": _package_version(),
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "servers": [{"url": "/"}],
@@ -216,58 +223,63 @@ def document(operations: Sequence[Operation]) -> Json:
     }
 
 
-def _operation(one: Operation) -> Json:
+def _describe_operation(operation: Operation) -> Json:
     described: Json = {
-        "operationId": one.name,
-        "summary": one.summary,
-        "parameters": _parameters(one),
-        "responses": _responses(one),
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "parameters": _describe_parameters(operation),
+        "responses": _describe_responses(operation),
     }
-    if one.path == HEALTH:
+    if operation.path == HEALTH_PATH:
         described["security"] = []
-    if one.body is not None:
-        described["requestBody"] = {"required": True, "content": _content(_ref(one.body))}
+    if operation.body is not None:
+        described["requestBody"] = {"required": True, "content": _json_content(_schema_ref(operation.body))}
     return described
 
 
-def _parameters(one: Operation) -> list[Json]:
-    found: list[Json] = [
+def _describe_parameters(operation: Operation) -> list[Json]:
+    parameters: list[Json] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in re.findall(r"\{(\w+)\}", one.path)
+        for name in re.findall(r"\{(\w+)\}", operation.path)
     ]
-    if one.query is not None:
-        properties: Mapping[str, Json] = one.query.model_json_schema()["properties"]
-        found += [{"name": name, "in": "query", "schema": schema} for name, schema in properties.items()]
-    if one.body is not None:
+    if operation.query is not None:
+        properties: Mapping[str, Json] = operation.query.model_json_schema()["properties"]
+        parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in properties.items()]
+    if operation.body is not None:
         schema = {"type": "string", "maxLength": 200}
-        found.append({"name": "Idempotency-Key", "in": "header", "schema": schema})
-    return found
+        parameters.append({"name": "Idempotency-Key", "in": "header", "schema": schema})
+    return parameters
 
 
-def _responses(one: Operation) -> Json:
-    statuses = one.refusals if one.path == HEALTH else sorted({*ANYWHERE, *one.refusals})
-    refusal = _ref(Health if one.path == HEALTH else ErrorAnswer)
-    refusals = {
-        str(status): {"description": MEANINGS[status], "content": _content(refusal)} for status in statuses
+def _describe_responses(operation: Operation) -> Json:
+    statuses = (
+        operation.problem_statuses
+        if operation.path == HEALTH_PATH
+        else sorted({*COMMON_STATUSES, *operation.problem_statuses})
+    )
+    problem_ref = _schema_ref(HealthResponse if operation.path == HEALTH_PATH else ErrorResponse)
+    problem_responses = {
+        str(status): {"description": STATUS_DESCRIPTIONS[status], "content": _json_content(problem_ref)}
+        for status in statuses
     }
-    if one.path == SOCKET:
-        return {"101": {"description": "The conversation begins"}, **refusals}
-    schema = _ref(one.answer) if one.answer else {"type": "object"}
-    content = _content(schema)
-    if one.body is not None:
-        content["text/event-stream"] = {"schema": {"type": "string", "description": EVENTS}}
-    return {"200": {"description": one.summary, "content": content}, **refusals}
+    if operation.path == SOCKET_PATH:
+        return {"101": {"description": "The conversation begins"}, **problem_responses}
+    schema = _schema_ref(operation.response) if operation.response else {"type": "object"}
+    content = _json_content(schema)
+    if operation.body is not None:
+        content["text/event-stream"] = {"schema": {"type": "string", "description": EVENTS_DESCRIPTION}}
+    return {"200": {"description": operation.summary, "content": content}, **problem_responses}
 
 
-def _content(schema: Json) -> Json:
+def _json_content(schema: Json) -> Json:
     return {"application/json": {"schema": schema}}
 
 
-def _ref(model: type[BaseModel]) -> Json:
-    return {"$ref": f"{SCHEMAS}{model.__name__}"}
+def _schema_ref(model: type[BaseModel]) -> Json:
+    return {"$ref": f"{SCHEMA_PREFIX}{model.__name__}"}
 
 
-def _version() -> str:
+def _package_version() -> str:
     try:
         return version("greenroom")
     except PackageNotFoundError:

@@ -9,20 +9,20 @@ from adapters.web.schemas import (
     Author,
     CallBody,
     DeliveryBody,
-    MessageAnswer,
     MessageBody,
+    MessageResponse,
     OutcomeBody,
-    ReceiptAnswer,
     ReceiptBody,
+    ReceiptResponse,
     RoomBody,
-    UnsentBody,
+    UndeliveredPartBody,
 )
 from bot import Attachment, Character, Entity, Memory, Outcome, Receipt, Room
 from bot.models import ModelCall
 from bot.platform import Delivery
 
 
-def agent_body(agent_id: UUID, character: Character) -> AgentBody:
+def build_agent_body(agent_id: UUID, character: Character) -> AgentBody:
     """Introduce a character."""
     return AgentBody(
         id=agent_id,
@@ -33,7 +33,7 @@ def agent_body(agent_id: UUID, character: Character) -> AgentBody:
     )
 
 
-def room_body(room: Room, agent_id: UUID) -> RoomBody:
+def build_room_body(room: Room, agent_id: UUID) -> RoomBody:
     """Show a room."""
     return RoomBody(
         id=room.id,
@@ -45,7 +45,7 @@ def room_body(room: Room, agent_id: UUID) -> RoomBody:
     )
 
 
-def message_body(
+def build_message_body(
     memory: Memory, agent_id: UUID, authors: Mapping[UUID, Entity], receipt: Receipt | None = None
 ) -> MessageBody:
     """Show a message; with its receipt, also what became of it."""
@@ -53,29 +53,31 @@ def message_body(
     return MessageBody(
         id=memory.id,
         room_id=memory.room_id,
-        author=author_body(memory.entity_id, author.name if author else "", agent_id),
+        author=build_author_body(memory.entity_id, author.name if author else "", agent_id),
         text=memory.content.text,
         created_at=memory.created_at,
         in_reply_to=memory.content.in_reply_to,
         actions=list(memory.content.actions),
-        attachments=[_attachment(one) for one in memory.content.attachments],
-        outcome=None if receipt is None else outcome_body(receipt),
+        attachments=[_build_attachment_body(attachment) for attachment in memory.content.attachments],
+        outcome=None if receipt is None else build_outcome_body(receipt),
     )
 
 
-def author_body(entity_id: UUID, name: str, agent_id: UUID) -> Author:
+def build_author_body(entity_id: UUID, name: str, agent_id: UUID) -> Author:
     """Show who wrote a message."""
     return Author(id=entity_id, name=name, is_agent=entity_id == agent_id)
 
 
-def outcome_body(receipt: Receipt) -> OutcomeBody:
+def build_outcome_body(receipt: Receipt) -> OutcomeBody:
     """Show where a message stands."""
     return OutcomeBody(outcome=receipt.outcome, reason=receipt.reason, rule=receipt.rule)
 
 
-def message_answer(receipt: Receipt, replies: Sequence[MessageBody], room: Room | None) -> MessageAnswer:
+def build_message_response(
+    receipt: Receipt, replies: Sequence[MessageBody], room: Room | None
+) -> MessageResponse:
     """Tell what became of a message; a superseded one was answered elsewhere."""
-    return MessageAnswer(
+    return MessageResponse(
         message_id=receipt.memory_id,
         outcome=receipt.outcome,
         reason=receipt.reason,
@@ -87,11 +89,11 @@ def message_answer(receipt: Receipt, replies: Sequence[MessageBody], room: Room 
     )
 
 
-def receipt_body(receipt: Receipt, agent_id: UUID) -> ReceiptBody:
+def build_receipt_body(receipt: Receipt, agent_id: UUID) -> ReceiptBody:
     """Show a receipt."""
     calls = receipt.model_calls
-    known = [call.cost for call in calls if call.cost is not None]
-    lasted = receipt.closed_at - receipt.received_at if receipt.closed_at else None
+    costs = [call.cost for call in calls if call.cost is not None]
+    duration = receipt.closed_at - receipt.received_at if receipt.closed_at else None
     return ReceiptBody(
         id=receipt.id,
         agent_id=agent_id,
@@ -106,33 +108,36 @@ def receipt_body(receipt: Receipt, agent_id: UUID) -> ReceiptBody:
         received_at=receipt.received_at,
         claimed_at=receipt.claimed_at,
         closed_at=receipt.closed_at,
-        seconds=None if lasted is None else lasted.total_seconds(),
+        seconds=None if duration is None else duration.total_seconds(),
         attempts=receipt.attempts,
-        carried=receipt.carried,
+        carried=receipt.supersede_count,
         tokens_in=sum(call.tokens_in for call in calls),
         tokens_out=sum(call.tokens_out for call in calls),
-        cost=sum(known) if known else None,
-        model_calls=[_call(call) for call in calls],
+        cost=sum(costs) if costs else None,
+        model_calls=[_build_call_body(call) for call in calls],
         notes=list(receipt.notes),
     )
 
 
-def receipt_answer(
+def build_receipt_response(
     body: ReceiptBody,
     message: MessageBody | None,
     replies: Sequence[MessageBody],
     deliveries: Iterable[Delivery],
-) -> ReceiptAnswer:
+) -> ReceiptResponse:
     """Show a receipt with what belongs to it."""
-    return ReceiptAnswer(
-        **dict(body), message=message, replies=list(replies), deliveries=list(map(_delivery, deliveries))
+    return ReceiptResponse(
+        **dict(body),
+        message=message,
+        replies=list(replies),
+        deliveries=list(map(_build_delivery_body, deliveries)),
     )
 
 
-def unsent_body(delivery: Delivery, agent_id: UUID, room: Room | None) -> UnsentBody:
+def build_part_body(delivery: Delivery, agent_id: UUID, room: Room | None) -> UndeliveredPartBody:
     """Show a part that has not arrived."""
-    return UnsentBody(
-        **dict(_delivery(delivery)),
+    return UndeliveredPartBody(
+        **dict(_build_delivery_body(delivery)),
         agent_id=agent_id,
         room_id=delivery.room_id,
         room=(room.name or room.external_id) if room else delivery.target,
@@ -141,7 +146,7 @@ def unsent_body(delivery: Delivery, agent_id: UUID, room: Room | None) -> Unsent
     )
 
 
-def _attachment(attachment: Attachment) -> AttachmentBody:
+def _build_attachment_body(attachment: Attachment) -> AttachmentBody:
     return AttachmentBody(
         kind=attachment.kind,
         url=attachment.url,
@@ -152,7 +157,7 @@ def _attachment(attachment: Attachment) -> AttachmentBody:
     )
 
 
-def _call(call: ModelCall) -> CallBody:
+def _build_call_body(call: ModelCall) -> CallBody:
     return CallBody(
         type=call.type,
         purpose=call.purpose,
@@ -167,7 +172,7 @@ def _call(call: ModelCall) -> CallBody:
     )
 
 
-def _delivery(delivery: Delivery) -> DeliveryBody:
+def _build_delivery_body(delivery: Delivery) -> DeliveryBody:
     return DeliveryBody(
         id=delivery.id,
         message_id=delivery.memory_id,

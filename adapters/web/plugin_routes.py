@@ -11,96 +11,104 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from adapters.web.config import Limits
-from adapters.web.errors import Problem, not_found
-from adapters.web.json_io import Answers, read_body
-from adapters.web.messages import Errands
-from adapters.web.queries import Doors
+from adapters.web.errors import HttpProblem, build_not_found
+from adapters.web.json_io import JsonResponder, read_body
+from adapters.web.messages import BackgroundTasks
+from adapters.web.queries import AgentDirectory
 from bot import PluginError, RouteRequest, RouteResponse
-from bot.platform import BoundRoute, Door
+from bot.platform import AgentHandle, BoundRoute
 
 logger = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Offer = tuple[Door, BoundRoute]
+RouteCandidate = tuple[AgentHandle, BoundRoute]
 
 
 class PluginRoutes:
     """Calls the routes of plugins; where several agents have the same one, `?agent=` chooses."""
 
-    def __init__(self, doors: Doors, errands: Errands, answers: Answers, limits: Limits) -> None:
-        self._doors = doors
-        self._errands = errands
-        self._answers = answers
+    def __init__(
+        self, directory: AgentDirectory, tasks: BackgroundTasks, responder: JsonResponder, limits: Limits
+    ) -> None:
+        self._directory = directory
+        self._tasks = tasks
+        self._responder = responder
         self._limits = limits
 
-    def add_to(self, router: web.UrlDispatcher) -> frozenset[web.AbstractRoute]:
+    def register(self, router: web.UrlDispatcher) -> frozenset[web.AbstractRoute]:
         """Register every route; gives back those that need no token."""
-        offers: defaultdict[tuple[str, str], list[Offer]] = defaultdict(list)
-        for door in self._doors:
-            for one in door.routes:
-                offers[one.method, f"/plugins/{quote(one.plugin, safe='')}{one.path}"].append((door, one))
-        public: set[web.AbstractRoute] = set()
-        for (method, path), same in offers.items():
-            plugin = same[0][1].plugin
+        candidates: defaultdict[tuple[str, str], list[RouteCandidate]] = defaultdict(list)
+        for handle in self._directory:
+            for bound_route in handle.routes:
+                candidates[
+                    bound_route.method, f"/plugins/{quote(bound_route.plugin, safe='')}{bound_route.path}"
+                ].append((handle, bound_route))
+        public_routes: set[web.AbstractRoute] = set()
+        for (method, path), group in candidates.items():
+            plugin = group[0][1].plugin
             try:
-                if not same[0][1].path.startswith("/"):
+                if not group[0][1].path.startswith("/"):
                     raise ValueError("it does not begin with a slash")
-                route = router.add_route(method, path, self._handler(same))
+                route = router.add_route(method, path, self._build_handler(group))
             except ValueError as error:
                 raise PluginError(f"plugin {plugin!r}: {method} {path} is no path: {error}") from None
-            if all(one.is_public for _, one in same):
+            if all(bound_route.is_public for _, bound_route in group):
                 logger.info("%s %s of plugin %r answers everybody, without the token", method, path, plugin)
-                public.add(route)
-        return frozenset(public)
+                public_routes.add(route)
+        return frozenset(public_routes)
 
-    def _handler(self, offers: Sequence[Offer]) -> Handler:
+    def _build_handler(self, candidates: Sequence[RouteCandidate]) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             query = dict(request.query)
-            route = self._chosen(offers, query)
-            body = await read_body(request, deadline=self._limits.body_seconds)
-            asked = RouteRequest(request.method, request.path, query, _headers(request, route), body)
-            answer = await self._errands.run(self._call(route, asked))
-            return self._answer(route, answer)
+            route = self._select_route(candidates, query)
+            body = await read_body(request, timeout=self._limits.body_seconds)
+            route_request = RouteRequest(
+                request.method, request.path, query, _forwarded_headers(request, route), body
+            )
+            route_response = await self._tasks.run_shielded(self._call_plugin(route, route_request))
+            return self._build_response(route, route_response)
 
         return handle
 
-    def _chosen(self, offers: Sequence[Offer], query: dict[str, str]) -> BoundRoute:
-        if len(offers) == 1:
-            return offers[0][1]
+    def _select_route(self, candidates: Sequence[RouteCandidate], query: dict[str, str]) -> BoundRoute:
+        if len(candidates) == 1:
+            return candidates[0][1]
         if "agent" not in query:
-            return offers[0][1]
-        wanted = self._doors.named(query.pop("agent"))
-        for door, route in offers:
-            if door is wanted:
+            return candidates[0][1]
+        agent_handle = self._directory.find_agent(query.pop("agent"))
+        for handle, route in candidates:
+            if handle is agent_handle:
                 return route
-        raise not_found("such route of agent", wanted.character.name)
+        raise build_not_found("such route of agent", agent_handle.character.name)
 
-    async def _call(self, route: BoundRoute, asked: RouteRequest) -> RouteResponse:
+    async def _call_plugin(self, route: BoundRoute, request: RouteRequest) -> RouteResponse:
         name = f"{route.method} /plugins/{route.plugin}{route.path}"
         try:
             async with asyncio.timeout(self._limits.plugin_seconds):
-                return await route.handle(asked)
+                return await route.handle(request)
         except TimeoutError:
             logger.warning("%s did not answer within %g seconds", name, self._limits.plugin_seconds)
-            raise Problem(504, "plugin_too_slow", f"the plugin {route.plugin!r} did not answer") from None
+            raise HttpProblem(504, "plugin_too_slow", f"the plugin {route.plugin!r} did not answer") from None
         except Exception:  # a plugin's fault is not the server's: one request fails, with its name
             logger.exception("%s failed", name)
-            raise _failed(route) from None
+            raise _build_failure(route) from None
 
-    def _answer(self, route: BoundRoute, answer: RouteResponse) -> web.Response:
+    def _build_response(self, route: BoundRoute, response: RouteResponse) -> web.Response:
         try:
-            text = answer.text if answer.json is None else json.dumps(answer.json, ensure_ascii=False)
-            kind = answer.content_type if answer.json is None else "application/json"
-            return web.Response(status=answer.status, text=self._answers.cleared(text), content_type=kind)
+            text = response.text if response.json is None else json.dumps(response.json, ensure_ascii=False)
+            content_type = response.content_type if response.json is None else "application/json"
+            return web.Response(
+                status=response.status, text=self._responder.redact(text), content_type=content_type
+            )
         except (AttributeError, TypeError, ValueError):
             logger.exception("the plugin %s answered with what is no RouteResponse", route.plugin)
-            raise _failed(route) from None
+            raise _build_failure(route) from None
 
 
-def _failed(route: BoundRoute) -> Problem:
-    return Problem(500, "plugin_failed", f"the plugin {route.plugin!r} failed; the log says more")
+def _build_failure(route: BoundRoute) -> HttpProblem:
+    return HttpProblem(500, "plugin_failed", f"the plugin {route.plugin!r} failed; the log says more")
 
 
-def _headers(request: web.Request, route: BoundRoute) -> Mapping[str, str]:
+def _forwarded_headers(request: web.Request, route: BoundRoute) -> Mapping[str, str]:
     """Pass on the headers, but not what opens the server."""
     headers = CIMultiDict(request.headers)
     headers.popall("Cookie", None)

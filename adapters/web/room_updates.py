@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from adapters.web.schemas import MessageAnswer, MessageBody
+from adapters.web.schemas import MessageBody, MessageResponse
 
 
 @dataclass(frozen=True, slots=True)
-class Grown:
+class DraftDelta:
     """A reply has grown: `text` is what came to it or, with `anew`, all that is written so far.
 
     With `anew` and no text it will not be said after all. `reply_to` is the message's own name.
@@ -17,19 +17,19 @@ class Grown:
 
     message_id: UUID
     text: str
-    anew: bool
+    is_reset: bool
     reply_to: str
 
 
-class Growth:
+class DraftDeltas:
     """What is being written in each room just now, as far as it was shown."""
 
     def __init__(self) -> None:
-        self._rooms: dict[UUID, dict[UUID, Grown]] = {}
+        self._rooms: dict[UUID, dict[UUID, DraftDelta]] = {}
 
-    def grown(self, room_id: UUID, message_id: UUID, text: str, reply_to: str) -> Grown:
+    def update(self, room_id: UUID, message_id: UUID, text: str, reply_to: str) -> DraftDelta:
         """Note how far a reply is written; gives back what is new about it."""
-        whole = Grown(message_id, text, True, reply_to)
+        whole = DraftDelta(message_id, text, True, reply_to)
         before = self._rooms.get(room_id, {}).get(message_id)
         if not text:
             self.end(room_id, message_id)
@@ -37,7 +37,7 @@ class Growth:
         self._rooms.setdefault(room_id, {})[message_id] = whole
         if before is None or not text.startswith(before.text):
             return whole
-        return Grown(message_id, text.removeprefix(before.text), False, reply_to)
+        return DraftDelta(message_id, text.removeprefix(before.text), False, reply_to)
 
     def end(self, room_id: UUID, message_id: UUID) -> None:
         """Forget a reply: it is said, or will not be."""
@@ -46,30 +46,30 @@ class Growth:
         if not room:
             self._rooms.pop(room_id, None)
 
-    def in_room(self, room_id: UUID) -> list[Grown]:
+    def list_room(self, room_id: UUID) -> list[DraftDelta]:
         """List what is being written in a room, for somebody who comes in."""
         return list(self._rooms.get(room_id, {}).values())
 
 
 @dataclass(frozen=True, slots=True)
-class Typing:
+class TypingChanged:
     """The agent has begun, or ceased, to work in the room."""
 
-    active: bool
+    is_active: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class MessageAdded:
     """Something was said."""
 
     message: MessageBody
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class OutcomeKnown:
     """A message has its outcome."""
 
-    answer: MessageAnswer
+    response: MessageResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,48 +79,48 @@ class Interrupted:
     message_id: UUID
 
 
-News = Typing | Grown | Spoken | Settled | Interrupted
-Listen = Callable[[News], None]
+RoomUpdate = TypingChanged | DraftDelta | MessageAdded | OutcomeKnown | Interrupted
+UpdateListener = Callable[[RoomUpdate], None]
 
 
-class Hub:
+class RoomBroadcaster:
     """Passes news to whoever listens in a room; nobody there is no error."""
 
     def __init__(self) -> None:
-        self._rooms: defaultdict[UUID, list[Listen]] = defaultdict(list)
-        self._at_work: Counter[UUID] = Counter()
-        self.growth = Growth()
+        self._rooms: defaultdict[UUID, list[UpdateListener]] = defaultdict(list)
+        self._typing_counts: Counter[UUID] = Counter()
+        self.drafts = DraftDeltas()
 
-    def join(self, room_id: UUID, listen: Listen) -> Callable[[], None]:
+    def subscribe(self, room_id: UUID, listener: UpdateListener) -> Callable[[], None]:
         """Have `listen` called with all news of a room; the returned call ends that."""
         listeners = self._rooms[room_id]
-        listeners.append(listen)
+        listeners.append(listener)
 
-        def leave() -> None:
-            if listen in listeners:
-                listeners.remove(listen)
+        def unsubscribe() -> None:
+            if listener in listeners:
+                listeners.remove(listener)
             if not listeners and self._rooms.get(room_id) is listeners:
                 del self._rooms[room_id]
 
-        return leave
+        return unsubscribe
 
-    def tell(self, room_id: UUID, news: News, *, but: Listen | None = None) -> None:
+    def publish(self, room_id: UUID, update: RoomUpdate, *, exclude: UpdateListener | None = None) -> None:
         """Tell everybody in a room, except for whom it comes from."""
-        for listen in list(self._rooms.get(room_id, ())):
-            if listen != but:
-                listen(news)
+        for listener in list(self._rooms.get(room_id, ())):
+            if listener != exclude:
+                listener(update)
 
-    def show_typing(self, room_id: UUID, active: bool) -> None:
+    def set_typing(self, room_id: UUID, is_active: bool) -> None:
         """Count the turns at work in a room: two may overlap, and the sign goes with the last."""
-        before = self._at_work[room_id]
-        after = max(0, before + (1 if active else -1))
+        before = self._typing_counts[room_id]
+        after = max(0, before + (1 if is_active else -1))
         if after:
-            self._at_work[room_id] = after
+            self._typing_counts[room_id] = after
         else:
-            del self._at_work[room_id]
+            del self._typing_counts[room_id]
         if bool(before) != bool(after):
-            self.tell(room_id, Typing(active))
+            self.publish(room_id, TypingChanged(is_active))
 
     def is_typing(self, room_id: UUID) -> bool:
         """Tell whether the agent is at work in a room."""
-        return room_id in self._at_work
+        return room_id in self._typing_counts

@@ -7,46 +7,46 @@ from uuid import UUID
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from bot import ChannelType, MediaKind, Outcome
-from bot.platform import Cause, Standing
+from bot.platform import ConnectionState, DisconnectCause
 
-LINE = r"^[^\x00-\x1f\x7f\u2028\u2029]+$"
-PRINTABLE = r"^[\x20-\x7e]+$"
-ADDRESS = r"^https?://[^\s\x00-\x1f\x7f]+$"
+LINE_PATTERN = r"^[^\x00-\x1f\x7f\u2028\u2029]+$"
+PRINTABLE_PATTERN = r"^[\x20-\x7e]+$"
+URL_PATTERN = r"^https?://[^\s\x00-\x1f\x7f]+$"
 
 
-def _whole(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     """Replace halves of characters, which no file and no database takes."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-Text = Annotated[str, AfterValidator(_whole)]
-RoomName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=120, pattern=LINE)]
-UserName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=64, pattern=LINE)]
-AgentName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=200, pattern=LINE)]
-Key = Annotated[str, StringConstraints(max_length=200, pattern=PRINTABLE)]
+Text = Annotated[str, AfterValidator(_replace_surrogates)]
+RoomName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=120, pattern=LINE_PATTERN)]
+UserName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=64, pattern=LINE_PATTERN)]
+AgentName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=200, pattern=LINE_PATTERN)]
+Key = Annotated[str, StringConstraints(max_length=200, pattern=PRINTABLE_PATTERN)]
 
 
-class Asked(BaseModel):
+class RequestModel(BaseModel):
     """What a client sends: nothing is guessed, and nothing unknown is passed over."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
-class Told(BaseModel):
+class ResponseModel(BaseModel):
     """What a client is told."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class AttachmentRequest(Asked):
+class AttachmentRequest(RequestModel):
     """Something that comes with a message, by its address."""
 
-    url: Annotated[str, StringConstraints(max_length=2048, pattern=ADDRESS)]
-    content_type: Annotated[str, StringConstraints(max_length=100, pattern=PRINTABLE)] | None = None
+    url: Annotated[str, StringConstraints(max_length=2048, pattern=URL_PATTERN)]
+    content_type: Annotated[str, StringConstraints(max_length=100, pattern=PRINTABLE_PATTERN)] | None = None
     title: Annotated[Text, StringConstraints(max_length=200)] = ""
 
 
-class MessageRequest(Asked):
+class MessageRequest(RequestModel):
     """A message to an agent.
 
     `room` and `user` are names of your own choosing: the same names mean the same room and the same
@@ -102,7 +102,7 @@ class CostsQuery(Query):
     by: Literal["day", "room", "person", "model"] = "day"
 
 
-class ErrorBody(Told):
+class ErrorBody(ResponseModel):
     """Why there is no answer: a stable code, a sentence, and the id under which the log knows it."""
 
     code: str
@@ -110,24 +110,24 @@ class ErrorBody(Told):
     request_id: str
 
 
-class ErrorAnswer(Told):
+class ErrorResponse(ResponseModel):
     """What every refused request is answered with."""
 
     error: ErrorBody
 
 
-class PlatformHealth(Told):
+class PlatformHealth(ResponseModel):
     """How a platform is connected; of several accounts, the one that is worst off.
 
     `cause` says in a word why it is not, such as `dns`, and `since` from when on that has been so.
     """
 
-    state: Standing
+    state: ConnectionState
     since: datetime
-    cause: Cause | None = None
+    cause: DisconnectCause | None = None
 
 
-class Health(Told):
+class HealthResponse(ResponseModel):
     """That the server is there, whether it takes messages in, and which platforms are connected.
 
     Where nothing can be kept just now, `cause` says why in a word, such as `db_locked`. It is `degraded`
@@ -140,7 +140,7 @@ class Health(Told):
     platforms: dict[str, PlatformHealth] = {}
 
 
-class AgentBody(Told):
+class AgentBody(ResponseModel):
     """A character that can be talked to."""
 
     id: UUID
@@ -150,13 +150,13 @@ class AgentBody(Told):
     topics: list[str]
 
 
-class AgentsAnswer(Told):
+class AgentsResponse(ResponseModel):
     """Everybody who lives here."""
 
     agents: list[AgentBody]
 
 
-class RoomBody(Told):
+class RoomBody(ResponseModel):
     """A place in which an agent talks, on any platform."""
 
     id: UUID
@@ -167,13 +167,13 @@ class RoomBody(Told):
     external_id: str
 
 
-class RoomsAnswer(Told):
+class RoomsResponse(ResponseModel):
     """Rooms, agent by agent, the most recently active first."""
 
     rooms: list[RoomBody]
 
 
-class Author(Told):
+class Author(ResponseModel):
     """Who wrote a message."""
 
     id: UUID
@@ -181,7 +181,7 @@ class Author(Told):
     is_agent: bool
 
 
-class AttachmentBody(Told):
+class AttachmentBody(ResponseModel):
     """Something that came with a message, and what was read in it."""
 
     kind: MediaKind
@@ -192,7 +192,7 @@ class AttachmentBody(Told):
     problem: str
 
 
-class PieceBody(Told):
+class PieceBody(ResponseModel):
     """What came to a reply while it is being written or, with `anew`, all that is written of it so far."""
 
     id: UUID
@@ -200,7 +200,7 @@ class PieceBody(Told):
     anew: bool
 
 
-class OutcomeBody(Told):
+class OutcomeBody(ResponseModel):
     """Where a message stands, and why."""
 
     outcome: Outcome
@@ -208,7 +208,7 @@ class OutcomeBody(Told):
     rule: str
 
 
-class MessageBody(Told):
+class MessageBody(ResponseModel):
     """A message. `outcome` is that of a message to the agent, where it is known."""
 
     id: UUID
@@ -222,13 +222,13 @@ class MessageBody(Told):
     outcome: OutcomeBody | None = None
 
 
-class MessagesAnswer(Told):
+class MessagesResponse(ResponseModel):
     """The last messages of a room, oldest first."""
 
     messages: list[MessageBody]
 
 
-class MessageAnswer(Told):
+class MessageResponse(ResponseModel):
     """What became of a message.
 
     A superseded one has no replies: `superseded_by` is the message that was answered in its stead.
@@ -244,7 +244,7 @@ class MessageAnswer(Told):
     room_id: UUID
 
 
-class CallBody(Told):
+class CallBody(ResponseModel):
     """One call to a model. `cost` is in US dollars, null where the model's price is not known."""
 
     type: str
@@ -259,7 +259,7 @@ class CallBody(Told):
     error: str
 
 
-class ReceiptBody(Told):
+class ReceiptBody(ResponseModel):
     """What became of one message that came in, why, and what it took.
 
     `seconds` is how long, in all; `cost` that of the calls whose price is known, null where there is none.
@@ -288,13 +288,13 @@ class ReceiptBody(Told):
     notes: list[str]
 
 
-class ReceiptsAnswer(Told):
+class ReceiptsResponse(ResponseModel):
     """Receipts, newest first."""
 
     receipts: list[ReceiptBody]
 
 
-class CostBody(Told):
+class CostBody(ResponseModel):
     """What some model calls have come to: `usd` is that of all but the unpriced and the failed ones."""
 
     usd: float
@@ -313,7 +313,7 @@ class SumBody(CostBody):
     key: str | None
 
 
-class CostsAnswer(Told):
+class CostsResponse(ResponseModel):
     """What models have cost from one day to another (in UTC), in all and in sums.
 
     Days stand in order, all else with the dearest first.
@@ -325,7 +325,7 @@ class CostsAnswer(Told):
     sums: list[SumBody]
 
 
-class DeliveryBody(Told):
+class DeliveryBody(ResponseModel):
     """One outgoing part of a reply, and whether it arrived."""
 
     id: str
@@ -338,7 +338,7 @@ class DeliveryBody(Told):
     cause: str
 
 
-class UnsentBody(DeliveryBody):
+class UndeliveredPartBody(DeliveryBody):
     """An outgoing part that has not arrived: it waits, is under way, is held (`unknown`) or has failed."""
 
     agent_id: UUID
@@ -348,19 +348,19 @@ class UnsentBody(DeliveryBody):
     text: str
 
 
-class OutboxAnswer(Told):
+class OutboxResponse(ResponseModel):
     """What has not arrived, agent by agent, in the order in which it leaves."""
 
-    parts: list[UnsentBody]
+    parts: list[UndeliveredPartBody]
 
 
-class DecisionAnswer(UnsentBody):
+class DecisionResponse(UndeliveredPartBody):
     """A part as it stands after a decision about it, and a word about that."""
 
     note: str
 
 
-class ReceiptAnswer(ReceiptBody):
+class ReceiptResponse(ReceiptBody):
     """A receipt with the message itself, and everything that was said to it."""
 
     message: MessageBody | None

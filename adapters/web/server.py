@@ -11,12 +11,12 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from adapters.web.config import Limits, WebSettings
-from adapters.web.errors import REQUEST_ID, refused
-from adapters.web.json_io import Answers
-from adapters.web.middleware import secure
+from adapters.web.errors import REQUEST_ID, build_refusal
+from adapters.web.json_io import JsonResponder
+from adapters.web.middleware import set_security_headers
 from bot import SettingError
 
-SHUTDOWN, LINGERING = 0.5, 2.0
+SHUTDOWN_TIMEOUT, LINGER_SECONDS = 0.5, 2.0
 
 
 class Server:
@@ -30,38 +30,40 @@ class Server:
         self._options: dict[str, Any] = {
             "access_log": None,
             "keepalive_timeout": limits.header_seconds,
-            "lingering_time": LINGERING,
+            "lingering_time": LINGER_SECONDS,
             "auto_decompress": False,
             "logger": _ProtocolLogger(logging.getLogger(__name__), {}),
         }
-        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=SHUTDOWN)
-        self._listening: asyncio.Server | None = None
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=SHUTDOWN_TIMEOUT)
+        self._socket_server: asyncio.Server | None = None
 
     async def start(self) -> int:
         """Listen; gives back the port."""
         host, port = self._settings.server_host, self._settings.server_port
         await self._runner.setup()
         try:
-            self._listening = await asyncio.get_running_loop().create_server(self._connected, host, port)
+            self._socket_server = await asyncio.get_running_loop().create_server(
+                self._create_protocol, host, port
+            )
         except OSError as error:
             await self._runner.cleanup()
-            raise SettingError(_explained(error, host, port)) from None
-        return int(self._listening.sockets[0].getsockname()[1])
+            raise SettingError(_explain_error(error, host, port)) from None
+        return int(self._socket_server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
         """Take no connection any more, then end those that are left."""
-        if self._listening is not None:
-            self._listening.close()
+        if self._socket_server is not None:
+            self._socket_server.close()
         await self._runner.cleanup()
 
-    def _connected(self) -> asyncio.BaseProtocol:
+    def _create_protocol(self) -> asyncio.BaseProtocol:
         server = self._runner.server
-        if server is None or len(server.connections) >= self._limits.connections:
-            return _Refusal()
+        if server is None or len(server.connections) >= self._limits.max_connections:
+            return _RejectingProtocol()
         return Connection(server, write_seconds=self._limits.write_seconds, **self._options)
 
 
-class _Refusal(asyncio.Protocol):
+class _RejectingProtocol(asyncio.Protocol):
     """Hangs up."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -78,14 +80,14 @@ class _ProtocolLogger(logging.LoggerAdapter[logging.Logger]):
             super().exception(msg, *args, exc_info=exc_info, **kwargs)
 
 
-def _explained(error: OSError, host: str, port: int) -> str:
+def _explain_error(error: OSError, host: str, port: int) -> str:
     if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
         return f"SERVER_HOST {host!r} is not an address of this machine: use 127.0.0.1, or 0.0.0.0 for all"
     if error.errno == errno.EADDRINUSE:
-        another = port + 1 if port < 65535 else 3000
+        suggested_port = port + 1 if port < 65535 else 3000
         return (
             f"SERVER_PORT {port} is in use: another program, or another bot, listens there; choose another, "
-            f"e.g. SERVER_PORT={another}, or 0 for any"
+            f"e.g. SERVER_PORT={suggested_port}, or 0 for any"
         )
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"SERVER_PORT {port} may not be used by this user: choose one above 1023, or 0 for any"
@@ -116,14 +118,14 @@ class Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """Answer what is no HTTP, or what failed past all of our own code."""
         super().handle_error(request, status, exc, message)  # it logs, and knows when it is too late
-        return _refusal(status)
+        return _build_refusal_response(status)
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         """Write an answer; what a client expects in vain is refused before any of our code is asked."""
         if isinstance(resp, web.HTTPException) and resp.status >= 400:
-            resp = _refusal(resp.status)
+            resp = _build_refusal_response(resp.status)
         return await super().finish_response(request, resp, start_time)
 
     def pause_writing(self) -> None:
@@ -136,22 +138,22 @@ class Connection(web.RequestHandler):
     def resume_writing(self) -> None:
         """Go on: it has read."""
         super().resume_writing()
-        self._wait_no_more()
+        self._cancel_abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Let go of what belonged to it."""
-        self._wait_no_more()
+        self._cancel_abort()
         super().connection_lost(exc)
 
-    def _wait_no_more(self) -> None:
+    def _cancel_abort(self) -> None:
         if self._cut is not None:
             self._cut.cancel()
             self._cut = None
 
 
-def _refusal(status: int) -> web.Response:
+def _build_refusal_response(status: int) -> web.Response:
     REQUEST_ID.set(token_hex(8))
-    response = Answers(()).refusal(refused(status))
-    secure(response)
+    response = JsonResponder(()).respond_problem(build_refusal(status))
+    set_security_headers(response)
     response.force_close()
     return response

@@ -10,68 +10,87 @@ from uuid import UUID
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from adapters.web.config import Limits
-from adapters.web.errors import Problem, stopping, unavailable
-from adapters.web.incoming import room_id, said_by_page, user_id
-from adapters.web.json_io import Answers, parse_json, validated_by
-from adapters.web.messages import Talk
-from adapters.web.outgoing import agent_body, author_body
-from adapters.web.queries import Doors, show_room
-from adapters.web.room_updates import Grown, Hub, Interrupted, News, Settled, Spoken, Typing
+from adapters.web.errors import HttpProblem, build_stopping, build_unavailable
+from adapters.web.incoming import parse_page_message, room_id_of, user_id_of
+from adapters.web.json_io import JsonResponder, parse_json, validate_with
+from adapters.web.messages import MessageService
+from adapters.web.outgoing import build_agent_body, build_author_body
+from adapters.web.queries import AgentDirectory, load_room_messages
+from adapters.web.room_updates import (
+    DraftDelta,
+    Interrupted,
+    MessageAdded,
+    OutcomeKnown,
+    RoomBroadcaster,
+    RoomUpdate,
+    TypingChanged,
+)
 from adapters.web.schemas import MessageBody
 from adapters.web.ws_frames import (
-    Ack,
+    AckFrame,
     ChoiceBody,
     ClientFrame,
+    CommandFrame,
+    CommandResultFrame,
     DraftFrame,
     ErrorFrame,
-    Give,
-    Hello,
+    HelloFrame,
     MessageFrame,
     OutcomeFrame,
-    Press,
-    Ready,
-    Say,
+    ReadyFrame,
+    SelectFrame,
+    SendFrame,
     ServerFrame,
-    ShownFrame,
     TypingFrame,
 )
-from bot import Receipt, TryAgain
-from bot.platform import Door, IntakeClosed, Remembered
+from bot import Receipt, TemporaryError
+from bot.platform import AgentHandle, BoundedSet, InboxClosed
 
 logger = logging.getLogger(__name__)
-HISTORY = 50
-REMEMBERED = 500
-CLOSING = 1.0
-MOST_ASKED = 10  # commands of one connection that may be under way
+HISTORY_LIMIT = 50
+MAX_KNOWN_IDS = 500
+CLOSE_TIMEOUT = 1.0
+MAX_RUNNING_COMMANDS = 10  # commands of one connection that may be under way
 
 
-class Sockets:
+class WebSocketServer:
     """All WebSockets of the server."""
 
-    def __init__(self, doors: Doors, talk: Talk, hub: Hub, answers: Answers, limits: Limits) -> None:
-        self.doors = doors
-        self.talk = talk
-        self.hub = hub
-        self.answers = answers
+    def __init__(
+        self,
+        directory: AgentDirectory,
+        message_service: MessageService,
+        broadcaster: RoomBroadcaster,
+        responder: JsonResponder,
+        limits: Limits,
+    ) -> None:
+        self.directory = directory
+        self.message_service = message_service
+        self.broadcaster = broadcaster
+        self.responder = responder
         self.limits = limits
         self._open: set[web.WebSocketResponse] = set()
 
-    async def handle(self, request: web.Request) -> web.StreamResponse:
+    async def serve(self, request: web.Request) -> web.StreamResponse:
         """Hold a conversation until the client or the server ends it."""
-        if len(self._open) >= self.limits.sockets:
-            raise Problem(503, "too_many_sockets", "too many are connected just now", {"Retry-After": "30"})
+        if len(self._open) >= self.limits.max_sockets:
+            raise HttpProblem(
+                503, "too_many_sockets", "too many are connected just now", {"Retry-After": "30"}
+            )
         socket = web.WebSocketResponse(
-            timeout=CLOSING,
+            timeout=CLOSE_TIMEOUT,
             heartbeat=self.limits.heartbeat_seconds,
-            max_msg_size=self.limits.frame,
+            max_msg_size=self.limits.max_frame_bytes,
             compress=False,
         )
         if not _is_handshake(socket, request):
-            raise Problem(426, "upgrade_required", "this address speaks WebSocket", {"Upgrade": "websocket"})
+            raise HttpProblem(
+                426, "upgrade_required", "this address speaks WebSocket", {"Upgrade": "websocket"}
+            )
         self._open.add(socket)
         try:
             await socket.prepare(request)
-            await _Session(self, socket, _aborting(request)).run()
+            await _Session(self, socket, _abort_callback(request)).run()
         except ExceptionGroup:  # our own fault: this conversation ends, the others do not
             logger.exception("a conversation over a WebSocket failed")
             await socket.close(code=WSCloseCode.INTERNAL_ERROR)
@@ -83,25 +102,27 @@ class Sockets:
         """Say goodbye to everybody."""
         async with asyncio.TaskGroup() as group:
             for socket in list(self._open):
-                group.create_task(_close(socket))
+                group.create_task(_close_socket(socket))
 
 
 class _Session:
     """One connection: what it may hear, and what still has to be written to it."""
 
-    def __init__(self, sockets: Sockets, socket: web.WebSocketResponse, abort: Callable[[], None]) -> None:
-        self._sockets = sockets
+    def __init__(
+        self, server: WebSocketServer, socket: web.WebSocketResponse, abort: Callable[[], None]
+    ) -> None:
+        self._server = server
         self._socket = socket
         self._abort = abort
         self._seq = 0
         self._queue: deque[str] = deque()
         self._backlog = 0
         self._wake = asyncio.Event()
-        self._told = Remembered[UUID](REMEMBERED)
-        self._room: tuple[Door, Hello] | None = None
-        self._held: list[News] | None = None
-        self._asking: set[asyncio.Task[None]] = set()
-        self._leave: Callable[[], None] = lambda: None
+        self._known_ids = BoundedSet[UUID](MAX_KNOWN_IDS)
+        self._joined: tuple[AgentHandle, HelloFrame] | None = None
+        self._buffered: list[RoomUpdate] | None = None
+        self._commands: set[asyncio.Task[None]] = set()
+        self._unsubscribe: Callable[[], None] = lambda: None
 
     async def run(self) -> None:
         """Read frames until the connection ends, while another task writes."""
@@ -113,145 +134,162 @@ class _Session:
                         break
                     await self._receive(message.data if message.type is WSMsgType.TEXT else b"", group)
             finally:
-                self._leave()
-                for task in (writer, *self._asking):
+                self._unsubscribe()
+                for task in (writer, *self._commands):
                     task.cancel()
 
     async def _receive(self, data: str | bytes, group: asyncio.TaskGroup) -> None:
-        with self._explaining():
-            told = parse_json(data)
-            client_id = told.get("client_id") if isinstance(told, dict) else None
-            with self._explaining(client_id[:200] if isinstance(client_id, str) else None):
-                match validated_by(ClientFrame, told):
-                    case Hello() as hello:
-                        await self._enter(hello)
-                    case Say() as say:
-                        await self._say(say)
-                    case Give() | Press() as asked:
-                        self._begin(asked, group)
+        with self._report_problems():
+            document = parse_json(data)
+            client_id = document.get("client_id") if isinstance(document, dict) else None
+            with self._report_problems(client_id[:200] if isinstance(client_id, str) else None):
+                match validate_with(ClientFrame, document):
+                    case HelloFrame() as hello:
+                        await self._join_room(hello)
+                    case SendFrame() as send_frame:
+                        await self._submit_message(send_frame)
+                    case CommandFrame() | SelectFrame() as command:
+                        self._start_command(command, group)
 
     @contextmanager
-    def _explaining(self, client_id: str | None = None) -> Iterator[None]:
+    def _report_problems(self, client_id: str | None = None) -> Iterator[None]:
         """Tell the client what was wrong with what it has sent."""
         try:
             yield
-        except Problem as problem:
+        except HttpProblem as problem:
             self._send(ErrorFrame(code=problem.code, message=problem.message, client_id=client_id))
-        except IntakeClosed:
-            self._send(ErrorFrame(code="stopping", message=stopping().message, client_id=client_id))
-        except TryAgain as error:
-            refusal = unavailable(error)
-            self._send(ErrorFrame(code=refusal.code, message=refusal.message, client_id=client_id))
+        except InboxClosed:
+            self._send(ErrorFrame(code="stopping", message=build_stopping().message, client_id=client_id))
+        except TemporaryError as error:
+            unavailable_problem = build_unavailable(error)
+            self._send(
+                ErrorFrame(
+                    code=unavailable_problem.code, message=unavailable_problem.message, client_id=client_id
+                )
+            )
 
-    async def _enter(self, hello: Hello) -> None:
+    async def _join_room(self, hello: HelloFrame) -> None:
         """Come into a room; what happens there while its history is read follows after it."""
-        sockets = self._sockets
-        door = sockets.doors.named(hello.agent)
-        place = room_id(door.agent_id, hello.room)
-        self._leave()
-        self._told = Remembered[UUID](REMEMBERED)
-        self._room, self._held = (door, hello), []
-        self._leave = sockets.hub.join(place, self._hear)
-        messages = _latest(await show_room(door, place, HISTORY), sockets.limits.backlog // 2)
+        server = self._server
+        handle = server.directory.find_agent(hello.agent)
+        joined_room_id = room_id_of(handle.agent_id, hello.room)
+        self._unsubscribe()
+        self._known_ids = BoundedSet[UUID](MAX_KNOWN_IDS)
+        self._joined, self._buffered = (handle, hello), []
+        self._unsubscribe = server.broadcaster.subscribe(joined_room_id, self._on_update)
+        messages = _latest_within(
+            await load_room_messages(handle, joined_room_id, HISTORY_LIMIT),
+            server.limits.max_backlog_bytes // 2,
+        )
         for message in messages:
-            self._told.add(message.id)
+            self._known_ids.add(message.id)
         self._send(
-            Ready(
-                agent=agent_body(door.agent_id, door.character),
+            ReadyFrame(
+                agent=build_agent_body(handle.agent_id, handle.character),
                 room=hello.room,
-                room_id=place,
-                user=author_body(user_id(hello.user), hello.user, door.agent_id),
+                room_id=joined_room_id,
+                user=build_author_body(user_id_of(hello.user), hello.user, handle.agent_id),
                 messages=messages,
-                is_typing=sockets.hub.is_typing(place),
+                is_typing=server.broadcaster.is_typing(joined_room_id),
             )
         )
-        self._held = [news for news in self._held if not isinstance(news, Grown)]  # all of it comes now
-        self._let_go()
-        for grown in sockets.hub.growth.in_room(place):
-            self._hear(grown)
+        self._buffered = [
+            update for update in self._buffered if not isinstance(update, DraftDelta)
+        ]  # all of it comes now
+        self._flush_buffered()
+        for draft in server.broadcaster.drafts.list_room(joined_room_id):
+            self._on_update(draft)
         for message in messages:
             if message.outcome is not None and not message.outcome.outcome.is_final:
-                receipt = await door.records.receipt(message.id)
+                receipt = await handle.conversations.receipt(message.id)
                 if receipt is not None:
-                    sockets.talk.watch(door, receipt)
+                    server.message_service.announce_outcome(handle, receipt)
 
-    def _here(self) -> tuple[Door, Hello]:
-        if self._room is None:
-            raise Problem(409, "hello_first", "send a hello frame before the first message")
-        return self._room
+    def _require_room(self) -> tuple[AgentHandle, HelloFrame]:
+        if self._joined is None:
+            raise HttpProblem(409, "hello_first", "send a hello frame before the first message")
+        return self._joined
 
-    def _begin(self, asked: Give | Press, group: asyncio.TaskGroup) -> None:
+    def _start_command(self, command: CommandFrame | SelectFrame, group: asyncio.TaskGroup) -> None:
         """Have something carried out beside what else is said here: it may take a minute."""
-        door, hello = self._here()
-        if len(self._asking) >= MOST_ASKED:
-            raise Problem(429, "too_many_commands", "wait for what you have asked for already")
-        task = group.create_task(self._ask(door, hello, asked))
-        self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
+        handle, hello = self._require_room()
+        if len(self._commands) >= MAX_RUNNING_COMMANDS:
+            raise HttpProblem(429, "too_many_commands", "wait for what you have asked for already")
+        task = group.create_task(self._run_command(handle, hello, command))
+        self._commands.add(task)
+        task.add_done_callback(self._commands.discard)
 
-    async def _ask(self, door: Door, hello: Hello, asked: Give | Press) -> None:
-        with self._explaining(asked.client_id):
-            shown = await self._sockets.talk.ask(door, hello, asked, sender=self._hear)
-            if shown.receipt is not None:
-                self._told.add(shown.receipt.memory_id)
-                self._send(Ack(client_id=asked.client_id, message_id=shown.receipt.memory_id))
-                self._sockets.talk.watch(door, shown.receipt)
+    async def _run_command(
+        self, handle: AgentHandle, hello: HelloFrame, command: CommandFrame | SelectFrame
+    ) -> None:
+        with self._report_problems(command.client_id):
+            response = await self._server.message_service.run_command(
+                handle, hello, command, sender=self._on_update
+            )
+            if response.receipt is not None:
+                self._known_ids.add(response.receipt.memory_id)
+                self._send(AckFrame(client_id=command.client_id, message_id=response.receipt.memory_id))
+                self._server.message_service.announce_outcome(handle, response.receipt)
             else:
-                choices = [ChoiceBody(label=one.label, value=one.value) for one in shown.choices]
-                self._send(ShownFrame(client_id=asked.client_id, text=shown.text, choices=choices))
+                choices = [ChoiceBody(label=choice.label, value=choice.value) for choice in response.choices]
+                self._send(
+                    CommandResultFrame(client_id=command.client_id, text=response.text, choices=choices)
+                )
 
-    async def _say(self, say: Say) -> None:
-        door, hello = self._here()
+    async def _submit_message(self, frame: SendFrame) -> None:
+        handle, hello = self._require_room()
 
-        def kept(receipt: Receipt) -> None:
-            self._told.add(receipt.memory_id)
-            self._send(Ack(client_id=say.client_id, message_id=receipt.memory_id))
+        def on_stored(receipt: Receipt) -> None:
+            self._known_ids.add(receipt.memory_id)
+            self._send(AckFrame(client_id=frame.client_id, message_id=receipt.memory_id))
 
-        said = said_by_page(hello, say)
-        self._held = []  # what the agent does with it is told after the acknowledgement
+        submitted = parse_page_message(hello, frame)
+        self._buffered = []  # what the agent does with it is told after the acknowledgement
         try:
-            await self._sockets.talk.put(door, said, kept=kept, sender=self._hear)
+            await self._server.message_service.submit(
+                handle, submitted, on_stored=on_stored, sender=self._on_update
+            )
         finally:
-            self._let_go()
+            self._flush_buffered()
 
-    def _let_go(self) -> None:
-        held, self._held = self._held or [], None
-        for news in held:
-            self._hear(news)
+    def _flush_buffered(self) -> None:
+        buffered, self._buffered = self._buffered or [], None
+        for update in buffered:
+            self._on_update(update)
 
-    def _hear(self, news: News) -> None:
-        if self._held is not None:
-            self._held.append(news)
+    def _on_update(self, update: RoomUpdate) -> None:
+        if self._buffered is not None:
+            self._buffered.append(update)
             return
-        match news:
-            case Typing(active):
-                self._send(TypingFrame(active=active))
-            case Grown(message_id, text, anew) if message_id not in self._told:
-                self._send(DraftFrame(id=message_id, text=text, anew=anew))
-            case Spoken(message) if message.id not in self._told:
-                self._told.add(message.id)
+        match update:
+            case TypingChanged(is_active):
+                self._send(TypingFrame(active=is_active))
+            case DraftDelta(message_id, text, is_reset) if message_id not in self._known_ids:
+                self._send(DraftFrame(id=message_id, text=text, anew=is_reset))
+            case MessageAdded(message) if message.id not in self._known_ids:
+                self._known_ids.add(message.id)
                 self._send(MessageFrame(**dict(message)))
-            case Settled(answer):
+            case OutcomeKnown(response):
                 self._send(
                     OutcomeFrame(
-                        message_id=answer.message_id,
-                        outcome=answer.outcome,
-                        reason=answer.reason,
-                        rule=answer.rule,
-                        superseded_by=answer.superseded_by,
+                        message_id=response.message_id,
+                        outcome=response.outcome,
+                        reason=response.reason,
+                        rule=response.rule,
+                        superseded_by=response.superseded_by,
                     )
                 )
-            case Interrupted() | Spoken() | Grown():
+            case Interrupted() | MessageAdded() | DraftDelta():
                 pass  # the socket is about to close; or it has that message already
 
     def _send(self, frame: ServerFrame) -> None:
         """Queue a frame; a reader that lets too much pile up is cut off."""
-        if self._backlog > self._sockets.limits.backlog:
+        if self._backlog > self._server.limits.max_backlog_bytes:
             self._queue.clear()
             self._abort()
             return
         self._seq += 1
-        text = self._sockets.answers.text(frame.model_copy(update={"seq": self._seq}))
+        text = self._server.responder.to_json(frame.model_copy(update={"seq": self._seq}))
         self._backlog += len(text)
         self._queue.append(text)
         self._wake.set()
@@ -276,7 +314,7 @@ def _is_handshake(socket: web.WebSocketResponse, request: web.Request) -> bool:
         return False
 
 
-def _latest(messages: list[MessageBody], size: int) -> list[MessageBody]:
+def _latest_within(messages: list[MessageBody], size: int) -> list[MessageBody]:
     """Leave out the oldest of what would not fit into one frame."""
     for number, message in enumerate(reversed(messages)):
         size -= len(message.text)
@@ -285,7 +323,7 @@ def _latest(messages: list[MessageBody], size: int) -> list[MessageBody]:
     return messages
 
 
-def _aborting(request: web.Request) -> Callable[[], None]:
+def _abort_callback(request: web.Request) -> Callable[[], None]:
     """Make the call that cuts a connection without waiting for its reader."""
 
     def abort() -> None:
@@ -295,6 +333,6 @@ def _aborting(request: web.Request) -> Callable[[], None]:
     return abort
 
 
-async def _close(socket: web.WebSocketResponse) -> None:
+async def _close_socket(socket: web.WebSocketResponse) -> None:
     with suppress(ConnectionError, RuntimeError):  # it went by itself in the meantime
         await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server is stopping")

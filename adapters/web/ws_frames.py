@@ -8,20 +8,20 @@ from pydantic import Field, TypeAdapter
 from adapters.web.schemas import (
     AgentBody,
     AgentName,
-    Asked,
     AttachmentRequest,
     Author,
     Key,
     MessageBody,
     OutcomeBody,
+    RequestModel,
+    ResponseModel,
     RoomName,
     Text,
-    Told,
     UserName,
 )
 
 
-class Hello(Asked):
+class HelloFrame(RequestModel):
     """The first frame of a client: which room it comes into, and who it is there."""
 
     type: Literal["hello"]
@@ -30,7 +30,7 @@ class Hello(Asked):
     agent: AgentName | None = None
 
 
-class Say(Asked):
+class SendFrame(RequestModel):
     """A message; one that was not acknowledged is sent again with the same `client_id`."""
 
     type: Literal["message"]
@@ -39,7 +39,7 @@ class Say(Asked):
     attachments: list[AttachmentRequest] = Field(default_factory=list, max_length=10)
 
 
-class Give(Asked):
+class CommandFrame(RequestModel):
     """A command, as in `/help`; given again with the same `client_id` within a day it does nothing more."""
 
     type: Literal["command"]
@@ -47,7 +47,7 @@ class Give(Asked):
     client_id: Key
 
 
-class Press(Asked):
+class SelectFrame(RequestModel):
     """A choice that was shown, by its value."""
 
     type: Literal["press"]
@@ -55,18 +55,18 @@ class Press(Asked):
     client_id: Key
 
 
-ClientFrame = TypeAdapter[Hello | Say | Give | Press](
-    Annotated[Hello | Say | Give | Press, Field(discriminator="type")]
+ClientFrame = TypeAdapter[HelloFrame | SendFrame | CommandFrame | SelectFrame](
+    Annotated[HelloFrame | SendFrame | CommandFrame | SelectFrame, Field(discriminator="type")]
 )
 
 
-class Frame(Told):
+class BaseServerFrame(ResponseModel):
     """What all frames to a client have in common: `seq` grows by one from frame to frame."""
 
     seq: int = 0
 
 
-class Ready(Frame):
+class ReadyFrame(BaseServerFrame):
     """The room as it stands; what follows comes on top of it."""
 
     type: Literal["ready"] = "ready"
@@ -78,7 +78,7 @@ class Ready(Frame):
     is_typing: bool
 
 
-class Ack(Frame):
+class AckFrame(BaseServerFrame):
     """A message is kept; it will have its outcome whatever happens to this connection."""
 
     type: Literal["ack"] = "ack"
@@ -86,14 +86,14 @@ class Ack(Frame):
     message_id: UUID
 
 
-class ChoiceBody(Told):
+class ChoiceBody(ResponseModel):
     """Something to press."""
 
     label: str
     value: str
 
 
-class ShownFrame(Frame):
+class CommandResultFrame(BaseServerFrame):
     """What came of a command or of a choice, for whoever gave it; nothing of it is kept."""
 
     type: Literal["shown"] = "shown"
@@ -102,14 +102,14 @@ class ShownFrame(Frame):
     choices: list[ChoiceBody]
 
 
-class TypingFrame(Frame):
+class TypingFrame(BaseServerFrame):
     """The agent has begun, or ceased, to work in this room."""
 
     type: Literal["typing"] = "typing"
     active: bool
 
 
-class DraftFrame(Frame):
+class DraftFrame(BaseServerFrame):
     """A reply is being written: `text` comes behind what is there of it or, with `anew`, in its place.
 
     The message with this `id` takes its place; where `text` is empty none will come.
@@ -121,13 +121,13 @@ class DraftFrame(Frame):
     anew: bool
 
 
-class MessageFrame(Frame, MessageBody):
+class MessageFrame(BaseServerFrame, MessageBody):
     """A message of this room: a reply, or what somebody else said."""
 
     type: Literal["message"] = "message"
 
 
-class OutcomeFrame(Frame, OutcomeBody):
+class OutcomeFrame(BaseServerFrame, OutcomeBody):
     """What became of a message."""
 
     type: Literal["outcome"] = "outcome"
@@ -135,7 +135,7 @@ class OutcomeFrame(Frame, OutcomeBody):
     superseded_by: UUID | None
 
 
-class ErrorFrame(Frame):
+class ErrorFrame(BaseServerFrame):
     """A frame was refused."""
 
     type: Literal["error"] = "error"
@@ -144,4 +144,13 @@ class ErrorFrame(Frame):
     client_id: Text | None = None
 
 
-ServerFrame = Ready | Ack | ShownFrame | TypingFrame | DraftFrame | MessageFrame | OutcomeFrame | ErrorFrame
+ServerFrame = (
+    ReadyFrame
+    | AckFrame
+    | CommandResultFrame
+    | TypingFrame
+    | DraftFrame
+    | MessageFrame
+    | OutcomeFrame
+    | ErrorFrame
+)

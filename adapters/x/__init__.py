@@ -1,15 +1,15 @@
 """X as a platform: mentions in, posts, threads and replies out, each within a plan's budget."""
 
-from adapters.x.config import NEEDS, XSettings
-from bot.platform import AdapterSpec, Deferred
+from adapters.x.config import REQUIRED_VARIABLES, XSettings
+from bot.platform import AdapterSpec, LazyImport
 
 spec = AdapterSpec(
     "x",
-    Deferred("adapters.x.adapter:open_x"),
+    LazyImport("adapters.x.adapter:open_x"),
     XSettings,
-    needs=NEEDS,
+    needs=REQUIRED_VARIABLES,
     extra="x",
     libraries=("tweepy", "async_lru"),
-    check=Deferred("adapters.x.checks:check_account"),
+    check=LazyImport("adapters.x.checks:check_account"),
     emulator="adapters.x.emulator",
 )

@@ -9,109 +9,119 @@ from types import TracebackType
 from typing import Self
 
 from adapters.x import incoming
-from adapters.x.client import Searcher, XClient
+from adapters.x.client import PostSearch, XClient
 from adapters.x.config import read_settings
-from adapters.x.connection import Caller, Refused
-from adapters.x.permissions import Consent, OptOuts
-from adapters.x.rate_limits import Budget
-from adapters.x.receiving import Mentions
-from adapters.x.sending import Pause, Sender
-from adapters.x.state import Notes
+from adapters.x.connection import RequestRefused, XConnection
+from adapters.x.permissions import OptOutList, ReplyPermissions
+from adapters.x.rate_limits import Quota
+from adapters.x.receiving import MentionReceiver
+from adapters.x.sending import MessageSender, Sleep
+from adapters.x.state import AccountState
 from bot import Clock, CoreSettings
-from bot.platform import Cause, DeliveryError, Door, Feed, IntakeClosed, Link, NotSent
+from bot.platform import (
+    AgentHandle,
+    ConnectionStatus,
+    DeliveryError,
+    DisconnectCause,
+    Feed,
+    InboxClosed,
+    NotSent,
+)
 from bot.store import StoreUnavailable
 
 logger = logging.getLogger(__name__)
-LONGEST_REST, JITTER = 3600.0, 3.0
+MAX_DELAY_SECONDS, JITTER_SECONDS = 3600.0, 3.0
 
 
-class Account:
+class XAccount:
     """All that belongs to one account; entering connects it, leaving disconnects it."""
 
-    def __init__(self, door: Door, *, clock: Clock, pause: Pause) -> None:
-        settings = read_settings(door.settings)
-        self.name = settings.account
+    def __init__(self, handle: AgentHandle, *, clock: Clock, sleep: Sleep) -> None:
+        settings = read_settings(handle.settings)
+        self.account_id = settings.account_id
         self.settings = settings
-        self._pause = pause
-        self._me = incoming.OwnAccount(door.agent_id, settings.account)
-        notes = Notes(door.inbox, settings.account)
-        self.budget = Budget(settings, notes, door.settings.load(CoreSettings).bot_data_dir, clock)
-        self.link = Link(incoming.PLATFORM, door.character.name, clock)
-        self.caller = Caller(settings, self.budget, notes, self.link, clock)
-        self.client = XClient(settings.account, self.caller, self.budget)
-        self._searcher = Searcher(self.client)
-        self._opt_outs = OptOuts(settings, notes)
-        consent = Consent(door, self.client, settings, self._opt_outs)
-        self.sender = Sender(door, self.client, settings, consent, pause)
-        self.mentions = Mentions(
-            door,
-            self._me,
+        self._sleep = sleep
+        self._identity = incoming.BotIdentity(handle.agent_id, settings.account_id)
+        state = AccountState(handle.inbox, settings.account_id)
+        self.quota = Quota(settings, state, handle.settings.load(CoreSettings).bot_data_dir, clock)
+        self.status = ConnectionStatus(incoming.PLATFORM, handle.character.name, clock)
+        self.connection = XConnection(settings, self.quota, state, self.status, clock)
+        self.client = XClient(settings.account_id, self.connection, self.quota)
+        self._search = PostSearch(self.client)
+        self._opt_outs = OptOutList(settings, state)
+        permissions = ReplyPermissions(handle, self.client, settings, self._opt_outs)
+        self.sender = MessageSender(handle, self.client, settings, permissions, sleep)
+        self.receiver = MentionReceiver(
+            handle,
+            self._identity,
             self.client,
             settings,
-            notes=notes,
-            consent=consent,
+            state=state,
+            permissions=permissions,
             opt_outs=self._opt_outs,
             clock=clock,
         )
         self._stack = AsyncExitStack()
-        self._watching: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(self.caller)
-        await self.budget.load()
+        await self._stack.enter_async_context(self.connection)
+        await self.quota.load()
         await self._opt_outs.load()
         if self.settings.x_reply_enable:
-            self._watching = asyncio.get_running_loop().create_task(self._watch())
+            self._polling = asyncio.get_running_loop().create_task(self._poll_mentions())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait([self._watching])
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.wait([self._polling])
         await self._stack.aclose()
 
     @property
     def feed(self) -> Feed:
         """Where it posts, and how often of its own accord."""
-        every = None
+        interval = None
         if self.settings.x_post_enable:
-            every = (
+            interval = (
                 timedelta(minutes=self.settings.x_post_interval_min),
                 timedelta(minutes=self.settings.x_post_interval_max),
             )
-        rests = self.caller.stopped or self.budget.why_it_rests()
-        room = incoming.feed_room(self._me)
-        return Feed(incoming.timeline(self._me), room, every, rests, self._searcher.search)
+        pause_reason = self.connection.stop_reason or self.quota.pause_reason()
+        room = incoming.build_feed_room(self._identity)
+        return Feed(incoming.build_world(self._identity), room, interval, pause_reason, self._search.search)
 
-    async def _watch(self) -> None:
+    async def _poll_mentions(self) -> None:
         """Look at the mentions again and again, until the process stops or the keys are refused."""
-        rest = 0.0
-        while not self.caller.stopped:
-            await self._pause(rest)
+        delay = 0.0
+        while not self.connection.stop_reason:
+            await self._sleep(delay)
             try:
-                rest = await self._look()
-            except IntakeClosed:
+                delay = await self._poll_once()
+            except InboxClosed:
                 return
             except Exception as error:  # a fault of ours costs one look, not all that come after it
-                logger.exception("the mentions of account %s could not be read", self.name)
-                self.link.fails(Cause.FAULT, type(error).__name__)
-                rest = LONGEST_REST
+                logger.exception("the mentions of account %s could not be read", self.account_id)
+                self.status.failed(DisconnectCause.FAULT, type(error).__name__)
+                delay = MAX_DELAY_SECONDS
 
-    async def _look(self) -> float:
+    async def _poll_once(self) -> float:
         """Read what there is; gives back how many seconds to rest."""
-        usual = float(self.settings.x_poll_interval)
+        interval = float(self.settings.x_poll_interval)
         try:
-            rest = 0.0 if await self.mentions.read() else usual
+            delay = 0.0 if await self.receiver.poll() else interval
         except NotSent as error:
-            logger.info("the mentions of account %s are not read now: %s", self.name, error)
-            return max(usual, (error.retry_after or 0.0) + random.uniform(0, JITTER))
-        except Refused as error:
-            self.link.fails(Cause.REFUSED, f"account {self.name} may not read its mentions: {error}")
-            return max(usual, LONGEST_REST)
+            logger.info("the mentions of account %s are not read now: %s", self.account_id, error)
+            return max(interval, (error.retry_after or 0.0) + random.uniform(0, JITTER_SECONDS))
+        except RequestRefused as error:
+            self.status.failed(
+                DisconnectCause.REFUSED, f"account {self.account_id} may not read its mentions: {error}"
+            )
+            return max(interval, MAX_DELAY_SECONDS)
         except (DeliveryError, StoreUnavailable) as error:
-            logger.info("the mentions of account %s were not read: %s", self.name, error)
-            return usual
-        self.link.stands()
-        return rest
+            logger.info("the mentions of account %s were not read: %s", self.account_id, error)
+            return interval
+        self.status.connected()
+        return delay

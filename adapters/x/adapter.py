@@ -8,13 +8,13 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID
 
-from adapters.x.account import Account
-from adapters.x.config import NEEDS
+from adapters.x.account import XAccount
+from adapters.x.config import REQUIRED_VARIABLES
 from adapters.x.incoming import PLATFORM
-from adapters.x.outgoing import parts
-from adapters.x.sending import Pause
+from adapters.x.outgoing import split_reply
+from adapters.x.sending import Sleep
 from bot import Clock, Content, SettingError, system_clock
-from bot.platform import Adapter, Delivery, Door, Feed, Link, Undeliverable
+from bot.platform import Adapter, AgentHandle, ConnectionStatus, Delivery, Feed, Undeliverable
 
 
 class XAdapter(Adapter):
@@ -23,16 +23,18 @@ class XAdapter(Adapter):
     platform = PLATFORM
 
     def __init__(
-        self, doors: Sequence[Door], *, clock: Clock = system_clock, pause: Pause = asyncio.sleep
+        self, handles: Sequence[AgentHandle], *, clock: Clock = system_clock, sleep: Sleep = asyncio.sleep
     ) -> None:
-        ours = [door for door in doors if has_account(door)]
-        self._accounts = {door.agent_id: Account(door, clock=clock, pause=pause) for door in ours}
+        enabled = [handle for handle in handles if is_enabled(handle)]
+        self._accounts = {handle.agent_id: XAccount(handle, clock=clock, sleep=sleep) for handle in enabled}
         # a server of the operator's, such as the emulator
-        self.is_private = not any(one.settings.is_usual("x_api_base_url") for one in self._accounts.values())
-        counted = Counter(account.name for account in self._accounts.values())
-        if twice := [name for name, count in counted.items() if count > 1]:
+        self.is_trusted_audience = not any(
+            x_account.settings.is_default("x_api_base_url") for x_account in self._accounts.values()
+        )
+        counts = Counter(account.account_id for account in self._accounts.values())
+        if duplicates := [name for name, count in counts.items() if count > 1]:
             raise SettingError(
-                f"two characters have the same account on X ({twice[0]}): give each its own X_ACCESS_TOKEN"
+                f"two characters have the same account on X ({duplicates[0]}): give each its own X_ACCESS_TOKEN"
             )
         self._stack = AsyncExitStack()
 
@@ -51,14 +53,14 @@ class XAdapter(Adapter):
     @property
     def url(self) -> str:
         """Where the accounts are to be seen."""
-        return " ".join(f"https://x.com/i/user/{one.name}" for one in self._accounts.values())
+        return " ".join(f"https://x.com/i/user/{account.account_id}" for account in self._accounts.values())
 
     @property
-    def links(self) -> Sequence[Link]:
+    def connections(self) -> Sequence[ConnectionStatus]:
         """Tell whether X answers each account."""
-        return [account.link for account in self._accounts.values()]
+        return [account.status for account in self._accounts.values()]
 
-    def account(self, agent_id: UUID) -> Account | None:
+    def account_of(self, agent_id: UUID) -> XAccount | None:
         """Find a character's account."""
         return self._accounts.get(agent_id)
 
@@ -67,31 +69,33 @@ class XAdapter(Adapter):
         account = self._accounts.get(agent_id)
         return account.feed if account else None
 
-    def parts(self, content: Content) -> list[Content]:
+    def split_content(self, content: Content) -> list[Content]:
         """Cut a text into posts."""
-        return parts(content)
+        return split_reply(content)
 
     async def deliver(self, delivery: Delivery) -> str:
         """Send one part, and give the post's id."""
-        return await self._of(delivery).sender.deliver(delivery)
+        return await self._account_for(delivery).sender.deliver(delivery)
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Look on the timeline for a part whose sending was unclear."""
-        return await self._of(delivery).sender.reconcile(delivery)
+        return await self._account_for(delivery).sender.reconcile(delivery)
 
-    def _of(self, delivery: Delivery) -> Account:
+    def _account_for(self, delivery: Delivery) -> XAccount:
         for account in self._accounts.values():
-            if account.name == delivery.account:
+            if account.account_id == delivery.account:
                 return account
         raise Undeliverable(f"no character here has the account {delivery.account} on X")
 
 
-def has_account(door: Door) -> bool:
+def is_enabled(handle: AgentHandle) -> bool:
     """Tell whether a character has its keys, and is meant for X."""
-    platforms = door.character.adapters
-    return all(name in door.settings for name in NEEDS) and (not platforms or PLATFORM in platforms)
+    platforms = handle.character.adapters
+    return all(name in handle.settings for name in REQUIRED_VARIABLES) and (
+        not platforms or PLATFORM in platforms
+    )
 
 
-def open_x(doors: Sequence[Door]) -> XAdapter:
+def open_x(handles: Sequence[AgentHandle]) -> XAdapter:
     """Make the adapter for all characters that have an account."""
-    return XAdapter(doors)
+    return XAdapter(handles)

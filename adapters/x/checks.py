@@ -3,62 +3,66 @@
 from collections.abc import Sequence
 
 from adapters.x.config import read_settings
-from adapters.x.connection import Caller, Refused, wrong_account
+from adapters.x.connection import RequestRefused, XConnection, account_problem
 from adapters.x.incoming import PLATFORM
-from adapters.x.rate_limits import Budget, next_month
-from adapters.x.state import Notes
-from bot import CoreSettings, Receipt, Settings, TryAgain, system_clock
-from bot.platform import Arrival, Cursor, DeliveryError, Link, ReadCursor
-from bot.store import Checkup
+from adapters.x.rate_limits import Quota, next_month_start
+from adapters.x.state import AccountState
+from bot import CoreSettings, Receipt, Settings, TemporaryError, system_clock
+from bot.platform import ConnectionStatus, CursorReader, DeliveryError, InboundMessage, StreamCursor
+from bot.store import CheckReport
 
-KEYS = "X_API_KEY, X_API_SECRET, X_ACCESS_TOKEN and X_ACCESS_TOKEN_SECRET"
+KEY_VARIABLES = "X_API_KEY, X_API_SECRET, X_ACCESS_TOKEN and X_ACCESS_TOKEN_SECRET"
 
 
-class _Reader:
+class _ReadOnlyStore:
     """Gives the notes of an account to whoever only looks."""
 
-    def __init__(self, read: ReadCursor) -> None:
-        self._read = read
+    def __init__(self, read_cursor: CursorReader) -> None:
+        self._read_cursor = read_cursor
 
     async def cursor(self, platform: str, account: str, name: str) -> str | None:
-        return await self._read(platform, account, name)
+        return await self._read_cursor(platform, account, name)
 
-    async def put_all(self, arrivals: Sequence[Arrival], cursor: Cursor | None = None) -> list[Receipt]:
-        raise TryAgain("who only looks keeps nothing")
+    async def submit_all(
+        self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None
+    ) -> list[Receipt]:
+        raise TemporaryError("who only looks keeps nothing")
 
 
-async def check_account(settings: Settings, read: ReadCursor) -> Checkup:
+async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckReport:
     """Ask X whose the keys are, which reads no post, and tell what is left until when.
 
     Raises SettingError where the variables are wrong, TryAgain where X cannot be asked.
     """
-    own, clock = read_settings(settings), system_clock
-    notes = Notes(_Reader(read), own.account)
-    budget = Budget(own, notes, settings.load(CoreSettings).bot_data_dir, clock)
-    await budget.load()
+    x_settings, clock = read_settings(settings), system_clock
+    state = AccountState(_ReadOnlyStore(read_cursor), x_settings.account_id)
+    quota = Quota(x_settings, state, settings.load(CoreSettings).bot_data_dir, clock)
+    await quota.load()
     facts: dict[str, str | int] = {
-        "plan": own.x_plan,
-        "reads left this month": budget.reads_left(with_reserve=True),
-        "posts left today": budget.posts_left(),
-        "renewed": next_month(clock()).date().isoformat(),
-        "dry run": "on" if own.x_dry_run else "off",
-        "posts of its own accord": "on" if own.x_post_enable else "off",
+        "plan": x_settings.x_plan,
+        "reads left this month": quota.remaining_reads(with_reserve=True),
+        "posts left today": quota.remaining_posts(),
+        "renewed": next_month_start(clock()).date().isoformat(),
+        "dry run": "on" if x_settings.x_dry_run else "off",
+        "posts of its own accord": "on" if x_settings.x_post_enable else "off",
     }
-    problems = [f"{budget.switch} is there, so nothing is read or sent: remove it"] if budget.is_off else []
-    place, is_there = f"account {own.account} on X", budget.is_off
-    async with Caller(own, budget, notes, Link(PLATFORM, place, clock), clock) as caller:
+    problems = [f"{quota.off_switch} is there, so nothing is read or sent: remove it"] if quota.is_off else []
+    label, is_reachable = f"account {x_settings.account_id} on X", quota.is_off
+    async with XConnection(
+        x_settings, quota, state, ConnectionStatus(PLATFORM, label, clock), clock
+    ) as connection:
         try:
-            if not budget.is_off:
-                person = await caller.me()
-                place, is_there = f"@{person.username} on X", True
-                if person.id != own.account:
+            if not quota.is_off:
+                user = await connection.read_own_user()
+                label, is_reachable = f"@{user.username} on X", True
+                if user.id != x_settings.account_id:
                     problems.append("X_ACCESS_TOKEN belongs to another account than X says: make it anew")
-                problems += filter(None, [wrong_account(own.handle, person)])
-        except Refused as error:
+                problems += filter(None, [account_problem(x_settings.expected_username, user)])
+        except RequestRefused as error:
             problems.append(f"{error}: look at the app's permissions and plan")
         except DeliveryError as error:
-            if not caller.stopped:
-                raise TryAgain(f"X cannot be asked: {error}") from None
-            problems.append(f"{error}: {KEYS} must all be of one app and one account")
-        facts |= {f"{name} opens": until.isoformat() for name, until in caller.closed.items()}
-    return Checkup(place, is_there, facts, tuple(problems))
+            if not connection.stop_reason:
+                raise TemporaryError(f"X cannot be asked: {error}") from None
+            problems.append(f"{error}: {KEY_VARIABLES} must all be of one app and one account")
+        facts |= {f"{name} opens": until.isoformat() for name, until in connection.closed_endpoints.items()}
+    return CheckReport(label, is_reachable, facts, tuple(problems))

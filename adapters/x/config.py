@@ -8,49 +8,49 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from bot import BaseUrl, Secret, Settings, SettingsModel, Words, keep_key
+from bot import BaseUrl, CommaList, Secret, Settings, SettingsModel, reject_redirected_key
 
-HANDLE = re.compile(r"@?\w{1,15}", re.ASCII)
-NEEDS = ("X_API_KEY", "X_API_SECRET", "X_ACCESS_TOKEN", "X_ACCESS_TOKEN_SECRET")
-TOKEN = re.compile(r"\d{1,19}-[!-~]+")
-SPAN = re.compile(r"(\d{1,2}:\d\d)-(\d{1,2}:\d\d)")
+USERNAME_PATTERN = re.compile(r"@?\w{1,15}", re.ASCII)
+REQUIRED_VARIABLES = ("X_API_KEY", "X_API_SECRET", "X_ACCESS_TOKEN", "X_ACCESS_TOKEN_SECRET")
+TOKEN_PATTERN = re.compile(r"\d{1,19}-[!-~]+")
+QUIET_HOURS_PATTERN = re.compile(r"(\d{1,2}:\d\d)-(\d{1,2}:\d\d)")
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
+class PlanLimits:
     """How many posts a plan lets be read and written in a month, and written on a day."""
 
     reads: int
     posts: int
-    a_day: int
+    posts_per_day: int
 
 
 PLANS = {
-    "free": Allowance(100, 500, 15),
-    "basic": Allowance(10_000, 3_000, 95),
-    "pro": Allowance(1_000_000, 288_000, 9_500),
+    "free": PlanLimits(100, 500, 15),
+    "basic": PlanLimits(10_000, 3_000, 95),
+    "pro": PlanLimits(1_000_000, 288_000, 9_500),
 }
 
 
-def _token(token: SecretStr) -> SecretStr:
-    if not TOKEN.fullmatch(token.get_secret_value()):
+def _check_token(token: SecretStr) -> SecretStr:
+    if not TOKEN_PATTERN.fullmatch(token.get_secret_value()):
         raise ValueError("it is no access token: one begins with the account's number and a hyphen")
     return token
 
 
-def _handle(name: str) -> str:
-    if name and not HANDLE.fullmatch(name):
+def _check_username(name: str) -> str:
+    if name and not USERNAME_PATTERN.fullmatch(name):
         raise ValueError("it is no handle: it has at most 15 letters, digits and underscores")
     return name
 
 
-def _span(text: str) -> str:
+def _check_quiet_hours(text: str) -> str:
     if text:
-        quiet_span(text)
+        parse_quiet_hours(text)
     return text
 
 
-def _zone(name: str) -> str:
+def _check_time_zone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -58,13 +58,13 @@ def _zone(name: str) -> str:
     return name
 
 
-def quiet_span(text: str) -> tuple[time, time]:
+def parse_quiet_hours(text: str) -> tuple[time, time]:
     """Read `22:30-07:00`; raises ValueError."""
-    found = SPAN.fullmatch(text.replace(" ", ""))
-    if found is None:
+    match = QUIET_HOURS_PATTERN.fullmatch(text.replace(" ", ""))
+    if match is None:
         raise ValueError("it must look like 22:30-07:00")
     try:
-        start, end = (time.fromisoformat(one.rjust(5, "0")) for one in found.groups())
+        start, end = (time.fromisoformat(time_text.rjust(5, "0")) for time_text in match.groups())
     except ValueError:
         raise ValueError("it must look like 22:30-07:00") from None
     return start, end
@@ -75,14 +75,14 @@ class XSettings(SettingsModel):
 
     x_api_key: Secret | None = Field(None, description="The app's API key (consumer key).")
     x_api_secret: Secret | None = Field(None, description="The app's API key secret.")
-    x_access_token: Annotated[Secret, AfterValidator(_token)] | None = Field(
+    x_access_token: Annotated[Secret, AfterValidator(_check_token)] | None = Field(
         None, description="The account's access token, made with the permission to read and write."
     )
     x_access_token_secret: Secret | None = Field(None, description="The account's access token secret.")
     x_api_base_url: BaseUrl = Field(
         "", description="Another server that speaks X's protocol, without the version; empty for X itself."
     )
-    x_username: Annotated[str, AfterValidator(_handle)] = Field(
+    x_username: Annotated[str, AfterValidator(_check_username)] = Field(
         "",
         description="The account's handle; where it is set and the keys are another's, nothing is written.",
     )
@@ -105,14 +105,14 @@ class XSettings(SettingsModel):
         le=86_400,
         description="How many seconds lie between two looks at the mentions; more where X allows fewer.",
     )
-    x_target_users: Words = Field(
+    x_target_users: CommaList = Field(
         (), description="The only handles that are answered; empty or * for everybody who mentions us."
     )
-    x_opt_out_users: Words = Field((), description="Handles that are never answered, liked or reposted.")
-    x_forbidden_words: Words = Field(
+    x_opt_out_users: CommaList = Field((), description="Handles that are never answered, liked or reposted.")
+    x_forbidden_words: CommaList = Field(
         (), description="Words and phrases that must not stand in anything that it posts."
     )
-    x_contacts: Words = Field(
+    x_contacts: CommaList = Field(
         (), description="The mail addresses and telephone numbers that it may post; no others."
     )
     x_thread_depth: int = Field(
@@ -129,36 +129,36 @@ class XSettings(SettingsModel):
         description="How many posts a day it may write at most, answers included, instead of what the plan "
         "allows: 15 with free, 95 with basic, 9500 with pro.",
     )
-    x_quiet_hours: Annotated[str, AfterValidator(_span)] = Field(
+    x_quiet_hours: Annotated[str, AfterValidator(_check_quiet_hours)] = Field(
         "", description="When it posts nothing of its own accord, as in 22:30-07:00; empty for never."
     )
-    x_time_zone: Annotated[str, AfterValidator(_zone)] = Field(
+    x_time_zone: Annotated[str, AfterValidator(_check_time_zone)] = Field(
         "UTC", description="The time zone of X_QUIET_HOURS and of the day, as in Europe/Berlin."
     )
 
     @model_validator(mode="after")
-    def _check_pauses(self) -> "XSettings":
+    def _check_intervals(self) -> "XSettings":
         if self.x_post_interval_min > self.x_post_interval_max:
             raise ValueError("X_POST_INTERVAL_MIN must not be more than X_POST_INTERVAL_MAX")
         return self
 
     @property
-    def allowance(self) -> Allowance:
+    def plan_limits(self) -> PlanLimits:
         """What a month may cost."""
         plan = PLANS[self.x_plan]
-        return Allowance(
+        return PlanLimits(
             reads=plan.reads if self.x_monthly_reads is None else self.x_monthly_reads,
             posts=plan.posts if self.x_monthly_posts is None else self.x_monthly_posts,
-            a_day=plan.a_day if self.x_post_daily_cap is None else self.x_post_daily_cap,
+            posts_per_day=plan.posts_per_day if self.x_post_daily_cap is None else self.x_post_daily_cap,
         )
 
     @property
-    def handle(self) -> str:
+    def expected_username(self) -> str:
         """The handle that the account must have; blank where none is named."""
         return self.x_username.removeprefix("@").casefold()
 
     @property
-    def account(self) -> str:
+    def account_id(self) -> str:
         """The account's number, which its access token begins with."""
         token = self.x_access_token
         return token.get_secret_value().partition("-")[0] if token else ""
@@ -167,5 +167,5 @@ class XSettings(SettingsModel):
 def read_settings(settings: Settings) -> XSettings:
     """Read the variables; raises SettingError, also where a file would lead the operator's keys elsewhere."""
     for key in ("X_API_KEY", "X_ACCESS_TOKEN"):
-        keep_key(settings, server="X_API_BASE_URL", key=key)
+        reject_redirected_key(settings, server="X_API_BASE_URL", key=key)
     return settings.load(XSettings)

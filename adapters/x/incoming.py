@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from adapters.x.payloads import Page, Person, Picture, Post
+from adapters.x.payloads import Media, Page, Post, User
 from bot import (
     Attachment,
     ChannelType,
@@ -21,68 +21,79 @@ from bot import (
     derived_id,
     new_id,
 )
-from bot.platform import Arrival, EventKey, MentionContext
+from bot.platform import EventKey, InboundMessage, MentionContext
 
 PLATFORM = "x"
-CONTEXT = "thread context"
+THREAD_CONTEXT = "thread context"
 _HANDLES = re.compile(r"^(?:@\w{1,15}\s+)+")
 _MEDIA = {"photo": MediaKind.IMAGE, "video": MediaKind.VIDEO, "animated_gif": MediaKind.VIDEO}
 
 
 @dataclass(frozen=True, slots=True)
-class OwnAccount:
+class BotIdentity:
     """Whose account it is: the agent, and its number on X."""
 
     agent_id: UUID
-    account: str
+    account_id: str
 
 
-def timeline(me: OwnAccount) -> World:
+def build_world(identity: BotIdentity) -> World:
     """Give the account's world."""
-    return World(derived_id(me.agent_id, PLATFORM, "world", me.account), PLATFORM, me.account, "X")
+    return World(
+        derived_id(identity.agent_id, PLATFORM, "world", identity.account_id),
+        PLATFORM,
+        identity.account_id,
+        "X",
+    )
 
 
-def feed_room(me: OwnAccount) -> Room:
+def build_feed_room(identity: BotIdentity) -> Room:
     """Give the account's own timeline, in which it posts."""
     return Room(
-        id=derived_id(me.agent_id, PLATFORM, "feed", me.account),
-        world_id=timeline(me).id,
+        id=derived_id(identity.agent_id, PLATFORM, "feed", identity.account_id),
+        world_id=build_world(identity).id,
         type=ChannelType.FEED,
         platform=PLATFORM,
-        external_id=me.account,
-        account=me.account,
+        external_id=identity.account_id,
+        account=identity.account_id,
         name="Timeline",
     )
 
 
-def conversation(me: OwnAccount, conversation_id: str) -> Room:
+def build_conversation_room(identity: BotIdentity, conversation_id: str) -> Room:
     """Give the room of a conversation, which is named after the post that began it."""
     return Room(
-        id=derived_id(me.agent_id, PLATFORM, "conversation", conversation_id),
-        world_id=timeline(me).id,
+        id=derived_id(identity.agent_id, PLATFORM, "conversation", conversation_id),
+        world_id=build_world(identity).id,
         type=ChannelType.THREAD,
         platform=PLATFORM,
         external_id=conversation_id,
-        account=me.account,
+        account=identity.account_id,
         name=f"Conversation {conversation_id}",
     )
 
 
-def author_id(me: OwnAccount, user_id: str) -> UUID:
+def entity_id_of(identity: BotIdentity, user_id: str) -> UUID:
     """Give the id of whoever has a number on X; our own account is the agent."""
-    return me.agent_id if user_id == me.account else derived_id(PLATFORM, "user", user_id)
+    return identity.agent_id if user_id == identity.account_id else derived_id(PLATFORM, "user", user_id)
 
 
-def message_received(
-    post: Post, page: Page, me: OwnAccount, *, at: datetime, room_of: Post | None = None, denied_by: str = ""
-) -> Arrival:
+def to_inbound_message(
+    post: Post,
+    page: Page,
+    identity: BotIdentity,
+    *,
+    received_at: datetime,
+    conversation_post: Post | None = None,
+    denied_by: str = "",
+) -> InboundMessage:
     """Make the arrival of a post; with `denied_by` it is kept, and not answered.
 
     `room_of` is the post in whose conversation it is shown, where that is not its own.
     """
-    room = conversation(me, _conversation_of(room_of or post))
-    person = page.people.get(post.author_id) or Person(id=post.author_id)
-    author = _entity(person, me)
+    room = build_conversation_room(identity, _conversation_id(conversation_post or post))
+    user = page.users.get(post.author_id) or User(id=post.author_id)
+    author = _to_entity(user, identity)
     mention = MentionContext(is_mention=not denied_by, is_thread=True, denied_by=denied_by)
     message = Memory(
         id=new_id(),
@@ -92,16 +103,20 @@ def message_received(
         world_id=room.world_id,
         content=Content(
             text=text_of(post),
-            attachments=tuple(_attachments(post, page)),
+            attachments=tuple(_attachments_of(post, page)),
             source=PLATFORM,
-            url=f"https://x.com/{person.username or 'i'}/status/{post.id}",
+            url=f"https://x.com/{user.username or 'i'}/status/{post.id}",
             mention=mention,
         ),
-        created_at=post.created_at or at,
+        created_at=post.created_at or received_at,
         external_id=post.id,
     )
-    return Arrival(
-        EventKey(PLATFORM, me.account, post.id, room.id, post.id), timeline(me), room, author, message
+    return InboundMessage(
+        EventKey(PLATFORM, identity.account_id, post.id, room.id, post.id),
+        build_world(identity),
+        room,
+        author,
+        message,
     )
 
 
@@ -110,36 +125,38 @@ def text_of(post: Post) -> str:
     text, entities = post.text, post.entities
     if post.note_tweet is not None and post.note_tweet.text:
         text, entities = post.note_tweet.text, post.note_tweet.entities
-    for address in entities.urls:
-        text = text.replace(address.url, "" if address.media_key else address.expanded_url or address.url)
+    for short_url in entities.urls:
+        text = text.replace(
+            short_url.url, "" if short_url.media_key else short_url.expanded_url or short_url.url
+        )
     text = html.unescape(text).strip()
-    if post.refers("replied_to"):
+    if post.reference_id("replied_to"):
         text = _HANDLES.sub("", text) or text
     return text
 
 
-def _conversation_of(post: Post) -> str:
+def _conversation_id(post: Post) -> str:
     return post.conversation_id or post.id
 
 
-def _entity(person: Person, me: OwnAccount) -> Entity:
-    names = tuple(one for one in (person.name, person.username) if one) or (person.id,)
+def _to_entity(user: User, identity: BotIdentity) -> Entity:
+    names = tuple(name for name in (user.name, user.username) if name) or (user.id,)
     return Entity(
-        author_id(me, person.id), PLATFORM, person.id, names, metadata={"username": person.username}
+        entity_id_of(identity, user.id), PLATFORM, user.id, names, metadata={"username": user.username}
     )
 
 
-def _attachments(post: Post, page: Page) -> Iterator[Attachment]:
-    found = [page.pictures[key] for key in post.attachments.media_keys if key in page.pictures]
-    for number, one in enumerate(found):
+def _attachments_of(post: Post, page: Page) -> Iterator[Attachment]:
+    media = [page.media[key] for key in post.attachments.media_keys if key in page.media]
+    for index, item in enumerate(media):
         yield Attachment(
-            f"{post.id}-{number}",
-            _MEDIA.get(one.type, MediaKind.LINK),
-            url=_address(one),
-            description=one.alt_text,
+            f"{post.id}-{index}",
+            _MEDIA.get(item.type, MediaKind.LINK),
+            url=_media_url(item),
+            description=item.alt_text,
         )
 
 
-def _address(picture: Picture) -> str:
-    url = picture.url or picture.preview_image_url
+def _media_url(media: Media) -> str:
+    url = media.url or media.preview_image_url
     return url if url.startswith("https://") else ""

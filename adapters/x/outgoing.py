@@ -7,11 +7,11 @@ from typing import Any
 
 from bot import Attachment, Content, MediaKind
 
-LONGEST = 280
-ADDRESS = 23  # whatever its length: X puts a short address in its place
-DEFAULT = 2
+MAX_WEIGHT = 280
+URL_WEIGHT = 23  # whatever its length: X puts a short address in its place
+DEFAULT_WEIGHT = 2
 # Code points that count one instead of two: scripts up to Georgian, and the common punctuation.
-LIGHT = ((0, 4351), (8192, 8205), (8208, 8223), (8242, 8247))
+LIGHT_RANGES = ((0, 4351), (8192, 8205), (8208, 8223), (8242, 8247))
 
 # What may be an address. X knows every top-level domain and takes `it.Then` for two words; here whatever
 # looks like one is weighed as the heavier of both, so that nothing is ever longer there than it is here.
@@ -20,90 +20,97 @@ _URL = re.compile(
     r"|(?<![A-Za-z0-9_@.\-/#$])(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,24}(?::\d+)?(?:[/?][!-~]*[A-Za-z0-9/])?(?![@A-Za-z0-9])",
     re.IGNORECASE,
 )
-_SURE = re.compile(
+_CERTAIN_URL = re.compile(
     r"https?://[a-z0-9-]+(?:\.[a-z0-9-]+)+(?::\d+)?(?:[/?][a-z0-9_./~%+&=#?:@!-]*)?", re.IGNORECASE
 )
-_JOIN, _KEYCAP, _VARIANT = "\u200d", "\u20e3", "\ufe0f"
+_ZERO_WIDTH_JOINER, _KEYCAP, _VARIANT = "\u200d", "\u20e3", "\ufe0f"
 _PICTURE = (
     "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u25a0-\u27bf\u2900-\u297f"
     "\u2b00-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
 )
 _SKIN = "[\U0001f3fb-\U0001f3ff]"
-_ONE = f"{_PICTURE}(?:{_SKIN}|{_VARIANT})?"
+_EMOJI_UNIT = f"{_PICTURE}(?:{_SKIN}|{_VARIANT})?"
 _EMOJI = re.compile(
     rf"[0-9#*]{_VARIANT}?{_KEYCAP}"
     r"|[\U0001f1e6-\U0001f1ff]{2}"
     r"|\U0001f3f4[\U000e0061-\U000e007a\U000e0030-\U000e0039]+\U000e007f"
-    rf"|{_ONE}(?:{_JOIN}{_ONE})*"
+    rf"|{_EMOJI_UNIT}(?:{_ZERO_WIDTH_JOINER}{_EMOJI_UNIT})*"
 )
 
 
-def weight(text: str) -> int:
+def text_weight(text: str) -> int:
     """Weigh a text as X does; more than `LONGEST` is not one post any more."""
-    return sum(one for _, one in weighed(text))
+    return sum(piece_weight for _, piece_weight in weighted_pieces(text))
 
 
-def weighed(text: str) -> Iterator[tuple[str, int]]:
+def weighted_pieces(text: str) -> Iterator[tuple[str, int]]:
     """Walk the pieces of a text that must not be cut, each with its weight."""
     text = unicodedata.normalize("NFC", text)
     start = 0
-    for found in _URL.finditer(text):
-        yield from _signs(text[start : found.start()])
-        plain = sum(one for _, one in _signs(found[0]))
-        sure = _SURE.match(found[0])
-        beyond = plain if sure is None else sum(one for _, one in _signs(found[0][sure.end() :]))
-        yield found[0], ADDRESS + beyond if sure else max(plain, ADDRESS)
-        start = found.end()
-    yield from _signs(text[start:])
+    for match in _URL.finditer(text):
+        yield from _weighted_characters(text[start : match.start()])
+        plain_weight = sum(character_weight for _, character_weight in _weighted_characters(match[0]))
+        certain_url = _CERTAIN_URL.match(match[0])
+        extra_weight = (
+            plain_weight
+            if certain_url is None
+            else sum(
+                character_weight
+                for _, character_weight in _weighted_characters(match[0][certain_url.end() :])
+            )
+        )
+        yield match[0], URL_WEIGHT + extra_weight if certain_url else max(plain_weight, URL_WEIGHT)
+        start = match.end()
+    yield from _weighted_characters(text[start:])
 
 
-def _signs(text: str) -> Iterator[tuple[str, int]]:
-    place = 0
-    while place < len(text):
-        found = _EMOJI.match(text, place)
-        if found is not None:
-            yield found[0], DEFAULT
-            place = found.end()
+def _weighted_characters(text: str) -> Iterator[tuple[str, int]]:
+    position = 0
+    while position < len(text):
+        match = _EMOJI.match(text, position)
+        if match is not None:
+            yield match[0], DEFAULT_WEIGHT
+            position = match.end()
             continue
-        end = place + 1
+        end = position + 1
         while end < len(text) and unicodedata.category(text[end]).startswith("M"):
             end += 1
-        yield text[place:end], sum(_of(one) for one in text[place:end])
-        place = end
+        yield text[position:end], sum(_character_weight(character) for character in text[position:end])
+        position = end
 
 
-def _of(sign: str) -> int:
-    code = ord(sign)
-    return 1 if any(first <= code <= last for first, last in LIGHT) else DEFAULT
+def _character_weight(character: str) -> int:
+    code = ord(character)
+    return 1 if any(first <= code <= last for first, last in LIGHT_RANGES) else DEFAULT_WEIGHT
 
 
-MOST_PICTURES = 4
-MOST_REPLIES = 5  # posts of ours that one mention may call forth
+MAX_PICTURES = 4
+MAX_REPLY_POSTS = 5  # posts of ours that one mention may call forth
 ELLIPSIS = "…"
 ACT, SUBJECT = "x_act", "x_subject"  # in a content's metadata: what is done, and to which post
 QUOTE, REPLY, LIKE, REPOST = "quote", "reply", "like", "repost"
-_END = re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*(?:\s+|(?<=[。！？]))|\n+")
-_HANDLES = re.compile(r"^(?:\s*[@＠]\w{1,15}\b[,:]?)+\s*")
-_HANDLE = re.compile(  # as X finds them: after any sign but a letter, and after RT
+_SENTENCE_END = re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*(?:\s+|(?<=[。！？]))|\n+")
+_LEADING_MENTIONS = re.compile(r"^(?:\s*[@＠]\w{1,15}\b[,:]?)+\s*")
+_MENTION = re.compile(  # as X finds them: after any sign but a letter, and after RT
     r"(https?://\S+)|(?:(?<![A-Za-z0-9_])|(?<=\b[Rr][Tt]))[@＠](?=[A-Za-z0-9_])"
 )
 
 
-def parts(content: Content) -> list[Content]:
+def split_reply(content: Content) -> list[Content]:
     """Cut a text into posts, the pictures with the first; a like or a repost is one part.
 
     The address of a file that we do not have ourselves is said after the text. A reply ends after a few.
     """
-    pictures = tuple(one for one in content.attachments if is_picture(one))[:MOST_PICTURES]
-    addresses = [one.url for one in content.attachments if one.data is None and one.url.startswith("http")]
-    metadata = deed(content.metadata)
+    pictures = tuple(item for item in content.attachments if is_picture(item))[:MAX_PICTURES]
+    links = [item.url for item in content.attachments if item.data is None and item.url.startswith("http")]
+    metadata = operation_metadata(content.metadata)
     if metadata.get(ACT) in (LIKE, REPOST):
         return [Content(text=content.text, metadata=metadata)]
-    text = "\n".join([content.text, *addresses]).strip()
+    text = "\n".join([content.text, *links]).strip()
     is_reply = content.in_reply_to is not None or metadata.get(ACT) == REPLY
-    first, *others = _few(cut(text)) if is_reply else cut(text)
-    head = Content(text=first, attachments=pictures, metadata=metadata)
-    return [head, *(Content(text=one) for one in others)]
+    first_text, *remaining = _limit_posts(split_text(text)) if is_reply else split_text(text)
+    head = Content(text=first_text, attachments=pictures, metadata=metadata)
+    return [head, *(Content(text=item) for item in remaining)]
 
 
 def is_picture(attachment: Attachment) -> bool:
@@ -111,50 +118,54 @@ def is_picture(attachment: Attachment) -> bool:
     return attachment.kind is MediaKind.IMAGE and attachment.data is not None
 
 
-def deed(metadata: Mapping[str, Any]) -> dict[str, str]:
+def operation_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Take from a content's metadata what is to be done to which post."""
     return {name: str(metadata[name]) for name in (ACT, SUBJECT) if metadata.get(name)}
 
 
-def cut(text: str) -> list[str]:
+def split_text(text: str) -> list[str]:
     """Cut a text where a sentence ends, else between words, else between signs."""
     pieces: list[str] = []
-    rest = unicodedata.normalize("NFC", text).strip()
-    while (reach := _reach(rest)) < len(rest):
-        end = _last(_END, rest, reach) or rest.rfind(" ", 1, reach + 1)
-        end = end if end > 0 else reach
-        pieces.append(rest[:end].rstrip())
-        rest = rest[end:].lstrip()
-    return [*pieces, rest]
+    remaining = unicodedata.normalize("NFC", text).strip()
+    while (fitting := _fitting_length(remaining)) < len(remaining):
+        end = _last_break(_SENTENCE_END, remaining, fitting) or remaining.rfind(" ", 1, fitting + 1)
+        end = end if end > 0 else fitting
+        pieces.append(remaining[:end].rstrip())
+        remaining = remaining[end:].lstrip()
+    return [*pieces, remaining]
 
 
-def unaddressed(text: str) -> str:
+def remove_mentions(text: str) -> str:
     """Take the @ off names in a reply: X tells those who take part, and nobody else is called in by us."""
-    without = _HANDLES.sub("", text)
-    return _HANDLE.sub(lambda found: re.sub("[@＠]", "%40", found[1] or ""), without or text)
+    remaining = _LEADING_MENTIONS.sub("", text)
+    return _MENTION.sub(lambda match: re.sub("[@＠]", "%40", match[1] or ""), remaining or text)
 
 
-def _few(pieces: list[str]) -> list[str]:
+def _limit_posts(pieces: list[str]) -> list[str]:
     """Leave out what is beyond the bound; that something is left out is to be seen."""
-    if len(pieces) <= MOST_REPLIES:
+    if len(pieces) <= MAX_REPLY_POSTS:
         return pieces
-    last = pieces[MOST_REPLIES - 1]
-    reach = _reach(last, LONGEST - weight(ELLIPSIS))
-    end = len(last) if reach == len(last) else max(last.rfind(" ", 1, reach + 1), 0) or reach
-    return [*pieces[: MOST_REPLIES - 1], last[:end].rstrip() + ELLIPSIS]
+    last_piece = pieces[MAX_REPLY_POSTS - 1]
+    fitting = _fitting_length(last_piece, MAX_WEIGHT - text_weight(ELLIPSIS))
+    end = (
+        len(last_piece)
+        if fitting == len(last_piece)
+        else max(last_piece.rfind(" ", 1, fitting + 1), 0) or fitting
+    )
+    return [*pieces[: MAX_REPLY_POSTS - 1], last_piece[:end].rstrip() + ELLIPSIS]
 
 
-def _reach(text: str, longest: int = LONGEST) -> int:
+def _fitting_length(text: str, max_weight: int = MAX_WEIGHT) -> int:
     """How many characters of a text one post takes; no sign and no address is cut in two."""
-    total = place = 0
-    for piece, one in weighed(text):
-        if total + one > longest:
+    total = length = 0
+    for piece, piece_weight in weighted_pieces(text):
+        if total + piece_weight > max_weight:
             break
-        total, place = total + one, place + len(piece)
-    return place or 1
+        total, length = total + piece_weight, length + len(piece)
+    return length or 1
 
 
-def _last(pattern: re.Pattern[str], text: str, reach: int) -> int:
+def _last_break(pattern: re.Pattern[str], text: str, max_length: int) -> int:
     """The last place within reach at which a pattern allows a cut, but for a piece of a few words only."""
-    ends = [found.end() for found in pattern.finditer(text, 0, reach + 2) if found.start() <= reach]
-    return max((end for end in ends if end >= reach // 4), default=0)
+    ends = [match.end() for match in pattern.finditer(text, 0, max_length + 2) if match.start() <= max_length]
+    return max((end for end in ends if end >= max_length // 4), default=0)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 logger = logging.getLogger(__name__)
-M = TypeVar("M", bound=BaseModel)
+PayloadT = TypeVar("PayloadT", bound=BaseModel)
 Id = Annotated[str, Field(pattern=r"^\d{1,19}$")]
 
 
@@ -18,7 +18,7 @@ class Payload(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Person(Payload):
+class User(Payload):
     """Somebody with an account."""
 
     id: Id
@@ -26,7 +26,7 @@ class Person(Payload):
     name: str = ""
 
 
-class Address(Payload):
+class ShortUrl(Payload):
     """A short address that X has put in the place of one, or of a picture."""
 
     url: str
@@ -34,7 +34,7 @@ class Address(Payload):
     media_key: str = ""
 
 
-class Named(Payload):
+class MentionedUser(Payload):
     """Somebody who is named in a text."""
 
     id: str = ""
@@ -44,8 +44,8 @@ class Named(Payload):
 class Entities(Payload):
     """What X has found in a text."""
 
-    urls: tuple[Address, ...] = ()
-    mentions: tuple[Named, ...] = ()
+    urls: tuple[ShortUrl, ...] = ()
+    mentions: tuple[MentionedUser, ...] = ()
 
 
 class Reference(Payload):
@@ -55,20 +55,20 @@ class Reference(Payload):
     id: Id
 
 
-class Attached(Payload):
+class MediaKeys(Payload):
     """What hangs on a post."""
 
     media_keys: tuple[str, ...] = ()
 
 
-class Long(Payload):
+class LongText(Payload):
     """The whole of a text that is longer than X shows at first."""
 
     text: str = ""
     entities: Entities = Entities()
 
 
-class Picture(Payload):
+class Media(Payload):
     """A picture, a video or an animation."""
 
     media_key: str
@@ -89,17 +89,17 @@ class Post(Payload):
     in_reply_to_user_id: str | None = None
     referenced_tweets: tuple[Reference, ...] = ()
     entities: Entities = Entities()
-    attachments: Attached = Attached()
-    note_tweet: Long | None = None
+    attachments: MediaKeys = MediaKeys()
+    note_tweet: LongText | None = None
 
-    def mentions(self, account: str) -> bool:
+    def has_mention_of(self, account: str) -> bool:
         """Tell whether it names an account, or answers it."""
-        named = {one.id for one in self.entities.mentions}
-        return account in named or self.in_reply_to_user_id == account
+        mentioned_ids = {user.id for user in self.entities.mentions}
+        return account in mentioned_ids or self.in_reply_to_user_id == account
 
-    def refers(self, kind: str) -> str:
+    def reference_id(self, kind: str) -> str:
         """Give the id of the post that this one has as its `replied_to` or `quoted`; blank without."""
-        return next((one.id for one in self.referenced_tweets if one.type == kind), "")
+        return next((reference.id for reference in self.referenced_tweets if reference.type == kind), "")
 
 
 class Page(Payload):
@@ -107,44 +107,44 @@ class Page(Payload):
 
     posts: tuple[Post, ...] = ()
     count: int = 0
-    others: Mapping[str, Post] = Field(default_factory=dict)
-    people: Mapping[str, Person] = Field(default_factory=dict)
-    pictures: Mapping[str, Picture] = Field(default_factory=dict)
+    referenced: Mapping[str, Post] = Field(default_factory=dict)
+    users: Mapping[str, User] = Field(default_factory=dict)
+    media: Mapping[str, Media] = Field(default_factory=dict)
     next_token: str = ""
 
 
-def read_page(answer: Any) -> Page:
+def parse_page(answer: Any) -> Page:
     """Read an answer piece by piece: one that cannot be read is left out, and costs no other."""
     body = answer if isinstance(answer, Mapping) else {}
     data = body.get("data")
     data = data if isinstance(data, list) else [data] if isinstance(data, Mapping) else []
     includes, meta = _mapping(body.get("includes")), _mapping(body.get("meta"))
     return Page(
-        posts=tuple(_each(Post, data)),
+        posts=tuple(_parse_each(Post, data)),
         count=len(data),
-        others={one.id: one for one in _each(Post, includes.get("tweets"))},
-        people={one.id: one for one in _each(Person, includes.get("users"))},
-        pictures={one.media_key: one for one in _each(Picture, includes.get("media"))},
+        referenced={item.id: item for item in _parse_each(Post, includes.get("tweets"))},
+        users={item.id: item for item in _parse_each(User, includes.get("users"))},
+        media={item.media_key: item for item in _parse_each(Media, includes.get("media"))},
         next_token=str(meta.get("next_token") or ""),
     )
 
 
-def read_person(answer: Any) -> Person | None:
+def parse_user(answer: Any) -> User | None:
     """Read who an answer tells of; None where it does not."""
-    return next(_each(Person, [_mapping(answer).get("data")]), None)
+    return next(_parse_each(User, [_mapping(answer).get("data")]), None)
 
 
-def read_id(answer: Any) -> str:
+def parse_id(answer: Any) -> str:
     """Read the id of what was made; blank where the answer names none."""
-    found = str(_mapping(_mapping(answer).get("data")).get("id") or "")
-    return found if found.isdecimal() else ""
+    post_id = str(_mapping(_mapping(answer).get("data")).get("id") or "")
+    return post_id if post_id.isdecimal() else ""
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _each(model: type[M], items: Any) -> Iterator[M]:
+def _parse_each(model: type[PayloadT], items: Any) -> Iterator[PayloadT]:
     for item in items if isinstance(items, list) else []:
         try:
             yield model.model_validate(item)

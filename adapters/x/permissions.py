@@ -6,218 +6,224 @@ import unicodedata
 
 from adapters.x.client import XClient
 from adapters.x.config import XSettings
-from adapters.x.connection import Refused
-from adapters.x.incoming import CONTEXT
+from adapters.x.connection import RequestRefused
+from adapters.x.incoming import THREAD_CONTEXT
 from adapters.x.outgoing import ACT, REPLY, SUBJECT
 from adapters.x.payloads import Post
-from adapters.x.state import Notes
+from adapters.x.state import AccountState
 from bot import ConfigError, Entity, Receipt
-from bot.platform import Delivery, Door, NotSent, Unclear, Undeliverable
+from bot.platform import AgentHandle, Delivery, DeliveryUnknown, NotSent, Undeliverable
 
-NOTE = "opt-outs"
-STOPS = frozenset(
+OPT_OUT_KEY = "opt-outs"
+OPT_OUT_PHRASES = frozenset(
     {
         "stop", "stop it", "please stop", "stop replying", "stop replying to me", "stop answering me",
         "unsubscribe", "opt out", "optout", "leave me alone", "go away", "don't reply to me",
         "do not reply to me", "don't answer me", "no more replies",
     }
 )  # fmt: skip
-STARTS = frozenset({"start", "opt in", "optin", "subscribe", "you may reply"})
-_NOISE = re.compile(r"@\w{1,15}|[^\w'\s]")
+OPT_IN_PHRASES = frozenset({"start", "opt in", "optin", "subscribe", "you may reply"})
+_IGNORED = re.compile(r"@\w{1,15}|[^\w'\s]")
 
 
-def said(text: str) -> str:
+def normalize_request(text: str) -> str:
     """Give what somebody says in so many words, without names and marks."""
-    return " ".join(_NOISE.sub(" ", text.casefold().replace("’", "'").replace("opt-", "opt ")).split())
+    return " ".join(_IGNORED.sub(" ", text.casefold().replace("’", "'").replace("opt-", "opt ")).split())
 
 
-def is_stop(text: str) -> bool:
+def is_opt_out_request(text: str) -> bool:
     """Tell whether somebody asks to be left alone."""
-    return said(text) in STOPS
+    return normalize_request(text) in OPT_OUT_PHRASES
 
 
-def is_start(text: str) -> bool:
+def is_opt_in_request(text: str) -> bool:
     """Tell whether somebody takes that back."""
-    return said(text) in STARTS
+    return normalize_request(text) in OPT_IN_PHRASES
 
 
-class OptOuts:
+class OptOutList:
     """The list: the operator's handles, and the numbers of those who have said it themselves."""
 
-    def __init__(self, settings: XSettings, notes: Notes) -> None:
-        self._handles = frozenset(one.lstrip("@").casefold() for one in settings.x_opt_out_users)
-        self._notes = notes
+    def __init__(self, settings: XSettings, state: AccountState) -> None:
+        self._usernames = frozenset(username.lstrip("@").casefold() for username in settings.x_opt_out_users)
+        self._state = state
         self._ids: frozenset[str] = frozenset()
 
     async def load(self) -> None:
         """Find who has said it before; raises ConfigError where that cannot be read."""
         try:
-            self._ids = frozenset(map(str, json.loads(await self._notes.read(NOTE) or "[]")))
+            self._ids = frozenset(map(str, json.loads(await self._state.read(OPT_OUT_KEY) or "[]")))
         except (ValueError, TypeError) as error:
             raise ConfigError(
                 f"who does not want to hear from us on X cannot be read ({error}): see `bot db check`"
             ) from None
 
     def __bool__(self) -> bool:
-        return bool(self._ids or self._handles)
+        return bool(self._ids or self._usernames)
 
-    def has(self, user_id: str, handle: str) -> bool:
+    def contains(self, user_id: str, username: str) -> bool:
         """Tell whether somebody is on the list."""
-        return user_id in self._ids or handle.casefold() in self._handles
+        return user_id in self._ids or username.casefold() in self._usernames
 
-    async def hear(self, user_id: str, text: str) -> bool:
+    async def update_from(self, user_id: str, text: str) -> bool:
         """Change the list where that is what somebody says; tells whether it was."""
-        stops = is_stop(text)
-        if not stops and not is_start(text):
+        is_opt_out = is_opt_out_request(text)
+        if not is_opt_out and not is_opt_in_request(text):
             return False
-        ids = self._ids | {user_id} if stops else self._ids - {user_id}
+        ids = self._ids | {user_id} if is_opt_out else self._ids - {user_id}
         if ids != self._ids:
-            await self._notes.write(NOTE, json.dumps(sorted(ids)))
+            await self._state.write(OPT_OUT_KEY, json.dumps(sorted(ids)))
             self._ids = ids
         return True
 
 
-MOST_RECEIPTS = 200
-OPT_OUT = "opt-out"
-TARGETS = "X_TARGET_USERS"
-UNASKED = frozenset({CONTEXT, OPT_OUT, TARGETS})
+MAX_RECEIPTS = 200
+OPT_OUT_RULE = "opt-out"
+TARGET_USERS_RULE = "X_TARGET_USERS"
+UNADDRESSED_RULES = frozenset({THREAD_CONTEXT, OPT_OUT_RULE, TARGET_USERS_RULE})
 
 
-class Consent:
+class ReplyPermissions:
     """The rules of one account; a check raises Undeliverable where something may not be sent."""
 
-    def __init__(self, door: Door, client: XClient, settings: XSettings, opt_outs: OptOuts) -> None:
-        self._records = door.records
+    def __init__(
+        self, handle: AgentHandle, client: XClient, settings: XSettings, opt_outs: OptOutList
+    ) -> None:
+        self._conversations = handle.conversations
         self._client = client
         self._opt_outs = opt_outs
-        self._targets = frozenset(one.lstrip("@").casefold() for one in settings.x_target_users)
+        self._targets = frozenset(username.lstrip("@").casefold() for username in settings.x_target_users)
 
-    def denied_by(self, person: Entity) -> str:
+    def denying_rule(self, author: Entity) -> str:
         """Name the rule that forbids answering somebody who mentions us; blank where none does."""
-        handle = handle_of(person)
-        if self._opt_outs.has(person.external_id, handle):
-            return OPT_OUT
-        everybody = not self._targets or "*" in self._targets
-        return "" if everybody or handle.casefold() in self._targets else TARGETS
+        username = username_of(author)
+        if self._opt_outs.contains(author.external_id, username):
+            return OPT_OUT_RULE
+        is_open_to_all = not self._targets or "*" in self._targets
+        return "" if is_open_to_all or username.casefold() in self._targets else TARGET_USERS_RULE
 
-    async def addressee(self, delivery: Delivery) -> str:
+    async def find_addressee(self, delivery: Delivery) -> str:
         """Find the post that something is said to; blank for what is said on our own timeline."""
         metadata = delivery.content.metadata
         if metadata.get(ACT) == REPLY:
             return str(metadata[SUBJECT])
         if delivery.reply_to or delivery.target == delivery.account:
             return delivery.reply_to
-        latest = await self._records.receipts(room_id=delivery.room_id, limit=MOST_RECEIPTS)
-        asked = (one.key.message_id for one in latest if one.rule not in UNASKED)
-        return next(asked, delivery.target)
+        receipts = await self._conversations.receipts(room_id=delivery.room_id, limit=MAX_RECEIPTS)
+        message_ids = (
+            receipt.key.message_id for receipt in receipts if receipt.rule not in UNADDRESSED_RULES
+        )
+        return next(message_ids, delivery.target)
 
     async def check_reply(self, delivery: Delivery, post_id: str) -> None:
         """Refuse a reply to somebody who has not mentioned us, or does not want one."""
-        receipts = await self._records.receipts(room_id=delivery.room_id, limit=MOST_RECEIPTS)
-        receipt = next((one for one in receipts if one.key.message_id == post_id), None)
-        if receipt is None or receipt.rule in UNASKED:
-            await self._check_stranger(post_id)
-        elif (person := await self._author(receipt)) is not None:
-            self._check_person(person.external_id, handle_of(person))
+        receipts = await self._conversations.receipts(room_id=delivery.room_id, limit=MAX_RECEIPTS)
+        receipt = next((candidate for candidate in receipts if candidate.key.message_id == post_id), None)
+        if receipt is None or receipt.rule in UNADDRESSED_RULES:
+            await self._check_unknown_post(post_id)
+        elif (author := await self._find_author(receipt)) is not None:
+            self._check_opt_out(author.external_id, username_of(author))
 
     async def check_post(self, post_id: str) -> None:
         """Refuse to quote, like or repost what somebody wrote who does not want that."""
         if self._opt_outs:
-            post, handle = await self._looked_up(post_id)
-            self._check_person(post.author_id, handle)
+            post, username = await self._read_post(post_id)
+            self._check_opt_out(post.author_id, username)
 
-    async def _check_stranger(self, post_id: str) -> None:
+    async def _check_unknown_post(self, post_id: str) -> None:
         """Look at a post that has not come as a mention: it must name us, or be from somebody listed."""
-        post, handle = await self._looked_up(post_id)
-        self._check_person(post.author_id, handle)
-        account = self._client.account
-        is_ours = post.author_id == account or post.mentions(account)
-        if not is_ours and handle.casefold() not in self._targets:
+        post, username = await self._read_post(post_id)
+        self._check_opt_out(post.author_id, username)
+        account = self._client.account_id
+        is_addressed_to_us = post.author_id == account or post.has_mention_of(account)
+        if not is_addressed_to_us and username.casefold() not in self._targets:
             raise Undeliverable(
-                f"post {post_id} does not mention us, and its author is not in {TARGETS}: X allows replies "
+                f"post {post_id} does not mention us, and its author is not in {TARGET_USERS_RULE}: X allows replies "
                 "only to those who want them"
             )
 
-    async def _looked_up(self, post_id: str) -> tuple[Post, str]:
+    async def _read_post(self, post_id: str) -> tuple[Post, str]:
         """Read a post and its author's handle."""
         try:
-            page = await self._client.posts([post_id])
-        except Refused as error:
+            page = await self._client.read_posts([post_id])
+        except RequestRefused as error:
             raise Undeliverable(f"post {post_id} cannot be looked at: {error}") from error
-        except Unclear as error:  # only looking was unclear: nothing has been sent
+        except DeliveryUnknown as error:  # only looking was unclear: nothing has been sent
             raise NotSent(f"post {post_id} could not be looked at: {error}") from error
         if not page.posts:
             raise Undeliverable(f"there is no post {post_id} on X, or it cannot be seen")
         [post, *_] = page.posts
-        person = page.people.get(post.author_id)
-        return post, person.username if person else ""
+        user = page.users.get(post.author_id)
+        return post, user.username if user else ""
 
-    def _check_person(self, user_id: str, handle: str) -> None:
-        if self._opt_outs.has(user_id, handle):
-            raise Undeliverable(f"{handle or user_id} does not want to hear from us ({OPT_OUT})")
+    def _check_opt_out(self, user_id: str, username: str) -> None:
+        if self._opt_outs.contains(user_id, username):
+            raise Undeliverable(f"{username or user_id} does not want to hear from us ({OPT_OUT_RULE})")
 
-    async def _author(self, receipt: Receipt) -> Entity | None:
-        message = await self._records.message(receipt.memory_id)
+    async def _find_author(self, receipt: Receipt) -> Entity | None:
+        message = await self._conversations.message(receipt.memory_id)
         if message is None:
             return None
-        return (await self._records.authors([message])).get(receipt.author_id)
+        return (await self._conversations.authors([message])).get(receipt.author_id)
 
 
-def handle_of(person: Entity) -> str:
+def username_of(entity: Entity) -> str:
     """Give somebody's handle, as X tells it."""
-    return str(person.metadata.get("username", ""))
+    return str(entity.metadata.get("username", ""))
 
 
-KEYS = re.compile(
+KEY_PATTERN = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY|\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}|\bAKIA[0-9A-Z]{16}\b"
     r"|\bgh[opsru]_[A-Za-z0-9]{30,}|\bxox[abprs]-[A-Za-z0-9-]{10,}|\b\d{6,12}:[A-Za-z0-9_-]{30,}"
     r"|\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\."
 )
-MAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+")
-PHONE = re.compile(r"(?<![\w+/=])(?:\+|00)\d(?:[ ()./-]{0,2}\d){7,13}(?!\d)")
-BANK = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b")
-CARD = re.compile(r"(?<![\w/=])\d(?:[ -]?\d){12,18}(?!\d)")
+MAIL_PATTERN = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+")
+PHONE_PATTERN = re.compile(r"(?<![\w+/=])(?:\+|00)\d(?:[ ()./-]{0,2}\d){7,13}(?!\d)")
+BANK_PATTERN = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b")
+CARD_PATTERN = re.compile(r"(?<![\w/=])\d(?:[ -]?\d){12,18}(?!\d)")
 
 
-class Policy:
+class ContentRules:
     """What one account keeps to in all that it posts."""
 
     def __init__(self, settings: XSettings) -> None:
-        self._own = {_bare(one) for one in settings.x_contacts}
-        self._words = [
-            (one, re.compile(rf"(?<!\w){re.escape(_folded(one))}(?!\w)"))
-            for one in settings.x_forbidden_words
+        self._allowed_contacts = {_strip_separators(item) for item in settings.x_contacts}
+        self._forbidden_words = [
+            (item, re.compile(rf"(?<!\w){re.escape(_normalize_words(item))}(?!\w)"))
+            for item in settings.x_forbidden_words
         ]
 
-    def fault(self, text: str) -> str:
+    def find_violation(self, text: str) -> str:
         """Say why a text may not be posted; blank where it may."""
-        plain = unicodedata.normalize("NFKC", text)
-        if KEYS.search(plain):
+        normalized = unicodedata.normalize("NFKC", text)
+        if KEY_PATTERN.search(normalized):
             return "it holds what looks like a key or a token"
-        if any(_is_bank(_bare(one)) for one in BANK.findall(plain)):
+        if any(_is_bank_account(_strip_separators(item)) for item in BANK_PATTERN.findall(normalized)):
             return "it holds the number of a bank account"
-        if any(_is_card(_bare(one)) for one in CARD.findall(plain)):
+        if any(_is_card_number(_strip_separators(item)) for item in CARD_PATTERN.findall(normalized)):
             return "it holds the number of a bank card"
-        for what, pattern in (("a mail address", MAIL), ("a telephone number", PHONE)):
-            if any(_bare(one) not in self._own for one in pattern.findall(plain)):
-                return f"it holds {what} that X_CONTACTS does not name"
-        folded = _folded(text)
-        word = next((one for one, pattern in self._words if pattern.search(folded)), "")
+        for label, pattern in (("a mail address", MAIL_PATTERN), ("a telephone number", PHONE_PATTERN)):
+            if any(
+                _strip_separators(item) not in self._allowed_contacts for item in pattern.findall(normalized)
+            ):
+                return f"it holds {label} that X_CONTACTS does not name"
+        words = _normalize_words(text)
+        word = next((item for item, pattern in self._forbidden_words if pattern.search(words)), "")
         return f"it holds {word!r}, which X_FORBIDDEN_WORDS names" if word else ""
 
 
-def _bare(text: str) -> str:
+def _strip_separators(text: str) -> str:
     return re.sub(r"[ ()./-]", "", text) if "@" not in text else text.casefold()
 
 
-def _folded(text: str) -> str:
+def _normalize_words(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def _is_card(digits: str) -> bool:
-    doubled = [int(one) * (2 if place % 2 else 1) for place, one in enumerate(reversed(digits))]
-    return sum(one - 9 if one > 9 else one for one in doubled) % 10 == 0
+def _is_card_number(digits: str) -> bool:
+    weighted = [int(digit) * (2 if index % 2 else 1) for index, digit in enumerate(reversed(digits))]
+    return sum(digit - 9 if digit > 9 else digit for digit in weighted) % 10 == 0
 
 
-def _is_bank(account: str) -> bool:
-    return int("".join(str(int(one, 36)) for one in account[4:] + account[:4])) % 97 == 1
+def _is_bank_account(account: str) -> bool:
+    return int("".join(str(int(character, 36)) for character in account[4:] + account[:4])) % 97 == 1

@@ -11,49 +11,52 @@ from pathlib import Path
 from typing import Self
 from zoneinfo import ZoneInfo
 
-from adapters.x.config import Allowance, XSettings, quiet_span
-from adapters.x.state import Notes
+from adapters.x.config import PlanLimits, XSettings, parse_quiet_hours
+from adapters.x.state import AccountState
 from bot import Clock
-from bot.platform import IntakeClosed, NotSent
+from bot.platform import InboxClosed, NotSent
 
 logger = logging.getLogger(__name__)
 
-SHORTEST, LONGEST = 1.0, 86_400.0
-WITHOUT_A_WORD = 5.0
+MIN_WAIT_SECONDS, MAX_WAIT_SECONDS = 1.0, 86_400.0
+DEFAULT_WAIT_SECONDS = 5.0
 TOO_MANY = 429
-KINDS = ("x-rate-limit", "x-user-limit-24hour", "x-app-limit-24hour")
+HEADER_PREFIXES = ("x-rate-limit", "x-user-limit-24hour", "x-app-limit-24hour")
 _NUMBER = re.compile(r"(?<=[a-z]/)\d+(?=/|$)")
 
 
-class Windows:
+class EndpointLimits:
     """The windows of all endpoints of one account; an endpoint that nothing is known of is open."""
 
     def __init__(self) -> None:
-        self._until: dict[str, datetime] = {}
+        self._closed_until: dict[str, datetime] = {}
 
-    def note(self, endpoint: str, status: int, headers: Mapping[str, str], now: datetime) -> None:
+    def update(self, endpoint: str, status: int, headers: Mapping[str, str], now: datetime) -> None:
         """Learn from an answer; the moment of renewal is believed from a second to a day ahead.
 
         A quarter of an hour and a day have windows of their own: the one that opens last counts.
         """
-        told = [(_number(headers, f"{kind}-remaining"), _number(headers, f"{kind}-reset")) for kind in KINDS]
-        closed = [reset for remaining, reset in told if remaining == 0]
-        if status == TOO_MANY and not closed:
-            closed = [told[0][1]]
-        if closed:
-            until = now + timedelta(seconds=max(_credible(reset, now) for reset in closed))
-            self._until[endpoint] = until
+        limits = [
+            (_parse_number(headers, f"{prefix}-remaining"), _parse_number(headers, f"{prefix}-reset"))
+            for prefix in HEADER_PREFIXES
+        ]
+        resets = [reset for remaining, reset in limits if remaining == 0]
+        if status == TOO_MANY and not resets:
+            resets = [limits[0][1]]
+        if resets:
+            until = now + timedelta(seconds=max(_bounded_wait(reset, now) for reset in resets))
+            self._closed_until[endpoint] = until
         else:
-            self._until.pop(endpoint, None)
+            self._closed_until.pop(endpoint, None)
 
-    def wait(self, endpoint: str, now: datetime) -> float:
+    def wait_seconds(self, endpoint: str, now: datetime) -> float:
         """How many seconds an endpoint must be left alone; 0 where it may be asked."""
-        until = self._until.get(endpoint)
+        until = self._closed_until.get(endpoint)
         return 0.0 if until is None else max((until - now).total_seconds(), 0.0)
 
-    def closed(self, now: datetime) -> dict[str, datetime]:
+    def closed_endpoints(self, now: datetime) -> dict[str, datetime]:
         """Give the endpoints that must be left alone, and until when."""
-        return {name: until for name, until in self._until.items() if until > now}
+        return {name: until for name, until in self._closed_until.items() if until > now}
 
 
 def endpoint_of(method: str, path: str) -> str:
@@ -61,17 +64,17 @@ def endpoint_of(method: str, path: str) -> str:
     return f"{method} {_NUMBER.sub(':id', path)}"
 
 
-def _credible(reset: float | None, now: datetime) -> float:
-    wait = WITHOUT_A_WORD if reset is None else reset - now.timestamp()
-    return min(max(wait, SHORTEST), LONGEST)
+def _bounded_wait(reset: float | None, now: datetime) -> float:
+    wait = DEFAULT_WAIT_SECONDS if reset is None else reset - now.timestamp()
+    return min(max(wait, MIN_WAIT_SECONDS), MAX_WAIT_SECONDS)
 
 
-def _number(headers: Mapping[str, str], name: str) -> float | None:
+def _parse_number(headers: Mapping[str, str], name: str) -> float | None:
     text = headers.get(name, "")
     return float(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
 
 
-RESERVE = 0.1  # of the reads: kept for asking what became of a post of ours
+READ_RESERVE = 0.1  # of the reads: kept for asking what became of a post of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ class Usage:
     today: int = 0
 
     @classmethod
-    def read(cls, text: str) -> Self:
+    def parse(cls, text: str) -> Self:
         """Read what `str` has written; raises ValueError."""
         values = loads(text)
         if not isinstance(values, dict):
@@ -101,13 +104,13 @@ class Usage:
     def __str__(self) -> str:
         return dumps(asdict(self))
 
-    def at(self, now: datetime, zone: tzinfo = UTC) -> Self:
+    def at_time(self, now: datetime, zone: tzinfo = UTC) -> Self:
         """Begin anew what a new month or a new day begins: the month by UTC, the day by the zone."""
         month, day = now.astimezone(UTC).strftime("%Y-%m"), now.astimezone(zone).strftime("%Y-%m-%d")
-        fresh = self if month == self.month else replace(self, month=month, reads=0, posts=0)
-        return fresh if day == fresh.day else replace(fresh, day=day, today=0)
+        usage = self if month == self.month else replace(self, month=month, reads=0, posts=0)
+        return usage if day == usage.day else replace(usage, day=day, today=0)
 
-    def spent(self, *, reads: int = 0, posts: int = 0) -> Self:
+    def add(self, *, reads: int = 0, posts: int = 0) -> Self:
         """Add what was read or written; what was reserved and not used is given back by less than none."""
         return replace(
             self,
@@ -116,122 +119,125 @@ class Usage:
             today=max(self.today + posts, 0),
         )
 
-    def reads_left(self, allowance: Allowance, *, with_reserve: bool = False) -> int:
+    def remaining_reads(self, plan_limits: PlanLimits, *, with_reserve: bool = False) -> int:
         """How many posts may still be read in the month."""
-        kept = 0 if with_reserve else int(allowance.reads * RESERVE)
-        return max(allowance.reads - kept - self.reads, 0)
+        reserved = 0 if with_reserve else int(plan_limits.reads * READ_RESERVE)
+        return max(plan_limits.reads - reserved - self.reads, 0)
 
-    def posts_left(self, allowance: Allowance) -> int:
+    def remaining_posts(self, plan_limits: PlanLimits) -> int:
         """How many posts may still be written, in the month and on the day."""
-        return max(min(allowance.posts - self.posts, allowance.a_day - self.today), 0)
+        return max(min(plan_limits.posts - self.posts, plan_limits.posts_per_day - self.today), 0)
 
 
-def next_month(now: datetime) -> datetime:
+def next_month_start(now: datetime) -> datetime:
     """The moment at which the month is over."""
     first = now.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
 
 
-USAGE = "usage"
-SWITCH = "x.off"
+USAGE_KEY = "usage"
+OFF_SWITCH = "x.off"
 
 
-class Budget:
+class Quota:
     """Counts what is read and written, over restarts too.
 
     What is about to be read is reserved first, and what was not used given back: a crash in between costs
     some of the budget, and never goes over it.
     """
 
-    def __init__(self, settings: XSettings, notes: Notes, folder: Path, clock: Clock) -> None:
+    def __init__(self, settings: XSettings, state: AccountState, folder: Path, clock: Clock) -> None:
         self._settings = settings
-        self._notes = notes
+        self._state = state
         self._clock = clock
         self._zone = ZoneInfo(settings.x_time_zone)
         self._usage = Usage()
-        self._switch = folder / SWITCH
+        self._off_switch = folder / OFF_SWITCH
 
     async def load(self) -> None:
         """Find what has been spent before."""
-        text = await self._notes.read(USAGE)
+        text = await self._state.read(USAGE_KEY)
         try:
-            self._usage = Usage.read(text) if text else Usage()
+            self._usage = Usage.parse(text) if text else Usage()
         except (ValueError, TypeError):
             logger.warning("what was spent on X this month cannot be read; it is counted from now on")
 
     @property
     def usage(self) -> Usage:
         """What has been spent up to now."""
-        return self._usage.at(self._clock(), self._zone)
+        return self._usage.at_time(self._clock(), self._zone)
 
     @property
     def is_off(self) -> bool:
         """Whether somebody has thrown the switch: a file in the data folder."""
-        return self._switch.exists()
+        return self._off_switch.exists()
 
     @property
-    def switch(self) -> Path:
+    def off_switch(self) -> Path:
         """The file that switches everything off."""
-        return self._switch
+        return self._off_switch
 
-    def reads_left(self, *, with_reserve: bool = False) -> int:
+    def remaining_reads(self, *, with_reserve: bool = False) -> int:
         """How many posts may still be read this month."""
-        return self.usage.reads_left(self._settings.allowance, with_reserve=with_reserve)
+        return self.usage.remaining_reads(self._settings.plan_limits, with_reserve=with_reserve)
 
-    def posts_left(self) -> int:
+    def remaining_posts(self) -> int:
         """How many posts may still be written today."""
-        return self.usage.posts_left(self._settings.allowance)
+        return self.usage.remaining_posts(self._settings.plan_limits)
 
-    def check_reads(self, needed: int, left: int) -> None:
+    def check_reads(self, needed: int, remaining: int) -> None:
         """Raise NotSent, with the time until there are more, where fewer reads are left than needed."""
-        if left < needed:
+        if remaining < needed:
             now = self._clock()
-            wait = (next_month(now) - now).total_seconds()
+            wait = (next_month_start(now) - now).total_seconds()
             cause = "the month's reads on X are used up (X_PLAN, X_MONTHLY_READS)"
             raise NotSent(cause, retry_after=wait)
 
     def check_post(self) -> None:
         """Raise NotSent, with the time until there is more, where no post may be written now."""
-        if self.posts_left():
+        if self.remaining_posts():
             return
         now, usage = self._clock(), self.usage
-        if usage.posts >= self._settings.allowance.posts:
-            until, cause = next_month(now), "the month's posts on X are used up (X_PLAN, X_MONTHLY_POSTS)"
+        if usage.posts >= self._settings.plan_limits.posts:
+            until, cause = (
+                next_month_start(now),
+                "the month's posts on X are used up (X_PLAN, X_MONTHLY_POSTS)",
+            )
         else:
-            until, cause = self._tomorrow(now), "the day's posts on X are used up (X_POST_DAILY_CAP)"
+            until, cause = self._next_day_start(now), "the day's posts on X are used up (X_POST_DAILY_CAP)"
         raise NotSent(cause, retry_after=(until - now).total_seconds())
 
-    def why_it_rests(self) -> str:
+    def pause_reason(self) -> str:
         """Say why nothing is posted unasked just now; blank where something may be."""
         if self.is_off:
-            return f"{self._switch} is there"
-        if not self.posts_left():
+            return f"{self._off_switch} is there"
+        if not self.remaining_posts():
             return "its posts of the day or of the month are used up"
-        return f"X_QUIET_HOURS is {self._settings.x_quiet_hours}" if self._is_quiet() else ""
+        return f"X_QUIET_HOURS is {self._settings.x_quiet_hours}" if self._is_quiet_time() else ""
 
     async def reserve(self, reads: int) -> None:
         """Count reads before they are made; raises StoreUnavailable where that cannot be kept."""
-        self._usage = self.usage.spent(reads=reads)
-        with suppress(IntakeClosed):  # stopping: what became of a post is asked all the same
-            await self._notes.write(USAGE, str(self._usage))
+        self._usage = self.usage.add(reads=reads)
+        with suppress(InboxClosed):  # stopping: what became of a post is asked all the same
+            await self._state.write(USAGE_KEY, str(self._usage))
 
-    async def give_back(self, reads: int) -> None:
+    async def release(self, reads: int) -> None:
         """Take back what was reserved and not read."""
-        self._usage = self.usage.spent(reads=-reads)
-        await self._notes.jot(USAGE, str(self._usage))
+        self._usage = self.usage.add(reads=-reads)
+        await self._state.write_later(USAGE_KEY, str(self._usage))
 
-    async def wrote(self) -> None:
+    async def record_post(self) -> None:
         """Count a post that has left, or may have."""
-        self._usage = self.usage.spent(posts=1)
-        await self._notes.jot(USAGE, str(self._usage))
+        self._usage = self.usage.add(posts=1)
+        await self._state.write_later(USAGE_KEY, str(self._usage))
 
-    def _is_quiet(self) -> bool:
+    def _is_quiet_time(self) -> bool:
         if not self._settings.x_quiet_hours:
             return False
-        start, end = quiet_span(self._settings.x_quiet_hours)
+        start, end = parse_quiet_hours(self._settings.x_quiet_hours)
         now = self._clock().astimezone(self._zone).time()
         return start <= now < end if start <= end else now >= start or now < end
 
-    def _tomorrow(self, now: datetime) -> datetime:
+    def _next_day_start(self, now: datetime) -> datetime:
         today = now.astimezone(self._zone).replace(hour=0, minute=0, second=0, microsecond=0)
         return today + timedelta(days=1)

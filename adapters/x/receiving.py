@@ -8,19 +8,26 @@ from typing import Self
 
 from adapters.x.client import XClient
 from adapters.x.config import XSettings
-from adapters.x.connection import Refused
-from adapters.x.incoming import CONTEXT, PLATFORM, OwnAccount, conversation, message_received, text_of
+from adapters.x.connection import RequestRefused
+from adapters.x.incoming import (
+    PLATFORM,
+    THREAD_CONTEXT,
+    BotIdentity,
+    build_conversation_room,
+    text_of,
+    to_inbound_message,
+)
 from adapters.x.payloads import Page, Post
-from adapters.x.permissions import Consent, OptOuts
-from adapters.x.state import Notes
+from adapters.x.permissions import OptOutList, ReplyPermissions
+from adapters.x.state import AccountState
 from bot import Clock
-from bot.platform import Arrival, DeliveryError, Door, RoomRule, put_surely
+from bot.platform import AgentHandle, DeliveryError, InboundMessage, RoomRule, submit_tolerant
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MentionPosition:
     """Everything up to `since` is kept; so is what lies from `until` to `newest`, and between them is a gap.
 
     X gives the newest first. A page that is not the last one leaves a gap below it, which is read before
@@ -34,7 +41,7 @@ class Place:
     start: datetime | None = None
 
     @classmethod
-    def read(cls, text: str) -> Self:
+    def parse(cls, text: str) -> Self:
         """Read what `str` has written; raises ValueError."""
         first, _, gap = text.partition(" ")
         start = None if first.isdecimal() else datetime.fromisoformat(first)
@@ -45,7 +52,7 @@ class Place:
         first = str(self.since) if self.start is None else self.start.astimezone(UTC).isoformat()
         return f"{first} {self.newest} {self.until}" if self.until else first
 
-    def after(self, ids: Iterable[str], *, lowest: str = "", is_last: bool = True) -> Self:
+    def advance(self, ids: Iterable[str], *, lowest: str = "", is_last: bool = True) -> Self:
         """Give the place once a page is kept: `ids` are its mentions, `lowest` the last post on it.
 
         `is_last` where X has nothing below it. Posts of our own are no mentions: they move nothing but the
@@ -57,113 +64,131 @@ class Place:
         return type(self)(self.since, newest, int(lowest or self.until), self.start)
 
     @property
-    def bounds(self) -> dict[str, str | datetime]:
+    def query_bounds(self) -> dict[str, str | datetime]:
         """The parameters with which the next page is asked for."""
-        asked: dict[str, str | datetime] = {}
+        parameters: dict[str, str | datetime] = {}
         if self.start is not None:
-            asked["start_time"] = self.start
+            parameters["start_time"] = self.start
         elif self.since:
-            asked["since_id"] = str(self.since)
+            parameters["since_id"] = str(self.since)
         if self.until:
-            asked["until_id"] = str(self.until)
-        return asked
+            parameters["until_id"] = str(self.until)
+        return parameters
 
 
-NOTE = "mentions"
-LOOKED_BACK = timedelta(minutes=15)  # at the very first start; what is older is not answered anyway
+POSITION_KEY = "mentions"
+INITIAL_LOOKBACK = timedelta(minutes=15)  # at the very first start; what is older is not answered anyway
 
 
-class Mentions:
+class MentionReceiver:
     """The stream of one account's mentions."""
 
     def __init__(
         self,
-        door: Door,
-        me: OwnAccount,
+        handle: AgentHandle,
+        identity: BotIdentity,
         client: XClient,
         settings: XSettings,
         *,
-        notes: Notes,
-        consent: Consent,
-        opt_outs: OptOuts,
+        state: AccountState,
+        permissions: ReplyPermissions,
+        opt_outs: OptOutList,
         clock: Clock,
     ) -> None:
-        self._door = door
-        self._me = me
+        self._handle = handle
+        self._identity = identity
         self._client = client
         self._depth = settings.x_thread_depth
-        self._notes = notes
-        self._consent = consent
+        self._state = state
+        self._permissions = permissions
         self._opt_outs = opt_outs
         self._clock = clock
 
-    async def read(self) -> bool:
+    async def poll(self) -> bool:
         """Read one page and keep it; tells whether more can be had at once.
 
         Not where the page leads no further down than the one before: that one would come for ever. Raises as
         the client and the inbox do.
         """
-        place = await self._place()
-        page = await self._client.mentions(**place.bounds)
-        asked = [post for post in page.posts if post.author_id != self._me.account]
-        arrivals: list[Arrival] = []
-        for post in sorted(asked, key=lambda one: int(one.id)):
-            rule = self._door.rules.find(PLATFORM, post.conversation_id or post.id, self._me.account)
+        position = await self._load_position()
+        page = await self._client.read_mentions(**position.query_bounds)
+        mentions = [post for post in page.posts if post.author_id != self._identity.account_id]
+        messages: list[InboundMessage] = []
+        for post in sorted(mentions, key=lambda mention: int(mention.id)):
+            rule = self._handle.room_rules.find(
+                PLATFORM, post.conversation_id or post.id, self._identity.account_id
+            )
             if not rule.is_ignored:
-                arrivals += [*await self._context(post, page), await self._arrival(post, page, rule)]
+                messages += [*await self._read_context(post, page), await self._to_inbound(post, page, rule)]
         lowest = min((post.id for post in page.posts), key=int, default="")
         has_more = bool(page.next_token and lowest)
-        leads_on = has_more and (not place.until or int(lowest) < place.until)
-        place = place.after([post.id for post in asked], lowest=lowest, is_last=not has_more)
-        await put_surely(self._door.inbox, arrivals, self._notes.cursor(NOTE, str(place)))
-        return leads_on
+        can_continue = has_more and (not position.until or int(lowest) < position.until)
+        position = position.advance([post.id for post in mentions], lowest=lowest, is_last=not has_more)
+        await submit_tolerant(self._handle.inbox, messages, self._state.cursor(POSITION_KEY, str(position)))
+        return can_continue
 
-    async def _place(self) -> Place:
-        text = await self._notes.read(NOTE)
+    async def _load_position(self) -> MentionPosition:
+        text = await self._state.read(POSITION_KEY)
         try:
             if text:
-                return Place.read(text)
+                return MentionPosition.parse(text)
         except ValueError:
             logger.warning("how far the mentions are read is not known; they are read from now on")
-        place = Place(start=self._clock() - LOOKED_BACK)
-        await self._notes.write(NOTE, str(place))
-        return place
+        position = MentionPosition(start=self._clock() - INITIAL_LOOKBACK)
+        await self._state.write(POSITION_KEY, str(position))
+        return position
 
-    async def _arrival(self, post: Post, page: Page, rule: RoomRule) -> Arrival:
+    async def _to_inbound(self, post: Post, page: Page, rule: RoomRule) -> InboundMessage:
         """Make a mention's arrival; who asks to be left alone is, from this moment on."""
-        arrival = message_received(post, page, self._me, at=self._clock())
-        await self._opt_outs.hear(post.author_id, text_of(post))
-        mention = arrival.message.content.mention
-        if denied := self._consent.denied_by(arrival.author) or rule.denies(mention):
-            return message_received(post, page, self._me, at=self._clock(), denied_by=denied)
-        return arrival
+        message = to_inbound_message(post, page, self._identity, received_at=self._clock())
+        await self._opt_outs.update_from(post.author_id, text_of(post))
+        mention = message.message.content.mention
+        if rule_name := self._permissions.denying_rule(message.author) or rule.refusal_for(mention):
+            return to_inbound_message(
+                post, page, self._identity, received_at=self._clock(), denied_by=rule_name
+            )
+        return message
 
-    async def _context(self, post: Post, page: Page) -> list[Arrival]:
+    async def _read_context(self, post: Post, page: Page) -> list[InboundMessage]:
         """Give what a mention answers and quotes, oldest first; it is kept, and no reason to speak."""
-        quoted = page.others.get(post.refers("quoted"))
-        above = await self._above(post, page) if self._depth else []
-        shown = [*above, *([(quoted, page)] if quoted and not quoted.mentions(self._me.account) else [])]
+        quoted_post = page.referenced.get(post.reference_id("quoted"))
+        thread = await self._read_thread_above(post, page) if self._depth else []
+        context = [
+            *thread,
+            *(
+                [(quoted_post, page)]
+                if quoted_post and not quoted_post.has_mention_of(self._identity.account_id)
+                else []
+            ),
+        ]
         return [
-            message_received(one, where, self._me, at=self._clock(), room_of=post, denied_by=CONTEXT)
-            for one, where in shown
+            to_inbound_message(
+                context_post,
+                source_page,
+                self._identity,
+                received_at=self._clock(),
+                conversation_post=post,
+                denied_by=THREAD_CONTEXT,
+            )
+            for context_post, source_page in context
         ]
 
-    async def _above(self, post: Post, page: Page) -> list[tuple[Post, Page]]:
+    async def _read_thread_above(self, post: Post, page: Page) -> list[tuple[Post, Page]]:
         """Climb the thread, as far as it is unknown and the budget allows; the oldest comes first."""
-        room = conversation(self._me, post.conversation_id or post.id)
-        is_known = await self._door.records.room(room.id) is not None
-        found: list[tuple[Post, Page]] = []
-        above, where = page.others.get(post.refers("replied_to")), page
-        while above is not None and not above.mentions(self._me.account):
-            if not (is_known and above.author_id == self._me.account):
-                found.append((above, where))
-            next_id = above.refers("replied_to")
-            if is_known or not next_id or len(found) >= self._depth:
+        room = build_conversation_room(self._identity, post.conversation_id or post.id)
+        is_known = await self._handle.conversations.room(room.id) is not None
+        thread: list[tuple[Post, Page]] = []
+        current, current_page = page.referenced.get(post.reference_id("replied_to")), page
+        while current is not None and not current.has_mention_of(self._identity.account_id):
+            if not (is_known and current.author_id == self._identity.account_id):
+                thread.append((current, current_page))
+            next_id = current.reference_id("replied_to")
+            if is_known or not next_id or len(thread) >= self._depth:
                 break
             try:
-                where = await self._client.posts([next_id])
-            except (DeliveryError, Refused) as error:
-                logger.info("the thread above post %s is not read: %s", above.id, error)
+                current_page = await self._client.read_posts([next_id])
+            except (DeliveryError, RequestRefused) as error:
+                logger.info("the thread above post %s is not read: %s", current.id, error)
                 break
-            above = next(iter(where.posts), None)
-        return found[::-1]
+            current = next(iter(current_page.posts), None)
+        return thread[::-1]

@@ -6,40 +6,42 @@ from typing import Protocol
 
 from adapters.x.incoming import PLATFORM
 from bot import Receipt
-from bot.platform import Arrival, Cursor, IntakeClosed
+from bot.platform import InboundMessage, InboxClosed, StreamCursor
 from bot.store import StoreUnavailable
 
 
-class Keeper(Protocol):
+class CursorStore(Protocol):
     """What keeps cursors: the inbox."""
 
     async def cursor(self, platform: str, account: str, name: str) -> str | None:
         """Find one."""
 
-    async def put_all(self, arrivals: Sequence[Arrival], cursor: Cursor | None = None) -> list[Receipt]:
+    async def submit_all(
+        self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None
+    ) -> list[Receipt]:
         """Keep one, together with messages."""
 
 
-class Notes:
+class AccountState:
     """The notes of one account."""
 
-    def __init__(self, keeper: Keeper, account: str) -> None:
-        self._inbox = keeper
+    def __init__(self, store: CursorStore, account: str) -> None:
+        self._inbox = store
         self._account = account
 
     async def read(self, name: str) -> str:
         """Find a note; blank where there is none."""
         return await self._inbox.cursor(PLATFORM, self._account, name) or ""
 
-    def cursor(self, name: str, text: str) -> Cursor:
+    def cursor(self, name: str, text: str) -> StreamCursor:
         """Give a note as it is kept together with messages."""
-        return Cursor(PLATFORM, self._account, name, text)
+        return StreamCursor(PLATFORM, self._account, name, text)
 
     async def write(self, name: str, text: str) -> None:
         """Keep a note; raises as the inbox does."""
-        await self._inbox.put_all([], self.cursor(name, text))
+        await self._inbox.submit_all([], self.cursor(name, text))
 
-    async def jot(self, name: str, text: str) -> None:
+    async def write_later(self, name: str, text: str) -> None:
         """Keep a note where that is possible just now: what it tells of has happened already."""
-        with suppress(IntakeClosed, StoreUnavailable):
+        with suppress(InboxClosed, StoreUnavailable):
             await self.write(name, text)

@@ -8,11 +8,11 @@ from types import TracebackType
 from typing import ClassVar, Self
 from uuid import UUID
 
-from bot.adapter.connection_status import Link
+from bot.adapter.connection_status import ConnectionStatus
 from bot.domain.content import Content
 from bot.domain.environment import Room, World
 from bot.domain.ledger import Delivery
-from bot.errors import Unclear, Undeliverable
+from bot.errors import DeliveryUnknown, Undeliverable
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class FoundPost:
     author: str
     text: str
     url: str
-    at: datetime | None = None
+    posted_at: datetime | None = None
 
 
 Search = Callable[[str], Awaitable[Sequence[FoundPost]]]
@@ -40,8 +40,8 @@ class Feed:
 
     world: World
     room: Room
-    every: tuple[timedelta, timedelta] | None = None
-    rests: str = ""
+    interval: tuple[timedelta, timedelta] | None = None
+    pause_reason: str = ""
     search: Search | None = None
 
 
@@ -54,8 +54,10 @@ class Adapter(ABC):
     """
 
     platform: ClassVar[str]
-    repeats_harmlessly: ClassVar[bool] = False  # a part that is sent twice is shown once
-    is_private: bool = False  # nobody writes there whom the operator has not let in; known once entered
+    supports_idempotent_send: ClassVar[bool] = False  # a part that is sent twice is shown once
+    is_trusted_audience: bool = (
+        False  # nobody writes there whom the operator has not let in; known once entered
+    )
     can_edit: bool = False
     shows_choices: ClassVar[bool] = False  # as buttons or a list; else they stand in the text, numbered
 
@@ -68,11 +70,11 @@ class Adapter(ABC):
         """Disconnect."""
 
     @property
-    def links(self) -> Sequence[Link]:
+    def connections(self) -> Sequence[ConnectionStatus]:
         """How each account stands with the platform; none where that is not told."""
         return ()
 
-    def parts(self, content: Content) -> list[Content]:
+    def split_content(self, content: Content) -> list[Content]:
         """Cut a reply into pieces that the platform takes; pure."""
         return [content]
 
@@ -93,7 +95,7 @@ class Adapter(ABC):
         """
         raise Undeliverable(f"{self.platform} cannot change what was said")
 
-    def edits_every(self, room: Room) -> float | None:
+    def stream_interval(self, room: Room) -> float | None:
         """Tell how many seconds apart a reply may be shown while it is written; None for whole ones only.
 
         Where `can_edit` says so, what is written so far is delivered as one part and then edited.
@@ -112,9 +114,9 @@ class Adapter(ABC):
 
         Asked before a part is tried again. Raising Unclear holds the part for a person to decide.
         """
-        raise Unclear(f"{self.platform} has no way to ask whether {delivery.id} arrived")
+        raise DeliveryUnknown(f"{self.platform} has no way to ask whether {delivery.id} arrived")
 
-    async def typing(self, room: Room, active: bool) -> None:
+    async def set_typing(self, room: Room, active: bool) -> None:
         """Show, or stop showing, that the agent is at work in a room."""
 
     async def download(self, url: str) -> bytes | None:

@@ -8,10 +8,10 @@ from enum import StrEnum
 from bot.concurrency.clock import Clock, system_clock
 
 logger = logging.getLogger(__name__)
-TOLD_AGAIN_AFTER = timedelta(minutes=5)  # what comes and goes faster than that floods no log
+MIN_LOG_INTERVAL = timedelta(minutes=5)  # what comes and goes faster than that floods no log
 
 
-class Standing(StrEnum):
+class ConnectionState(StrEnum):
     """Whether an account is connected."""
 
     CONNECTING = "connecting"
@@ -20,7 +20,7 @@ class Standing(StrEnum):
     OFF = "off"
 
 
-class Cause(StrEnum):
+class DisconnectCause(StrEnum):
     """Why an account is not connected, as a word that gives nothing away."""
 
     DNS = "dns"
@@ -38,70 +38,70 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LinkState:
+class ConnectionSnapshot:
     """How an account stands, since when, and why where it is not well."""
 
-    standing: Standing
+    state: ConnectionState
     since: datetime
-    cause: Cause | None = None
+    cause: DisconnectCause | None = None
 
     @property
-    def is_trouble(self) -> bool:
+    def is_problem(self) -> bool:
         """Whether it is more than not connected yet."""
-        return self.standing in (Standing.DEGRADED, Standing.OFF)
+        return self.state in (ConnectionState.DEGRADED, ConnectionState.OFF)
 
 
-class Link:
+class ConnectionStatus:
     """One account's standing with its platform, as its adapter finds it.
 
     `who` names the account in the log. What a platform says of a failure goes there and nowhere else.
     """
 
-    def __init__(self, platform: str, who: str, clock: Clock = system_clock) -> None:
+    def __init__(self, platform: str, label: str, clock: Clock = system_clock) -> None:
         self.platform = platform
-        self._who = who
+        self._label = label
         self._clock = clock
-        self._state = LinkState(Standing.CONNECTING, clock())
-        self._is_told = False
-        self._told_at: datetime | None = None
+        self._snapshot = ConnectionSnapshot(ConnectionState.CONNECTING, clock())
+        self._is_outage_logged = False
+        self._logged_at: datetime | None = None
 
     @property
-    def state(self) -> LinkState:
+    def snapshot(self) -> ConnectionSnapshot:
         """How it stands now."""
-        return self._state
+        return self._snapshot
 
-    def stands(self) -> None:
+    def connected(self) -> None:
         """Note that the platform is there."""
-        before = self._state
-        if before.standing in (Standing.CONNECTED, Standing.OFF):
+        previous = self._snapshot
+        if previous.state in (ConnectionState.CONNECTED, ConnectionState.OFF):
             return
-        self._state = LinkState(Standing.CONNECTED, self._clock())
-        if self._is_told:
-            self._is_told = False
-            seconds = (self._state.since - before.since).total_seconds()
-            logger.warning("%s is on %s again, after %.0f s", self._who, self.platform, seconds)
+        self._snapshot = ConnectionSnapshot(ConnectionState.CONNECTED, self._clock())
+        if self._is_outage_logged:
+            self._is_outage_logged = False
+            seconds = (self._snapshot.since - previous.since).total_seconds()
+            logger.warning("%s is on %s again, after %.0f s", self._label, self.platform, seconds)
 
-    def drops(self) -> None:
+    def disconnected(self) -> None:
         """Note that a connection has ended as they all do, and the next one is being made."""
-        if self._state.standing is Standing.CONNECTED:
-            self._state = LinkState(Standing.CONNECTING, self._clock())
+        if self._snapshot.state is ConnectionState.CONNECTED:
+            self._snapshot = ConnectionSnapshot(ConnectionState.CONNECTING, self._clock())
 
-    def fails(self, cause: Cause, why: object) -> None:
+    def failed(self, cause: DisconnectCause, detail: object) -> None:
         """Note that the platform is not to be had; called whenever that was found again."""
-        before, now = self._state, self._clock()
-        if before.standing is Standing.OFF:
+        previous, now = self._snapshot, self._clock()
+        if previous.state is ConnectionState.OFF:
             return
-        since = before.since if before.standing is Standing.DEGRADED else now
-        self._state = LinkState(Standing.DEGRADED, since, cause)
-        is_soon = self._told_at is not None and now - self._told_at < TOLD_AGAIN_AFTER
-        if self._is_told or is_soon:
+        since = previous.since if previous.state is ConnectionState.DEGRADED else now
+        self._snapshot = ConnectionSnapshot(ConnectionState.DEGRADED, since, cause)
+        is_recent = self._logged_at is not None and now - self._logged_at < MIN_LOG_INTERVAL
+        if self._is_outage_logged or is_recent:
             return
-        self._is_told, self._told_at = True, now
-        logger.warning("%s is cut off from %s (%s): %s", self._who, self.platform, cause, why)
+        self._is_outage_logged, self._logged_at = True, now
+        logger.warning("%s is cut off from %s (%s): %s", self._label, self.platform, cause, detail)
 
-    def ends(self, cause: Cause, why: object) -> None:
+    def stopped(self, cause: DisconnectCause, detail: object) -> None:
         """Note that it is given up until the next start."""
-        if self._state.standing is Standing.OFF:
+        if self._snapshot.state is ConnectionState.OFF:
             return
-        self._state = LinkState(Standing.OFF, self._clock(), cause)
-        logger.error("%s is off %s: %s", self._who, self.platform, why)
+        self._snapshot = ConnectionSnapshot(ConnectionState.OFF, self._clock(), cause)
+        logger.error("%s is off %s: %s", self._label, self.platform, detail)

@@ -5,23 +5,23 @@ import ssl
 
 import aiohttp
 
-from bot.adapter.connection_status import Cause
+from bot.adapter.connection_status import DisconnectCause
 
-CAUSES: tuple[tuple[tuple[type[BaseException], ...], Cause], ...] = (
-    ((aiohttp.ClientConnectorDNSError, socket.gaierror), Cause.DNS),
-    ((aiohttp.ClientHttpProxyError, aiohttp.ClientProxyConnectionError), Cause.PROXY),
-    ((aiohttp.ClientSSLError, ssl.SSLError), Cause.TLS),
-    ((TimeoutError,), Cause.TIMEOUT),
-    ((aiohttp.ClientError, OSError), Cause.UNREACHABLE),
+CAUSE_BY_ERROR: tuple[tuple[tuple[type[BaseException], ...], DisconnectCause], ...] = (
+    ((aiohttp.ClientConnectorDNSError, socket.gaierror), DisconnectCause.DNS),
+    ((aiohttp.ClientHttpProxyError, aiohttp.ClientProxyConnectionError), DisconnectCause.PROXY),
+    ((aiohttp.ClientSSLError, ssl.SSLError), DisconnectCause.TLS),
+    ((TimeoutError,), DisconnectCause.TIMEOUT),
+    ((aiohttp.ClientError, OSError), DisconnectCause.UNREACHABLE),
 )
 
 
-def cause_of(error: BaseException) -> Cause:
+def disconnect_cause(error: BaseException) -> DisconnectCause:
     """Name why a platform was not reached, by the nearest of an error's causes that tells."""
-    one: BaseException | None = error
-    while one is not None:
-        for kinds, cause in CAUSES:
-            if isinstance(one, kinds):
+    current: BaseException | None = error
+    while current is not None:
+        for error_types, cause in CAUSE_BY_ERROR:
+            if isinstance(current, error_types):
                 return cause
-        one = one.__cause__ or one.__context__
-    return Cause.PLATFORM
+        current = current.__cause__ or current.__context__
+    return DisconnectCause.PLATFORM

@@ -11,10 +11,10 @@ from bot.domain.character import Character
 from bot.domain.content import MentionContext
 from bot.errors import SettingError
 
-EVERYWHERE = "*"
+ANY_ROOM = "*"
 
 
-class Answers(StrEnum):
+class AnswerPolicy(StrEnum):
     """What is answered in a room."""
 
     USUAL = "usual"
@@ -31,28 +31,30 @@ class RoomRule:
     nothing, though it is kept; with `ignore` it is not even kept.
     """
 
-    answers: Answers = Answers.USUAL
-    place: str = ""
+    policy: AnswerPolicy = AnswerPolicy.USUAL
+    location: str = ""
 
     @property
     def is_ignored(self) -> bool:
         """Whether nothing of it is to be put into the inbox."""
-        return self.answers is Answers.IGNORE
+        return self.policy is AnswerPolicy.IGNORE
 
-    def denies(self, mention: MentionContext, *, is_direct: bool = False) -> str:
+    def refusal_for(self, mention: MentionContext, *, is_direct: bool = False) -> str:
         """Name the rule that forbids answering such a message; empty where it may be answered.
 
         What somebody writes to the agent alone `is_direct`, and meant for it.
         """
-        is_meant = is_direct or mention.is_mention or mention.is_reply
-        is_free = self.answers is Answers.USUAL or (self.answers is Answers.MENTIONS and is_meant)
-        return "" if is_free else f"{self.place} ({self.answers})"
+        expects_reply = is_direct or mention.is_mention or mention.is_reply
+        is_allowed = self.policy is AnswerPolicy.USUAL or (
+            self.policy is AnswerPolicy.MENTIONS and expects_reply
+        )
+        return "" if is_allowed else f"{self.location} ({self.policy})"
 
 
-class _Written(BaseModel):
+class _RuleEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    answers: Answers
+    answers: AnswerPolicy
 
 
 class RoomRules:
@@ -66,26 +68,30 @@ class RoomRules:
 
         The narrowest comes first: a thread, its channel, its server.
         """
-        names = (*external_ids, EVERYWHERE)
-        found = (self._rules.get((platform.lower(), name)) for name in names)
-        return next((rule for rule in found if rule is not None), RoomRule())
+        names = (*external_ids, ANY_ROOM)
+        matches = (self._rules.get((platform.lower(), name)) for name in names)
+        return next((rule for rule in matches if rule is not None), RoomRule())
 
 
-def rules_of(character: Character) -> RoomRules:
+def parse_room_rules(character: Character) -> RoomRules:
     """Read a character's rules; raises SettingError, naming the place, for one that makes no sense."""
     rules: dict[tuple[str, str], RoomRule] = {}
-    for platform, said in character.settings.items():
-        rooms: Any = said.get("rooms") if isinstance(said, Mapping) else None
+    for platform, platform_settings in character.settings.items():
+        rooms: Any = platform_settings.get("rooms") if isinstance(platform_settings, Mapping) else None
         if rooms is None:
             continue
         if not isinstance(rooms, Mapping):
             raise SettingError(f"settings.{platform}.rooms: it must name rooms by their ids")
-        for name, written in rooms.items():
-            place = f"settings.{platform}.rooms.{name}"
+        for name, entry in rooms.items():
+            location = f"settings.{platform}.rooms.{name}"
             try:
-                rules[platform.lower(), str(name)] = RoomRule(_Written.model_validate(written).answers, place)
+                rules[platform.lower(), str(name)] = RoomRule(
+                    _RuleEntry.model_validate(entry).answers, location
+                )
             except ValidationError:
-                known = ", ".join(Answers)
-                message = f'{place}: it must read like {{"answers": "mentions"}}; the answers are {known}'
+                policies = ", ".join(AnswerPolicy)
+                message = (
+                    f'{location}: it must read like {{"answers": "mentions"}}; the answers are {policies}'
+                )
                 raise SettingError(message) from None
     return RoomRules(rules)

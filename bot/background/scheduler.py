@@ -11,31 +11,31 @@ from typing import Self
 from uuid import UUID
 
 from bot.agent import Agent
-from bot.concurrency.clock import Patience
-from bot.concurrency.isolation import Failure, contained
-from bot.domain.task import Task, is_missed, next_time
+from bot.concurrency.clock import ShutdownDeadline
+from bot.concurrency.isolation import Failure, run_isolated
+from bot.domain.task import Task, find_next_run, is_missed
 from bot.errors import StoreUnavailable
 from bot.plugin_system.components import Worker
 from bot.plugin_system.registry import Registry
 
 logger = logging.getLogger(__name__)
 
-TICK = 1.0
-LONGEST_SLEEP = 10.0  # then what other processes have left is seen, and that somebody has set the clock
-MOST_AT_ONCE = 10
-MOST_SERVED = 1000
+POLL_SECONDS = 1.0
+MAX_SLEEP_SECONDS = 10.0  # then what other processes have left is seen, and that somebody has set the clock
+MAX_CONCURRENT_TASKS = 10
+MAX_SERVED_ROOMS = 1000
 LEASE_MARGIN = timedelta(seconds=60)
-ASK_AGAIN = timedelta(minutes=1)
-MOST_FAILURES = 20
-LET_GO = 2.0
+RECHECK_INTERVAL = timedelta(minutes=1)
+MAX_FAILURES = 20
+CANCEL_GRACE_SECONDS = 2.0
 
 Sleep = Callable[[asyncio.Event, float], Awaitable[None]]
 
 
-async def _until(woken: asyncio.Event, seconds: float) -> None:
+async def _wait_for_event(wake_event: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await woken.wait()
+            await wake_event.wait()
 
 
 class Scheduler:
@@ -50,25 +50,27 @@ class Scheduler:
         self,
         agent: Agent,
         registry: Registry,
-        more: Sequence[Worker] = (),
+        extra_workers: Sequence[Worker] = (),
         *,
-        tick: float = TICK,
-        sleep: Sleep = _until,
-        patience: Patience | None = None,
+        poll_seconds: float = POLL_SECONDS,
+        sleep: Sleep = _wait_for_event,
+        shutdown_deadline: ShutdownDeadline | None = None,
     ) -> None:
         self._agent = agent
-        self._workers = {**registry.workers, **{worker.name: worker for worker in more}}
-        self._tick = tick
+        self._workers = {**registry.workers, **{worker.name: worker for worker in extra_workers}}
+        self._poll_seconds = poll_seconds
         self._sleep = sleep
-        self._patience = patience or Patience()
-        self._woken = asyncio.Event()
+        self._shutdown_deadline = shutdown_deadline or ShutdownDeadline()
+        self._wake_event = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[None]] = set()
-        self._held: dict[UUID, Task] = {}  # what is running, as it was claimed last
-        self._served: set[UUID] = set()  # rooms that have had their turn, while more is due than can run
+        self._claimed: dict[UUID, Task] = {}  # what is running, as it was claimed last
+        self._served_rooms: set[UUID] = (
+            set()
+        )  # rooms that have had their turn, while more is due than can run
 
     async def __aenter__(self) -> Self:
-        self._agent.store.tasks.watch(self._woken.set)
+        self._agent.store.tasks.watch(self._wake_event.set)
         self._loop = asyncio.get_running_loop().create_task(self._run())
         return self
 
@@ -80,32 +82,32 @@ class Scheduler:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=self._patience.left(LET_GO))
+            await asyncio.wait(tasks, timeout=self._shutdown_deadline.remaining(CANCEL_GRACE_SECONDS))
 
     async def run_due(self) -> int:
         """Run what is due now, at most ten, and wait for it; gives back how many tasks that were."""
-        tasks = await self._claim(MOST_AT_ONCE)
+        tasks = await self._claim(MAX_CONCURRENT_TASKS)
         async with asyncio.TaskGroup() as group:
             for task in tasks:
-                group.create_task(self._work(task))
+                group.create_task(self._run_task(task))
         return len(tasks)
 
     async def _run(self) -> None:
-        await contained(self._tell_what_waits(), what="looking what nobody does", deadline=None)
+        await run_isolated(self._log_waiting_tasks(), label="looking what nobody does", timeout=None)
         if not self._workers:
             return
         while True:
-            self._woken.clear()
-            pause = self._tick
+            self._wake_event.clear()
+            delay = self._poll_seconds
             try:
-                pause = await self._begin_due()
+                delay = await self._start_due()
             except StoreUnavailable:  # the log has it once, and not for every attempt
                 logger.debug("due tasks wait until the store is back")
             except Exception:  # one attempt's fault, the store's most likely: the next one may do
                 logger.warning("due tasks could not be claimed", exc_info=True)
-            await self._sleep(self._woken, pause)
+            await self._sleep(self._wake_event, delay)
 
-    async def _tell_what_waits(self) -> None:
+    async def _log_waiting_tasks(self) -> None:
         """Tell of tasks that will not run: their plugin is gone, or they have failed too often."""
         with suppress(StoreUnavailable):
             for (name, is_parked), count in (await self._agent.store.tasks.count_tasks()).items():
@@ -114,76 +116,80 @@ class Scheduler:
                 elif is_parked:
                     logger.warning("%d tasks of %s are parked: they have failed too often", count, name)
 
-    async def _begin_due(self) -> float:
+    async def _start_due(self) -> float:
         """Start what is due, as far as there is room for it; gives back how long to sleep then."""
-        begun = 0
-        while room := MOST_AT_ONCE - len(self._running):
+        started_count = 0
+        while room := MAX_CONCURRENT_TASKS - len(self._running):
             tasks = await self._claim(room)
             for task in tasks:
-                running = asyncio.get_running_loop().create_task(self._work(task))
+                running = asyncio.get_running_loop().create_task(self._run_task(task))
                 self._running.add(running)
-                running.add_done_callback(self._ended)
-            begun += len(tasks)
+                running.add_done_callback(self._on_task_done)
+            started_count += len(tasks)
             if len(tasks) < room:
                 break
         else:
-            return LONGEST_SLEEP  # whichever ends first wakes us
+            return MAX_SLEEP_SECONDS  # whichever ends first wakes us
         due = await self._agent.store.tasks.next_due(self._workers)
         if due is None:
-            return LONGEST_SLEEP
-        left = (due - self._agent.clock()).total_seconds()
-        return min(left, LONGEST_SLEEP) if left > 0 else self._tick
+            return MAX_SLEEP_SECONDS
+        remaining = (due - self._agent.clock()).total_seconds()
+        return min(remaining, MAX_SLEEP_SECONDS) if remaining > 0 else self._poll_seconds
 
-    def _ended(self, running: asyncio.Task[None]) -> None:
+    def _on_task_done(self, running: asyncio.Task[None]) -> None:
         self._running.discard(running)
-        self._woken.set()
+        self._wake_event.set()
 
-    async def _claim(self, most: int) -> list[Task]:
+    async def _claim(self, limit: int) -> list[Task]:
         if not self._workers:
             return []
-        claimed = await self._claim_besides(self._served, most)
-        if self._served and len(claimed) < most:  # every room has had its turn
-            self._served.clear()
-            claimed += await self._claim_besides((), most - len(claimed))
-        if len(claimed) == most and len(self._served) < MOST_SERVED:
-            self._served |= {task.room_id for task in claimed if task.room_id is not None}
-        new = [task for task in claimed if task.id not in self._held]
-        self._held.update((task.id, task) for task in claimed)
-        return new
+        claimed = await self._claim_excluding(self._served_rooms, limit)
+        if self._served_rooms and len(claimed) < limit:  # every room has had its turn
+            self._served_rooms.clear()
+            claimed += await self._claim_excluding((), limit - len(claimed))
+        if len(claimed) == limit and len(self._served_rooms) < MAX_SERVED_ROOMS:
+            self._served_rooms |= {task.room_id for task in claimed if task.room_id is not None}
+        new_tasks = [task for task in claimed if task.id not in self._claimed]
+        self._claimed.update((task.id, task) for task in claimed)
+        return new_tasks
 
-    async def _claim_besides(self, rooms: Collection[UUID], most: int) -> list[Task]:
+    async def _claim_excluding(self, excluded_rooms: Collection[UUID], limit: int) -> list[Task]:
         now = self._agent.clock()
-        longest = max(worker.deadline for worker in self._workers.values())
-        until = now + timedelta(seconds=longest) + LEASE_MARGIN
-        return await self._agent.store.tasks.claim_tasks(list(self._workers), now, until, most, rooms)
+        max_deadline = max(worker.deadline for worker in self._workers.values())
+        lease_until = now + timedelta(seconds=max_deadline) + LEASE_MARGIN
+        return await self._agent.store.tasks.claim_tasks(
+            list(self._workers), now, lease_until, limit, excluded_rooms
+        )
 
-    async def _work(self, task: Task) -> None:
+    async def _run_task(self, task: Task) -> None:
         try:
-            await self._complete(task, await self._outcome(task))
+            await self._complete(task, await self._execute(task))
         except Exception:  # the store's fault: the lease stands, and the task runs again once it is over
             logger.warning("task %s of %s could not be completed", task.id, task.name, exc_info=True)
         finally:
-            self._held.pop(task.id, None)
+            self._claimed.pop(task.id, None)
 
-    async def _outcome(self, task: Task) -> str | None:
+    async def _execute(self, task: Task) -> str | None:
         """Run a task, or leave it out; gives back why it failed, "", or None where it is not to run now."""
         worker, now = self._workers[task.name], self._agent.clock()
-        if task.attempts >= MOST_FAILURES:
+        if task.attempts >= MAX_FAILURES:
             return "its process ended while it ran, again and again"
         try:
-            if task.repeats:
-                next_time(task, now)  # with times that make no sense nothing is begun
+            if task.is_repeating:
+                find_next_run(task, now)  # with times that make no sense nothing is begun
             if is_missed(task, now):
                 logger.info("task %s of %s is left out: it was due at %s", task.id, task.name, task.next_run)
                 return ""
         except ValueError as error:
             return str(error)
-        done = await contained(self._try(worker, task), what=f"worker {task.name}", deadline=worker.deadline)
-        if isinstance(done, Failure):
-            return done.cause
-        return "" if done else None
+        result = await run_isolated(
+            self._run_worker(worker, task), label=f"worker {task.name}", timeout=worker.deadline
+        )
+        if isinstance(result, Failure):
+            return result.cause
+        return "" if result else None
 
-    async def _try(self, worker: Worker, task: Task) -> bool:
+    async def _run_worker(self, worker: Worker, task: Task) -> bool:
         if not await worker.validate(self._agent, task):
             return False
         await worker(self._agent, task)
@@ -191,40 +197,44 @@ class Scheduler:
 
     async def _complete(self, task: Task, error: str | None) -> None:
         """Write down how a run ended; what the worker has changed in its task meanwhile is kept."""
-        fresh = await self._agent.store.tasks.task(task.id)
-        if fresh is None:
+        current = await self._agent.store.tasks.task(task.id)
+        if current is None:
             logger.info("task %s was removed while it ran", task.name)
             return
-        after = _after(task, fresh, self._agent.clock(), error)
-        if after is not None and after.is_parked:
-            logger.error("task %s of %s is parked: %s", task.id, task.name, after.last_error)
-        if not await self._agent.store.tasks.complete_task(self._held[task.id], after):
+        next_state = _next_state(task, current, self._agent.clock(), error)
+        if next_state is not None and next_state.is_parked:
+            logger.error("task %s of %s is parked: %s", task.id, task.name, next_state.last_error)
+        if not await self._agent.store.tasks.complete_task(self._claimed[task.id], next_state):
             logger.info("task %s was taken over while it ran", task.name)
 
 
-def _after(ran: Task, fresh: Task, now: datetime, error: str | None) -> Task | None:
+def _next_state(claimed: Task, current: Task, now: datetime, error: str | None) -> Task | None:
     """Say when a task runs again, None for never: at its next time; after failures later and later.
 
     `fresh` is what the worker has made of it, `error` why the run failed, None where it did not begin.
     """
-    if not error and fresh.repeats:
+    if not error and current.is_repeating:
         try:
-            due, skipped = next_time(replace(fresh, next_run=ran.next_run), now)
-        except ValueError as wrong:
-            error = str(wrong)
+            due, skipped = find_next_run(replace(current, next_run=claimed.next_run), now)
+        except ValueError as schedule_error:
+            error = str(schedule_error)
         else:
             if skipped:
-                logger.info("task %s of %s skips %d of its times", ran.id, ran.name, skipped)
-                fresh = replace(fresh, metadata={**fresh.metadata, "skipped": _skipped(fresh) + skipped})
-            return replace(fresh, attempts=0, last_error="", next_run=due)
+                logger.info("task %s of %s skips %d of its times", claimed.id, claimed.name, skipped)
+                current = replace(
+                    current, metadata={**current.metadata, "skipped": _count_skipped(current) + skipped}
+                )
+            return replace(current, attempts=0, last_error="", next_run=due)
     if error is None:
-        return replace(fresh, next_run=now + ASK_AGAIN)
+        return replace(current, next_run=now + RECHECK_INTERVAL)
     if not error:
         return None
-    failed = replace(fresh, attempts=fresh.attempts + 1, last_error=error)
-    return replace(failed, next_run=now + failed.back_off, is_parked=failed.attempts >= MOST_FAILURES)
+    failed_task = replace(current, attempts=current.attempts + 1, last_error=error)
+    return replace(
+        failed_task, next_run=now + failed_task.backoff, is_parked=failed_task.attempts >= MAX_FAILURES
+    )
 
 
-def _skipped(task: Task) -> int:
-    known = task.metadata.get("skipped")
-    return known if isinstance(known, int) else 0
+def _count_skipped(task: Task) -> int:
+    skipped = task.metadata.get("skipped")
+    return skipped if isinstance(skipped, int) else 0

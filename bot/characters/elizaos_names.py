@@ -55,10 +55,10 @@ _ADAPTERS: Final[Mapping[str, str]] = MappingProxyType({"twitter": "x", "direct"
 _PACKAGE: Final = re.compile(r"(?:@[\w-]+/)?(?:client-|plugin-|adapter-)?", re.ASCII)
 
 
-def adapter_name(client: str) -> str:
+def to_adapter_name(client: str) -> str:
     """Give our name of a v0 client: `twitter`, `@elizaos/client-twitter` -> `x`."""
     name = client.strip().lower()
-    name = name[found.end() :] if (found := _PACKAGE.match(name)) else name
+    name = name[match.end() :] if (match := _PACKAGE.match(name)) else name
     return _ADAPTERS.get(name, name)
 
 

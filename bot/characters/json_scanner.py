@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from bot.characters.secret_detection import names_a_secret
+from bot.characters.secret_detection import is_secret_name
 from bot.characters.source_text import SourceText, Span
 from bot.errors import CharacterError
 
-DEPTH_LIMIT: Final = 64
-VALUE_LIMIT: Final = 200_000
-NUMBER_LIMIT: Final = 100
+MAX_DEPTH: Final = 64
+MAX_VALUES: Final = 200_000
+MAX_NUMBER_LENGTH: Final = 100
 
 Scalar = str | int | float | bool | None
 
@@ -23,10 +23,10 @@ _NUMBER_LIKE: Final = re.compile(r"[+-]?\.?\d[\w.+-]*", re.ASCII)
 _WORD: Final = re.compile(r"-?[^\W\d]\w*")
 _UNSTORABLE: Final = re.compile(r"[\x00\ud800-\udfff]")
 _CONSTANTS: Final[Mapping[str, Scalar]] = {"true": True, "false": False, "null": None}
-_FOREIGN: Final = frozenset(
+_FOREIGN_CONSTANTS: Final = frozenset(
     ["True", "False", "None", "NULL", "undefined", "NaN", "nan", "Infinity", "-Infinity"]
 )
-_TEXT: Final = json.JSONDecoder()
+_STRING_DECODER: Final = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Node:
     """A value and the offset at which it begins; `key_at` is that of its key, if it has one."""
 
     value: "Scalar | tuple[Node, ...] | dict[str, Node]"
-    at: int
-    key_at: int
+    offset: int
+    key_offset: int
 
     @property
     def kind(self) -> str:
@@ -56,37 +56,37 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Oddity:
+class JsonDeviation:
     """Something that is not JSON, or not sense, and was accepted all the same."""
 
-    at: int
+    offset: int
     path: tuple[str | int, ...]
-    what: str
+    message: str
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Observations:
     """What the scanner met on its way."""
 
-    duplicates: list[Oddity] = field(default_factory=list)
-    odd: dict[str, list[int]] = field(default_factory=dict)
-    hidden: list[Span] = field(default_factory=list)
-    values: int = 0
+    duplicates: list[JsonDeviation] = field(default_factory=list)
+    offsets_by_message: dict[str, list[int]] = field(default_factory=dict)
+    secret_spans: list[Span] = field(default_factory=list)
+    value_count: int = 0
 
-    def note(self, what: str, at: int) -> None:
-        self.odd.setdefault(what, []).append(at)
+    def note(self, message: str, offset: int) -> None:
+        self.offsets_by_message.setdefault(message, []).append(offset)
 
-    def oddities(self) -> tuple[Oddity, ...]:
-        counted = [
-            Oddity(places[0], (), what + (f" ({len(places)} times)" if len(places) > 1 else ""))
-            for what, places in self.odd.items()
+    def deviations(self) -> tuple[JsonDeviation, ...]:
+        repeated = [
+            JsonDeviation(offsets[0], (), message + (f" ({len(offsets)} times)" if len(offsets) > 1 else ""))
+            for message, offsets in self.offsets_by_message.items()
         ]
-        return (*counted, *self.duplicates)
+        return (*repeated, *self.duplicates)
 
 
-def scan(source: SourceText) -> tuple[Node, tuple[Oddity, ...]]:
+def scan_json(source: SourceText) -> tuple[Node, tuple[JsonDeviation, ...]]:
     """Read a JSON text; comments, trailing commas and repeated keys are accepted and told of."""
-    return _Scanner(source).document()
+    return _Scanner(source).read_document()
 
 
 class _Scanner:
@@ -95,175 +95,180 @@ class _Scanner:
     def __init__(self, source: SourceText) -> None:
         self._source = source
         self._text = source.text
-        self._at = 0
+        self._offset = 0
         self._path: list[str | int] = []
-        self._is_hidden = False
-        self._seen = _Seen()
+        self._is_secret = False
+        self._observations = _Observations()
 
-    def document(self) -> tuple[Node, tuple[Oddity, ...]]:
+    def read_document(self) -> tuple[Node, tuple[JsonDeviation, ...]]:
         if self._text.startswith("\ufeff"):
-            self._seen.note("the file begins with a byte order mark; save it as UTF-8 without", 0)
-            self._at = 1
-        root = self._value(key_at=None)
-        if self._next():
-            raise self._fault(f"expected the end of the file, found {self._found()}")
-        return root, self._seen.oddities()
+            self._observations.note("the file begins with a byte order mark; save it as UTF-8 without", 0)
+            self._offset = 1
+        root = self._read_value(key_offset=None)
+        if self._skip_to_next():
+            raise self._error(f"expected the end of the file, found {self._describe_next()}")
+        return root, self._observations.deviations()
 
-    def _fault(self, what: str, at: int | None = None) -> CharacterError:
-        return self._source.fault(
-            self._at if at is None else at, what, hidden=self._seen.hidden, hides_rest=self._is_hidden
+    def _error(self, message: str, offset: int | None = None) -> CharacterError:
+        return self._source.build_error(
+            self._offset if offset is None else offset,
+            message,
+            secret_spans=self._observations.secret_spans,
+            is_rest_secret=self._is_secret,
         )
 
-    def _next(self) -> str:
+    def _skip_to_next(self) -> str:
         """Step over blanks and comments to the next character; empty at the end of the text."""
         while True:
-            if blank := _BLANK.match(self._text, self._at):
-                self._at = blank.end()
-            if not self._text.startswith("/", self._at):
-                return self._text[self._at : self._at + 1]
-            comment = _COMMENT.match(self._text, self._at)
+            if blank := _BLANK.match(self._text, self._offset):
+                self._offset = blank.end()
+            if not self._text.startswith("/", self._offset):
+                return self._text[self._offset : self._offset + 1]
+            comment = _COMMENT.match(self._text, self._offset)
             if comment is None:
-                unclosed = self._text.startswith("/*", self._at)
-                raise self._fault(
+                unclosed = self._text.startswith("/*", self._offset)
+                raise self._error(
                     "a comment that is never closed" if unclosed else "expected a value, found '/'"
                 )
-            self._seen.note("comments are not JSON; they are passed over", self._at)
-            self._at = comment.end()
+            self._observations.note("comments are not JSON; they are passed over", self._offset)
+            self._offset = comment.end()
 
-    def _value(self, key_at: int | None) -> Node:
-        sign = self._next()
-        at = self._at
-        self._seen.values += 1
-        if self._seen.values > VALUE_LIMIT:
-            raise self._fault(f"more than {VALUE_LIMIT:,} values; a character file holds fewer")
+    def _read_value(self, key_offset: int | None) -> Node:
+        char = self._skip_to_next()
+        offset = self._offset
+        self._observations.value_count += 1
+        if self._observations.value_count > MAX_VALUES:
+            raise self._error(f"more than {MAX_VALUES:,} values; a character file holds fewer")
         value: Scalar | tuple[Node, ...] | dict[str, Node]
-        if sign in ("{", "["):
-            if len(self._path) >= DEPTH_LIMIT:
-                raise self._fault(f"nested more than {DEPTH_LIMIT} deep")
-            value = self._object() if sign == "{" else self._list()
+        if char in ("{", "["):
+            if len(self._path) >= MAX_DEPTH:
+                raise self._error(f"nested more than {MAX_DEPTH} deep")
+            value = self._read_object() if char == "{" else self._read_list()
         else:
-            value = self._string() if sign == '"' else self._scalar()
-            if self._is_hidden:
-                self._seen.hidden.append((at, self._at))
-        return Node(value, at, at if key_at is None else key_at)
+            value = self._read_string() if char == '"' else self._read_scalar()
+            if self._is_secret:
+                self._observations.secret_spans.append((offset, self._offset))
+        return Node(value, offset, offset if key_offset is None else key_offset)
 
-    def _list(self) -> "tuple[Node, ...]":
-        opened = self._at
-        self._at += 1
+    def _read_list(self) -> "tuple[Node, ...]":
+        opening = self._offset
+        self._offset += 1
         items: list[Node] = []
-        while not self._closes("]", opened, is_first=not items):
+        while not self._consume_closing("]", opening, is_first=not items):
             self._path.append(len(items))
-            items.append(self._value(key_at=None))
+            items.append(self._read_value(key_offset=None))
             self._path.pop()
         return tuple(items)
 
-    def _object(self) -> "dict[str, Node]":
-        opened = self._at
-        self._at += 1
+    def _read_object(self) -> "dict[str, Node]":
+        opening = self._offset
+        self._offset += 1
         members: dict[str, Node] = {}
         is_first = True
-        while not self._closes("}", opened, is_first=is_first):
+        while not self._consume_closing("}", opening, is_first=is_first):
             is_first = False
-            if self._text[self._at] != '"':
-                raise self._fault(f"expected a key in double quotes, found {self._found()}")
-            key_at = self._at
-            key = self._string()
-            if self._next() != ":":
-                raise self._fault(f"expected ':' after the key, found {self._found()}")
-            self._at += 1
-            was_hidden, self._is_hidden = self._is_hidden, self._is_hidden or names_a_secret(key)
+            if self._text[self._offset] != '"':
+                raise self._error(f"expected a key in double quotes, found {self._describe_next()}")
+            key_offset = self._offset
+            key = self._read_string()
+            if self._skip_to_next() != ":":
+                raise self._error(f"expected ':' after the key, found {self._describe_next()}")
+            self._offset += 1
+            was_secret, self._is_secret = self._is_secret, self._is_secret or is_secret_name(key)
             self._path.append(key)
-            node = self._value(key_at)
+            node = self._read_value(key_offset)
             if key in members:
-                self._tell_duplicate(members.pop(key), key_at)
+                self._note_duplicate(members.pop(key), key_offset)
             self._path.pop()
-            self._is_hidden = was_hidden
+            self._is_secret = was_secret
             members[key] = node
         return members
 
-    def _closes(self, bracket: str, opened: int, *, is_first: bool) -> bool:
+    def _consume_closing(self, bracket: str, opening: int, *, is_first: bool) -> bool:
         """Step over a comma, and say whether the bracket closes here."""
-        sign = self._next()
-        if sign == "," and not is_first:
-            comma = self._at
-            self._at += 1
-            sign = self._next()
-            if sign == bracket:
-                self._seen.note(f"a comma before '{bracket}' is not JSON; it is passed over", comma)
-        elif sign not in (bracket, "") and not is_first:
-            raise self._fault(f"expected ',' or '{bracket}', found {self._found()}")
-        if not sign:
-            raise self._fault(
+        char = self._skip_to_next()
+        if char == "," and not is_first:
+            comma = self._offset
+            self._offset += 1
+            char = self._skip_to_next()
+            if char == bracket:
+                self._observations.note(f"a comma before '{bracket}' is not JSON; it is passed over", comma)
+        elif char not in (bracket, "") and not is_first:
+            raise self._error(f"expected ',' or '{bracket}', found {self._describe_next()}")
+        if not char:
+            raise self._error(
                 f"expected '{bracket}', found the end of the file; "
-                f"'{self._text[opened]}' was opened in line {self._source.line(opened)}"
+                f"'{self._text[opening]}' was opened in line {self._source.line_of(opening)}"
             )
-        if sign == bracket:
-            self._at += 1
-        return sign == bracket
+        if char == bracket:
+            self._offset += 1
+        return char == bracket
 
-    def _string(self) -> str:
-        start = self._at
+    def _read_string(self) -> str:
+        start = self._offset
         text: str
         try:
-            text, self._at = _TEXT.raw_decode(self._text, start)
+            text, self._offset = _STRING_DECODER.raw_decode(self._text, start)
         except json.JSONDecodeError as error:
-            if self._is_hidden:
-                self._seen.hidden.append((start, error.pos))
-            raise self._fault(
+            if self._is_secret:
+                self._observations.secret_spans.append((start, error.pos))
+            raise self._error(
                 _STRING_FAULTS.get(error.msg, "a text that is not well formed"), error.pos
             ) from None
         if _UNSTORABLE.search(text):
-            self._seen.note("half a character (\\ud800…) or NUL cannot be stored; replaced by \ufffd", start)
+            self._observations.note(
+                "half a character (\\ud800…) or NUL cannot be stored; replaced by \ufffd", start
+            )
             text = _UNSTORABLE.sub("\ufffd", text)
         return text
 
-    def _scalar(self) -> Scalar:
-        if word := _WORD.match(self._text, self._at):
+    def _read_scalar(self) -> Scalar:
+        if word := _WORD.match(self._text, self._offset):
             if word.group() in _CONSTANTS:
-                self._at = word.end()
+                self._offset = word.end()
                 return _CONSTANTS[word.group()]
-            raise self._fault(f"expected a value, found {self._found()}")
-        if not (like := _NUMBER_LIKE.match(self._text, self._at)):
-            raise self._fault(f"expected a value, found {self._found()}")
-        if like.end() - like.start() > NUMBER_LIMIT:
-            raise self._fault(f"a number of more than {NUMBER_LIMIT} digits")
-        number = _NUMBER.match(self._text, self._at)
+            raise self._error(f"expected a value, found {self._describe_next()}")
+        if not (number_like := _NUMBER_LIKE.match(self._text, self._offset)):
+            raise self._error(f"expected a value, found {self._describe_next()}")
+        if number_like.end() - number_like.start() > MAX_NUMBER_LENGTH:
+            raise self._error(f"a number of more than {MAX_NUMBER_LENGTH} digits")
+        number = _NUMBER.match(self._text, self._offset)
         if number is None:
-            raise self._fault("a number that is not JSON: write it like 12, -0.5 or 1e3")
-        self._at = number.end()
+            raise self._error("a number that is not JSON: write it like 12, -0.5 or 1e3")
+        self._offset = number.end()
         if number.group(1) is None and number.group(2) is None:
             return int(number.group())
         value = float(number.group())
         if value in (float("inf"), float("-inf")):
-            raise self._fault("a number too large to hold", like.start())
+            raise self._error("a number too large to hold", number_like.start())
         return value
 
-    def _found(self) -> str:
+    def _describe_next(self) -> str:
         """Name what stands here without quoting it: it may be part of a secret."""
-        sign = self._text[self._at : self._at + 1]
-        if not sign:
+        char = self._text[self._offset : self._offset + 1]
+        if not char:
             return "the end of the file"
-        if word := _WORD.match(self._text, self._at):
+        if word := _WORD.match(self._text, self._offset):
             text = word.group()
             if text in _CONSTANTS:
                 return text
             return (
                 f"{text}, which is not JSON"
-                if text in _FOREIGN
+                if text in _FOREIGN_CONSTANTS
                 else "a bare word; texts stand in double quotes"
             )
-        if sign in "'‘’“”`":
-            return f"{sign}; texts stand in plain double quotes"
-        if sign == '"':
+        if char in "'‘’“”`":
+            return f"{char}; texts stand in plain double quotes"
+        if char == '"':
             return "text; is a comma or a quote missing before it?"
-        if sign.isdigit() or sign == "-":
+        if char.isdigit() or char == "-":
             return "a number"
-        return f"'{sign}'" if sign in "{}[],:" else f"an unexpected character (U+{ord(sign):04X})"
+        return f"'{char}'" if char in "{}[],:" else f"an unexpected character (U+{ord(char):04X})"
 
-    def _tell_duplicate(self, earlier: Node, key_at: int) -> None:
-        lines = self._source.line(earlier.key_at), self._source.line(key_at)
-        what = f"stands twice, in lines {lines[0]} and {lines[1]}; the last one counts"
-        self._seen.duplicates.append(Oddity(key_at, tuple(self._path), what))
+    def _note_duplicate(self, earlier: Node, key_offset: int) -> None:
+        lines = self._source.line_of(earlier.key_offset), self._source.line_of(key_offset)
+        message = f"stands twice, in lines {lines[0]} and {lines[1]}; the last one counts"
+        self._observations.duplicates.append(JsonDeviation(key_offset, tuple(self._path), message))
 
 
 _STRING_FAULTS: Final[Mapping[str, str]] = {

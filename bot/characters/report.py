@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from bot.characters.source_text import Path, SourceText, path_text, printable
+from bot.characters.source_text import Path, SourceText, format_path, printable
 from bot.errors import CharacterError
 
 
@@ -21,20 +21,22 @@ class Note:
 
     path: str
     line: int
-    what: str
+    message: str
 
     def __str__(self) -> str:
         return (
-            f"line {self.line}: {self.path}: {self.what}" if self.path else f"line {self.line}: {self.what}"
+            f"line {self.line}: {self.path}: {self.message}"
+            if self.path
+            else f"line {self.line}: {self.message}"
         )
 
     def to_json(self) -> dict[str, Any]:
         """Give the note as JSON."""
-        return {"path": self.path, "line": self.line, "what": self.what}
+        return {"path": self.path, "line": self.line, "what": self.message}
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ImportReport:
     """What was converted, kept, left without effect, doubtful, and secret in a file; each by line."""
 
     format: Format
@@ -48,7 +50,7 @@ class Report:
         """Give the notes by the name of their section, in the order in which they are shown."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "format"}
 
-    def lines(self) -> list[str]:
+    def format_lines(self) -> list[str]:
         """Tell the report to a person, a line a note, the doubtful ones first."""
         order = {
             "warnings": "warning",
@@ -66,11 +68,11 @@ class Report:
         return {"format": str(self.format), **sections}
 
 
-PROBLEM_LIMIT = 20
-_LONGEST = 400
+MAX_PROBLEMS = 20
+MAX_MESSAGE_LENGTH = 400
 
 
-class Findings:
+class ReportCollector:
     """Notes and problems of one file; problems end in one error, notes in the report."""
 
     def __init__(self, source: SourceText) -> None:
@@ -80,61 +82,68 @@ class Findings:
             name: [] for name in ("mapped", "kept", "ignored", "warnings", "secrets")
         }
 
-    def mapped(self, at: int, path: Path | str, what: str) -> None:
+    def add_mapped(self, offset: int, path: Path | str, message: str) -> None:
         """Note that something was renamed or converted."""
-        self._note("mapped", at, path, what)
+        self._add_note("mapped", offset, path, message)
 
-    def kept(self, at: int, path: Path | str, what: str) -> None:
+    def add_preserved(self, offset: int, path: Path | str, message: str) -> None:
         """Note that something unknown was kept untouched."""
-        self._note("kept", at, path, what)
+        self._add_note("kept", offset, path, message)
 
-    def ignored(self, at: int, path: Path | str, what: str) -> None:
+    def add_ignored(self, offset: int, path: Path | str, message: str) -> None:
         """Note that something known has no effect here."""
-        self._note("ignored", at, path, what)
+        self._add_note("ignored", offset, path, message)
 
-    def warn(self, at: int, path: Path | str, what: str) -> None:
+    def add_warning(self, offset: int, path: Path | str, message: str) -> None:
         """Note something that a person should look at."""
-        self._note("warnings", at, path, what)
+        self._add_note("warnings", offset, path, message)
 
-    def secret(self, at: int, path: Path | str, what: str) -> None:
+    def add_secret(self, offset: int, path: Path | str, message: str) -> None:
         """Note that a secret was found."""
-        self._note("secrets", at, path, what)
+        self._add_note("secrets", offset, path, message)
 
-    def problem(self, at: int, path: Path | str, what: str) -> None:
+    def add_problem(self, offset: int, path: Path | str, message: str) -> None:
         """Note something that makes the file unusable."""
-        self._problems.append((at, f"{self._source.place(at)}: {_text(path)}: {_shown(what)}"))
+        self._problems.append(
+            (
+                offset,
+                f"{self._source.format_location(offset)}: {_format_path(path)}: {_clean_message(message)}",
+            )
+        )
 
-    def line(self, at: int) -> int:
+    def line_of(self, offset: int) -> int:
         """Tell the line of an offset."""
-        return self._source.line(at)
+        return self._source.line_of(offset)
 
     def raise_problems(self) -> None:
         """Raise all problems, the first twenty by name, as one error."""
         if not self._problems:
             return
         texts = [text for _, text in sorted(self._problems)]
-        more = len(texts) - PROBLEM_LIMIT
+        more = len(texts) - MAX_PROBLEMS
         rest = [f"{self._source.name}: and {more} more"] if more > 0 else []
-        raise CharacterError("\n".join([*texts[:PROBLEM_LIMIT], *rest]))
+        raise CharacterError("\n".join([*texts[:MAX_PROBLEMS], *rest]))
 
-    def report(self, format: Format) -> Report:
+    def build_report(self, format: Format) -> ImportReport:
         """Give the notes, each section by line."""
-        return Report(
-            format, **{name: tuple(sorted(notes, key=_by_line)) for name, notes in self._notes.items()}
+        return ImportReport(
+            format, **{name: tuple(sorted(notes, key=_sort_key)) for name, notes in self._notes.items()}
         )
 
-    def _note(self, section: str, at: int, path: Path | str, what: str) -> None:
-        self._notes[section].append(Note(_text(path), self._source.line(at), _shown(what)))
+    def _add_note(self, section: str, offset: int, path: Path | str, message: str) -> None:
+        self._notes[section].append(
+            Note(_format_path(path), self._source.line_of(offset), _clean_message(message))
+        )
 
 
-def _by_line(note: Note) -> tuple[int, str, str]:
-    return note.line, note.path, note.what
+def _sort_key(note: Note) -> tuple[int, str, str]:
+    return note.line, note.path, note.message
 
 
-def _text(path: Path | str) -> str:
-    return path if isinstance(path, str) else path_text(path)
+def _format_path(path: Path | str) -> str:
+    return path if isinstance(path, str) else format_path(path)
 
 
-def _shown(what: str) -> str:
+def _clean_message(message: str) -> str:
     """Bound a remark and keep terminal codes out of it: some quote a name from the file."""
-    return printable(what[:_LONGEST])
+    return printable(message[:MAX_MESSAGE_LENGTH])

@@ -7,7 +7,7 @@ from typing import Final
 MASK: Final = "••••"
 
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_ALWAYS: Final = frozenset(
+_SECRET_WORDS: Final = frozenset(
     [
         "secret",
         "secrets",
@@ -27,10 +27,10 @@ _ALWAYS: Final = frozenset(
         "secretkey",
     ]
 )
-_LAST: Final = frozenset(["key", "token", "cookie", "cookies", "pat", "pwd"])
-_PLURAL: Final = frozenset(["keys", "tokens"])
-_BEFORE_PLURAL: Final = frozenset(["api", "private", "access", "auth", "bearer", "bot"])
-_NOT_AFTER: Final = frozenset(
+_SECRET_LAST_WORDS: Final = frozenset(["key", "token", "cookie", "cookies", "pat", "pwd"])
+_SECRET_PLURALS: Final = frozenset(["keys", "tokens"])
+_WORDS_BEFORE_PLURAL: Final = frozenset(["api", "private", "access", "auth", "bearer", "bot"])
+_HARMLESS_PREFIXES: Final = frozenset(
     [
         "public",
         "max",
@@ -49,7 +49,7 @@ _NOT_AFTER: Final = frozenset(
     ]
 )
 
-_LOOKS: Final[tuple[tuple[str, str], ...]] = (
+_SECRET_KINDS: Final[tuple[tuple[str, str], ...]] = (
     ("a private key", r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]{0,40}-----|\Z)"),
     ("an API key", r"(?<![\w-])(?:sk|gsk|xai|rk|pplx)[-_][\w-]{16,}"),
     ("a Discord token", r"(?<![\w-])[A-Za-z\d][\w-]{22,30}\.[\w-]{6}\.[\w-]{27,45}(?![\w-])"),
@@ -66,7 +66,7 @@ _LOOKS: Final[tuple[tuple[str, str], ...]] = (
     ),
     ("a webhook address", r"(?<!\w)https://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\d+/[\w-]+"),
 )
-_LOOK: Final = re.compile("|".join(f"({pattern})" for _, pattern in _LOOKS), re.ASCII)
+_SECRET_PATTERN: Final = re.compile("|".join(f"({pattern})" for _, pattern in _SECRET_KINDS), re.ASCII)
 _WALLET_KEY: Final = re.compile(r"(?:0x)?[\da-fA-F]{64}|[1-9A-HJ-NP-Za-km-z]{86,90}", re.ASCII)
 
 _PLACEHOLDER: Final = re.compile(
@@ -83,34 +83,34 @@ _PLACEHOLDER: Final = re.compile(
 )
 
 
-def names_a_secret(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
     """Whether a key of that name holds a secret: `OPENAI_API_KEY`, `botToken`, `password`."""
     words = [word.lower() for word in _WORDS.findall(name[-80:])]
     if not words:
         return False
-    if not _ALWAYS.isdisjoint(words):
+    if not _SECRET_WORDS.isdisjoint(words):
         return True
     before = words[-2] if len(words) > 1 else ""
-    if words[-1] in _PLURAL:
-        return before in _BEFORE_PLURAL
-    return words[-1] in _LAST and before not in _NOT_AFTER
+    if words[-1] in _SECRET_PLURALS:
+        return before in _WORDS_BEFORE_PLURAL
+    return words[-1] in _SECRET_LAST_WORDS and before not in _HARMLESS_PREFIXES
 
 
-def looks_secret(text: str) -> str:
+def secret_kind(text: str) -> str:
     """Say what kind of secret stands in a text ("a Telegram token"), or nothing."""
-    found = _LOOK.search(text)
-    return _LOOKS[(found.lastindex or 1) - 1][0] if found else ""
+    match = _SECRET_PATTERN.search(text)
+    return _SECRET_KINDS[(match.lastindex or 1) - 1][0] if match else ""
 
 
-def looks_like_wallet_key(text: str) -> bool:
+def is_wallet_key(text: str) -> bool:
     """Whether a whole text has the shape of a wallet's private key (or of a hash: only names tell)."""
     return _WALLET_KEY.fullmatch(text.strip()) is not None
 
 
-def take_secrets(text: str) -> tuple[str, tuple[str, ...]]:
+def mask_secrets(text: str) -> tuple[str, tuple[str, ...]]:
     """Split a text into itself with every secret masked, and the secrets."""
-    taken = tuple(found.group() for found in _LOOK.finditer(text))
-    return (_LOOK.sub(MASK, text), taken) if taken else (text, ())
+    secrets = tuple(match.group() for match in _SECRET_PATTERN.finditer(text))
+    return (_SECRET_PATTERN.sub(MASK, text), secrets) if secrets else (text, ())
 
 
 def is_placeholder(value: str) -> bool:

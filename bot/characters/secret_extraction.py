@@ -6,21 +6,21 @@ from enum import Enum, IntEnum, auto
 
 from bot.characters.elizaos_names import FIELDS, FREE_FIELDS
 from bot.characters.json_scanner import Node, Scalar
-from bot.characters.report import Findings
+from bot.characters.report import ReportCollector
 from bot.characters.secret_detection import (
     MASK,
     Secrets,
     is_placeholder,
-    looks_like_wallet_key,
-    looks_secret,
-    names_a_secret,
-    take_secrets,
+    is_secret_name,
+    is_wallet_key,
+    mask_secrets,
+    secret_kind,
 )
-from bot.characters.source_text import Path, path_text
+from bot.characters.source_text import Path, format_path
 
 _SETTING_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
-_BARE_NAMES = frozenset({"key", "token", "pat", "cookie", "cookies"})
-_BARE_LENGTH = 8
+_AMBIGUOUS_NAMES = frozenset({"key", "token", "pat", "cookie", "cookies"})
+_MIN_SECRET_LENGTH = 8
 
 
 class _Zone(Enum):
@@ -41,46 +41,46 @@ class _Rank(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FoundSecret:
     value: str
     rank: _Rank
-    at: int
+    offset: int
 
 
-def quarantine(root: Node, findings: Findings) -> tuple[Node, Secrets]:
+def extract_secrets(root: Node, collector: ReportCollector) -> tuple[Node, Secrets]:
     """Give the file without its secrets, and the secrets; the findings name places, never values."""
     if not isinstance(root.value, dict):
         return root, Secrets({})
-    ward = _Ward(findings)
+    extractor = _SecretExtractor(collector)
     members = {}
     for key, node in root.value.items():
-        clean = ward.clean(node, (key,), _zone(key))
+        clean = extractor.clean(node, (key,), _zone_of(key))
         if clean is not None:
             members[key] = clean
-    return replace(root, value=members), ward.secrets()
+    return replace(root, value=members), extractor.secrets()
 
 
-def _zone(key: str) -> _Zone:
+def _zone_of(key: str) -> _Zone:
     if key in FIELDS and FIELDS[key] not in FREE_FIELDS:
         return _Zone.PROSE
-    return _Zone.SECRETS if names_a_secret(key) else _Zone.SETTINGS
+    return _Zone.SECRETS if is_secret_name(key) else _Zone.SETTINGS
 
 
-class _Ward:
+class _SecretExtractor:
     """Collects secrets by name while the tree is rebuilt without them."""
 
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
-        self._found: dict[str, _Found] = {}
+    def __init__(self, collector: ReportCollector) -> None:
+        self._collector = collector
+        self._secrets: dict[str, _FoundSecret] = {}
 
     def secrets(self) -> Secrets:
-        return Secrets({name: found.value for name, found in self._found.items()})
+        return Secrets({name: secret.value for name, secret in self._secrets.items()})
 
     def clean(self, node: Node, path: Path, zone: _Zone) -> Node | None:
         """Give the node without secrets; None where nothing of it may stay."""
         if path in (("secrets",), ("settings", "secrets")) and not isinstance(node.value, dict):
             if node.value is not None:
-                self._findings.problem(node.at, path, f"expected an object, found {node.kind}")
+                self._collector.add_problem(node.offset, path, f"expected an object, found {node.kind}")
             return None
         if isinstance(node.value, dict):
             return self._clean_object(node, node.value, path, zone)
@@ -89,73 +89,75 @@ class _Ward:
         return self._clean_scalar(node, node.value, path, zone)
 
     def _clean_object(self, node: Node, members: dict[str, Node], path: Path, zone: _Zone) -> Node | None:
-        kept = {}
+        cleaned = {}
         for key, member in members.items():
             clean = self.clean(member, (*path, key), _member_zone(key, member, zone))
             if clean is not None:
-                kept[key] = clean
-        return None if zone is _Zone.SECRETS else replace(node, value=kept)
+                cleaned[key] = clean
+        return None if zone is _Zone.SECRETS else replace(node, value=cleaned)
 
     def _clean_list(self, node: Node, items: tuple[Node, ...], path: Path, zone: _Zone) -> Node | None:
-        kept = []
+        cleaned = []
         for index, item in enumerate(items):
             clean = self.clean(item, (*path, index), zone)
-            kept.append(replace(item, value=MASK) if clean is None else clean)
-        return None if zone is _Zone.SECRETS else replace(node, value=tuple(kept))
+            cleaned.append(replace(item, value=MASK) if clean is None else clean)
+        return None if zone is _Zone.SECRETS else replace(node, value=tuple(cleaned))
 
     def _clean_scalar(self, node: Node, value: Scalar, path: Path, zone: _Zone) -> Node | None:
         if zone is _Zone.PROSE:
             return self._clean_prose(node, value, path) if isinstance(value, str) else node
         if zone is _Zone.SECRETS:
-            self._take(node, path, _as_text(value))
+            self._add_secret(node, path, _scalar_text(value))
             return None
         if isinstance(value, str):
-            why = looks_secret(value) or ("a wallet's private key" if looks_like_wallet_key(value) else "")
-            if why:
-                self._take(node, path, value, why=why)
+            kind = secret_kind(value) or ("a wallet's private key" if is_wallet_key(value) else "")
+            if kind:
+                self._add_secret(node, path, value, kind=kind)
                 return None
         return node
 
     def _clean_prose(self, node: Node, text: str, path: Path) -> Node:
-        clean, taken = take_secrets(text)
-        for index, secret in enumerate(taken):
-            self._take(node, path if len(taken) == 1 else (*path, index), secret, why=looks_secret(secret))
-        return replace(node, value=clean) if taken else node
+        clean, secrets = mask_secrets(text)
+        for index, secret in enumerate(secrets):
+            self._add_secret(
+                node, path if len(secrets) == 1 else (*path, index), secret, kind=secret_kind(secret)
+            )
+        return replace(node, value=clean) if secrets else node
 
-    def _take(self, node: Node, path: Path, value: str, why: str = "") -> None:
+    def _add_secret(self, node: Node, path: Path, value: str, kind: str = "") -> None:
         value = value.strip()
         if not value:
             return
         if is_placeholder(value):
-            what = (
+            message = (
                 "holds a placeholder, not a secret: passed over; set the real one in .env or the environment"
             )
-            self._findings.warn(node.key_at, path, what)
+            self._collector.add_warning(node.key_offset, path, message)
             return
-        name, found = _name(path), _Found(value, _rank(path), node.key_at)
-        looks = f"looks like {why}; " if why else ""
-        self._findings.secret(
-            node.key_at, path, f"{looks}taken out of the character; settings find it as {name}"
+        name, secret = _setting_name(path), _FoundSecret(value, _rank_of(path), node.key_offset)
+        prefix = f"looks like {kind}; " if kind else ""
+        self._collector.add_secret(
+            node.key_offset, path, f"{prefix}taken out of the character; settings find it as {name}"
         )
-        earlier = self._found.setdefault(name, found)
-        winner = min(earlier, found, key=lambda each: each.rank)
-        self._found[name] = winner
+        earlier = self._secrets.setdefault(name, secret)
+        winner = min(earlier, secret, key=lambda candidate: candidate.rank)
+        self._secrets[name] = winner
         if earlier.value != value:
-            lines = [self._findings.line(each.at) for each in (earlier, found, winner)]
-            what = (
+            lines = [self._collector.line_of(candidate.offset) for candidate in (earlier, secret, winner)]
+            message = (
                 f"{name} has two values, in lines {lines[0]} and {lines[1]}; that of line {lines[2]} counts"
             )
-            self._findings.warn(node.key_at, path, what)
+            self._collector.add_warning(node.key_offset, path, message)
 
 
 def _member_zone(key: str, member: Node, zone: _Zone) -> _Zone:
-    if zone is not _Zone.SETTINGS or isinstance(member.value, bool) or not names_a_secret(key):
+    if zone is not _Zone.SETTINGS or isinstance(member.value, bool) or not is_secret_name(key):
         return zone
-    is_short = isinstance(member.value, str) and len(member.value) < _BARE_LENGTH
-    return zone if is_short and key.lower() in _BARE_NAMES else _Zone.SECRETS
+    is_short = isinstance(member.value, str) and len(member.value) < _MIN_SECRET_LENGTH
+    return zone if is_short and key.lower() in _AMBIGUOUS_NAMES else _Zone.SECRETS
 
 
-def _rank(path: Path) -> _Rank:
+def _rank_of(path: Path) -> _Rank:
     if path[0] == "secrets":
         return _Rank.SECRETS
     if path[:2] == ("settings", "secrets"):
@@ -163,16 +165,16 @@ def _rank(path: Path) -> _Rank:
     return _Rank.SETTINGS if path[0] == "settings" and len(path) == 2 else _Rank.ELSEWHERE
 
 
-def _name(path: Path) -> str:
+def _setting_name(path: Path) -> str:
     """Name a secret as a settings look-up would: by its key where that is a setting's name."""
     for prefix in (("secrets",), ("settings", "secrets"), ("settings",)):
         if path[: len(prefix)] == prefix and len(path) == len(prefix) + 1:
             return str(path[-1])
     last = path[-1]
-    return last if isinstance(last, str) and _SETTING_NAME.fullmatch(last) else path_text(path)
+    return last if isinstance(last, str) and _SETTING_NAME.fullmatch(last) else format_path(path)
 
 
-def _as_text(value: Scalar) -> str:
+def _scalar_text(value: Scalar) -> str:
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)

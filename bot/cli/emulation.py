@@ -9,35 +9,37 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bot.characters import load_character
-from bot.cli.characters import Part, default_character
-from bot.inbound.agent_handle import AdapterSpec, Trial
-from bot.plugin_system.loading import DATABASES, OFFLINE, find_emulator
-from bot.settings import Layer, read_settings, secret_fields
+from bot.cli.characters import CharacterConfig, default_character
+from bot.inbound.agent_handle import AdapterSpec, EmulatedPlatform
+from bot.plugin_system.loading import DATABASE_SETTINGS, OFFLINE, find_emulator
+from bot.settings import Layer, load_settings, secret_fields
 
-HERE = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class EmulatedRun:
     """The pages of the emulated platforms, the layer that leads each character there, and a data folder."""
 
-    pages: Mapping[str, str]
+    urls: Mapping[str, str]
     layers: tuple[Layer, ...]
     folder: Path
 
-    def invited(self, part: Part) -> Part:
+    def enable_for(self, config: CharacterConfig) -> CharacterConfig:
         """Let a character in whose file names only other platforms."""
-        character = part.loaded.character
+        character = config.loaded.character
         if not character.adapters:
-            return part
-        invited = character.model_copy(update={"adapters": (*character.adapters, *self.pages)})
-        return replace(part, loaded=replace(part.loaded, character=invited))
+            return config
+        enabled_character = character.model_copy(update={"adapters": (*character.adapters, *self.urls)})
+        return replace(config, loaded=replace(config.loaded, character=enabled_character))
 
-    def told(self, parts: Sequence[Part]) -> Iterator[str]:
+    def summary_lines(self, configs: Sequence[CharacterConfig]) -> Iterator[str]:
         """Say where to talk, what leaves the machine, and what becomes of the data."""
-        for name, page in self.pages.items():
-            yield f"{name} is emulated here: open {page} to talk"
-        models = sorted({one for part in parts for one in part.writers} - {OFFLINE})
+        for name, url in self.urls.items():
+            yield f"{name} is emulated here: open {url} to talk"
+        models = sorted(
+            {plugin_name for config in configs for plugin_name in config.text_plugins} - {OFFLINE}
+        )
         if models:
             yield f"nothing leaves this machine but what the model is asked ({', '.join(models)})"
         else:
@@ -46,39 +48,45 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(specs: Sequence[AdapterSpec], files: Sequence[Path]) -> AsyncIterator[Stage]:
+async def run_emulators(specs: Sequence[AdapterSpec], files: Sequence[Path]) -> AsyncIterator[EmulatedRun]:
     """Put platforms up for the characters of these files (the default's), as long as the block lasts."""
-    names = _told_apart([load_character(path).character.name for path in files or [default_character()]])
-    stay_here()
+    names = _unique_names([load_character(path).character.name for path in files or [default_character()]])
+    bypass_proxy()
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="greenroom-", ignore_cleanup_errors=True))
-        trials = {spec.name: await stack.enter_async_context(find_emulator(spec)(names)) for spec in specs}
-        layers = tuple(_layer(name, specs, trials, folder) for name in names)
-        pages = {name: trial.url for name, trial in trials.items()}
-        yield Stage(pages, layers, Path(folder))
+        emulators = {spec.name: await stack.enter_async_context(find_emulator(spec)(names)) for spec in specs}
+        layers = tuple(_settings_layer(name, specs, emulators, folder) for name in names)
+        urls = {name: emulator.url for name, emulator in emulators.items()}
+        yield EmulatedRun(urls, layers, Path(folder))
 
 
-def stay_here(environment: MutableMapping[str, str] = os.environ) -> None:
+def bypass_proxy(environment: MutableMapping[str, str] = os.environ) -> None:
     """Keep what is for this machine from every proxy."""
-    others = environment.get("no_proxy") or read_settings(environment=environment).get("NO_PROXY") or ""
-    if others != "*":
-        environment["NO_PROXY"] = environment["no_proxy"] = f"{HERE},{others}".strip(",")
+    existing_hosts = (
+        environment.get("no_proxy") or load_settings(environment=environment).get("NO_PROXY") or ""
+    )
+    if existing_hosts != "*":
+        environment["NO_PROXY"] = environment["no_proxy"] = f"{LOOPBACK},{existing_hosts}".strip(",")
 
 
-def _layer(name: str, specs: Sequence[AdapterSpec], trials: Mapping[str, Trial], folder: str) -> Layer:
+def _settings_layer(
+    name: str, specs: Sequence[AdapterSpec], emulators: Mapping[str, EmulatedPlatform], folder: str
+) -> Layer:
     """Give a character's settings for the trial; of its own none that is real shows through."""
     values = {"BOT_DATA_DIR": folder}
-    hidden = {*values, *DATABASES}
+    hidden_names = {*values, *DATABASE_SETTINGS}
     for spec in specs:
-        values.update(trials[spec.name].settings[name])
-        hidden.update(spec.needs, (one.alias or field for field, one in secret_fields(spec.settings)))
-    return Layer("the trial run", values, hides=frozenset({*values, *hidden}))
+        values.update(emulators[spec.name].settings[name])
+        hidden_names.update(
+            spec.needs, (field_info.alias or field for field, field_info in secret_fields(spec.settings))
+        )
+    return Layer("the trial run", values, hidden_names=frozenset({*values, *hidden_names}))
 
 
-def _told_apart(names: Sequence[str]) -> list[str]:
+def _unique_names(names: Sequence[str]) -> list[str]:
     """Number the names that several have."""
-    times = Counter(names)
+    counts = Counter(names)
     return [
-        name if times[name] == 1 else f"{name} {names[: place + 1].count(name)}"
-        for place, name in enumerate(names)
+        name if counts[name] == 1 else f"{name} {names[: index + 1].count(name)}"
+        for index, name in enumerate(names)
     ]

@@ -12,11 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from bot.cli.process.exit_codes import Exit, UsageError, exit_code
-from bot.cli.process.limits import THRESHOLDS
+from bot.cli.process.limits import GC_THRESHOLDS
 from bot.errors import BotError
-from bot.logs import harmless
-from bot.settings import read_settings
-from bot.text import nearest, shorten
+from bot.logs import strip_terminal_codes
+from bot.settings import load_settings
+from bot.text import find_closest, shorten
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,9 @@ exit codes: 0 done, 2 usage, 70 a fault of ours, 75 try again later, 78 somethin
 
 def entry(argv: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code; never lets a traceback out unless LOG_LEVEL is DEBUG."""
-    gc.set_threshold(*THRESHOLDS)  # a fifth of a start would go into looking through what is being imported
+    gc.set_threshold(
+        *GC_THRESHOLDS
+    )  # a fifth of a start would go into looking through what is being imported
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         if sys.stdout is not None:
@@ -57,10 +59,10 @@ def entry(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        _forget_stdout()
+        _discard_stdout()
         return Exit.OK
     except Exception as error:  # the last boundary: what nobody expected still ends in one line
-        return _tell(error)
+        return _report_error(error)
     return code
 
 
@@ -70,7 +72,7 @@ def _run(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="bot",
         usage="bot COMMAND [...]",
-        description="Greenroom: chat bots with character.\n\ncommands:\n" + _listing(),
+        description="Greenroom: chat bots with character.\n\ncommands:\n" + _command_list(),
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -83,10 +85,10 @@ def _run(argv: list[str]) -> int:
 
 
 def _run_command(name: str, rest: list[str]) -> int:
-    command = next((one for one in COMMANDS if one.name == name), None)
+    command = next((command_entry for command_entry in COMMANDS if command_entry.name == name), None)
     if command is None:
-        near = nearest(name, [one.name for one in COMMANDS])
-        hint = f"did you mean {near!r}?" if near else "`bot --help` lists the commands"
+        suggestion = find_closest(name, [command_entry.name for command_entry in COMMANDS])
+        hint = f"did you mean {suggestion!r}?" if suggestion else "`bot --help` lists the commands"
         raise UsageError(f"unknown command {shorten(name, 40)!r}: {hint}")
     module = importlib.import_module(command.module)
     parser = argparse.ArgumentParser(prog=f"bot {name}", description=module.__doc__)
@@ -95,17 +97,17 @@ def _run_command(name: str, rest: list[str]) -> int:
     return code
 
 
-def _listing() -> str:
-    return "\n".join(f"  {one.name:<11}{one.help}" for one in COMMANDS)
+def _command_list() -> str:
+    return "\n".join(f"  {command.name:<11}{command.help}" for command in COMMANDS)
 
 
-def _tell(error: Exception) -> int:
+def _report_error(error: Exception) -> int:
     code = exit_code(error)
     if code is not Exit.INTERNAL:
-        print(harmless(f"bot: {error}", keep="\n"), file=sys.stderr)
+        print(strip_terminal_codes(f"bot: {error}", allowed="\n"), file=sys.stderr)
         return code
     kind = "" if isinstance(error, BotError) else f"{type(error).__name__}: "
-    print(harmless(f"bot: {kind}{shorten(str(error), 400)}"), file=sys.stderr)
+    print(strip_terminal_codes(f"bot: {kind}{shorten(str(error), 400)}"), file=sys.stderr)
     if _is_debugging():
         traceback.print_exception(error)
     else:
@@ -116,11 +118,11 @@ def _tell(error: Exception) -> int:
 def _is_debugging() -> bool:
     level = os.environ.get("LOG_LEVEL", "")
     with suppress(Exception):  # the settings themselves may be what failed
-        level = read_settings().get("LOG_LEVEL") or ""
+        level = load_settings().get("LOG_LEVEL") or ""
     return level.strip().upper() == "DEBUG"
 
 
-def _forget_stdout() -> None:
+def _discard_stdout() -> None:
     """Whoever read our output has gone: let the interpreter flush what is left into nothing."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,14 +9,14 @@ from uuid import UUID
 from bot.domain.environment import Room
 from bot.domain.ledger import Delivery, DeliveryState, ModelCall, Receipt
 from bot.domain.memory import Memory, MemoryKind
-from bot.inbound.agent_handle import Records
+from bot.inbound.agent_handle import ConversationReader
 from bot.text import shorten
 
-LONGEST = 120
+MAX_TEXT_LENGTH = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class MessageReport:
     """A message, what became of it, what was said to it, and whether that arrived."""
 
     receipt: Receipt
@@ -30,18 +30,18 @@ class Case:
     def lines(self) -> Iterator[str]:
         """Tell it to a person."""
         receipt = self.receipt
-        said = repr(shorten(self.message.content.text, LONGEST)) if self.message else "(removed)"
-        yield f"{moment(receipt.received_at)}  {self.author} in {self.place}: {said}"
-        for line in explain(receipt):
+        text = repr(shorten(self.message.content.text, MAX_TEXT_LENGTH)) if self.message else "(removed)"
+        yield f"{format_time(receipt.received_at)}  {self.author} in {self.room_label}: {text}"
+        for line in explain_receipt(receipt):
             yield f"  {line}"
         if receipt.attempts > 1:
             yield f"  attempts: {receipt.attempts}"
         if self.run is not None:
-            yield from (f"  {line}" for line in told_run(self.run))
+            yield from (f"  {line}" for line in format_run(self.run))
         for reply in self.replies:
-            yield f"  said: {shorten(reply.content.text, LONGEST)!r}"
+            yield f"  said: {shorten(reply.content.text, MAX_TEXT_LENGTH)!r}"
         for part in self.deliveries:
-            yield f"  {told_part(part)}"
+            yield f"  {format_part(part)}"
         yield f"  message {receipt.memory_id}, receipt {receipt.id}"
 
     def to_json(self) -> dict[str, Any]:
@@ -53,66 +53,68 @@ class Case:
             "platform": receipt.key.platform,
             "platform_message_id": receipt.key.message_id,
             "room_id": str(receipt.room_id),
-            "room": self.place,
+            "room": self.room_label,
             "author_id": str(receipt.author_id),
             "author": self.author,
             "text": message.content.text if message else None,
-            "received_at": _iso(receipt.received_at),
+            "received_at": _to_iso(receipt.received_at),
             "outcome": receipt.outcome.value,
             "reason": receipt.reason,
             "rule": receipt.rule,
-            "superseded_by": _text(receipt.superseded_by),
+            "superseded_by": _id_text(receipt.superseded_by),
             "attempts": receipt.attempts,
-            "carried": receipt.carried,
-            "claimed_at": _iso(receipt.claimed_at),
-            "closed_at": _iso(receipt.closed_at),
+            "carried": receipt.supersede_count,
+            "claimed_at": _to_iso(receipt.claimed_at),
+            "closed_at": _to_iso(receipt.closed_at),
             "model_calls": [asdict(call) for call in receipt.model_calls],
             "notes": list(receipt.notes),
-            "replies": [{"id": str(one.id), "text": one.content.text} for one in self.replies],
+            "replies": [{"id": str(reply.id), "text": reply.content.text} for reply in self.replies],
             "deliveries": [part_json(part) for part in self.deliveries],
             "run": self.run,
         }
 
     @property
-    def place(self) -> str:
+    def room_label(self) -> str:
         """What a person calls the room."""
-        return place_of(self.room, self.receipt.room_id)
+        return room_label(self.room, self.receipt.room_id)
 
 
-async def case_of(records: Records, receipt: Receipt, agent_id: UUID) -> Case:
+async def build_report(conversations: ConversationReader, receipt: Receipt, agent_id: UUID) -> MessageReport:
     """Look up everything about a message."""
-    message = await records.message(receipt.memory_id)
-    authors = await records.authors([message]) if message else {}
+    message = await conversations.message(receipt.memory_id)
+    authors = await conversations.authors([message]) if message else {}
     author = authors.get(receipt.author_id)
-    made, parts = [], []
+    replies, parts = [], []
     if receipt.turn_id is not None and receipt.superseded_by is None:
-        made = await records.replies(receipt.turn_id)
-        parts = await records.deliveries(receipt.turn_id)
-    return Case(
+        replies = await conversations.replies(receipt.turn_id)
+        parts = await conversations.deliveries(receipt.turn_id)
+    return MessageReport(
         receipt=receipt,
-        room=await records.room(receipt.room_id),
+        room=await conversations.room(receipt.room_id),
         author=author.name if author else str(receipt.author_id),
         message=message,
-        replies=tuple(one for one in made if one.kind is MemoryKind.MESSAGE and one.entity_id == agent_id),
+        replies=tuple(
+            reply for reply in replies if reply.kind is MemoryKind.MESSAGE and reply.entity_id == agent_id
+        ),
         deliveries=tuple(parts),
-        run=await records.run(receipt),
+        run=await conversations.run_log(receipt),
     )
 
 
-def place_of(room: Room | None, room_id: UUID) -> str:
+def room_label(room: Room | None, room_id: UUID) -> str:
     """Say which room it is: its name, or what the platform calls it."""
     if room is None:
         return str(room_id)
     return f"{room.name or room.external_id} ({room.platform})"
 
 
-def told_run(run: Mapping[str, Any]) -> Iterator[str]:
+def format_run(run: Mapping[str, Any]) -> Iterator[str]:
     """Tell how the evaluators fared; the rest stands in the receipt."""
-    for one in run.get("evaluators", ()):
-        yield f"evaluator {one['name']}: {one['error'] or 'done'}"
+    for evaluator in run.get("evaluators", ()):
+        yield f"evaluator {evaluator['name']}: {evaluator['error'] or 'done'}"
 
 
-def told_part(part: Delivery) -> str:
+def format_part(part: Delivery) -> str:
     """Tell how an outgoing part stands."""
     tries = f", {part.attempts} attempts" if part.attempts > 1 else ""
     held = ", held" if part.state is DeliveryState.UNKNOWN else ""
@@ -128,35 +130,35 @@ def part_json(part: Delivery) -> dict[str, Any]:
         "part": part.part,
         "state": part.state.value,
         "attempts": part.attempts,
-        "created_at": _iso(part.created_at),
-        "first_attempt_at": _iso(part.first_attempt_at),
+        "created_at": _to_iso(part.created_at),
+        "first_attempt_at": _to_iso(part.first_attempt_at),
         "external_id": part.external_id,
         "cause": part.cause,
     }
 
 
-def moment(at: datetime) -> str:
+def format_time(timestamp: datetime) -> str:
     """Write a time as people here read it."""
-    return f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
+    return f"{timestamp.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
-def _iso(at: datetime | None) -> str | None:
-    return at.isoformat() if at else None
+def _to_iso(timestamp: datetime | None) -> str | None:
+    return timestamp.isoformat() if timestamp else None
 
 
-def _text(one: UUID | None) -> str | None:
-    return str(one) if one else None
+def _id_text(value: UUID | None) -> str | None:
+    return str(value) if value else None
 
 
-SMALLEST = 0.000001
+MIN_AMOUNT = 0.000001
 
 
-def explain(receipt: Receipt) -> list[str]:
+def explain_receipt(receipt: Receipt) -> list[str]:
     """Tell a receipt: the outcome and why, what decided, what it cost, how long it took."""
-    return list(_lines(receipt))
+    return list(_receipt_lines(receipt))
 
 
-def _lines(receipt: Receipt) -> Iterator[str]:
+def _receipt_lines(receipt: Receipt) -> Iterator[str]:
     yield f"{receipt.outcome}: {receipt.reason}" if receipt.reason else str(receipt.outcome)
     if receipt.rule:
         yield f"decided by: {receipt.rule}"
@@ -165,39 +167,43 @@ def _lines(receipt: Receipt) -> Iterator[str]:
     if not receipt.model_calls:
         yield "no model was asked"
     for call in receipt.model_calls:
-        yield _call(call)
+        yield _format_call(call)
     if len(receipt.model_calls) > 1:
-        yield f"all of it: {_total(receipt.model_calls)}"
+        yield f"all of it: {_format_total(receipt.model_calls)}"
     if receipt.closed_at is not None:
         yield f"took {(receipt.closed_at - receipt.received_at).total_seconds() * 1000:.0f} ms"
     yield from receipt.notes
 
 
-def _call(call: ModelCall) -> str:
-    about = "about " if call.is_estimate else ""
+def _format_call(call: ModelCall) -> str:
+    estimate_prefix = "about " if call.is_estimate else ""
     cached = f" ({call.tokens_cached} of them cached)" if call.tokens_cached else ""
     failed = f", failed: {call.error}" if call.error else ""
     return (
-        f"asked {call.model} for {call.purpose}: {about}{call.tokens_in} tokens in{cached}, "
-        f"{call.tokens_out} out, {priced(call.cost)}, {call.seconds * 1000:.0f} ms{failed}"
+        f"asked {call.model} for {call.purpose}: {estimate_prefix}{call.tokens_in} tokens in{cached}, "
+        f"{call.tokens_out} out, {format_price(call.cost)}, {call.seconds * 1000:.0f} ms{failed}"
     )
 
 
-def _total(calls: Sequence[ModelCall]) -> str:
-    known = [call.cost for call in calls if call.cost is not None]
-    told = dollars(sum(known))
-    return told if len(known) == len(calls) else f"{told}, and what {len(calls) - len(known)} of them cost"
+def _format_total(calls: Sequence[ModelCall]) -> str:
+    costs = [call.cost for call in calls if call.cost is not None]
+    total_text = format_dollars(sum(costs))
+    return (
+        total_text
+        if len(costs) == len(calls)
+        else f"{total_text}, and what {len(calls) - len(costs)} of them cost"
+    )
 
 
-def priced(cost: float | None) -> str:
+def format_price(cost: float | None) -> str:
     """Write what something has cost, if that is known."""
-    return "price unknown" if cost is None else dollars(cost)
+    return "price unknown" if cost is None else format_dollars(cost)
 
 
-def dollars(amount: float) -> str:
+def format_dollars(amount: float) -> str:
     """Write an amount: to the cent where it is large, to the millionth where it is small."""
     if amount >= 10:
         return f"${amount:,.2f}"
-    if 0 < amount < SMALLEST:
+    if 0 < amount < MIN_AMOUNT:
         return "under $0.000001"
     return "$" + (f"{amount:.6f}".rstrip("0").rstrip("."))

@@ -4,16 +4,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from bot.cli.characters import Part
+from bot.cli.characters import CharacterConfig
 from bot.cli.process.exit_codes import UsageError
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.plugin_system.loading import adapter_names, find_adapter, find_adapters
-from bot.text import nearest
+from bot.text import find_closest
 
-KNOWN = ("web", "discord", "telegram", "x")
-PAGE = "web"
-ELSEWHERE = "console"
+KNOWN_PLATFORMS = ("web", "discord", "telegram", "x")
+WEB = "web"
+CONSOLE = "console"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,93 +25,103 @@ class Platform:
 
     name: str
     spec: AdapterSpec | None
-    why_off: str = ""
-    page: str = ""
+    off_reason: str = ""
+    emulator_url: str = ""
 
     @property
     def is_on(self) -> bool:
         """Whether it is to be connected."""
-        return not self.why_off
+        return not self.off_reason
 
 
-def survey(
-    parts: Sequence[Part], only: Collection[str] = (), pages: Mapping[str, str] = MappingProxyType({})
+def list_platforms(
+    configs: Sequence[CharacterConfig],
+    only: Collection[str] = (),
+    emulator_urls: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Platform]:
     """Look at every platform that is known or installed; with `only`, none but those are on.
 
     What those that are on are connected with is loaded, and nothing of the others. Where there are `pages`,
     of emulated platforms, none is on but those and the web page: nothing real is.
     """
-    found = find_adapters()
-    names = [*KNOWN, *(name for name in found if name not in (*KNOWN, ELSEWHERE))]
-    return [_platform(name, found.get(name), parts, only, pages) for name in names]
+    adapters = find_adapters()
+    names = [*KNOWN_PLATFORMS, *(name for name in adapters if name not in (*KNOWN_PLATFORMS, CONSOLE))]
+    return [_platform(name, adapters.get(name), configs, only, emulator_urls) for name in names]
 
 
-def named_platforms(text: str) -> list[str]:
+def parse_platforms(text: str) -> list[str]:
     """Read the names given to `--only`; raises UsageError for one that there is not."""
-    there = [*KNOWN, *(name for name in adapter_names() if name not in (*KNOWN, ELSEWHERE))]
-    if ELSEWHERE in _names(text):
+    available = [
+        *KNOWN_PLATFORMS,
+        *(name for name in adapter_names() if name not in (*KNOWN_PLATFORMS, CONSOLE)),
+    ]
+    if CONSOLE in _split_names(text):
         raise UsageError("--only: the console is `bot chat`")
-    return _named(text, there, "--only", "a platform")
+    return _check_names(text, available, "--only", "a platform")
 
 
-def named_emulators(text: str) -> list[AdapterSpec]:
+def parse_emulators(text: str) -> list[AdapterSpec]:
     """Read the names given to `--emulate`; raises UsageError for a platform that has no emulator."""
-    found = find_adapters()
-    for name in _names(text):
-        if isinstance(why_not := found.get(name), str):
-            raise PluginError(f"{name} cannot be emulated: {why_not}")
-    there = {name: spec for name, spec in found.items() if isinstance(spec, AdapterSpec) and spec.emulator}
-    return [there[name] for name in _named(text, list(there), "--emulate", "a platform with an emulator")]
+    adapters = find_adapters()
+    for name in _split_names(text):
+        if isinstance(problem := adapters.get(name), str):
+            raise PluginError(f"{name} cannot be emulated: {problem}")
+    available = {
+        name: spec for name, spec in adapters.items() if isinstance(spec, AdapterSpec) and spec.emulator
+    }
+    return [
+        available[name]
+        for name in _check_names(text, list(available), "--emulate", "a platform with an emulator")
+    ]
 
 
-def _names(text: str) -> list[str]:
+def _split_names(text: str) -> list[str]:
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
     return list(dict.fromkeys("x" if name == "twitter" else name for name in names))
 
 
-def _named(text: str, there: Sequence[str], option: str, kind: str) -> list[str]:
-    names = _names(text)
+def _check_names(text: str, available: Sequence[str], option: str, kind: str) -> list[str]:
+    names = _split_names(text)
     for name in names:
-        if name not in there:
-            near = nearest(name, there)
-            hint = f"did you mean {near!r}?" if near else f"there are: {', '.join(there)}"
+        if name not in available:
+            suggestion = find_closest(name, available)
+            hint = f"did you mean {suggestion!r}?" if suggestion else f"there are: {', '.join(available)}"
             raise UsageError(f"{option}: {name!r} is not {kind}: {hint}")
     if not names:
-        raise UsageError(f"{option} wants one or more of {','.join(there)}")
+        raise UsageError(f"{option} wants one or more of {','.join(available)}")
     return names
 
 
 def _platform(
     name: str,
-    found: AdapterSpec | str | None,
-    parts: Sequence[Part],
+    adapter: AdapterSpec | str | None,
+    configs: Sequence[CharacterConfig],
     only: Collection[str],
-    pages: Mapping[str, str],
+    emulator_urls: Mapping[str, str],
 ) -> Platform:
-    spec = found if isinstance(found, AdapterSpec) else None
+    spec = adapter if isinstance(adapter, AdapterSpec) else None
     if only and name not in only:
         return Platform(name, spec, f"not among --only {','.join(only)}")
-    if pages and name not in (PAGE, *pages):
+    if emulator_urls and name not in (WEB, *emulator_urls):
         return Platform(name, spec, "not emulated: a trial run connects nothing real")
     if spec is None:
-        return Platform(name, None, str(found or "this version has no adapter for it yet"))
-    if missing := _missing(spec, parts):
+        return Platform(name, None, str(adapter or "this version has no adapter for it yet"))
+    if missing := _missing_settings(spec, configs):
         return Platform(name, spec, f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set")
-    if not only and name != PAGE and not any(_wants(part, name) for part in parts):
+    if not only and name != WEB and not any(_is_enabled_for(config, name) for config in configs):
         return Platform(name, spec, "the character's file names only other platforms (`adapters`)")
-    ready = find_adapter(name)  # loads its libraries: now, for later it would hold up whatever runs
-    if isinstance(ready, str):
-        return Platform(name, None, ready)
-    return Platform(name, ready, page=pages.get(name, ""))
+    loaded_adapter = find_adapter(name)  # loads its libraries: now, for later it would hold up whatever runs
+    if isinstance(loaded_adapter, str):
+        return Platform(name, None, loaded_adapter)
+    return Platform(name, loaded_adapter, emulator_url=emulator_urls.get(name, ""))
 
 
-def _missing(spec: AdapterSpec, parts: Sequence[Part]) -> list[str]:
+def _missing_settings(spec: AdapterSpec, configs: Sequence[CharacterConfig]) -> list[str]:
     """The variables that keep it off: those the nearest character to having all still lacks."""
-    lists = [[name for name in spec.needs if name not in part.settings] for part in parts]
+    lists = [[name for name in spec.needs if name not in config.settings] for config in configs]
     return min(lists, key=len, default=list(spec.needs))
 
 
-def _wants(part: Part, name: str) -> bool:
-    adapters = part.loaded.character.adapters
+def _is_enabled_for(config: CharacterConfig, name: str) -> bool:
+    adapters = config.loaded.character.adapters
     return not adapters or name in adapters

@@ -9,28 +9,28 @@ from http import HTTPStatus
 
 from bot.adapter.adapter import Feed
 from bot.background.posting import Post, publish
-from bot.cli.characters import Part
-from bot.cli.running_bot import neighbour_of
+from bot.cli.characters import CharacterConfig
+from bot.cli.running_bot import find_running_bot
 from bot.domain.content import Attachment, Content
 from bot.domain.ledger import Delivery, DeliveryState
-from bot.errors import ConfigError, StoreRefused, TryAgain
+from bot.errors import ConfigError, StoreInaccessible, TemporaryError
 from bot.inbound.agent_handle import AdapterSpec
-from bot.outbound.delivery_attempt import OPEN
-from bot.outbound.undelivered import GIVEN_UP, Unsent
+from bot.outbound.delivery_attempt import OPEN_STATES
+from bot.outbound.undelivered import HELD_STATES, UndeliveredParts
 from bot.plugin_system.loading import find_adapter
-from bot.runtime.agent_runtime import Resident, move_in
+from bot.runtime.agent_runtime import AgentRuntime, run_agent
 from bot.settings import Layer
 
 PLATFORM = "x"
-ADDRESS = "https://x.com/i/status/"
-QUIET = Layer("bot post", {"X_REPLY_ENABLE": "false"})  # it is `bot run` that reads and answers
-PATIENCE, LOOK_AGAIN = 60.0, 0.05
-HOPELESS = 3  # so many tries in a row without a way to X: the next start goes on
-MOST = 100
+POST_URL = "https://x.com/i/status/"
+NO_REPLIES_LAYER = Layer("bot post", {"X_REPLY_ENABLE": "false"})  # it is `bot run` that reads and answers
+PUBLISH_TIMEOUT, POLL_SECONDS = 60.0, 0.05
+MAX_FAILED_ATTEMPTS = 3  # so many tries in a row without a way to X: the next start goes on
+MAX_PENDING_PARTS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class PublishedPart:
     """A part of a post, and what has become of it."""
 
     id: str
@@ -41,122 +41,147 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class PublishingSession:
     """A character that can publish: with its books open and its platform connected."""
 
-    resident: Resident
+    agent_runtime: AgentRuntime
     feed: Feed
 
-    async def publish(self, content: Content) -> list[Sent]:
+    async def publish(self, content: Content) -> list[PublishedPart]:
         """Publish a post, and give its parts as they stand when there is nothing more to wait for."""
-        agent, post = self.resident.agent, Post(content.text)
-        said = await publish(agent, self.feed, post, pictures=content.attachments)
-        if said is None or said.turn_id is None:
+        agent, post = self.agent_runtime.agent, Post(content.text)
+        memory = await publish(agent, self.feed, post, pictures=content.attachments)
+        if memory is None or memory.turn_id is None:
             return []
-        return await self._awaited(await agent.store.ledger.deliveries(turn_id=said.turn_id))
+        return await self._wait_for_parts(await agent.store.ledger.deliveries(turn_id=memory.turn_id))
 
-    async def go_on(self) -> list[Sent]:
+    async def resume(self) -> list[PublishedPart]:
         """Put back what has not arrived of earlier posts, and give it as it stands then."""
-        agent = self.resident.agent
-        unsent = Unsent(agent.store.ledger, agent.outbox)
-        left = [one for one in await unsent.parts(MOST) if one.room_id == self.feed.room.id]
-        for part in sorted(left, key=lambda one: one.seq):
-            if part.state in GIVEN_UP:
-                await unsent.send(part.id)
-        return await self._awaited(left)
+        agent = self.agent_runtime.agent
+        undelivered = UndeliveredParts(agent.store.ledger, agent.outbox)
+        pending_parts = [
+            delivery
+            for delivery in await undelivered.parts(MAX_PENDING_PARTS)
+            if delivery.room_id == self.feed.room.id
+        ]
+        for part in sorted(pending_parts, key=lambda delivery: delivery.seq):
+            if part.state in HELD_STATES:
+                await undelivered.retry(part.id)
+        return await self._wait_for_parts(pending_parts)
 
-    async def _awaited(self, parts: Sequence[Delivery]) -> list[Sent]:
+    async def _wait_for_parts(self, parts: Sequence[Delivery]) -> list[PublishedPart]:
         """Wait until each part has its outcome, or waits for something that may take long."""
-        ledger = self.resident.agent.store.ledger
+        ledger = self.agent_runtime.agent.store.ledger
         clock = asyncio.get_running_loop().time
-        end = clock() + PATIENCE
+        deadline = clock() + PUBLISH_TIMEOUT
         while True:
-            found = [await ledger.delivery(one.id) or one for one in parts]
-            waiting = [one for one in found if one.state in OPEN]
-            if not waiting or clock() > end or self._is_hopeless(waiting):
-                return [Sent(one.id, one.part, one.state, one.external_id, one.cause) for one in found]
-            await asyncio.sleep(LOOK_AGAIN)
+            deliveries = [await ledger.delivery(delivery.id) or delivery for delivery in parts]
+            open_deliveries = [delivery for delivery in deliveries if delivery.state in OPEN_STATES]
+            if not open_deliveries or clock() > deadline or self._is_stalled(open_deliveries):
+                return [
+                    PublishedPart(
+                        delivery.id, delivery.part, delivery.state, delivery.external_id, delivery.cause
+                    )
+                    for delivery in deliveries
+                ]
+            await asyncio.sleep(POLL_SECONDS)
 
-    def _is_hopeless(self, waiting: Sequence[Delivery]) -> bool:
+    def _is_stalled(self, deliveries: Sequence[Delivery]) -> bool:
         """Tell whether what was tried will hardly leave soon: X refuses all, or has failed often."""
-        feed = _feed_of(self.resident)
-        is_stopped = feed is None or bool(feed.rests)
-        return any(one.attempts >= HOPELESS or (one.attempts and is_stopped) for one in waiting)
+        feed = _find_feed(self.agent_runtime)
+        is_stopped = feed is None or bool(feed.pause_reason)
+        return any(
+            delivery.attempts >= MAX_FAILED_ATTEMPTS or (delivery.attempts and is_stopped)
+            for delivery in deliveries
+        )
 
 
-def _feed_of(resident: Resident) -> Feed | None:
-    return next((one for one in resident.agent.outbox.feeds() if one.room.platform == PLATFORM), None)
+def _find_feed(agent_runtime: AgentRuntime) -> Feed | None:
+    return next((feed for feed in agent_runtime.agent.outbox.feeds() if feed.room.platform == PLATFORM), None)
 
 
-def spec_of(part: Part) -> AdapterSpec:
+def find_x_adapter(config: CharacterConfig) -> AdapterSpec:
     """Find the adapter; raises ConfigError where it is not installed, or the character has no account."""
     spec = find_adapter(PLATFORM)
     if not isinstance(spec, AdapterSpec):
         raise ConfigError(f"X cannot be reached: {spec}")
-    part.settings.load(spec.settings)
-    if missing := [name for name in spec.needs if name not in part.settings]:
+    config.settings.load(spec.settings)
+    if missing := [name for name in spec.needs if name not in config.settings]:
         names, verb = ", ".join(missing), "is" if len(missing) == 1 else "are"
         raise ConfigError(f"{names} {verb} not set: docs/x.md tells where to get them")
     return spec
 
 
 @asynccontextmanager
-async def at_desk(part: Part, spec: AdapterSpec) -> AsyncIterator[Desk]:
+async def open_publishing(config: CharacterConfig, spec: AdapterSpec) -> AsyncIterator[PublishingSession]:
     """Open the books and connect; no task is begun, no plugin works, nothing is read.
 
     Raises StoreRefused where another process has the books.
     """
-    plugins = tuple(replace(one, workers=(), listeners=(), services=(), init=None) for one in part.plugins)
-    plan = replace(part.blueprint, plugins=plugins, settings=part.settings.under(QUIET), is_at_rest=True)
-    async with move_in(plan) as resident, spec.open([resident.door]) as adapter:
-        outbox = resident.agent.outbox
+    plugins = tuple(
+        replace(plugin, workers=(), listeners=(), services=(), init=None) for plugin in config.plugins
+    )
+    agent_config = replace(
+        config.agent_config,
+        plugins=plugins,
+        settings=config.settings.with_layer(NO_REPLIES_LAYER),
+        is_idle=True,
+    )
+    async with run_agent(agent_config) as agent_runtime, spec.open([agent_runtime.handle]) as adapter:
+        outbox = agent_runtime.agent.outbox
         await outbox.resume()
         outbox.connect(adapter)
-        feed = _feed_of(resident)
+        feed = _find_feed(agent_runtime)
         if feed is None:
-            raise ConfigError(f"{part.name} is not meant for X: its file names other platforms (`adapters`)")
-        yield Desk(resident, feed)
+            raise ConfigError(
+                f"{config.name} is not meant for X: its file names other platforms (`adapters`)"
+            )
+        yield PublishingSession(agent_runtime, feed)
         await outbox.close(0.0)
 
 
-def publish_beside(part: Part, content: Content, refusal: StoreRefused) -> list[Sent]:
+def publish_via_running_bot(
+    config: CharacterConfig, content: Content, refusal: StoreInaccessible
+) -> list[PublishedPart]:
     """Have the process that has the books publish it; raises `refusal` where none can be asked."""
-    body = {"text": content.text, "pictures": [_picture(one) for one in content.attachments]}
-    path = f"/plugins/x_actions/posts?agent={part.blueprint.agent_id}"
+    body = {"text": content.text, "pictures": [_picture_json(item) for item in content.attachments]}
+    path = f"/plugins/x_actions/posts?agent={config.agent_config.agent_id}"
     try:
-        reply = neighbour_of(part).post(path, body, deadline=PATIENCE)
-    except (ConfigError, TryAgain) as error:
+        reply = find_running_bot(config).post(path, body, timeout=PUBLISH_TIMEOUT)
+    except (ConfigError, TemporaryError) as error:
         raise type(error)(f"{refusal}\nand asking that process does not help: {error}") from None
     if reply.status is not HTTPStatus.OK:
-        raise TryAgain(f"the running bot has not published it: {reply.problem}")
+        raise TemporaryError(f"the running bot has not published it: {reply.problem}")
     parts = reply.body.get("parts")
     return [
-        Sent(one["id"], one["part"], DeliveryState(one["state"]), one["external_id"], one["cause"])
-        for one in parts or ()
+        PublishedPart(
+            item["id"], item["part"], DeliveryState(item["state"]), item["external_id"], item["cause"]
+        )
+        for item in parts or ()
     ]
 
 
-def parts_of(content: Content) -> list[Content]:
+def split_post(content: Content) -> list[Content]:
     """Cut a post as it is cut when it leaves; where X is not installed it stays whole."""
     spec = find_adapter(PLATFORM)
-    return spec.open([]).parts(content) if isinstance(spec, AdapterSpec) else [content]
+    return spec.open([]).split_content(content) if isinstance(spec, AdapterSpec) else [content]
 
 
-def address_of(parts: Sequence[Sent]) -> str:
+def post_url(parts: Sequence[PublishedPart]) -> str:
     """Give the address of a post, which is that of its first part; blank where that has not arrived."""
-    first = next((one for one in parts if one.part == 0), None)
-    return f"{ADDRESS}{first.post_id}" if first is not None and first.post_id else ""
+    first_part = next((part for part in parts if part.part == 0), None)
+    return f"{POST_URL}{first_part.post_id}" if first_part is not None and first_part.post_id else ""
 
 
-def check_arrived(parts: Sequence[Sent]) -> None:
+def check_all_sent(parts: Sequence[PublishedPart]) -> None:
     """Raise TryAgain, naming each part that has not arrived and why."""
-    lines = [_line(one, len(parts)) for one in parts if one.state is not DeliveryState.SENT]
+    lines = [_problem_line(part, len(parts)) for part in parts if part.state is not DeliveryState.SENT]
     if lines:
         lines.append("`bot post --resume` goes on where it stopped, `bot outbox list` shows what waits")
-        raise TryAgain("\n".join(lines))
+        raise TemporaryError("\n".join(lines))
 
 
-def _picture(picture: Attachment) -> dict[str, str]:
+def _picture_json(picture: Attachment) -> dict[str, str]:
     data = base64.b64encode(picture.data or b"").decode()
     return {
         "data": data,
@@ -166,7 +191,7 @@ def _picture(picture: Attachment) -> dict[str, str]:
     }
 
 
-def _line(part: Sent, count: int) -> str:
-    which = f"part {part.part + 1} of {count}" if count > 1 else "the post"
+def _problem_line(part: PublishedPart, count: int) -> str:
+    label = f"part {part.part + 1} of {count}" if count > 1 else "the post"
     state = "may have arrived, or not" if part.state is DeliveryState.UNKNOWN else "has not arrived"
-    return f"{which} ({part.id}) {state}: {part.cause or 'it waits'}"
+    return f"{label} ({part.id}) {state}: {part.cause or 'it waits'}"

@@ -6,13 +6,13 @@ from typing import Any
 
 from pydantic import Field, SecretStr
 
-from bot.costs.budget import MoneySettings
+from bot.costs.budget import BudgetSettings
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.models.settings import ModelSettings
 from bot.plugin_system.loading import find_adapters, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
-from bot.settings import CoreSettings, SettingsModel, looks_secret, secret_fields
+from bot.settings import CoreSettings, SettingsModel, is_secret_name, secret_fields
 
 
 class NetworkSettings(SettingsModel):
@@ -25,7 +25,7 @@ class NetworkSettings(SettingsModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SettingsGroup:
     """The variables of one part of the program."""
 
     name: str
@@ -42,23 +42,23 @@ class Variable:
     is_secret: bool
 
 
-def known_groups(plugins: Sequence[Plugin] = ()) -> tuple[list[Group], list[str]]:
+def find_settings_groups(plugins: Sequence[Plugin] = ()) -> tuple[list[SettingsGroup], list[str]]:
     """Find every settings model: the core's, all adapters', all plugins', and those of `plugins`.
 
     Gives also what could not be looked at, and why.
     """
     groups = [
-        Group("core", CoreSettings),
-        Group("network", NetworkSettings),
-        Group("models", ModelSettings),
-        Group("money", MoneySettings),
+        SettingsGroup("core", CoreSettings),
+        SettingsGroup("network", NetworkSettings),
+        SettingsGroup("models", ModelSettings),
+        SettingsGroup("money", BudgetSettings),
     ]
     problems: list[str] = []
-    for name, found in find_adapters().items():
-        if isinstance(found, AdapterSpec):
-            groups.append(Group(f"{name} adapter", found.settings))
+    for name, adapter in find_adapters().items():
+        if isinstance(adapter, AdapterSpec):
+            groups.append(SettingsGroup(f"{name} adapter", adapter.settings))
         else:
-            problems.append(f"{name} adapter: {found}")
+            problems.append(f"{name} adapter: {adapter}")
     by_name: dict[str, Plugin] = {}
     for name in plugin_names():
         try:
@@ -67,31 +67,37 @@ def known_groups(plugins: Sequence[Plugin] = ()) -> tuple[list[Group], list[str]
         except PluginError as error:
             problems.append(str(error))
     by_name.update((plugin.name, plugin) for plugin in plugins)
-    groups += [Group(f"{name} plugin", one.settings) for name, one in by_name.items() if one.settings]
+    groups += [
+        SettingsGroup(f"{name} plugin", known_plugin.settings)
+        for name, known_plugin in by_name.items()
+        if known_plugin.settings
+    ]
     return groups, problems
 
 
-def variables(model: type[SettingsModel]) -> Iterator[Variable]:
+def list_variables(model: type[SettingsModel]) -> Iterator[Variable]:
     """List a model's variables in the order in which it declares them."""
-    secret = {name for name, _ in secret_fields(model)}
+    secret_names = {name for name, _ in secret_fields(model)}
     for name, field in model.model_fields.items():
         alias = field.alias or name.upper()
-        is_secret = name in secret or looks_secret(alias)
+        is_secret = name in secret_names or is_secret_name(alias)
         default = field.get_default(call_default_factory=True)
-        yield Variable(alias, field.description or "", "" if is_secret else _written(default), is_secret)
+        yield Variable(
+            alias, field.description or "", "" if is_secret else _format_default(default), is_secret
+        )
 
 
-def purpose(model: type[SettingsModel]) -> str:
+def group_summary(model: type[SettingsModel]) -> str:
     """Say in a line what a group of variables is for."""
     lines = (model.__doc__ or "").strip().splitlines()
     return lines[0] if lines else ""
 
 
-def _written(value: Any) -> str:
+def _format_default(value: Any) -> str:
     if value is None or isinstance(value, SecretStr):
         return ""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple | list | set | frozenset):
-        return ",".join(map(_written, value))
+        return ",".join(map(_format_default, value))
     return str(value)

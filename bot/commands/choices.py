@@ -4,97 +4,101 @@ import asyncio
 from dataclasses import replace
 
 from bot.agent import Agent
-from bot.commands.dispatcher import Desk, role_now
-from bot.domain.choices import chosen, is_open, meant_by, objection, options_of
-from bot.domain.content import LONGEST_VALUE
+from bot.commands.dispatcher import CommandDispatcher, current_role
+from bot.domain.choices import chosen, is_open, objection, options_of, parse_choice_value
+from bot.domain.content import MAX_VALUE_LENGTH
 from bot.domain.environment import Role
 from bot.domain.events import InteractionReceived
-from bot.domain.inbound import Asked, Pressed, Shown
+from bot.domain.inbound import ChoiceSelection, CommandInvocation, CommandResponse
 from bot.domain.task import Task
 from bot.inbound.inbox import Inbox
-from bot.inbound.sanitize import tidied_person, tidied_room, tidied_world
+from bot.inbound.sanitize import sanitize_entity, sanitize_room, sanitize_world
 from bot.store.protocols import AUDIT
-from bot.text import tidy
+from bot.text import sanitize_text
 
-GONE = "This can no longer be chosen."
+UNAVAILABLE_TEXT = "This can no longer be chosen."
 
 
-class Presses:
+class ChoiceHandler:
     """Takes in what was pressed, one after another: of two who press at once, the first has chosen."""
 
-    def __init__(self, agent: Agent, desk: Desk, inbox: Inbox) -> None:
-        self._agent, self._desk, self._inbox = agent, desk, inbox
-        self._in_turn = asyncio.Lock()
+    def __init__(self, agent: Agent, dispatcher: CommandDispatcher, inbox: Inbox) -> None:
+        self._agent, self._dispatcher, self._inbox = agent, dispatcher, inbox
+        self._lock = asyncio.Lock()
 
-    async def chosen(self, pressed: Pressed) -> Shown:
+    async def select(self, selection: ChoiceSelection) -> CommandResponse:
         """Carry out a choice, if it is this person's to make and still open; repeated, it does nothing more.
 
         A value that is a command is one; listeners hear of any other. Raises IntakeClosed while the bot is
         stopping and StoreUnavailable while nothing can be kept.
         """
-        pressed = _tidied(pressed)
-        if pressed.value.startswith("/"):
-            name, _, text = pressed.value[1:].partition(" ")
-            return await self._desk.answer(
-                Asked(
+        selection = _sanitize(selection)
+        if selection.value.startswith("/"):
+            name, _, text = selection.value[1:].partition(" ")
+            return await self._dispatcher.dispatch(
+                CommandInvocation(
                     name,
-                    pressed.world,
-                    pressed.room,
-                    pressed.author,
-                    pressed.event_id,
-                    pressed.created_at,
+                    selection.world,
+                    selection.room,
+                    selection.author,
+                    selection.event_id,
+                    selection.created_at,
                     text=text,
                 )
             )
-        return await self._inbox.carry_out(self._choose(pressed))
+        return await self._inbox.run_shielded(self._apply(selection))
 
-    async def _choose(self, pressed: Pressed) -> Shown:
+    async def _apply(self, selection: ChoiceSelection) -> CommandResponse:
         agent = self._agent
-        if (meant := meant_by(pressed.value)) is None:
-            agent.events.emit(InteractionReceived(agent.id, pressed.room, pressed.author, pressed.value))
-            return Shown()
-        task_id, number = meant
-        async with self._in_turn:
+        if (target := parse_choice_value(selection.value)) is None:
+            agent.events.emit(
+                InteractionReceived(agent.id, selection.room, selection.author, selection.value)
+            )
+            return CommandResponse()
+        task_id, number = target
+        async with self._lock:
             task = await agent.store.tasks.task(task_id)
             options = options_of(task) if task is not None else []
-            if task is None or task.room_id != pressed.room.id or number >= len(options):
-                return Shown(GONE)
-            if (made := task.metadata.get("choice")) is not None:
-                return Shown(f"It has been chosen already: {made}.")
+            if task is None or task.room_id != selection.room.id or number >= len(options):
+                return CommandResponse(UNAVAILABLE_TEXT)
+            if (previous_choice := task.metadata.get("choice")) is not None:
+                return CommandResponse(f"It has been chosen already: {previous_choice}.")
             if not is_open(task, agent.clock()):
-                return Shown(GONE)
+                return CommandResponse(UNAVAILABLE_TEXT)
             choice = options[number]
-            role = await role_now(agent, pressed.world, pressed.author.id)
-            refusal = objection(task, [pressed.author.id], role)
-            await self._note(pressed, task, choice, role, refusal)
+            role = await current_role(agent, selection.world, selection.author.id)
+            refusal = objection(task, [selection.author.id], role)
+            await self._log(selection, task, choice, role, refusal)
             if refusal:
-                return Shown(f"{refusal[0].upper()}{refusal[1:]}.")
-            await agent.store.tasks.save_task(chosen(task, choice, pressed.author.id, agent.clock()))
-        agent.events.emit(InteractionReceived(agent.id, pressed.room, pressed.author, choice))
-        return Shown(f"Chosen: {choice}.")
+                return CommandResponse(f"{refusal[0].upper()}{refusal[1:]}.")
+            await agent.store.tasks.save_task(chosen(task, choice, selection.author.id, agent.clock()))
+        agent.events.emit(InteractionReceived(agent.id, selection.room, selection.author, choice))
+        return CommandResponse(f"Chosen: {choice}.")
 
-    async def _note(self, pressed: Pressed, task: Task, choice: str, role: Role, refusal: str) -> None:
+    async def _log(
+        self, selection: ChoiceSelection, task: Task, choice: str, role: Role, refusal: str
+    ) -> None:
         body = {
             "action": "CHOOSE_OPTION",
             "allowed": not refusal,
             "reason": refusal,
             "role": role.value,
-            "actors": [str(pressed.author.id)],
-            "world": str(pressed.world.id),
+            "actors": [str(selection.author.id)],
+            "world": str(selection.world.id),
             "arguments": {"task": str(task.id), "name": task.name, "option": choice},
-            "event": pressed.event_id,
+            "event": selection.event_id,
         }
         logs = self._agent.store.logs
-        await logs.log(AUDIT, body, room_id=pressed.room.id, entity_id=pressed.author.id)
+        await logs.log(AUDIT, body, room_id=selection.room.id, entity_id=selection.author.id)
 
 
-def _tidied(pressed: Pressed) -> Pressed:
+def _sanitize(selection: ChoiceSelection) -> ChoiceSelection:
     """Bound what came from outside."""
     return replace(
-        pressed,
-        world=tidied_world(pressed.world),
-        room=tidied_room(pressed.room),
-        author=tidied_person(pressed.author),
-        value=tidy(pressed.value, LONGEST_VALUE),
-        event_id=tidy(pressed.event_id),
+        selection,
+        world=sanitize_world(selection.world),
+        room=sanitize_room(selection.room),
+        author=sanitize_entity(selection.author),
+        value=sanitize_text(selection.value, MAX_VALUE_LENGTH),
+        event_id=sanitize_text(selection.event_id),
     )

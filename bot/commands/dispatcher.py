@@ -11,27 +11,27 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from bot.agent import Agent
-from bot.commands.builtin import COMMANDS
+from bot.commands.builtin import COMMAND_LOG_KIND
 from bot.concurrency.clock import Clock
-from bot.concurrency.isolation import Failure, contained
+from bot.concurrency.isolation import Failure, run_isolated
 from bot.domain.content import Choice, Content
 from bot.domain.environment import Role, World
-from bot.domain.inbound import Asked, Shown
+from bot.domain.inbound import CommandInvocation, CommandResponse
 from bot.inbound.inbox import Inbox
-from bot.inbound.sanitize import tidied_person, tidied_room, tidied_world
-from bot.outbound.content_filter import cleared
-from bot.plugin_system.command import Asking, Command
-from bot.text import nearest, tidy
+from bot.inbound.sanitize import sanitize_entity, sanitize_room, sanitize_world
+from bot.outbound.content_filter import filter_outgoing
+from bot.plugin_system.command import Command, CommandContext
+from bot.text import find_closest, sanitize_text
 
 logger = logging.getLogger(__name__)
 
-DEADLINE = 60.0
-REMEMBERED = timedelta(days=1)
-LONGEST = 4000
-FAILED = "That did not work; whoever runs me can see why in the log."
+COMMAND_TIMEOUT = 60.0
+RESPONSE_TTL = timedelta(days=1)
+MAX_ARGUMENT_LENGTH = 4000
+FAILURE_TEXT = "That did not work; whoever runs me can see why in the log."
 
 
-class Desk:
+class CommandDispatcher:
     """Answers commands; whatever a person did wrong, they are told in the answer."""
 
     def __init__(
@@ -41,124 +41,137 @@ class Desk:
         self._commands = commands
         self._inbox = inbox
         self._secrets = secrets
-        self._pace = Pace(agent.clock)
-        self._under_way: dict[str, asyncio.Future[Shown]] = {}
+        self._rate_limit = CommandRateLimit(agent.clock)
+        self._in_progress: dict[str, asyncio.Future[CommandResponse]] = {}
 
-    async def answer(self, asked: Asked) -> Shown:
+    async def dispatch(self, invocation: CommandInvocation) -> CommandResponse:
         """Answer a command, and give the same answer to the same event for a day.
 
         Raises IntakeClosed while the bot is stopping and StoreUnavailable while nothing can be kept.
         """
-        room = asked.room
-        key = f"command:{room.platform}:{room.account}:{asked.event_id}"
-        if key not in self._under_way:
-            answering = asyncio.ensure_future(self._inbox.carry_out(self._once(key, _tidied(asked))))
-            self._under_way[key] = answering
-            answering.add_done_callback(lambda _: self._under_way.pop(key, None))
-        return await asyncio.shield(self._under_way[key])
+        room = invocation.room
+        key = f"command:{room.platform}:{room.account}:{invocation.event_id}"
+        if key not in self._in_progress:
+            dispatching = asyncio.ensure_future(
+                self._inbox.run_shielded(self._dispatch_once(key, _sanitize(invocation)))
+            )
+            self._in_progress[key] = dispatching
+            dispatching.add_done_callback(lambda _: self._in_progress.pop(key, None))
+        return await asyncio.shield(self._in_progress[key])
 
-    async def _once(self, key: str, asked: Asked) -> Shown:
+    async def _dispatch_once(self, key: str, invocation: CommandInvocation) -> CommandResponse:
         cache = self._agent.store.cache
-        if (known := await cache.get(key)) is not None:
-            return _shown(known)
-        if (refusal := self._pace.refusal(asked.author.id)) is not None:
+        if (cached := await cache.get(key)) is not None:
+            return _from_cached(cached)
+        if (refusal := self._rate_limit.check(invocation.author.id)) is not None:
             return refusal
-        shown = await self._answer(asked)
-        if shown.receipt is None:  # a message is known again by itself
-            await cache.set(key, _data(shown), expires_at=self._agent.clock() + REMEMBERED)
-        return shown
+        response = await self._execute(invocation)
+        if response.receipt is None:  # a message is known again by itself
+            await cache.set(key, _to_cached(response), expires_at=self._agent.clock() + RESPONSE_TTL)
+        return response
 
-    async def _answer(self, asked: Asked) -> Shown:
-        found = self._commands.get(asked.name)
-        if found is None:
-            near = nearest(asked.name, self._commands)
-            hint = f"Did you mean /{near}?" if near else "/help lists what there is."
-            return Shown(f"I do not know /{asked.name}. {hint}")
-        asking = Asking(self._agent, asked, await role_now(self._agent, asked.world, asked.author.id))
-        if not found.allows(asking):
-            await self._note(asking, "its role does not reach that far")
-            return Shown(f"/{asked.name} needs the role {found.spec.role} here.")
+    async def _execute(self, invocation: CommandInvocation) -> CommandResponse:
+        command = self._commands.get(invocation.name)
+        if command is None:
+            suggestion = find_closest(invocation.name, self._commands)
+            hint = f"Did you mean /{suggestion}?" if suggestion else "/help lists what there is."
+            return CommandResponse(f"I do not know /{invocation.name}. {hint}")
+        context = CommandContext(
+            self._agent, invocation, await current_role(self._agent, invocation.world, invocation.author.id)
+        )
+        if not command.is_allowed(context):
+            await self._log(context, "its role does not reach that far")
+            return CommandResponse(f"/{invocation.name} needs the role {command.spec.role} here.")
         try:
-            arguments = found.read(asked)
+            arguments = command.parse_arguments(invocation)
         except ValidationError as error:
-            return Shown(_corrected(found, error))
-        await self._note(asking)
-        return self._fit(await self._run(found, asking, arguments))
+            return CommandResponse(_build_usage_error(command, error))
+        await self._log(context)
+        return self._filter_response(await self._run(command, context, arguments))
 
-    async def _run(self, found: Command[Any], asking: Asking, arguments: Mapping[str, Any]) -> Shown:
+    async def _run(
+        self, command: Command[Any], context: CommandContext, arguments: Mapping[str, Any]
+    ) -> CommandResponse:
         """Run a command; a plugin's fault stays with it, and ours is told to the platform."""
-        running = found.run(asking, arguments)
-        if not found.spec.plugin:
+        running = command.run(context, arguments)
+        if not command.spec.plugin:
             return await running
-        done = await contained(running, what=f"command {found.spec.name}", deadline=DEADLINE)
-        return Shown(FAILED) if isinstance(done, Failure) else done
+        result = await run_isolated(running, label=f"command {command.spec.name}", timeout=COMMAND_TIMEOUT)
+        return CommandResponse(FAILURE_TEXT) if isinstance(result, Failure) else result
 
-    async def _note(self, asking: Asking, refusal: str = "") -> None:
+    async def _log(self, context: CommandContext, refusal: str = "") -> None:
         """Write down who asked what; not with which words."""
-        asked = asking.asked
+        invocation = context.invocation
         body = {
-            "command": asked.name,
+            "command": invocation.name,
             "allowed": not refusal,
             "reason": refusal,
-            "role": asking.role.value,
-            "event": asked.event_id,
+            "role": context.role.value,
+            "event": invocation.event_id,
         }
-        await self._agent.store.logs.log(COMMANDS, body, room_id=asked.room.id, entity_id=asked.author.id)
+        await self._agent.store.logs.log(
+            COMMAND_LOG_KIND, body, room_id=invocation.room.id, entity_id=invocation.author.id
+        )
         if refusal:
-            logger.info("/%s refused in room %s: %s", asked.name, asked.room.id, refusal)
+            logger.info("/%s refused in room %s: %s", invocation.name, invocation.room.id, refusal)
 
-    def _fit(self, shown: Shown) -> Shown:
+    def _filter_response(self, response: CommandResponse) -> CommandResponse:
         """Bound an answer, and take secrets out of it."""
-        content = cleared(Content(text=shown.text, choices=shown.choices), self._secrets)
+        content = filter_outgoing(Content(text=response.text, choices=response.choices), self._secrets)
         if content is None:
-            return Shown("", shown.is_private, receipt=shown.receipt)
-        return Shown(content.text, shown.is_private, content.choices, shown.receipt)
+            return CommandResponse("", response.is_ephemeral, receipt=response.receipt)
+        return CommandResponse(content.text, response.is_ephemeral, content.choices, response.receipt)
 
 
-async def role_now(agent: Agent, world: World, person_id: UUID) -> Role:
+async def current_role(agent: Agent, world: World, entity_id: UUID) -> Role:
     """Tell a person's role: what the platform says of them now, and what was granted here."""
-    kept = await agent.store.worlds.world(world.id)
-    return (world.added_to(kept) if kept is not None else world).role_of(person_id)
+    stored = await agent.store.worlds.world(world.id)
+    return (world.merge(stored) if stored is not None else world).role_of(entity_id)
 
 
-def _tidied(asked: Asked) -> Asked:
+def _sanitize(invocation: CommandInvocation) -> CommandInvocation:
     """Bound what came from outside."""
-    return Asked(
-        name=tidy(asked.name.strip().lstrip("/").replace("_", "-").lower(), 40),
-        world=tidied_world(asked.world),
-        room=tidied_room(asked.room),
-        author=tidied_person(asked.author),
-        event_id=tidy(asked.event_id),
-        created_at=asked.created_at,
+    return CommandInvocation(
+        name=sanitize_text(invocation.name.strip().lstrip("/").replace("_", "-").lower(), 40),
+        world=sanitize_world(invocation.world),
+        room=sanitize_room(invocation.room),
+        author=sanitize_entity(invocation.author),
+        event_id=sanitize_text(invocation.event_id),
+        created_at=invocation.created_at,
         arguments={
-            name: tidy(one, LONGEST) if isinstance(one, str) else one for name, one in asked.arguments.items()
+            name: sanitize_text(argument, MAX_ARGUMENT_LENGTH) if isinstance(argument, str) else argument
+            for name, argument in invocation.arguments.items()
         },
-        text=tidy(asked.text, LONGEST),
-        message_id=tidy(asked.message_id),
+        text=sanitize_text(invocation.text, MAX_ARGUMENT_LENGTH),
+        message_id=sanitize_text(invocation.message_id),
     )
 
 
-def _corrected(found: Command[Any], error: ValidationError) -> str:
+def _build_usage_error(command: Command[Any], error: ValidationError) -> str:
     problems = error.errors(include_url=False, include_input=False, include_context=False)
-    told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg'].lower()}" for one in problems[:5])
-    names = " ".join(f"<{name}>" for name in found.spec.parameters.get("properties", ()))
-    return f"/{found.spec.name} {names}\n{told}"
+    details = "; ".join(
+        f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].lower()}" for problem in problems[:5]
+    )
+    names = " ".join(f"<{name}>" for name in command.spec.parameters.get("properties", ()))
+    return f"/{command.spec.name} {names}\n{details}"
 
 
-def _data(shown: Shown) -> dict[str, Any]:
-    choices = [(one.label, one.value) for one in shown.choices]
-    return {"text": shown.text, "is_private": shown.is_private, "choices": choices}
+def _to_cached(response: CommandResponse) -> dict[str, Any]:
+    choices = [(choice.label, choice.value) for choice in response.choices]
+    return {"text": response.text, "is_private": response.is_ephemeral, "choices": choices}
 
 
-def _shown(data: Mapping[str, Any]) -> Shown:
-    return Shown(data["text"], data["is_private"], tuple(Choice(*one) for one in data["choices"]))
+def _from_cached(data: Mapping[str, Any]) -> CommandResponse:
+    return CommandResponse(
+        data["text"], data["is_private"], tuple(Choice(*choice) for choice in data["choices"])
+    )
 
 
-MOST, WITHIN = 20, timedelta(minutes=1)
-SLOW_DOWN = "That is a lot of commands: slow down, please. I take no more of you for a minute."
+MAX_COMMANDS, RATE_WINDOW = 20, timedelta(minutes=1)
+RATE_LIMIT_TEXT = "That is a lot of commands: slow down, please. I take no more of you for a minute."
 
 
-class Pace:
+class CommandRateLimit:
     """Counts commands by person, anew every minute."""
 
     def __init__(self, clock: Clock) -> None:
@@ -166,12 +179,12 @@ class Pace:
         self._counts = Counter[UUID]()
         self._ends_at = clock()
 
-    def refusal(self, person_id: UUID) -> Shown | None:
+    def check(self, entity_id: UUID) -> CommandResponse | None:
         """Count a command; beyond the bound the person is told so, and after that nothing."""
         if (now := self._clock()) >= self._ends_at:
             self._counts.clear()
-            self._ends_at = now + WITHIN
-        self._counts[person_id] += 1
-        if self._counts[person_id] <= MOST:
+            self._ends_at = now + RATE_WINDOW
+        self._counts[entity_id] += 1
+        if self._counts[entity_id] <= MAX_COMMANDS:
             return None
-        return Shown(SLOW_DOWN if self._counts[person_id] == MOST + 1 else "")
+        return CommandResponse(RATE_LIMIT_TEXT if self._counts[entity_id] == MAX_COMMANDS + 1 else "")

@@ -13,19 +13,19 @@ def system_clock() -> datetime:
     return datetime.now(UTC)
 
 
-LEAST = 0.05
+MIN_REMAINING_SECONDS = 0.05
 
 
-class Patience:
+class ShutdownDeadline:
     """As long as it likes, until somebody says when it must be over."""
 
     def __init__(self) -> None:
         self._end = math.inf
 
-    def end_in(self, seconds: float) -> None:
+    def start(self, seconds: float) -> None:
         """Say in how many seconds all must have ended; an earlier end that was said stands."""
         self._end = min(self._end, time.monotonic() + seconds)
 
-    def left(self, most: float) -> float:
+    def remaining(self, max_seconds: float) -> float:
         """Give the seconds that are left, at most `most`, and a moment at least: what is quick ends well."""
-        return max(LEAST, min(most, self._end - time.monotonic()))
+        return max(MIN_REMAINING_SECONDS, min(max_seconds, self._end - time.monotonic()))

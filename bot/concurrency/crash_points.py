@@ -16,29 +16,29 @@ VARIABLE = "BOT_KILL_AT"
 
 
 @dataclass(slots=True)
-class _Trap:
+class _CrashPoint:
     """Where the process ends, and how often it still gets past there."""
 
     name: str
-    left: int
+    remaining: int
 
-    def spring(self, name: str) -> None:
+    def hit(self, name: str) -> None:
         if name != self.name:
             return
-        self.left -= 1
-        if not self.left:
+        self.remaining -= 1
+        if not self.remaining:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def reached(name: str) -> None:
+def crash_point(name: str) -> None:
     """Say that this point is reached; the process ends here where it was asked to."""
-    trap = _trap()
-    if trap is not None:
-        trap.spring(name)
+    point = _configured_point()
+    if point is not None:
+        point.hit(name)
 
 
 @cache
-def _trap() -> _Trap | None:
+def _configured_point() -> _CrashPoint | None:
     """Read the variable, once a process."""
     text = os.environ.get(VARIABLE, "")
     if not text:
@@ -46,4 +46,4 @@ def _trap() -> _Trap | None:
     name, _, number = text.partition(":")
     if not number.isdecimal() or int(number) < 1:
         raise SettingError(f"{VARIABLE} is {text!r}: it must look like turn.claimed:1")
-    return _Trap(name, int(number))
+    return _CrashPoint(name, int(number))

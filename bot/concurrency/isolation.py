@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
-GRACE = 2.0  # for whoever is told to stop
-COMING_ALONG = "plugins."  # the package of the plugins that are part of this distribution
+CANCEL_GRACE_SECONDS = 2.0  # for whoever is told to stop
+BUNDLED_PREFIX = "plugins."  # the package of the plugins that are part of this distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,127 +21,129 @@ class Failure:
     error: BaseException | None = field(default=None, compare=False, repr=False)
 
 
-class Cancellation:
+class CancellationScope:
     """Tells a cancellation of the current task that comes from outside from one that its own code raised."""
 
     def __init__(self) -> None:
         self._task = asyncio.current_task()
-        self._before = self._count()
+        self._initial_count = self._count()
 
     @property
-    def is_asked_for(self) -> bool:
+    def requested(self) -> bool:
         """Whether somebody has asked this task to stop since this was made."""
-        return self._count() > self._before
+        return self._count() > self._initial_count
 
     def _count(self) -> int:
         return self._task.cancelling() if self._task is not None else 0
 
 
-async def asked(call: Callable[[], Awaitable[T] | T], *, what: str, deadline: float | None) -> T | Failure:
+async def call_isolated(
+    call: Callable[[], Awaitable[T] | T], *, label: str, timeout: float | None
+) -> T | Failure:
     """Call plugin code that may be a plain function or an asynchronous one; a plain one costs no waiting."""
-    given = begun(call, what=what)
-    if isinstance(given, bool) or not isinstance(given, Awaitable):
-        return given
-    return await contained(given, what=what, deadline=deadline)
+    value = call_plugin(call, label=label)
+    if isinstance(value, bool) or not isinstance(value, Awaitable):
+        return value
+    return await run_isolated(value, label=label, timeout=timeout)
 
 
-def begun(call: Callable[[], Awaitable[T] | T], *, what: str) -> Awaitable[T] | T | Failure:
+def call_plugin(call: Callable[[], Awaitable[T] | T], *, label: str) -> Awaitable[T] | T | Failure:
     """Call plugin code; gives what a plain function gives, or what is still to be awaited of an async one."""
     try:
         return call()
     except BaseException as error:  # as below
-        return failed(error, what=what)
+        return log_failure(error, label=label)
 
 
-async def contained(call: Awaitable[T], *, what: str, deadline: float | None) -> T | Failure:
+async def run_isolated(awaitable: Awaitable[T], *, label: str, timeout: float | None) -> T | Failure:
     """Await plugin code for `deadline` seconds, if any, then stop it; what it raises becomes a Failure.
 
     Only a cancellation that comes from outside passes through, also where the code has swallowed it.
     Code that goes on for two seconds after that is ended by force. `what` names the code in the log.
     """
-    cancellation = Cancellation()
+    cancellation = CancellationScope()
     result: T | Failure
     try:
-        if deadline is None:
-            result = await released(call, what=what)
+        if timeout is None:
+            result = await await_in_task(awaitable, label=label)
         else:
-            async with asyncio.timeout(deadline) as limit:
-                result = await released(call, what=what)
+            async with asyncio.timeout(timeout) as limit:
+                result = await await_in_task(awaitable, label=label)
     except asyncio.CancelledError as error:
-        if cancellation.is_asked_for:
+        if cancellation.requested:
             raise
-        result = failed(error, what=what)
+        result = log_failure(error, label=label)
     except TimeoutError as error:
-        is_late = deadline is not None and limit.expired()
-        late = TimeoutError(f"no answer within {deadline:g} s") if is_late else None
-        result = failed(late or error, what=what, cause=str(late or ""))
+        is_timeout = timeout is not None and limit.expired()
+        timeout_error = TimeoutError(f"no answer within {timeout:g} s") if is_timeout else None
+        result = log_failure(timeout_error or error, label=label, cause=str(timeout_error or ""))
     except BaseException as error:  # a plugin may raise anything, SystemExit included; the process lives on
-        result = failed(error, what=what)
-    if cancellation.is_asked_for:
+        result = log_failure(error, label=label)
+    if cancellation.requested:
         raise asyncio.CancelledError
     return result
 
 
-async def released(call: Awaitable[T], *, what: str) -> T:
+async def await_in_task(awaitable: Awaitable[T], *, label: str) -> T:
     """Await plugin code and give or raise what it does; whoever awaits it can always be stopped.
 
     The code runs in a task of its own, which is stopped with this one, and by force where it does not stop
     within two seconds. What comes along with us lets cancellations pass, and is awaited as it is.
     """
-    if _comes_along(call):
-        return await call
-    task = asyncio.ensure_future(_ended(call))
+    if _is_bundled(awaitable):
+        return await awaitable
+    task = asyncio.ensure_future(_capture_result(awaitable))
     try:
         await asyncio.wait({task})
     except asyncio.CancelledError:
         task.cancel()
-        await let_go(task, what=what)
+        await force_stop(task, label=label)
         if not task.done():
             raise
-        if asyncio.iscoroutine(call):
-            call.close()  # it may never have begun
-    ended = task.result()
-    if ended.error is not None:
-        raise ended.error
-    return ended.given  # type: ignore[return-value]  # there is one wherever there is no error
+        if asyncio.iscoroutine(awaitable):
+            awaitable.close()  # it may never have begun
+    result = task.result()
+    if result.error is not None:
+        raise result.error
+    return result.value  # type: ignore[return-value]  # there is one wherever there is no error
 
 
-def _comes_along(call: Awaitable[Any]) -> bool:
-    frame = getattr(call, "cr_frame", None)  # of a coroutine that has not begun
-    return frame is not None and str(frame.f_globals.get("__name__")).startswith(COMING_ALONG)
+def _is_bundled(awaitable: Awaitable[Any]) -> bool:
+    frame = getattr(awaitable, "cr_frame", None)  # of a coroutine that has not begun
+    return frame is not None and str(frame.f_globals.get("__name__")).startswith(BUNDLED_PREFIX)
 
 
-async def let_go(task: asyncio.Task[Any], *, what: str, grace: float | None = None) -> None:
+async def force_stop(task: asyncio.Task[Any], *, label: str, grace: float | None = None) -> None:
     """Wait a moment for a task that was told to stop; one that does not is ended by force.
 
     Its coroutine is closed where it waits: what catches cancellations does not catch that.
     """
     try:
-        await asyncio.wait({task}, timeout=GRACE if grace is None else grace)
+        await asyncio.wait({task}, timeout=CANCEL_GRACE_SECONDS if grace is None else grace)
     finally:
         if not task.done():
-            logger.warning("%s did not stop when it was told to, and is ended by force", what)
-            task.add_done_callback(_note)
+            logger.warning("%s did not stop when it was told to, and is ended by force", label)
+            task.add_done_callback(_log_late_end)
             if (coroutine := task.get_coro()) is not None:
                 with suppress(Exception):  # it may answer that, too, with whatever it likes
                     coroutine.close()
             task.cancel()
 
 
-def _note(task: asyncio.Task[Any]) -> None:
+def _log_late_end(task: asyncio.Task[Any]) -> None:
     """Look at how a task ended, so that nobody is told it was forgotten: it was let go."""
     if not task.cancelled() and task.exception() is not None:
         logger.debug("%s has ended: %s", task.get_name(), task.exception())
 
 
-def failed(error: BaseException, *, what: str, cause: str = "") -> Failure:
+def log_failure(error: BaseException, *, label: str, cause: str = "") -> Failure:
     """Log what plugin code has raised, and make a Failure of it."""
-    failure = Failure(cause, error) if cause else failure_of(error)
-    logger.warning("%s failed: %s", what, failure.cause, exc_info=None if cause else error)
+    failure = Failure(cause, error) if cause else to_failure(error)
+    logger.warning("%s failed: %s", label, failure.cause, exc_info=None if cause else error)
     return failure
 
 
-def failure_of(error: BaseException) -> Failure:
+def to_failure(error: BaseException) -> Failure:
     """Make a Failure of what plugin code has raised."""
     if isinstance(error, asyncio.CancelledError):
         return Failure("it cancelled itself", error)
@@ -152,14 +154,14 @@ def failure_of(error: BaseException) -> Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended(Generic[T]):
-    given: T | None = None
+class _TaskResult(Generic[T]):
+    value: T | None = None
     error: BaseException | None = None
 
 
-async def _ended(call: Awaitable[T]) -> _Ended[T]:
+async def _capture_result(awaitable: Awaitable[T]) -> _TaskResult[T]:
     """Await a call to its end, whatever that is: a task that raised SystemExit would end the process."""
     try:
-        return _Ended(await call)
+        return _TaskResult(await awaitable)
     except BaseException as error:
-        return _Ended(error=error)
+        return _TaskResult(error=error)

@@ -7,80 +7,82 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
-from bot.concurrency.clock import Patience
-from bot.concurrency.isolation import GRACE, Failure, failure_of, let_go
+from bot.concurrency.clock import ShutdownDeadline
+from bot.concurrency.isolation import CANCEL_GRACE_SECONDS, Failure, force_stop, to_failure
 from bot.errors import ConfigError
 
 H = TypeVar("H", bound=AbstractAsyncContextManager[Any])
 logger = logging.getLogger(__name__)
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
+FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 1.0, 300.0
 
 
-class Stay(Generic[H]):
+class SupervisedContext(Generic[H]):
     """One stay in something: entered and left by the same task, as task groups in it want it.
 
     Whatever it does at either end, whoever waits for it waits no longer than it wants to.
     """
 
-    def __init__(self, make: Callable[[], H], *, what: str) -> None:
-        self._make = make
-        self._what = what
+    def __init__(self, factory: Callable[[], H], *, label: str) -> None:
+        self._factory = factory
+        self._label = label
         self._entered: asyncio.Future[H | Failure] = asyncio.get_running_loop().create_future()
-        self._leave = asyncio.Event()
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=what)
-        self._end = Failure("it has ended")
-        self._is_given_up = False
+        self._stop_requested = asyncio.Event()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=label)
+        self._exit_failure = Failure("it has ended")
+        self._is_force_stopped = False
 
-    async def begin(self, deadline: float | None) -> H | Failure:
+    async def start(self, timeout: float | None) -> H | Failure:
         """Wait until it is entered; give it up after `deadline` seconds, if any."""
         try:
-            entered, _ = await asyncio.wait({self._entered}, timeout=deadline)
+            done, _ = await asyncio.wait({self._entered}, timeout=timeout)
         except asyncio.CancelledError:
-            await self._give_up(GRACE)
+            await self._force_stop(CANCEL_GRACE_SECONDS)
             raise
-        if not entered:
-            await self._give_up(GRACE)
-            return Failure(f"no answer within {deadline:g} s")
+        if not done:
+            await self._force_stop(CANCEL_GRACE_SECONDS)
+            return Failure(f"no answer within {timeout:g} s")
         return self._entered.result()
 
-    async def over(self) -> Failure:
+    async def wait_closed(self) -> Failure:
         """Wait until it is left, and say why."""
         await asyncio.wait({self._task})
-        return self._end
+        return self._exit_failure
 
-    async def end(self, deadline: float, grace: float) -> None:
+    async def stop(self, timeout: float, grace: float) -> None:
         """Leave it: for so many seconds it may take its time, then it is stopped."""
-        self._leave.set()
+        self._stop_requested.set()
         try:
-            _, late = await asyncio.wait({self._task}, timeout=deadline)
+            _, pending = await asyncio.wait({self._task}, timeout=timeout)
         except asyncio.CancelledError:
-            await self._give_up(grace)
+            await self._force_stop(grace)
             raise
-        if late:
-            logger.warning("stopping %s failed: it takes longer than %g s", self._what, deadline)
-            await self._give_up(grace)
+        if pending:
+            logger.warning("stopping %s failed: it takes longer than %g s", self._label, timeout)
+            await self._force_stop(grace)
 
-    async def _give_up(self, grace: float) -> None:
-        self._is_given_up = True
-        self._leave.set()
+    async def _force_stop(self, grace: float) -> None:
+        self._is_force_stopped = True
+        self._stop_requested.set()
         self._task.cancel()
-        await let_go(self._task, what=self._what, grace=grace)
+        await force_stop(self._task, label=self._label, grace=grace)
 
     async def _run(self) -> None:
         try:
-            held = self._make()
-            async with held:
-                self._entered.set_result(held)
-                await self._leave.wait()
+            context = self._factory()
+            async with context:
+                self._entered.set_result(context)
+                await self._stop_requested.wait()
         except BaseException as error:  # it may raise anything, SystemExit included; the process lives on
-            self._end = failure_of(error)
+            self._exit_failure = to_failure(error)
             if not self._entered.done():
-                self._entered.set_result(self._end)
-            elif self._leave.is_set() and not self._is_given_up:
-                logger.warning("stopping %s failed: %s", self._what, self._end.cause, exc_info=error)
+                self._entered.set_result(self._exit_failure)
+            elif self._stop_requested.is_set() and not self._is_force_stopped:
+                logger.warning(
+                    "stopping %s failed: %s", self._label, self._exit_failure.cause, exc_info=error
+                )
 
 
-class Upkeep(Generic[H]):
+class Supervisor(Generic[H]):
     """Keeps something up: what does not start, or ends of its own accord, is tried again, later and later.
 
     What has been up for longer than it was waited for is tried again soon. Only what a person has to mend is
@@ -90,66 +92,69 @@ class Upkeep(Generic[H]):
 
     def __init__(
         self,
-        make: Callable[[], H],
+        factory: Callable[[], H],
         *,
-        what: str,
-        goes_up: Callable[[H], Awaitable[None]],
-        goes_down: Callable[[str], None],
-        patience: Patience,
+        label: str,
+        on_up: Callable[[H], Awaitable[None]],
+        on_down: Callable[[str], None],
+        shutdown_deadline: ShutdownDeadline,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._make = make
-        self._what = what
-        self._goes_up = goes_up
-        self._goes_down = goes_down
-        self._patience = patience
+        self._factory = factory
+        self._label = label
+        self._on_up = on_up
+        self._on_down = on_down
+        self._shutdown_deadline = shutdown_deadline
         self._clock = clock
-        self._stay: Stay[H] | None = None  # the one under way, else the last
-        self._keeping: asyncio.Task[None] | None = None
+        self._context: SupervisedContext[H] | None = None  # the one under way, else the last
+        self._task: asyncio.Task[None] | None = None
 
-    async def begin(self, deadline: float | None) -> Failure | None:
+    async def start(self, timeout: float | None) -> Failure | None:
         """Try for the first time, and give why it has failed; from then on it is kept up."""
-        tried = await self._try(deadline, FIRST_PAUSE)
-        self._keeping = asyncio.get_running_loop().create_task(self._keep(tried, deadline))
-        return tried if isinstance(tried, Failure) else None
+        result = await self._start_context(timeout, FIRST_DELAY_SECONDS)
+        self._task = asyncio.get_running_loop().create_task(self._run(result, timeout))
+        return result if isinstance(result, Failure) else None
 
-    async def end(self, deadline: float) -> None:
+    async def stop(self, timeout: float) -> None:
         """Keep it up no more, and stop it within so many seconds, or as many as patience leaves."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.wait({self._keeping}, timeout=self._patience.left(GRACE))
-        if self._stay is not None:
-            await self._stay.end(self._patience.left(deadline), self._patience.left(GRACE))
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=self._shutdown_deadline.remaining(CANCEL_GRACE_SECONDS))
+        if self._context is not None:
+            await self._context.stop(
+                self._shutdown_deadline.remaining(timeout),
+                self._shutdown_deadline.remaining(CANCEL_GRACE_SECONDS),
+            )
 
-    async def _keep(self, tried: Stay[H] | Failure, deadline: float | None) -> None:
-        pause = FIRST_PAUSE
+    async def _run(self, result: SupervisedContext[H] | Failure, timeout: float | None) -> None:
+        delay = FIRST_DELAY_SECONDS
         while True:
-            if isinstance(tried, Stay):
+            if isinstance(result, SupervisedContext):
                 entered_at = self._clock()
-                tried = await tried.over()
-                pause = FIRST_PAUSE if self._clock() - entered_at > pause else pause
-                self._is_down(tried, pause)
-            if _is_final(tried):
+                result = await result.wait_closed()
+                delay = FIRST_DELAY_SECONDS if self._clock() - entered_at > delay else delay
+                self._report_down(result, delay)
+            if _is_permanent(result):
                 return
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
-            tried = await self._try(deadline, pause)
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, MAX_DELAY_SECONDS)
+            result = await self._start_context(timeout, delay)
 
-    async def _try(self, deadline: float | None, pause: float) -> Stay[H] | Failure:
-        self._stay = Stay(self._make, what=self._what)
-        given = await self._stay.begin(deadline)
-        if isinstance(given, Failure):
-            self._is_down(given, pause)
-            return given
-        await self._goes_up(given)
-        return self._stay
+    async def _start_context(self, timeout: float | None, delay: float) -> SupervisedContext[H] | Failure:
+        self._context = SupervisedContext(self._factory, label=self._label)
+        entered = await self._context.start(timeout)
+        if isinstance(entered, Failure):
+            self._report_down(entered, delay)
+            return entered
+        await self._on_up(entered)
+        return self._context
 
-    def _is_down(self, failure: Failure, pause: float) -> None:
-        again = "" if _is_final(failure) else f"; it is tried again in {pause:g} s"
-        logger.debug("%s is not there", self._what, exc_info=failure.error)
-        self._goes_down(f"{failure.cause}{again}")
+    def _report_down(self, failure: Failure, delay: float) -> None:
+        retry_note = "" if _is_permanent(failure) else f"; it is tried again in {delay:g} s"
+        logger.debug("%s is not there", self._label, exc_info=failure.error)
+        self._on_down(f"{failure.cause}{retry_note}")
 
 
-def _is_final(failure: Failure) -> bool:
+def _is_permanent(failure: Failure) -> bool:
     """Tell whether another try is of no use: a person has to mend what is wrong."""
     return isinstance(failure.error, ConfigError)

@@ -13,17 +13,17 @@ from pydantic import Field, field_validator
 
 from bot.concurrency.clock import Clock, system_clock
 from bot.costs.prices import parse_price
-from bot.domain.costs import Spending
+from bot.domain.costs import CostEntry
 from bot.errors import BudgetSpent
-from bot.settings import SettingsModel, Words
+from bot.settings import CommaList, SettingsModel
 
 logger = logging.getLogger(__name__)
 
 
-class MoneySettings(SettingsModel):
+class BudgetSettings(SettingsModel):
     """What models cost and what may be spent; a character's file cannot set these."""
 
-    model_prices: Words = Field(
+    model_prices: CommaList = Field(
         (),
         description="Prices over the list that comes along, in US dollars for a million tokens: "
         "`name=in/out` or `name=in/cached/out`, or `name=0.04/call` for one call, parted by commas; `*` "
@@ -38,9 +38,9 @@ class MoneySettings(SettingsModel):
 
     @field_validator("model_prices")
     @classmethod
-    def _well_formed(cls, prices: tuple[str, ...]) -> tuple[str, ...]:
-        for one in prices:
-            parse_price(one)
+    def _check_prices(cls, prices: tuple[str, ...]) -> tuple[str, ...]:
+        for price in prices:
+            parse_price(price)
         return prices
 
     @property
@@ -49,7 +49,7 @@ class MoneySettings(SettingsModel):
         return bool(self.budget_usd or self.budget_usd_per_room or self.budget_usd_per_person)
 
 
-class Whose(StrEnum):
+class LimitScope(StrEnum):
     """Who a limit is for."""
 
     ALL = "in all"
@@ -62,34 +62,34 @@ class Limit:
     """What may be spent in a day (in UTC), in dollars or in tokens, and the setting that says so."""
 
     setting: str
-    whose: Whose
+    scope: LimitScope
     is_money: bool
-    most: float
+    maximum: float
 
-    def of(self, spent: "Spent") -> float:
+    def amount_of(self, usage: "Usage") -> float:
         """Give what counts here of what was spent."""
-        return spent.cost if self.is_money else spent.tokens
+        return usage.cost if self.is_money else usage.tokens
 
     def __str__(self) -> str:
-        most = f"${self.most:g}" if self.is_money else f"{self.most:,.0f} tokens"
-        return f"{most} a day {self.whose}"
+        amount = f"${self.maximum:g}" if self.is_money else f"{self.maximum:,.0f} tokens"
+        return f"{amount} a day {self.scope}"
 
 
-def limits_of(settings: MoneySettings) -> list[Limit]:
+def build_limits(settings: BudgetSettings) -> list[Limit]:
     """List the limits that are set."""
     limits = [
-        Limit("BUDGET_USD", Whose.ALL, True, settings.budget_usd),
-        Limit("BUDGET_TOKENS", Whose.ALL, False, settings.budget_tokens),
-        Limit("BUDGET_USD_PER_ROOM", Whose.ROOM, True, settings.budget_usd_per_room),
-        Limit("BUDGET_TOKENS_PER_ROOM", Whose.ROOM, False, settings.budget_tokens_per_room),
-        Limit("BUDGET_USD_PER_PERSON", Whose.PERSON, True, settings.budget_usd_per_person),
-        Limit("BUDGET_TOKENS_PER_PERSON", Whose.PERSON, False, settings.budget_tokens_per_person),
+        Limit("BUDGET_USD", LimitScope.ALL, True, settings.budget_usd),
+        Limit("BUDGET_TOKENS", LimitScope.ALL, False, settings.budget_tokens),
+        Limit("BUDGET_USD_PER_ROOM", LimitScope.ROOM, True, settings.budget_usd_per_room),
+        Limit("BUDGET_TOKENS_PER_ROOM", LimitScope.ROOM, False, settings.budget_tokens_per_room),
+        Limit("BUDGET_USD_PER_PERSON", LimitScope.PERSON, True, settings.budget_usd_per_person),
+        Limit("BUDGET_TOKENS_PER_PERSON", LimitScope.PERSON, False, settings.budget_tokens_per_person),
     ]
-    return [limit for limit in limits if limit.most]
+    return [limit for limit in limits if limit.maximum]
 
 
 @dataclass(slots=True)
-class Spent:
+class Usage:
     """What has been spent today, or is about to be, in dollars and in tokens."""
 
     cost: float = 0.0
@@ -97,20 +97,22 @@ class Spent:
 
 
 @dataclass(slots=True)
-class Today:
+class DailyUsage:
     """What has been spent in a day: by whom, and of which limit the operator has been told."""
 
     day: date
-    spent: defaultdict[tuple[Whose, UUID | None], Spent] = field(default_factory=lambda: defaultdict(Spent))
-    told: set[tuple[str, UUID | None]] = field(default_factory=set)
+    usage: defaultdict[tuple[LimitScope, UUID | None], Usage] = field(
+        default_factory=lambda: defaultdict(Usage)
+    )
+    logged_limits: set[tuple[str, UUID | None]] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
+class Reservation:
     """What is held back for a call that is under way, and of whose limits."""
 
-    amount: Spent
-    keys: Mapping[Whose, UUID | None]
+    usage: Usage
+    scopes: Mapping[LimitScope, UUID | None]
 
 
 class Budget:
@@ -119,90 +121,94 @@ class Budget:
     def __init__(self, limits: Sequence[Limit] = (), clock: Clock = system_clock) -> None:
         self.limits = tuple(limits)
         self._clock = clock
-        self._today = Today(clock().date())
-        self._held: list[Held] = []
-        self._given_back = asyncio.Event()
+        self._daily_usage = DailyUsage(clock().date())
+        self._reservations: list[Reservation] = []
+        self._released = asyncio.Event()
 
-    def begin_from(self, spendings: Iterable[Spending]) -> None:
+    def reload(self, entries: Iterable[CostEntry]) -> None:
         """Take over what is known of today, in place of what was known before."""
-        self._now().spent.clear()
-        for one in spendings:
-            self.spend(one)
+        self._current_usage().usage.clear()
+        for entry in entries:
+            self.record(entry)
 
-    def spend(self, one: Spending) -> None:
+    def record(self, entry: CostEntry) -> None:
         """Count what was spent; what is of another day counts no more."""
-        today = self._now()
-        if not self.limits or one.day != today.day:
+        today = self._current_usage()
+        if not self.limits or entry.day != today.day:
             return
-        for whose, key in self._keys(one.room_id, one.person_id):
-            spent = today.spent[whose, key]
-            spent.cost += one.cost
-            spent.tokens += one.tokens
+        for scope, key in self._scopes(entry.room_id, entry.person_id):
+            usage = today.usage[scope, key]
+            usage.cost += entry.cost
+            usage.tokens += entry.tokens
 
-    def reached(self, room_id: UUID | None, person_id: UUID | None) -> Limit | None:
+    def find_reached_limit(self, room_id: UUID | None, person_id: UUID | None) -> Limit | None:
         """Find the limit that forbids to spend more here for this person; the log is told once a day."""
-        today, keys = self._now(), dict(self._keys(room_id, person_id))
+        today, scopes = self._current_usage(), dict(self._scopes(room_id, person_id))
         for limit in self.limits:
-            if limit.whose not in keys:
+            if limit.scope not in scopes:
                 continue
-            key = keys[limit.whose]
-            if limit.of(today.spent[limit.whose, key]) >= limit.most:
-                self._tell(today, limit, key)
+            key = scopes[limit.scope]
+            if limit.amount_of(today.usage[limit.scope, key]) >= limit.maximum:
+                self._log_limit(today, limit, key)
                 return limit
         return None
 
-    async def hold(
-        self, amount: Spent, room_id: UUID | None, person_id: UUID | None, *, waits: bool = True
-    ) -> Held:
+    async def reserve(
+        self, usage: Usage, room_id: UUID | None, person_id: UUID | None, *, wait: bool = True
+    ) -> Reservation:
         """Hold back what a call may take; where it `waits`, when that fits in beside what the others may.
 
         What fits in nowhere goes alone: the last call of a day may pass a limit by a part of itself. Raises
         BudgetSpent where a limit is reached.
         """
-        held = Held(amount, dict(self._keys(room_id, person_id)))
+        reservation = Reservation(usage, dict(self._scopes(room_id, person_id)))
         while True:
-            if (limit := self.reached(room_id, person_id)) is not None:
+            if (limit := self.find_reached_limit(room_id, person_id)) is not None:
                 raise BudgetSpent(limit.setting, f"what may be spent is spent: {limit.setting}, {limit}")
-            if not waits or self._fits(held):
-                self._held.append(held)
-                return held
-            await self._given_back.wait()
+            if not wait or self._fits(reservation):
+                self._reservations.append(reservation)
+                return reservation
+            await self._released.wait()
 
-    def give_back(self, held: Held) -> None:
+    def release(self, reservation: Reservation) -> None:
         """Hold it back no longer: what the call took has been counted, or it was not made."""
-        self._held.remove(held)
-        self._given_back.set()
-        self._given_back = asyncio.Event()
+        self._reservations.remove(reservation)
+        self._released.set()
+        self._released = asyncio.Event()
 
-    def _fits(self, held: Held) -> bool:
-        today = self._now()
+    def _fits(self, reservation: Reservation) -> bool:
+        today = self._current_usage()
         for limit in self.limits:
-            if limit.whose not in held.keys:
+            if limit.scope not in reservation.scopes:
                 continue
-            key = held.keys[limit.whose]
-            beside = [one for one in self._held if (limit.whose, key) in one.keys.items()]
-            taken = limit.of(today.spent[limit.whose, key]) + sum(limit.of(one.amount) for one in beside)
-            if beside and taken + limit.of(held.amount) > limit.most:
+            key = reservation.scopes[limit.scope]
+            concurrent = [other for other in self._reservations if (limit.scope, key) in other.scopes.items()]
+            used = limit.amount_of(today.usage[limit.scope, key]) + sum(
+                limit.amount_of(other.usage) for other in concurrent
+            )
+            if concurrent and used + limit.amount_of(reservation.usage) > limit.maximum:
                 return False
         return True
 
-    def _now(self) -> Today:
+    def _current_usage(self) -> DailyUsage:
         day = self._clock().date()
-        if day != self._today.day:
-            self._today = Today(day)
-        return self._today
+        if day != self._daily_usage.day:
+            self._daily_usage = DailyUsage(day)
+        return self._daily_usage
 
-    def _keys(self, room_id: UUID | None, person_id: UUID | None) -> Iterable[tuple[Whose, UUID | None]]:
-        yield Whose.ALL, None
+    def _scopes(
+        self, room_id: UUID | None, person_id: UUID | None
+    ) -> Iterable[tuple[LimitScope, UUID | None]]:
+        yield LimitScope.ALL, None
         if room_id is not None:
-            yield Whose.ROOM, room_id
+            yield LimitScope.ROOM, room_id
         if person_id is not None:
-            yield Whose.PERSON, person_id
+            yield LimitScope.PERSON, person_id
 
-    def _tell(self, today: Today, limit: Limit, key: UUID | None) -> None:
-        if (limit.setting, key) not in today.told:
-            today.told.add((limit.setting, key))
-            who = f" ({key})" if key else ""
+    def _log_limit(self, today: DailyUsage, limit: Limit, key: UUID | None) -> None:
+        if (limit.setting, key) not in today.logged_limits:
+            today.logged_limits.add((limit.setting, key))
+            owner = f" ({key})" if key else ""
             logger.warning(
-                "%s is spent, %s%s: nothing more is answered until midnight UTC", limit.setting, limit, who
+                "%s is spent, %s%s: nothing more is answered until midnight UTC", limit.setting, limit, owner
             )

@@ -9,26 +9,26 @@ from datetime import date
 from types import TracebackType
 from typing import Any, Self
 
-from bot.concurrency.clock import Clock, Patience, system_clock
-from bot.concurrency.isolation import contained
-from bot.costs.budget import Budget, Spent
+from bot.concurrency.clock import Clock, ShutdownDeadline, system_clock
+from bot.concurrency.isolation import run_isolated
+from bot.costs.budget import Budget, Usage
 from bot.costs.prices import PriceList
-from bot.domain.costs import Key, Spending
-from bot.domain.ledger import CANCELLED, ModelCall
+from bot.domain.costs import CostEntry, CostKey
+from bot.domain.ledger import CANCELLED_ERROR, ModelCall
 from bot.errors import StoreUnavailable
 from bot.models.attempt import Record
-from bot.models.handler import ModelHandler, Question
-from bot.models.usage import expected
+from bot.models.handler import ModelHandler, PendingCall
+from bot.models.usage import estimate_usage
 from bot.runs import Run, current_run
-from bot.store.protocols import SpendingStore
+from bot.store.protocols import CostStore
 
-EVERY = 10.0
-DEADLINE = 5.0
-WRITING = "writing what was spent"
-LONGEST_NAME = 200
+FLUSH_INTERVAL_SECONDS = 10.0
+FLUSH_TIMEOUT = 5.0
+FLUSH_LABEL = "writing what was spent"
+MAX_MODEL_NAME_LENGTH = 200
 
 
-class Meter:
+class CostMeter:
     """Keeps what is spent: in the budget at once, in the store ten seconds later or at the end.
 
     A message costs no statement for it. What a crash takes is those seconds of the sums; each message's
@@ -37,87 +37,89 @@ class Meter:
 
     def __init__(
         self,
-        store: SpendingStore,
+        store: CostStore,
         prices: PriceList,
         budget: Budget,
         *,
         clock: Clock = system_clock,
-        patience: Patience | None = None,
+        shutdown_deadline: ShutdownDeadline | None = None,
         is_shared: bool = False,
-        every: float = EVERY,
+        interval: float = FLUSH_INTERVAL_SECONDS,
     ) -> None:
         self._store = store
         self._prices = prices
         self._budget = budget
         self._clock = clock
-        self._patience = patience or Patience()
+        self._shutdown_deadline = shutdown_deadline or ShutdownDeadline()
         self._is_shared = is_shared
-        self._every = every
-        self._unwritten: dict[Key, Spending] = {}
-        self._is_over = asyncio.Event()
-        self._loop: asyncio.Task[None] | None = None
+        self._interval = interval
+        self._unwritten: dict[CostKey, CostEntry] = {}
+        self._closing = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        await self._look()
-        self._loop = asyncio.get_running_loop().create_task(self._run())
+        await self._reload()
+        self._task = asyncio.get_running_loop().create_task(self._run())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._is_over.set()  # not cancelled: what is being written would be counted twice
-        if self._loop is not None:
-            await contained(self._loop, what=WRITING, deadline=self._patience.left(DEADLINE))
+        self._closing.set()  # not cancelled: what is being written would be counted twice
+        if self._task is not None:
+            await run_isolated(
+                self._task, label=FLUSH_LABEL, timeout=self._shutdown_deadline.remaining(FLUSH_TIMEOUT)
+            )
 
-    def book(self, call: ModelCall, run: Run | None) -> ModelCall:
+    def record(self, call: ModelCall, run: Run | None) -> ModelCall:
         """Give a call with its cost, and count it for the room and the person it was made for."""
-        call = replace(call, cost=self._prices.cost(call))
-        spending = _figures(call, self._clock().date(), run)
-        self._budget.spend(spending)
-        self._keep([spending])
+        call = replace(call, cost=self._prices.cost_of(call))
+        entry = _to_cost_entry(call, self._clock().date(), run)
+        self._budget.record(entry)
+        self._add_unwritten([entry])
         return call
 
-    async def write(self) -> None:
+    async def flush(self) -> None:
         """Add what is not written yet to the store's sums; an outage leaves it for the next time."""
-        taken, self._unwritten = list(self._unwritten.values()), {}
-        if not taken:
+        entries, self._unwritten = list(self._unwritten.values()), {}
+        if not entries:
             return
         try:
-            await self._store.add(taken)
+            await self._store.add(entries)
         except BaseException:
-            self._keep(taken)
+            self._add_unwritten(entries)
             raise
 
-    def _keep(self, spendings: Iterable[Spending]) -> None:
-        for one in spendings:
-            known = self._unwritten.get(one.key)
-            self._unwritten[one.key] = one if known is None else known.plus(one)
+    def _add_unwritten(self, entries: Iterable[CostEntry]) -> None:
+        for entry in entries:
+            total = self._unwritten.get(entry.key)
+            self._unwritten[entry.key] = entry if total is None else total.plus(entry)
 
     async def _run(self) -> None:
         is_last = False
         while not is_last:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._every):
-                    await self._is_over.wait()
-            is_last = self._is_over.is_set()
-            await contained(self._beat(), what=WRITING, deadline=DEADLINE)
+                async with asyncio.timeout(self._interval):
+                    await self._closing.wait()
+            is_last = self._closing.is_set()
+            await run_isolated(self._flush_and_reload(), label=FLUSH_LABEL, timeout=FLUSH_TIMEOUT)
 
-    async def _beat(self) -> None:
+    async def _flush_and_reload(self) -> None:
         with suppress(StoreUnavailable):  # whoever writes meets it too, and tells
-            await self.write()
+            await self.flush()
             if self._is_shared:
-                await self._look()
+                await self._reload()
 
-    async def _look(self) -> None:
+    async def _reload(self) -> None:
         """See what is spent today, before this start and by others, where there is a limit for it."""
         if not self._budget.limits:
             return
         today = self._clock().date()
-        spent = await self._store.spent(today, today)
-        self._budget.begin_from([*spent, *self._unwritten.values()])
+        entries = await self._store.costs_between(today, today)
+        self._budget.reload([*entries, *self._unwritten.values()])
 
 
-def _figures(call: ModelCall, day: date, run: Run | None) -> Spending:
+def _to_cost_entry(call: ModelCall, day: date, run: Run | None) -> CostEntry:
     """Count a call, for the room and the person of its run, if any.
 
     One that failed without having been counted is taken to have cost nothing.
@@ -125,10 +127,10 @@ def _figures(call: ModelCall, day: date, run: Run | None) -> Spending:
     One that was called off is not: the provider has begun on it.
     """
     room_id, person_id = (run.room_id, run.author_id) if run else (None, None)
-    model = call.model[:LONGEST_NAME]
-    if call.error and call.error != CANCELLED and call.is_estimate:
-        return Spending(day, model, room_id, person_id, calls=1, failed=1)
-    return Spending(
+    model = call.model[:MAX_MODEL_NAME_LENGTH]
+    if call.error and call.error != CANCELLED_ERROR and call.is_estimate:
+        return CostEntry(day, model, room_id, person_id, calls=1, failed_calls=1)
+    return CostEntry(
         day,
         model,
         room_id,
@@ -138,15 +140,17 @@ def _figures(call: ModelCall, day: date, run: Run | None) -> Spending:
         tokens_cached=call.tokens_cached,
         tokens_out=call.tokens_out,
         cost=call.cost or 0.0,
-        unpriced=int(call.cost is None),
-        estimated=int(call.is_estimate),
+        unpriced_calls=int(call.cost is None),
+        estimated_calls=int(call.is_estimate),
     )
 
 
-is_within: ContextVar[bool] = ContextVar("is_within", default=False)  # a handler that asks another one
+inside_model_call: ContextVar[bool] = ContextVar(
+    "is_within", default=False
+)  # a handler that asks another one
 
 
-class Till:
+class ReservationLedger:
     """Where calls that are made side by side see what the others are about to spend.
 
     Which model a handler has is known once it has answered; until then it may be the dearest there is.
@@ -158,7 +162,7 @@ class Till:
         self._record = record
         self._models: dict[tuple[str, str], str] = {}
 
-    async def reserve(self, handler: ModelHandler, question: Question[Any]) -> Record:
+    async def reserve(self, handler: ModelHandler, pending: PendingCall[Any]) -> Record:
         """Hold back what a call may take; what comes back books it, and gives back what it did not take.
 
         Waits where it does not fit in beside what is under way, unless it is part of that itself. Raises
@@ -166,29 +170,31 @@ class Till:
         """
         if not self._budget.limits:
             return self._record
-        run, source = current_run.get(), (handler.name, question.kind.value)
+        run, source = current_run.get(), (handler.name, pending.kind.value)
         room_id, person_id = (run.room_id, run.author_id) if run else (None, None)
-        amount = self._estimate(question, source)
-        held = await self._budget.hold(amount, room_id, person_id, waits=not is_within.get())
-        token = is_within.set(True)
+        estimate = self._estimate(pending, source)
+        reservation = await self._budget.reserve(
+            estimate, room_id, person_id, wait=not inside_model_call.get()
+        )
+        token = inside_model_call.set(True)
 
-        def settle(call: ModelCall) -> None:
+        def record_and_release(call: ModelCall) -> None:
             try:
                 if not call.error:
                     self._models[source] = call.model
                 self._record(call)
             finally:
-                self._budget.give_back(held)
+                self._budget.release(reservation)
                 with suppress(ValueError):  # whoever is ended by force ends in another's context
-                    is_within.reset(token)
+                    inside_model_call.reset(token)
 
-        return settle
+        return record_and_release
 
-    def _estimate(self, question: Question[Any], source: tuple[str, str]) -> Spent:
-        call = expected(question.kind, question.request)
+    def _estimate(self, pending: PendingCall[Any], source: tuple[str, str]) -> Usage:
+        call = estimate_usage(pending.kind, pending.request)
         model = self._models.get(source)
         if model is None:
-            cost = self._prices.most(call)
+            cost = self._prices.max_cost_of(call)
         else:
-            cost = self._prices.cost(replace(call, model=model)) or 0.0
-        return Spent(cost, call.tokens_in + call.tokens_out)
+            cost = self._prices.cost_of(replace(call, model=model)) or 0.0
+        return Usage(cost, call.tokens_in + call.tokens_out)

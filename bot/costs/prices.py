@@ -14,12 +14,12 @@ from bot.domain.ledger import ModelCall
 from bot.models.types import ModelType
 
 MILLION = 1_000_000
-NANO = 9  # what is written of a dollar's fractions
-MAKERS = re.compile(r"^(openai|anthropic|google|mistralai|deepseek|x-ai)/")
-DIMENSION = re.compile(r"-\d+$")
-DATED = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{8})$")
-CALL = "/call"
-FORM = (
+DOLLAR_DECIMALS = 9  # what is written of a dollar's fractions
+VENDOR_PREFIX = re.compile(r"^(openai|anthropic|google|mistralai|deepseek|x-ai)/")
+DIMENSION_SUFFIX = re.compile(r"-\d+$")
+DATE_SUFFIX = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{8})$")
+PER_CALL_SUFFIX = "/call"
+FORMAT_HELP = (
     "write it as name=in/out or name=in/cached/out, in dollars for a million tokens, "
     "as name=0.04/call for one call, or name=0"
 )
@@ -33,15 +33,17 @@ class Price:
     """
 
     tokens_in: float
-    cached: float
+    tokens_cached: float
     tokens_out: float
-    each: float = 0.0
+    per_call: float = 0.0
 
-    def cost(self, call: ModelCall) -> float:
+    def cost_of(self, call: ModelCall) -> float:
         """Give what a call has cost."""
         cached = min(call.tokens_cached, call.tokens_in)
-        paid = (call.tokens_in - cached) * self.tokens_in + cached * self.cached
-        return round(self.each + (paid + call.tokens_out * self.tokens_out) / MILLION, NANO)
+        input_cost = (call.tokens_in - cached) * self.tokens_in + cached * self.tokens_cached
+        return round(
+            self.per_call + (input_cost + call.tokens_out * self.tokens_out) / MILLION, DOLLAR_DECIMALS
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,47 +53,47 @@ class PriceList:
     `assumed` are prices by type, for calls of models that nobody has said a price of.
     """
 
-    own: tuple[tuple[str, Price], ...]
-    known: Mapping[str, Price]
+    overrides: tuple[tuple[str, Price], ...]
+    by_name: Mapping[str, Price]
     as_of: date
-    assumed: Mapping[str, Price] = field(default_factory=dict)
+    by_type: Mapping[str, Price] = field(default_factory=dict)
 
     def find(self, model: str) -> Price | None:
         """Find a model's price; None where nobody has said it."""
         name = model.strip().lower()
-        for pattern, price in self.own:
+        for pattern, price in self.overrides:
             if fnmatchcase(name, pattern):
                 return price
-        return self.known.get(_plain(name))
+        return self.by_name.get(_normalize_model_name(name))
 
-    def cost(self, call: ModelCall) -> float | None:
+    def cost_of(self, call: ModelCall) -> float | None:
         """Tell what a call has cost, in US dollars; None where the model's price is not known."""
         price = self.find(call.model)
         if price is None and call.type == ModelType.TEXT_EMBEDDING:
-            price = self.find(DIMENSION.sub("", call.model))
-        price = price or self.assumed.get(call.type)
-        return None if price is None else price.cost(call)
+            price = self.find(DIMENSION_SUFFIX.sub("", call.model))
+        price = price or self.by_type.get(call.type)
+        return None if price is None else price.cost_of(call)
 
-    def most(self, call: ModelCall) -> float:
+    def max_cost_of(self, call: ModelCall) -> float:
         """Tell what a call costs at most, as long as nobody knows by which model."""
-        prices = (*(price for _, price in self.own), *self.known.values(), *self.assumed.values())
-        return max((price.cost(call) for price in prices), default=0.0)
+        prices = (*(price for _, price in self.overrides), *self.by_name.values(), *self.by_type.values())
+        return max((price.cost_of(call) for price in prices), default=0.0)
 
 
-def read_prices(own: Sequence[str] = (), *, are_needed: bool = False) -> PriceList:
+def load_prices(overrides: Sequence[str] = (), *, assume_unknown: bool = False) -> PriceList:
     """Read the list that comes along, and put prices of one's own over it: see `parse_price`.
 
     Where they `are_needed` for a limit, pictures and sound that nobody has said a price of get one as well.
     """
-    content = _brought()
-    known = {name: _price(numbers) for name, numbers in content["prices"].items()}
-    known |= _by_call(content["calls"])
-    assumed = _by_call(content["unknown_calls"]) if are_needed else {}
-    return PriceList(tuple(map(parse_price, own)), known, content["as_of"], assumed)
+    content = _load_bundled_prices()
+    by_name = {name: _build_price(numbers) for name, numbers in content["prices"].items()}
+    by_name |= _build_call_prices(content["calls"])
+    by_type = _build_call_prices(content["unknown_calls"]) if assume_unknown else {}
+    return PriceList(tuple(map(parse_price, overrides)), by_name, content["as_of"], by_type)
 
 
 @cache
-def _brought() -> Mapping[str, Any]:
+def _load_bundled_prices() -> Mapping[str, Any]:
     return tomllib.loads(files("bot.costs").joinpath("prices.toml").read_text(encoding="utf-8"))
 
 
@@ -100,31 +102,31 @@ def parse_price(text: str) -> tuple[str, Price]:
 
     Raises ValueError for anything else.
     """
-    pattern, found, amounts = text.rpartition("=")
+    pattern, separator, amounts = text.rpartition("=")
     try:
-        numbers = [float(one) for one in amounts.removesuffix(CALL).split("/")]
+        numbers = [float(amount) for amount in amounts.removesuffix(PER_CALL_SUFFIX).split("/")]
     except ValueError:
         numbers = []
-    if not (pattern.strip() and found) or not all(0 <= one < MILLION for one in numbers):
-        raise ValueError(f"{text!r} is no price: {FORM}")
-    if amounts.endswith(CALL) and len(numbers) == 1:
-        return pattern.strip().lower(), Price(0, 0, 0, each=numbers[0])
+    if not (pattern.strip() and separator) or not all(0 <= amount < MILLION for amount in numbers):
+        raise ValueError(f"{text!r} is no price: {FORMAT_HELP}")
+    if amounts.endswith(PER_CALL_SUFFIX) and len(numbers) == 1:
+        return pattern.strip().lower(), Price(0, 0, 0, per_call=numbers[0])
     if numbers == [0]:
         numbers = [0, 0]
-    if len(numbers) not in (2, 3) or amounts.endswith(CALL):
-        raise ValueError(f"{text!r} is no price: {FORM}")
-    return pattern.strip().lower(), _price(numbers)
+    if len(numbers) not in (2, 3) or amounts.endswith(PER_CALL_SUFFIX):
+        raise ValueError(f"{text!r} is no price: {FORMAT_HELP}")
+    return pattern.strip().lower(), _build_price(numbers)
 
 
-def _price(numbers: Sequence[float]) -> Price:
+def _build_price(numbers: Sequence[float]) -> Price:
     first, *_, last = numbers
     return Price(first, numbers[1] if len(numbers) == 3 else first, last)
 
 
-def _by_call(prices: Mapping[str, float]) -> dict[str, Price]:
-    return {name: Price(0, 0, 0, each=each) for name, each in prices.items()}
+def _build_call_prices(prices: Mapping[str, float]) -> dict[str, Price]:
+    return {name: Price(0, 0, 0, per_call=per_call) for name, per_call in prices.items()}
 
 
-def _plain(name: str) -> str:
+def _normalize_model_name(name: str) -> str:
     """Leave out of a model's name what its price does not hang on."""
-    return DATED.sub("", MAKERS.sub("", name).replace(".", "-"))
+    return DATE_SUFFIX.sub("", VENDOR_PREFIX.sub("", name).replace(".", "-"))

@@ -8,22 +8,22 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, S
 from pydantic.alias_generators import to_camel
 
 
-def _as_list(value: object) -> object:
+def _to_list(value: object) -> object:
     """Let one text stand for a list of one, and nothing for an empty list."""
     if value is None:
         return ()
     return (value,) if isinstance(value, str) else value
 
 
-def _as_knowledge(value: object) -> object:
+def _to_knowledge(value: object) -> object:
     """Let a bare text stand for a piece of knowledge with that content."""
     return {"content": value} if isinstance(value, str) else value
 
 
-Texts = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_to_list)]
 
 
-class _Part(BaseModel):
+class _CharacterModel(BaseModel):
     """What every part of a character has in common: frozen, camelCase in JSON, unknown keys kept."""
 
     model_config = ConfigDict(
@@ -36,7 +36,7 @@ class _Part(BaseModel):
     )
 
 
-class Style(_Part):
+class Style(_CharacterModel):
     """How the character writes: everywhere, in conversations, in posts."""
 
     all: Texts = ()
@@ -44,21 +44,21 @@ class Style(_Part):
     post: Texts = ()
 
 
-class ExampleContent(_Part):
+class ExampleContent(_CharacterModel):
     """What is said in one line of an example conversation, and the actions that go with it."""
 
     text: str = ""
     actions: Texts = ()
 
 
-class MessageExample(_Part):
+class MessageExample(_CharacterModel):
     """One line of an example conversation; names and texts may hold `{{user1}}` or `{{name1}}`."""
 
     name: str
     content: ExampleContent = ExampleContent()
 
 
-class KnowledgeItem(_Part):
+class KnowledgeItem(_CharacterModel):
     """Something the character knows: the words themselves, a file, or a folder of files."""
 
     id: str = ""
@@ -68,7 +68,7 @@ class KnowledgeItem(_Part):
     shared: bool = False
 
 
-class Character(_Part):
+class Character(_CharacterModel):
     """A character, frozen.
 
     Files are read with `bot.characters`, which converts old formats and keeps secrets out: a
@@ -88,7 +88,7 @@ class Character(_Part):
     post_examples: Texts = ()
     topics: Texts = ()
     adjectives: Texts = ()
-    knowledge: tuple[Annotated[KnowledgeItem, BeforeValidator(_as_knowledge)], ...] = ()
+    knowledge: tuple[Annotated[KnowledgeItem, BeforeValidator(_to_knowledge)], ...] = ()
     plugins: Texts = ()
     adapters: Texts = ()
     settings: Mapping[str, JsonValue] = Field(default_factory=dict)

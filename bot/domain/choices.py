@@ -9,39 +9,41 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from bot.domain.content import MOST_CHOICES, Choice
+from bot.domain.content import MAX_CHOICES, Choice
 from bot.domain.environment import Role
 from bot.domain.task import AWAITING_CHOICE, QUEUE, Task
 
 ABORT = "ABORT"
-ABORTS = frozenset({ABORT, "CANCEL"})
-CHOOSERS = ("OWNER", "ADMIN")
-SIGN = "choice"
+ABORT_NAMES = frozenset({ABORT, "CANCEL"})
+DEFAULT_CHOOSER_ROLES = ("OWNER", "ADMIN")
+VALUE_PREFIX = "choice"
 
 
 def options_of(task: Task) -> list[str]:
     """List the names of a task's options, in their order."""
     options = task.metadata.get("options", ())
-    names = (one.get("name") if isinstance(one, Mapping) else one for one in options)
+    names = (option.get("name") if isinstance(option, Mapping) else option for option in options)
     return [str(name) for name in names if name]
 
 
-def option_named(said: str, options: Sequence[str]) -> str:
+def option_named(text: str, options: Sequence[str]) -> str:
     """Give the option that was named exactly, or by its number; ABORT; empty for anything else."""
-    said = said.strip()
-    if said in options:
-        return said
-    if said.isascii() and said.isdigit() and 1 <= int(said[:4]) <= len(options):
-        return options[int(said[:4]) - 1]
-    return ABORT if said.upper() in ABORTS else ""
+    text = text.strip()
+    if text in options:
+        return text
+    if text.isascii() and text.isdigit() and 1 <= int(text[:4]) <= len(options):
+        return options[int(text[:4]) - 1]
+    return ABORT if text.upper() in ABORT_NAMES else ""
 
 
 def objection(task: Task, authors: Collection[UUID], role: Role) -> str:
     """Say why these people, of whom the least has this role, may not choose; empty where they may."""
-    choosers = set(_words(task.metadata.get("choosers")))
+    choosers = set(_texts(task.metadata.get("choosers")))
     if choosers:
-        return "" if {str(one) for one in authors} <= choosers else "it is another person's choice"
-    allowed = _words(task.metadata.get("roles")) or CHOOSERS
+        return (
+            "" if {str(author_id) for author_id in authors} <= choosers else "it is another person's choice"
+        )
+    allowed = _texts(task.metadata.get("roles")) or DEFAULT_CHOOSER_ROLES
     return "" if role.value in allowed else f"only {' or '.join(allowed)} may choose here"
 
 
@@ -60,15 +62,21 @@ def chosen(task: Task, choice: str, by: UUID, at: datetime) -> Task:
 
 def choices_of(task: Task) -> tuple[Choice, ...]:
     """Give a task's options as choices, to be offered with a message; the first 25 of them."""
-    options = options_of(task)[:MOST_CHOICES]
-    return tuple(Choice(name, f"{SIGN}:{task.id.hex}:{number}") for number, name in enumerate(options))
+    options = options_of(task)[:MAX_CHOICES]
+    return tuple(
+        Choice(name, f"{VALUE_PREFIX}:{task.id.hex}:{number}") for number, name in enumerate(options)
+    )
 
 
-def meant_by(value: str) -> tuple[UUID, int] | None:
+def parse_choice_value(value: str) -> tuple[UUID, int] | None:
     """Tell of which task a choice's value is, and which option it names; None for any other value."""
-    sign, _, rest = value.partition(":")
+    prefix, _, rest = value.partition(":")
     key, _, number = rest.partition(":")
-    if sign != SIGN or len(key) != 32 or not (number.isascii() and number.isdigit() and len(number) < 3):
+    if (
+        prefix != VALUE_PREFIX
+        or len(key) != 32
+        or not (number.isascii() and number.isdigit() and len(number) < 3)
+    ):
         return None
     try:
         return UUID(hex=key), int(number)
@@ -76,5 +84,5 @@ def meant_by(value: str) -> tuple[UUID, int] | None:
         return None
 
 
-def _words(written: Any) -> tuple[str, ...]:
+def _texts(written: Any) -> tuple[str, ...]:
     return tuple(map(str, written)) if isinstance(written, list | tuple) else ()

@@ -18,7 +18,7 @@ class Effect(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class ExampleLine:
     """One line of an example conversation: who says what, and with which actions."""
 
     name: str
@@ -37,7 +37,7 @@ class ActionSpec:
     role: Role = Role.NONE
     effect: Effect = Effect.UNSAFE
     is_critical: bool = False
-    examples: tuple[tuple[Example, ...], ...] = ()
+    examples: tuple[tuple[ExampleLine, ...], ...] = ()
     plugin: str = ""
 
 
@@ -52,7 +52,7 @@ class ProviderSpec:
     name: str
     description: str
     is_dynamic: bool = False
-    is_private: bool = False
+    is_hidden: bool = False
     position: int = 0
     plugin: str = ""
 
@@ -79,7 +79,7 @@ class CommandSpec:
     description: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     role: Role = Role.NONE
-    is_free_alone: bool = False
+    is_open_in_direct_chat: bool = False
     plugin: str = ""
 
 

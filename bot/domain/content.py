@@ -8,9 +8,9 @@ from uuid import UUID
 
 from bot.text import shorten
 
-LONGEST_LABEL = 80
-LONGEST_VALUE = 64
-MOST_CHOICES = 25
+MAX_LABEL_LENGTH = 80
+MAX_VALUE_LENGTH = 64
+MAX_CHOICES = 25
 
 
 class MediaKind(StrEnum):
@@ -69,9 +69,9 @@ class Choice:
 
     def __post_init__(self) -> None:
         is_plain = self.value.isascii() and self.value.isprintable()
-        if not is_plain or not 1 <= len(self.value) <= LONGEST_VALUE:
-            raise ValueError(f"a choice's value is 1 to {LONGEST_VALUE} printable characters of ASCII")
-        object.__setattr__(self, "label", shorten(" ".join(self.label.split()) or "?", LONGEST_LABEL))
+        if not is_plain or not 1 <= len(self.value) <= MAX_VALUE_LENGTH:
+            raise ValueError(f"a choice's value is 1 to {MAX_VALUE_LENGTH} printable characters of ASCII")
+        object.__setattr__(self, "label", shorten(" ".join(self.label.split()) or "?", MAX_LABEL_LENGTH))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Content:
     choices: tuple[Choice, ...] = ()
 
     @property
-    def is_spoken(self) -> bool:
+    def is_voice(self) -> bool:
         """Whether there is nothing but recordings in it: a voice message."""
         kinds = {attachment.kind for attachment in self.attachments}
         return not self.text.strip() and kinds == {MediaKind.AUDIO}

@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 K = TypeVar("K")
-Key = tuple[date, UUID | None, UUID | None, str]
+CostKey = tuple[date, UUID | None, UUID | None, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
+class CostEntry:
     """The model calls of one day (in UTC) for one person in one room, by one model.
 
     Room and person are None for calls that were made for nobody: a task's, a post's. `cost` is in US
@@ -28,12 +28,12 @@ class Spending:
     tokens_cached: int = 0
     tokens_out: int = 0
     cost: float = 0.0
-    unpriced: int = 0
-    estimated: int = 0
-    failed: int = 0
+    unpriced_calls: int = 0
+    estimated_calls: int = 0
+    failed_calls: int = 0
 
     @property
-    def key(self) -> Key:
+    def key(self) -> CostKey:
         """What a line is kept under."""
         return (self.day, self.room_id, self.person_id, self.model)
 
@@ -47,17 +47,17 @@ class Spending:
         return {
             "usd": round(self.cost, 9),
             "calls": self.calls,
-            "failed_calls": self.failed,
-            "unpriced_calls": self.unpriced,
-            "estimated_calls": self.estimated,
+            "failed_calls": self.failed_calls,
+            "unpriced_calls": self.unpriced_calls,
+            "estimated_calls": self.estimated_calls,
             "tokens_in": self.tokens_in,
             "tokens_cached": self.tokens_cached,
             "tokens_out": self.tokens_out,
         }
 
-    def plus(self, other: "Spending") -> "Spending":
+    def plus(self, other: "CostEntry") -> "CostEntry":
         """Add another one's figures to these."""
-        return Spending(
+        return CostEntry(
             self.day,
             self.model,
             self.room_id,
@@ -67,16 +67,16 @@ class Spending:
             tokens_cached=self.tokens_cached + other.tokens_cached,
             tokens_out=self.tokens_out + other.tokens_out,
             cost=self.cost + other.cost,
-            unpriced=self.unpriced + other.unpriced,
-            estimated=self.estimated + other.estimated,
-            failed=self.failed + other.failed,
+            unpriced_calls=self.unpriced_calls + other.unpriced_calls,
+            estimated_calls=self.estimated_calls + other.estimated_calls,
+            failed_calls=self.failed_calls + other.failed_calls,
         )
 
 
-def summed(spendings: Iterable[Spending], key: Callable[[Spending], K]) -> dict[K, Spending]:
+def sum_costs(entries: Iterable[CostEntry], key: Callable[[CostEntry], K]) -> dict[K, CostEntry]:
     """Add up what has the same key; of a sum, only the key and the figures mean anything."""
-    sums: dict[K, Spending] = {}
-    for one in spendings:
-        known = sums.get(key(one))
-        sums[key(one)] = one if known is None else known.plus(one)
-    return sums
+    totals: dict[K, CostEntry] = {}
+    for entry in entries:
+        total = totals.get(key(entry))
+        totals[key(entry)] = entry if total is None else total.plus(entry)
+    return totals

@@ -25,8 +25,8 @@ class ChannelType(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
-        wanted = str(value).strip().upper()
-        return next((member for member in cls if member.value == wanted), None)
+        normalized = str(value).strip().upper()
+        return next((member for member in cls if member.value == normalized), None)
 
 
 class Role(StrEnum):
@@ -42,9 +42,9 @@ class Role(StrEnum):
         """Order the roles: 3 for OWNER down to 0 for NONE."""
         return _RANKS[self]
 
-    def reaches(self, needed: "Role") -> bool:
+    def is_at_least(self, required: "Role") -> bool:
         """Tell whether this role is at least `needed`."""
-        return _RANKS[self] >= _RANKS[needed]
+        return _RANKS[self] >= _RANKS[required]
 
 
 _RANKS = {Role.OWNER: 3, Role.ADMIN: 2, Role.MEMBER: 1, Role.NONE: 0}
@@ -72,23 +72,23 @@ class World:
 
         A grant counts more than the platform's word, but whoever owns the place there owns it here too.
         """
-        given = self.roles.get(entity_id, Role.MEMBER)
-        return given if given is Role.OWNER else self.grants.get(entity_id, given)
+        platform_role = self.roles.get(entity_id, Role.MEMBER)
+        return platform_role if platform_role is Role.OWNER else self.grants.get(entity_id, platform_role)
 
-    def added_to(self, known: "World") -> Self:
+    def merge(self, stored: "World") -> Self:
         """Add what is said of people, and what was decided here, to what is known of another world."""
         return replace(
             self,
-            roles={**known.roles, **self.roles},
-            grants={**known.grants, **self.grants},
-            settings={**known.settings, **self.settings},
+            roles={**stored.roles, **self.roles},
+            grants={**stored.grants, **self.grants},
+            settings={**stored.settings, **self.settings},
         )
 
     @property
     def owners(self) -> frozenset[UUID]:
         """Everybody who is an OWNER here."""
-        known = self.roles.keys() | self.grants.keys()
-        return frozenset(one for one in known if self.role_of(one) is Role.OWNER)
+        entity_ids = self.roles.keys() | self.grants.keys()
+        return frozenset(entity_id for entity_id in entity_ids if self.role_of(entity_id) is Role.OWNER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class Relationship:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Attendance(StrEnum):
+class ParticipantState(StrEnum):
     """What the agent has decided about a room."""
 
     DEFAULT = "DEFAULT"

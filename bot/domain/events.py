@@ -72,7 +72,7 @@ class EntityUpdated(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class EntityForgotten(Event):
+class EntityErased(Event):
     """Somebody has had everything deleted that was kept of them; a plugin's own tables are its own duty."""
 
     entity_id: UUID
@@ -125,7 +125,7 @@ class MessageEdited(Event):
     """The author changed a message."""
 
     message: Memory
-    before: Memory
+    previous: Memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class ChannelCleared(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class RoomMoved(Event):
+class RoomMigrated(Event):
     """A room goes on under another id; what was said in it is in `room` now."""
 
     room_id: UUID
@@ -299,14 +299,14 @@ class ControlMessage(Event):
     target: str = ""
 
 
-STANDARD: Mapping[str, type[Event]] = {
+EVENT_CLASSES: Mapping[str, type[Event]] = {
     "WORLD_JOINED": WorldJoined,
     "WORLD_CONNECTED": WorldConnected,
     "WORLD_LEFT": WorldLeft,
     "ENTITY_JOINED": EntityJoined,
     "ENTITY_LEFT": EntityLeft,
     "ENTITY_UPDATED": EntityUpdated,
-    "ENTITY_FORGOTTEN": EntityForgotten,
+    "ENTITY_FORGOTTEN": EntityErased,
     "ROOM_JOINED": RoomJoined,
     "ROOM_LEFT": RoomLeft,
     "MESSAGE_RECEIVED": MessageReceived,
@@ -314,7 +314,7 @@ STANDARD: Mapping[str, type[Event]] = {
     "MESSAGE_EDITED": MessageEdited,
     "MESSAGE_DELETED": MessageDeleted,
     "CHANNEL_CLEARED": ChannelCleared,
-    "ROOM_MOVED": RoomMoved,
+    "ROOM_MOVED": RoomMigrated,
     "VOICE_MESSAGE_RECEIVED": VoiceMessageReceived,
     "VOICE_MESSAGE_SENT": VoiceMessageSent,
     "REACTION_RECEIVED": ReactionReceived,
@@ -337,4 +337,4 @@ STANDARD: Mapping[str, type[Event]] = {
 
 def event_class(name: str) -> type[Event] | None:
     """Find the class for a name of the sources: "MESSAGE_RECEIVED", "message:received"."""
-    return STANDARD.get(re.sub(r"[^A-Z]+", "_", name.strip().upper()))
+    return EVENT_CLASSES.get(re.sub(r"[^A-Z]+", "_", name.strip().upper()))

@@ -25,12 +25,12 @@ def derived_id(*parts: str | UUID) -> UUID:
     return uuid5(NAMESPACE, name.encode("utf-8", "surrogatepass").hex())
 
 
-def delivery_id(turn_id: UUID, ordinal: int, part: int) -> str:
+def delivery_id(turn_id: UUID, reply_index: int, part: int) -> str:
     """Name one outgoing part, the same however often its turn is replayed.
 
     24 characters of base32: it fits Discord's nonce, which holds 25.
     """
-    digest = hashlib.sha256(f"{turn_id}/{ordinal}/{part}".encode()).digest()
+    digest = hashlib.sha256(f"{turn_id}/{reply_index}/{part}".encode()).digest()
     return base64.b32encode(digest[:15]).decode("ascii").lower()
 
 

@@ -7,17 +7,17 @@ from typing import Any
 from uuid import UUID
 
 from bot.domain.content import Choice
-from bot.domain.environment import Attendance, Entity, Role, Room, World
+from bot.domain.environment import Entity, ParticipantState, Role, Room, World
 from bot.domain.ids import new_id
 from bot.domain.ledger import EventKey, Outcome, Receipt
 from bot.domain.memory import Memory
 
-TOO_OLD = timedelta(minutes=15)
+MAX_BACKFILL_AGE = timedelta(minutes=15)
 BACKFILL = "backfill"
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class InboundMessage:
     """A message that came in.
 
     The memory's id is the adapter's proposal: a redelivered message keeps the id it was first
@@ -35,7 +35,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class StoredEvent:
     """What the books say of an event that was handed in, or is taken up again.
 
     `arrival` has the rows as they are kept, with the names and roles known from before; None where the
@@ -44,14 +44,14 @@ class Received:
     """
 
     receipt: Receipt
-    arrival: Arrival | None = None
-    attendance: Attendance = Attendance.DEFAULT
+    inbound: InboundMessage | None = None
+    participant_state: ParticipantState = ParticipantState.DEFAULT
     is_new: bool = False
-    is_ours: bool = True
+    is_room_owned: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class StreamCursor:
     """How far a platform's stream has been read; `value` is the platform's own word for the place."""
 
     platform: str
@@ -60,37 +60,37 @@ class Cursor:
     value: str
 
 
-def first_claim(arrival: Arrival, at: datetime) -> Receipt:
+def new_receipt(inbound: InboundMessage, now: datetime) -> Receipt:
     """Make the receipt of a new event, claimed by the turn that is to answer it.
 
     What was said long ago and only now fetched from the history is not answered any more.
     """
     receipt = Receipt(
         new_id(),
-        arrival.key,
-        arrival.room.id,
-        arrival.author.id,
-        arrival.message.id,
-        received_at=at,
+        inbound.key,
+        inbound.room.id,
+        inbound.author.id,
+        inbound.message.id,
+        received_at=now,
         outcome=Outcome.CLAIMED,
         turn_id=new_id(),
         attempts=1,
-        claimed_at=at,
-        notes=arrival.notes,
+        claimed_at=now,
+        notes=inbound.notes,
     )
-    if not arrival.is_backfill or at - arrival.message.created_at <= TOO_OLD:
+    if not inbound.is_backfill or now - inbound.message.created_at <= MAX_BACKFILL_AGE:
         return receipt
     return replace(
         receipt,
         outcome=Outcome.EXPIRED,
         reason="it was said while the bot was away, and is too old to be answered",
         rule=BACKFILL,
-        closed_at=at,
+        closed_at=now,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CommandInvocation:
     """A command that somebody gave, with its arguments by name, or as the text that stood behind it.
 
     `event_id` is the platform's own id of what happened: given again, it does nothing more. `message_id` is
@@ -109,7 +109,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Pressed:
+class ChoiceSelection:
     """A choice's value that came back from a platform, and from whom."""
 
     world: World
@@ -121,24 +121,24 @@ class Pressed:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class CommandResponse:
     """What to show whoever asked; to nobody else, where it `is_private` and the platform can.
 
     With a `receipt` there is nothing to show yet: the answer comes as a message like any other.
     """
 
     text: str = ""
-    is_private: bool = True
+    is_ephemeral: bool = True
     choices: tuple[Choice, ...] = ()
     receipt: Receipt | None = None
 
 
-MOST_ROOMS, MOST_PEOPLE = 2_000, 10_000
-REMEMBERED = timedelta(days=30)
+MAX_ROOMS, MAX_ENTITIES = 2_000, 10_000
+MEMBERSHIP_EVENT_TTL = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class MembershipUpdate:
     """What is told of one world: some of its rooms, some of its people.
 
     `event_id` is the platform's own name for what has happened, where it has one; whoever is told of the
@@ -147,37 +147,37 @@ class Notice:
 
     world: World
     rooms: tuple[Room, ...] = ()
-    people: tuple[Entity, ...] = ()
+    entities: tuple[Entity, ...] = ()
     event_id: str = ""
     is_leaving: bool = False
 
     @property
-    def key(self) -> str:
+    def event_key(self) -> str:
         """The name under which the event is remembered; blank where it has none."""
         return f"news:{self.world.platform}:{self.world.id}:{self.event_id}" if self.event_id else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Noticed:
+class MembershipChange:
     """What a notice has changed: the world as it was kept before, and whoever was new or reads differently.
 
     Not `is_new` is an event that was told before.
     """
 
     is_new: bool = True
-    before: World | None = None
-    rooms: frozenset[UUID] = frozenset()
-    new_people: frozenset[UUID] = frozenset()
-    people: frozenset[UUID] = frozenset()
+    previous_world: World | None = None
+    new_room_ids: frozenset[UUID] = frozenset()
+    new_entity_ids: frozenset[UUID] = frozenset()
+    changed_entity_ids: frozenset[UUID] = frozenset()
 
-    def has_changed(self, person: Entity, world: World) -> bool:
+    def has_changed(self, entity: Entity, world: World) -> bool:
         """Tell whether what is kept of somebody, or their role, is another one now."""
-        before = self.before.roles if self.before is not None else {}
-        told = world.roles.get(person.id)
-        known = before.get(person.id, Role.MEMBER)
-        return person.id in self.people or (told is not None and told is not known)
+        previous_roles = self.previous_world.roles if self.previous_world is not None else {}
+        role = world.roles.get(entity.id)
+        previous_role = previous_roles.get(entity.id, Role.MEMBER)
+        return entity.id in self.changed_entity_ids or (role is not None and role is not previous_role)
 
 
-def without_role(world: World, people: Iterable[Entity]) -> dict[UUID, Role]:
+def roles_after_leaving(world: World, entities: Iterable[Entity]) -> dict[UUID, Role]:
     """Give the roles that a world's platform knows once these people have left it."""
-    return {**world.roles, **{one.id: Role.MEMBER for one in people}}
+    return {**world.roles, **{entity.id: Role.MEMBER for entity in entities}}

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from bot.domain.content import Content
 
-EDITS = "edits"
-CANCELLED = "cancelled"  # the error of a model call that was called off
+REPLACES_KEY = "edits"
+CANCELLED_ERROR = "cancelled"  # the error of a model call that was called off
 
 
 class Outcome(StrEnum):
@@ -89,12 +89,12 @@ class Receipt:
     turn_id: UUID | None = None
     superseded_by: UUID | None = None
     attempts: int = 0
-    carried: int = 0
+    supersede_count: int = 0
     claimed_at: datetime | None = None
     closed_at: datetime | None = None
     model_calls: tuple[ModelCall, ...] = ()
     notes: tuple[str, ...] = ()
-    is_learnt: bool = True
+    is_evaluated: bool = True
 
 
 class StepState(StrEnum):
@@ -118,7 +118,7 @@ class Step:
     state: StepState
     effect: str = ""
     result: Mapping[str, Any] = field(default_factory=dict)
-    at: datetime | None = None
+    recorded_at: datetime | None = None
 
 
 class DeliveryState(StrEnum):
@@ -159,6 +159,6 @@ class Delivery:
     cause: str = ""
 
     @property
-    def edits(self) -> str:
+    def replaces_external_id(self) -> str:
         """The platform's id of what this part takes the place of; blank for one that is said anew."""
-        return str(self.content.metadata.get(EDITS, ""))
+        return str(self.content.metadata.get(REPLACES_KEY, ""))

@@ -22,7 +22,7 @@ class MemoryKind(StrEnum):
     CUSTOM = "CUSTOM"
 
 
-class Scope(StrEnum):
+class MemoryScope(StrEnum):
     """How far a memory may travel when it is recalled."""
 
     ROOM = "ROOM"
@@ -46,7 +46,7 @@ class Memory:
     content: Content
     created_at: datetime
     external_id: str = ""
-    scope: Scope = Scope.ROOM
+    scope: MemoryScope = MemoryScope.ROOM
     source_id: UUID | None = None
     turn_id: UUID | None = None
     embedding: tuple[float, ...] | None = field(default=None, repr=False)
@@ -55,7 +55,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class MemoryMatch:
     """A memory found by meaning, and how near it is: 1 the same, 0 unrelated (cosine)."""
 
     memory: Memory

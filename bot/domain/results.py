@@ -58,12 +58,12 @@ class ActionPlan:
         """How many actions the plan has."""
         return len(self.steps)
 
-    def begin(self, action: str) -> None:
+    def start_step(self, action: str) -> None:
         """Add an action that is chosen only now, and stand at it."""
         self.steps.append(PlanStep(action))
         self.current_step = len(self.steps) - 1
 
-    def end(self, result: ActionResult) -> None:
+    def finish_step(self, result: ActionResult) -> None:
         """Note how the present action has ended."""
         step = self.steps[self.current_step]
         step.result, step.error = result, result.error
@@ -93,10 +93,10 @@ class State:
     text: str = ""
     values: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
-    composed: tuple[str, ...] = ()
-    is_short: bool = False
+    composed_providers: tuple[str, ...] = ()
+    is_shortened: bool = False
 
-    def forget(self, *names: str) -> None:
+    def invalidate(self, *names: str) -> None:
         """Let these providers run again at the next composition."""
         for name in names:
             self.results.pop(name, None)

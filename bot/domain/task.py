@@ -17,7 +17,7 @@ QUEUE = "queue"
 REPEAT = "repeat"
 IMMEDIATE = "immediate"
 AWAITING_CHOICE = "AWAITING_CHOICE"
-LONGEST_BACK_OFF = timedelta(hours=1)
+MAX_BACKOFF = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +47,19 @@ class Task:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     attempts: int = 0
     leased_until: datetime | None = None
-    fence: int = 0
+    fencing_token: int = 0
     is_parked: bool = False
     last_error: str = ""
 
     @property
-    def repeats(self) -> bool:
+    def is_repeating(self) -> bool:
         """Whether it stays after a successful run."""
         return REPEAT in self.tags
 
     @property
-    def key(self) -> str:
+    def run_key(self) -> str:
         """The name of this run: the same at every attempt of it, another when the task repeats."""
-        return f"{self.id}/{self.fence - self.attempts}" if self.repeats else str(self.id)
+        return f"{self.id}/{self.fencing_token - self.attempts}" if self.is_repeating else str(self.id)
 
     @property
     def interval(self) -> timedelta:
@@ -67,23 +67,23 @@ class Task:
         return timedelta(milliseconds=float(self.metadata.get("updateInterval", 0)))
 
     @property
-    def back_off(self) -> timedelta:
+    def backoff(self) -> timedelta:
         """How long to wait after the present number of failures: 1 s, doubled, at most an hour."""
-        return min(timedelta(seconds=2.0 ** min(self.attempts - 1, 12)), LONGEST_BACK_OFF)
+        return min(timedelta(seconds=2.0 ** min(self.attempts - 1, 12)), MAX_BACKOFF)
 
-    def leased(self, until: datetime) -> Self:
+    def lease(self, until: datetime) -> Self:
         """Lease it anew; where a lease is still there, the run that held it has not come to its end."""
         attempts = self.attempts + (self.leased_until is not None)
-        return replace(self, leased_until=until, fence=self.fence + 1, attempts=attempts)
+        return replace(self, leased_until=until, fencing_token=self.fencing_token + 1, attempts=attempts)
 
 
-SHORTEST_INTERVAL = timedelta(seconds=1)
-MISSED_AFTER = timedelta(seconds=60)
-MOST_COUNTED = 1000
-TIMES = ("cron", "timezone", "updateInterval")
+MIN_INTERVAL = timedelta(seconds=1)
+MISSED_THRESHOLD = timedelta(seconds=60)
+MAX_COUNTED_RUNS = 1000
+SCHEDULE_KEYS = ("cron", "timezone", "updateInterval")
 
 
-class Missed(StrEnum):
+class MissedRunPolicy(StrEnum):
     """What becomes of the times at which a task should have run and did not."""
 
     RUN_ONCE = "run_once"
@@ -91,111 +91,117 @@ class Missed(StrEnum):
     ALL = "all"
 
 
-def next_time(task: Task, now: datetime) -> tuple[datetime, int]:
+def find_next_run(task: Task, now: datetime) -> tuple[datetime, int]:
     """Say when a repeating task runs after this run, and how many of its times have passed meanwhile.
 
     Raises ValueError, with the cause in words, where its times make no sense.
     """
-    following = _time_after(task, task.next_run)
-    if following > now or policy(task) is Missed.ALL:
-        return following, 0
+    next_run = _run_after(task, task.next_run)
+    if next_run > now or missed_run_policy(task) is MissedRunPolicy.ALL:
+        return next_run, 0
     if "cron" in task.metadata:
-        times = takewhile(lambda time: time <= now, _cron_times(task, task.next_run))
-        return _time_after(task, now), sum(1 for _ in islice(times, MOST_COUNTED))
-    skipped = (now - following) // _interval(task) + 1
-    return following + skipped * _interval(task), skipped
+        missed_runs = takewhile(lambda time: time <= now, _cron_runs(task, task.next_run))
+        return _run_after(task, now), sum(1 for _ in islice(missed_runs, MAX_COUNTED_RUNS))
+    skipped = (now - next_run) // _checked_interval(task) + 1
+    return next_run + skipped * _checked_interval(task), skipped
 
 
-def scheduled(task: Task, known: Task | None) -> Task:
+def merge_schedule(task: Task, stored: Task | None) -> Task:
     """Say what to keep of a task that is left anew while it may be known; raises ValueError.
 
     A repeating one goes on: when it is due, its failures, and what it has noted besides.
     """
-    policy(task)
-    if task.repeats:
-        first = _time_after(task, task.next_run)
-        task = task if IMMEDIATE in task.tags else replace(task, next_run=first)
-    if known is None:
+    missed_run_policy(task)
+    if task.is_repeating:
+        first_run = _run_after(task, task.next_run)
+        task = task if IMMEDIATE in task.tags else replace(task, next_run=first_run)
+    if stored is None:
         return task
-    kept = {name: what for name, what in known.metadata.items() if name not in (*TIMES, "missed")}
-    noted = {**kept, **task.metadata}
-    if known.is_parked or not task.repeats or _times(task) != _times(known):
-        return replace(task, metadata=noted, leased_until=known.leased_until, fence=known.fence)
+    notes = {name: value for name, value in stored.metadata.items() if name not in (*SCHEDULE_KEYS, "missed")}
+    metadata = {**notes, **task.metadata}
+    if stored.is_parked or not task.is_repeating or _schedule_values(task) != _schedule_values(stored):
+        return replace(
+            task, metadata=metadata, leased_until=stored.leased_until, fencing_token=stored.fencing_token
+        )
     return replace(
-        known,
+        stored,
         name=task.name,
         description=task.description,
         room_id=task.room_id,
         world_id=task.world_id,
         entity_id=task.entity_id,
         tags=task.tags,
-        metadata=noted,
+        metadata=metadata,
     )
 
 
 def is_missed(task: Task, now: datetime) -> bool:
     """Whether a task is to be left out because its time is over; one that was begun is not."""
-    return policy(task) is Missed.SKIP and not task.attempts and now - task.next_run > MISSED_AFTER
+    return (
+        missed_run_policy(task) is MissedRunPolicy.SKIP
+        and not task.attempts
+        and now - task.next_run > MISSED_THRESHOLD
+    )
 
 
-def _times(task: Task) -> list[Any]:
-    return [task.repeats, *(task.metadata.get(name) for name in TIMES)]
+def _schedule_values(task: Task) -> list[Any]:
+    return [task.is_repeating, *(task.metadata.get(name) for name in SCHEDULE_KEYS)]
 
 
-def policy(task: Task) -> Missed:
+def missed_run_policy(task: Task) -> MissedRunPolicy:
     """Say what becomes of a task's missed times; raises ValueError."""
-    wanted = task.metadata.get("missed", Missed.RUN_ONCE)
+    value = task.metadata.get("missed", MissedRunPolicy.RUN_ONCE)
     try:
-        return Missed(wanted)
+        return MissedRunPolicy(value)
     except ValueError:
-        raise ValueError(f"its missed is none of {', '.join(Missed)}: {_told(wanted)}") from None
+        raise ValueError(f"its missed is none of {', '.join(MissedRunPolicy)}: {_quote(value)}") from None
 
 
-def _time_after(task: Task, moment: datetime) -> datetime:
+def _run_after(task: Task, timestamp: datetime) -> datetime:
     if "cron" in task.metadata:
-        return next(_cron_times(task, moment))
+        return next(_cron_runs(task, timestamp))
     try:
-        return moment + _interval(task)
+        return timestamp + _checked_interval(task)
     except OverflowError:
-        raise ValueError(_wrong_interval(task)) from None
+        raise ValueError(_interval_error(task)) from None
 
 
-def _interval(task: Task) -> timedelta:
+def _checked_interval(task: Task) -> timedelta:
     try:
-        return max(task.interval, SHORTEST_INTERVAL)
+        return max(task.interval, MIN_INTERVAL)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(_wrong_interval(task)) from None
+        raise ValueError(_interval_error(task)) from None
 
 
-def _wrong_interval(task: Task) -> str:
-    return f"its updateInterval is no number of milliseconds: {_told(task.metadata.get('updateInterval'))}"
+def _interval_error(task: Task) -> str:
+    return f"its updateInterval is no number of milliseconds: {_quote(task.metadata.get('updateInterval'))}"
 
 
-def _cron_times(task: Task, moment: datetime) -> Iterator[datetime]:
+def _cron_runs(task: Task, timestamp: datetime) -> Iterator[datetime]:
     """Give the times after a moment, in UTC; raises ValueError where there will be none.
 
     As Debian's cron has it: what the clock leaps over in spring runs right after, what it shows twice in
     autumn runs once; only with `*` in minute or hour the real time that passes counts.
     """
-    expression, zone = task.metadata["cron"], _zone(task.metadata.get("timezone", "UTC"))
+    expression, zone = task.metadata["cron"], _find_zone(task.metadata.get("timezone", "UTC"))
     try:
-        times = CronSim(expression, moment.astimezone(zone))
+        runs = CronSim(expression, timestamp.astimezone(zone))
     except (CronSimError, ValueError, AttributeError) as error:
-        raise ValueError(f"its cron is no cron expression ({error}): {_told(expression)}") from None
-    for time in times:
-        if (found := time.astimezone(UTC)) > moment:  # it may begin in an hour that the clock shows twice
-            yield found
-    raise ValueError(f"its cron names no time in the next fifty years: {_told(expression)}")
+        raise ValueError(f"its cron is no cron expression ({error}): {_quote(expression)}") from None
+    for time in runs:
+        if (run_at := time.astimezone(UTC)) > timestamp:  # it may begin in an hour that the clock shows twice
+            yield run_at
+    raise ValueError(f"its cron names no time in the next fifty years: {_quote(expression)}")
 
 
-def _zone(name: Any) -> tzinfo:
+def _find_zone(name: Any) -> tzinfo:
     if name == "UTC":
         return UTC
     try:
         return ZoneInfo(name)
     except (KeyError, TypeError, ValueError, OSError, AttributeError):
-        raise ValueError(f"its timezone is no IANA time zone: {_told(name)}") from None
+        raise ValueError(f"its timezone is no IANA time zone: {_quote(name)}") from None
 
 
-def _told(value: Any) -> str:
+def _quote(value: Any) -> str:
     return shorten(repr(value), 80)

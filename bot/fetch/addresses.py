@@ -17,7 +17,7 @@ from bot.errors import FetchError, SettingError
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-_CLOSED: Final[tuple[tuple[Network, str], ...]] = tuple(
+_CLOSED_RANGES: Final[tuple[tuple[Network, str], ...]] = tuple(
     (ip_network(network), kind)
     for network, kind in (
         ("0.0.0.0/8", "this network"),
@@ -54,28 +54,28 @@ _CLOSED: Final[tuple[tuple[Network, str], ...]] = tuple(
 _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 # An address in these is an IPv4 address in a coat. Public ones behind 64:ff9b::/96 are let
 # through: on a host that speaks IPv6 only, DNS64 hands out nothing else for half of the net.
-_CARRIERS: Final = (IPv6Network("::ffff:0:0/96"), IPv6Network("64:ff9b::/96"))
+_IPV4_CARRIERS: Final = (IPv6Network("::ffff:0:0/96"), IPv6Network("64:ff9b::/96"))
 
 # Below 1024 only the web's own ports; above, those on which browsers refuse to speak HTTP
 # because another protocol would listen (https://fetch.spec.whatwg.org/#port-blocking).
 _WEB_PORTS: Final = frozenset({80, 443})
-_FOREIGN_PORTS: Final = frozenset(
+_BLOCKED_PORTS: Final = frozenset(
     {1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, *range(6665, 6670), 6679, 6697, 10080}
 )
 
-_MAX_URL: Final = 8192
+_MAX_URL_LENGTH: Final = 8192
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,252}")
 _NUMBER: Final = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 
 
-def why_not_public(address: Address, allowed: Iterable[Network] = ()) -> str | None:
+def closed_range_of(address: Address, allowed: Iterable[Network] = ()) -> str | None:
     """Say which closed range an address lies in, or None if it is public or lies in an allowed network."""
     if any(address in network for network in allowed):
         return None
-    if isinstance(address, IPv6Address) and any(address in carrier for carrier in _CARRIERS):
-        return why_not_public(IPv4Address(int(address) & 0xFFFFFFFF), allowed)
-    for network, kind in _CLOSED:
+    if isinstance(address, IPv6Address) and any(address in carrier for carrier in _IPV4_CARRIERS):
+        return closed_range_of(IPv4Address(int(address) & 0xFFFFFFFF), allowed)
+    for network, kind in _CLOSED_RANGES:
         if address in network:
             return kind
     if isinstance(address, IPv6Address) and address not in _GLOBAL_UNICAST:
@@ -83,7 +83,7 @@ def why_not_public(address: Address, allowed: Iterable[Network] = ()) -> str | N
     return None
 
 
-def literal(host: str) -> Address | None:
+def parse_ip_literal(host: str) -> Address | None:
     """Read a host that is an address as the C library would (`127.1`, `0177.0.0.1`), None for a name.
 
     Raises ValueError for what is neither, such as `256.1.1.1`, `fe80::1%eth0` or `a%2eb`.
@@ -94,19 +94,19 @@ def literal(host: str) -> Address | None:
         return IPv6Address(host)
     if not _NAME.fullmatch(host):
         raise ValueError("the host is neither a name nor an address")
-    bare = host.rstrip(".")
+    name = host.rstrip(".")
     try:
-        return IPv4Address(socket.inet_aton(bare))
+        return IPv4Address(socket.inet_aton(name))
     except OSError:
         # No top-level domain is a number, but some resolvers make an address of what ends in one.
-        if _NUMBER.fullmatch(bare.rpartition(".")[2]):
+        if _NUMBER.fullmatch(name.rpartition(".")[2]):
             raise ValueError("the host is neither a name nor an address") from None
         return None
 
 
-def vetted(url: str | URL) -> URL:
+def check_url(url: str | URL) -> URL:
     """Parse a URL and refuse what no public address could mend: scheme, credentials, port, host."""
-    target = _parsed(url)
+    target = _parse_url(url)
     if target.scheme not in ("http", "https"):
         raise FetchError("only http and https are read")
     if "@" in target.raw_authority:
@@ -114,19 +114,19 @@ def vetted(url: str | URL) -> URL:
     host, port = target.raw_host, target.port
     if not host or port is None:
         raise FetchError("it names no host")
-    if (port < 1024 and port not in _WEB_PORTS) or port in _FOREIGN_PORTS:
+    if (port < 1024 and port not in _WEB_PORTS) or port in _BLOCKED_PORTS:
         raise FetchError(f"port {port} is not one of the web")
     try:
-        address = literal(host)
+        address = parse_ip_literal(host)
     except ValueError as error:
         raise FetchError(str(error)) from None
     return target if address is None else target.with_host(str(address))
 
 
-def shown(url: str | URL) -> str:
+def redact_url(url: str | URL) -> str:
     """Name a URL in a message by its origin and last segment: the rest may hold keys (Telegram's does)."""
     try:
-        target = _parsed(url)
+        target = _parse_url(url)
     except FetchError:
         return "a URL"
     if target.scheme not in ("http", "https") or not target.raw_host:
@@ -143,23 +143,25 @@ class Proxies:
     exceptions: tuple[str, ...]
 
     @classmethod
-    def read(cls, environment: Mapping[str, str]) -> Self:
+    def from_environment(cls, environment: Mapping[str, str]) -> Self:
         def value(name: str) -> str:
             return (environment.get(name.lower()) or environment.get(name) or "").strip()
 
         names = {"http": "HTTP_PROXY", "https": "HTTPS_PROXY"}
-        proxies = tuple((scheme, _proxy(name, value(name))) for scheme, name in names.items() if value(name))
+        proxies = tuple(
+            (scheme, _parse_proxy(name, value(name))) for scheme, name in names.items() if value(name)
+        )
         entries = (entry.strip().lower() for entry in value("NO_PROXY").split(","))
         return cls(proxies, tuple(entry for entry in entries if entry))
 
-    def choose(self, target: URL) -> URL | None:
+    def proxy_for(self, target: URL) -> URL | None:
         """Name the proxy for a target, None if it is to be reached directly."""
         if any(_is_exception(target, entry) for entry in self.exceptions):
             return None
         return dict(self.by_scheme).get(target.scheme)
 
 
-def _proxy(name: str, value: str) -> URL:
+def _parse_proxy(name: str, value: str) -> URL:
     try:
         proxy = URL(value if "://" in value else f"http://{value}")
     except ValueError:
@@ -181,11 +183,11 @@ def _is_exception(target: URL, entry: str) -> bool:
         return host == suffix or host.endswith(f".{suffix}") or entry == "*"
 
 
-def _parsed(url: str | URL) -> URL:
+def _parse_url(url: str | URL) -> URL:
     if isinstance(url, URL):
         return url
     text = url.strip()
-    if len(text) > _MAX_URL:
+    if len(text) > _MAX_URL_LENGTH:
         raise FetchError("it is too long")
     if _CONTROLS.search(text):
         raise FetchError("it contains control characters")

@@ -22,14 +22,14 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from bot.errors import FetchError, SettingError
-from bot.fetch.addresses import Network, Proxies, literal, shown, vetted, why_not_public
-from bot.fetch.response import Fetched, sniffed
+from bot.fetch.addresses import Network, Proxies, check_url, closed_range_of, parse_ip_literal, redact_url
+from bot.fetch.response import FetchedBody, sniff_media_type
 
 MEGABYTE: Final = 1024 * 1024
 MAX_RATIO: Final = 100
 _RATIO_FLOOR: Final = 64 * 1024  # a small page of blanks is no bomb
-_PIECE: Final = 64 * 1024
-_LOOKUP: Final = 2.0  # seconds; behind some proxies there is no DNS at all, and asking takes long
+_CHUNK_BYTES: Final = 64 * 1024
+_LOOKUP_TIMEOUT: Final = 2.0  # seconds; behind some proxies there is no DNS at all, and asking takes long
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _HEADERS: Final = (("User-Agent", "Greenroom"), ("Accept", "*/*"), ("Accept-Encoding", "gzip"))
@@ -58,67 +58,67 @@ class Fetcher:
         self._max_redirects = max_redirects
         self._allowed = tuple(ip_network(network) for network in allow_networks)
         self._resolver = resolver
-        self._proxies = Proxies.read(environment)
+        self._proxies = Proxies.from_environment(environment)
         self._ca_file = environment.get("SSL_CERT_FILE") or None
-        self._open = AsyncExitStack()
+        self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        context = await asyncio.to_thread(_tls_context, self._ca_file)
-        self._gate = _Gate(self._resolver or aiohttp.ThreadedResolver(), self._allowed)
+        context = await asyncio.to_thread(_build_tls_context, self._ca_file)
+        self._guard = _AddressGuard(self._resolver or aiohttp.ThreadedResolver(), self._allowed)
         guarded = aiohttp.TCPConnector(
-            resolver=self._gate,
+            resolver=self._guard,
             use_dns_cache=False,
-            socket_factory=self._gate.make_socket,
+            socket_factory=self._guard.make_socket,
             ssl=context,
             force_close=True,
         )
-        self._direct = await self._open.enter_async_context(_session(guarded))
+        self._direct = await self._stack.enter_async_context(_open_session(guarded))
         # Only ever used to reach the operator's proxy, which may well stand in a private network.
         unguarded = aiohttp.TCPConnector(ssl=context, force_close=True)
-        self._proxied = await self._open.enter_async_context(_session(unguarded))
+        self._proxied = await self._stack.enter_async_context(_open_session(unguarded))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._open.aclose()
+        await self._stack.aclose()
 
-    async def get(self, url: str, *, max_bytes: int | None = None) -> Fetched:
+    async def get(self, url: str, *, max_bytes: int | None = None) -> FetchedBody:
         """Read what a URL leads to within the deadline, or raise FetchError saying why not."""
-        trail: list[str | URL] = [url]
+        hops: list[str | URL] = [url]
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._follow(trail, self._max_bytes if max_bytes is None else max_bytes)
+                return await self._follow_redirects(hops, self._max_bytes if max_bytes is None else max_bytes)
         except FetchError as error:
             cause = str(error)
         except TimeoutError:
             cause = f"it took longer than {self._timeout:g} s"
         except (aiohttp.ClientError, OSError) as error:
-            cause = _cause(error)
-        by_way = f" (sent on to {shown(trail[-1])})" if len(trail) > 1 else ""
+            cause = _describe_error(error)
+        via = f" (sent on to {redact_url(hops[-1])})" if len(hops) > 1 else ""
         # Outside the handlers: aiohttp's messages hold the whole URL, and tracebacks end up in logs.
-        raise FetchError(f"cannot fetch {shown(url)}{by_way}: {cause}")
+        raise FetchError(f"cannot fetch {redact_url(url)}{via}: {cause}")
 
-    async def _follow(self, trail: list[str | URL], max_bytes: int) -> Fetched:
-        target = vetted(trail[0])
+    async def _follow_redirects(self, hops: list[str | URL], max_bytes: int) -> FetchedBody:
+        target = check_url(hops[0])
         for _ in range(self._max_redirects + 1):
-            answer = await self._ask(target, max_bytes)
-            if isinstance(answer, Fetched):
+            answer = await self._request(target, max_bytes)
+            if isinstance(answer, FetchedBody):
                 return answer
-            trail.append(answer)
+            hops.append(answer)
             if target.scheme == "https" and answer.scheme == "http":
                 raise FetchError("a redirect leads from https to http")
-            target = vetted(answer)
+            target = check_url(answer)
         raise FetchError(f"more than {self._max_redirects} redirects")
 
-    async def _ask(self, target: URL, max_bytes: int) -> Fetched | URL:
+    async def _request(self, target: URL, max_bytes: int) -> FetchedBody | URL:
         """Send one request; a URL is where the answer sends us on to."""
-        proxy = self._proxies.choose(target)
+        proxy = self._proxies.proxy_for(target)
         session = self._direct if proxy is None else self._proxied
-        await self._gate.admit(target, by_proxy=proxy is not None)
+        await self._guard.check_target(target, by_proxy=proxy is not None)
         async with session.get(target, proxy=proxy, allow_redirects=False) as response:
             if response.status in _REDIRECTS:
-                return _onward(target, response.headers.get("Location", ""))
+                return _redirect_target(target, response.headers.get("Location", ""))
             if not 200 <= response.status < 300:
                 raise FetchError(f"the server answered {response.status}")
             if (response.content_length or 0) > max_bytes:
@@ -128,10 +128,10 @@ class Fetcher:
                 body.feed(chunk)
             content = body.finish()
             declared = response.content_type.lower() if "Content-Type" in response.headers else ""
-            return Fetched(str(target), sniffed(content, declared), content, response.charset)
+            return FetchedBody(str(target), sniff_media_type(content, declared), content, response.charset)
 
 
-class _Gate(AbstractResolver):
+class _AddressGuard(AbstractResolver):
     """Lets nothing through but public addresses: named, written out, or about to be connected to."""
 
     def __init__(self, resolver: AbstractResolver, allowed: tuple[Network, ...]) -> None:
@@ -149,20 +149,20 @@ class _Gate(AbstractResolver):
             raise OSError(None, "no addresses")
         # All of them: which one is connected to is a matter of which answers first.
         for answer in answers:
-            self._check(answer["host"])
+            self._check_address(answer["host"])
         return answers
 
     async def close(self) -> None:
         """Leave the inner resolver to whoever made it."""
 
-    async def admit(self, target: URL, *, by_proxy: bool) -> None:
+    async def check_target(self, target: URL, *, by_proxy: bool) -> None:
         """Refuse what aiohttp would not call `resolve` for: a written-out address, and any name by proxy."""
         host = target.raw_host or ""
-        if literal(host) is not None:
-            self._check(host)
+        if parse_ip_literal(host) is not None:
+            self._check_address(host)
         elif by_proxy:
             try:
-                async with asyncio.timeout(_LOOKUP):
+                async with asyncio.timeout(_LOOKUP_TIMEOUT):
                     await self.resolve(host, target.port or 0)
             except OSError:  # TimeoutError is one
                 return  # a name that only the proxy knows
@@ -171,13 +171,13 @@ class _Gate(AbstractResolver):
         """Create the socket for an address that is still to be connected to."""
         family, kind, protocol, _, address = info
         try:
-            self._check(str(address[0]))
+            self._check_address(str(address[0]))
         except FetchError as error:  # aiohttp knows how to clean up after an OSError only
             raise PermissionError(errno.EACCES, str(error)) from error
         return socket.socket(family, kind, protocol)
 
-    def _check(self, address: str) -> None:
-        reason = why_not_public(ip_address(address), self._allowed)
+    def _check_address(self, address: str) -> None:
+        reason = closed_range_of(ip_address(address), self._allowed)
         if reason is not None:
             raise FetchError(f"it leads to an address that is not public ({reason})")
 
@@ -203,7 +203,7 @@ class _Body:
             return
         try:
             while chunk and not self._gzip.eof:
-                self._add(self._gzip.decompress(chunk, _PIECE))
+                self._add(self._gzip.decompress(chunk, _CHUNK_BYTES))
                 chunk = self._gzip.unconsumed_tail
         except zlib.error:
             raise FetchError("its gzip data is damaged") from None
@@ -227,7 +227,7 @@ class _Body:
             raise FetchError(f"it unpacks to more than {MAX_RATIO} times its size")
 
 
-def _onward(target: URL, location: str) -> URL:
+def _redirect_target(target: URL, location: str) -> URL:
     if not location:
         raise FetchError("a redirect leads nowhere")
     try:
@@ -236,7 +236,7 @@ def _onward(target: URL, location: str) -> URL:
         raise FetchError("a redirect leads to a malformed URL") from None
 
 
-def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+def _open_session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -247,7 +247,7 @@ def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
     )
 
 
-def _tls_context(ca_file: str | None) -> ssl.SSLContext:
+def _build_tls_context(ca_file: str | None) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca_file)
     except OSError as error:  # ssl.SSLError is one
@@ -258,7 +258,7 @@ def _tls_context(ca_file: str | None) -> ssl.SSLContext:
     return context
 
 
-def _cause(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     match error:
         case aiohttp.ClientConnectorCertificateError():
             return f"its certificate is not valid ({getattr(error.certificate_error, 'verify_message', '')})"

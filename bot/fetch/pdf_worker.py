@@ -12,31 +12,31 @@ if sys.platform != "win32":
     import resource
 
 NOT_INSTALLED, UNREADABLE = 3, 4
-MOST_PAGES = 100
-LONGEST_TEXT = 200_000
-SECONDS = 10
-MEGABYTES = 512
+MAX_PAGES = 100
+MAX_TEXT_LENGTH = 200_000
+MAX_CPU_SECONDS = 10
+MAX_MEMORY_MEGABYTES = 512
 
 
 def main() -> int:
     """Write the text of the first pages."""
     if sys.platform != "win32":
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-        resource.setrlimit(resource.RLIMIT_AS, (MEGABYTES * 2**20, MEGABYTES * 2**20))
+        resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS))
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_MEGABYTES * 2**20, MAX_MEMORY_MEGABYTES * 2**20))
     try:
         pypdf = import_module("pypdf")
     except ModuleNotFoundError:
         return NOT_INSTALLED
-    written = 0
+    written_length = 0
     try:
-        for page in pypdf.PdfReader(BytesIO(sys.stdin.buffer.read())).pages[:MOST_PAGES]:
-            text = page.extract_text()[: LONGEST_TEXT - written]
+        for page in pypdf.PdfReader(BytesIO(sys.stdin.buffer.read())).pages[:MAX_PAGES]:
+            text = page.extract_text()[: MAX_TEXT_LENGTH - written_length]
             sys.stdout.buffer.write(f"{text}\n\n".encode("utf-8", "replace"))
-            written += len(text)
-            if written >= LONGEST_TEXT:
+            written_length += len(text)
+            if written_length >= MAX_TEXT_LENGTH:
                 break
     except Exception:  # whatever a broken file makes of a parser
-        return 0 if written else UNREADABLE
+        return 0 if written_length else UNREADABLE
     return 0
 
 

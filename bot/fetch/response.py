@@ -41,7 +41,7 @@ _CHARSETS: Final = re.compile(r"(utf-(8|16)|ascii|iso|cp|koi8|mac|gb|hz|big5|euc
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedBody:
     """What a URL led to, typed by its bytes where they tell and by its header where not."""
 
     url: str
@@ -62,20 +62,20 @@ class Fetched:
         return self.body.decode(_usable_charset(self.charset), "replace")
 
 
-class Fetch(Protocol):
+class UrlFetcher(Protocol):
     """Reads URLs that strangers or models supplied."""
 
-    async def get(self, url: str, *, max_bytes: int | None = None) -> Fetched:
+    async def get(self, url: str, *, max_bytes: int | None = None) -> FetchedBody:
         """Read a URL; raises FetchError saying what failed and why."""
 
 
-def sniffed(body: bytes, declared: str) -> str:
+def sniff_media_type(body: bytes, declared: str) -> str:
     """Tell a body's media type by its first bytes, by its declaration where they do not tell."""
     major = declared.partition("/")[0]
     for signature, kind in _SIGNATURES:
         if signature.match(body):
-            trusted = kind in _CONTAINERS and major in ("application", "audio", "video")
-            return declared if trusted and declared not in _PROVABLE else kind
+            is_container = kind in _CONTAINERS and major in ("application", "audio", "video")
+            return declared if is_container and declared not in _PROVABLE else kind
     if body.startswith(tuple(mark for mark, _ in _BOMS)) or (body and not _BINARY.search(body[:1024])):
         if _TEXTUAL.fullmatch(declared):
             return declared
@@ -93,59 +93,61 @@ def _usable_charset(charset: str | None) -> str:
 
 
 # What the vision models of all providers take.
-SHOWN: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-MOST_PIXELS: Final = 100_000_000  # unpacked, four bytes each; cameras make half of it
-_MOST_SEGMENTS: Final = 2000
+IMAGE_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+MAX_PIXELS: Final = 100_000_000  # unpacked, four bytes each; cameras make half of it
+_MAX_SEGMENTS: Final = 2000
 _JPEG_FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_BARE: Final = frozenset({0x00, 0x01, *range(0xD0, 0xD8)})  # markers without anything behind them
 
 
-def refuse_unfit(picture: Fetched) -> None:
+def check_image(picture: FetchedBody) -> None:
     """Raise FetchError for what is no picture, or claims to be one that no machine should unpack."""
-    if picture.content_type not in SHOWN:
+    if picture.content_type not in IMAGE_TYPES:
         raise FetchError(f"it is {picture.content_type}, and only PNG, JPEG, GIF and WebP are looked at")
-    width, height = claimed_size(picture.body)
-    if width * height > MOST_PIXELS:
-        raise FetchError(f"it is {width} by {height} pixels large, and at most {MOST_PIXELS:,} are looked at")
+    width, height = read_image_size(picture.body)
+    if width * height > MAX_PIXELS:
+        raise FetchError(f"it is {width} by {height} pixels large, and at most {MAX_PIXELS:,} are looked at")
 
 
-def claimed_size(body: bytes) -> tuple[int, int]:
+def read_image_size(body: bytes) -> tuple[int, int]:
     """Read width and height from a picture's head; zeros where it breaks off, so that nothing can be seen."""
     if body.startswith(b"\x89PNG"):
         return int.from_bytes(body[16:20]), int.from_bytes(body[20:24])
     if body.startswith(b"GIF8"):
-        return _little(body[6:8]), _little(body[8:10])
+        return _little_endian(body[6:8]), _little_endian(body[8:10])
     if body.startswith(b"RIFF"):
-        return _webp(body)
-    return _jpeg(body)
+        return _webp_size(body)
+    return _jpeg_size(body)
 
 
-def _webp(body: bytes) -> tuple[int, int]:
+def _webp_size(body: bytes) -> tuple[int, int]:
     match body[12:16]:
         case b"VP8X":
-            return 1 + _little(body[24:27]), 1 + _little(body[27:30])
+            return 1 + _little_endian(body[24:27]), 1 + _little_endian(body[27:30])
         case b"VP8L":
-            packed = _little(body[21:25])
+            packed = _little_endian(body[21:25])
             return 1 + (packed & 0x3FFF), 1 + (packed >> 14 & 0x3FFF)
         case _:
-            return _little(body[26:28]) & 0x3FFF, _little(body[28:30]) & 0x3FFF
+            return _little_endian(body[26:28]) & 0x3FFF, _little_endian(body[28:30]) & 0x3FFF
 
 
-def _jpeg(body: bytes) -> tuple[int, int]:
-    at = 2
-    for _ in range(_MOST_SEGMENTS):
-        at = body.find(b"\xff", at)  # decoders, too, pass over what lies between segments
-        if at < 0 or at + 1 == len(body):
+def _jpeg_size(body: bytes) -> tuple[int, int]:
+    position = 2
+    for _ in range(_MAX_SEGMENTS):
+        position = body.find(b"\xff", position)  # decoders, too, pass over what lies between segments
+        if position < 0 or position + 1 == len(body):
             return 0, 0
-        marker = body[at + 1]
+        marker = body[position + 1]
         if marker in _JPEG_FRAMES:
-            return int.from_bytes(body[at + 7 : at + 9]), int.from_bytes(body[at + 5 : at + 7])
+            return int.from_bytes(body[position + 7 : position + 9]), int.from_bytes(
+                body[position + 5 : position + 7]
+            )
         if marker == 0xFF:
-            at += 1
+            position += 1
         else:
-            at += 2 + (0 if marker in _JPEG_BARE else int.from_bytes(body[at + 2 : at + 4]))
+            position += 2 + (0 if marker in _JPEG_BARE else int.from_bytes(body[position + 2 : position + 4]))
     raise FetchError("its size stands behind more than a picture has to say")
 
 
-def _little(number: bytes) -> int:
+def _little_endian(number: bytes) -> int:
     return int.from_bytes(number, "little")

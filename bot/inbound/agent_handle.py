@@ -8,30 +8,30 @@ from typing import Any
 from uuid import UUID
 
 from bot.adapter.adapter import Adapter
-from bot.adapter.connection_status import Link
+from bot.adapter.connection_status import ConnectionStatus
 from bot.adapter.room_rules import RoomRules
 from bot.domain.character import Character
 from bot.domain.component_specs import Catalog, CommandSpec
-from bot.domain.costs import Spending
+from bot.domain.costs import CostEntry
 from bot.domain.environment import Entity, Room
-from bot.domain.inbound import Asked, Pressed, Shown
+from bot.domain.inbound import ChoiceSelection, CommandInvocation, CommandResponse
 from bot.domain.ledger import Delivery, Receipt
 from bot.domain.memory import Memory
 from bot.event_bus import EventBus
 from bot.http import BoundRoute
-from bot.inbound.edits import Changes
+from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox
-from bot.inbound.membership import News
-from bot.outbound.undelivered import Unsent
+from bot.inbound.membership import MembershipReporter
+from bot.outbound.undelivered import UndeliveredParts
 from bot.settings import Settings, SettingsModel
 from bot.store.protocols import RUN_LOG, Store
-from bot.store.storage import Checkup
+from bot.store.storage import CheckReport
 
-MOST_RUNS = 1000  # as many of a room's runs are looked through
+MAX_RUN_LOGS = 1000  # as many of a room's runs are looked through
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class ConversationReader:
     """Rooms, messages, receipts and deliveries of one agent, to be shown."""
 
     store: Store
@@ -72,24 +72,24 @@ class Records:
         """List the outgoing parts of a turn."""
         return await self.store.ledger.deliveries(turn_id=turn_id)
 
-    async def spent(self, first: date, last: date) -> list[Spending]:
+    async def costs(self, first_day: date, last_day: date) -> list[CostEntry]:
         """List what model calls have come to on these days (in UTC), the last ten seconds perhaps not."""
-        return await self.store.spending.spent(first, last)
+        return await self.store.costs.costs_between(first_day, last_day)
 
-    async def run(self, receipt: Receipt) -> Mapping[str, Any] | None:
+    async def run_log(self, receipt: Receipt) -> Mapping[str, Any] | None:
         """Find what the log says of the work on a message; it is kept for less time than the receipt."""
-        entries = await self.store.logs.logs(kind=RUN_LOG, room_id=receipt.room_id, limit=MOST_RUNS)
+        entries = await self.store.logs.logs(kind=RUN_LOG, room_id=receipt.room_id, limit=MAX_RUN_LOGS)
         bodies = (entry["body"] for entry in entries)
-        wanted = str(receipt.memory_id)
-        return next((body for body in bodies if body.get("message_id") == wanted), None)
+        message_id = str(receipt.memory_id)
+        return next((body for body in bodies if body.get("message_id") == message_id), None)
 
 
-ReadCursor = Callable[[str, str, str], Awaitable[str | None]]
-Check = Callable[[Settings, ReadCursor], Awaitable[Checkup]]
+CursorReader = Callable[[str, str, str], Awaitable[str | None]]
+AccountCheck = Callable[[Settings, CursorReader], Awaitable[CheckReport]]
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class AgentHandle:
     """All an adapter gets of an agent: where to put messages and whatever else happens, and what to show.
 
     `command` answers one of `commands`, what somebody asks of the bot itself; `chosen` a choice that was
@@ -101,22 +101,22 @@ class Door:
     character: Character
     settings: Settings
     inbox: Inbox
-    changes: Changes
-    news: News
-    records: Records
-    unsent: Unsent
+    edits: EditReporter
+    membership: MembershipReporter
+    conversations: ConversationReader
+    undelivered: UndeliveredParts
     events: EventBus
     catalog: Catalog
-    rules: RoomRules
+    room_rules: RoomRules
     commands: tuple[CommandSpec, ...]
-    command: Callable[[Asked], Awaitable[Shown]]
-    chosen: Callable[[Pressed], Awaitable[Shown]]
+    run_command: Callable[[CommandInvocation], Awaitable[CommandResponse]]
+    select_choice: Callable[[ChoiceSelection], Awaitable[CommandResponse]]
     routes: tuple[BoundRoute, ...] = ()
-    links: Callable[[], Sequence[Link]] = tuple
+    connections: Callable[[], Sequence[ConnectionStatus]] = tuple
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class EmulatedPlatform:
     """A platform that is emulated on this machine: its page, and the variables of each character by name.
 
     They take the place of the character's own; a blank one only takes its own away.
@@ -126,7 +126,7 @@ class Trial:
     settings: Mapping[str, Mapping[str, str]]
 
 
-Emulate = Callable[[Sequence[str]], AbstractAsyncContextManager[Trial]]
+StartEmulator = Callable[[Sequence[str]], AbstractAsyncContextManager[EmulatedPlatform]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +135,16 @@ class AdapterSpec:
 
     It is off unless every variable in `needs` is set; `extra` names what to install for it, which brings the
     modules `libraries`. `check` looks at the account behind an agent's settings, without a word to anybody;
-    it is given what reads a cursor. Both it and `open` may be `Deferred`: then the libraries are loaded only
+    it is given what reads a cursor. Both it and `open` may be `LazyImport`: then the libraries are loaded only
     where the platform is on. `emulator` is the module whose `emulated`, given the names of characters, puts
     the platform up on this machine; it is imported for `bot run --emulate` alone.
     """
 
     name: str
-    open: Callable[[Sequence[Door]], Adapter]
+    open: Callable[[Sequence[AgentHandle]], Adapter]
     settings: type[SettingsModel]
     needs: tuple[str, ...] = ()
     extra: str = ""
     libraries: tuple[str, ...] = ()
-    check: Check | None = None
+    check: AccountCheck | None = None
     emulator: str = ""

@@ -8,28 +8,28 @@ from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
-from bot.concurrency.bounded import Remembered
-from bot.concurrency.clock import Clock, Patience, system_clock
-from bot.concurrency.crash_points import reached
-from bot.concurrency.tasks import Unbroken
+from bot.concurrency.bounded import BoundedSet
+from bot.concurrency.clock import Clock, ShutdownDeadline, system_clock
+from bot.concurrency.crash_points import crash_point
+from bot.concurrency.tasks import ShieldedTasks
 from bot.domain.ids import new_id
-from bot.domain.inbound import TOO_OLD, Arrival, Cursor, Received
+from bot.domain.inbound import MAX_BACKFILL_AGE, InboundMessage, StoredEvent, StreamCursor
 from bot.domain.ledger import Outcome, Receipt
-from bot.errors import IntakeClosed, StoreUnavailable, TryAgain
-from bot.inbound.processing import Postponed
-from bot.inbound.sanitize import tidied
-from bot.store.ledger import Ledger, Trouble
+from bot.errors import InboxClosed, StoreUnavailable, TemporaryError
+from bot.inbound.processing import DeferredRetries
+from bot.inbound.sanitize import sanitize_message
+from bot.store.ledger import Ledger, StoreProblem
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Settle = Callable[[Receipt], None]
-Process = Callable[[Received, Settle], Coroutine[None, None, None]]
+OnOutcome = Callable[[Receipt], None]
+Process = Callable[[StoredEvent, OnOutcome], Coroutine[None, None, None]]
 
-MOST_OPEN = 10_000
-MOST_BEGUN = 1000
-MOST_RESUMED = 50
-LET_GO = 1.0
+MAX_OPEN_EVENTS = 10_000
+MAX_STARTED_IDS = 1000
+MAX_CONCURRENT_RESUMED = 50
+CANCEL_GRACE_SECONDS = 1.0
 
 
 class Inbox:
@@ -48,93 +48,95 @@ class Inbox:
         ledger: Ledger,
         process: Process,
         *,
-        holds: Callable[[UUID], bool] = lambda room_id: True,
-        reaches: Callable[[str], bool] = lambda platform: True,
-        ended: Settle = lambda receipt: None,
+        owns_room: Callable[[UUID], bool] = lambda room_id: True,
+        is_connected: Callable[[str], bool] = lambda platform: True,
+        on_closed: OnOutcome = lambda receipt: None,
         clock: Clock = system_clock,
-        patience: Patience | None = None,
+        shutdown_deadline: ShutdownDeadline | None = None,
     ) -> None:
         self._ledger = ledger
         self._process = process
-        self._holds = holds
-        self._reaches = reaches
-        self._ended = ended
+        self._owns_room = owns_room
+        self._is_connected = is_connected
+        self._on_closed = on_closed
         self._clock = clock
-        self._patience = patience or Patience()
+        self._shutdown_deadline = shutdown_deadline or ShutdownDeadline()
         self._is_open = True
         self._is_drained = False
         self._waiting: dict[UUID, asyncio.Future[Receipt]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._under_way: set[UUID] = set()  # receipts: taken up by this process and not settled yet
-        self._begun = Remembered[UUID](MOST_BEGUN)  # `put` may not know yet what `resume` began
-        self._keeping = Unbroken()
-        self._places = asyncio.Semaphore(MOST_RESUMED)
-        self._postponed = Postponed(ledger.health, self._come_back)
+        self._in_progress: set[UUID] = set()  # receipts: taken up by this process and not settled yet
+        self._started = BoundedSet[UUID](MAX_STARTED_IDS)  # `put` may not know yet what `resume` began
+        self._shielded = ShieldedTasks()
+        self._resume_slots = asyncio.Semaphore(MAX_CONCURRENT_RESUMED)
+        self._deferred = DeferredRetries(ledger.health, self._retry_deferred)
 
     @property
-    def trouble(self) -> Trouble | None:
+    def problem(self) -> StoreProblem | None:
         """What keeps everything from being taken in just now."""
-        return self._ledger.health.trouble
+        return self._ledger.health.problem
 
-    async def put(self, arrival: Arrival) -> Receipt:
+    async def submit(self, message: InboundMessage) -> Receipt:
         """Keep a message and start on it; once this returns the platform may be told.
 
         A message that is known already gets the receipt it has; where that is open and nobody works
         on it, it is taken up again. Raises IntakeClosed while stopping, StoreUnavailable while nothing
         can be kept: the platform must then not be told.
         """
-        [receipt] = await self.put_all([arrival])
+        [receipt] = await self.submit_all([message])
         return receipt
 
-    async def put_all(self, arrivals: Sequence[Arrival], cursor: Cursor | None = None) -> list[Receipt]:
+    async def submit_all(
+        self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None
+    ) -> list[Receipt]:
         """Keep a batch as `put` does one, all of it or nothing, and with it how far the stream is read."""
         if not self._is_open:
-            raise IntakeClosed("the bot is stopping; nothing more is taken in")
-        self._ledger.health.check()
+            raise InboxClosed("the bot is stopping; nothing more is taken in")
+        self._ledger.health.check_available()
         now = self._clock()
-        bounded = [tidied(arrival, now) for arrival in arrivals]
-        reached("ingress.pre_commit")
-        kept = self._keeping.begin(self._ledger.receive(bounded, now, cursor))
+        bounded = [sanitize_message(message, now) for message in messages]
+        crash_point("ingress.pre_commit")
+        storing = self._shielded.start(self._ledger.receive(bounded, now, cursor))
         try:
-            received = await asyncio.shield(kept)
+            events = await asyncio.shield(storing)
         except asyncio.CancelledError:
-            kept.add_done_callback(self._kept)
+            storing.add_done_callback(self._on_stored)
             raise
-        reached("ingress.post_commit")
-        for one in received:
-            if one.is_new:
-                self._begin(one)
+        crash_point("ingress.post_commit")
+        for event in events:
+            if event.is_new:
+                self._start_new(event)
             else:
-                await self._take_up(one.receipt)
-        return [one.receipt for one in received]
+                await self._resume(event.receipt)
+        return [event.receipt for event in events]
 
-    async def carry_out(self, change: Coroutine[Any, Any, T]) -> T:
+    async def run_shielded(self, operation: Coroutine[Any, Any, T]) -> T:
         """Have a change kept, to its end also where whoever brought it hangs up; raises as `put` does."""
         try:
             if not self._is_open:
-                raise IntakeClosed("the bot is stopping; nothing more is taken in")
-            self._ledger.health.check()
-            task = self._keeping.begin(change)
+                raise InboxClosed("the bot is stopping; nothing more is taken in")
+            self._ledger.health.check_available()
+            task = self._shielded.start(operation)
         except BaseException:
-            change.close()
+            operation.close()
             raise
         return await asyncio.shield(task)
 
-    async def begin(self, received: Received) -> None:
+    async def enqueue(self, event: StoredEvent) -> None:
         """Start on an event that was kept by another road than `put`."""
-        if received.is_new:
-            self._begin(received)
+        if event.is_new:
+            self._start_new(event)
         else:
-            await self._take_up(received.receipt)
+            await self._resume(event.receipt)
 
-    async def begin_again(self, receipt_id: UUID) -> None:
+    async def restart(self, receipt_id: UUID) -> None:
         """Start afresh on an event whose turn was called off; that does not count as an attempt."""
-        self._under_way.discard(receipt_id)
+        self._in_progress.discard(receipt_id)
         receipt = await self._ledger.receipt(receipt_id)
         if receipt is not None and not receipt.outcome.is_final:
-            fresh = replace(receipt, turn_id=new_id(), attempts=receipt.attempts - 1)
-            await self._ledger.save_receipts([fresh])
-            await self._take_up(fresh)
+            restarted = replace(receipt, turn_id=new_id(), attempts=receipt.attempts - 1)
+            await self._ledger.save_receipts([restarted])
+            await self._resume(restarted)
 
     async def cursor(self, platform: str, account: str, name: str) -> str | None:
         """Find how far a stream has been read; None where nothing has been kept of it."""
@@ -145,16 +147,16 @@ class Inbox:
 
         To be asked before anything new of these rooms is put: whatever came after it has been missed.
         """
-        return await self._ledger.last_seen(room_ids)
+        return await self._ledger.last_message_ids(room_ids)
 
-    async def settled(self, receipt_id: UUID) -> Receipt:
+    async def wait_outcome(self, receipt_id: UUID) -> Receipt:
         """Wait until an event has its outcome; it is named by its receipt's id or its message's.
 
         Where it is open and nobody works on it, it is taken up again. Raises LookupError for an
         unknown one, IntakeClosed where the process stops before, TryAgain where it could not be
         processed and stays open.
         """
-        if receipt_id in self._under_way and not self._is_drained:
+        if receipt_id in self._in_progress and not self._is_drained:
             return await asyncio.shield(self._future(receipt_id))
         receipt = await self._ledger.receipt(receipt_id)
         if receipt is None:
@@ -162,12 +164,12 @@ class Inbox:
         future = self._future(receipt.id)
         receipt = await self._ledger.receipt(receipt.id) or receipt  # it may have got its outcome meanwhile
         if receipt.outcome.is_final:
-            self.settle(receipt)
+            self.resolve(receipt)
             return receipt
         if self._is_drained:
-            self._give_up(receipt.id, _stopped())
+            self._fail_waiter(receipt.id, _build_stopped_error())
         else:
-            await self._take_up(receipt)
+            await self._resume(receipt)
         return await asyncio.shield(future)
 
     def _future(self, receipt_id: UUID) -> asyncio.Future[Receipt]:
@@ -180,37 +182,45 @@ class Inbox:
         left alone. What is older than fifteen minutes is not answered any more. After a long outage that
         may be thousands: fifty of them are processed at once, beside all that is new.
         """
-        left = await self._ledger.receipts(is_open=True, limit=MOST_OPEN)
-        ours = [receipt for receipt in reversed(left) if self._reaches(receipt.key.platform)]
-        return sum([await self._take_up(receipt) for receipt in ours])
+        open_receipts = await self._ledger.receipts(is_open=True, limit=MAX_OPEN_EVENTS)
+        resumable = [
+            receipt for receipt in reversed(open_receipts) if self._is_connected(receipt.key.platform)
+        ]
+        return sum([await self._resume(receipt) for receipt in resumable])
 
-    async def relearn(self) -> int:
+    async def reevaluate(self) -> int:
         """Have an earlier process's closed events learnt from, and count them; after `resume`."""
-        left = [one for one in await self._ledger.unlearnt() if self._is_left(one)]
-        for receipt in left:
-            self._start(Received(receipt))
-        return len(left)
+        unevaluated = [
+            receipt
+            for receipt in await self._ledger.unevaluated_receipts()
+            if self._needs_evaluation(receipt)
+        ]
+        for receipt in unevaluated:
+            self._start(StoredEvent(receipt))
+        return len(unevaluated)
 
-    def _is_left(self, receipt: Receipt) -> bool:
-        is_begun = receipt.id in self._begun  # and may be learnt from just now
-        return not is_begun and self._holds(receipt.room_id) and self._reaches(receipt.key.platform)
+    def _needs_evaluation(self, receipt: Receipt) -> bool:
+        is_started = receipt.id in self._started  # and may be learnt from just now
+        return (
+            not is_started and self._owns_room(receipt.room_id) and self._is_connected(receipt.key.platform)
+        )
 
-    async def settle_others(self) -> None:
+    async def resolve_remote(self) -> None:
         """Tell those who wait for what another process has worked on."""
-        for receipt_id in [one for one in self._waiting if one not in self._under_way]:
+        for receipt_id in [waiting_id for waiting_id in self._waiting if waiting_id not in self._in_progress]:
             receipt = await self._ledger.receipt(receipt_id)
             if receipt is not None and receipt.outcome.is_final:
-                self.settle(receipt)
+                self.resolve(receipt)
 
-    async def abandon(self) -> None:
+    async def release(self) -> None:
         """Stop all that is under way: another process does it. Who waits for it waits on."""
-        self._under_way.clear()
-        self._begun = Remembered[UUID](MOST_BEGUN)
+        self._in_progress.clear()
+        self._started = BoundedSet[UUID](MAX_STARTED_IDS)
         tasks = set(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=LET_GO)
+            await asyncio.wait(tasks, timeout=CANCEL_GRACE_SECONDS)
 
     def close(self) -> None:
         """Take nothing more in."""
@@ -223,161 +233,163 @@ class Inbox:
         """
         self.close()
         clock = asyncio.get_running_loop().time
-        end = clock() + seconds
-        await self._keeping.wait(min(seconds, LET_GO))
-        late: set[asyncio.Task[None]] = set()
+        end_time = clock() + seconds
+        await self._shielded.wait(min(seconds, CANCEL_GRACE_SECONDS))
+        unfinished: set[asyncio.Task[None]] = set()
         if self._tasks:
-            _, late = await asyncio.wait(set(self._tasks), timeout=max(0.0, end - clock()))
-        for task in late:
+            _, unfinished = await asyncio.wait(set(self._tasks), timeout=max(0.0, end_time - clock()))
+        for task in unfinished:
             task.cancel()
-        if late:
-            await asyncio.wait(late, timeout=self._patience.left(LET_GO))
-        self._postponed.stop()
+        if unfinished:
+            await asyncio.wait(unfinished, timeout=self._shutdown_deadline.remaining(CANCEL_GRACE_SECONDS))
+        self._deferred.stop()
         self._is_drained = True
         for receipt_id in list(self._waiting):
-            self._give_up(receipt_id, _stopped())
-        return len(late)
+            self._fail_waiter(receipt_id, _build_stopped_error())
+        return len(unfinished)
 
-    def _kept(self, kept: asyncio.Task[list[Received]]) -> None:
+    def _on_stored(self, storing: asyncio.Task[list[StoredEvent]]) -> None:
         """Start on what was kept after whoever brought it had hung up."""
-        if not kept.cancelled() and kept.exception() is None:
-            for received in kept.result():
-                if received.is_new:
-                    self._begin(received)
+        if not storing.cancelled() and storing.exception() is None:
+            for event in storing.result():
+                if event.is_new:
+                    self._start_new(event)
 
-    def _begin(self, received: Received) -> None:
+    def _start_new(self, event: StoredEvent) -> None:
         """Start on a new event, unless `resume` has done so between its commit and here."""
-        receipt_id = received.receipt.id
-        if received.receipt.outcome.is_final:  # it is kept, and too old to be answered
-            self.settle(received.receipt)
+        receipt_id = event.receipt.id
+        if event.receipt.outcome.is_final:  # it is kept, and too old to be answered
+            self.resolve(event.receipt)
             return
-        is_ours = received.is_ours and self._holds(received.receipt.room_id)
-        is_begun = receipt_id in self._under_way or receipt_id in self._begun
-        if self._is_open and is_ours and not is_begun:
-            self._start(received)
+        is_owned = event.is_room_owned and self._owns_room(event.receipt.room_id)
+        is_started = receipt_id in self._in_progress or receipt_id in self._started
+        if self._is_open and is_owned and not is_started:
+            self._start(event)
 
-    async def _take_up(self, receipt: Receipt, *, spoiled: int = 0) -> bool:
+    async def _resume(self, receipt: Receipt, *, interrupted_attempts: int = 0) -> bool:
         """Start on an event that may have been left open; tells whether it did.
 
         It is marked first and read again then: whoever worked on it before has written down the end.
         Tries that an outage has spoiled do not count.
         """
-        is_ours = self._holds(receipt.room_id)
-        if receipt.id in self._under_way or receipt.outcome.is_final or not is_ours:
+        is_owned = self._owns_room(receipt.room_id)
+        if receipt.id in self._in_progress or receipt.outcome.is_final or not is_owned:
             return False
-        self._under_way.add(receipt.id)
+        self._in_progress.add(receipt.id)
         try:
             receipt = await self._ledger.receipt(receipt.id) or receipt
             if not receipt.outcome.is_final and self._is_open:
-                receipt = await self._judged(receipt)
+                receipt = await self._close_expired(receipt)
         except BaseException:
-            self._under_way.discard(receipt.id)
+            self._in_progress.discard(receipt.id)
             raise
         if receipt.outcome.is_final:
-            self.settle(receipt)
+            self.resolve(receipt)
         elif self._is_open:
-            self._start(Received(replace(receipt, attempts=receipt.attempts - spoiled)))
+            self._start(StoredEvent(replace(receipt, attempts=receipt.attempts - interrupted_attempts)))
             return True
-        self._under_way.discard(receipt.id)
+        self._in_progress.discard(receipt.id)
         return False
 
-    async def _come_back(self, receipt_id: UUID) -> None:
+    async def _retry_deferred(self, receipt_id: UUID) -> None:
         """Take up again what an outage cut short; its last word may have been kept all the same."""
         receipt = await self._ledger.receipt(receipt_id)
-        self._under_way.discard(receipt_id)
+        self._in_progress.discard(receipt_id)
         if receipt is not None and receipt.outcome.is_final:
-            self._start(Received(receipt))
+            self._start(StoredEvent(receipt))
         elif receipt is not None:
-            await self._take_up(receipt, spoiled=1)
+            await self._resume(receipt, interrupted_attempts=1)
 
-    async def _judged(self, receipt: Receipt) -> Receipt:
+    async def _close_expired(self, receipt: Receipt) -> Receipt:
         """Close what is too old to be answered."""
         now = self._clock()
-        if now - receipt.received_at <= TOO_OLD:
+        if now - receipt.received_at <= MAX_BACKFILL_AGE:
             return receipt
         reason = "it was left unanswered for too long"
         closed = replace(receipt, outcome=Outcome.EXPIRED, reason=reason, rule="restart", closed_at=now)
         await self._ledger.save_receipts([closed])
         return closed
 
-    def _start(self, received: Received) -> None:
-        receipt_id = received.receipt.id
-        self._under_way.add(receipt_id)
-        self._begun.add(receipt_id)
-        task = asyncio.get_running_loop().create_task(self._work(received))
+    def _start(self, event: StoredEvent) -> None:
+        receipt_id = event.receipt.id
+        self._in_progress.add(receipt_id)
+        self._started.add(receipt_id)
+        task = asyncio.get_running_loop().create_task(self._process_event(event))
         self._tasks.add(task)
-        task.add_done_callback(partial(self._done, receipt_id))
+        task.add_done_callback(partial(self._on_processed, receipt_id))
 
-    async def _work(self, received: Received) -> None:
-        if received.is_new:
-            await self._process(received, self.settle)
+    async def _process_event(self, event: StoredEvent) -> None:
+        if event.is_new:
+            await self._process(event, self.resolve)
             return
-        async with self._places:
-            await self._process(received, self.settle)
+        async with self._resume_slots:
+            await self._process(event, self.resolve)
 
-    def _done(self, receipt_id: UUID, task: asyncio.Task[None]) -> None:
+    def _on_processed(self, receipt_id: UUID, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
-        if receipt_id not in self._under_way and (error is not None or task.cancelled()):
+        if receipt_id not in self._in_progress and (error is not None or task.cancelled()):
             return  # it was abandoned
         if isinstance(error, StoreUnavailable) and self._is_open:
-            self._postponed.add(receipt_id)
+            self._deferred.add(receipt_id)
             return
         if error is not None:
             logger.error("message %s could not be processed; it stays open", receipt_id, exc_info=error)
         if (error is not None or task.cancelled()) and self._is_open:
-            self._under_way.discard(receipt_id)
-            cause = TryAgain(f"message {receipt_id} could not be processed; the next start takes it up")
-            self._give_up(receipt_id, cause)
+            self._in_progress.discard(receipt_id)
+            cause = TemporaryError(f"message {receipt_id} could not be processed; the next start takes it up")
+            self._fail_waiter(receipt_id, cause)
 
-    def settle(self, receipt: Receipt) -> None:
+    def resolve(self, receipt: Receipt) -> None:
         """Tell whoever waits for an event that it has its outcome."""
         if not receipt.outcome.is_final:
-            self._postponed.add(receipt.id)
+            self._deferred.add(receipt.id)
             return
-        self._begun.add(receipt.id)  # it may have been closed before `put` knew that it is kept
-        self._under_way.discard(receipt.id)
-        self._ended(receipt)
+        self._started.add(receipt.id)  # it may have been closed before `put` knew that it is kept
+        self._in_progress.discard(receipt.id)
+        self._on_closed(receipt)
         future = self._waiting.pop(receipt.id, None)
         if future is not None and not future.done():
             future.set_result(receipt)
 
-    def _give_up(self, receipt_id: UUID, error: Exception) -> None:
+    def _fail_waiter(self, receipt_id: UUID, error: Exception) -> None:
         future = self._waiting.pop(receipt_id, None)
         if future is not None and not future.done():
             future.set_exception(error)
             future.exception()  # whoever waits has it; where nobody does, it is no error
 
 
-def _stopped() -> IntakeClosed:
-    return IntakeClosed("the bot stopped before this message had its outcome")
+def _build_stopped_error() -> InboxClosed:
+    return InboxClosed("the bot stopped before this message had its outcome")
 
 
-LATER = (IntakeClosed, TryAgain)  # it comes again, and must
+RETRYABLE_ERRORS = (InboxClosed, TemporaryError)  # it comes again, and must
 
 
-async def put_surely(inbox: Inbox, arrivals: Sequence[Arrival], cursor: Cursor | None = None) -> None:
+async def submit_tolerant(
+    inbox: Inbox, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None
+) -> None:
     """Keep a batch and how far the stream is read; what the store will never take is left out, with a word.
 
     Raises IntakeClosed and TryAgain as the inbox does.
     """
     try:
-        await inbox.put_all(arrivals, cursor)
-    except LATER:
+        await inbox.submit_all(messages, cursor)
+    except RETRYABLE_ERRORS:
         raise
     except Exception:  # one message that the store refuses must not stop all that follow
-        logger.warning("%d messages could not be kept together; they are kept one by one", len(arrivals))
-        for one in arrivals:
-            await _put(inbox, one)
+        logger.warning("%d messages could not be kept together; they are kept one by one", len(messages))
+        for message in messages:
+            await _submit_one_tolerant(inbox, message)
         if cursor is not None:
-            await inbox.put_all([], cursor)
+            await inbox.submit_all([], cursor)
 
 
-async def _put(inbox: Inbox, arrival: Arrival) -> None:
+async def _submit_one_tolerant(inbox: Inbox, message: InboundMessage) -> None:
     try:
-        await inbox.put(arrival)
-    except LATER:
+        await inbox.submit(message)
+    except RETRYABLE_ERRORS:
         raise
     except Exception as error:  # as above
-        key = arrival.key
-        logger.error("message %s of %s is lost: %s", key.message_id, arrival.room.external_id, error)
+        key = message.key
+        logger.error("message %s of %s is lost: %s", key.message_id, message.room.external_id, error)

@@ -16,23 +16,23 @@ from bot.domain.events import (
     WorldConnected,
     WorldJoined,
 )
-from bot.domain.inbound import Notice, Noticed, without_role
+from bot.domain.inbound import MembershipChange, MembershipUpdate, roles_after_leaving
 from bot.event_bus import EventBus
 from bot.inbound.inbox import Inbox
-from bot.inbound.sanitize import tidied_notice
+from bot.inbound.sanitize import sanitize_membership
 from bot.store.protocols import Store
 
-AT_ONCE = 500  # in some twenty milliseconds
+BATCH_SIZE = 500  # in some twenty milliseconds
 
 
-class News:
+class MembershipReporter:
     """Takes in that the agent came into a world, which rooms and people are there, and who comes and goes.
 
     However many rows a call is about, it takes a few statements, and lets others write in between. It is
     kept when its method returns; repeated it changes nothing more. `event_id` is the platform's own name
     for what has happened. All raise IntakeClosed while the bot is stopping and StoreUnavailable while
     nothing can be kept: the platform must then not be told. What is left, cleared or moved is told to
-    `Changes`.
+    `EditReporter`.
     """
 
     def __init__(
@@ -41,103 +41,111 @@ class News:
         self._agent_id = agent_id
         self._store, self._inbox, self._events = store, inbox, events
         self._clock = clock
-        self._in_turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
-    async def world_joined(
-        self, world: World, rooms: Sequence[Room] = (), people: Sequence[Entity] = (), *, event_id: str = ""
+    async def join_world(
+        self, world: World, rooms: Sequence[Room] = (), members: Sequence[Entity] = (), *, event_id: str = ""
     ) -> None:
         """Take in a world with what is there; to be told at every connect, and when the agent is invited.
 
         Listeners hear WorldJoined where it was not known, or was joined by an event that was not known;
         else WorldConnected.
         """
-        notice = Notice(world, tuple(rooms), tuple(people), event_id)
-        await self._inbox.carry_out(self._join_world(tidied_notice(notice)))
+        update = MembershipUpdate(world, tuple(rooms), tuple(members), event_id)
+        await self._inbox.run_shielded(self._apply_world_join(sanitize_membership(update)))
 
-    async def world_updated(
-        self, world: World, rooms: Sequence[Room] = (), people: Sequence[Entity] = ()
+    async def update_world(
+        self, world: World, rooms: Sequence[Room] = (), members: Sequence[Entity] = ()
     ) -> None:
         """Take in what a world is called now, and who has which role there."""
-        notice = Notice(world, tuple(rooms), tuple(people))
-        await self._inbox.carry_out(self._keep(tidied_notice(notice)))
+        update = MembershipUpdate(world, tuple(rooms), tuple(members))
+        await self._inbox.run_shielded(self._apply_in_batches(sanitize_membership(update)))
 
-    async def room_joined(self, world: World, room: Room) -> None:
+    async def join_room(self, world: World, room: Room) -> None:
         """Take in a room of which nothing was known: a channel, a thread, a topic."""
-        await self._inbox.carry_out(self._join_room(tidied_notice(Notice(world, (room,)))))
+        await self._inbox.run_shielded(
+            self._apply_room_join(sanitize_membership(MembershipUpdate(world, (room,))))
+        )
 
-    async def room_updated(self, world: World, room: Room) -> None:
+    async def update_room(self, world: World, room: Room) -> None:
         """Take in what a room is called now; one that is not known is joined."""
-        await self.room_joined(world, room)
+        await self.join_room(world, room)
 
-    async def person_joined(self, world: World, person: Entity, *, event_id: str = "") -> None:
+    async def add_member(self, world: World, member: Entity, *, event_id: str = "") -> None:
         """Take in that somebody came into a world; where that is a single room, that is where they are."""
-        notice = Notice(world, people=(person,), event_id=f"joined:{event_id}" if event_id else "")
-        await self._inbox.carry_out(self._join(tidied_notice(notice)))
+        update = MembershipUpdate(
+            world, entities=(member,), event_id=f"joined:{event_id}" if event_id else ""
+        )
+        await self._inbox.run_shielded(self._apply_member_join(sanitize_membership(update)))
 
-    async def person_updated(self, world: World, person: Entity) -> None:
+    async def update_member(self, world: World, member: Entity) -> None:
         """Take in a new name, picture or role; listeners hear of it where it is one."""
-        await self._inbox.carry_out(self._update(tidied_notice(Notice(world, people=(person,)))))
+        await self._inbox.run_shielded(
+            self._apply_member_update(sanitize_membership(MembershipUpdate(world, entities=(member,))))
+        )
 
-    async def person_left(self, world: World, person: Entity, *, event_id: str = "") -> None:
+    async def remove_member(self, world: World, member: Entity, *, event_id: str = "") -> None:
         """Take in that somebody left a world: they take part in its rooms no longer, and have no role by it.
 
         What is known of them stays.
         """
-        world = replace(world, roles=without_role(world, [person]))
+        world = replace(world, roles=roles_after_leaving(world, [member]))
         key = f"left:{event_id}" if event_id else ""
-        notice = Notice(world, people=(person,), event_id=key, is_leaving=True)
-        await self._inbox.carry_out(self._leave(tidied_notice(notice)))
+        update = MembershipUpdate(world, entities=(member,), event_id=key, is_leaving=True)
+        await self._inbox.run_shielded(self._apply_member_leave(sanitize_membership(update)))
 
-    async def _keep(self, notice: Notice) -> Noticed:
+    async def _apply_in_batches(self, update: MembershipUpdate) -> MembershipChange:
         """Keep a notice, so many people at a time."""
-        keep, now = self._store.changes.notice, self._clock()
-        noticed = await keep(replace(notice, people=notice.people[:AT_ONCE]), now)
-        if noticed.is_new:
-            for start in range(AT_ONCE, len(notice.people), AT_ONCE):
-                await keep(Notice(notice.world, people=notice.people[start : start + AT_ONCE]), now)
-        return noticed
+        apply, now = self._store.edits.apply_membership, self._clock()
+        change = await apply(replace(update, entities=update.entities[:BATCH_SIZE]), now)
+        if change.is_new:
+            for start in range(BATCH_SIZE, len(update.entities), BATCH_SIZE):
+                await apply(
+                    MembershipUpdate(update.world, entities=update.entities[start : start + BATCH_SIZE]), now
+                )
+        return change
 
-    async def _join_world(self, notice: Notice) -> None:
-        async with self._in_turn:
-            noticed = await self._keep(notice)
-            if not noticed.is_new:
+    async def _apply_world_join(self, update: MembershipUpdate) -> None:
+        async with self._lock:
+            change = await self._apply_in_batches(update)
+            if not change.is_new:
                 return
-            world = notice.world
-            if noticed.before is None or notice.event_id:
-                self._tell(WorldJoined(self._agent_id, world, notice.rooms, notice.people))
+            world = update.world
+            if change.previous_world is None or update.event_id:
+                self._emit(WorldJoined(self._agent_id, world, update.rooms, update.entities))
             else:
-                self._tell(WorldConnected(self._agent_id, world))
+                self._emit(WorldConnected(self._agent_id, world))
 
-    async def _join_room(self, notice: Notice) -> None:
-        async with self._in_turn:
-            noticed = await self._keep(notice)
-            for room in notice.rooms:
-                if room.id in noticed.rooms:
-                    self._tell(RoomJoined(self._agent_id, room))
+    async def _apply_room_join(self, update: MembershipUpdate) -> None:
+        async with self._lock:
+            change = await self._apply_in_batches(update)
+            for room in update.rooms:
+                if room.id in change.new_room_ids:
+                    self._emit(RoomJoined(self._agent_id, room))
 
-    async def _join(self, notice: Notice) -> None:
-        async with self._in_turn:
-            noticed = await self._keep(notice)
-            [person] = notice.people
-            if noticed.is_new and (notice.event_id or person.id in noticed.new_people):
-                rooms = await self._store.worlds.rooms(notice.world.id)
+    async def _apply_member_join(self, update: MembershipUpdate) -> None:
+        async with self._lock:
+            change = await self._apply_in_batches(update)
+            [member] = update.entities
+            if change.is_new and (update.event_id or member.id in change.new_entity_ids):
+                rooms = await self._store.worlds.rooms(update.world.id)
                 if len(rooms) == 1:
-                    await self._store.entities.save_entities([person], rooms[0].id)
-                self._tell(EntityJoined(self._agent_id, person, notice.world))
+                    await self._store.entities.save_entities([member], rooms[0].id)
+                self._emit(EntityJoined(self._agent_id, member, update.world))
 
-    async def _update(self, notice: Notice) -> None:
-        async with self._in_turn:
-            noticed = await self._keep(notice)
-            [person] = notice.people
-            if noticed.has_changed(person, notice.world):
-                self._tell(EntityUpdated(self._agent_id, person, notice.world))
+    async def _apply_member_update(self, update: MembershipUpdate) -> None:
+        async with self._lock:
+            change = await self._apply_in_batches(update)
+            [member] = update.entities
+            if change.has_changed(member, update.world):
+                self._emit(EntityUpdated(self._agent_id, member, update.world))
 
-    async def _leave(self, notice: Notice) -> None:
-        async with self._in_turn:
-            noticed = await self._keep(notice)
-            if noticed.is_new:
-                [person] = notice.people
-                self._tell(EntityLeft(self._agent_id, person, notice.world))
+    async def _apply_member_leave(self, update: MembershipUpdate) -> None:
+        async with self._lock:
+            change = await self._apply_in_batches(update)
+            if change.is_new:
+                [member] = update.entities
+                self._emit(EntityLeft(self._agent_id, member, update.world))
 
-    def _tell(self, event: Event) -> None:
+    def _emit(self, event: Event) -> None:
         self._events.emit(event)

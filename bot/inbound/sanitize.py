@@ -8,180 +8,180 @@ from typing import Any, TypeVar
 from bot.domain.content import Attachment, Content
 from bot.domain.edits import Reaction
 from bot.domain.environment import Entity, Room, World
-from bot.domain.inbound import MOST_PEOPLE, MOST_ROOMS, Arrival, Notice
+from bot.domain.inbound import MAX_ENTITIES, MAX_ROOMS, InboundMessage, MembershipUpdate
 from bot.domain.ledger import EventKey
 from bot.domain.memory import Memory
-from bot.text import is_storable, tidy, unseen_share
+from bot.text import invisible_share, is_storable, sanitize_text
 
-LONGEST_TEXT = 65_536
-MOST_ATTACHMENTS = 10
-LONGEST_NAME = 200
-MOST_NESTED = 20
-FUTURE = timedelta(minutes=1)
-EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)  # no platform of ours is older: such a time is none
-MOST_UNSEEN = 0.2
-SAID_AT = "said_at"  # the time that a platform gave, where it cannot be
+MAX_TEXT_LENGTH = 65_536
+MAX_ATTACHMENTS = 10
+MAX_NAME_LENGTH = 200
+MAX_METADATA_DEPTH = 20
+MAX_CLOCK_SKEW = timedelta(minutes=1)
+MIN_TIMESTAMP = datetime(2000, 1, 1, tzinfo=UTC)  # no platform of ours is older: such a time is none
+MAX_INVISIBLE_SHARE = 0.2
+ORIGINAL_TIME_KEY = "said_at"  # the time that a platform gave, where it cannot be
 T = TypeVar("T", World, Room, Entity, Memory, Content, EventKey)
 
 
-def tidied(arrival: Arrival, now: datetime) -> Arrival:
+def sanitize_message(inbound: InboundMessage, now: datetime) -> InboundMessage:
     """Bound an event: text that every database takes, few attachments, a time that there can have been.
 
     Ids and addresses are not cut, but lose what no database takes as well; metadata likewise. Its notes say
     what that has changed of the message.
     """
-    key, message = arrival.key, _tidied_message(arrival.message, now)
-    return Arrival(
-        key=_with(key, event_id=tidied_id(key.event_id), message_id=tidied_id(key.message_id)),
-        world=tidied_world(arrival.world),
-        room=tidied_room(arrival.room),
-        author=tidied_person(arrival.author),
+    key, message = inbound.key, _sanitize_memory(inbound.message, now)
+    return InboundMessage(
+        key=_replace_changed(key, event_id=sanitize_id(key.event_id), message_id=sanitize_id(key.message_id)),
+        world=sanitize_world(inbound.world),
+        room=sanitize_room(inbound.room),
+        author=sanitize_entity(inbound.author),
         message=message,
-        is_backfill=arrival.is_backfill,
-        notes=tuple(_notes(arrival.message, message)),
+        is_backfill=inbound.is_backfill,
+        notes=tuple(_build_notes(inbound.message, message)),
     )
 
 
-def tidied_world(world: World) -> World:
+def sanitize_world(world: World) -> World:
     """Bound what is said of a world."""
-    return _with(
+    return _replace_changed(
         world,
-        external_id=tidied_id(world.external_id),
-        name=tidy(world.name, LONGEST_NAME),
-        metadata=_storable(world.metadata),
+        external_id=sanitize_id(world.external_id),
+        name=sanitize_text(world.name, MAX_NAME_LENGTH),
+        metadata=_sanitize_metadata(world.metadata),
     )
 
 
-def tidied_room(room: Room) -> Room:
+def sanitize_room(room: Room) -> Room:
     """Bound what is said of a room."""
-    return _with(
+    return _replace_changed(
         room,
-        external_id=tidied_id(room.external_id),
-        name=tidy(room.name, LONGEST_NAME),
-        metadata=_storable(room.metadata),
+        external_id=sanitize_id(room.external_id),
+        name=sanitize_text(room.name, MAX_NAME_LENGTH),
+        metadata=_sanitize_metadata(room.metadata),
     )
 
 
-def tidied_person(person: Entity) -> Entity:
+def sanitize_entity(entity: Entity) -> Entity:
     """Bound what is said of somebody."""
-    return _with(
-        person,
-        external_id=tidied_id(person.external_id),
-        names=tuple(tidy(name, LONGEST_NAME) for name in person.names),
-        metadata=_storable(person.metadata),
+    return _replace_changed(
+        entity,
+        external_id=sanitize_id(entity.external_id),
+        names=tuple(sanitize_text(name, MAX_NAME_LENGTH) for name in entity.names),
+        metadata=_sanitize_metadata(entity.metadata),
     )
 
 
-def tidied_notice(notice: Notice) -> Notice:
+def sanitize_membership(update: MembershipUpdate) -> MembershipUpdate:
     """Bound what is told of a world: so many rooms and people, the first of them, each of them once."""
-    rooms = {room.id: tidied_room(room) for room in notice.rooms[:MOST_ROOMS]}
-    people = {one.id: tidied_person(one) for one in notice.people[:MOST_PEOPLE]}
+    rooms = {room.id: sanitize_room(room) for room in update.rooms[:MAX_ROOMS]}
+    entities = {entity.id: sanitize_entity(entity) for entity in update.entities[:MAX_ENTITIES]}
     return replace(
-        notice,
-        world=tidied_world(notice.world),
+        update,
+        world=sanitize_world(update.world),
         rooms=tuple(rooms.values()),
-        people=tuple(people.values()),
-        event_id=tidied_id(notice.event_id),
+        entities=tuple(entities.values()),
+        event_id=sanitize_id(update.event_id),
     )
 
 
-def tidied_reaction(reaction: Reaction, now: datetime) -> Reaction:
+def sanitize_reaction(reaction: Reaction, now: datetime) -> Reaction:
     """Bound a reaction likewise; its sign is a name."""
     return Reaction(
-        world=tidied_world(reaction.world),
-        room=tidied_room(reaction.room),
-        author=tidied_person(reaction.author),
-        message_id=tidied_id(reaction.message_id),
-        sign=tidied_sign(reaction.sign),
-        created_at=_possible(reaction.created_at, now),
+        world=sanitize_world(reaction.world),
+        room=sanitize_room(reaction.room),
+        author=sanitize_entity(reaction.author),
+        message_id=sanitize_id(reaction.message_id),
+        emoji=sanitize_emoji(reaction.emoji),
+        created_at=_clamp_time(reaction.created_at, now),
     )
 
 
-def tidied_sign(text: str) -> str:
+def sanitize_emoji(text: str) -> str:
     """Bound what somebody has put on a message."""
-    return tidy(text, LONGEST_NAME)
+    return sanitize_text(text, MAX_NAME_LENGTH)
 
 
-def tidied_id(text: str) -> str:
+def sanitize_id(text: str) -> str:
     """Take out of an id what no database takes."""
-    return tidy(text, len(text))
+    return sanitize_text(text, len(text))
 
 
-def _tidied_message(message: Memory, now: datetime) -> Memory:
+def _sanitize_memory(message: Memory, now: datetime) -> Memory:
     """Bound a message, and put it where it belongs in its room; the platform's own time stays beside it."""
-    at, metadata = _possible(message.created_at, now), _storable(message.metadata)
-    if at != message.created_at:
-        metadata[SAID_AT] = message.created_at.isoformat()
-    return _with(
+    created_at, metadata = _clamp_time(message.created_at, now), _sanitize_metadata(message.metadata)
+    if created_at != message.created_at:
+        metadata[ORIGINAL_TIME_KEY] = message.created_at.isoformat()
+    return _replace_changed(
         message,
-        external_id=tidied_id(message.external_id),
-        content=_tidied(message.content),
-        created_at=at,
+        external_id=sanitize_id(message.external_id),
+        content=_sanitize_content(message.content),
+        created_at=created_at,
         metadata=metadata,
     )
 
 
-def _possible(at: datetime, now: datetime) -> datetime:
-    return now if at < EARLIEST else min(at, now + FUTURE)
+def _clamp_time(timestamp: datetime, now: datetime) -> datetime:
+    return now if timestamp < MIN_TIMESTAMP else min(timestamp, now + MAX_CLOCK_SKEW)
 
 
-def _notes(given: Memory, kept: Memory) -> Iterator[str]:
+def _build_notes(original: Memory, sanitized: Memory) -> Iterator[str]:
     """Say what of a message could not stay as it was, and what of it nobody can see."""
-    text, attachments = given.content.text, given.content.attachments
+    text, attachments = original.content.text, original.content.attachments
     if not is_storable(text):
         yield "its text held what is no character; that was taken out"
-    if len(text) > LONGEST_TEXT:
-        yield f"its text of {len(text)} characters was cut to {LONGEST_TEXT}"
-    if (share := unseen_share(kept.content.text)) > MOST_UNSEEN:
+    if len(text) > MAX_TEXT_LENGTH:
+        yield f"its text of {len(text)} characters was cut to {MAX_TEXT_LENGTH}"
+    if (share := invisible_share(sanitized.content.text)) > MAX_INVISIBLE_SHARE:
         yield f"{share:.0%} of its text cannot be seen"
-    if len(attachments) > MOST_ATTACHMENTS:
-        yield f"it came with {len(attachments)} attachments; the first {MOST_ATTACHMENTS} were kept"
-    if given.created_at != kept.created_at:
-        yield f"the time it came with cannot be: {given.created_at.isoformat()}"
+    if len(attachments) > MAX_ATTACHMENTS:
+        yield f"it came with {len(attachments)} attachments; the first {MAX_ATTACHMENTS} were kept"
+    if original.created_at != sanitized.created_at:
+        yield f"the time it came with cannot be: {original.created_at.isoformat()}"
 
 
-def _tidied(content: Content) -> Content:
-    kept = content.attachments[:MOST_ATTACHMENTS]
-    return _with(
+def _sanitize_content(content: Content) -> Content:
+    attachments = content.attachments[:MAX_ATTACHMENTS]
+    return _replace_changed(
         content,
-        text=tidy(content.text, LONGEST_TEXT),
-        url=tidied_id(content.url),
-        source=tidy(content.source, LONGEST_NAME),
-        attachments=tuple(_named(attachment) for attachment in kept),
-        metadata=_storable(content.metadata),
+        text=sanitize_text(content.text, MAX_TEXT_LENGTH),
+        url=sanitize_id(content.url),
+        source=sanitize_text(content.source, MAX_NAME_LENGTH),
+        attachments=tuple(_sanitize_attachment(attachment) for attachment in attachments),
+        metadata=_sanitize_metadata(content.metadata),
     )
 
 
-def _named(attachment: Attachment) -> Attachment:
+def _sanitize_attachment(attachment: Attachment) -> Attachment:
     return replace(
         attachment,
-        id=tidied_id(attachment.id),
-        url=tidied_id(attachment.url),
-        content_type=tidy(attachment.content_type, LONGEST_NAME),
-        name=tidy(attachment.name, LONGEST_NAME),
-        title=tidy(attachment.title, LONGEST_NAME),
-        text=tidy(attachment.text),
-        description=tidy(attachment.description),
+        id=sanitize_id(attachment.id),
+        url=sanitize_id(attachment.url),
+        content_type=sanitize_text(attachment.content_type, MAX_NAME_LENGTH),
+        name=sanitize_text(attachment.name, MAX_NAME_LENGTH),
+        title=sanitize_text(attachment.title, MAX_NAME_LENGTH),
+        text=sanitize_text(attachment.text),
+        description=sanitize_text(attachment.description),
     )
 
 
-def _with(one: T, **bounded: Any) -> T:
+def _replace_changed(value: T, **fields: Any) -> T:
     """Give it these values; nearly always it has them already, and is left as it is."""
-    is_so = all(getattr(one, name) == value for name, value in bounded.items())
-    return one if is_so else replace(one, **bounded)
+    is_unchanged = all(getattr(value, name) == field_value for name, field_value in fields.items())
+    return value if is_unchanged else replace(value, **fields)
 
 
-def _storable(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    return {tidied_id(name): _storable_value(value) for name, value in metadata.items()}
+def _sanitize_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {sanitize_id(name): _sanitize_value(value) for name, value in metadata.items()}
 
 
-def _storable_value(value: Any, depth: int = 0) -> Any:
+def _sanitize_value(value: Any, depth: int = 0) -> Any:
     if isinstance(value, str):
-        return tidy(value)
-    if depth >= MOST_NESTED:
+        return sanitize_text(value)
+    if depth >= MAX_METADATA_DEPTH:
         return None
     if isinstance(value, Mapping):
-        return {tidied_id(str(name)): _storable_value(one, depth + 1) for name, one in value.items()}
+        return {sanitize_id(str(name)): _sanitize_value(item, depth + 1) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_storable_value(one, depth + 1) for one in value]
+        return [_sanitize_value(item, depth + 1) for item in value]
     return value

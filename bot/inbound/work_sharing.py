@@ -8,22 +8,22 @@ from types import TracebackType
 from typing import Self
 
 from bot.concurrency.clock import Clock, system_clock
-from bot.concurrency.isolation import contained
+from bot.concurrency.isolation import run_isolated
 from bot.domain.ids import new_id
-from bot.domain.inbound import TOO_OLD, Received
+from bot.domain.inbound import MAX_BACKFILL_AGE, StoredEvent
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import StoreUnavailable
-from bot.inbound.inbox import MOST_OPEN, Inbox
+from bot.inbound.inbox import MAX_OPEN_EVENTS, Inbox
 from bot.outbound.outbox import Outbox
-from bot.store.ledger import Sharing
+from bot.store.ledger import WorkSharing
 from bot.store.protocols import Store
 
 logger = logging.getLogger(__name__)
-BEAT, LOOK = 0.5, 0.5
-DEADLINE, LONGEST_LOOK = 5.0, 60.0
+HEARTBEAT_SECONDS, POLL_SECONDS = 0.5, 0.5
+HEARTBEAT_TIMEOUT, POLL_TIMEOUT = 5.0, 60.0
 
 
-class SharedWork:
+class WorkSharingLoop:
     """Shares one agent's work as long as it is entered; where the store shares nothing, nothing is done."""
 
     def __init__(self, store: Store, inbox: Inbox, outbox: Outbox, clock: Clock = system_clock) -> None:
@@ -39,8 +39,8 @@ class SharedWork:
             await self._sharing.join()
             loop = asyncio.get_running_loop()
             self._tasks = [
-                loop.create_task(self._stay_alive(self._sharing)),
-                loop.create_task(self._look(self._sharing)),
+                loop.create_task(self._run_heartbeat(self._sharing)),
+                loop.create_task(self._poll(self._sharing)),
             ]
         return self
 
@@ -52,52 +52,56 @@ class SharedWork:
         if self._tasks:
             await asyncio.wait(self._tasks)
         if self._sharing is not None:
-            await contained(self._sharing.leave(), what="giving rooms back", deadline=DEADLINE)
+            await run_isolated(self._sharing.leave(), label="giving rooms back", timeout=HEARTBEAT_TIMEOUT)
 
-    async def _stay_alive(self, sharing: Sharing) -> None:
+    async def _run_heartbeat(self, sharing: WorkSharing) -> None:
         while True:
-            await contained(self._beat(sharing), what="staying alive", deadline=DEADLINE)
-            await asyncio.sleep(BEAT)
+            await run_isolated(
+                self._send_heartbeat(sharing), label="staying alive", timeout=HEARTBEAT_TIMEOUT
+            )
+            await asyncio.sleep(HEARTBEAT_SECONDS)
 
-    async def _beat(self, sharing: Sharing) -> None:
+    async def _send_heartbeat(self, sharing: WorkSharing) -> None:
         with suppress(StoreUnavailable):  # whoever writes meets it too, and tells
-            if not await sharing.keep_alive():
-                await self._begin_anew(sharing)
+            if not await sharing.heartbeat():
+                await self._rejoin(sharing)
 
-    async def _begin_anew(self, sharing: Sharing) -> None:
+    async def _rejoin(self, sharing: WorkSharing) -> None:
         """Drop everything: others have taken this process for dead, and work on what was its own."""
         logger.warning("this process was silent for so long that others have taken its rooms over")
-        await asyncio.gather(self._inbox.abandon(), self._outbox.abandon())
+        await asyncio.gather(self._inbox.release(), self._outbox.release())
         await sharing.join()
 
-    async def _look(self, sharing: Sharing) -> None:
+    async def _poll(self, sharing: WorkSharing) -> None:
         while True:
-            await contained(self._take_up(sharing), what="looking what is open", deadline=LONGEST_LOOK)
-            await sharing.wait(LOOK)
+            await run_isolated(
+                self._resume_open_work(sharing), label="looking what is open", timeout=POLL_TIMEOUT
+            )
+            await sharing.wait_for_work(POLL_SECONDS)
 
-    async def _take_up(self, sharing: Sharing) -> None:
+    async def _resume_open_work(self, sharing: WorkSharing) -> None:
         with suppress(StoreUnavailable):
             work = await sharing.open_work()
-            if any(not self._outbox.is_busy(room_id) for room_id in work.parts):
+            if any(not self._outbox.is_busy(room_id) for room_id in work.delivery_rooms):
                 await self._outbox.resume()
-            if work.messages:
-                await self._begin_new(sharing)
+            if work.message_rooms:
+                await self._claim_received(sharing)
                 await self._inbox.resume()
-            await self._inbox.settle_others()
+            await self._inbox.resolve_remote()
 
-    async def _begin_new(self, sharing: Sharing) -> None:
+    async def _claim_received(self, sharing: WorkSharing) -> None:
         """Start on what others have received in our rooms, one after another: in their order."""
-        left = await self._store.ledger.receipts(is_open=True, limit=MOST_OPEN)
-        for receipt in reversed(left):
-            if receipt.outcome is Outcome.RECEIVED and sharing.holds(receipt.room_id):
-                await self._begin(receipt)
+        open_receipts = await self._store.ledger.receipts(is_open=True, limit=MAX_OPEN_EVENTS)
+        for receipt in reversed(open_receipts):
+            if receipt.outcome is Outcome.RECEIVED and sharing.owns_room(receipt.room_id):
+                await self._claim(receipt)
 
-    async def _begin(self, receipt: Receipt) -> None:
-        arrival = await self._store.ledger.arrival(receipt)
-        attendance = await self._store.worlds.attendance(receipt.room_id)
+    async def _claim(self, receipt: Receipt) -> None:
+        message = await self._store.ledger.inbound_message(receipt)
+        participant_state = await self._store.worlds.participant_state(receipt.room_id)
         now = self._clock()
-        if arrival is None or now - receipt.received_at > TOO_OLD:
+        if message is None or now - receipt.received_at > MAX_BACKFILL_AGE:
             return  # the inbox closes it
         claimed = replace(receipt, outcome=Outcome.CLAIMED, turn_id=new_id(), attempts=1, claimed_at=now)
         await self._store.ledger.save_receipts([claimed])
-        await self._inbox.begin(Received(claimed, arrival, attendance, is_new=True))
+        await self._inbox.enqueue(StoredEvent(claimed, message, participant_state, is_new=True))

@@ -2,8 +2,8 @@
 
 from bot.domain.ledger import ModelCall
 from bot.errors import ModelBusy, ModelError, ModelRefused, ModelUnavailable, PromptTooLong
-from bot.http import told_host
-from bot.models.retry import read_retry_after
+from bot.http import host_label
+from bot.models.retry import parse_retry_after
 from bot.models.types import (
     EmbeddingRequest,
     EmbeddingResult,
@@ -46,6 +46,6 @@ __all__ = [
     "ToolCall",
     "TranscriptionRequest",
     "Usage",
-    "read_retry_after",
-    "told_host",
+    "host_label",
+    "parse_retry_after",
 ]

@@ -12,45 +12,49 @@ from email.utils import parsedate_to_datetime
 from math import isfinite
 
 from bot.errors import BudgetSpent, ModelBusy, ModelError, ModelUnavailable, PromptTooLong
-from bot.models.attempt import Deadlines, Reserve, attempt
-from bot.models.handler import ModelHandler, Question, R
+from bot.models.attempt import CallTimeouts, Reserve, attempt_call
+from bot.models.handler import ModelHandler, PendingCall, R
 
 logger = logging.getLogger(__name__)
 
-FIRST_WAIT, LONGEST_WAIT = 0.5, 20.0
+FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.5, 20.0
 JITTER = 0.25  # so much of a wait is left to chance, so that not all come back at once
 
 
 @dataclass(frozen=True, slots=True)
-class Retries:
+class RetryPolicy:
     """How patient a caller is: how often it asks again, and for how many seconds after the first try.
 
     Where another model can be asked instead, its patience is `hurry`.
     """
 
-    most: int = 8
-    patience: float = 90.0
-    hurry: float = 10.0
-    chance: Callable[[], float] = random.random
+    max_retries: int = 8
+    max_seconds: float = 90.0
+    failover_seconds: float = 10.0
+    random_fraction: Callable[[], float] = random.random
 
-    def wait(self, failed: int, passed: float, told: float | None, *, has_next: bool) -> float | None:
+    def next_delay(
+        self, failures: int, elapsed: float, retry_after: float | None, *, has_next: bool
+    ) -> float | None:
         """Give the seconds to wait after so many failed tries and seconds; None to give it up.
 
         `told` is what the provider asks for: never less than that, and rather not at all.
         """
-        if failed > self.most:
+        if failures > self.max_retries:
             return None
-        if told is None:
-            told = 0.0
-            wait = min(FIRST_WAIT * 2.0 ** (failed - 1), LONGEST_WAIT) * (1 - JITTER * self.chance())
+        if retry_after is None:
+            retry_after = 0.0
+            delay = min(FIRST_DELAY_SECONDS * 2.0 ** (failures - 1), MAX_DELAY_SECONDS) * (
+                1 - JITTER * self.random_fraction()
+            )
         else:
-            told = max(told, 0.0) if isfinite(told) else self.patience
-            wait = told * (1 + JITTER * self.chance())
-        left = (self.hurry if has_next else self.patience) - passed
-        return None if max(told, wait) > left else wait
+            retry_after = max(retry_after, 0.0) if isfinite(retry_after) else self.max_seconds
+            delay = retry_after * (1 + JITTER * self.random_fraction())
+        remaining = (self.failover_seconds if has_next else self.max_seconds) - elapsed
+        return None if max(retry_after, delay) > remaining else delay
 
 
-def read_retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
+def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     """Read after how many seconds a server wants to be asked again: a number, or a date.
 
     None where it does not say, or says nonsense.
@@ -60,18 +64,18 @@ def read_retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
         if value.replace(".", "", 1).isdecimal():
             return float(value) / unit
     try:
-        moment = parsedate_to_datetime(headers.get("retry-after", ""))
+        retry_at = parsedate_to_datetime(headers.get("retry-after", ""))
     except ValueError:
         return None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - now).total_seconds())
+    retry_at = retry_at if retry_at.tzinfo else retry_at.replace(tzinfo=UTC)
+    return max(0.0, (retry_at - now).total_seconds())
 
 
-FAILURES = 3
-REST = 30.0  # seconds
+FAILURE_THRESHOLD = 3
+OPEN_SECONDS = 30.0  # seconds
 
 
-class Breaker:
+class CircuitBreaker:
     """After three calls in a row that found it busy or away, a model is not asked for half a minute.
 
     Then one call goes first: if that fails too, it rests again.
@@ -81,14 +85,14 @@ class Breaker:
         self._name = name
         self._clock = clock
         self._failures = 0
-        self._rests_until = 0.0
-        self._is_tried = False
+        self._open_until = 0.0
+        self._has_trial = False
 
     @contextmanager
-    def guarding(self) -> Iterator[None]:
+    def guard(self) -> Iterator[None]:
         """Ask the model within this; raises ModelUnavailable at once while it rests."""
-        is_trial = self._rested()
-        self._is_tried |= is_trial
+        is_trial = self._check_admission()
+        self._has_trial |= is_trial
         try:
             yield
         except BudgetSpent:
@@ -103,127 +107,129 @@ class Breaker:
             self._failures = 0
         finally:
             if is_trial:  # not one that was asked before the rest, and ends now
-                self._is_tried = False
+                self._has_trial = False
 
-    def _rested(self) -> bool:
+    def _check_admission(self) -> bool:
         """Tell whether this is the call that goes first after a rest; raises while it may not be asked."""
-        if self._failures < FAILURES:
+        if self._failures < FAILURE_THRESHOLD:
             return False
-        left = self._rests_until - self._clock()
-        if left > 0:
-            raise ModelUnavailable(f"{self._name}: has failed again and again, is asked in {left:.0f} s")
-        if self._is_tried:
+        remaining = self._open_until - self._clock()
+        if remaining > 0:
+            raise ModelUnavailable(f"{self._name}: has failed again and again, is asked in {remaining:.0f} s")
+        if self._has_trial:
             raise ModelUnavailable(f"{self._name}: has failed again and again, is being tried now")
         return True
 
     def _fail(self) -> None:
         self._failures += 1
-        if self._failures >= FAILURES:
-            self._rests_until = self._clock() + REST
+        if self._failures >= FAILURE_THRESHOLD:
+            self._open_until = self._clock() + OPEN_SECONDS
 
 
-HOUR = 3600.0
+LOG_INTERVAL_SECONDS = 3600.0
 
 
 @dataclass(slots=True)
-class _Trouble:
-    told_at: float
+class _Outage:
+    logged_at: float
     since: float
-    untold: int = 0
-    is_told: bool = True
-    is_over: bool = False
+    unlogged_count: int = 0
+    is_logged: bool = True
+    is_resolved: bool = False
 
 
-class Alarm:
+class OutageLog:
     """What is wrong with each model; the log is told, never more than once an hour a model."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._troubles: dict[str, _Trouble] = {}
+        self._outages: dict[str, _Outage] = {}
 
-    def fails(self, name: str, cause: str) -> None:
+    def record_failure(self, name: str, cause: str) -> None:
         """Note that a model could not be used."""
         now = self._clock()
-        trouble = self._troubles.get(name)
-        if trouble is None:
-            self._troubles[name] = _Trouble(told_at=now, since=now)
+        outage = self._outages.get(name)
+        if outage is None:
+            self._outages[name] = _Outage(logged_at=now, since=now)
             logger.error("model %s does not answer: %s", name, cause)
             return
-        if trouble.is_over:
-            trouble.since, trouble.is_over, trouble.is_told = now, False, False
-        trouble.untold += 1
-        if now - trouble.told_at >= HOUR:
-            logger.error("model %s does not answer, %d times since: %s", name, trouble.untold, cause)
-            trouble.told_at, trouble.untold, trouble.is_told = now, 0, True
+        if outage.is_resolved:
+            outage.since, outage.is_resolved, outage.is_logged = now, False, False
+        outage.unlogged_count += 1
+        if now - outage.logged_at >= LOG_INTERVAL_SECONDS:
+            logger.error("model %s does not answer, %d times since: %s", name, outage.unlogged_count, cause)
+            outage.logged_at, outage.unlogged_count, outage.is_logged = now, 0, True
 
-    def answers(self, name: str) -> None:
+    def record_success(self, name: str) -> None:
         """Note that a model could be used."""
-        trouble = self._troubles.get(name)
-        if trouble is None or trouble.is_over:
+        outage = self._outages.get(name)
+        if outage is None or outage.is_resolved:
             return
-        trouble.is_over = True
-        if trouble.is_told:
-            logger.warning("model %s answers again, after %.0f s", name, self._clock() - trouble.since)
+        outage.is_resolved = True
+        if outage.is_logged:
+            logger.warning("model %s answers again, after %.0f s", name, self._clock() - outage.since)
 
 
-MOST_AT_ONCE = 128  # calls to one handler; those behind them learn from what becomes of them
+MAX_CONCURRENT_CALLS = 128  # calls to one handler; those behind them learn from what becomes of them
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class CallPolicy:
     """How handlers are asked: within which deadlines, how patiently, and by which clock."""
 
-    deadlines: Deadlines = field(default_factory=Deadlines)
-    retries: Retries = field(default_factory=Retries)
+    timeouts: CallTimeouts = field(default_factory=CallTimeouts)
+    retries: RetryPolicy = field(default_factory=RetryPolicy)
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
-class Caller:
+class HandlerClient:
     """A handler, and how it has fared lately."""
 
-    def __init__(self, handler: ModelHandler, manner: Manner, *, reserve: Reserve, alarm: Alarm) -> None:
+    def __init__(
+        self, handler: ModelHandler, policy: CallPolicy, *, reserve: Reserve, outage_log: OutageLog
+    ) -> None:
         self.handler = handler
-        self._manner = manner
+        self._policy = policy
         self._reserve = reserve
-        self._alarm = alarm
-        self._breaker = Breaker(handler.name, manner.clock)
-        self._gate = asyncio.Semaphore(MOST_AT_ONCE)
+        self._outage_log = outage_log
+        self._breaker = CircuitBreaker(handler.name, policy.clock)
+        self._semaphore = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
 
-    async def call(self, question: Question[R], *, has_next: bool) -> R:
+    async def call(self, pending: PendingCall[R], *, has_next: bool) -> R:
         """Ask it, and where it is busy again and again; less patiently where there is a next one to ask.
 
         Raises ModelUnavailable where it stays busy, ModelError for what the handler raised.
         """
         try:
-            async with self._gate:
-                with self._breaker.guarding():
-                    return await self._watched(question, has_next=has_next)
+            async with self._semaphore:
+                with self._breaker.guard():
+                    return await self._call_logged(pending, has_next=has_next)
         except ModelBusy as error:
             raise ModelUnavailable(str(error)) from error
 
-    async def _watched(self, question: Question[R], *, has_next: bool) -> R:
+    async def _call_logged(self, pending: PendingCall[R], *, has_next: bool) -> R:
         """Have the operator told of what is wrong with it, which a long prompt or an empty purse is not."""
-        who = f"{self.handler.name} ({self.handler.type})"
+        label = f"{self.handler.name} ({self.handler.type})"
         try:
-            result = await self._persist(question, has_next=has_next)
+            result = await self._retry(pending, has_next=has_next)
         except ModelError as error:
             if not isinstance(error, PromptTooLong | BudgetSpent):
-                self._alarm.fails(who, str(error))
+                self._outage_log.record_failure(label, str(error))
             raise
-        self._alarm.answers(who)
+        self._outage_log.record_success(label)
         return result
 
-    async def _persist(self, question: Question[R], *, has_next: bool) -> R:
-        manner = self._manner
-        started, failed = manner.clock(), 0
+    async def _retry(self, pending: PendingCall[R], *, has_next: bool) -> R:
+        policy = self._policy
+        started_at, failures = policy.clock(), 0
         while True:
             try:
-                return await attempt(self.handler, question, manner.deadlines, self._reserve)
+                return await attempt_call(self.handler, pending, policy.timeouts, self._reserve)
             except ModelBusy as error:
-                failed += 1
-                passed = manner.clock() - started
-                wait = manner.retries.wait(failed, passed, error.retry_after, has_next=has_next)
-                if wait is None or question.is_urgent:
+                failures += 1
+                elapsed = policy.clock() - started_at
+                delay = policy.retries.next_delay(failures, elapsed, error.retry_after, has_next=has_next)
+                if delay is None or pending.is_urgent:
                     raise
-            await manner.sleep(wait)
+            await policy.sleep(delay)

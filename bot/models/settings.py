@@ -11,15 +11,17 @@ from bot.models.types import ModelType, TextRequest
 from bot.settings import Settings, SettingsModel
 
 # Names of the sources that stand for all types.
-LEGACY = {
+LEGACY_NAMES = {
     "MAX_TOKENS": "MODEL_MAX_TOKEN",
     "TEMPERATURE": "MODEL_TEMPERATURE",
     "FREQUENCY_PENALTY": "MODEL_FREQ_PENALTY",
     "PRESENCE_PENALTY": "MODEL_PRESENCE_PENALTY",
 }
-WRITING = tuple(kind for kind in ModelType if kind.startswith(("TEXT_SMALL", "TEXT_M", "TEXT_L", "OBJECT_")))
+TEXT_TYPES = tuple(
+    kind for kind in ModelType if kind.startswith(("TEXT_SMALL", "TEXT_M", "TEXT_L", "OBJECT_"))
+)
 Tokens = Annotated[int | None, Field(ge=1)]
-Share = Annotated[float | None, Field(ge=0, le=1)]
+Probability = Annotated[float | None, Field(ge=0, le=1)]
 Penalty = Annotated[float | None, Field(ge=-2, le=2)]
 
 
@@ -38,11 +40,13 @@ class ModelSettings(SettingsModel):
         "TEXT_SMALL_MAX_TOKENS, TEXT_LARGE_TEMPERATURE, OBJECT_SMALL_SEED. Unset, the provider decides.",
     )
     default_temperature: float | None = Field(None, ge=0, le=2, description="How freely words are chosen.")
-    default_top_p: Share = Field(
+    default_top_p: Probability = Field(
         None, description="Choose among the likeliest words that make up this share."
     )
     default_top_k: int | None = Field(None, ge=0, description="Choose among so many likeliest words.")
-    default_min_p: Share = Field(None, description="Leave out words less likely than this share of the best.")
+    default_min_p: Probability = Field(
+        None, description="Leave out words less likely than this share of the best."
+    )
     default_seed: int | None = Field(
         None, description="The same number, the same text, where it is honoured."
     )
@@ -60,9 +64,9 @@ class Sampling(SettingsModel):
 
     max_tokens: Tokens = None
     temperature: float | None = Field(None, ge=0, le=2)
-    top_p: Share = None
+    top_p: Probability = None
     top_k: int | None = Field(None, ge=0)
-    min_p: Share = None
+    min_p: Probability = None
     seed: int | None = None
     repetition_penalty: float | None = Field(None, ge=0)
     frequency_penalty: Penalty = None
@@ -70,30 +74,32 @@ class Sampling(SettingsModel):
 
     def fill(self, request: TextRequest) -> TextRequest:
         """Put these values where the request has none of its own."""
-        own = self.model_dump(exclude_none=True)
-        missing = {name: value for name, value in own.items() if getattr(request, name) is None}
+        values = self.model_dump(exclude_none=True)
+        missing = {name: value for name, value in values.items() if getattr(request, name) is None}
         return replace(request, **missing) if missing else request
 
 
 def read_sampling(settings: Settings) -> dict[ModelType, Sampling]:
     """Read the values of every type that writes; raises SettingError naming the variable that is wrong."""
-    return {kind: _of(kind, settings) for kind in WRITING}
+    return {kind: _read_type(kind, settings) for kind in TEXT_TYPES}
 
 
-def _of(kind: ModelType, settings: Settings) -> Sampling:
-    found = {name: next(_set(kind, name.upper(), settings), "") for name in Sampling.model_fields}
-    values = {name: settings.get(variable) for name, variable in found.items() if variable}
+def _read_type(kind: ModelType, settings: Settings) -> Sampling:
+    variables = {
+        name: next(_list_variables(kind, name.upper(), settings), "") for name in Sampling.model_fields
+    }
+    values = {name: settings.get(variable) for name, variable in variables.items() if variable}
     try:
         return Sampling.model_validate(values)
     except ValidationError as error:
         [problem, *_] = error.errors(include_url=False, include_input=False, include_context=False)
-        variable = found[str(problem["loc"][0])]
-        where = settings.source_of(variable)
-        raise SettingError(f"{variable} (in {where}): {problem['msg']}") from None
+        variable = variables[str(problem["loc"][0])]
+        source = settings.source_of(variable)
+        raise SettingError(f"{variable} (in {source}): {problem['msg']}") from None
 
 
-def _set(kind: ModelType, name: str, settings: Settings) -> Iterator[str]:
+def _list_variables(kind: ModelType, name: str, settings: Settings) -> Iterator[str]:
     """List the variables that are set for this value, the most telling first."""
-    for variable in (f"{kind}_{name}", f"DEFAULT_{name}", LEGACY.get(name, "")):
+    for variable in (f"{kind}_{name}", f"DEFAULT_{name}", LEGACY_NAMES.get(name, "")):
         if variable in settings:
             yield variable

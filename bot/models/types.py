@@ -23,9 +23,11 @@ class ModelType(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
-        wanted = str(value).strip().upper()
-        wanted = {"IMAGE_GENERATION": "IMAGE", "SPEECH_TO_TEXT": "TRANSCRIPTION"}.get(wanted, wanted)
-        return next((member for member in cls if member.value == wanted), None)
+        normalized = str(value).strip().upper()
+        normalized = {"IMAGE_GENERATION": "IMAGE", "SPEECH_TO_TEXT": "TRANSCRIPTION"}.get(
+            normalized, normalized
+        )
+        return next((member for member in cls if member.value == normalized), None)
 
 
 class Purpose(StrEnum):
@@ -59,7 +61,7 @@ class Usage:
 class TextSink(Protocol):
     """Is shown a text while it is being written; neither call may take long."""
 
-    async def piece(self, text: str) -> None:
+    async def write(self, text: str) -> None:
         """Take the next piece of the text."""
 
     async def restart(self) -> None:
@@ -121,8 +123,8 @@ class TextResult:
     text: str
     model: str = ""
     usage: Usage | None = None
-    is_cut: bool = False
-    calls: tuple[ToolCall, ...] = ()
+    is_truncated: bool = False
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

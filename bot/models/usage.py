@@ -18,12 +18,12 @@ from bot.models.types import (
     Usage,
 )
 
-BYTES_A_TOKEN, FEWEST_BYTES_A_TOKEN = 4, 3
-LONG_ANSWER, PICTURE = 1024, 1500  # tokens, where a request sets no bound, or nobody can count
-HUGE = 100_000_000  # more tokens than this in one call are a mistake
+BYTES_PER_TOKEN, MIN_BYTES_PER_TOKEN = 4, 3
+DEFAULT_OUTPUT_TOKENS, IMAGE_TOKENS = 1024, 1500  # tokens, where a request sets no bound, or nobody can count
+MAX_PLAUSIBLE_TOKENS = 100_000_000  # more tokens than this in one call are a mistake
 
 
-def booked(
+def build_model_call(
     handler: ModelHandler,
     kind: ModelType,
     request: ModelRequest,
@@ -32,11 +32,11 @@ def booked(
     error: str,
 ) -> ModelCall:
     """Put one call down; numbers that are missing or make no sense are estimated and flagged."""
-    size = _prompt_bytes(request)
+    prompt_bytes = _count_prompt_bytes(request)
     usage = result.usage if result is not None else None
-    if usage is None or not _makes_sense(usage):
-        written = _bytes(result.text) if isinstance(result, TextResult) else 0
-        usage = Usage(size // BYTES_A_TOKEN, written // BYTES_A_TOKEN, is_estimate=True)
+    if usage is None or not _is_plausible(usage):
+        output_bytes = _count_bytes(result.text) if isinstance(result, TextResult) else 0
+        usage = Usage(prompt_bytes // BYTES_PER_TOKEN, output_bytes // BYTES_PER_TOKEN, is_estimate=True)
     return ModelCall(
         type=kind.value,
         purpose=request.purpose.value,
@@ -45,50 +45,54 @@ def booked(
         tokens_out=usage.tokens_out,
         tokens_cached=usage.tokens_cached,
         is_estimate=usage.is_estimate,
-        prompt_bytes=size,
+        prompt_bytes=prompt_bytes,
         seconds=seconds,
         error=error,
     )
 
 
-def expected(kind: ModelType, request: ModelRequest) -> ModelCall:
+def estimate_usage(kind: ModelType, request: ModelRequest) -> ModelCall:
     """Estimate a call before it is made, and rather too high: nobody knows what it will come to."""
-    size = _prompt_bytes(request)
+    prompt_bytes = _count_prompt_bytes(request)
     tokens_out = 0
     if isinstance(request, TextRequest):
-        tokens_out = request.max_tokens or LONG_ANSWER
+        tokens_out = request.max_tokens or DEFAULT_OUTPUT_TOKENS
     elif isinstance(request, ImageDescriptionRequest | TranscriptionRequest):
-        tokens_out = LONG_ANSWER
-    seen = PICTURE if isinstance(request, ImageDescriptionRequest) else 0
+        tokens_out = DEFAULT_OUTPUT_TOKENS
+    image_tokens = IMAGE_TOKENS if isinstance(request, ImageDescriptionRequest) else 0
     return ModelCall(
         type=kind.value,
         purpose=request.purpose.value,
         model="",
-        tokens_in=-(-size // FEWEST_BYTES_A_TOKEN) + seen,
+        tokens_in=-(-prompt_bytes // MIN_BYTES_PER_TOKEN) + image_tokens,
         tokens_out=tokens_out,
         is_estimate=True,
-        prompt_bytes=size,
+        prompt_bytes=prompt_bytes,
     )
 
 
-def _makes_sense(usage: Usage) -> bool:
+def _is_plausible(usage: Usage) -> bool:
     numbers = (usage.tokens_in, usage.tokens_out, usage.tokens_cached)
     is_from_nothing = usage.tokens_out and not usage.tokens_in
-    return not is_from_nothing and all(0 <= tokens < HUGE for tokens in numbers)
+    return not is_from_nothing and all(0 <= tokens < MAX_PLAUSIBLE_TOKENS for tokens in numbers)
 
 
-def _prompt_bytes(request: ModelRequest) -> int:
+def _count_prompt_bytes(request: ModelRequest) -> int:
     if isinstance(request, TextRequest):
-        told = (f"{one.name}{one.description}{json.dumps(dict(one.parameters))}" for one in request.tools)
-        return _bytes(request.system) + _bytes(request.prompt) + sum(map(_bytes, told))
+        tool_texts = (
+            f"{tool.name}{tool.description}{json.dumps(dict(tool.parameters))}" for tool in request.tools
+        )
+        return (
+            _count_bytes(request.system) + _count_bytes(request.prompt) + sum(map(_count_bytes, tool_texts))
+        )
     if isinstance(request, ImageRequest):
-        return _bytes(request.prompt)
+        return _count_bytes(request.prompt)
     if isinstance(request, SpeechRequest):
-        return _bytes(request.text)
+        return _count_bytes(request.text)
     if isinstance(request, EmbeddingRequest):
-        return sum(map(_bytes, request.texts))
+        return sum(map(_count_bytes, request.texts))
     return 0
 
 
-def _bytes(text: str) -> int:
+def _count_bytes(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))

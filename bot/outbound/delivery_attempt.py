@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from itertools import count
 
 from bot.adapter.adapter import Adapter
-from bot.concurrency.isolation import Cancellation
+from bot.concurrency.isolation import CancellationScope
 from bot.domain.ledger import Delivery, DeliveryState
-from bot.errors import LaneLost, NotSent, StoreUnavailable, TakenAway, Unclear, Undeliverable
+from bot.errors import DeliveryUnknown, LeaseLost, MessageGone, NotSent, StoreUnavailable, Undeliverable
 from bot.store.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
-OPEN = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
-DEADLINE = 60.0
-FIRST_PAUSE, LONGEST_PAUSE, LONGEST_WAIT = 1.0, 60.0, 86_400.0
-MOST_HASTY = 5
+OPEN_STATES = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
+ATTEMPT_TIMEOUT = 60.0
+FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, MAX_WAIT_SECONDS = 1.0, 60.0, 86_400.0
+MAX_FAST_RETRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class DeliveryAttempt:
     """What came of one try: the new state, and how long the platform wants to be left alone."""
 
     state: DeliveryState
@@ -30,60 +30,60 @@ class Attempt:
     retry_after: float | None = None
 
 
-async def attempt(adapter: Adapter, delivery: Delivery, is_unclear: bool) -> Attempt:
+async def attempt_delivery(adapter: Adapter, delivery: Delivery, is_ambiguous: bool) -> DeliveryAttempt:
     """Try once or, where an earlier try is unclear, ask what became of it; at most for a minute.
 
     An edit is not asked for: it is made once more.
     """
-    cancellation = Cancellation()
+    cancellation = CancellationScope()
     try:
-        async with asyncio.timeout(DEADLINE):
-            return Attempt(DeliveryState.SENT, await _call(adapter, delivery, is_unclear))
+        async with asyncio.timeout(ATTEMPT_TIMEOUT):
+            return DeliveryAttempt(DeliveryState.SENT, await _call(adapter, delivery, is_ambiguous))
     except NotSent as error:
-        return Attempt(DeliveryState.PENDING, cause=str(error), retry_after=error.retry_after)
-    except TakenAway as error:
-        return Attempt(DeliveryState.CANCELLED, cause=str(error))
+        return DeliveryAttempt(DeliveryState.PENDING, cause=str(error), retry_after=error.retry_after)
+    except MessageGone as error:
+        return DeliveryAttempt(DeliveryState.CANCELLED, cause=str(error))
     except Undeliverable as error:
-        return Attempt(DeliveryState.FAILED, cause=str(error))
-    except Unclear as error:
-        return Attempt(DeliveryState.UNKNOWN, cause=str(error))
+        return DeliveryAttempt(DeliveryState.FAILED, cause=str(error))
+    except DeliveryUnknown as error:
+        return DeliveryAttempt(DeliveryState.UNKNOWN, cause=str(error))
     except asyncio.CancelledError:
-        if cancellation.is_asked_for:
+        if cancellation.requested:
             raise
-        return Attempt(DeliveryState.UNKNOWN, cause="the adapter cancelled itself")
+        return DeliveryAttempt(DeliveryState.UNKNOWN, cause="the adapter cancelled itself")
     except Exception as error:  # an adapter's fault may have come after the bytes left
         logger.warning("%s failed to deliver %s", adapter.platform, delivery.id, exc_info=True)
-        return Attempt(DeliveryState.UNKNOWN, cause=f"{type(error).__name__}: {error}")
+        return DeliveryAttempt(DeliveryState.UNKNOWN, cause=f"{type(error).__name__}: {error}")
 
 
-async def _call(adapter: Adapter, delivery: Delivery, is_unclear: bool) -> str:
-    if delivery.edits:
+async def _call(adapter: Adapter, delivery: Delivery, is_ambiguous: bool) -> str:
+    if delivery.replaces_external_id:
         return await adapter.edit(delivery)
-    return await (adapter.reconcile(delivery) if is_unclear else adapter.deliver(delivery))
+    return await (adapter.reconcile(delivery) if is_ambiguous else adapter.deliver(delivery))
 
 
-def pause_after(attempts: int, asked: float | None = None) -> float:
+def retry_delay(attempts: int, retry_after: float | None = None) -> float:
     """How many seconds to wait after so many tries: what the platform asks for, if it is to be believed.
 
     One that asks for none is given a growing pause all the same after a few tries.
     """
-    growing = min(math.ldexp(FIRST_PAUSE, min(attempts - 1, 10)), LONGEST_PAUSE)
-    if asked is None or not math.isfinite(asked) or asked < 0:
-        return growing
-    return min(max(asked, growing if attempts > MOST_HASTY else 0.0), LONGEST_WAIT)
+    backoff = min(math.ldexp(FIRST_DELAY_SECONDS, min(attempts - 1, 10)), MAX_DELAY_SECONDS)
+    if retry_after is None or not math.isfinite(retry_after) or retry_after < 0:
+        return backoff
+    return min(max(retry_after, backoff if attempts > MAX_FAST_RETRIES else 0.0), MAX_WAIT_SECONDS)
 
 
-def asks_to_wait(asked: float | None) -> bool:
+def has_retry_after(retry_after: float | None) -> bool:
     """Tell whether a platform has named a wait, which is then kept to, however long it has lasted."""
-    return asked is not None and math.isfinite(asked) and asked > 0
+    return retry_after is not None and math.isfinite(retry_after) and retry_after > 0
 
 
-async def written_down(ledger: Ledger, delivery: Delivery) -> None:
+async def persist_state(ledger: Ledger, delivery: Delivery) -> None:
     """Write a delivery's state; while the ledger fails it is tried again. Raises LaneLost."""
     for failures in count(1):
         try:
             await ledger.save_delivery(delivery)
-        except LaneLost:
+        except LeaseLost:
             raise
         except StoreUnavailable:  # the log has it once, and not for every part
             logger.debug("part %s waits to be written down", delivery.id)
@@ -91,4 +91,4 @@ async def written_down(ledger: Ledger, delivery: Delivery) -> None:
             logger.warning("part %s could not be written down", delivery.id, exc_info=True)
         else:
             return
-        await asyncio.sleep(pause_after(failures))
+        await asyncio.sleep(retry_delay(failures))

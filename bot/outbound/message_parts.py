@@ -8,12 +8,12 @@ from bot.adapter.adapter import Adapter
 from bot.domain.content import Content
 from bot.domain.environment import Room
 from bot.domain.ids import delivery_id
-from bot.domain.ledger import EDITS, Delivery, DeliveryState
+from bot.domain.ledger import REPLACES_KEY, Delivery, DeliveryState
 from bot.domain.memory import Memory
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutgoingReply:
     """A reply on its way out: `ordinal` counts the replies of its turn, `reply_to` is a platform's id.
 
     `replaces` is what was said before, and reads like this from now on.
@@ -21,13 +21,13 @@ class Outgoing:
 
     memory: Memory
     room: Room
-    ordinal: int = 0
+    reply_index: int = 0
     reply_to: str = ""
     replaces: Memory | None = None
 
 
-def packed(
-    reply: Outgoing, adapter: Adapter | None, at: datetime, before: Sequence[Delivery] = ()
+def split_reply(
+    reply: OutgoingReply, adapter: Adapter | None, created_at: datetime, previous: Sequence[Delivery] = ()
 ) -> list[Delivery]:
     """Cut a reply into parts.
 
@@ -35,13 +35,19 @@ def packed(
     that are left over are taken away.
     """
     room, memory = reply.room, reply.memory
-    contents = adapter.parts(_as_shown(memory.content, adapter)) if adapter else [memory.content]
-    names = [part.external_id for part in before if part.state is DeliveryState.SENT and part.external_id]
-    contents = [*contents, *[Content()] * (len(names) - len(contents))]
+    contents = (
+        adapter.split_content(_with_numbered_choices(memory.content, adapter))
+        if adapter
+        else [memory.content]
+    )
+    sent_ids = [
+        part.external_id for part in previous if part.state is DeliveryState.SENT and part.external_id
+    ]
+    contents = [*contents, *[Content()] * (len(sent_ids) - len(contents))]
     turn_id = memory.turn_id or memory.id
     return [
         Delivery(
-            id=delivery_id(turn_id, reply.ordinal, number),
+            id=delivery_id(turn_id, reply.reply_index, number),
             turn_id=turn_id,
             room_id=room.id,
             memory_id=memory.id,
@@ -49,32 +55,32 @@ def packed(
             account=room.account,
             target=room.external_id,
             part=number,
-            content=in_place_of(names[number], content) if number < len(names) else content,
-            created_at=at,
+            content=with_replaced_id(sent_ids[number], content) if number < len(sent_ids) else content,
+            created_at=created_at,
             reply_to=reply.reply_to if number == 0 else "",
         )
         for number, content in enumerate(contents)
     ]
 
 
-def in_place_of(name: str, content: Content) -> Content:
+def with_replaced_id(external_id: str, content: Content) -> Content:
     """Have a part take the place of what the platform calls so."""
-    return replace(content, metadata={**content.metadata, EDITS: name})
+    return replace(content, metadata={**content.metadata, REPLACES_KEY: external_id})
 
 
 def is_removal(part: Delivery) -> bool:
     """Tell whether a part only takes something away."""
     content = part.content
-    return bool(part.edits) and not (content.text or content.attachments or content.choices)
+    return bool(part.replaces_external_id) and not (content.text or content.attachments or content.choices)
 
 
-def anew(part: Delivery) -> Delivery:
+def without_references(part: Delivery) -> Delivery:
     """Have a part take no message's place and answer none: where it goes now others have these names."""
-    metadata = {name: value for name, value in part.content.metadata.items() if name != EDITS}
+    metadata = {name: value for name, value in part.content.metadata.items() if name != REPLACES_KEY}
     return replace(part, content=replace(part.content, metadata=metadata), reply_to="")
 
 
-def _as_shown(content: Content, adapter: Adapter) -> Content:
+def _with_numbered_choices(content: Content, adapter: Adapter) -> Content:
     """Number the choices in the text, where the platform has nothing to press; what it names stands there."""
     if not content.choices or adapter.shows_choices:
         return content

@@ -8,16 +8,16 @@ from datetime import datetime, timedelta
 
 from bot.adapter.adapter import Adapter
 from bot.concurrency.clock import Clock
-from bot.concurrency.crash_points import reached
+from bot.concurrency.crash_points import crash_point
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.outbound.delivery_attempt import (
-    LONGEST_PAUSE,
-    LONGEST_WAIT,
-    OPEN,
-    asks_to_wait,
-    attempt,
-    pause_after,
-    written_down,
+    MAX_DELAY_SECONDS,
+    MAX_WAIT_SECONDS,
+    OPEN_STATES,
+    attempt_delivery,
+    has_retry_after,
+    persist_state,
+    retry_delay,
 )
 from bot.outbound.draft import Sleep
 from bot.store.ledger import Ledger
@@ -26,92 +26,102 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class RoomQueue:
     """One room's parts: those that wait, in order, and the one that is being sent.
 
     While commits are under way nothing is begun: one of them may bring what comes before it. Nothing could
     leave before `open_from`, where that is known: since then at the earliest a part is late.
     """
 
-    waiting: deque[Delivery] = field(default_factory=deque)
-    sending: Delivery | None = None
-    sender: asyncio.Task[None] | None = None
-    commits: int = 0
-    open_from: datetime | None = None
+    pending: deque[Delivery] = field(default_factory=deque)
+    current: Delivery | None = None
+    task: asyncio.Task[None] | None = None
+    open_commits: int = 0
+    not_before: datetime | None = None
 
-    def is_open(self, at: datetime) -> bool:
+    def is_available_by(self, timestamp: datetime) -> bool:
         """Tell whether the platform has asked for no wait beyond that moment."""
-        return self.open_from is None or self.open_from <= at
+        return self.not_before is None or self.not_before <= timestamp
 
-    def put(self, delivery: Delivery) -> None:
+    def add(self, delivery: Delivery) -> None:
         """Queue a part at its place in the room's order; one that is queued already stays as it is."""
-        known = (*self.waiting, self.sending) if self.sending else self.waiting
-        if any(one.id == delivery.id for one in known):
+        queued = (*self.pending, self.current) if self.current else self.pending
+        if any(other.id == delivery.id for other in queued):
             return
-        after = sum(one.seq <= delivery.seq for one in self.waiting)
-        self.waiting.insert(after, delivery)
+        position = sum(other.seq <= delivery.seq for other in self.pending)
+        self.pending.insert(position, delivery)
 
     def remove(self, delivery_id: str) -> bool:
         """Take a part out; tells whether others of its message still wait."""
-        left = [one for one in self.waiting if one.id != delivery_id]
-        gone = [one for one in self.waiting if one.id == delivery_id]
-        self.waiting = deque(left)
-        return any(one.memory_id == out.memory_id for out in gone for one in left)
+        remaining = [delivery for delivery in self.pending if delivery.id != delivery_id]
+        removed = [delivery for delivery in self.pending if delivery.id == delivery_id]
+        self.pending = deque(remaining)
+        return any(
+            delivery.memory_id == removed_delivery.memory_id
+            for removed_delivery in removed
+            for delivery in remaining
+        )
 
 
 RETRY_BUDGET = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
+class RoomSender:
     """Sends parts, and writes down each attempt before its bytes leave, and its outcome after."""
 
     ledger: Ledger
     clock: Clock
     sleep: Sleep
 
-    async def send(self, adapter: Adapter, lane: Lane, delivery: Delivery) -> None:
+    async def send(self, adapter: Adapter, queue: RoomQueue, delivery: Delivery) -> None:
         """Send a part of a lane; as what it then is, `lane.sending` has it."""
-        is_unclear = delivery.state is DeliveryState.ATTEMPTING
-        if delivery.state not in OPEN:  # its outcome was known, but not yet written down, when it was stopped
-            await written_down(self.ledger, delivery)
-        while delivery.state in OPEN:
+        is_ambiguous = delivery.state is DeliveryState.ATTEMPTING
+        if (
+            delivery.state not in OPEN_STATES
+        ):  # its outcome was known, but not yet written down, when it was stopped
+            await persist_state(self.ledger, delivery)
+        while delivery.state in OPEN_STATES:
             delivery = replace(
                 delivery,
                 state=DeliveryState.ATTEMPTING,
                 attempts=delivery.attempts + 1,
                 first_attempt_at=delivery.first_attempt_at or self.clock(),
             )
-            if not adapter.repeats_harmlessly:
-                await written_down(self.ledger, delivery)
-            lane.sending = delivery
-            found = await attempt(adapter, delivery, is_unclear)
-            if found.state is DeliveryState.UNKNOWN and not is_unclear:
-                is_unclear = True  # it is asked for before anything is tried again
+            if not adapter.supports_idempotent_send:
+                await persist_state(self.ledger, delivery)
+            queue.current = delivery
+            attempt = await attempt_delivery(adapter, delivery, is_ambiguous)
+            if attempt.state is DeliveryState.UNKNOWN and not is_ambiguous:
+                is_ambiguous = True  # it is asked for before anything is tried again
                 continue
-            is_unclear = False
-            pause = pause_after(delivery.attempts, found.retry_after)
-            state, cause = found.state, found.cause
-            if state is DeliveryState.PENDING and self._is_given_up(lane, delivery, pause, found.retry_after):
+            is_ambiguous = False
+            delay = retry_delay(delivery.attempts, attempt.retry_after)
+            state, cause = attempt.state, attempt.cause
+            if state is DeliveryState.PENDING and self._is_given_up(
+                queue, delivery, delay, attempt.retry_after
+            ):
                 state, cause = DeliveryState.FAILED, f"given up after {delivery.attempts} attempts: {cause}"
-            elif pause > LONGEST_PAUSE and cause != delivery.cause:
-                logger.warning("part %s waits for %.0f s: %s", delivery.id, pause, cause)
-            delivery = replace(delivery, state=state, external_id=found.external_id, cause=cause)
-            lane.sending = delivery
-            reached("send.pre_record")
-            await written_down(self.ledger, delivery)
-            reached(f"send.part{delivery.part + 1}")
+            elif delay > MAX_DELAY_SECONDS and cause != delivery.cause:
+                logger.warning("part %s waits for %.0f s: %s", delivery.id, delay, cause)
+            delivery = replace(delivery, state=state, external_id=attempt.external_id, cause=cause)
+            queue.current = delivery
+            crash_point("send.pre_record")
+            await persist_state(self.ledger, delivery)
+            crash_point(f"send.part{delivery.part + 1}")
             if state is DeliveryState.PENDING:
-                await self.sleep(pause)
+                await self.sleep(delay)
 
-    def _is_given_up(self, lane: Lane, delivery: Delivery, pause: float, asked: float | None) -> bool:
+    def _is_given_up(
+        self, queue: RoomQueue, delivery: Delivery, delay: float, retry_after: float | None
+    ) -> bool:
         """Tell whether a part waits no longer: not for a platform's own word, but for a day at most.
 
         Such a wait counts against nothing that stands behind it in the room.
         """
-        again = self.clock() + timedelta(seconds=pause)
-        if asks_to_wait(asked):
-            lane.open_from = again
-            return again - delivery.created_at > timedelta(seconds=LONGEST_WAIT)
-        since = max(delivery.created_at, lane.open_from or delivery.created_at)
-        return again - since > RETRY_BUDGET
+        retry_at = self.clock() + timedelta(seconds=delay)
+        if has_retry_after(retry_after):
+            queue.not_before = retry_at
+            return retry_at - delivery.created_at > timedelta(seconds=MAX_WAIT_SECONDS)
+        since = max(delivery.created_at, queue.not_before or delivery.created_at)
+        return retry_at - since > RETRY_BUDGET

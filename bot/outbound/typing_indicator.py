@@ -11,36 +11,36 @@ from bot.adapter.adapter import Adapter
 from bot.domain.environment import Room
 
 logger = logging.getLogger(__name__)
-DEADLINE = 5.0
+TYPING_TIMEOUT = 5.0
 
 
-class Signs:
+class TypingIndicator:
     """Counts who is at work in each room."""
 
     def __init__(self) -> None:
-        self._at_work: Counter[UUID] = Counter()
+        self._active_turns: Counter[UUID] = Counter()
 
     @asynccontextmanager
-    async def shown(self, adapter: Adapter | None, room: Room) -> AsyncIterator[None]:
+    async def show(self, adapter: Adapter | None, room: Room) -> AsyncIterator[None]:
         """Show that the agent is at work in a room, as long as the block lasts."""
-        if adapter is None or type(adapter).typing is Adapter.typing:
+        if adapter is None or type(adapter).set_typing is Adapter.set_typing:
             yield
             return
-        self._at_work[room.id] += 1
+        self._active_turns[room.id] += 1
         try:
-            if self._at_work[room.id] == 1:
-                await _show(adapter, room, active=True)
+            if self._active_turns[room.id] == 1:
+                await _set_typing(adapter, room, active=True)
             yield
         finally:
-            self._at_work[room.id] -= 1
-            if not self._at_work[room.id]:  # a turn that took this one over may still be writing
-                del self._at_work[room.id]
-                await _show(adapter, room, active=False)
+            self._active_turns[room.id] -= 1
+            if not self._active_turns[room.id]:  # a turn that took this one over may still be writing
+                del self._active_turns[room.id]
+                await _set_typing(adapter, room, active=False)
 
 
-async def _show(adapter: Adapter, room: Room, *, active: bool) -> None:
+async def _set_typing(adapter: Adapter, room: Room, *, active: bool) -> None:
     try:
-        async with asyncio.timeout(DEADLINE):
-            await adapter.typing(room, active)
+        async with asyncio.timeout(TYPING_TIMEOUT):
+            await adapter.set_typing(room, active)
     except Exception:  # a typing sign is a courtesy: it never costs the answer
         logger.debug("no typing sign in %s", room.id, exc_info=True)

@@ -4,17 +4,17 @@ import asyncio
 from dataclasses import dataclass, replace
 
 from bot.domain.ledger import Delivery, DeliveryState
-from bot.outbound.delivery_attempt import OPEN
+from bot.outbound.delivery_attempt import OPEN_STATES
 from bot.outbound.drafts import is_draft
 from bot.outbound.outbox import Outbox
 from bot.store.ledger import Ledger
 
-GIVEN_UP = (DeliveryState.UNKNOWN, DeliveryState.FAILED)
-DROPPED = "a person dropped it"
+HELD_STATES = (DeliveryState.UNKNOWN, DeliveryState.FAILED)
+DROPPED_CAUSE = "a person dropped it"
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DeliveryDecision:
     """A part as it stands after a decision, whether that is as was wanted, and a word about it."""
 
     part: Delivery
@@ -22,7 +22,7 @@ class Decided:
     note: str
 
 
-class Unsent:
+class UndeliveredParts:
     """Lists what has not arrived, puts a part back, or gives it up for good.
 
     Without an `outbox` nobody is sending: what is put back then leaves at the next start.
@@ -31,47 +31,49 @@ class Unsent:
     def __init__(self, ledger: Ledger, outbox: Outbox | None = None) -> None:
         self._ledger = ledger
         self._outbox = outbox
-        self._deciding = asyncio.Lock()  # a part put back twice at once would leave twice
+        self._lock = asyncio.Lock()  # a part put back twice at once would leave twice
 
     async def parts(self, limit: int = 100) -> list[Delivery]:
         """List the latest parts that wait, are held or have failed, in the order in which they leave."""
-        return await self._ledger.unsent(limit)
+        return await self._ledger.undelivered(limit)
 
-    async def send(self, delivery_id: str) -> Decided | None:
+    async def retry(self, delivery_id: str) -> DeliveryDecision | None:
         """Put a held or failed part back so that it leaves; None where there is no such part."""
-        async with self._deciding:
+        async with self._lock:
             part = await self._ledger.delivery(delivery_id)
             if part is None:
                 return None
-            if part.state in OPEN:
-                return Decided(part, True, "it is on its way already")
-            if part.state not in GIVEN_UP:
-                return _past(part)
+            if part.state in OPEN_STATES:
+                return DeliveryDecision(part, True, "it is on its way already")
+            if part.state not in HELD_STATES:
+                return _build_final_decision(part)
             if is_draft(part):
-                return Decided(part, False, "it is only what was seen of a reply while that was written")
+                return DeliveryDecision(
+                    part, False, "it is only what was seen of a reply while that was written"
+                )
             part = replace(part, state=DeliveryState.PENDING, cause="")
             await self._ledger.save_delivery(part)
             if self._outbox is None:
-                return Decided(part, True, "it leaves at the next start")
+                return DeliveryDecision(part, True, "it leaves at the next start")
             await self._outbox.requeue(part)
-            return Decided(part, True, "it leaves as soon as its platform takes it")
+            return DeliveryDecision(part, True, "it leaves as soon as its platform takes it")
 
-    async def drop(self, delivery_id: str) -> Decided | None:
+    async def drop(self, delivery_id: str) -> DeliveryDecision | None:
         """Give a part up for good; None where there is no such part."""
-        async with self._deciding:
+        async with self._lock:
             part = await self._ledger.delivery(delivery_id)
-            if part is not None and part.state in OPEN and self._outbox is not None:
-                if not await self._outbox.withdraw(part):
-                    return Decided(part, False, "it is being sent just now: try again in a moment")
+            if part is not None and part.state in OPEN_STATES and self._outbox is not None:
+                if not await self._outbox.cancel_delivery(part):
+                    return DeliveryDecision(part, False, "it is being sent just now: try again in a moment")
                 part = await self._ledger.delivery(delivery_id)  # now that nobody sends it
             if part is None:
                 return None
-            if part.state not in (*OPEN, *GIVEN_UP):
-                return _past(part)
-            part = replace(part, state=DeliveryState.FAILED, cause=DROPPED)
+            if part.state not in (*OPEN_STATES, *HELD_STATES):
+                return _build_final_decision(part)
+            part = replace(part, state=DeliveryState.FAILED, cause=DROPPED_CAUSE)
             await self._ledger.save_delivery(part)
-            return Decided(part, True, "it is given up for good")
+            return DeliveryDecision(part, True, "it is given up for good")
 
 
-def _past(part: Delivery) -> Decided:
-    return Decided(part, False, f"nothing is left to decide: it is {part.state} already")
+def _build_final_decision(part: Delivery) -> DeliveryDecision:
+    return DeliveryDecision(part, False, f"nothing is left to decide: it is {part.state} already")

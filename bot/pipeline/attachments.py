@@ -4,135 +4,142 @@ import asyncio
 import re
 from dataclasses import dataclass, field, replace
 
-from bot.concurrency.crash_points import reached
-from bot.concurrency.isolation import Failure, contained
+from bot.concurrency.crash_points import crash_point
+from bot.concurrency.isolation import Failure, run_isolated
 from bot.domain.content import Attachment, MediaKind
 from bot.errors import BotError
-from bot.fetch.pdf import text_of_pdf
-from bot.fetch.response import Fetched, refuse_unfit, sniffed
+from bot.fetch.pdf import extract_pdf_text
+from bot.fetch.response import FetchedBody, check_image, sniff_media_type
 from bot.models.types import ImageDescriptionRequest, ModelType, TranscriptionRequest
 from bot.prompts.reply_parser.reader import read_fields
 from bot.prompts.templates import IMAGE_DESCRIPTION
-from bot.text import tidy
-from bot.turn import Input, Turn
+from bot.text import sanitize_text
+from bot.turn import Turn, TurnInput
 
-DEADLINE = 30.0
-LONGEST_TEXT = 20_000
-PDF = "application/pdf"
-AUDIBLE = re.compile(r"(audio|video)/|application/(ogg|octet-stream)$")
-PREFIX = re.compile(r"(?:Fetch|Bot)Error: ")
-LARGEST_PICTURE = 10 * 2**20
-MOST_FILES, MOST_PICTURES, MOST_PAPERS = 16, 4, 2
+READ_TIMEOUT = 30.0
+MAX_TEXT_LENGTH = 20_000
+PDF_TYPE = "application/pdf"
+SOUND_TYPES = re.compile(r"(audio|video)/|application/(ogg|octet-stream)$")
+ERROR_PREFIX = re.compile(r"(?:Fetch|Bot)Error: ")
+MAX_IMAGE_BYTES = 10 * 2**20
+MAX_PARALLEL_FILES, MAX_PARALLEL_IMAGES, MAX_PARALLEL_PDFS = 16, 4, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ConcurrencyLimits:
     """How much is read at once, whoever has sent it: a file takes memory, and a PDF a process.
 
     A picture takes six times its size, since it travels to its model as text within text.
     """
 
-    files: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_FILES))
-    pictures: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_PICTURES))
-    papers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_PAPERS))
+    files: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_PARALLEL_FILES))
+    images: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_PARALLEL_IMAGES))
+    pdfs: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_PARALLEL_PDFS))
 
 
-async def read_attachments(turn: Turn, places: Places) -> None:
+async def read_attachments(turn: Turn, limits: ConcurrencyLimits) -> None:
     """Read the attachments of every message the turn answers, and keep what they say."""
-    unread = [one for one in turn.inputs if any(map(_is_unread, one.message.content.attachments))]
+    unread = [
+        turn_input
+        for turn_input in turn.inputs
+        if any(map(_needs_reading, turn_input.message.content.attachments))
+    ]
     async with asyncio.TaskGroup() as group:
-        for one in unread:
-            group.create_task(_read_all(turn, one, places))
+        for turn_input in unread:
+            group.create_task(_read_message_attachments(turn, turn_input, limits))
 
 
-def _is_unread(attachment: Attachment) -> bool:
+def _needs_reading(attachment: Attachment) -> bool:
     return not (attachment.text or attachment.description or attachment.problem) and bool(attachment.url)
 
 
-async def _read_all(turn: Turn, one: Input, places: Places) -> None:
-    content = one.message.content
+async def _read_message_attachments(turn: Turn, turn_input: TurnInput, limits: ConcurrencyLimits) -> None:
+    content = turn_input.message.content
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_read(turn, attachment, places)) for attachment in content.attachments]
-    read = tuple(task.result() for task in tasks)
+        tasks = [
+            group.create_task(_read_attachment(turn, attachment, limits))
+            for attachment in content.attachments
+        ]
+    attachments = tuple(task.result() for task in tasks)
     memories = turn.agent.store.memories
-    stored = (await memories.memories([one.message.id])).get(one.message.id)
+    stored = (await memories.memories([turn_input.message.id])).get(turn_input.message.id)
     if stored is not None:  # it may have been removed, or given its vector, in the meantime
-        await memories.add([replace(stored, content=replace(stored.content, attachments=read))])
-    one.message = replace(one.message, content=replace(content, attachments=read))
+        await memories.add([replace(stored, content=replace(stored.content, attachments=attachments))])
+    turn_input.message = replace(turn_input.message, content=replace(content, attachments=attachments))
 
 
-async def _read(turn: Turn, attachment: Attachment, places: Places) -> Attachment:
-    if not _is_unread(attachment):
+async def _read_attachment(turn: Turn, attachment: Attachment, limits: ConcurrencyLimits) -> Attachment:
+    if not _needs_reading(attachment):
         return attachment
-    result = await contained(
-        _in_turn(turn, attachment, places), what="reading an attachment", deadline=DEADLINE
+    result = await run_isolated(
+        _read_with_limit(turn, attachment, limits), label="reading an attachment", timeout=READ_TIMEOUT
     )
     if isinstance(result, Failure):
-        cause = PREFIX.sub("", result.cause)
+        cause = ERROR_PREFIX.sub("", result.cause)
         return replace(attachment, problem=f"could not be read: {cause}")
     return result
 
 
-async def _fetched(turn: Turn, attachment: Attachment) -> Fetched:
+async def _fetch_file(turn: Turn, attachment: Attachment) -> FetchedBody:
     """Fetch what an attachment names, by the platform's own connection where it is kept there."""
     url = attachment.url
-    largest = LARGEST_PICTURE if attachment.kind is MediaKind.IMAGE else None
+    max_bytes = MAX_IMAGE_BYTES if attachment.kind is MediaKind.IMAGE else None
     adapter = turn.agent.outbox.adapter(turn.room.platform)
     body = await adapter.download(url) if adapter is not None else None
     if body is None:
-        return await turn.agent.fetcher.get(url, max_bytes=largest)
-    if largest is not None and len(body) > largest:
-        raise BotError(f"it is larger than {largest} bytes")
-    return Fetched(url, sniffed(body, attachment.content_type), body)
+        return await turn.agent.fetcher.get(url, max_bytes=max_bytes)
+    if max_bytes is not None and len(body) > max_bytes:
+        raise BotError(f"it is larger than {max_bytes} bytes")
+    return FetchedBody(url, sniff_media_type(body, attachment.content_type), body)
 
 
-async def _in_turn(turn: Turn, attachment: Attachment, places: Places) -> Attachment:
-    async with places.pictures if attachment.kind is MediaKind.IMAGE else places.files:
-        return await _readers(turn, attachment, places)
+async def _read_with_limit(turn: Turn, attachment: Attachment, limits: ConcurrencyLimits) -> Attachment:
+    async with limits.images if attachment.kind is MediaKind.IMAGE else limits.files:
+        return await _read_by_kind(turn, attachment, limits)
 
 
-async def _readers(turn: Turn, attachment: Attachment, places: Places) -> Attachment:
+async def _read_by_kind(turn: Turn, attachment: Attachment, limits: ConcurrencyLimits) -> Attachment:
     models = turn.agent.models
-    if attachment.kind is MediaKind.IMAGE and not models.serves(ModelType.IMAGE_DESCRIPTION):
+    if attachment.kind is MediaKind.IMAGE and not models.has_handler_for(ModelType.IMAGE_DESCRIPTION):
         return replace(attachment, problem="no model here can look at pictures")
-    if attachment.kind is MediaKind.AUDIO and not models.serves(ModelType.TRANSCRIPTION):
+    if attachment.kind is MediaKind.AUDIO and not models.has_handler_for(ModelType.TRANSCRIPTION):
         return replace(attachment, problem="no model here can listen to recordings")
     if attachment.kind not in (MediaKind.IMAGE, MediaKind.AUDIO, MediaKind.DOCUMENT):
         return replace(attachment, problem="this kind of attachment is not read")
-    fetched = await _fetched(turn, attachment)
-    reached("attach.mid")
-    attachment = replace(attachment, content_type=fetched.content_type)
+    file = await _fetch_file(turn, attachment)
+    crash_point("attach.mid")
+    attachment = replace(attachment, content_type=file.content_type)
     if attachment.kind is MediaKind.IMAGE:
-        return await _seen(turn, attachment, fetched)
+        return await _describe_image(turn, attachment, file)
     if attachment.kind is MediaKind.AUDIO:
-        return await _heard(turn, attachment, fetched)
-    return replace(attachment, text=tidy(await _words(fetched, places), LONGEST_TEXT))
+        return await _transcribe(turn, attachment, file)
+    return replace(attachment, text=sanitize_text(await _extract_text(file, limits), MAX_TEXT_LENGTH))
 
 
-async def _seen(turn: Turn, attachment: Attachment, fetched: Fetched) -> Attachment:
-    refuse_unfit(fetched)
-    request = ImageDescriptionRequest(
-        fetched.body, fetched.content_type, turn.agent.templates[IMAGE_DESCRIPTION]
-    )
+async def _describe_image(turn: Turn, attachment: Attachment, file: FetchedBody) -> Attachment:
+    check_image(file)
+    request = ImageDescriptionRequest(file.body, file.content_type, turn.agent.templates[IMAGE_DESCRIPTION])
     fields = read_fields((await turn.agent.models.describe(request)).text, ("title", "description"))
-    title, description = (tidy(fields.get(name, ""), LONGEST_TEXT) for name in ("title", "description"))
+    title, description = (
+        sanitize_text(fields.get(name, ""), MAX_TEXT_LENGTH) for name in ("title", "description")
+    )
     problem = "" if description else "the model could not say what it shows"
     return replace(attachment, title=attachment.title or title, description=description, problem=problem)
 
 
-async def _heard(turn: Turn, attachment: Attachment, fetched: Fetched) -> Attachment:
-    if not AUDIBLE.match(fetched.content_type):
-        raise BotError(f"it is {fetched.content_type}, and no recording")
-    result = await turn.agent.models.transcribe(TranscriptionRequest(fetched.body, fetched.content_type))
-    heard = tidy(result.text, LONGEST_TEXT)
-    return replace(attachment, text=heard, problem="" if heard.strip() else "nothing is said in it")
+async def _transcribe(turn: Turn, attachment: Attachment, file: FetchedBody) -> Attachment:
+    if not SOUND_TYPES.match(file.content_type):
+        raise BotError(f"it is {file.content_type}, and no recording")
+    result = await turn.agent.models.transcribe(TranscriptionRequest(file.body, file.content_type))
+    transcript = sanitize_text(result.text, MAX_TEXT_LENGTH)
+    return replace(attachment, text=transcript, problem="" if transcript.strip() else "nothing is said in it")
 
 
-async def _words(fetched: Fetched, places: Places) -> str:
+async def _extract_text(file: FetchedBody, limits: ConcurrencyLimits) -> str:
     """Give what a document says; raises BotError."""
-    if fetched.content_type == PDF:
-        async with places.papers:
-            return await text_of_pdf(fetched.body)
-    if not fetched.is_text:
-        raise BotError(f"it is {fetched.content_type or 'of no known type'}, and only text and PDF are read")
-    return fetched.text()
+    if file.content_type == PDF_TYPE:
+        async with limits.pdfs:
+            return await extract_pdf_text(file.body)
+    if not file.is_text:
+        raise BotError(f"it is {file.content_type or 'of no known type'}, and only text and PDF are read")
+    return file.text()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from bot.agent import Agent
-from bot.concurrency.isolation import Failure, asked, begun, contained
+from bot.concurrency.isolation import Failure, call_isolated, call_plugin, run_isolated
 from bot.domain.events import (
     EmbeddingCompleted,
     EmbeddingFailed,
@@ -22,58 +22,64 @@ from bot.plugin_system.registry import Registry
 from bot.text import is_blank
 from bot.turn import Turn
 
-DEADLINE = 60.0
+EVALUATOR_TIMEOUT = 60.0
 
 
-def has_lessons(agent: Agent) -> bool:
+def has_evaluation_work(agent: Agent) -> bool:
     """Tell whether anything is there that learns from turns."""
-    return bool(agent.catalog.evaluators) or agent.models.serves(ModelType.TEXT_EMBEDDING)
+    return bool(agent.catalog.evaluators) or agent.models.has_handler_for(ModelType.TEXT_EMBEDDING)
 
 
-async def evaluate(turn: Turn, registry: Registry, *, was_to_be_answered: bool) -> None:
+async def evaluate(turn: Turn, registry: Registry, *, should_reply: bool) -> None:
     """Run the evaluators that have something to look at; their failures reach nobody."""
-    wanted: list[tuple[Evaluator, Awaitable[bool] | bool]] = []
-    for one in registry.evaluators.values():
-        if not (was_to_be_answered or one.spec.always_run):
+    selected: list[tuple[Evaluator, Awaitable[bool] | bool]] = []
+    for evaluator in registry.evaluators.values():
+        if not (should_reply or evaluator.spec.always_run):
             continue
-        given = True if one.when is None else begun(partial(one.when, turn), what=_what(one))
-        if given and not isinstance(given, Failure):
-            wanted.append((one, given))
-    if not wanted:
+        condition = (
+            True
+            if evaluator.when is None
+            else call_plugin(partial(evaluator.when, turn), label=_condition_label(evaluator))
+        )
+        if condition and not isinstance(condition, Failure):
+            selected.append((evaluator, condition))
+    if not selected:
         return
     async with asyncio.TaskGroup() as group:
-        for one, given in wanted:
-            group.create_task(_run(turn, one, given))
+        for evaluator, condition in selected:
+            group.create_task(_run_evaluator(turn, evaluator, condition))
 
 
-async def _run(turn: Turn, evaluator: Evaluator, wanted: Awaitable[bool] | bool) -> None:
+async def _run_evaluator(turn: Turn, evaluator: Evaluator, condition: Awaitable[bool] | bool) -> None:
     agent, name = turn.agent, evaluator.spec.name
-    if isinstance(wanted, Awaitable):
-        given = await contained(wanted, what=_what(evaluator), deadline=DEADLINE)
-        if isinstance(given, Failure) or not given:
+    if isinstance(condition, Awaitable):
+        is_needed = await run_isolated(
+            condition, label=_condition_label(evaluator), timeout=EVALUATOR_TIMEOUT
+        )
+        if isinstance(is_needed, Failure) or not is_needed:
             return
     agent.events.emit(EvaluatorStarted(agent.id, turn.id, turn.room.id, name))
     call: Callable[[], Awaitable[None] | None] = partial(evaluator.handler, turn)
-    result = await asked(call, what=f"evaluator {name}", deadline=DEADLINE)
+    result = await call_isolated(call, label=f"evaluator {name}", timeout=EVALUATOR_TIMEOUT)
     error = result.cause if isinstance(result, Failure) else ""
     agent.events.emit(EvaluatorCompleted(agent.id, turn.id, turn.room.id, name, error))
 
 
-def _what(evaluator: Evaluator) -> str:
+def _condition_label(evaluator: Evaluator) -> str:
     return f"validating {evaluator.spec.name}"
 
 
-MOST = 32  # turns in one call
+MAX_BATCH_TURNS = 32  # turns in one call
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Wanted:
+class _EmbeddingJob:
     """What one turn wants vectors for."""
 
     memories: tuple[Memory, ...]
 
 
-class Vectors:
+class Embeddings:
     """Gives messages their vectors, one call at a time.
 
     Whoever comes first asks for everybody who waits by then. What gets none, because nobody answers or the
@@ -82,61 +88,61 @@ class Vectors:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._calling = asyncio.Lock()
-        self._waiting: list[_Wanted] = []
+        self._lock = asyncio.Lock()
+        self._waiting: list[_EmbeddingJob] = []
 
-    async def give(self, turn: Turn, message: Memory) -> None:
+    async def embed(self, turn: Turn, message: Memory) -> None:
         """Give a message, and what was said to it, their vectors; without any handler nothing is done."""
         agent = self._agent
-        if not agent.models.serves(ModelType.TEXT_EMBEDDING):
+        if not agent.models.has_handler_for(ModelType.TEXT_EMBEDDING):
             return
-        memories = tuple(one for one in (message, *turn.replies) if not is_blank(one.content.text))
+        memories = tuple(item for item in (message, *turn.replies) if not is_blank(item.content.text))
         if not memories:
             return
         for memory in memories:
             agent.events.emit(EmbeddingRequested(agent.id, memory.id))
-        wanted = _Wanted(memories)
-        self._waiting.append(wanted)
+        job = _EmbeddingJob(memories)
+        self._waiting.append(job)
         try:
-            async with self._calling:
-                while wanted in self._waiting:
-                    await self._ask(self._waiting[:MOST])
+            async with self._lock:
+                while job in self._waiting:
+                    await self._run_batch(self._waiting[:MAX_BATCH_TURNS])
         finally:
-            if wanted in self._waiting:
-                self._waiting.remove(wanted)
+            if job in self._waiting:
+                self._waiting.remove(job)
 
-    async def _ask(self, batch: Sequence[_Wanted]) -> None:
+    async def _run_batch(self, batch: Sequence[_EmbeddingJob]) -> None:
         """Ask for a batch; where one of several is refused, each is asked for alone."""
-        memories = [memory for wanted in batch for memory in wanted.memories]
+        memories = [memory for job in batch for memory in job.memories]
         try:
-            await self._embed(memories)
+            await self._embed_batch(memories)
         except ModelRefused as error:
             if len(memories) == 1:
-                self._tell(memories, error)
+                self._emit_failures(memories, error)
             else:
                 for memory in memories:
                     await self._embed_alone(memory)
         except ModelError as error:
-            self._tell(memories, error)
-        for wanted in batch:
-            if wanted in self._waiting:
-                self._waiting.remove(wanted)
+            self._emit_failures(memories, error)
+        for job in batch:
+            if job in self._waiting:
+                self._waiting.remove(job)
 
     async def _embed_alone(self, memory: Memory) -> None:
         try:
-            await self._embed([memory])
+            await self._embed_batch([memory])
         except ModelError as error:
-            self._tell([memory], error)
+            self._emit_failures([memory], error)
 
-    async def _embed(self, memories: Sequence[Memory]) -> None:
+    async def _embed_batch(self, memories: Sequence[Memory]) -> None:
         agent = self._agent
         result = await agent.models.embed([memory.content.text for memory in memories])
-        keep = agent.store.memories.set_embedding
+        set_embedding = agent.store.memories.set_embedding
         pairs = zip(memories, result.vectors, strict=True)
-        await asyncio.gather(*(keep(memory.id, vector, result.model) for memory, vector in pairs))
+        await asyncio.gather(*(set_embedding(memory.id, vector, result.model) for memory, vector in pairs))
         for memory in memories:
             agent.events.emit(EmbeddingCompleted(agent.id, memory.id))
 
-    def _tell(self, memories: Sequence[Memory], error: ModelError) -> None:
+    def _emit_failures(self, memories: Sequence[Memory], error: ModelError) -> None:
         for memory in memories:
             self._agent.events.emit(EmbeddingFailed(self._agent.id, memory.id, str(error)))

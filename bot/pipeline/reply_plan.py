@@ -9,18 +9,18 @@ from typing import Any
 from pydantic import ValidationError
 
 from bot.plugin_system.action import Action
-from bot.plugin_system.registry import Registry, folded_name
+from bot.plugin_system.registry import Registry, fold_name
 from bot.prompts.reply_parser.reader import Reply
 from bot.text import shorten
 
 logger = logging.getLogger(__name__)
 REPLY = "REPLY"
-SILENT = frozenset({"IGNORE", "NONE"})
-LONGEST_NAME = 60
+SILENT_ACTIONS = frozenset({"IGNORE", "NONE"})
+MAX_NAME_LENGTH = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ActionCall:
     """One action to run, with the parameters the model gave it."""
 
     action: Action[Any]
@@ -28,68 +28,68 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class ReplyPlan:
     """What an answer comes to: say its text, run actions, or neither; `unknown` names no action there is."""
 
-    says: bool
-    calls: tuple[Call, ...]
+    has_text: bool
+    calls: tuple[ActionCall, ...]
     unknown: tuple[str, ...] = ()
 
     @property
     def is_simple(self) -> bool:
         """Whether there is only a text to be said."""
-        return self.says and not self.calls
+        return self.has_text and not self.calls
 
     @property
     def is_silent(self) -> bool:
         """Whether the character chose to say and do nothing."""
-        return not (self.says or self.calls or self.unknown)
+        return not (self.has_text or self.calls or self.unknown)
 
 
-def course_of(reply: Reply, registry: Registry) -> Course:
+def plan_reply(reply: Reply, registry: Registry) -> ReplyPlan:
     """Read what an answer wants done.
 
     Names are matched exactly, folded, then as similes; unknown ones are not run. IGNORE or NONE
     beside anything else counts for nothing; alone it is silence, whatever text came with it.
     """
-    calls: dict[str, Call] = {}
+    calls: dict[str, ActionCall] = {}
     unknown: dict[str, str] = {}
-    says, deeds = False, 0
-    asked = _asked(reply, registry)
-    for written, parameters in asked:
-        action = registry.action(written)
-        name = action.spec.name if action is not None else folded_name(written)
-        if name in SILENT:
+    has_text, action_count = False, 0
+    requested = _list_requested(reply, registry)
+    for written, parameters in requested:
+        action = registry.find_action(written)
+        name = action.spec.name if action is not None else fold_name(written)
+        if name in SILENT_ACTIONS:
             continue
-        deeds += 1
+        action_count += 1
         if name == REPLY:
-            says = bool(reply.text)
+            has_text = bool(reply.text)
         elif action is None:
-            unknown.setdefault(name, shorten(written, LONGEST_NAME))
+            unknown.setdefault(name, shorten(written, MAX_NAME_LENGTH))
         else:
-            own = mark_of(action, parameters) if reply.calls else name
-            calls.setdefault(own, Call(action, parameters))
-    if not asked or (deeds and not calls):
-        says = bool(reply.text)
-    return Course(says, tuple(calls.values()), tuple(unknown.values()))
+            key = call_key(action, parameters) if reply.calls else name
+            calls.setdefault(key, ActionCall(action, parameters))
+    if not requested or (action_count and not calls):
+        has_text = bool(reply.text)
+    return ReplyPlan(has_text, tuple(calls.values()), tuple(unknown.values()))
 
 
-def _asked(reply: Reply, registry: Registry) -> list[tuple[str, Mapping[str, object]]]:
+def _list_requested(reply: Reply, registry: Registry) -> list[tuple[str, Mapping[str, object]]]:
     """List the actions of an answer with their parameters: as a function one may be called several times."""
     if reply.calls:
-        beside = reply.actions[: -len(reply.calls)]
-        return [*((name, {}) for name in beside), *reply.calls]
-    written = {folded_name(name): name for name in reply.actions}
-    parameters = {folded_name(name): values for name, values in reply.parameters.items()}
-    asked: list[tuple[str, Mapping[str, object]]] = []
+        other_names = reply.actions[: -len(reply.calls)]
+        return [*((name, {}) for name in other_names), *reply.calls]
+    written = {fold_name(name): name for name in reply.actions}
+    parameters = {fold_name(name): values for name, values in reply.parameters.items()}
+    requested: list[tuple[str, Mapping[str, object]]] = []
     for folded in filter(None, written):
-        action = registry.action(folded)
-        own = folded_name(action.spec.name) if action is not None else folded
-        asked.append((written[folded], parameters.get(folded) or parameters.get(own) or {}))
-    return asked
+        action = registry.find_action(folded)
+        canonical = fold_name(action.spec.name) if action is not None else folded
+        requested.append((written[folded], parameters.get(folded) or parameters.get(canonical) or {}))
+    return requested
 
 
-def mark_of(action: Action[Any], parameters: Mapping[str, Any]) -> str:
+def call_key(action: Action[Any], parameters: Mapping[str, Any]) -> str:
     """Give what two runs have in common that would do the same, however their parameters are written."""
     try:
         parameters = action.arguments.model_validate(dict(parameters)).model_dump(by_alias=True)

@@ -9,25 +9,32 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from bot.concurrency.crash_points import reached
+from bot.concurrency.crash_points import crash_point
 from bot.domain.content import MediaKind
 from bot.domain.ids import short_id
 from bot.errors import BotError
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult, TextSink, Tool
-from bot.outbound.content_filter import is_nothing, unscaffolded
+from bot.outbound.content_filter import is_empty_reply, strip_scaffolding
 from bot.outbound.draft import Draft
-from bot.pipeline.compose import Composer, ask
-from bot.pipeline.journal import keep, paid
-from bot.pipeline.reply_plan import REPLY, SILENT
-from bot.plugin_system.registry import folded_name
-from bot.prompts.history import Line, render_history
-from bot.prompts.reply_parser.reader import MAX_ACTIONS, NextStep, Reply, read_reply, read_step, text_so_far
+from bot.pipeline.compose import Composer, generate_text
+from bot.pipeline.journal import cached_response, save_response
+from bot.pipeline.reply_plan import REPLY, SILENT_ACTIONS
+from bot.plugin_system.registry import fold_name
+from bot.prompts.history import HistoryLine, render_history
+from bot.prompts.reply_parser.reader import (
+    MAX_ACTIONS,
+    NextStep,
+    Reply,
+    partial_reply_text,
+    read_reply,
+    read_step,
+)
 from bot.prompts.templates import MESSAGE_HANDLER
-from bot.turn import MOST_LISTED, Input, Turn
+from bot.turn import MAX_ANSWERED_INPUTS, Turn, TurnInput
 
-MOST_TRIES = 3
-ANSWER = "answer"
-UNCALLED = frozenset({REPLY, "NONE"})  # saying something is no function, and nothing is IGNORE
+MAX_TRIES = 3
+ANSWER_KEY = "answer"
+EXCLUDED_TOOLS = frozenset({REPLY, "NONE"})  # saying something is no function, and nothing is IGNORE
 
 
 class NoAnswer(BotError):
@@ -41,108 +48,116 @@ async def respond(turn: Turn, composer: Composer) -> Reply:
     With an answer the turn is committed; one that is already in the journal is taken from there. Raises
     NoAnswer after three empty answers, ModelError where no model could be asked.
     """
-    if (journalled := await paid(turn, ANSWER)) is not None:
-        return reply_of(journalled)
-    if (count := len(turn.inputs)) > MOST_LISTED:
-        turn.notes.append(f"of {count} messages the newest {MOST_LISTED} were shown as still open")
-    include = _include(turn)
+    if (cached := await cached_response(turn, ANSWER_KEY)) is not None:
+        return build_reply(cached)
+    if (count := len(turn.inputs)) > MAX_ANSWERED_INPUTS:
+        turn.notes.append(f"of {count} messages the newest {MAX_ANSWERED_INPUTS} were shown as still open")
+    include = _select_providers(turn)
     may_ask = True
     tries = 0
-    while tries < MOST_TRIES:
+    while tries < MAX_TRIES:
         await composer.compose(turn, include)
-        given = await _ask(turn, composer)
-        reply = reply_of(given)
-        wanted = composer.wanting(turn, reply.providers)
-        if wanted and may_ask:
-            include, may_ask = [*include, *wanted], False
+        result = await _generate_reply(turn, composer)
+        reply = build_reply(result)
+        requested = composer.missing_providers(turn, reply.providers)
+        if requested and may_ask:
+            include, may_ask = [*include, *requested], False
             continue
         if not _is_empty(reply):
             turn.commit()  # the journal says from now on whom this turn answers
-            await keep(turn, ANSWER, given)
-            if unscaffolded(reply.text) != reply.text:
+            await save_response(turn, ANSWER_KEY, result)
+            if strip_scaffolding(reply.text) != reply.text:
                 turn.notes.append("the answer showed parts of the form it was asked in; they were taken out")
             return reply
         tries += 1
-    raise NoAnswer(f"the model gave {MOST_TRIES} answers with neither a text nor an action")
+    raise NoAnswer(f"the model gave {MAX_TRIES} answers with neither a text nor an action")
 
 
-def _include(turn: Turn) -> list[str]:
+def _select_providers(turn: Turn) -> list[str]:
     has_files = any(
         attachment.kind is not MediaKind.LINK
-        for one in turn.inputs
-        for attachment in one.message.content.attachments
+        for turn_input in turn.inputs
+        for attachment in turn_input.message.content.attachments
     )
     return ["ENTITIES", "WORLD", *(["ATTACHMENTS"] if has_files else [])]
 
 
-async def first_request(turn: Turn, composer: Composer) -> TextRequest:
+async def build_first_request(turn: Turn, composer: Composer) -> TextRequest:
     """Compose what a turn's first answer is asked for with."""
-    await composer.compose(turn, _include(turn))
-    return _request(turn, composer)
+    await composer.compose(turn, _select_providers(turn))
+    return _build_request(turn, composer)
 
 
-def _request(turn: Turn, composer: Composer, sink: TextSink | None = None) -> TextRequest:
-    tools = tools_of(turn, UNCALLED)
-    listed = open_messages(turn.listed, fewest=1 if turn.state.is_short else 2)
+def _build_request(turn: Turn, composer: Composer, sink: TextSink | None = None) -> TextRequest:
+    tools = build_tools(turn, EXCLUDED_TOOLS)
+    listed = render_open_messages(turn.recent_inputs, min_count=1 if turn.state.is_shortened else 2)
     prompt = composer.render(turn, MESSAGE_HANDLER, openMessages=listed, hasFunctions=bool(tools))
-    return TextRequest(prompt, purpose=Purpose.REPLY, system=composer.system(turn), tools=tools, sink=sink)
+    return TextRequest(
+        prompt, purpose=Purpose.REPLY, system=composer.render_system(turn), tools=tools, sink=sink
+    )
 
 
-async def _ask(turn: Turn, composer: Composer) -> TextResult:
-    reached("model.reply")
-    with shown(turn, has_functions=bool(tools_of(turn, UNCALLED))) as sink:
-        written = await ask(turn, composer, partial(_request, turn, composer, sink), ModelType.TEXT_LARGE)
-    reached("model.post")
-    return written
+async def _generate_reply(turn: Turn, composer: Composer) -> TextResult:
+    crash_point("model.reply")
+    with stream_draft(turn, has_functions=bool(build_tools(turn, EXCLUDED_TOOLS))) as sink:
+        result = await generate_text(
+            turn, composer, partial(_build_request, turn, composer, sink), ModelType.TEXT_LARGE
+        )
+    crash_point("model.post")
+    return result
 
 
-def open_messages(inputs: Sequence[Input], fewest: int = 2) -> str:
+def render_open_messages(inputs: Sequence[TurnInput], min_count: int = 2) -> str:
     """Render the messages one reply must answer; nothing where there are fewer."""
-    if len(inputs) < fewest:
+    if len(inputs) < min_count:
         return ""
-    return render_history([_line(one, is_newest=one is inputs[-1]) for one in inputs])
+    return render_history(
+        [_to_history_line(turn_input, is_newest=turn_input is inputs[-1]) for turn_input in inputs]
+    )
 
 
-def _line(one: Input, *, is_newest: bool) -> Line:
-    message, author = one.message, one.author
+def _to_history_line(turn_input: TurnInput, *, is_newest: bool) -> HistoryLine:
+    message, author = turn_input.message, turn_input.author
     text = message.content.text
-    return Line(message.created_at, author.name, short_id(author.id), text, is_open=is_newest)
+    return HistoryLine(message.created_at, author.name, short_id(author.id), text, is_open=is_newest)
 
 
 def _is_empty(reply: Reply) -> bool:
     """Whether there is nothing to do and nothing to say, or nothing that may leave."""
-    if any(folded_name(name) != REPLY for name in reply.actions):
+    if any(fold_name(name) != REPLY for name in reply.actions):
         return False
-    return is_nothing(reply.text)
+    return is_empty_reply(reply.text)
 
 
 @contextmanager
-def shown(turn: Turn, *, has_functions: bool = False) -> Iterator[TextSink | None]:
+def stream_draft(turn: Turn, *, has_functions: bool = False) -> Iterator[TextSink | None]:
     """Show a turn's reply while it is written inside the block; None where it is seen only when it is whole.
 
     What replaces an earlier answer is not shown: that stands until the new one is there.
     """
-    draft = turn.agent.outbox.draft(turn.room, turn.upcoming) if turn.replaces is None else None
+    draft = turn.agent.outbox.open_draft(turn.room, turn.peek_reply) if turn.replaces is None else None
     if draft is None:
         yield None
         return
-    sink = _Sink(draft)
-    draft.follow(lambda: text_so_far(sink.written, has_functions=has_functions), lambda: _may_show(turn))
+    sink = _DraftSink(draft)
+    draft.follow(
+        lambda: partial_reply_text(sink.text, has_functions=has_functions), lambda: _commit_to_draft(turn)
+    )
     try:
         yield sink
     finally:
-        draft.rest()
+        draft.stop()
 
 
-def _may_show(turn: Turn) -> bool:
+def _commit_to_draft(turn: Turn) -> bool:
     """Pass the point of no return, unless the turn was taken over or called off."""
-    if turn.successor is not None or turn.is_called_off:
+    if turn.superseded_by is not None or turn.is_cancelled:
         return False
     turn.is_committed = True
     return True
 
 
-class _Sink:
+class _DraftSink:
     """Collects what a model writes; looking at it is the draft's part, now and then."""
 
     def __init__(self, draft: Draft) -> None:
@@ -150,23 +165,23 @@ class _Sink:
         self._pieces: list[str] = []
 
     @property
-    def written(self) -> str:
+    def text(self) -> str:
         """All that is written so far."""
         return "".join(self._pieces)
 
-    async def piece(self, text: str) -> None:
+    async def write(self, text: str) -> None:
         if text:
             self._pieces.append(text)
-            self._draft.stir()
+            self._draft.notify()
 
     async def restart(self) -> None:
         self._pieces.clear()
 
 
-LONGEST_NAME = 64  # which providers let a function have
+MAX_TOOL_NAME_LENGTH = 64  # which providers let a function have
 
 
-def tools_of(turn: Turn, besides: Collection[str]) -> tuple[Tool, ...]:
+def build_tools(turn: Turn, excluded: Collection[str]) -> tuple[Tool, ...]:
     """Offer the actions that the author may use as functions, `besides` these.
 
     There are none where the handler that is asked first cannot call any: then it writes tags.
@@ -176,33 +191,33 @@ def tools_of(turn: Turn, besides: Collection[str]) -> tuple[Tool, ...]:
     return tuple(
         Tool(spec.name, spec.description, spec.parameters)
         for spec in turn.actions
-        if spec.name not in besides and len(spec.name) <= LONGEST_NAME
+        if spec.name not in excluded and len(spec.name) <= MAX_TOOL_NAME_LENGTH
     )
 
 
-def reply_of(result: TextResult) -> Reply:
+def build_reply(result: TextResult) -> Reply:
     """Read an answer; where functions are called in it, those are its actions, whatever it names in tags.
 
     Its text is said before them, unless the functions come to silence.
     """
     reply = read_reply(result.text)
-    calls = tuple((call.name, call.arguments) for call in result.calls[:MAX_ACTIONS])
+    calls = tuple((call.name, call.arguments) for call in result.tool_calls[:MAX_ACTIONS])
     if not calls:
         return reply
     names = [name for name, _ in calls]
-    if reply.text and not SILENT.issuperset(names):
+    if reply.text and not SILENT_ACTIONS.issuperset(names):
         names.insert(0, REPLY)
-    is_whole = reply.complete or not result.text.strip()
-    return replace(reply, actions=tuple(names), parameters={}, calls=calls, complete=is_whole)
+    is_complete = reply.is_complete or not result.text.strip()
+    return replace(reply, actions=tuple(names), parameters={}, calls=calls, is_complete=is_complete)
 
 
-def step_of(result: TextResult) -> NextStep:
+def build_step(result: TextResult) -> NextStep:
     """Read a step, likewise: the first function that is called is its action; words beside it end nothing."""
     step = read_step(result.text)
-    if not result.calls:
+    if not result.tool_calls:
         return step
-    call = result.calls[0]
+    call = result.tool_calls[0]
     is_finish = step.is_finish and not step.text
     return replace(
-        step, action=call.name, parameters=call.arguments, is_finish=is_finish, text="", complete=True
+        step, action=call.name, parameters=call.arguments, is_finish=is_finish, text="", is_complete=True
     )

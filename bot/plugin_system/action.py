@@ -10,15 +10,15 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 
-from bot.domain.component_specs import ActionSpec, Effect, Example
+from bot.domain.component_specs import ActionSpec, Effect, ExampleLine
 from bot.domain.environment import Role
 from bot.domain.results import ActionResult
 from bot.errors import PluginError
 from bot.turn import Turn
 
 P = ParamSpec("P")
-When = Callable[[Turn], Awaitable[bool] | bool]
-NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+TurnCondition = Callable[[Turn], Awaitable[bool] | bool]
+NAME_PATTERN = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Action(Generic[P]):
     spec: ActionSpec
     handler: Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]
     arguments: type[BaseModel]
-    when: When | None = None
+    when: TurnCondition | None = None
 
     async def __call__(self, turn: Turn, /, *args: P.args, **kwargs: P.kwargs) -> ActionResult | None:
         return await self.handler(turn, *args, **kwargs)
@@ -38,9 +38,9 @@ class Action(Generic[P]):
 
         Raises pydantic's ValidationError, before anything is done, where they do not fit.
         """
-        checked = self.arguments.model_validate(dict(arguments))
+        validated = self.arguments.model_validate(dict(arguments))
         fields = self.arguments.model_fields
-        values = {field.alias or name: getattr(checked, name) for name, field in fields.items()}
+        values = {field.alias or name: getattr(validated, name) for name, field in fields.items()}
         handler: Callable[..., Awaitable[ActionResult | None]] = self.handler
         return await handler(turn, **values)
 
@@ -50,11 +50,11 @@ def action(
     description: str,
     *,
     similes: Sequence[str] = (),
-    when: When | None = None,
+    when: TurnCondition | None = None,
     role: Role = Role.NONE,
     effect: Effect = Effect.UNSAFE,
     critical: bool = False,
-    examples: Sequence[Sequence[Example]] = (),
+    examples: Sequence[Sequence[ExampleLine]] = (),
 ) -> Callable[[Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]], Action[P]]:
     """Make an action of an async function whose first parameter is the turn.
 
@@ -68,8 +68,8 @@ def action(
     def decorate(handler: Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]) -> Action[P]:
         check_name(name, "action")
         try:
-            arguments = arguments_of(handler, name)
-            schema = arguments.model_json_schema(schema_generator=_Untitled)
+            arguments = build_arguments_model(handler, name)
+            schema = arguments.model_json_schema(schema_generator=_SchemaWithoutTitles)
             schema.pop("title", None)
         except (NameError, TypeError, PydanticUserError) as error:
             raise PluginError(f"action {name}: its parameters cannot be described: {error}") from error
@@ -88,7 +88,7 @@ def action(
     return decorate
 
 
-class _Untitled(GenerateJsonSchema):
+class _SchemaWithoutTitles(GenerateJsonSchema):
     """Leaves out titles: they say what the names say, and every prompt would pay for them."""
 
     def field_title_should_be_set(self, schema: object) -> bool:
@@ -97,11 +97,11 @@ class _Untitled(GenerateJsonSchema):
 
 def check_name(name: str, kind: str) -> None:
     """Refuse a component's name that is not UPPER_SNAKE; raises PluginError."""
-    if not NAME.fullmatch(name):
+    if not NAME_PATTERN.fullmatch(name):
         raise PluginError(f"{kind} {name!r}: a component's name is UPPER_SNAKE, as in FOLLOW_ROOM")
 
 
-def arguments_of(handler: Callable[..., Any], name: str, *, kind: str = "action") -> type[BaseModel]:
+def build_arguments_model(handler: Callable[..., Any], name: str, *, kind: str = "action") -> type[BaseModel]:
     """Make the model of what a handler takes beside its context; raises PluginError.
 
     Its fields are numbered and the parameters' names their aliases: a parameter may be called like
@@ -119,12 +119,12 @@ def arguments_of(handler: Callable[..., Any], name: str, *, kind: str = "action"
             raise PluginError(f"{kind} {name}: parameter {parameter.name!r} needs a type")
         default = ... if parameter.default is parameter.empty else parameter.default
         hint = hints[parameter.name]
-        field = Field(default, alias=parameter.name, description=_described(hint))
+        field = Field(default, alias=parameter.name, description=_find_description(hint))
         fields[f"parameter_{number}"] = (hint, field)
     return create_model(name, __config__=ConfigDict(extra="forbid", title=name), **fields)
 
 
-def _described(hint: Any) -> str | None:
+def _find_description(hint: Any) -> str | None:
     if get_origin(hint) is not Annotated:
         return None
     return next((extra for extra in get_args(hint)[1:] if isinstance(extra, str)), None)

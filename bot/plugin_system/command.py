@@ -14,28 +14,28 @@ from pydantic.errors import PydanticUserError
 from bot.agent import Agent
 from bot.domain.component_specs import CommandSpec
 from bot.domain.environment import ChannelType, Role
-from bot.domain.inbound import Asked, Shown
+from bot.domain.inbound import CommandInvocation, CommandResponse
 from bot.errors import PluginError
-from bot.plugin_system.action import arguments_of
+from bot.plugin_system.action import build_arguments_model
 
 P = ParamSpec("P")
-Answer = str | Shown | None
-NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
-ALONE = frozenset({ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF, ChannelType.API})
+CommandResult = str | CommandResponse | None
+NAME_PATTERN = re.compile(r"[a-z][a-z0-9-]{0,31}")
+DIRECT_ROOM_TYPES = frozenset({ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF, ChannelType.API})
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class CommandContext:
     """One command being answered: who asks what, where, and with which role as it is known just now."""
 
     agent: Agent
-    asked: Asked
+    invocation: CommandInvocation
     role: Role
 
     @property
-    def decides_here(self) -> bool:
+    def is_room_admin(self) -> bool:
         """Whether this person decides about the room: they are alone in it, or an admin of its world."""
-        return self.asked.room.type in ALONE or self.role.reaches(Role.ADMIN)
+        return self.invocation.room.type in DIRECT_ROOM_TYPES or self.role.is_at_least(Role.ADMIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,31 +43,35 @@ class Command(Generic[P]):
     """A command: what it is, what it takes, and the function that answers."""
 
     spec: CommandSpec
-    handler: Callable[Concatenate[Asking, P], Awaitable[Answer]]
+    handler: Callable[Concatenate[CommandContext, P], Awaitable[CommandResult]]
     arguments: type[BaseModel]
-    is_private: bool = True
+    is_ephemeral: bool = True
 
-    async def __call__(self, asking: Asking, /, *args: P.args, **kwargs: P.kwargs) -> Answer:
-        return await self.handler(asking, *args, **kwargs)
+    async def __call__(self, context: CommandContext, /, *args: P.args, **kwargs: P.kwargs) -> CommandResult:
+        return await self.handler(context, *args, **kwargs)
 
-    def allows(self, asking: Asking) -> bool:
+    def is_allowed(self, context: CommandContext) -> bool:
         """Tell whether somebody may give it here."""
-        is_free = self.spec.is_free_alone and asking.asked.room.type in ALONE
-        return is_free or asking.role.reaches(self.spec.role)
+        is_open = self.spec.is_open_in_direct_chat and context.invocation.room.type in DIRECT_ROOM_TYPES
+        return is_open or context.role.is_at_least(self.spec.role)
 
-    def read(self, asked: Asked) -> dict[str, Any]:
+    def parse_arguments(self, invocation: CommandInvocation) -> dict[str, Any]:
         """Check what was given against the signature; raises pydantic's ValidationError."""
-        checked = self.arguments.model_validate(asked.arguments or self._given(asked.text))
+        validated = self.arguments.model_validate(invocation.arguments or self._split_text(invocation.text))
         fields = self.arguments.model_fields
-        return {field.alias or name: getattr(checked, name) for name, field in fields.items()}
+        return {field.alias or name: getattr(validated, name) for name, field in fields.items()}
 
-    async def run(self, asking: Asking, arguments: Mapping[str, Any]) -> Shown:
+    async def run(self, context: CommandContext, arguments: Mapping[str, Any]) -> CommandResponse:
         """Answer, and say for whom the answer is."""
-        handler: Callable[..., Awaitable[Answer]] = self.handler
-        answer = await handler(asking, **arguments)
-        return answer if isinstance(answer, Shown) else Shown(answer or "", self.is_private)
+        handler: Callable[..., Awaitable[CommandResult]] = self.handler
+        answer = await handler(context, **arguments)
+        return (
+            answer
+            if isinstance(answer, CommandResponse)
+            else CommandResponse(answer or "", self.is_ephemeral)
+        )
 
-    def _given(self, text: str) -> dict[str, str]:
+    def _split_text(self, text: str) -> dict[str, str]:
         """Give each word of a text to one parameter, and the rest to the last."""
         names = [field.alias or name for name, field in self.arguments.model_fields.items()]
         return dict(zip(names, text.split(None, max(len(names) - 1, 0)), strict=False)) if names else {}
@@ -78,9 +82,9 @@ def command(
     description: str,
     *,
     role: Role = Role.NONE,
-    free_alone: bool = False,
-    private: bool = True,
-) -> Callable[[Callable[Concatenate[Asking, P], Awaitable[Answer]]], Command[P]]:
+    open_in_direct: bool = False,
+    ephemeral: bool = True,
+) -> Callable[[Callable[Concatenate[CommandContext, P], Awaitable[CommandResult]]], Command[P]]:
     """Make a command of an async function whose first parameter is what is being asked.
 
     The other parameters are what the person gives: text, numbers, yes or no, or one of a `Literal`. `role`
@@ -89,25 +93,25 @@ def command(
     lower-case-with-hyphens, of at most 32 characters, or a parameter that nobody could give.
     """
 
-    def decorate(handler: Callable[Concatenate[Asking, P], Awaitable[Answer]]) -> Command[P]:
-        if not NAME.fullmatch(name):
+    def decorate(handler: Callable[Concatenate[CommandContext, P], Awaitable[CommandResult]]) -> Command[P]:
+        if not NAME_PATTERN.fullmatch(name):
             raise PluginError(f"command {name!r}: a command's name is lower-case, as in roll-dice")
         try:
             function = handler.__func__ if ismethod(handler) else handler
-            arguments, schema = _taken(function, name, is_method=ismethod(handler))
+            arguments, schema = _read_signature(function, name, is_method=ismethod(handler))
         except (NameError, TypeError, PydanticUserError) as error:
             raise PluginError(f"command {name}: its parameters cannot be described: {error}") from error
-        spec = CommandSpec(name, description, schema, role, free_alone)
-        return Command(spec, handler, arguments, private)
+        spec = CommandSpec(name, description, schema, role, open_in_direct)
+        return Command(spec, handler, arguments, ephemeral)
 
     return decorate
 
 
 @lru_cache(maxsize=256)  # the commands that every bot has are methods of one class
-def _taken(
+def _read_signature(
     function: Callable[..., Any], name: str, *, is_method: bool
 ) -> tuple[type[BaseModel], dict[str, Any]]:
     """Read what a command takes off its function, or off a method's, whoever it is bound to."""
     handler = MethodType(function, function) if is_method else function
-    arguments = arguments_of(handler, name, kind="command")
+    arguments = build_arguments_model(handler, name, kind="command")
     return arguments, arguments.model_json_schema()

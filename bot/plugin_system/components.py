@@ -14,11 +14,11 @@ from bot.domain.task import Task
 from bot.errors import PluginError
 from bot.http import RouteRequest, RouteResponse
 from bot.models.types import ModelResult, ModelType
-from bot.plugin_system.action import When, check_name
+from bot.plugin_system.action import TurnCondition, check_name
 from bot.settings import Settings
 from bot.turn import Turn
 
-Provide = Callable[[Turn], Awaitable[ProviderResult] | ProviderResult]
+ProviderHandler = Callable[[Turn], Awaitable[ProviderResult] | ProviderResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +26,16 @@ class Provider:
     """A provider: what it is, and the function that looks it up."""
 
     spec: ProviderSpec
-    handler: Provide
+    handler: ProviderHandler
 
     async def __call__(self, turn: Turn, /) -> ProviderResult:
-        given = self.handler(turn)
-        return await given if isinstance(given, Awaitable) else given
+        result = self.handler(turn)
+        return await result if isinstance(result, Awaitable) else result
 
 
 def provider(
     name: str, description: str, *, position: int = 0, dynamic: bool = False, private: bool = False
-) -> Callable[[Provide], Provider]:
+) -> Callable[[ProviderHandler], Provider]:
     """Make a provider of a function that takes the turn: an async one, or a plain one that need not wait.
 
     `position` orders the texts in the prompt: give what rarely changes a low one, so that a model
@@ -43,14 +43,14 @@ def provider(
     Raises PluginError for a name that is not UPPER_SNAKE.
     """
 
-    def decorate(handler: Provide) -> Provider:
+    def decorate(handler: ProviderHandler) -> Provider:
         check_name(name, "provider")
         return Provider(ProviderSpec(name, description, dynamic, private, position), handler)
 
     return decorate
 
 
-Evaluate = Callable[[Turn], Awaitable[None]]
+EvaluatorHandler = Callable[[Turn], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class Evaluator:
     """An evaluator: what it is, when it looks, and the function that does."""
 
     spec: EvaluatorSpec
-    handler: Evaluate
-    when: When | None = None
+    handler: EvaluatorHandler
+    when: TurnCondition | None = None
 
     async def __call__(self, turn: Turn, /) -> None:
         await self.handler(turn)
@@ -70,9 +70,9 @@ def evaluator(
     description: str,
     *,
     similes: Sequence[str] = (),
-    when: When | None = None,
+    when: TurnCondition | None = None,
     always_run: bool = False,
-) -> Callable[[Evaluate], Evaluator]:
+) -> Callable[[EvaluatorHandler], Evaluator]:
     """Make an evaluator of an async function that takes the finished turn.
 
     `when`, a plain function or an async one, tells whether there is something to look at. It runs after
@@ -80,7 +80,7 @@ def evaluator(
     Raises PluginError for a name that is not UPPER_SNAKE.
     """
 
-    def decorate(handler: Evaluate) -> Evaluator:
+    def decorate(handler: EvaluatorHandler) -> Evaluator:
         check_name(name, "evaluator")
         return Evaluator(EvaluatorSpec(name, description, tuple(similes), always_run), handler, when)
 
@@ -88,7 +88,7 @@ def evaluator(
 
 
 E = TypeVar("E", bound=Event)
-Told = Callable[[Agent, E], Awaitable[None] | None]
+ListenerHandler = Callable[[Agent, E], Awaitable[None] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,37 +100,37 @@ class Listener(Generic[E]):
     """
 
     kind: type[E]
-    handler: Told[E]
-    at_once: bool = False
+    handler: ListenerHandler[E]
+    is_immediate: bool = False
 
     def __call__(self, agent: Agent, event: E, /) -> Any:
         return self.handler(agent, event)
 
 
-def on(kind: type[E]) -> Callable[[Told[E]], Listener[E]]:
+def on(kind: type[E]) -> Callable[[ListenerHandler[E]], Listener[E]]:
     """Make a listener of a function that takes the agent and an event of this class.
 
     An async function is told in the background. A plain one is told at once and must not take long: it
     is for what only counts or notes something.
     """
 
-    def decorate(handler: Told[E]) -> Listener[E]:
-        return Listener(kind, handler, at_once=not inspect.iscoroutinefunction(handler))
+    def decorate(handler: ListenerHandler[E]) -> Listener[E]:
+        return Listener(kind, handler, is_immediate=not inspect.iscoroutinefunction(handler))
 
     return decorate
 
 
-Serve = Callable[[Agent, Any], Awaitable[ModelResult]]
+ModelFunction = Callable[[Agent, Any], Awaitable[ModelResult]]
 
 
-Condition = Callable[[Settings], bool]
+SettingsCondition = Callable[[Settings], bool]
 
 
 def _is_always_available(settings: Settings) -> bool:
     return True
 
 
-def _never(settings: Settings) -> bool:
+def _is_never_available(settings: Settings) -> bool:
     return False
 
 
@@ -143,10 +143,10 @@ class Model:
     """
 
     type: ModelType
-    handler: Serve
+    handler: ModelFunction
     priority: int = 0
-    can_call_tools: Condition = _never
-    when: Condition = _is_always_available
+    can_call_tools: SettingsCondition = _is_never_available
+    when: SettingsCondition = _is_always_available
 
     async def __call__(self, agent: Agent, request: Any, /) -> ModelResult:
         return await self.handler(agent, request)
@@ -156,26 +156,28 @@ def model(
     kind: ModelType,
     *,
     priority: int = 0,
-    can_call_tools: bool | Condition = False,
-    when: Condition = _is_always_available,
-) -> Callable[[Serve], Model]:
+    can_call_tools: bool | SettingsCondition = False,
+    when: SettingsCondition = _is_always_available,
+) -> Callable[[ModelFunction], Model]:
     """Make a model handler of an async function that takes the agent and the type's request.
 
     It raises ModelBusy where it should be asked again, ModelRefused for what no repetition mends and
     ModelError for the rest; the next handler, by priority, is then asked. One that `can_call_tools` is
     given those of a request and gives calls back.
     """
-    calls = (
-        can_call_tools if callable(can_call_tools) else (_is_always_available if can_call_tools else _never)
+    supports_tools = (
+        can_call_tools
+        if callable(can_call_tools)
+        else (_is_always_available if can_call_tools else _is_never_available)
     )
 
-    def decorate(handler: Serve) -> Model:
-        return Model(kind, handler, priority, calls, when)
+    def decorate(handler: ModelFunction) -> Model:
+        return Model(kind, handler, priority, supports_tools, when)
 
     return decorate
 
 
-Answer = Callable[[Agent, RouteRequest], Awaitable[RouteResponse]]
+RouteHandler = Callable[[Agent, RouteRequest], Awaitable[RouteResponse]]
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 
 
@@ -185,20 +187,20 @@ class Route:
 
     method: str
     path: str
-    handler: Answer
+    handler: RouteHandler
     is_public: bool = False
 
     async def __call__(self, agent: Agent, request: RouteRequest, /) -> RouteResponse:
         return await self.handler(agent, request)
 
 
-def route(method: str, path: str, *, public: bool = False) -> Callable[[Answer], Route]:
+def route(method: str, path: str, *, public: bool = False) -> Callable[[RouteHandler], Route]:
     """Make a route of an async function that takes the agent and the request.
 
     Raises PluginError for an unknown method or a path that does not begin with a slash.
     """
 
-    def decorate(handler: Answer) -> Route:
+    def decorate(handler: RouteHandler) -> Route:
         if method.upper() not in METHODS or not path.startswith("/") or ".." in path:
             raise PluginError(
                 f"route {method} {path!r}: give one of {sorted(METHODS)} and a path like /status"
@@ -229,11 +231,11 @@ class Service:
         """Stop."""
 
 
-Work = Callable[[Agent, Task], Awaitable[None]]
-Validate = Callable[[Agent, Task], Awaitable[bool]]
+WorkerHandler = Callable[[Agent, Task], Awaitable[None]]
+TaskCondition = Callable[[Agent, Task], Awaitable[bool]]
 
 
-async def _may_always_run(agent: Agent, task: Task) -> bool:
+async def _always_run(agent: Agent, task: Task) -> bool:
     return True
 
 
@@ -245,17 +247,17 @@ class Worker:
     """
 
     name: str
-    handler: Work
+    handler: WorkerHandler
     deadline: float = 300.0
-    validate: Validate = _may_always_run
+    validate: TaskCondition = _always_run
 
     async def __call__(self, agent: Agent, task: Task, /) -> None:
         await self.handler(agent, task)
 
 
 def worker(
-    name: str, *, deadline: float = 300.0, validate: Validate = _may_always_run
-) -> Callable[[Work], Worker]:
+    name: str, *, deadline: float = 300.0, validate: TaskCondition = _always_run
+) -> Callable[[WorkerHandler], Worker]:
     """Make a worker of an async function that takes the agent and the task.
 
     A task may run again after a crash: `task.attempts` counts, and `task.key` is the same at every attempt
@@ -264,7 +266,7 @@ def worker(
     UPPER_SNAKE.
     """
 
-    def decorate(handler: Work) -> Worker:
+    def decorate(handler: WorkerHandler) -> Worker:
         check_name(name, "worker")
         return Worker(name, handler, deadline, validate)
 

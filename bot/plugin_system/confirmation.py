@@ -8,16 +8,16 @@ from bot.domain.content import Content
 from bot.domain.ids import derived_id
 from bot.domain.results import ActionResult
 from bot.domain.task import AWAITING_CHOICE, Task
-from bot.text import clean_name
+from bot.text import sanitize_name
 from bot.turn import Turn
 
 CONFIRM = "confirm"
-HOLDS = timedelta(minutes=10)
-ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
-CODE = 5
+CONFIRMATION_TTL = timedelta(minutes=10)
+CODE_ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+CODE_LENGTH = 5
 
 
-async def ask_twice(turn: Turn, worker: str, change: Mapping[str, str], said: str) -> ActionResult:
+async def ask_twice(turn: Turn, worker: str, operation: Mapping[str, str], summary: str) -> ActionResult:
     """Say what would be done, and leave it to `worker` once the author has answered with the code.
 
     One change waits for each person in a room: a newer one takes the place of the older. The worker finds
@@ -25,23 +25,23 @@ async def ask_twice(turn: Turn, worker: str, change: Mapping[str, str], said: st
     """
     agent, author = turn.agent, turn.author
     tasks, now = agent.store.tasks, agent.clock()
-    for older in await tasks.tasks(room_id=turn.room.id, entity_id=author.id, tags={AWAITING_CHOICE}):
-        if "code" in older.metadata:
-            await tasks.delete_task(older.id)
-    task_id = derived_id(turn.id, "confirmation", str(turn.next_reply))
-    code = _code(derived_id(task_id, str(author.id)).int)
+    for earlier in await tasks.tasks(room_id=turn.room.id, entity_id=author.id, tags={AWAITING_CHOICE}):
+        if "code" in earlier.metadata:
+            await tasks.delete_task(earlier.id)
+    task_id = derived_id(turn.id, "confirmation", str(turn.next_reply_index))
+    code = _encode_code(derived_id(task_id, str(author.id)).int)
     metadata = {
         "options": [CONFIRM],
         "choosers": [str(author.id)],
         "code": code,
-        "expiresAt": (now + HOLDS).isoformat(),
-        "change": dict(change),
+        "expiresAt": (now + CONFIRMATION_TTL).isoformat(),
+        "change": dict(operation),
     }
     task = Task(
         task_id,
         worker,
         now,
-        said,
+        summary,
         turn.room.id,
         turn.world.id,
         author.id,
@@ -49,15 +49,17 @@ async def ask_twice(turn: Turn, worker: str, change: Mapping[str, str], said: st
         metadata=metadata,
     )
     await tasks.save_task(task)
-    name = clean_name(agent.name)
-    asked = (
-        f"{said} Is that right, {clean_name(author.name)}? Then answer within ten minutes: "
+    name = sanitize_name(agent.name)
+    question = (
+        f"{summary} Is that right, {sanitize_name(author.name)}? Then answer within ten minutes: "
         f"{name}, {CONFIRM} {code}"
     )
-    await turn.reply(Content(text=asked, choices=choices_of(task)))
+    await turn.reply(Content(text=question, choices=choices_of(task)))
     return ActionResult(text="asked for confirmation; nothing has been changed yet")
 
 
-def _code(number: int) -> str:
+def _encode_code(number: int) -> str:
     """Write a number in a few letters that nobody mistakes for others."""
-    return "".join(ALPHABET[(number >> 5 * place) % len(ALPHABET)] for place in range(CODE))
+    return "".join(
+        CODE_ALPHABET[(number >> 5 * position) % len(CODE_ALPHABET)] for position in range(CODE_LENGTH)
+    )

@@ -13,32 +13,32 @@ from typing import Any
 
 from bot.errors import PluginError, SettingError
 
-OURS = ("plugins.", "adapters.")
+BUNDLED_PACKAGES = ("plugins.", "adapters.")
 
 
-def imported(module: str, name: str) -> ModuleType:
+def import_by_name(module: str, name: str) -> ModuleType:
     """Import a module for what goes by a name; raises PluginError where that cannot be."""
     try:
         return importlib.import_module(module)
     except SettingError:
         raise
     except ModuleNotFoundError as error:
-        raise PluginError(not_installed(name, str(error.name), module)) from error
+        raise PluginError(missing_package_message(name, str(error.name), module)) from error
     except (Exception, SystemExit) as error:  # anything may go wrong in somebody else's module
         raise PluginError(f"{name!r} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
-def not_installed(name: str, missing: str, module: str) -> str:
+def missing_package_message(name: str, missing: str, module: str) -> str:
     """Say that a module wants another that is not there, and for one of ours how to get it."""
-    is_ours = module.startswith(OURS) and not f"{missing}.".startswith(OURS)
-    hint = f": pip install 'greenroom[{name}]'" if is_ours else ""
+    is_bundled = module.startswith(BUNDLED_PACKAGES) and not f"{missing}.".startswith(BUNDLED_PACKAGES)
+    hint = f": pip install 'greenroom[{name}]'" if is_bundled else ""
     return f"{name!r} needs {missing}, which is not installed{hint}"
 
 
-def module_at(path: Path, name: str) -> ModuleType:
+def import_path(path: Path, name: str) -> ModuleType:
     """Import a file or a folder by its path; raises PluginError where there is none or it cannot be."""
     candidates = (path, path.with_name(f"{path.name}.py"), path / "__init__.py")
-    file = next((one for one in candidates if one.is_file()), None)
+    file = next((candidate for candidate in candidates if candidate.is_file()), None)
     if file is None:
         raise PluginError(f"plugin {name!r}: there is no {path}.py and no folder {path} with an __init__.py")
     stem = file.parent.name if file.name == "__init__.py" else file.stem
@@ -68,15 +68,15 @@ def _digest(file: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Deferred:
+class LazyImport:
     """A function by the place where it stands, as in `"lines.platform:open_lines"`; called like itself."""
 
-    place: str
+    target: str
 
     @property
     def module(self) -> str:
         """The module that a call imports."""
-        return self.place.partition(":")[0]
+        return self.target.partition(":")[0]
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
-        return resolve_name(self.place)(*given, **named)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return resolve_name(self.target)(*args, **kwargs)

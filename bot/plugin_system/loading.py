@@ -13,33 +13,33 @@ from types import ModuleType
 
 from bot.domain.character import Character
 from bot.errors import PluginError
-from bot.inbound.agent_handle import AdapterSpec, Emulate
+from bot.inbound.agent_handle import AdapterSpec, StartEmulator
 from bot.models.types import ModelType
-from bot.plugin_system.imports import Deferred, imported, module_at, not_installed
+from bot.plugin_system.imports import LazyImport, import_by_name, import_path, missing_package_message
 from bot.plugin_system.plugin import Plugin
 from bot.settings import CoreSettings, Settings
-from bot.text import nearest
+from bot.text import find_closest
 
 PLUGIN_GROUP, ADAPTER_GROUP = "greenroom.plugins", "greenroom.adapters"
 BOOTSTRAP, KNOWLEDGE, OFFLINE, SQL = "bootstrap", "knowledge", "offline", "sql"
 X_ACTIONS, X_KEYS = "x_actions", ("X_API_KEY", "X_API_SECRET", "X_ACCESS_TOKEN", "X_ACCESS_TOKEN_SECRET")
-DATABASES = ("DATABASE_URL", "POSTGRES_URL")  # either calls for the sql plugin
+DATABASE_SETTINGS = ("DATABASE_URL", "POSTGRES_URL")  # either calls for the sql plugin
 # Any of its variables calls for a plugin; the first that is called for writes, the next stand in for it.
 MODEL_PLUGINS = {
     "anthropic": ("ANTHROPIC_API_KEY",),
     "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_EMBEDDING_URL"),
 }
-NO_VECTORS = (
+NO_EMBEDDINGS_NOTE = (
     "no plugin here makes vectors, so what was said is found by its words alone: set OPENAI_API_KEY, or "
     "OPENAI_EMBEDDING_MODEL and OPENAI_EMBEDDING_URL for a server of your own"
 )
 PLATFORMS = frozenset({"discord", "telegram", "twitter", "x", "web", "console"})
-SCRIPTS = frozenset({".cjs", ".js", ".mjs", ".ts", ".tsx"})
-FOREIGN = re.compile(r"@[\w.-]+/(?:plugin-|adapter-|client-)?([\w.-]+)")
+SCRIPT_SUFFIXES = frozenset({".cjs", ".js", ".mjs", ".ts", ".tsx"})
+ELIZAOS_PACKAGE = re.compile(r"@[\w.-]+/(?:plugin-|adapter-|client-)?([\w.-]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedPlugins:
     """The plugins of one character in the order in which they come, and a note on each left out."""
 
     plugins: tuple[Plugin, ...]
@@ -47,8 +47,8 @@ class Loaded:
 
 
 def load_plugins(
-    character: Character, settings: Settings, *, folder: Path, is_foreign: bool = False
-) -> Loaded:
+    character: Character, settings: Settings, *, folder: Path, is_foreign_format: bool = False
+) -> LoadedPlugins:
     """Load what a character names, and what it cannot do without: bootstrap and a model.
 
     One whose knowledge lies in files also gets what reads them.
@@ -58,27 +58,27 @@ def load_plugins(
 
     Raises PluginError for an unknown name, a plugin that cannot be imported, a cycle, two of a name.
     """
-    found: dict[str, Plugin] = {}
+    by_name: dict[str, Plugin] = {}
     store, note = _default_store(character, settings)
     notes = [note] if note else []
-    for name in _wanted(character, settings, store):
-        plugin, note = _resolve(name, folder, is_foreign=is_foreign)
-        if plugin is not None and found.get(plugin.name, plugin) is not plugin:
-            raise _two_of(plugin.name)
+    for name in _requested_names(character, settings, store):
+        plugin, note = _resolve(name, folder, is_foreign_format=is_foreign_format)
+        if plugin is not None and by_name.get(plugin.name, plugin) is not plugin:
+            raise _duplicate_error(plugin.name)
         if plugin is not None:
-            note = _lacks(plugin, settings)
+            note = _missing_settings_note(plugin, settings)
             if not note:
-                found[plugin.name] = plugin
+                by_name[plugin.name] = plugin
         if note:
             notes.append(note)
-    plugins = list(found.values())
-    if not any(_serves(plugin, ModelType.TEXT_LARGE, settings) for plugin in plugins):
+    plugins = list(by_name.values())
+    if not any(_serves_model(plugin, ModelType.TEXT_LARGE, settings) for plugin in plugins):
         models, note = _default_models(settings)
         plugins += [plugin for plugin in models if plugin not in plugins]
         notes += [note] if note else []
-    if not any(_serves(plugin, ModelType.TEXT_EMBEDDING, settings) for plugin in plugins):
-        notes.append(NO_VECTORS)
-    return Loaded(sort_plugins(plugins), tuple(notes))
+    if not any(_serves_model(plugin, ModelType.TEXT_EMBEDDING, settings) for plugin in plugins):
+        notes.append(NO_EMBEDDINGS_NOTE)
+    return LoadedPlugins(sort_plugins(plugins), tuple(notes))
 
 
 def sort_plugins(plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
@@ -89,7 +89,7 @@ def sort_plugins(plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
     by_name: dict[str, Plugin] = {}
     for plugin in plugins:
         if by_name.setdefault(plugin.name, plugin) is not plugin:
-            raise _two_of(plugin.name)
+            raise _duplicate_error(plugin.name)
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for plugin in by_name.values():
         for name in plugin.requires:
@@ -102,27 +102,27 @@ def sort_plugins(plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
     try:
         sorter.prepare()
     except CycleError as error:
-        circle = " → ".join(reversed(error.args[1]))
-        raise PluginError(f"plugins require each other in a circle: {circle}") from None
-    return tuple(_in_order(by_name))
+        cycle = " → ".join(reversed(error.args[1]))
+        raise PluginError(f"plugins require each other in a circle: {cycle}") from None
+    return tuple(_in_dependency_order(by_name))
 
 
 def find_plugin(name: str, folder: Path = Path()) -> Plugin | None:
     """Find a plugin by path (`./my_plugin`, relative to `folder`), by name, or by entry point."""
     if name.startswith((".", "/", "~")):
-        return _only_plugin(module_at((folder / Path(name).expanduser()).resolve(), name), name)
+        return _single_plugin(import_path((folder / Path(name).expanduser()).resolve(), name), name)
     if re.fullmatch(r"\w+", name) and importlib.util.find_spec(f"plugins.{name}") is not None:
-        return _only_plugin(imported(f"plugins.{name}", name), name)
+        return _single_plugin(import_by_name(f"plugins.{name}", name), name)
     for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP, name=name):
-        module = imported(entry.module, name)
-        named = getattr(module, entry.attr, None) if entry.attr else None
-        return named if isinstance(named, Plugin) else _only_plugin(module, name)
+        module = import_by_name(entry.module, name)
+        exported = getattr(module, entry.attr, None) if entry.attr else None
+        return exported if isinstance(exported, Plugin) else _single_plugin(module, name)
     return None
 
 
 def plugin_names() -> list[str]:
     """List every plugin that can be named, ours first."""
-    return list(dict.fromkeys([*_submodules("plugins"), *_entries(PLUGIN_GROUP)]))
+    return list(dict.fromkeys([*_list_subpackages("plugins"), *_list_entry_points(PLUGIN_GROUP)]))
 
 
 def find_adapters() -> dict[str, AdapterSpec | str]:
@@ -130,7 +130,7 @@ def find_adapters() -> dict[str, AdapterSpec | str]:
 
     What an adapter defers is not loaded, and so no library of a platform.
     """
-    return {name: _adapter(name, module) for name, module in _adapter_modules().items()}
+    return {name: _load_adapter(name, module) for name, module in _adapter_modules().items()}
 
 
 def find_adapter(name: str) -> AdapterSpec | str:
@@ -138,18 +138,18 @@ def find_adapter(name: str) -> AdapterSpec | str:
     module = _adapter_modules().get(name)
     if module is None:
         return f"there is no adapter called {name!r}"
-    found = _adapter(name, module)
-    if isinstance(found, AdapterSpec) and isinstance(found.open, Deferred):
+    spec = _load_adapter(name, module)
+    if isinstance(spec, AdapterSpec) and isinstance(spec.open, LazyImport):
         try:
-            imported(found.open.module, name)
+            import_by_name(spec.open.module, name)
         except PluginError as error:
             return str(error)
-    return found
+    return spec
 
 
-def find_emulator(spec: AdapterSpec) -> Emulate:
+def find_emulator(spec: AdapterSpec) -> StartEmulator:
     """Find what puts a platform up on this machine; raises PluginError where it cannot be loaded."""
-    emulate: Emulate | None = getattr(imported(spec.emulator, spec.name), "emulated", None)
+    emulate: StartEmulator | None = getattr(import_by_name(spec.emulator, spec.name), "emulated", None)
     if emulate is None:
         raise PluginError(f"{spec.emulator} has no `emulated`")
     return emulate
@@ -160,7 +160,7 @@ def adapter_names() -> list[str]:
     return list(_adapter_modules())
 
 
-def _in_order(by_name: Mapping[str, Plugin]) -> Iterator[Plugin]:
+def _in_dependency_order(by_name: Mapping[str, Plugin]) -> Iterator[Plugin]:
     """Walk plugins as given, each with what it requires before it; they require no circle."""
     placed: set[str] = set()
     stack = list(by_name)[::-1]
@@ -176,30 +176,32 @@ def _in_order(by_name: Mapping[str, Plugin]) -> Iterator[Plugin]:
             yield plugin
 
 
-def _two_of(name: str) -> PluginError:
+def _duplicate_error(name: str) -> PluginError:
     return PluginError(f"two plugins are called {name!r}: rename or remove one of them")
 
 
 def _adapter_modules() -> dict[str, str]:
-    modules = {name: f"adapters.{name}" for name in _submodules("adapters")}
+    modules = {name: f"adapters.{name}" for name in _list_subpackages("adapters")}
     for entry in importlib.metadata.entry_points(group=ADAPTER_GROUP):
         modules.setdefault(entry.name, entry.module)
     return modules
 
 
-def _adapter(name: str, module: str) -> AdapterSpec | str:
+def _load_adapter(name: str, module: str) -> AdapterSpec | str:
     try:
-        specs = [value for value in vars(imported(module, name)).values() if isinstance(value, AdapterSpec)]
+        specs = [
+            value for value in vars(import_by_name(module, name)).values() if isinstance(value, AdapterSpec)
+        ]
     except PluginError as error:
         return str(error)
     if len(specs) != 1:
         return f"adapter {name!r}: {module} must hold one AdapterSpec, it holds {len(specs)}"
     [spec] = specs
-    missing = next((one for one in spec.libraries if importlib.util.find_spec(one) is None), "")
-    return not_installed(name, missing, module) if missing else spec
+    missing = next((library for library in spec.libraries if importlib.util.find_spec(library) is None), "")
+    return missing_package_message(name, missing, module) if missing else spec
 
 
-def _wanted(character: Character, settings: Settings, store: Sequence[str]) -> Iterator[str]:
+def _requested_names(character: Character, settings: Settings, store: Sequence[str]) -> Iterator[str]:
     if not settings.load(CoreSettings).ignore_basic_capabilities:
         yield BOOTSTRAP
     yield from store
@@ -214,7 +216,7 @@ def _default_store(character: Character, settings: Settings) -> tuple[Sequence[s
     """Choose what keeps a character's store; memory, with a note, where its libraries are not installed."""
     if SQL in character.plugins:
         return (), ""
-    if any(name in settings for name in DATABASES):
+    if any(name in settings for name in DATABASE_SETTINGS):
         return (SQL,), ""
     if character.plugins:
         return (), ""
@@ -227,67 +229,67 @@ def _default_store(character: Character, settings: Settings) -> tuple[Sequence[s
     return (SQL,), ""
 
 
-def _resolve(name: str, folder: Path, *, is_foreign: bool) -> tuple[Plugin | None, str]:
-    if Path(name).suffix in SCRIPTS:
+def _resolve(name: str, folder: Path, *, is_foreign_format: bool) -> tuple[Plugin | None, str]:
+    if Path(name).suffix in SCRIPT_SUFFIXES:
         return None, f"{name}: a plugin in JavaScript does not run here; the character works without it"
-    foreign = FOREIGN.fullmatch(name)
-    bare = foreign[1] if foreign else name
-    if (plugin := find_plugin(bare, folder)) is not None:
+    match = ELIZAOS_PACKAGE.fullmatch(name)
+    short_name = match[1] if match else name
+    if (plugin := find_plugin(short_name, folder)) is not None:
         return plugin, ""
-    if bare in PLATFORMS:
-        return None, f"{name}: {bare} is an adapter here; it runs where its token is set"
-    if foreign or is_foreign:
+    if short_name in PLATFORMS:
+        return None, f"{name}: {short_name} is an adapter here; it runs where its token is set"
+    if match or is_foreign_format:
         return None, f"{name}: there is no counterpart here; the character works without it"
-    near = nearest(name, plugin_names())
-    hint = f"did you mean {near!r}?" if near else f"there are: {', '.join(plugin_names())}"
+    suggestion = find_closest(name, plugin_names())
+    hint = f"did you mean {suggestion!r}?" if suggestion else f"there are: {', '.join(plugin_names())}"
     raise PluginError(f"plugin {name!r} is not known: {hint} (`bot plugin list` shows them)")
 
 
-def _lacks(plugin: Plugin, settings: Settings) -> str:
-    missing = plugin.lacks(settings)
+def _missing_settings_note(plugin: Plugin, settings: Settings) -> str:
+    missing = plugin.missing_settings(settings)
     return f"plugin {plugin.name} is off: {missing}" if missing else ""
 
 
-def _serves(plugin: Plugin, kind: ModelType, settings: Settings) -> bool:
+def _serves_model(plugin: Plugin, kind: ModelType, settings: Settings) -> bool:
     return any(model.type is kind and model.when(settings) for model in plugin.models)
 
 
 def _default_models(settings: Settings) -> tuple[Sequence[Plugin], str]:
     """Choose the model plugins that the settings call for; offline, with a note, where none can work."""
-    found: list[Plugin] = []
+    plugins: list[Plugin] = []
     note = ""
     for name, variables in MODEL_PLUGINS.items():
-        if any(one in settings for one in variables):
-            plugin = _model_plugin(name)
-            missing = _lacks(plugin, settings)
+        if any(variable in settings for variable in variables):
+            plugin = _find_model_plugin(name)
+            missing = _missing_settings_note(plugin, settings)
             note = note or missing
-            found += [] if missing else [plugin]
-    if not any(_serves(plugin, ModelType.TEXT_LARGE, settings) for plugin in found):
-        found.append(_model_plugin(OFFLINE))
-    return found, note
+            plugins += [] if missing else [plugin]
+    if not any(_serves_model(plugin, ModelType.TEXT_LARGE, settings) for plugin in plugins):
+        plugins.append(_find_model_plugin(OFFLINE))
+    return plugins, note
 
 
-def _model_plugin(name: str) -> Plugin:
+def _find_model_plugin(name: str) -> Plugin:
     plugin = find_plugin(name)
     if plugin is None:
         raise PluginError(f"the model plugin {name!r} is not installed: pip install 'greenroom[{name}]'")
     return plugin
 
 
-def _only_plugin(module: ModuleType, name: str) -> Plugin:
-    named = getattr(module, "plugin", None)
-    if isinstance(named, Plugin):
-        return named
-    found = [value for value in vars(module).values() if isinstance(value, Plugin)]
-    if len(found) != 1:
+def _single_plugin(module: ModuleType, name: str) -> Plugin:
+    exported = getattr(module, "plugin", None)
+    if isinstance(exported, Plugin):
+        return exported
+    plugins = [value for value in vars(module).values() if isinstance(value, Plugin)]
+    if len(plugins) != 1:
         raise PluginError(f"plugin {name!r}: {module.__name__} must hold one Plugin, best named `plugin`")
-    return found[0]
+    return plugins[0]
 
 
-def _submodules(package: str) -> list[str]:
+def _list_subpackages(package: str) -> list[str]:
     module = importlib.import_module(package)
-    return [one.name for one in pkgutil.iter_modules(module.__path__) if one.ispkg]
+    return [submodule.name for submodule in pkgutil.iter_modules(module.__path__) if submodule.ispkg]
 
 
-def _entries(group: str) -> list[str]:
+def _list_entry_points(group: str) -> list[str]:
     return [entry.name for entry in importlib.metadata.entry_points(group=group)]

@@ -10,10 +10,10 @@ from bot.plugin_system.command import Command
 from bot.plugin_system.components import Evaluator, Listener, Model, Provider, Route, Service, Worker
 from bot.settings import Settings, SettingsModel
 from bot.store.protocols import Schema, Schemas
-from bot.store.storage import OpenStore, Plain, Storage
+from bot.store.storage import OpenStore, SimpleStorage, Storage
 
 
-def _always(settings: Settings) -> str:
+def _nothing_missing(settings: Settings) -> str:
     return ""
 
 
@@ -44,19 +44,19 @@ class Plugin:
     settings: type[SettingsModel] | None = None
     requires: Sequence[str] = ()
     priority: int = 0
-    lacks: Callable[[Settings], str] = _always
+    missing_settings: Callable[[Settings], str] = _nothing_missing
     init: Callable[[Agent], Awaitable[None]] | None = None
     store: Storage | OpenStore | None = None
     schema: Schema | None = None
-    privacy: Callable[[Settings], str] | None = None
+    privacy_statement: Callable[[Settings], str] | None = None
 
 
-def storage_of(plugins: Sequence[Plugin]) -> Storage | None:
+def find_storage(plugins: Sequence[Plugin]) -> Storage | None:
     """Give what keeps an agent's store: the first of its plugins that brings one."""
     store = next((plugin.store for plugin in plugins if plugin.store is not None), None)
-    return store if store is None or isinstance(store, Storage) else Plain(store)
+    return store if store is None or isinstance(store, Storage) else SimpleStorage(store)
 
 
-def schemas_of(plugins: Iterable[Plugin]) -> Schemas:
+def collect_schemas(plugins: Iterable[Plugin]) -> Schemas:
     """Collect the schemas of these plugins, by their names."""
     return {plugin.name: plugin.schema for plugin in plugins if plugin.schema is not None}

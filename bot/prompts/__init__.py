@@ -1,17 +1,17 @@
 """Public module: prompt templates and conversation lines that users cannot forge."""
 
 from bot.errors import TemplateError
-from bot.prompts.history import Line, last_lines, parse_history, render_history
-from bot.prompts.reply_parser.tag_tree import Tree, read_tree
-from bot.prompts.template_parser import render
+from bot.prompts.history import HistoryLine, parse_history, render_history, truncate_history
+from bot.prompts.reply_parser.tag_tree import TagTree, parse_tag_tree
+from bot.prompts.template_parser import render_template
 
 __all__ = [
-    "Line",
+    "HistoryLine",
+    "TagTree",
     "TemplateError",
-    "Tree",
-    "last_lines",
     "parse_history",
-    "read_tree",
-    "render",
+    "parse_tag_tree",
     "render_history",
+    "render_template",
+    "truncate_history",
 ]

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from bot.text import clean_name, cut_line, unescape_line
+from bot.text import sanitize_name, truncate_line, unescape_line
 
-LONGEST, LONGEST_OPEN = 4_096, 32_768  # characters of a message in a prompt
-LONGEST_KEPT = 1_000
+MAX_MESSAGE_LENGTH, MAX_OPEN_MESSAGE_LENGTH = 4_096, 32_768  # characters of a message in a prompt
+MAX_CACHED_LENGTH = 1_000
 _ID = re.compile(r"[0-9A-Fa-f]{1,32}")
 _LINE = re.compile(
     r"\[(?P<time>[0-9]{2}:[0-9]{2})\] (?P<name>[^()\[\]]+)"
@@ -19,10 +19,10 @@ _DAY = re.compile(r"--- [0-9]{4}-[0-9]{2}-[0-9]{2} ---")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class HistoryLine:
     """One message of a conversation, as the platform gave it; of one that `is_open` more is shown."""
 
-    at: datetime
+    sent_at: datetime
     name: str
     id: str
     text: str
@@ -30,8 +30,10 @@ class Line:
     is_open: bool = False
 
     def __post_init__(self) -> None:
-        if self.at.tzinfo is None:
-            raise ValueError(f"the time of a line needs its zone, got {self.at!r}; pass an aware datetime")
+        if self.sent_at.tzinfo is None:
+            raise ValueError(
+                f"the time of a line needs its zone, got {self.sent_at!r}; pass an aware datetime"
+            )
         if not self.is_agent and not _ID.fullmatch(self.id):
             raise ValueError(f"the id of a line is 1 to 32 hex digits, got {self.id!r}")
 
@@ -47,52 +49,54 @@ class ParsedLine:
     is_agent: bool = False
 
 
-def render_line(line: Line) -> str:
+def render_line(line: HistoryLine) -> str:
     """Write a message as `[12:03] Alice (id 7f3a): Hello`, the agent's own as `[12:04] Ada (you): Hi`."""
-    return _kept(line) if len(line.text) <= LONGEST_KEPT else _written(line)
+    return _format_cached(line) if len(line.text) <= MAX_CACHED_LENGTH else _format_line(line)
 
 
-def _written(line: Line) -> str:
+def _format_line(line: HistoryLine) -> str:
     mark = "you" if line.is_agent else f"id {line.id}"
-    said = cut_line(line.text, LONGEST_OPEN if line.is_open else LONGEST)
-    return f"[{line.at.astimezone(UTC):%H:%M}] {clean_name(line.name)} ({mark}): {said}"
+    text = truncate_line(line.text, MAX_OPEN_MESSAGE_LENGTH if line.is_open else MAX_MESSAGE_LENGTH)
+    return f"[{line.sent_at.astimezone(UTC):%H:%M}] {sanitize_name(line.name)} ({mark}): {text}"
 
 
-_kept = lru_cache(maxsize=4096)(_written)  # nearly all of a conversation stood in the last prompt too
+_format_cached = lru_cache(maxsize=4096)(
+    _format_line
+)  # nearly all of a conversation stood in the last prompt too
 
 
-def render_history(lines: Sequence[Line]) -> str:
+def render_history(lines: Sequence[HistoryLine]) -> str:
     """Write messages one a line, with a line `--- 2026-11-21 ---` wherever the day (UTC) changes."""
     rendered = []
     day = None
     for line in lines:
-        if (today := line.at.astimezone(UTC).date()) != day:
+        if (today := line.sent_at.astimezone(UTC).date()) != day:
             rendered.append(f"--- {today.isoformat()} ---")
             day = today
         rendered.append(render_line(line))
     return "\n".join(rendered)
 
 
-def last_lines(history: str, limit: int) -> str:
+def truncate_history(history: str, max_length: int) -> str:
     """Leave out the oldest lines of a history, as many as are more than `limit` characters.
 
     The newest line always stays, and so does a heading. What is left begins with its day.
     """
     lines = history.splitlines()
-    if len(history) <= limit or not lines:
+    if len(history) <= max_length or not lines:
         return history
-    start, left = len(lines) - 1, limit - len(lines[-1])
-    while start and (left := left - len(lines[start - 1]) - 1) >= 0:
+    start, remaining = len(lines) - 1, max_length - len(lines[-1])
+    while start and (remaining := remaining - len(lines[start - 1]) - 1) >= 0:
         start -= 1
-    gone = lines[:start]
-    heading = [line for line in gone[:1] if not (_LINE.fullmatch(line) or _DAY.fullmatch(line))]
-    day = [line for line in gone if _DAY.fullmatch(line)][-1:] if not _DAY.fullmatch(lines[start]) else []
+    dropped = lines[:start]
+    heading = [line for line in dropped[:1] if not (_LINE.fullmatch(line) or _DAY.fullmatch(line))]
+    day = [line for line in dropped if _DAY.fullmatch(line)][-1:] if not _DAY.fullmatch(lines[start]) else []
     return "\n".join([*heading, *day, *lines[start:]])
 
 
 def parse_history(text: str) -> list[ParsedLine]:
     """Read back every message line that stands in a prompt, in order: the inverse of `render_history`."""
-    found = map(_LINE.fullmatch, text.splitlines())
+    matches = map(_LINE.fullmatch, text.splitlines())
     return [
         ParsedLine(
             time=line["time"],
@@ -101,6 +105,6 @@ def parse_history(text: str) -> list[ParsedLine]:
             text=unescape_line(line["text"] or ""),
             is_agent=line["id"] is None,
         )
-        for line in found
+        for line in matches
         if line
     ]

@@ -11,14 +11,14 @@ from typing import NamedTuple, Protocol, TypeGuard
 
 from bot.errors import TemplateError
 
-OUTPUT_LIMIT = 2 * 1024 * 1024
-STEP_LIMIT = 1_000_000  # loops in loops end even where they print nothing
+MAX_OUTPUT_LENGTH = 2 * 1024 * 1024
+MAX_STEPS = 1_000_000  # loops in loops end even where they print nothing
 
 
 class Scope(NamedTuple):
     """What names mean at one place: the value at hand, the scope around it, and where the loop stands."""
 
-    here: object
+    value: object
     outer: "Scope | None"
     loop: Mapping[str, object]
 
@@ -38,21 +38,21 @@ class Page:
 
     def __init__(self) -> None:
         self.parts: list[str] = []
-        self._room = OUTPUT_LIMIT
-        self._steps = STEP_LIMIT
+        self._remaining_length = MAX_OUTPUT_LENGTH
+        self._remaining_steps = MAX_STEPS
 
     def write(self, text: str) -> None:
         """Add a text, as it is."""
         self.parts.append(text)
-        self._room -= len(text)
-        if self._room < 0:
-            raise TemplateError(f"the rendered prompt exceeds {OUTPUT_LIMIT} characters; show it less")
+        self._remaining_length -= len(text)
+        if self._remaining_length < 0:
+            raise TemplateError(f"the rendered prompt exceeds {MAX_OUTPUT_LENGTH} characters; show it less")
 
     def run(self, nodes: Nodes, scope: Scope) -> None:
         """Print parts one after the other."""
-        self._steps -= 1 + len(nodes)
-        if self._steps < 0:
-            raise TemplateError(f"the template takes more than {STEP_LIMIT} steps; nest fewer loops")
+        self._remaining_steps -= 1 + len(nodes)
+        if self._remaining_steps < 0:
+            raise TemplateError(f"the template takes more than {MAX_STEPS} steps; nest fewer loops")
         for node in nodes:
             if isinstance(node, str):
                 self.write(node)
@@ -63,8 +63,8 @@ class Page:
         """Print parts once for each (key, item)."""
         pairs = list(items)
         for index, (key, item) in enumerate(pairs):
-            place = {"index": index, "key": key, "first": index == 0, "last": index == len(pairs) - 1}
-            self.run(nodes, Scope(item, scope, {**scope.loop, **place}))
+            loop_values = {"index": index, "key": key, "first": index == 0, "last": index == len(pairs) - 1}
+            self.run(nodes, Scope(item, scope, {**scope.loop, **loop_values}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +76,19 @@ class Path:
     is_about_loop: bool = False
     is_strict: bool = False
 
-    def find(self, scope: Scope) -> object:
+    def resolve(self, scope: Scope) -> object:
         """What the name means here; None if nothing."""
         for _ in range(self.up):
             if scope.outer is None:
                 return None
             scope = scope.outer
         if self.is_about_loop:
-            return _walk(scope.loop, self.keys)
+            return _look_up(scope.loop, self.keys)
         if not self.is_strict:
             first = self.keys[0]
-            while scope.outer is not None and not _has(scope.here, first):
+            while scope.outer is not None and not _has_key(scope.value, first):
                 scope = scope.outer
-        return _walk(scope.here, self.keys)
+        return _look_up(scope.value, self.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Variable:
     path: Path
 
     def render(self, scope: Scope, page: Page) -> None:
-        page.write(_text(self.path.find(scope)))
+        page.write(_to_text(self.path.resolve(scope)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +107,10 @@ class If:
 
     path: Path
     body: Nodes
-    otherwise: Nodes
+    else_body: Nodes
 
     def render(self, scope: Scope, page: Page) -> None:
-        page.run(self.body if _holds(self.path.find(scope)) else self.otherwise, scope)
+        page.run(self.body if _is_truthy(self.path.resolve(scope)) else self.else_body, scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +119,16 @@ class Each:
 
     path: Path
     body: Nodes
-    otherwise: Nodes
+    else_body: Nodes
 
     def render(self, scope: Scope, page: Page) -> None:
-        value = self.path.find(scope)
+        value = self.path.resolve(scope)
         if isinstance(value, Mapping) and value:
             page.repeat(self.body, value.items(), scope)
         elif _is_list(value) and value:
             page.repeat(self.body, enumerate(value), scope)
         else:
-            page.run(self.otherwise, scope)
+            page.run(self.else_body, scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,32 +137,32 @@ class Section:
 
     path: Path
     body: Nodes
-    otherwise: Nodes
+    else_body: Nodes
 
     def render(self, scope: Scope, page: Page) -> None:
-        value = self.path.find(scope)
-        if not _holds(value):
-            page.run(self.otherwise, scope)
+        value = self.path.resolve(scope)
+        if not _is_truthy(value):
+            page.run(self.else_body, scope)
         elif _is_list(value):
             page.repeat(self.body, enumerate(value), scope)
         else:
             page.run(self.body, scope if value is True else Scope(value, scope, scope.loop))
 
 
-def _walk(value: object, keys: Sequence[str]) -> object:
+def _look_up(value: object, keys: Sequence[str]) -> object:
     for key in keys:
         if isinstance(
             value, (dict, Mapping)
         ):  # dict first: the test is quick for what is nearly always there
             value = value.get(key)
-        elif _is_list(value) and _has(value, key):
+        elif _is_list(value) and _has_key(value, key):
             value = len(value) if key == "length" else value[int(key)]
         else:
             return None
     return value
 
 
-def _has(value: object, key: str) -> bool:
+def _has_key(value: object, key: str) -> bool:
     if isinstance(value, (dict, Mapping)):
         return key in value
     if _is_list(value):
@@ -174,21 +174,21 @@ def _is_list(value: object) -> TypeGuard[Sequence[object]]:
     return isinstance(value, (list, tuple, Sequence)) and not isinstance(value, (str, bytes, bytearray))
 
 
-def _holds(value: object) -> bool:
+def _is_truthy(value: object) -> bool:
     if value is None or isinstance(value, (int, float)):
         return bool(value)
     return len(value) > 0 if isinstance(value, (str, list, dict, Mapping, Sequence)) else True
 
 
-def _text(value: object) -> str:
+def _to_text(value: object) -> str:
     if isinstance(value, str):
         return value
     if not isinstance(value, int) and _is_list(value):
-        return ", ".join(_scalar(item) for item in value if not _is_list(item))
-    return _scalar(value)
+        return ", ".join(_scalar_to_text(item) for item in value if not _is_list(item))
+    return _scalar_to_text(value)
 
 
-def _scalar(value: object) -> str:
+def _scalar_to_text(value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool):

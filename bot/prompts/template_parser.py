@@ -10,8 +10,8 @@ from typing import NamedTuple
 from bot.errors import TemplateError
 from bot.prompts.template_nodes import Each, If, Node, Nodes, Page, Path, Scope, Section, Variable
 
-SOURCE_LIMIT = 256 * 1024
-NESTING_LIMIT = 32
+MAX_SOURCE_LENGTH = 256 * 1024
+MAX_NESTING = 32
 
 _OPENER = re.compile(r"\{\{(~?)(?:(\{)|\s*(!--|[#^/!>&=])?)")
 _CLOSERS = MappingProxyType({"{": re.compile(r"\}(~?)\}\}"), "!--": re.compile(r"--(~?)\}\}")})
@@ -44,12 +44,14 @@ class Template:
 @lru_cache(maxsize=256)
 def compile_template(source: str) -> Template:
     """Read a template; a broken one raises `TemplateError` with line, column and tag."""
-    if len(source) > SOURCE_LIMIT:
-        raise TemplateError(f"the template has {len(source)} characters; at most {SOURCE_LIMIT} are read")
+    if len(source) > MAX_SOURCE_LENGTH:
+        raise TemplateError(
+            f"the template has {len(source)} characters; at most {MAX_SOURCE_LENGTH} are read"
+        )
     return _Compiler(source).compile()
 
 
-def render(source: str, context: Mapping[str, object]) -> str:
+def render_template(source: str, context: Mapping[str, object]) -> str:
     """Compile (or remember) a template and fill it in."""
     return compile_template(source).render(context)
 
@@ -60,15 +62,15 @@ class _Tag(NamedTuple):
     start: int
 
     @property
-    def word(self) -> str:
+    def first_word(self) -> str:
         return self.body.partition(" ")[0]
 
     @property
     def is_else(self) -> bool:
-        return (self.sign, self.body) == ("^", "") or (not self.sign and self.word == "else")
+        return (self.sign, self.body) == ("^", "") or (not self.sign and self.first_word == "else")
 
     @property
-    def is_silent(self) -> bool:
+    def prints_nothing(self) -> bool:
         """Whether it prints nothing itself, so that its line vanishes where nothing else is on it."""
         return self.is_else or self.sign not in ("", "{", "&")
 
@@ -80,21 +82,21 @@ class _Block:
     tag: _Tag
     end: str
     path: Path | None = None  # None: a helper that we do not know, and the template as a whole
-    shape: type[If | Each | Section] = Section
+    node_type: type[If | Each | Section] = Section
     is_negated: bool = False
     is_chained: bool = False  # opened by `{{else if x}}`, closed with its parent
     body: list[str | Node] = field(default_factory=list)
-    otherwise: list[str | Node] = field(default_factory=list)
+    else_body: list[str | Node] = field(default_factory=list)
     has_else: bool = False
 
     def add(self, node: str | Node) -> None:
-        (self.otherwise if self.has_else else self.body).append(node)
+        (self.else_body if self.has_else else self.body).append(node)
 
-    def node(self) -> Node | None:
+    def build_node(self) -> Node | None:
         if self.path is None:
             return None
-        body, otherwise = tuple(self.body), tuple(self.otherwise)
-        return self.shape(self.path, *((otherwise, body) if self.is_negated else (body, otherwise)))
+        body, else_body = tuple(self.body), tuple(self.else_body)
+        return self.node_type(self.path, *((else_body, body) if self.is_negated else (body, else_body)))
 
 
 class _Compiler:
@@ -111,10 +113,10 @@ class _Compiler:
             if text:
                 self._blocks[-1].add(text)
             if tag:
-                self._take(tag)
+                self._add_tag(tag)
         root, *unclosed = self._blocks
         if unclosed:
-            raise self._error(unclosed[-1].tag, "is never closed")
+            raise self._build_error(unclosed[-1].tag, "is never closed")
         return Template(tuple(root.body), frozenset(self._variables), tuple(self._unknown))
 
     def _scan(self) -> Iterator[tuple[str, _Tag | None]]:
@@ -126,12 +128,12 @@ class _Compiler:
             body = source[opener.end() : closer.start()] if closer else ""
             tag = _Tag(sign, " ".join(body.split()), opener.start())
             if not closer or ("{{" in body and not sign.startswith("!")):
-                raise self._error(tag, "is not closed")
+                raise self._build_error(tag, "is not closed")
             text, after = source[position : opener.start()], closer.end()
             margin = text.rpartition("\n")[2]
             starts_line = len(margin) < len(text) or position == 0 or source[position - 1] == "\n"
             line_end = _LINE_END.match(source, after)
-            if tag.is_silent and starts_line and line_end and not margin.strip(" \t"):
+            if tag.prints_nothing and starts_line and line_end and not margin.strip(" \t"):
                 text, after = text[: len(text) - len(margin)], line_end.end()
             if opener[1]:
                 text = text.rstrip()
@@ -141,59 +143,59 @@ class _Compiler:
             position = after
         yield source[position:], None
 
-    def _take(self, tag: _Tag) -> None:
+    def _add_tag(self, tag: _Tag) -> None:
         if tag.is_else:
-            self._divide(tag)
+            self._start_else(tag)
         elif tag.sign == "#":
-            self._open(tag, tag.body)
+            self._open_block(tag, tag.body)
         elif tag.sign == "^":
-            self._open(tag, f"unless {tag.body}", end=tag.word)
+            self._open_block(tag, f"unless {tag.body}", end=tag.first_word)
         elif tag.sign == "/":
-            self._close(tag)
-        elif tag.sign in ("", "{", "&") and (path := self._path(tag.body)):
+            self._close_block(tag)
+        elif tag.sign in ("", "{", "&") and (path := self._parse_path(tag.body)):
             self._blocks[-1].add(Variable(path))
         elif not tag.sign.startswith("!"):
-            self._report(tag)
+            self._report_unknown(tag)
 
-    def _open(self, tag: _Tag, body: str, *, end: str = "", is_chained: bool = False) -> None:
-        if len(self._blocks) > NESTING_LIMIT:
-            raise self._error(tag, f"is nested deeper than {NESTING_LIMIT} blocks")
+    def _open_block(self, tag: _Tag, body: str, *, end: str = "", is_chained: bool = False) -> None:
+        if len(self._blocks) > MAX_NESTING:
+            raise self._build_error(tag, f"is nested deeper than {MAX_NESTING} blocks")
         word, _, argument = body.partition(" ")
         block = _Block(tag, end or word, is_chained=is_chained, is_negated=word == "unless")
         if argument and word in ("if", "unless", "each"):
-            block.shape = Each if word == "each" else If
-            block.path = self._path(argument)
+            block.node_type = Each if word == "each" else If
+            block.path = self._parse_path(argument)
         else:
-            block.path = self._path(body)
+            block.path = self._parse_path(body)
         if block.path is None:
-            self._report(tag)
+            self._report_unknown(tag)
         self._blocks.append(block)
 
-    def _divide(self, tag: _Tag) -> None:
+    def _start_else(self, tag: _Tag) -> None:
         block = self._blocks[-1]
         if len(self._blocks) == 1 or block.has_else:
-            raise self._error(tag, "belongs to no block; it stands once between {{#if x}} and {{/if}}")
+            raise self._build_error(tag, "belongs to no block; it stands once between {{#if x}} and {{/if}}")
         block.has_else = True
         if chained := tag.body.removeprefix("else").strip():
-            self._open(tag, chained, is_chained=True)
+            self._open_block(tag, chained, is_chained=True)
 
-    def _close(self, tag: _Tag) -> None:
+    def _close_block(self, tag: _Tag) -> None:
         while self._blocks[-1].is_chained:
-            self._finish()
+            self._finish_block()
         block = self._blocks[-1]
         if len(self._blocks) == 1:
-            raise self._error(tag, "closes nothing")
+            raise self._build_error(tag, "closes nothing")
         if tag.body != block.end:
-            opened = self._shown(block.tag)
-            raise self._error(tag, f"does not close {opened}; write {{{{/{block.end}}}}} before it")
-        self._finish()
+            opened = self._format_tag(block.tag)
+            raise self._build_error(tag, f"does not close {opened}; write {{{{/{block.end}}}}} before it")
+        self._finish_block()
 
-    def _finish(self) -> None:
+    def _finish_block(self) -> None:
         block = self._blocks.pop()
-        if node := block.node():
+        if node := block.build_node():
             self._blocks[-1].add(node)
 
-    def _path(self, body: str) -> Path | None:
+    def _parse_path(self, body: str) -> Path | None:
         parsed = _PATH.fullmatch(body) if body else None
         if parsed is None or (parsed["loop"] and not parsed["keys"]):
             return None
@@ -202,20 +204,20 @@ class _Compiler:
         is_strict = bool(parsed["here"]) or not keys
         if is_about_loop:
             self._variables.update(keys[1:2] if keys[0] == "root" else ())
-        elif not (is_strict and any(block.shape is not If for block in self._blocks[1:])):
+        elif not (is_strict and any(block.node_type is not If for block in self._blocks[1:])):
             self._variables.update(keys[:1])
         return Path(keys, parsed["up"].count(".."), is_about_loop, is_strict)
 
-    def _report(self, tag: _Tag) -> None:
+    def _report_unknown(self, tag: _Tag) -> None:
         sign = tag.sign.strip("{&")
         self._unknown.setdefault(f"{sign} {tag.body}" if sign == ">" else sign + tag.body)
 
-    def _shown(self, tag: _Tag) -> str:
+    def _format_tag(self, tag: _Tag) -> str:
         line = self._source[tag.start : tag.start + 60].partition("\n")[0]
         name, closer, _ = line.partition("}}")
         return name + closer
 
-    def _error(self, tag: _Tag, complaint: str) -> TemplateError:
+    def _build_error(self, tag: _Tag, problem: str) -> TemplateError:
         line = self._source.count("\n", 0, tag.start) + 1
         column = tag.start - self._source.rfind("\n", 0, tag.start)
-        return TemplateError(f"line {line}, column {column}: {self._shown(tag)} {complaint}")
+        return TemplateError(f"line {line}, column {column}: {self._format_tag(tag)} {problem}")

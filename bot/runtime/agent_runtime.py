@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import UUID
 
-from bot.adapter.connection_status import Link
-from bot.adapter.room_rules import rules_of
+from bot.adapter.connection_status import ConnectionStatus
+from bot.adapter.room_rules import parse_room_rules
 from bot.agent import Agent, Services
-from bot.background.posting import Poster
+from bot.background.posting import PostScheduler
 from bot.background.scheduler import Scheduler
-from bot.concurrency.clock import Clock, Patience, system_clock
-from bot.costs.budget import Budget, MoneySettings, limits_of
-from bot.costs.metering import Meter, Till
-from bot.costs.prices import PriceList, read_prices
+from bot.concurrency.clock import Clock, ShutdownDeadline, system_clock
+from bot.costs.budget import Budget, BudgetSettings, build_limits
+from bot.costs.metering import CostMeter, ReservationLedger
+from bot.costs.prices import PriceList, load_prices
 from bot.domain.character import Character
 from bot.domain.environment import Entity
 from bot.domain.ids import derived_id
@@ -23,33 +23,33 @@ from bot.domain.ledger import Receipt
 from bot.errors import PluginError
 from bot.event_bus import EventBus
 from bot.fetch.client import Fetcher
-from bot.inbound.agent_handle import Door, Records
-from bot.inbound.edits import Changes
+from bot.inbound.agent_handle import AgentHandle, ConversationReader
+from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox
-from bot.inbound.membership import News
-from bot.inbound.work_sharing import SharedWork
-from bot.models.attempt import Deadlines, Record
-from bot.models.retry import Manner, Retries
+from bot.inbound.membership import MembershipReporter
+from bot.inbound.work_sharing import WorkSharingLoop
+from bot.models.attempt import CallTimeouts, Record
+from bot.models.retry import CallPolicy, RetryPolicy
 from bot.models.router import ModelRouter
 from bot.models.settings import ModelSettings, read_sampling
-from bot.outbound.content_filter import Hyperlinks
+from bot.outbound.content_filter import LinkPolicy
 from bot.outbound.outbox import Outbox
-from bot.outbound.undelivered import Unsent
-from bot.pipeline.process_message import Processor
-from bot.plugin_system.plugin import Plugin, schemas_of, storage_of
+from bot.outbound.undelivered import UndeliveredParts
+from bot.pipeline.process_message import MessagePipeline
+from bot.plugin_system.plugin import Plugin, collect_schemas, find_storage
 from bot.plugin_system.registry import Registry
 from bot.prompts.templates import DEFAULTS
-from bot.runs import recorder
-from bot.runtime.handle_factory import open_counter
+from bot.runs import usage_recorder
+from bot.runtime.handle_factory import build_commands
 from bot.runtime.plugin_lifecycle import (
-    NotSetUp,
-    bind,
-    is_vital,
-    off_without,
-    routes_of,
-    running_services,
-    set_up,
-    without,
+    PluginInitError,
+    bind_components,
+    bind_routes,
+    find_inactive,
+    initialize_plugins,
+    is_essential,
+    run_services,
+    with_inactive_stubs,
 )
 from bot.settings import CoreSettings, Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore
@@ -57,11 +57,11 @@ from bot.store.protocols import Schemas, Store
 from bot.store.storage import NO_SCHEMAS
 
 logger = logging.getLogger(__name__)
-OUTSIDE = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_FILE")
+NETWORK_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_FILE")
 
 
 @dataclass(frozen=True, slots=True)
-class Blueprint:
+class AgentConfig:
     """What an agent is made of; `folder` is where the character's file lies.
 
     Without a `store` a plugin's is opened, else one in memory. One that `is_at_rest` begins no task that is
@@ -74,7 +74,7 @@ class Blueprint:
     store: Store | None = None
     clock: Clock = system_clock
     folder: Path | None = None
-    is_at_rest: bool = False
+    is_idle: bool = False
 
     @property
     def agent_id(self) -> UUID:
@@ -83,26 +83,26 @@ class Blueprint:
 
 
 @dataclass(frozen=True, slots=True)
-class Resident:
+class AgentRuntime:
     """A running agent, the parts that the runtime starts and stops, and why plugins of it are off."""
 
     agent: Agent
     registry: Registry
     inbox: Inbox
-    door: Door
-    poster: Poster
-    off: Mapping[str, str] = field(default_factory=dict)
+    handle: AgentHandle
+    post_scheduler: PostScheduler
+    inactive: Mapping[str, str] = field(default_factory=dict)
 
 
 @asynccontextmanager
-async def move_in(
-    plan: Blueprint,
-    patience: Patience | None = None,
+async def run_agent(
+    config: AgentConfig,
+    shutdown_deadline: ShutdownDeadline | None = None,
     schemas: Schemas = NO_SCHEMAS,
-    links: Callable[[], Sequence[Link]] = tuple,
+    connections: Callable[[], Sequence[ConnectionStatus]] = tuple,
     *,
     is_strict: bool = False,
-) -> AsyncIterator[Resident]:
+) -> AsyncIterator[AgentRuntime]:
     """Bring a character to life and, at the end, put it to rest: what was opened last closes first.
 
     `schemas` are those of all plugins in this process, for agents that share a database; `links` gives how
@@ -112,185 +112,211 @@ async def move_in(
     what requires it; with `is_strict`, or where nothing is kept or nobody writes without it, that is an
     error too. A service that does not start is noted and tried again; the others run.
     """
-    patience, schemas = patience or Patience(), schemas or schemas_of(plan.plugins)
-    off: dict[str, str] = {}
+    shutdown_deadline, schemas = (
+        shutdown_deadline or ShutdownDeadline(),
+        schemas or collect_schemas(config.plugins),
+    )
+    inactive: dict[str, str] = {}
     async with AsyncExitStack() as stack:
         while True:
-            rest = replace(plan, plugins=without(plan.plugins, off))
+            active_config = replace(config, plugins=with_inactive_stubs(config.plugins, inactive))
             try:
-                resident = await stack.enter_async_context(_at_work(rest, patience, schemas))
+                agent_runtime = await stack.enter_async_context(
+                    _running_agent(active_config, shutdown_deadline, schemas)
+                )
                 break
-            except NotSetUp as error:
-                more = off_without(rest.plugins, error.name, error.cause)
-                if is_strict or is_vital(plan.plugins, {**off, **more}):
+            except PluginInitError as error:
+                also_inactive = find_inactive(active_config.plugins, error.name, error.cause)
+                if is_strict or is_essential(config.plugins, {**inactive, **also_inactive}):
                     raise
-            for name, cause in more.items():
+            for name, cause in also_inactive.items():
                 logger.error("plugin %r is off: %s", name, cause)
-            off |= more
-        yield replace(resident, door=replace(resident.door, links=links), off=off)
+            inactive |= also_inactive
+        yield replace(
+            agent_runtime, handle=replace(agent_runtime.handle, connections=connections), inactive=inactive
+        )
 
 
 @asynccontextmanager
-async def _at_work(plan: Blueprint, patience: Patience, schemas: Schemas) -> AsyncIterator[Resident]:
-    core = plan.settings.load(CoreSettings)
-    agent_id = plan.agent_id
-    registry = Registry(plan.plugins)
-    money = plan.settings.of_operator().load(MoneySettings)
-    budget = Budget(limits_of(money), plan.clock)
-    prices = read_prices(money.model_prices, are_needed=money.has_money_budget)
+async def _running_agent(
+    config: AgentConfig, shutdown_deadline: ShutdownDeadline, schemas: Schemas
+) -> AsyncIterator[AgentRuntime]:
+    core = config.settings.load(CoreSettings)
+    agent_id = config.agent_id
+    registry = Registry(config.plugins)
+    money_settings = config.settings.operator_only().load(BudgetSettings)
+    budget = Budget(build_limits(money_settings), config.clock)
+    prices = load_prices(money_settings.model_prices, assume_unknown=money_settings.has_money_budget)
     async with (
-        _store(plan, agent_id, schemas) as store,
-        _meter(plan, store, prices, budget, patience) as meter,
-        Fetcher(environment=_environment(plan.settings)) as fetcher,
-        EventBus(patience=patience) as events,
+        _open_store(config, agent_id, schemas) as store,
+        _build_meter(config, store, prices, budget, shutdown_deadline) as meter,
+        Fetcher(environment=_network_environment(config.settings)) as fetcher,
+        EventBus(shutdown_deadline=shutdown_deadline) as events,
     ):
         agent = Agent(
             id=agent_id,
-            character=plan.character,
-            settings=plan.settings,
-            models=_router(plan.settings, recorder(events, agent_id, meter.book), budget, prices),
+            character=config.character,
+            settings=config.settings,
+            models=_build_router(
+                config.settings, usage_recorder(events, agent_id, meter.record), budget, prices
+            ),
             store=store,
             events=events,
-            outbox=_outbox(plan, store, events, patience),
+            outbox=_build_outbox(config, store, events, shutdown_deadline),
             services=Services(),
-            catalog=registry.catalog(),
+            catalog=registry.build_catalog(),
             fetcher=fetcher,
             budget=budget,
-            templates=_templates(plan),
-            clock=plan.clock,
-            folder=plan.folder,
+            templates=_merge_templates(config),
+            clock=config.clock,
+            folder=config.folder,
         )
-        own = Entity(agent_id, "greenroom", str(agent_id), (plan.character.name,))
-        await store.entities.save_entities([own])
-        bind(agent, plan.plugins)
-        async with running_services(agent, plan.plugins, patience):
-            await set_up(agent, plan.plugins)
-            processor = Processor(agent, registry, core)
+        self_entity = Entity(agent_id, "greenroom", str(agent_id), (config.character.name,))
+        await store.entities.save_entities([self_entity])
+        bind_components(agent, config.plugins)
+        async with run_services(agent, config.plugins, shutdown_deadline):
+            await initialize_plugins(agent, config.plugins)
+            processor = MessagePipeline(agent, registry, core)
             inbox = Inbox(
                 store.ledger,
                 processor.process_message,
-                holds=_holds(store),
-                reaches=agent.outbox.reaches,
-                ended=_letting_go(agent.outbox),
-                clock=plan.clock,
-                patience=patience,
+                owns_room=_room_ownership(store),
+                is_connected=agent.outbox.is_connected,
+                on_closed=_draft_remover(agent.outbox),
+                clock=config.clock,
+                shutdown_deadline=shutdown_deadline,
             )
             # Entered again: listeners are told what has happened as long as the services are there.
-            poster = Poster(agent, registry)
-            scheduler = Scheduler(agent, registry, [poster.worker], patience=patience)
-            sharing = SharedWork(store, inbox, agent.outbox, plan.clock)
-            async with processor.learnt, events, nullcontext() if plan.is_at_rest else scheduler, sharing:
-                door = _door(agent, plan, registry, inbox, processor)
-                yield Resident(agent, registry, inbox, door, poster)
+            post_scheduler = PostScheduler(agent, registry)
+            scheduler = Scheduler(
+                agent, registry, [post_scheduler.worker], shutdown_deadline=shutdown_deadline
+            )
+            sharing = WorkSharingLoop(store, inbox, agent.outbox, config.clock)
+            async with processor.evaluated, events, nullcontext() if config.is_idle else scheduler, sharing:
+                handle = _build_handle(agent, config, registry, inbox, processor)
+                yield AgentRuntime(agent, registry, inbox, handle, post_scheduler)
 
 
-def _letting_go(outbox: Outbox) -> Callable[[Receipt], None]:
+def _draft_remover(outbox: Outbox) -> Callable[[Receipt], None]:
     """Give what takes away what is still seen of a reply, once its message has come to its end without it."""
 
-    def let_go(receipt: Receipt) -> None:
+    def remove_draft(receipt: Receipt) -> None:
         if receipt.turn_id is not None and outbox.has_draft(receipt.turn_id):
-            outbox.take_back(receipt.turn_id)
+            outbox.remove_draft(receipt.turn_id)
 
-    return let_go
-
-
-def _router(settings: Settings, record: Record, budget: Budget, prices: PriceList) -> ModelRouter:
-    how = settings.load(ModelSettings)
-    manner = Manner(Deadlines(first=how.model_timeout), Retries(most=how.model_retries))
-    till = Till(budget, prices, record)
-    return ModelRouter(record=record, reserve=till.reserve, manner=manner, sampling=read_sampling(settings))
+    return remove_draft
 
 
-def _environment(settings: Settings) -> dict[str, str]:
+def _build_router(settings: Settings, record: Record, budget: Budget, prices: PriceList) -> ModelRouter:
+    model_settings = settings.load(ModelSettings)
+    policy = CallPolicy(
+        CallTimeouts(first=model_settings.model_timeout),
+        RetryPolicy(max_retries=model_settings.model_retries),
+    )
+    reservations = ReservationLedger(budget, prices, record)
+    return ModelRouter(
+        record=record, reserve=reservations.reserve, policy=policy, sampling=read_sampling(settings)
+    )
+
+
+def _network_environment(settings: Settings) -> dict[str, str]:
     """Give what says how the outside is reached: the operator's word alone."""
-    operator = settings.of_operator()
-    return {name: value for name in OUTSIDE if (value := operator.get(name))}
+    operator = settings.operator_only()
+    return {name: value for name in NETWORK_VARIABLES if (value := operator.get(name))}
 
 
 @asynccontextmanager
-async def _store(plan: Blueprint, agent_id: UUID, schemas: Schemas) -> AsyncIterator[Store]:
-    if plan.store is not None:
-        yield plan.store
+async def _open_store(config: AgentConfig, agent_id: UUID, schemas: Schemas) -> AsyncIterator[Store]:
+    if config.store is not None:
+        yield config.store
         return
-    storage = storage_of(plan.plugins)
+    storage = find_storage(config.plugins)
     if storage is None:
-        if own := sorted(schemas_of(plan.plugins)):
+        if schema_names := sorted(collect_schemas(config.plugins)):
             raise PluginError(
-                f"{', '.join(own)} needs a database for its tables: give the character the sql plugin"
+                f"{', '.join(schema_names)} needs a database for its tables: give the character the sql plugin"
             )
-        yield InMemoryStore(plan.clock)
+        yield InMemoryStore(config.clock)
         return
-    async with storage.open(agent_id, plan.settings, schemas) as store:
+    async with storage.open(agent_id, config.settings, schemas) as store:
         yield store
 
 
-def _meter(plan: Blueprint, store: Store, prices: PriceList, budget: Budget, patience: Patience) -> Meter:
-    return Meter(
-        store.spending,
+def _build_meter(
+    config: AgentConfig, store: Store, prices: PriceList, budget: Budget, shutdown_deadline: ShutdownDeadline
+) -> CostMeter:
+    return CostMeter(
+        store.costs,
         prices,
         budget,
-        clock=plan.clock,
-        patience=patience,
+        clock=config.clock,
+        shutdown_deadline=shutdown_deadline,
         is_shared=store.sharing is not None,
     )
 
 
-def _outbox(plan: Blueprint, store: Store, events: EventBus, patience: Patience) -> Outbox:
+def _build_outbox(
+    config: AgentConfig, store: Store, events: EventBus, shutdown_deadline: ShutdownDeadline
+) -> Outbox:
     return Outbox(
         store.ledger,
         events,
-        plan.agent_id,
-        secrets=_secrets(plan),
-        hyperlinks=Hyperlinks(plan.settings.of_operator().load(CoreSettings).link_hosts),
-        streams=plan.settings.load(CoreSettings).streaming,
-        holds=_holds(store),
-        clock=plan.clock,
-        patience=patience,
+        config.agent_id,
+        secrets=_collect_secrets(config),
+        link_policy=LinkPolicy(config.settings.operator_only().load(CoreSettings).link_hosts),
+        is_streaming=config.settings.load(CoreSettings).streaming,
+        owns_room=_room_ownership(store),
+        clock=config.clock,
+        shutdown_deadline=shutdown_deadline,
     )
 
 
-def _holds(store: Store) -> Callable[[UUID], bool]:
+def _room_ownership(store: Store) -> Callable[[UUID], bool]:
     """Give what tells whether a room is this process's work: every one is, where nobody else works."""
-    return store.sharing.holds if store.sharing is not None else lambda room_id: True
+    return store.sharing.owns_room if store.sharing is not None else lambda room_id: True
 
 
-def _secrets(plan: Blueprint) -> frozenset[str]:
-    models: list[type[SettingsModel]] = [plugin.settings for plugin in plan.plugins if plugin.settings]
-    return plan.settings.secrets(*models)
+def _collect_secrets(config: AgentConfig) -> frozenset[str]:
+    models: list[type[SettingsModel]] = [plugin.settings for plugin in config.plugins if plugin.settings]
+    return config.settings.secrets(*models)
 
 
-def _templates(plan: Blueprint) -> dict[str, str]:
+def _merge_templates(config: AgentConfig) -> dict[str, str]:
     templates = dict(DEFAULTS)
-    for plugin in plan.plugins:
+    for plugin in config.plugins:
         templates.update(plugin.templates)
-    return {**templates, **plan.character.templates}
+    return {**templates, **config.character.templates}
 
 
-def _door(agent: Agent, plan: Blueprint, registry: Registry, inbox: Inbox, processor: Processor) -> Door:
-    changes = Changes(
+def _build_handle(
+    agent: Agent, config: AgentConfig, registry: Registry, inbox: Inbox, processor: MessagePipeline
+) -> AgentHandle:
+    edits = EditReporter(
         agent.id,
         store=agent.store,
         inbox=inbox,
         outbox=agent.outbox,
-        work=processor.underway,
+        turns=processor.active_turns,
         events=agent.events,
         clock=agent.clock,
     )
-    counter = open_counter(agent, registry, inbox, changes, _secrets(plan))
-    return Door(
+    router = build_commands(agent, registry, inbox, edits, _collect_secrets(config))
+    return AgentHandle(
         agent_id=agent.id,
         character=agent.character,
         settings=agent.settings,
         inbox=inbox,
-        changes=changes,
-        news=News(agent.id, store=agent.store, inbox=inbox, events=agent.events, clock=agent.clock),
-        records=Records(agent.store),
-        unsent=Unsent(agent.store.ledger, agent.outbox),
+        edits=edits,
+        membership=MembershipReporter(
+            agent.id, store=agent.store, inbox=inbox, events=agent.events, clock=agent.clock
+        ),
+        conversations=ConversationReader(agent.store),
+        undelivered=UndeliveredParts(agent.store.ledger, agent.outbox),
         events=agent.events,
         catalog=agent.catalog,
-        rules=rules_of(agent.character),
-        commands=counter.specs,
-        command=counter.desk.answer,
-        chosen=counter.presses.chosen,
-        routes=routes_of(agent, plan.plugins),
+        room_rules=parse_room_rules(agent.character),
+        commands=router.specs,
+        run_command=router.dispatcher.dispatch,
+        select_choice=router.choices.select,
+        routes=bind_routes(agent, config.plugins),
     )

@@ -4,37 +4,39 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from bot.agent import Agent
-from bot.commands.builtin import BuiltIn
-from bot.commands.choices import Presses
-from bot.commands.dispatcher import Desk
+from bot.commands.builtin import BuiltinCommands
+from bot.commands.choices import ChoiceHandler
+from bot.commands.dispatcher import CommandDispatcher
 from bot.domain.component_specs import CommandSpec
 from bot.errors import PluginError
-from bot.inbound.edits import Changes
+from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox
 from bot.plugin_system.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
-class Counter:
+class CommandRouter:
     """Where people ask the bot itself: by command, or by a button."""
 
-    desk: Desk
-    presses: Presses
+    dispatcher: CommandDispatcher
+    choices: ChoiceHandler
     specs: tuple[CommandSpec, ...]
 
 
-def open_counter(
-    agent: Agent, registry: Registry, inbox: Inbox, changes: Changes, secrets: Collection[str] = ()
-) -> Counter:
+def build_commands(
+    agent: Agent, registry: Registry, inbox: Inbox, edits: EditReporter, secrets: Collection[str] = ()
+) -> CommandRouter:
     """Put the built-in commands before those of plugins; raises PluginError where two have one name."""
-    own = {one.spec.name: one for one in BuiltIn(inbox, changes, registry.plugins).commands()}
-    brought = {one.name: one.plugin for one in agent.catalog.commands}
-    if twice := own.keys() & brought.keys():
-        name = min(twice)
-        raise PluginError(f"command {name} of plugin {brought[name]!r}: every bot has one of that name")
-    commands = own | {
+    builtin = {entry.spec.name: entry for entry in BuiltinCommands(inbox, edits, registry.plugins).commands()}
+    plugin_by_command = {entry.name: entry.plugin for entry in agent.catalog.commands}
+    if duplicates := builtin.keys() & plugin_by_command.keys():
+        name = min(duplicates)
+        raise PluginError(
+            f"command {name} of plugin {plugin_by_command[name]!r}: every bot has one of that name"
+        )
+    commands = builtin | {
         spec.name: replace(registry.commands[spec.name], spec=spec) for spec in agent.catalog.commands
     }
-    desk = Desk(agent, commands, inbox, secrets)
-    specs = (*(one.spec for one in own.values()), *agent.catalog.commands)
-    return Counter(desk, Presses(agent, desk, inbox), specs)
+    dispatcher = CommandDispatcher(agent, commands, inbox, secrets)
+    specs = (*(entry.spec for entry in builtin.values()), *agent.catalog.commands)
+    return CommandRouter(dispatcher, ChoiceHandler(agent, dispatcher, inbox), specs)

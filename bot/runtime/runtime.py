@@ -10,18 +10,18 @@ from types import TracebackType
 from typing import Self
 
 from bot.adapter.adapter import Adapter
-from bot.adapter.connection_status import Link
-from bot.concurrency.clock import Patience
-from bot.concurrency.isolation import GRACE, Failure, contained
-from bot.concurrency.supervisor import Stay, Upkeep
+from bot.adapter.connection_status import ConnectionStatus
+from bot.concurrency.clock import ShutdownDeadline
+from bot.concurrency.isolation import CANCEL_GRACE_SECONDS, Failure, run_isolated
+from bot.concurrency.supervisor import SupervisedContext, Supervisor
 from bot.errors import ConfigError, PluginError
-from bot.inbound.agent_handle import AdapterSpec, Door
-from bot.plugin_system.plugin import schemas_of
-from bot.runtime.agent_runtime import Blueprint, Resident, move_in
+from bot.inbound.agent_handle import AdapterSpec, AgentHandle
+from bot.plugin_system.plugin import collect_schemas
+from bot.runtime.agent_runtime import AgentConfig, AgentRuntime, run_agent
 
 logger = logging.getLogger(__name__)
-TURNS_DEADLINE, SENDS_DEADLINE, DISCONNECT_DEADLINE = 8.0, 1.0, 5.0
-STOP_BUDGET = 9.3  # all of it together; so the process is gone within ten seconds
+TURNS_TIMEOUT, SENDS_TIMEOUT, DISCONNECT_TIMEOUT = 8.0, 1.0, 5.0
+STOP_TIMEOUT = 9.3  # all of it together; so the process is gone within ten seconds
 
 
 class Runtime:
@@ -38,17 +38,17 @@ class Runtime:
     """
 
     def __init__(
-        self, plans: Sequence[Blueprint], adapters: Sequence[AdapterSpec] = (), *, is_strict: bool = False
+        self, configs: Sequence[AgentConfig], adapters: Sequence[AdapterSpec] = (), *, is_strict: bool = False
     ) -> None:
-        self._plans = tuple(plans)
+        self._configs = tuple(configs)
         self._specs = tuple(adapters)
         self._is_strict = is_strict
-        self._is_up = False
+        self._is_running = False
         self._stack = AsyncExitStack()
-        self._patience = Patience()
-        self.residents: tuple[Resident, ...] = ()
+        self._shutdown_deadline = ShutdownDeadline()
+        self.agents: tuple[AgentRuntime, ...] = ()
         self.adapters: tuple[Adapter, ...] = ()
-        self.off: dict[str, str] = {}
+        self.inactive: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:
         try:
@@ -61,108 +61,125 @@ class Runtime:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._stop(TURNS_DEADLINE, SENDS_DEADLINE)
+        await self._stop(TURNS_TIMEOUT, SENDS_TIMEOUT)
 
     @property
-    def doors(self) -> list[Door]:
+    def handles(self) -> list[AgentHandle]:
         """The doors of all agents."""
-        return [resident.door for resident in self.residents]
+        return [agent_runtime.handle for agent_runtime in self.agents]
 
-    def links(self) -> list[Link]:
+    def connections(self) -> list[ConnectionStatus]:
         """Give how every account stands with its platform."""
-        return [link for adapter in self.adapters for link in adapter.links]
+        return [connection for adapter in self.adapters for connection in adapter.connections]
 
     async def connect(self, adapter: Adapter) -> None:
         """Connect a platform to all agents, and take up what was left of it.
 
         It is disconnected when the runtime ends. Raises what keeps it from connecting.
         """
-        stay = Stay(lambda: adapter, what=adapter.platform)
-        self._stack.push_async_callback(self._leave, stay)
-        entered = await stay.begin(None)
+        supervised = SupervisedContext(lambda: adapter, label=adapter.platform)
+        self._stack.push_async_callback(self._stop_adapter, supervised)
+        entered = await supervised.start(None)
         if isinstance(entered, Failure):
-            raise _raised(adapter.platform, entered)
-        await self._welcome(adapter.platform, adapter)
-        await self._take_up()
+            raise _to_exception(adapter.platform, entered)
+        await self._on_adapter_up(adapter.platform, adapter)
+        await self._resume_work()
 
-    async def open(self, spec: AdapterSpec) -> Failure | None:
+    async def start_adapter(self, spec: AdapterSpec) -> Failure | None:
         """Connect a platform as the start does; gives why it is off, as `off` does too."""
-        upkeep = Upkeep(
-            lambda: spec.open(self.doors),
-            what=spec.name,
-            goes_up=partial(self._welcome, spec.name),
-            goes_down=partial(self._miss, spec.name),
-            patience=self._patience,
+        supervisor = Supervisor(
+            lambda: spec.open(self.handles),
+            label=spec.name,
+            on_up=partial(self._on_adapter_up, spec.name),
+            on_down=partial(self._on_adapter_down, spec.name),
+            shutdown_deadline=self._shutdown_deadline,
         )
-        self._stack.push_async_callback(upkeep.end, DISCONNECT_DEADLINE)
-        return await upkeep.begin(None)
+        self._stack.push_async_callback(supervisor.stop, DISCONNECT_TIMEOUT)
+        return await supervisor.start(None)
 
-    async def _welcome(self, name: str, adapter: Adapter) -> None:
-        self.off.pop(name, None)
+    async def _on_adapter_up(self, name: str, adapter: Adapter) -> None:
+        self.inactive.pop(name, None)
         self.adapters += (adapter,)
-        for resident in self.residents:
-            resident.agent.outbox.connect(adapter)
-            await contained(resident.poster.appoint(), what="seeing to posts", deadline=None)
-        if self._is_up:
-            await contained(self._take_up(), what=f"taking up {name}", deadline=None)
+        for agent_runtime in self.agents:
+            agent_runtime.agent.outbox.connect(adapter)
+            await run_isolated(
+                agent_runtime.post_scheduler.schedule_posts(), label="seeing to posts", timeout=None
+            )
+        if self._is_running:
+            await run_isolated(self._resume_work(), label=f"taking up {name}", timeout=None)
 
-    def _miss(self, name: str, cause: str) -> None:
-        self.off[name] = cause
-        if self._is_up:
+    def _on_adapter_down(self, name: str, cause: str) -> None:
+        self.inactive[name] = cause
+        if self._is_running:
             logger.warning("%s is off: %s", name, cause)
-        gone = [one for one in self.adapters if one.platform == name]
-        self.adapters = tuple(one for one in self.adapters if one not in gone)
-        for resident in self.residents:
-            for adapter in gone:
-                resident.agent.outbox.disconnect(adapter)
+        removed = [candidate for candidate in self.adapters if candidate.platform == name]
+        self.adapters = tuple(candidate for candidate in self.adapters if candidate not in removed)
+        for agent_runtime in self.agents:
+            for adapter in removed:
+                agent_runtime.agent.outbox.disconnect(adapter)
 
     async def _start(self) -> None:
-        twice = [name for name, count in Counter(plan.agent_id for plan in self._plans).items() if count > 1]
-        if twice:
-            names = ", ".join(repr(plan.character.name) for plan in self._plans if plan.agent_id in twice)
-            raise ConfigError(f"{names}: these characters would be one agent; give one another name or id")
-        schemas = schemas_of(plugin for plan in self._plans for plugin in plan.plugins)
-        moves = [
-            move_in(plan, self._patience, schemas, self.links, is_strict=self._is_strict)
-            for plan in self._plans
+        duplicates = [
+            name for name, count in Counter(config.agent_id for config in self._configs).items() if count > 1
         ]
-        self.residents = tuple([await self._stack.enter_async_context(move) for move in moves])
+        if duplicates:
+            names = ", ".join(
+                repr(config.character.name) for config in self._configs if config.agent_id in duplicates
+            )
+            raise ConfigError(f"{names}: these characters would be one agent; give one another name or id")
+        schemas = collect_schemas(plugin for config in self._configs for plugin in config.plugins)
+        contexts = [
+            run_agent(config, self._shutdown_deadline, schemas, self.connections, is_strict=self._is_strict)
+            for config in self._configs
+        ]
+        self.agents = tuple([await self._stack.enter_async_context(context) for context in contexts])
         # What was left unsent is queued before anything new can be, and answers wait for their platforms.
-        left = [await resident.agent.outbox.resume() for resident in self.residents]
-        await self._open_all()
-        for resident, sending in zip(self.residents, left, strict=True):
-            if sending:
-                logger.info("%s takes up %d unsent parts", resident.agent.name, sending)
-        await self._take_up()
-        self._is_up = True
+        pending_parts = [await agent_runtime.agent.outbox.resume() for agent_runtime in self.agents]
+        await self._start_adapters()
+        for agent_runtime, pending_count in zip(self.agents, pending_parts, strict=True):
+            if pending_count:
+                logger.info("%s takes up %d unsent parts", agent_runtime.agent.name, pending_count)
+        await self._resume_work()
+        self._is_running = True
 
-    async def _open_all(self) -> None:
-        tried = [(spec.name, await self.open(spec)) for spec in self._specs]
-        off = [(name, failure) for name, failure in tried if failure is not None]
-        if off and (self._is_strict or len(off) == len(tried)):
-            raise _raised(*off[0])
-        for name, cause in self.off.items():
+    async def _start_adapters(self) -> None:
+        results = [(spec.name, await self.start_adapter(spec)) for spec in self._specs]
+        failures = [(name, failure) for name, failure in results if failure is not None]
+        if failures and (self._is_strict or len(failures) == len(results)):
+            raise _to_exception(*failures[0])
+        for name, cause in self.inactive.items():
             logger.error("%s is off: %s", name, cause)
 
-    async def _take_up(self) -> None:
-        for resident in self.residents:
-            answering = await resident.inbox.resume()
-            await resident.inbox.relearn()
-            if answering:
-                logger.info("%s takes up %d messages", resident.agent.name, answering)
+    async def _resume_work(self) -> None:
+        for agent_runtime in self.agents:
+            resumed = await agent_runtime.inbox.resume()
+            await agent_runtime.inbox.reevaluate()
+            if resumed:
+                logger.info("%s takes up %d messages", agent_runtime.agent.name, resumed)
 
-    async def _leave(self, stay: Stay[Adapter]) -> None:
-        await stay.end(self._patience.left(DISCONNECT_DEADLINE), self._patience.left(GRACE))
+    async def _stop_adapter(self, supervised: SupervisedContext[Adapter]) -> None:
+        await supervised.stop(
+            self._shutdown_deadline.remaining(DISCONNECT_TIMEOUT),
+            self._shutdown_deadline.remaining(CANCEL_GRACE_SECONDS),
+        )
 
-    async def _stop(self, turns: float, sends: float) -> None:
+    async def _stop(self, turns_timeout: float, sends_timeout: float) -> None:
         """Take nothing more in, wait that many seconds for turns and sends, then close everything."""
-        self._patience.end_in(STOP_BUDGET)
+        self._shutdown_deadline.start(STOP_TIMEOUT)
         try:
-            for resident in self.residents:
-                resident.inbox.close()
-            stopped = sum(await asyncio.gather(*(one.inbox.drain(turns) for one in self.residents)))
-            sends = self._patience.left(sends)
-            unsent = sum(await asyncio.gather(*(one.agent.outbox.close(sends) for one in self.residents)))
+            for agent_runtime in self.agents:
+                agent_runtime.inbox.close()
+            stopped = sum(
+                await asyncio.gather(
+                    *(running_agent.inbox.drain(turns_timeout) for running_agent in self.agents)
+                )
+            )
+            sends_timeout = self._shutdown_deadline.remaining(sends_timeout)
+            unsent = sum(
+                await asyncio.gather(
+                    *(running_agent.agent.outbox.close(sends_timeout) for running_agent in self.agents)
+                )
+            )
             if stopped or unsent:
                 logger.info(
                     "stopped with %d messages and %d rooms open; the next start takes them up",
@@ -173,7 +190,7 @@ class Runtime:
             await self._stack.aclose()
 
 
-def _raised(name: str, failure: Failure) -> Exception:
+def _to_exception(name: str, failure: Failure) -> Exception:
     """Give what has kept a platform from starting, as it was raised where that is an error like others."""
     error = failure.error
     return error if isinstance(error, Exception) else PluginError(f"{name} does not start: {failure.cause}")

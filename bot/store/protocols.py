@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
-from bot.domain.costs import Spending
-from bot.domain.environment import Attendance, Component, Entity, Relationship, Role, Room, World
-from bot.domain.memory import Memory, MemoryKind, Recalled, Scope
+from bot.domain.costs import CostEntry
+from bot.domain.environment import Component, Entity, ParticipantState, Relationship, Role, Room, World
+from bot.domain.memory import Memory, MemoryKind, MemoryMatch, MemoryScope
 from bot.domain.task import Task
-from bot.store.ledger import ChangeStore, Ledger, Sharing
+from bot.store.ledger import EditStore, Ledger, WorkSharing
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class Schema:
 Schemas = Mapping[str, Schema]
 
 
-class Tables(Protocol):
+class PluginTables(Protocol):
     """Reaches the plugins' tables; what is done there is a function of an SQLAlchemy `Connection`.
 
     Such a function neither commits nor waits for anything, and may be called again where a transaction
@@ -54,7 +54,7 @@ class Tables(Protocol):
         """Give an SQLAlchemy `AsyncEngine` that only reads: for pages and exports, where nobody waits."""
 
 
-MOST_NAMES = 20
+MAX_NAME_MATCHES = 20
 RUN_LOG = "run"  # the kind of log entry for what happened in a run
 AUDIT = "authority"  # the kind of log entry for what somebody was allowed, or denied
 
@@ -78,10 +78,10 @@ class WorldStore(Protocol):
     async def rooms(self, world_id: UUID | None = None) -> list[Room]:
         """List the rooms of a world, or all, the most recently active first."""
 
-    async def attendance(self, room_id: UUID) -> Attendance:
+    async def participant_state(self, room_id: UUID) -> ParticipantState:
         """Tell what the agent has decided about a room."""
 
-    async def set_attendance(self, room_id: UUID, attendance: Attendance) -> None:
+    async def set_participant_state(self, room_id: UUID, state: ParticipantState) -> None:
         """Follow a room, mute it, or neither."""
 
     async def set_role(self, world_id: UUID, entity_id: UUID, role: Role) -> None:
@@ -109,10 +109,12 @@ class EntityStore(Protocol):
     async def entities(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
         """Find people by id."""
 
-    async def named(self, name: str, *, platform: str | None = None, limit: int = 100) -> list[Entity]:
+    async def entities_by_name(
+        self, name: str, *, platform: str | None = None, limit: int = 100
+    ) -> list[Entity]:
         """Find those who go by a name or handle, or did, or have this id on their platform; exactly so."""
 
-    async def leave(self, entity_id: UUID, room_ids: Collection[UUID]) -> None:
+    async def leave_rooms(self, entity_id: UUID, room_ids: Collection[UUID]) -> None:
         """Note that somebody takes part in rooms no longer, until they are active there again."""
 
     async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
@@ -132,7 +134,7 @@ class EntityStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class RecallScope:
     """From where something is recalled: what was said elsewhere surfaces only as its scope allows."""
 
     room_id: UUID
@@ -140,18 +142,18 @@ class Reach:
 
     def covers(self, memory: Memory) -> bool:
         """Tell whether a memory may surface here."""
-        return audience_of(memory) in (None, self.world_id, self.room_id)
+        return recall_audience(memory) in (None, self.world_id, self.room_id)
 
 
-def audience_of(memory: Memory) -> UUID | None:
+def recall_audience(memory: Memory) -> UUID | None:
     """Name the place in which a memory may surface: its room, its world, or everywhere."""
-    if memory.scope is Scope.SHARED:
+    if memory.scope is MemoryScope.SHARED:
         return None
-    return memory.world_id if memory.scope is Scope.WORLD else memory.room_id
+    return memory.world_id if memory.scope is MemoryScope.WORLD else memory.room_id
 
 
 @dataclass(frozen=True, slots=True)
-class Unembedded:
+class UnembeddedPage:
     """Memories without a vector of some model, and where to look further; None at the end."""
 
     memories: tuple[Memory, ...] = ()
@@ -191,14 +193,14 @@ class MemoryStore(Protocol):
         """List what a turn has made, oldest first."""
 
     async def recall(
-        self, embedding: Sequence[float], model: str, reach: Reach, kind: MemoryKind, limit: int = 10
-    ) -> list[Recalled]:
+        self, embedding: Sequence[float], model: str, scope: RecallScope, kind: MemoryKind, limit: int = 10
+    ) -> list[MemoryMatch]:
         """Find what is nearest in meaning, the nearest first, among what this place may see.
 
         Vectors of another model, or of another dimension, are passed over.
         """
 
-    async def search(self, text: str, reach: Reach, kind: MemoryKind, limit: int = 10) -> list[Memory]:
+    async def search(self, text: str, scope: RecallScope, kind: MemoryKind, limit: int = 10) -> list[Memory]:
         """Find what shares the most words with a text, the best first, among what this place may see.
 
         Rare words count more, and what most have does not count. Of messages and reactions the last five
@@ -208,7 +210,7 @@ class MemoryStore(Protocol):
     async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
         """Give a memory its vector; nothing happens where the memory is gone."""
 
-    async def unembedded(self, model: str, before: int | None = None) -> Unembedded:
+    async def unembedded(self, model: str, before: int | None = None) -> UnembeddedPage:
         """Look for messages and facts that have no vector of this model, the newest first.
 
         Only so many memories are looked at in one go; `before` is where the last look ended.
@@ -224,7 +226,7 @@ class TaskStore(Protocol):
     async def save_task(self, task: Task) -> None:
         """Insert a task, or replace what a known one says: its lease and its fence stay as they are."""
 
-    def watch(self, saved: Callable[[], None]) -> None:
+    def watch(self, on_saved: Callable[[], None]) -> None:
         """Have this called whenever a task has been saved in this process."""
 
     async def next_due(self, names: Collection[str]) -> datetime | None:
@@ -252,7 +254,7 @@ class TaskStore(Protocol):
         now: datetime,
         until: datetime,
         limit: int = 10,
-        besides: Collection[UUID] = (),
+        excluded_room_ids: Collection[UUID] = (),
     ) -> list[Task]:
         """Lease due tasks whose workers are known here, the longest due first, each with its new fence.
 
@@ -280,7 +282,7 @@ class CacheStore(Protocol):
     async def set(self, key: str, value: Any, *, expires_at: datetime | None = None) -> None:
         """Keep a JSON value; raises TypeError for any other."""
 
-    async def drop(self, key: str) -> None:
+    async def delete(self, key: str) -> None:
         """Forget a value."""
 
 
@@ -316,13 +318,13 @@ class LogStore(Protocol):
         """List the latest entries that match, newest first."""
 
 
-class SpendingStore(Protocol):
+class CostStore(Protocol):
     """What models have cost, in sums."""
 
-    async def add(self, spendings: Sequence[Spending]) -> None:
+    async def add(self, entries: Sequence[CostEntry]) -> None:
         """Add to the sums of these days, rooms, people and models."""
 
-    async def spent(self, since: date, until: date) -> list[Spending]:
+    async def costs_between(self, since: date, until: date) -> list[CostEntry]:
         """List the sums of some days, both ends included, the earliest day first."""
 
 
@@ -344,11 +346,11 @@ class Store(Protocol):
     @property
     def ledger(self) -> Ledger: ...
     @property
-    def spending(self) -> SpendingStore: ...
+    def costs(self) -> CostStore: ...
     @property
-    def changes(self) -> ChangeStore: ...
+    def edits(self) -> EditStore: ...
     @property
-    def tables(self) -> Tables: ...
+    def tables(self) -> PluginTables: ...
     @property
-    def sharing(self) -> Sharing | None:
+    def sharing(self) -> WorkSharing | None:
         """How the work is shared with other processes; None where there can be no others."""

@@ -24,53 +24,55 @@ def cosine(first: Sequence[float], second: Sequence[float]) -> float:
     return sum(map(mul, first, second)) / lengths if lengths else 0.0
 
 
-def nearest(
-    wanted: Sequence[float], candidates: Iterable[tuple[K, Sequence[float]]], limit: int
+def find_nearest(
+    query: Sequence[float], candidates: Iterable[tuple[K, Sequence[float]]], limit: int
 ) -> list[tuple[K, float]]:
     """Find the candidates nearest to a vector, the nearest first."""
-    scored = ((key, cosine(wanted, vector)) for key, vector in candidates)
+    scored = ((key, cosine(query, vector)) for key, vector in candidates)
     return nlargest(limit, scored, key=lambda pair: pair[1])
 
 
-SAID = frozenset({MemoryKind.MESSAGE, MemoryKind.REACTION})
-LAST_SAID = 5_000  # of what was said in a room: every message would have to be indexed else, for few searches
-MOST_WORDS = 32
+TRANSCRIPT_KINDS = frozenset({MemoryKind.MESSAGE, MemoryKind.REACTION})
+MAX_TRANSCRIPT_SCAN = (
+    5_000  # of what was said in a room: every message would have to be indexed else, for few searches
+)
+MAX_WORDS = 32
 _WORD = re.compile(r"\w{3,}")
 
 
-def words_of(text: str) -> frozenset[str]:
+def index_words(text: str) -> frozenset[str]:
     """Give the words of a text, folded; of long ones only the beginning, so that cases meet."""
     return frozenset(word[:6] for word in _WORD.findall(text.casefold()))
 
 
-def wording(text: str) -> str:
+def normalize_wording(text: str) -> str:
     """Fold a text so that the same words are the same text, whatever their case and spacing."""
     return " ".join(text.casefold().split())
 
 
 def word_weights(counts: Mapping[str, int], total: int) -> dict[str, float]:
     """Weigh words by how many of the texts have them: the rarest count most, what most have not at all."""
-    most = max(2, total / 2)
-    weights = {word: log(1 + total / count) for word, count in counts.items() if count <= most}
-    heaviest = sorted(weights, key=lambda word: (-weights[word], word))[:MOST_WORDS]
-    return {word: weights[word] for word in heaviest}
+    max_count = max(2, total / 2)
+    weights = {word: log(1 + total / count) for word, count in counts.items() if count <= max_count}
+    top_words = sorted(weights, key=lambda word: (-weights[word], word))[:MAX_WORDS]
+    return {word: weights[word] for word in top_words}
 
 
-def best_by_words(
-    found: Mapping[K, Collection[str]], weights: Mapping[str, float], total: int, limit: int
+def top_by_word_overlap(
+    candidates: Mapping[K, Collection[str]], weights: Mapping[str, float], total: int, limit: int
 ) -> list[K]:
     """Choose those that share the most with a question, the best first, and of equals the earlier ones.
 
     None is chosen that shares as little as any text would: a word that a tenth of them have is not enough.
     """
-    scores = {one: sum(weights.get(word, 0.0) for word in words) for one, words in found.items()}
-    ranked = sorted(scores, key=lambda one: -scores[one])
-    return [one for one in ranked[:limit] if scores[one] >= log(1 + total / 10)]
+    scores = {key: sum(weights.get(word, 0.0) for word in words) for key, words in candidates.items()}
+    ranked = sorted(scores, key=lambda key: -scores[key])
+    return [key for key in ranked[:limit] if scores[key] >= log(1 + total / 10)]
 
 
-def ranked_by_words(question: str, texts: Sequence[str], limit: int) -> list[int]:
+def rank_by_word_overlap(query: str, texts: Sequence[str], limit: int) -> list[int]:
     """Rank texts by the words they share with a question; gives places in `texts`, the best first."""
-    asked = words_of(question)
-    shared = {place: asked & words_of(text) for place, text in enumerate(texts)}
+    query_words = index_words(query)
+    shared = {index: query_words & index_words(text) for index, text in enumerate(texts)}
     counts = Counter(word for words in shared.values() for word in words)
-    return best_by_words(shared, word_weights(counts, len(texts)), len(texts), limit)
+    return top_by_word_overlap(shared, word_weights(counts, len(texts)), len(texts), limit)

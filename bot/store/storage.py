@@ -18,25 +18,25 @@ OpenStore = Callable[[UUID, Settings], AbstractAsyncContextManager[Store]]
 
 
 @dataclass(frozen=True, slots=True)
-class Checkup:
+class CheckReport:
     """What a storage was found to be: facts to be shown, and problems, each with what to do about it.
 
     `place` is what a person calls it; it holds no password.
     """
 
-    place: str
-    is_there: bool = True
+    location: str
+    exists: bool = True
     facts: Mapping[str, str | int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Upgraded:
+class UpgradeResult:
     """From which version of the schema to which; None where there was nothing yet."""
 
-    place: str
-    before: str | None
-    after: str
+    location: str
+    old_version: str | None
+    new_version: str
 
 
 class Storage(ABC):
@@ -58,24 +58,24 @@ class Storage(ABC):
         """Tell whether several processes may have it open at once."""
         return False
 
-    def look(self, agent_id: UUID, settings: Settings) -> AbstractAsyncContextManager[Store]:
+    def open_read_only(self, agent_id: UUID, settings: Settings) -> AbstractAsyncContextManager[Store]:
         """Open one agent's store for reading alone, beside a process that has it open."""
-        raise _missing("be looked at from beside")
+        raise _unsupported("be looked at from beside")
 
-    async def check(self, settings: Settings) -> Checkup:
+    async def check(self, settings: Settings) -> CheckReport:
         """Look whether all is well; nothing is made and nothing is changed."""
-        raise _missing("be checked")
+        raise _unsupported("be checked")
 
-    async def upgrade(self, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> Upgraded:
+    async def upgrade(self, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> UpgradeResult:
         """Bring the schema up to date; nothing else may have it open."""
-        raise _missing("be upgraded")
+        raise _unsupported("be upgraded")
 
     async def backup(self, settings: Settings, file: Path | None = None) -> Path:
         """Copy everything as it is at one moment, also while it is in use; gives the copy's file."""
-        raise _missing("be backed up")
+        raise _unsupported("be backed up")
 
 
-class Plain(Storage):
+class SimpleStorage(Storage):
     """A storage that can be opened, and no more."""
 
     def __init__(self, open_store: OpenStore) -> None:
@@ -88,5 +88,7 @@ class Plain(Storage):
         return self._open_store(agent_id, settings)
 
 
-def _missing(what: str) -> ConfigError:
-    return ConfigError(f"what keeps this character's store cannot {what}: its plugin does not offer that")
+def _unsupported(operation: str) -> ConfigError:
+    return ConfigError(
+        f"what keeps this character's store cannot {operation}: its plugin does not offer that"
+    )

@@ -1,27 +1,35 @@
 """Doubles and a stage for tests: they obey the same contracts as the real parts, and ship with them."""
 
 from bot.store.inmemory import InMemoryStore
-from bot.testing.emulator import FaultyAnswer, Person, Place, Said, Scene, TalkPage, only_from_here
-from bot.testing.harness import Stage, make_arrival, make_turn, on_stage
+from bot.testing.emulator import (
+    EmulatorMessage,
+    EmulatorPage,
+    EmulatorRoom,
+    EmulatorUser,
+    EmulatorView,
+    FaultResponse,
+    loopback_only,
+)
+from bot.testing.harness import AgentHarness, make_message, make_turn, running_agent
 from bot.testing.recording_adapter import RecordingAdapter
-from bot.testing.scripted_model import Pieces, Restart, ScriptedModel, answer
+from bot.testing.scripted_model import Restart, ScriptedModel, StreamedText, model_answer
 
 __all__ = [
-    "FaultyAnswer",
+    "AgentHarness",
+    "EmulatorMessage",
+    "EmulatorPage",
+    "EmulatorRoom",
+    "EmulatorUser",
+    "EmulatorView",
+    "FaultResponse",
     "InMemoryStore",
-    "Person",
-    "Pieces",
-    "Place",
     "RecordingAdapter",
     "Restart",
-    "Said",
-    "Scene",
     "ScriptedModel",
-    "Stage",
-    "TalkPage",
-    "answer",
-    "make_arrival",
+    "StreamedText",
+    "loopback_only",
+    "make_message",
     "make_turn",
-    "on_stage",
-    "only_from_here",
+    "model_answer",
+    "running_agent",
 ]

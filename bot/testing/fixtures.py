@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bot.testing.harness import Stage, on_stage
+from bot.testing.harness import AgentHarness, running_agent
 from bot.testing.scripted_model import ScriptedModel
 
 
@@ -15,7 +15,7 @@ def scripted_model() -> ScriptedModel:
 
 
 @pytest.fixture
-async def stage(scripted_model: ScriptedModel) -> AsyncIterator[Stage]:
+async def stage(scripted_model: ScriptedModel) -> AsyncIterator[AgentHarness]:
     """Give a running agent called Ada, with bootstrap and the scripted model."""
-    async with on_stage(model=scripted_model) as running:
-        yield running
+    async with running_agent(model=scripted_model) as harness:
+        yield harness

@@ -14,53 +14,55 @@ from bot.domain.character import Character
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Entity, Role, Room, World
 from bot.domain.ids import derived_id, new_id
-from bot.domain.inbound import Arrival
+from bot.domain.inbound import InboundMessage
 from bot.domain.ledger import EventKey, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import PluginError
 from bot.plugin_system.loading import BOOTSTRAP, find_plugin
 from bot.plugin_system.plugin import Plugin
-from bot.runtime.agent_runtime import Blueprint, Resident
+from bot.runtime.agent_runtime import AgentConfig, AgentRuntime
 from bot.runtime.runtime import Runtime
 from bot.settings import Layer, Settings
 from bot.store.protocols import Store
 from bot.testing.recording_adapter import RecordingAdapter
 from bot.testing.scripted_model import ScriptedModel
-from bot.turn import Input, Turn
+from bot.turn import Turn, TurnInput
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class AgentHarness:
     """An agent that runs, the model that writes for it and the platform it speaks through."""
 
-    resident: Resident
+    agent_runtime: AgentRuntime
     model: ScriptedModel
     adapter: RecordingAdapter
 
     @property
     def agent(self) -> Agent:
         """The agent."""
-        return self.resident.agent
+        return self.agent_runtime.agent
 
     @property
     def texts(self) -> list[str]:
         """What it has said so far."""
         return self.adapter.texts
 
-    async def put(self, text: str | Content, **details: Any) -> Receipt:
+    async def submit(self, text: str | Content, **details: Any) -> Receipt:
         """Hand it a message, as `make_arrival` makes one, without waiting for what becomes of it."""
-        return await self.resident.inbox.put(make_arrival(text, at=self.agent.clock(), **details))
+        return await self.agent_runtime.inbox.submit(
+            make_message(text, sent_at=self.agent.clock(), **details)
+        )
 
-    async def say(self, text: str | Content, **details: Any) -> Receipt:
+    async def send(self, text: str | Content, **details: Any) -> Receipt:
         """Hand it a message and wait for its outcome and for what it says to be sent."""
-        receipt = await self.put(text, **details)
-        settled = await self.resident.inbox.settled(receipt.id)
+        receipt = await self.submit(text, **details)
+        closed_receipt = await self.agent_runtime.inbox.wait_outcome(receipt.id)
         await self.agent.outbox.drain(5.0)
-        return settled
+        return closed_receipt
 
 
 @asynccontextmanager
-async def on_stage(
+async def running_agent(
     *plugins: Plugin,
     model: ScriptedModel | None = None,
     character: Character | None = None,
@@ -69,7 +71,7 @@ async def on_stage(
     store: Store | None = None,
     clock: Clock = system_clock,
     folder: Path | None = None,
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[AgentHarness]:
     """Run an agent with bootstrap, these plugins and a scripted model, as long as the block lasts.
 
     What a plugin requires comes with it, where it is installed.
@@ -77,30 +79,30 @@ async def on_stage(
     model, adapter = model or ScriptedModel(), adapter or RecordingAdapter()
     character = character or Character(name="Ada")
     layers = [Layer("the test", settings or {})]
-    brought = (*_with_required(plugins), model.plugin)
-    plan = Blueprint(character, brought, Settings(layers), store, clock, folder)
-    async with Runtime([plan], is_strict=True) as runtime:
+    all_plugins = (*_add_required(plugins), model.plugin)
+    config = AgentConfig(character, all_plugins, Settings(layers), store, clock, folder)
+    async with Runtime([config], is_strict=True) as runtime:
         await runtime.connect(adapter)
-        yield Stage(runtime.residents[0], model, adapter)
+        yield AgentHarness(runtime.agents[0], model, adapter)
 
 
-def _with_required(plugins: Sequence[Plugin]) -> list[Plugin]:
+def _add_required(plugins: Sequence[Plugin]) -> list[Plugin]:
     """Put bootstrap and whatever they require before these plugins."""
-    given = {plugin.name for plugin in plugins}
+    given_names = {plugin.name for plugin in plugins}
     required = [BOOTSTRAP, *(name for plugin in plugins for name in plugin.requires)]
-    found = []
-    for name in dict.fromkeys(name for name in required if name not in given):
+    required_plugins = []
+    for name in dict.fromkeys(name for name in required if name not in given_names):
         plugin = find_plugin(name)
         if plugin is None:
             raise PluginError(f"the {name} plugin is not installed")
-        found.append(plugin)
-    return [*found, *plugins]
+        required_plugins.append(plugin)
+    return [*required_plugins, *plugins]
 
 
-def make_arrival(
+def make_message(
     text: str | Content,
     *,
-    at: datetime,
+    sent_at: datetime,
     author: str = "Alice",
     room: str = "lobby",
     kind: ChannelType = ChannelType.DM,
@@ -108,25 +110,25 @@ def make_arrival(
     message_id: str = "",
     is_bot: bool = False,
     platform: str = "test",
-) -> Arrival:
+) -> InboundMessage:
     """Make a message as an adapter would hand it over; the same names give the same people and places."""
     content = Content(text=text, source=platform) if isinstance(text, str) else text
-    person = Entity(derived_id(platform, "entity", author), platform, author, (author,), is_bot)
-    world = World(derived_id(platform, "world"), platform, "world", "The World", {person.id: role})
-    place = Room(derived_id(platform, "room", room), world.id, kind, platform, room, "account", room)
+    author_entity = Entity(derived_id(platform, "entity", author), platform, author, (author,), is_bot)
+    world = World(derived_id(platform, "world"), platform, "world", "The World", {author_entity.id: role})
+    room_entity = Room(derived_id(platform, "room", room), world.id, kind, platform, room, "account", room)
     external_id = message_id or new_id().hex
     message = Memory(
         id=new_id(),
         kind=MemoryKind.MESSAGE,
-        entity_id=person.id,
-        room_id=place.id,
+        entity_id=author_entity.id,
+        room_id=room_entity.id,
         world_id=world.id,
         content=content,
-        created_at=at,
+        created_at=sent_at,
         external_id=external_id,
     )
-    key = EventKey(platform, "account", f"event-{external_id}", place.id, external_id)
-    return Arrival(key, world, place, person, message)
+    key = EventKey(platform, "account", f"event-{external_id}", room_entity.id, external_id)
+    return InboundMessage(key, world, room_entity, author_entity, message)
 
 
 def make_turn(agent: Agent, text: str | Content = "Hello", **details: object) -> Turn:
@@ -134,10 +136,10 @@ def make_turn(agent: Agent, text: str | Content = "Hello", **details: object) ->
 
     `details` are those of `make_arrival`.
     """
-    arrival = make_arrival(text, at=agent.clock(), **details)  # type: ignore[arg-type]  # passed on as they are
+    inbound = make_message(text, sent_at=agent.clock(), **details)  # type: ignore[arg-type]  # passed on as they are
     receipt = Receipt(
-        new_id(), arrival.key, arrival.room.id, arrival.author.id, arrival.message.id, agent.clock()
+        new_id(), inbound.key, inbound.room.id, inbound.author.id, inbound.message.id, agent.clock()
     )
-    one = Input(receipt, arrival.message, arrival.author, time.monotonic(), lambda receipt: None)
+    turn_input = TurnInput(receipt, inbound.message, inbound.author, time.monotonic(), lambda receipt: None)
     actions = agent.catalog.actions
-    return Turn(agent, new_id(), arrival.room, arrival.world, [one], actions=actions)
+    return Turn(agent, new_id(), inbound.room, inbound.world, [turn_input], actions=actions)

@@ -24,20 +24,20 @@ class RecordingAdapter(Adapter):
         self,
         *,
         faults: Iterable[Exception] = (),
-        longest: int = 0,
+        max_length: int = 0,
         can_edit: bool = False,
-        edits: float | None = None,
-        is_private: bool = True,
+        stream_interval: float | None = None,
+        is_trusted_audience: bool = True,
     ) -> None:
         self.can_edit = can_edit
-        self.is_private = is_private
+        self.is_trusted_audience = is_trusted_audience
         self.sent: list[Delivery] = []
         self.edited: list[Delivery] = []
         self.attempts: list[str] = []
-        self.typings: list[tuple[str, bool]] = []
+        self.typing_calls: list[tuple[str, bool]] = []
         self._faults = list(faults)
-        self._longest = longest
-        self._edits = edits
+        self._max_length = max_length
+        self._stream_interval = stream_interval
         self._changed = asyncio.Condition()
 
     @property
@@ -45,53 +45,53 @@ class RecordingAdapter(Adapter):
         """What was said, in order."""
         return [delivery.content.text for delivery in self.sent]
 
-    def parts(self, content: Content) -> list[Content]:
-        step = self._longest or len(content.text) or 1
-        cut = [content.text[start : start + step] for start in range(0, len(content.text), step)]
-        return [Content(text=text) for text in cut] or [content]
+    def split_content(self, content: Content) -> list[Content]:
+        step = self._max_length or len(content.text) or 1
+        texts = [content.text[start : start + step] for start in range(0, len(content.text), step)]
+        return [Content(text=text) for text in texts] or [content]
 
     async def deliver(self, delivery: Delivery) -> str:
-        await self._try(delivery)
+        await self._attempt(delivery)
         async with self._changed:
             self.sent.append(delivery)
             self._changed.notify_all()
         return f"sent-{len(self.sent)}"
 
     async def edit(self, delivery: Delivery) -> str:
-        await self._try(delivery)
+        await self._attempt(delivery)
         async with self._changed:
             self.edited.append(delivery)
             self._changed.notify_all()
-        return delivery.edits
+        return delivery.replaces_external_id
 
-    def edits_every(self, room: Room) -> float | None:
-        return self._edits
+    def stream_interval(self, room: Room) -> float | None:
+        return self._stream_interval
 
-    async def until_tried(self, count: int) -> None:
+    async def wait_until_attempted(self, count: int) -> None:
         """Wait until so many attempts have been made to send or edit something."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self.attempts) >= count)
 
-    def refuse(self, *faults: Exception) -> None:
+    def fail_with(self, *faults: Exception) -> None:
         """Raise these, one after another, before anything more is sent or edited."""
         self._faults += faults
 
-    async def typing(self, room: Room, active: bool) -> None:
-        self.typings.append((room.external_id, active))
+    async def set_typing(self, room: Room, active: bool) -> None:
+        self.typing_calls.append((room.external_id, active))
 
-    async def until_sent(self, count: int) -> list[str]:
+    async def wait_until_sent(self, count: int) -> list[str]:
         """Wait until that many parts have been sent, and give their texts."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self.sent) >= count)
         return self.texts
 
-    async def until_edited(self, count: int) -> list[str]:
+    async def wait_until_edited(self, count: int) -> list[str]:
         """Wait until so many edits have been made, and give their texts."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self.edited) >= count)
         return [delivery.content.text for delivery in self.edited]
 
-    async def _try(self, delivery: Delivery) -> None:
+    async def _attempt(self, delivery: Delivery) -> None:
         async with self._changed:
             self.attempts.append(delivery.id)
             self._changed.notify_all()

@@ -25,13 +25,13 @@ class Restart:
     """Between two pieces: all before it is taken back, as when a model is asked again."""
 
 
-class Pieces:
+class StreamedText:
     """A text that is written piece by piece; an event between two pieces is waited for."""
 
     def __init__(self, *pieces: str | type[Restart] | asyncio.Event) -> None:
         self._pieces = pieces
 
-    async def show(self, request: TextRequest) -> str:
+    async def stream(self, request: TextRequest) -> str:
         """Show the pieces to whoever wants to see them; gives the whole text."""
         text = ""
         for piece in self._pieces:
@@ -40,7 +40,7 @@ class Pieces:
             elif isinstance(piece, str):
                 text += piece
                 if request.sink is not None:
-                    await request.sink.piece(piece)
+                    await request.sink.write(piece)
             else:
                 text = ""
                 if request.sink is not None:
@@ -48,11 +48,11 @@ class Pieces:
         return text
 
 
-Said = str | Pieces | TextResult
-Script = Callable[[TextRequest], Said | Awaitable[Said]]
+ScriptedText = str | StreamedText | TextResult
+Script = Callable[[TextRequest], ScriptedText | Awaitable[ScriptedText]]
 
 
-def answer(
+def model_answer(
     text: str = "",
     *,
     actions: Sequence[str] = ("REPLY",),
@@ -61,54 +61,54 @@ def answer(
     thought: str = "a thought",
 ) -> str:
     """Write an answer as a well-behaved model would; `parameters` are by action, or those of the only one."""
-    given = "".join(
+    parameter_tags = "".join(
         f"<{name}>{escape(value if isinstance(value, str) else json.dumps(value))}</{name}>"
         for name, value in (parameters or {}).items()
     )
     return (
         f"<response><thought>{escape(thought)}</thought><actions>{','.join(actions)}</actions>"
-        f"<parameters>{given}</parameters><providers>{','.join(providers)}</providers>"
+        f"<parameters>{parameter_tags}</parameters><providers>{','.join(providers)}</providers>"
         f"<text>{escape(text)}</text></response>"
     )
 
 
-GREETING = answer("Hello.")
+GREETING = model_answer("Hello.")
 
 
 class ScriptedModel:
     """Serves both sizes of text from a script: texts one after another, or a function of the request.
 
     The last text repeats for ever; the texts are what is said, and a reflection is given none of them.
-    One may come in `Pieces`, or be a whole result, such as one with calls. A function may be a coroutine,
+    One may come in `StreamedText`, or be a whole result, such as one with calls. A function may be a coroutine,
     so that a test decides when it answers, and may raise. `requests` holds what was asked, in order.
     """
 
     def __init__(
         self,
-        script: Said | Iterable[Said] | Script = GREETING,
+        script: ScriptedText | Iterable[ScriptedText] | Script = GREETING,
         *,
-        embeds: bool = False,
+        can_embed: bool = False,
         can_call_tools: bool = False,
     ) -> None:
         self.requests: list[TextRequest] = []
-        self._script: Script = script if callable(script) else _in_order(script)
+        self._script: Script = script if callable(script) else _build_script(script)
         kinds = (ModelType.TEXT_SMALL, ModelType.TEXT_LARGE)
         models = [model(kind, can_call_tools=can_call_tools)(self._write) for kind in kinds]
-        if embeds:
+        if can_embed:
             models.append(Model(ModelType.TEXT_EMBEDDING, self._embed))
         self.plugin = Plugin("scripted", "Says what the test told it to.", models=models)
 
-    def asked(self, purpose: Purpose) -> list[TextRequest]:
+    def requests_for(self, purpose: Purpose) -> list[TextRequest]:
         """List the requests made for one purpose."""
         return [request for request in self.requests if request.purpose is purpose]
 
     async def _write(self, agent: Agent, request: TextRequest) -> TextResult:
         self.requests.append(request)
-        said = self._script(request)
-        given = await said if inspect.isawaitable(said) else said
-        if isinstance(given, TextResult):
-            return given
-        text = await given.show(request) if isinstance(given, Pieces) else given
+        scripted = self._script(request)
+        output = await scripted if inspect.isawaitable(scripted) else scripted
+        if isinstance(output, TextResult):
+            return output
+        text = await output.stream(request) if isinstance(output, StreamedText) else output
         return TextResult(text, "scripted", Usage(len(request.prompt) // 4, len(text) // 4))
 
     async def _embed(self, agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
@@ -116,15 +116,15 @@ class ScriptedModel:
         return EmbeddingResult(vectors, "scripted-2", Usage())
 
 
-def _in_order(script: Said | Iterable[Said]) -> Script:
-    texts = iter([script] if isinstance(script, Said) else script)
-    last: Said = ""
+def _build_script(script: ScriptedText | Iterable[ScriptedText]) -> Script:
+    texts = iter([script] if isinstance(script, ScriptedText) else script)
+    last_text: ScriptedText = ""
 
-    def next_text(request: TextRequest) -> Said:
-        nonlocal last
+    def next_text(request: TextRequest) -> ScriptedText:
+        nonlocal last_text
         if request.purpose is Purpose.REFLECTION:
             return ""
-        last = next(texts, last)
-        return last
+        last_text = next(texts, last_text)
+        return last_text
 
     return next_text

@@ -11,6 +11,6 @@ plugin = Plugin(
     models=[small, large, description],
     services=[Client],
     settings=AnthropicSettings,
-    lacks=lacks,
-    privacy=promise,
+    missing_settings=lacks,
+    privacy_statement=promise,
 )

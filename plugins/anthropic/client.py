@@ -19,7 +19,7 @@ from bot.models import (
     TextRequest,
     TextResult,
     TextSink,
-    read_retry_after,
+    parse_retry_after,
 )
 from plugins.anthropic.responses import read_answer
 from plugins.anthropic.settings import AnthropicSettings
@@ -174,7 +174,7 @@ def explained(error: anthropic.AnthropicError, host: str, key: str) -> ModelErro
         is_long = status in (400, 413) and TOO_LONG.search(said)
         kind = PromptTooLong if is_long else ModelRefused
         return kind(f"anthropic: {host} refused the request ({status}): {said}")
-    told = read_retry_after(error.response.headers, datetime.now(UTC))
+    told = parse_retry_after(error.response.headers, datetime.now(UTC))
     return ModelBusy(f"anthropic: {host} is not able to answer now ({status}): {said}", retry_after=told)
 
 

@@ -112,8 +112,8 @@ def result_of(
         text=text,
         model=model,
         usage=counted.usage(),
-        is_cut=stop in CUT,
-        calls=tuple(_call(name, given, model) for name, given in calls),
+        is_truncated=stop in CUT,
+        tool_calls=tuple(_call(name, given, model) for name, given in calls),
     )
 
 

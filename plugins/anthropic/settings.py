@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from bot import Secret, Settings, SettingsModel, keep_key
-from bot.models import told_host
+from bot import Secret, Settings, SettingsModel, reject_redirected_key
+from bot.models import host_label
 
 KEY, SERVER = "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"
 
@@ -33,11 +33,11 @@ def lacks(settings: Settings) -> str:
 
     Raises SettingError where a character's file would have the operator's key sent to its own server.
     """
-    keep_key(settings, server=SERVER, key=KEY)
+    reject_redirected_key(settings, server=SERVER, key=KEY)
     return "" if KEY in settings else f"set {KEY} in .env"
 
 
 def promise(settings: Settings) -> str:
     """Tell people where what they say is sent."""
-    host = told_host(settings.load(AnthropicSettings).anthropic_base_url)
+    host = host_label(settings.load(AnthropicSettings).anthropic_base_url)
     return f"Sent to {host}: what is said here, pictures."

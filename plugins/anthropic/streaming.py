@@ -68,7 +68,7 @@ class Stream:
         ModelError for any other.
         """
         async for data in _received(response):
-            await self._sink.piece("")  # whatever comes, the server is alive
+            await self._sink.write("")  # whatever comes, the server is alive
             if data:
                 await self._take(data)
         if not self._is_done:
@@ -123,7 +123,7 @@ class Stream:
         self._text += piece
         if len(self._text) > LONGEST:
             raise ModelError(f"anthropic: {self._model} wrote without an end")
-        await self._sink.piece(piece)
+        await self._sink.write(piece)
 
     def _fault(self, fault: Fault) -> ModelError:
         said = " ".join((fault.message or fault.type or "no reason given").split())[:200]

@@ -6,87 +6,87 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from bot import Content, Memory, MemoryKind, Scope, derived_id
+from bot import Content, Memory, MemoryKind, MemoryScope, derived_id
 
-LONGEST = 1_000
+MAX_FRAGMENT_LENGTH = 1_000
 OVERLAP = 150
-HEADING = re.compile(r"#{1,6} \S.*")
-PARAGRAPHS = re.compile(r"\n[ \t]*\n\s*")
-ENDS = re.compile(r"(?<=[.!?…])\s+")
+HEADING_PATTERN = re.compile(r"#{1,6} \S.*")
+PARAGRAPH_BREAK = re.compile(r"\n[ \t]*\n\s*")
+SENTENCE_END = re.compile(r"(?<=[.!?…])\s+")
 
 
-def cut(text: str, *, longest: int = LONGEST, overlap: int = OVERLAP) -> list[str]:
+def split_text(text: str, *, max_length: int = MAX_FRAGMENT_LENGTH, overlap: int = OVERLAP) -> list[str]:
     """Cut a text, Markdown or plain, into fragments of at most `longest` characters.
 
     A fragment that goes on where another ended begins with that one's last `overlap` characters or
     fewer, and, below a heading, with the heading. Every word of the text is in one of them.
     """
-    room = longest - overlap - 2
+    max_piece_length = max_length - overlap - 2
     fragments: list[str] = []
-    heading, present = "", ""
-    for piece in _pieces(text, room):
-        if HEADING.fullmatch(piece) and len(piece) <= overlap:
-            if present:
-                fragments.append(present)
-            heading = present = piece
-        elif len(present) + 2 + len(piece) <= longest:
-            present = f"{present}\n\n{piece}" if present else piece
+    heading, current = "", ""
+    for piece in _split_pieces(text, max_piece_length):
+        if HEADING_PATTERN.fullmatch(piece) and len(piece) <= overlap:
+            if current:
+                fragments.append(current)
+            heading = current = piece
+        elif len(current) + 2 + len(piece) <= max_length:
+            current = f"{current}\n\n{piece}" if current else piece
         else:
-            fragments.append(present)
-            before = heading or _tail(present, overlap)
-            present = f"{before}\n\n{piece}" if before else piece
-    if present:
-        fragments.append(present)
+            fragments.append(current)
+            prefix = heading or _tail_of(current, overlap)
+            current = f"{prefix}\n\n{piece}" if prefix else piece
+    if current:
+        fragments.append(current)
     return fragments
 
 
-def _pieces(text: str, longest: int) -> Iterator[str]:
+def _split_pieces(text: str, max_length: int) -> Iterator[str]:
     """Give paragraphs, headings apart; one that is too long by sentences, a long sentence by words."""
-    for paragraph in PARAGRAPHS.split(text.replace("\r\n", "\n").strip()):
+    for paragraph in PARAGRAPH_BREAK.split(text.replace("\r\n", "\n").strip()):
         first, _, rest = paragraph.strip().partition("\n")
-        parts = [first, rest.strip()] if HEADING.fullmatch(first) else [paragraph.strip()]
+        parts = [first, rest.strip()] if HEADING_PATTERN.fullmatch(first) else [paragraph.strip()]
         for part in filter(None, parts):
-            yield from [part] if len(part) <= longest else _packed(part, longest)
+            yield from [part] if len(part) <= max_length else _pack_sentences(part, max_length)
 
 
-def _packed(text: str, longest: int) -> Iterator[str]:
-    present = ""
-    for sentence in ENDS.split(text):
-        for piece in _words(sentence, longest):
-            if len(present) + 1 + len(piece) <= longest:
-                present = f"{present} {piece}" if present else piece
+def _pack_sentences(text: str, max_length: int) -> Iterator[str]:
+    current = ""
+    for sentence in SENTENCE_END.split(text):
+        for piece in _split_words(sentence, max_length):
+            if len(current) + 1 + len(piece) <= max_length:
+                current = f"{current} {piece}" if current else piece
                 continue
-            if present:
-                yield present
-            present = piece
-    if present:
-        yield present
+            if current:
+                yield current
+            current = piece
+    if current:
+        yield current
 
 
-def _words(sentence: str, longest: int) -> Iterator[str]:
-    while len(sentence) > longest:
-        end = max(sentence.rfind(gap, 1, longest + 1) for gap in " \t\n")
-        end = end if end > 0 else longest
+def _split_words(sentence: str, max_length: int) -> Iterator[str]:
+    while len(sentence) > max_length:
+        end = max(sentence.rfind(gap, 1, max_length + 1) for gap in " \t\n")
+        end = end if end > 0 else max_length
         yield sentence[:end].rstrip()
         sentence = sentence[end:].lstrip()
     if sentence:
         yield sentence
 
 
-def _tail(text: str, longest: int) -> str:
+def _tail_of(text: str, max_length: int) -> str:
     """Give the last sentences that fit, or the last words."""
-    end = text[-longest:]
-    starts = [found.end() for found in ENDS.finditer(end)]
+    ending = text[-max_length:]
+    starts = [match.end() for match in SENTENCE_END.finditer(ending)]
     if starts:
-        return end[starts[0] :].strip()
-    return end[end.find(" ") + 1 :].strip() if " " in end else ""
+        return ending[starts[0] :].strip()
+    return ending[ending.find(" ") + 1 :].strip() if " " in ending else ""
 
 
 SOURCE = "knowledge"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class IndexedDocument:
     """A document that was read and cut; its vectors, if there are any, are of `model`."""
 
     name: str
@@ -96,41 +96,45 @@ class Entry:
     model: str
 
 
-def written(entry: Entry, agent_id: UUID, place: UUID, at: datetime) -> list[Memory]:
+def build_memories(
+    indexed: IndexedDocument, agent_id: UUID, room_id: UUID, created_at: datetime
+) -> list[Memory]:
     """Make the memories of a document, its own first; the same document always has the same id."""
-    document_id = derived_id(place, entry.name)
-    ids = [derived_id(document_id, entry.digest, str(number)) for number in range(len(entry.pieces))]
+    document_id = derived_id(room_id, indexed.name)
+    ids = [derived_id(document_id, indexed.digest, str(number)) for number in range(len(indexed.pieces))]
     document = Memory(
         id=document_id,
         kind=MemoryKind.DOCUMENT,
         entity_id=agent_id,
-        room_id=place,
-        world_id=place,
-        content=Content(text=entry.name, source=SOURCE),
-        created_at=at,
-        scope=Scope.SHARED,
+        room_id=room_id,
+        world_id=room_id,
+        content=Content(text=indexed.name, source=SOURCE),
+        created_at=created_at,
+        scope=MemoryScope.SHARED,
         metadata={
-            "name": entry.name,
-            "digest": entry.digest,
-            "model": entry.model,
+            "name": indexed.name,
+            "digest": indexed.digest,
+            "model": indexed.model,
             "fragments": list(map(str, ids)),
         },
     )
     fragments = [
         Memory(
-            id=one,
+            id=fragment_id,
             kind=MemoryKind.FRAGMENT,
             entity_id=agent_id,
-            room_id=place,
-            world_id=place,
+            room_id=room_id,
+            world_id=room_id,
             content=Content(text=piece, source=SOURCE),
-            created_at=at,
-            scope=Scope.SHARED,
+            created_at=created_at,
+            scope=MemoryScope.SHARED,
             source_id=document_id,
             embedding=vector,
-            embedding_model=entry.model if vector is not None else "",
-            metadata={"name": entry.name, "number": number},
+            embedding_model=indexed.model if vector is not None else "",
+            metadata={"name": indexed.name, "number": number},
         )
-        for number, (one, piece, vector) in enumerate(zip(ids, entry.pieces, entry.vectors, strict=True))
+        for number, (fragment_id, piece, vector) in enumerate(
+            zip(ids, indexed.pieces, indexed.vectors, strict=True)
+        )
     ]
     return [document, *fragments]

@@ -5,7 +5,7 @@ import sys
 from pydantic import Field
 
 from bot import Agent, Plugin, SettingsModel
-from plugins.offline.models import embedding, text
+from plugins.offline.models import embed_texts, generate_text
 
 NOTICE = (
     "offline model: {name} answers from built-in patterns, without a language model. For a real one set "
@@ -20,7 +20,7 @@ class OfflineSettings(SettingsModel):
     offline_seed: int = Field(0, description="Another number, other wordings; the same, the same.")
 
 
-async def tell(agent: Agent) -> None:
+async def print_notice(agent: Agent) -> None:
     """Say once, on stderr, that this is no language model."""
     print(NOTICE.format(name=agent.name), file=sys.stderr)  # noqa: T201  # the operator must see it, log or no log
 
@@ -28,8 +28,8 @@ async def tell(agent: Agent) -> None:
 plugin = Plugin(
     "offline",
     "Answers from built-in patterns: no key, no network, no language model.",
-    models=[text, embedding],
+    models=[generate_text, embed_texts],
     settings=OfflineSettings,
-    init=tell,
+    init=print_notice,
     priority=-100,
 )

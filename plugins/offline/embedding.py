@@ -15,16 +15,16 @@ from collections import Counter
 from collections.abc import Sequence
 
 DIMENSION = 384
-LONGEST_TEXT = 8_000
-_SIZES = (3, 4, 5)
-_BYTES = 4  # of one character in UTF-32, which lets n-grams be cut without encoding each
-_SPREAD = 2_654_435_761  # Knuth's multiplier: the CRC of near n-grams is near, the product is not
+MAX_TEXT_LENGTH = 8_000
+_NGRAM_SIZES = (3, 4, 5)
+_BYTES_PER_CHARACTER = 4  # of one character in UTF-32, which lets n-grams be cut without encoding each
+_HASH_MULTIPLIER = 2_654_435_761  # Knuth's multiplier: the CRC of near n-grams is near, the product is not
 
 
-def _folded(text: str) -> str:
+def _normalize(text: str) -> str:
     """Brings spellings of one text together: compatibility forms, case, white space."""
-    plain = unicodedata.normalize("NFKC", text[:LONGEST_TEXT]).casefold()[:LONGEST_TEXT]
-    return " ".join("".join(c if c.isprintable() else " " for c in plain).split())
+    compatible = unicodedata.normalize("NFKC", text[:MAX_TEXT_LENGTH]).casefold()[:MAX_TEXT_LENGTH]
+    return " ".join("".join(c if c.isprintable() else " " for c in compatible).split())
 
 
 def embed(text: str, dimension: int = DIMENSION) -> list[float]:
@@ -32,20 +32,20 @@ def embed(text: str, dimension: int = DIMENSION) -> list[float]:
     if dimension < 1:
         raise ValueError(f"An embedding needs at least one dimension, not {dimension}.")
     vector = [0.0] * dimension
-    folded = _folded(text)
-    if not folded:
+    normalized = _normalize(text)
+    if not normalized:
         return vector
-    marked = f" {folded} ".encode("utf-32-le")  # the spaces mark where words begin and end
-    end = len(marked)
+    padded = f" {normalized} ".encode("utf-32-le")  # the spaces mark where words begin and end
+    end = len(padded)
     grams = Counter(
-        marked[start : start + size * _BYTES]
-        for size in _SIZES
-        for start in range(0, end - size * _BYTES + 1, _BYTES)
+        padded[start : start + size * _BYTES_PER_CHARACTER]
+        for size in _NGRAM_SIZES
+        for start in range(0, end - size * _BYTES_PER_CHARACTER + 1, _BYTES_PER_CHARACTER)
     )
     for gram, count in grams.items():
-        spread = (zlib.crc32(gram) * _SPREAD) & 0xFFFFFFFF
+        gram_hash = (zlib.crc32(gram) * _HASH_MULTIPLIER) & 0xFFFFFFFF
         weight = 1.0 if count == 1 else 1.0 + math.log(count)
-        vector[(spread >> 3 & 0xFFFFFFF) % dimension] += weight if spread & 0x80000000 else -weight
+        vector[(gram_hash >> 3 & 0xFFFFFFF) % dimension] += weight if gram_hash & 0x80000000 else -weight
     length = math.sqrt(sum(value * value for value in vector))
     return [value / length for value in vector] if length else vector
 

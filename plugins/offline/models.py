@@ -15,58 +15,67 @@ from bot.models import (
 )
 from bot.prompts import parse_history
 from plugins.offline.embedding import embed
-from plugins.offline.input_analysis import Said
-from plugins.offline.responder import Voice, decide, post, respond
+from plugins.offline.input_analysis import ChatLine
+from plugins.offline.responder import Persona, respond, should_respond, write_post
 
-NAME = "offline"
-FREE = Usage()
+MODEL_NAME = "offline"
+NO_USAGE = Usage()
 
 
 @model(ModelType.TEXT_LARGE)
-async def text(agent: Agent, request: TextRequest) -> TextResult:
+async def generate_text(agent: Agent, request: TextRequest) -> TextResult:
     """Answer from patterns, in the character's name."""
-    voice = _voice(agent)
-    history = [Said(line.name, line.text, line.is_agent) for line in parse_history(request.prompt)]
+    persona = _build_persona(agent)
+    history = [ChatLine(line.name, line.text, line.is_agent) for line in parse_history(request.prompt)]
     if request.purpose is Purpose.SHOULD_RESPOND:
-        word = "RESPOND" if decide(history, voice) else "IGNORE"
-        return _result(f"<response><reasoning>by pattern</reasoning><action>{word}</action></response>")
+        decision = "RESPOND" if should_respond(history, persona) else "IGNORE"
+        return _text_result(
+            f"<response><reasoning>by pattern</reasoning><action>{decision}</action></response>"
+        )
     if request.purpose is Purpose.REPAIR:
-        return _result("{}")
+        return _text_result("{}")
     if request.purpose is Purpose.REFLECTION:
-        return _result("<response></response>")
+        return _text_result("<response></response>")
     if request.purpose is Purpose.STEP:
-        return _result("<response><action></action><isFinish>true</isFinish></response>")
+        return _text_result("<response><action></action><isFinish>true</isFinish></response>")
     if request.purpose is Purpose.POST:
-        recent = [line.text for line in history if line.by_agent]
-        written = escape(post(voice, seed=_seed(agent), recent=recent))
-        return _result(f"<response><post>{written}</post></response>")
-    said = escape(respond(history, voice, seed=_seed(agent)))
-    return _result(
-        f"<response><thought>by pattern</thought><actions>REPLY</actions><text>{said}</text></response>"
+        recent = [line.text for line in history if line.is_agent]
+        post_text = escape(write_post(persona, seed=_read_seed(agent), recent=recent))
+        return _text_result(f"<response><post>{post_text}</post></response>")
+    reply_text = escape(respond(history, persona, seed=_read_seed(agent)))
+    return _text_result(
+        f"<response><thought>by pattern</thought><actions>REPLY</actions><text>{reply_text}</text></response>"
     )
 
 
 @model(ModelType.TEXT_EMBEDDING)
-async def embedding(agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
+async def embed_texts(agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
     """Hash character n-grams: comparable among themselves, by cosine."""
-    vectors = tuple(tuple(embed(one)) for one in request.texts)
-    return EmbeddingResult(vectors, f"{NAME}-ngrams-384", FREE)
+    vectors = tuple(tuple(embed(item)) for item in request.texts)
+    return EmbeddingResult(vectors, f"{MODEL_NAME}-ngrams-384", NO_USAGE)
 
 
-def _seed(agent: Agent) -> int:
+def _read_seed(agent: Agent) -> int:
     return int(agent.settings.get("OFFLINE_SEED") or 0)
 
 
-def _voice(agent: Agent) -> Voice:
-    who = agent.character
+def _build_persona(agent: Agent) -> Persona:
+    character = agent.character
     pairs = [
         (first.content.text, second.content.text)
-        for talk in who.message_examples
-        for first, second in pairwise(talk)
-        if first.name != who.name and second.name in (who.name, "{{agentName}}", "{{agent}}")
+        for example in character.message_examples
+        for first, second in pairwise(example)
+        if first.name != character.name and second.name in (character.name, "{{agentName}}", "{{agent}}")
     ]
-    return Voice(who.name, who.topics, who.adjectives, who.background, tuple(pairs), tuple(who.post_examples))
+    return Persona(
+        character.name,
+        character.topics,
+        character.adjectives,
+        character.background,
+        tuple(pairs),
+        tuple(character.post_examples),
+    )
 
 
-def _result(text: str) -> TextResult:
-    return TextResult(text, NAME, FREE)
+def _text_result(text: str) -> TextResult:
+    return TextResult(text, MODEL_NAME, NO_USAGE)

@@ -8,30 +8,30 @@ from types import MappingProxyType
 
 from plugins.offline.script import (
     BASE_FORMS,
-    DULL,
-    HE,
+    FEMININE_WORDS,
     LONG_FORMS,
+    MASCULINE_WORDS,
     REFLECTIONS,
-    SHE,
+    STOP_WORDS,
     YOU_IS_SUBJECT_AFTER,
     YOU_IS_SUBJECT_BEFORE,
 )
 
-LONGEST_ANSWER = 240
-LONGEST_POST = 280
-LONGEST_QUOTE = 60
+MAX_ANSWER_LENGTH = 240
+MAX_POST_LENGTH = 280
+MAX_QUOTE_LENGTH = 60
 
-_LINKISH = re.compile(r"://|\bhttps?\b|www\.|\w\.\w{2}|[a-z]{4}:\S", re.IGNORECASE)
-_MARKUP = re.compile(r"[@{}<>\[\]`*_~|\\#\"]")
+_LINK_PATTERN = re.compile(r"://|\bhttps?\b|www\.|\w\.\w{2}|[a-z]{4}:\S", re.IGNORECASE)
+_MARKUP_PATTERN = re.compile(r"[@{}<>\[\]`*_~|\\#\"]")
 _CLAUSE_END = re.compile(
     r"\s*[,;:(?!]|\s[-–—]+\s|\s(?:but|because|although|though|however|while|"
     r"since|for \w+ (?:day|week|month|year|hour)s?|and (?:i|my|we|it|he|she|then|now|you))\b",
     re.IGNORECASE,
 )
-_AFTERTHOUGHT = re.compile(
+_TRAILING_FILLER = re.compile(
     r" (?:too|as well|lol|haha|though|please|you know|anyway|either|again|now)$", re.IGNORECASE
 )
-_COARSE = re.compile(
+_COARSE_PATTERN = re.compile(
     r"fuck|shit|cunt|nigg|faggot|\b(?:rape|porn|nazi|kill|sex|dick|bitch|whore|slut|cock|pussy|kike|retard)",
     re.IGNORECASE,
 )
@@ -40,7 +40,7 @@ _SLOT = re.compile(r"\{(\w+)(?::(\w+))?\}")
 _CONDITION = re.compile(r"^\[(\w+)\] ")
 
 
-def filled(
+def fill_slots(
     answer: str,
     slots: Mapping[str, str],
     match: re.Match[str] | None = None,
@@ -54,7 +54,7 @@ def filled(
     parts = []
     end = 0
     for slot in _SLOT.finditer(answer):
-        value = _group(match, int(slot[1]), slot[2]) if slot[1].isdigit() else slots.get(slot[1])
+        value = _format_group(match, int(slot[1]), slot[2]) if slot[1].isdigit() else slots.get(slot[1])
         if value is None:
             return ""
         if slot[2] == "top":
@@ -65,58 +65,62 @@ def filled(
     return text[:1].upper() + text[1:]
 
 
-def reflected(text: str) -> str:
+def reflect_pronouns(text: str) -> str:
     """Turns the persons round: what "I" says of "you" becomes what "you" hear of "me"."""
     parts = re.split(r"([A-Za-z']+)", text)  # words stand at the odd places
     words = ["", *(word.lower() for word in parts[1::2]), ""]
-    for place in range(1, len(words) - 1):
-        parts[2 * place - 1] = _turned(words[place - 1], words[place], words[place + 1], parts[2 * place - 1])
+    for index in range(1, len(words) - 1):
+        parts[2 * index - 1] = _reflect_word(
+            words[index - 1], words[index], words[index + 1], parts[2 * index - 1]
+        )
     return "".join(parts)
 
 
 def is_coarse(text: str) -> bool:
     """Whether a text holds words that are not to be said back."""
-    return bool(_COARSE.search(text))
+    return bool(_COARSE_PATTERN.search(text))
 
 
-def quoted(text: str, longest: int) -> str:
+def quote_words(text: str, max_length: int) -> str:
     """The person's words as they may be said back: no links, mentions, markup or coarse words; one clause."""
-    plain = plainly(text)
-    if _LINKISH.search(plain) or is_coarse(plain):
+    plain = normalize_line(text)
+    if _LINK_PATTERN.search(plain) or is_coarse(plain):
         return ""
-    clean = "".join(c for c in _MARKUP.sub("", plain) if not unicodedata.combining(c)).strip(" .,;:!?'-")
+    clean = "".join(c for c in _MARKUP_PATTERN.sub("", plain) if not unicodedata.combining(c)).strip(
+        " .,;:!?'-"
+    )
     if clause := _CLAUSE_END.search(clean, 3):
         clean = clean[: clause.start()]
-    if len(clean) > longest:
-        clean = clean[: longest - 1].rpartition(" ")[0] + "…"
-    return _AFTERTHOUGHT.sub("", clean).strip(" '") if len(clean) > 1 else ""
+    if len(clean) > max_length:
+        clean = clean[: max_length - 1].rpartition(" ")[0] + "…"
+    return _TRAILING_FILLER.sub("", clean).strip(" '") if len(clean) > 1 else ""
 
 
-def voiced(text: str, longest: int) -> str:
+def clean_persona_text(text: str, max_length: int) -> str:
     """The file's words as they may be said: one line, no links, no mass mentions, no open placeholders."""
-    plain = plainly(text)
-    if _LINKISH.search(plain) or "{" in plain or "}" in plain:
+    plain = normalize_line(text)
+    if _LINK_PATTERN.search(plain) or "{" in plain or "}" in plain:
         return ""
-    return fitted(plain.replace("@", ""), longest)
+    return fit_sentences(plain.replace("@", ""), max_length)
 
 
-def fitted(text: str, longest: int) -> str:
+def fit_sentences(text: str, max_length: int) -> str:
     """As many whole sentences as fit, at worst a cut one."""
-    if len(text) <= longest:
+    if len(text) <= max_length:
         return text
-    fitting = ""
-    for sentence in parted(text):
-        longer = f"{fitting} {sentence}".strip()
-        if len(longer) > longest:
+    result = ""
+    for sentence in split_sentences(text):
+        longer = f"{result} {sentence}".strip()
+        if len(longer) > max_length:
             break
-        fitting = longer
-    return fitting or text[: longest - 1].rpartition(" ")[0] + "…"
+        result = longer
+    return result or text[: max_length - 1].rpartition(" ")[0] + "…"
 
 
-def _group(match: re.Match[str] | None, number: int, form: str | None) -> str | None:
+def _format_group(match: re.Match[str] | None, number: int, form: str | None) -> str | None:
     """A group of the person's words, fit to stand in an answer."""
     words = (
-        quoted(next((group for group in match.groups()[number - 1 :] if group), ""), LONGEST_QUOTE)
+        quote_words(next((group for group in match.groups()[number - 1 :] if group), ""), MAX_QUOTE_LENGTH)
         if match
         else ""
     )
@@ -125,9 +129,9 @@ def _group(match: re.Match[str] | None, number: int, form: str | None) -> str | 
     if form in ("she", "her"):
         she, her = (
             ("she", "her")
-            if words.lower() in SHE
+            if words.lower() in FEMININE_WORDS
             else ("he", "him")
-            if words.lower() in HE
+            if words.lower() in MASCULINE_WORDS
             else ("they", "them")
         )
         return she if form == "she" else her
@@ -139,15 +143,15 @@ def _group(match: re.Match[str] | None, number: int, form: str | None) -> str | 
         words = words[:1].lower() + words[1:]
     if form == "base":
         verb, _, rest = words.partition(" ")
-        return " ".join(filter(None, (_base(verb), reflected(rest))))
-    return reflected(words)
+        return " ".join(filter(None, (_base_form(verb), reflect_pronouns(rest))))
+    return reflect_pronouns(words)
 
 
-def _base(verb: str) -> str:
+def _base_form(verb: str) -> str:
     """Turns "sings" into "sing"."""
-    known = BASE_FORMS.get(verb)
-    if known:
-        return known
+    irregular = BASE_FORMS.get(verb)
+    if irregular:
+        return irregular
     if verb.endswith("ies") and len(verb) > 4:
         return f"{verb[:-3]}y"
     if verb.endswith(("ches", "shes", "sses", "xes", "zzes", "oes")):
@@ -155,30 +159,34 @@ def _base(verb: str) -> str:
     return verb[:-1] if verb.endswith("s") and not verb.endswith("ss") else verb
 
 
-def _turned(before: str, word: str, after: str, spelled: str) -> str:
-    beside = (before, after)
+def _reflect_word(previous_word: str, word: str, next_word: str, spelling: str) -> str:
+    adjacent = (previous_word, next_word)
     if word == "you":
-        is_subject = after and (
-            not before or before in YOU_IS_SUBJECT_AFTER or after in YOU_IS_SUBJECT_BEFORE
+        is_subject = next_word and (
+            not previous_word or previous_word in YOU_IS_SUBJECT_AFTER or next_word in YOU_IS_SUBJECT_BEFORE
         )
         return "I" if is_subject else "me"
-    if word == "was" and "i" in beside:
+    if word == "was" and "i" in adjacent:
         return "were"
-    if word in ("are", "were") and "you" in beside:
+    if word in ("are", "were") and "you" in adjacent:
         return "am" if word == "are" else "was"
-    return REFLECTIONS.get(word, spelled)
+    return REFLECTIONS.get(word, spelling)
 
 
-LONGEST_LINE = 2_000
-LONGEST_SENTENCE = 300
+MAX_LINE_LENGTH = 2_000
+MAX_SENTENCE_LENGTH = 300
 
-_STRAIGHT = MappingProxyType({ord("’"): "'", ord("‘"): "'", ord("“"): '"', ord("”"): '"'})
+_STRAIGHT_QUOTES = MappingProxyType({ord("’"): "'", ord("‘"): "'", ord("“"): '"', ord("”"): '"'})
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|[\r\n]+")
 _MENTION = re.compile(r"<[@#:][^<>\s]{1,60}>")
 _SMILEY = re.compile(r"(?:^|\s)[:;=8][-o']?[)(DPp/|]+(?=\s|$)")
 _WORD = re.compile(r"[A-Za-z']+")
-_CALL = re.compile(r"(?:hi|hello|hey|ok|okay|dear|so|and|yo|thanks|thank|bye|goodbye|good|sorry|yes|no)$")
-_BIDS = re.compile(r"(?:what|who|how|why|when|where|could|do|are|shut|stop|tell|please|be|help|you|i)$")
+_GREETING_PATTERN = re.compile(
+    r"(?:hi|hello|hey|ok|okay|dear|so|and|yo|thanks|thank|bye|goodbye|good|sorry|yes|no)$"
+)
+_SENTENCE_START_PATTERN = re.compile(
+    r"(?:what|who|how|why|when|where|could|do|are|shut|stop|tell|please|be|help|you|i)$"
+)
 _FILLER = re.compile(
     r"^(?:(?:so|and|but|oh|ok|okay|hmm|um|uh|please|also|actually|honestly|anyway|then)[, ]+"
     r"|(?:well|yes|no|yeah|nope|sorry|look|listen|hi|hello|hey|wow|haha|lol|thanks|thank you|sure)[,!] *"
@@ -187,13 +195,15 @@ _FILLER = re.compile(
 )
 
 
-def plainly(text: str) -> str:
+def normalize_line(text: str) -> str:
     """One line without control characters, look-alike forms and curly quotes."""
-    cut = unicodedata.normalize("NFKC", text[:LONGEST_LINE])[:LONGEST_LINE].translate(_STRAIGHT)
-    return " ".join("".join(c if c.isprintable() else " " for c in cut).split())
+    normalized = unicodedata.normalize("NFKC", text[:MAX_LINE_LENGTH])[:MAX_LINE_LENGTH].translate(
+        _STRAIGHT_QUOTES
+    )
+    return " ".join("".join(c if c.isprintable() else " " for c in normalized).split())
 
 
-def parted(text: str) -> list[str]:
+def split_sentences(text: str) -> list[str]:
     """The sentences of a text, cut at stops and at ends of lines."""
     return _SENTENCE_END.split(text)
 
@@ -202,16 +212,18 @@ def content_words(text: str) -> frozenset[str]:
     """The words of a text that carry its matter, plural or not."""
     words = (word.strip("'").casefold() for word in re.findall(r"[^\W_][\w'-]+", text))
     return frozenset(
-        word[:-1] if len(word) > 3 and word.endswith("s") else word for word in words if word not in DULL
+        word[:-1] if len(word) > 3 and word.endswith("s") else word
+        for word in words
+        if word not in STOP_WORDS
     )
 
 
-def tidied(plain: str, name: str) -> str:
+def clean_sentence(plain: str, name: str) -> str:
     """What rules look at: no address, no filler, no closing marks, contractions written out."""
     text = plain.lower() if plain.isupper() and len(plain) >= 8 else plain
     text = _SMILEY.sub(" ", _MENTION.sub(" ", text))
-    text = _unaddressed(text.split(), name) or plain
-    text = _WORD.sub(lambda word: LONG_FORMS.get(word[0].lower(), word[0]), text)[:LONGEST_SENTENCE]
+    text = _strip_address(text.split(), name) or plain
+    text = _WORD.sub(lambda word: LONG_FORMS.get(word[0].lower(), word[0]), text)[:MAX_SENTENCE_LENGTH]
     end = len(text)
     while end and not (text[end - 1].isalnum() or text[end - 1] in ")'\"=%`;{}>"):
         end -= 1
@@ -223,66 +235,78 @@ def tidied(plain: str, name: str) -> str:
 
 def is_named(line: str, name: str) -> bool:
     """Whether somebody's name stands in a line as whole words."""
-    words = [_squeezed(word.removesuffix("'s")) for word in line.split()]
+    words = [_squeeze(word.removesuffix("'s")) for word in line.split()]
     return any(
-        words[at : at + len(called)] == called for called in _callings(name) for at in range(len(words))
+        words[start : start + len(name_words)] == name_words
+        for name_words in _name_forms(name)
+        for start in range(len(words))
     )
 
 
-def _unaddressed(words: list[str], name: str) -> str:
+def _strip_address(words: list[str], name: str) -> str:
     """Takes the character's name off where it only calls: "Ada, ...", "hey Ada ...", "..., Ada"."""
-    for called in _callings(name):
-        count = len(called)
-        start = 1 if words and _CALL.match(_squeezed(words[0])) else 0
+    for name_words in _name_forms(name):
+        count = len(name_words)
+        start = 1 if words and _GREETING_PATTERN.match(_squeeze(words[0])) else 0
         front = words[start : start + count]
-        is_called = [_squeezed(word) for word in front] == called and len(words) > (0 if start else count)
-        following = _squeezed("".join(words[start + count :][:1]))
+        is_called = [_squeeze(word) for word in front] == name_words and len(words) > (0 if start else count)
+        following = _squeeze("".join(words[start + count :][:1]))
         if is_called and (
-            start or front[-1][-1] in ",:!" or front[0].startswith("@") or _BIDS.match(following)
+            start
+            or front[-1][-1] in ",:!"
+            or front[0].startswith("@")
+            or _SENTENCE_START_PATTERN.match(following)
         ):
             words = words[:start] + words[start + count :]
         rest = words[:-count]
-        is_called = bool(rest) and [_squeezed(word) for word in words[-count:]] == called
-        if is_called and (rest[-1][-1] in ",u" or (len(rest) <= 3 and _CALL.match(_squeezed(rest[0])))):
+        is_called = bool(rest) and [_squeeze(word) for word in words[-count:]] == name_words
+        if is_called and (
+            rest[-1][-1] in ",u" or (len(rest) <= 3 and _GREETING_PATTERN.match(_squeeze(rest[0])))
+        ):
             words = rest
     return " ".join(words).rstrip(",")
 
 
-def _callings(name: str) -> list[list[str]]:
+def _name_forms(name: str) -> list[list[str]]:
     """The ways to call somebody: by all words of the name, or by the first if it is one."""
-    full = [squeezed for word in plainly(name[:80]).split() if (squeezed := _squeezed(word))]
-    first = full[:1] if len(full) > 1 and len(full[0]) > 2 and full[0] not in DULL else full
+    full = [squeezed for word in normalize_line(name[:80]).split() if (squeezed := _squeeze(word))]
+    first = full[:1] if len(full) > 1 and len(full[0]) > 2 and full[0] not in STOP_WORDS else full
     return [full, first] if first != full else [full] if full else []
 
 
-def _squeezed(word: str) -> str:
+def _squeeze(word: str) -> str:
     return "".join(filter(str.isalnum, word)).casefold()
 
 
-def drawn(key: str, purpose: str, count: int) -> int:
+def pick_index(key: str, purpose: str, count: int) -> int:
     """A number below `count` that looks like chance and is the same every time."""
     checksum = zlib.crc32(f"{key}|{purpose}".encode("utf-8", "backslashreplace"))
     return (checksum * 2_654_435_761 >> 16) % count
 
 
-def rotated(items: Sequence[str], key: str, purpose: str) -> list[str]:
+def rotate_items(items: Sequence[str], key: str, purpose: str) -> list[str]:
     """The same items from a drawn place on, all of them."""
-    start = drawn(key, purpose, len(items)) if items else 0
+    start = pick_index(key, purpose, len(items)) if items else 0
     return [*items[start:], *items[:start]]
 
 
-def freshest(offers: Sequence[str], *, stale: Sequence[str], lately: Sequence[str]) -> str:
+def pick_freshest(
+    candidates: Sequence[str], *, excluded: Sequence[str], recent_answers: Sequence[str]
+) -> str:
     """The first offer that is not stale, rather one that opens unlike those of lately; empty if all are."""
-    openings = {_opening(answer) for answer in lately}
-    fresh = [offer for offer in offers if folded(offer) not in stale]
-    return next((offer for offer in fresh if _opening(offer) not in openings), fresh[0] if fresh else "")
+    openings = {_opening_words(answer) for answer in recent_answers}
+    fresh = [candidate for candidate in candidates if fold_text(candidate) not in excluded]
+    return next(
+        (candidate for candidate in fresh if _opening_words(candidate) not in openings),
+        fresh[0] if fresh else "",
+    )
 
 
-def folded(text: str) -> str:
+def fold_text(text: str) -> str:
     """An answer as it is compared with others, however a platform spaced it."""
-    return " ".join(text[: 2 * LONGEST_POST].casefold().split())
+    return " ".join(text[: 2 * MAX_POST_LENGTH].casefold().split())
 
 
-def _opening(answer: str) -> str:
+def _opening_words(answer: str) -> str:
     """The first two words of an answer, by which two of them sound alike."""
-    return " ".join(folded(answer).split()[:2])
+    return " ".join(fold_text(answer).split()[:2])

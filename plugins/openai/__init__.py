@@ -12,6 +12,6 @@ plugin = Plugin(
     models=[small, medium, large, embedding, image, description, transcription, speech],
     services=[Client],
     settings=OpenAISettings,
-    lacks=lacks,
-    privacy=promise,
+    missing_settings=lacks,
+    privacy_statement=promise,
 )

@@ -12,7 +12,7 @@ from typing import Self
 import openai
 
 from bot import Agent, Service
-from bot.models import ModelBusy, ModelError, ModelRefused, PromptTooLong, read_retry_after
+from bot.models import ModelBusy, ModelError, ModelRefused, PromptTooLong, parse_retry_after
 from plugins.openai.settings import APART, OpenAISettings, Place, place_of
 
 NO_KEY = "none"  # the SDK insists on a key where local servers want none
@@ -135,7 +135,7 @@ def explained(error: openai.OpenAIError, place: Place, host: str, secrets: Itera
         is_long = status in (400, 413) and TOO_LONG.search(f"{error.code} {error.type} {said}")
         kind = PromptTooLong if is_long else ModelRefused
         return kind(f"openai: {host} refused the request ({status}): {said}")
-    told = read_retry_after(error.response.headers, datetime.now(UTC))
+    told = parse_retry_after(error.response.headers, datetime.now(UTC))
     return ModelBusy(f"openai: {host} is not able to answer now ({status}): {said}", retry_after=told)
 
 

@@ -135,8 +135,8 @@ def result_of(
         text=text,
         model=model,
         usage=counted.usage() if counted else None,
-        is_cut=finish == "length",
-        calls=tuple(_call(name, arguments, model) for name, arguments in calls),
+        is_truncated=finish == "length",
+        tool_calls=tuple(_call(name, arguments, model) for name, arguments in calls),
     )
 
 

@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from bot import Secret, Settings, SettingsModel, keep_key
-from bot.models import told_host
+from bot import Secret, Settings, SettingsModel, reject_redirected_key
+from bot.models import host_label
 
 URL = "^https?://"
 OWN_HOST = "api.openai.com"
@@ -161,12 +161,12 @@ def lacks(settings: Settings) -> str:
 
     Raises SettingError where a character's file would have the operator's key sent to its own server.
     """
-    keep_key(settings, server=SERVER, key=KEY)
+    reject_redirected_key(settings, server=SERVER, key=KEY)
     for part in APART:
         url, own_key = f"OPENAI_{part}_URL", f"OPENAI_{part}_API_KEY"
-        keep_key(settings, server=url, key=own_key if own_key in settings else KEY)
+        reject_redirected_key(settings, server=url, key=own_key if own_key in settings else KEY)
         if url not in settings:
-            keep_key(settings, server=SERVER, key=own_key)
+            reject_redirected_key(settings, server=SERVER, key=own_key)
     if any(name in settings for name in (KEY, SERVER, *(f"OPENAI_{part}_URL" for part in APART))):
         return ""
     return f"set {KEY}, or {SERVER} for a server of your own, in .env"
@@ -179,5 +179,5 @@ def promise(settings: Settings) -> str:
     for part, what in SENT.items():
         place = place_of(own, part)
         if model_of(own, part) if part else place.is_known:
-            sent.setdefault(told_host(place.url or f"https://{OWN_HOST}"), []).append(what)
+            sent.setdefault(host_label(place.url or f"https://{OWN_HOST}"), []).append(what)
     return " ".join(f"Sent to {host}: {', '.join(what)}." for host, what in sent.items())

@@ -64,7 +64,7 @@ class Stream:
         """
         other = ""
         async for line in _lines(_received(body)):
-            await self._sink.piece("")  # whatever comes, the server is alive
+            await self._sink.write("")  # whatever comes, the server is alive
             field, colon, data = line.partition(":")
             if line.strip() == END:
                 self._is_done = True
@@ -116,7 +116,7 @@ class Stream:
         self._text += piece
         if len(self._text) > LONGEST:
             raise ModelError(f"openai: {self._model} wrote without an end")
-        await self._sink.piece(piece)
+        await self._sink.write(piece)
 
     def _add_call(self, call: Call) -> None:
         key = call.index if call.index is not None else call.id
@@ -135,7 +135,7 @@ class Stream:
     async def _whole(self, body: str) -> TextResult:
         """Take what was sent in one piece, by a server that does not stream."""
         result = read_completion(body, self._model)
-        await self._sink.piece(result.text)
+        await self._sink.write(result.text)
         return result
 
 

@@ -1,7 +1,7 @@
 """Everything is kept: the store on SQL."""
 
 from bot import Plugin
-from plugins.sql.core.settings import SqlSettings, promise
+from plugins.sql.core.settings import SqlSettings, privacy_statement
 from plugins.sql.storage import SqlStorage
 
 __all__ = ["plugin"]
@@ -11,5 +11,5 @@ plugin = Plugin(
     "Keeps everything in a database.",
     settings=SqlSettings,
     store=SqlStorage(),
-    privacy=promise,
+    privacy_statement=privacy_statement,
 )

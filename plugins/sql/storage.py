@@ -7,8 +7,8 @@ from pathlib import Path
 from uuid import UUID
 
 from bot import ConfigError, Settings
-from bot.store import NO_SCHEMAS, Checkup, Schemas, Storage, Store, Upgraded
-from plugins.sql.core.settings import postgres_in
+from bot.store import NO_SCHEMAS, CheckReport, Schemas, Storage, Store, UpgradeResult
+from plugins.sql.core.settings import find_postgres_variable
 from plugins.sql.sqlite.storage import SqliteStorage
 
 
@@ -24,39 +24,39 @@ class SqlStorage(Storage):
         self, agent_id: UUID, settings: Settings, schemas: Schemas = NO_SCHEMAS
     ) -> AsyncIterator[Store]:
         """Open one agent's store."""
-        async with self._chosen(settings).open(agent_id, settings, schemas) as store:
+        async with self._storage_for(settings).open(agent_id, settings, schemas) as store:
             yield store
 
     def is_shared(self, settings: Settings) -> bool:
         """Tell whether several processes may have it open at once."""
-        return self._chosen(settings).is_shared(settings)
+        return self._storage_for(settings).is_shared(settings)
 
-    def look(self, agent_id: UUID, settings: Settings) -> AbstractAsyncContextManager[Store]:
+    def open_read_only(self, agent_id: UUID, settings: Settings) -> AbstractAsyncContextManager[Store]:
         """Open one agent's store for reading alone."""
-        return self._chosen(settings).look(agent_id, settings)
+        return self._storage_for(settings).open_read_only(agent_id, settings)
 
-    async def check(self, settings: Settings) -> Checkup:
+    async def check(self, settings: Settings) -> CheckReport:
         """Look whether all is well, and what it holds."""
-        return await self._chosen(settings).check(settings)
+        return await self._storage_for(settings).check(settings)
 
-    async def upgrade(self, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> Upgraded:
+    async def upgrade(self, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> UpgradeResult:
         """Give the database the schema of this version."""
-        return await self._chosen(settings).upgrade(settings, schemas)
+        return await self._storage_for(settings).upgrade(settings, schemas)
 
     async def backup(self, settings: Settings, file: Path | None = None) -> Path:
         """Copy the database as it is at one moment."""
-        return await self._chosen(settings).backup(settings, file)
+        return await self._storage_for(settings).backup(settings, file)
 
-    def _chosen(self, settings: Settings) -> Storage:
-        name = postgres_in(settings)
+    def _storage_for(self, settings: Settings) -> Storage:
+        name = find_postgres_variable(settings)
         if not name:
             return self._sqlite
         if self._postgres is None:
-            self._postgres = _postgres(name)
+            self._postgres = _load_postgres(name)
         return self._postgres
 
 
-def _postgres(name: str) -> Storage:
+def _load_postgres(name: str) -> Storage:
     """Load what only PostgreSQL needs; raises ConfigError where it is not installed."""
     try:
         module = import_module("plugins.sql.postgres.storage")

@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bot import Agent, Attachment, Content, MediaKind, RouteRequest, RouteResponse, new_id, route
 from bot.platform import DeliveryState
-from plugins.x_actions.operations import LONGEST, PLATFORM
+from plugins.x_actions.operations import MAX_TEXT_LENGTH, PLATFORM
 
-PATIENCE, LOOK_AGAIN = 25.0, 0.05
-WAITING = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
+WAIT_SECONDS, POLL_SECONDS = 25.0, 0.05
+OPEN_STATES = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
 
 
 class Picture(BaseModel):
@@ -26,54 +26,54 @@ class Picture(BaseModel):
     alt: str = ""
 
 
-class Wanted(BaseModel):
+class PostRequest(BaseModel):
     """A post that is to be published."""
 
     model_config = ConfigDict(extra="forbid")
-    text: str = Field(min_length=1, max_length=LONGEST)
+    text: str = Field(min_length=1, max_length=MAX_TEXT_LENGTH)
     pictures: list[Picture] = Field(default_factory=list, max_length=4)
 
 
 @route("POST", "/posts")
 async def publish_post(agent: Agent, request: RouteRequest) -> RouteResponse:
     """Publish a post, and tell what has become of its parts after a moment."""
-    feed = next((one for one in agent.outbox.feeds() if one.room.platform == PLATFORM), None)
+    feed = next((picture for picture in agent.outbox.feeds() if picture.room.platform == PLATFORM), None)
     if feed is None:
-        return _problem(409, "X is not connected")
+        return _error_response(409, "X is not connected")
     try:
-        wanted = Wanted.model_validate(json.loads(request.body))
-        pictures = tuple(_attachment(one) for one in wanted.pictures)
+        post_request = PostRequest.model_validate(json.loads(request.body))
+        pictures = tuple(_to_attachment(picture) for picture in post_request.pictures)
     except (ValidationError, ValueError) as error:
-        return _problem(400, f"that is no post: {type(error).__name__}")
+        return _error_response(400, f"that is no post: {type(error).__name__}")
     await agent.store.worlds.save_world(feed.world, [feed.room])
-    said = await agent.say(feed.room, Content(text=wanted.text, attachments=pictures))
-    if said is None or said.turn_id is None:
-        return _problem(400, "nothing was left to say")
-    return RouteResponse(json={"parts": await _parts(agent, said.turn_id)})
+    message = await agent.say(feed.room, Content(text=post_request.text, attachments=pictures))
+    if message is None or message.turn_id is None:
+        return _error_response(400, "nothing was left to say")
+    return RouteResponse(json={"parts": await _wait_for_parts(agent, message.turn_id)})
 
 
-async def _parts(agent: Agent, turn_id: Any) -> list[dict[str, Any]]:
+async def _wait_for_parts(agent: Agent, turn_id: Any) -> list[dict[str, Any]]:
     """Wait for the outcome of every part, and tell it."""
     clock = asyncio.get_running_loop().time
-    end = clock() + PATIENCE
+    deadline = clock() + WAIT_SECONDS
     while True:
         parts = await agent.store.ledger.deliveries(turn_id=turn_id)
-        if clock() > end or not any(one.state in WAITING for one in parts):
+        if clock() > deadline or not any(part.state in OPEN_STATES for part in parts):
             break
-        await asyncio.sleep(LOOK_AGAIN)
+        await asyncio.sleep(POLL_SECONDS)
     return [
         {
-            "id": one.id,
-            "part": one.part,
-            "state": one.state.value,
-            "external_id": one.external_id,
-            "cause": one.cause,
+            "id": part.id,
+            "part": part.part,
+            "state": part.state.value,
+            "external_id": part.external_id,
+            "cause": part.cause,
         }
-        for one in parts
+        for part in parts
     ]
 
 
-def _attachment(picture: Picture) -> Attachment:
+def _to_attachment(picture: Picture) -> Attachment:
     try:
         data = base64.b64decode(picture.data, validate=True)
     except binascii.Error as error:
@@ -88,5 +88,5 @@ def _attachment(picture: Picture) -> Attachment:
     )
 
 
-def _problem(status: int, message: str) -> RouteResponse:
+def _error_response(status: int, message: str) -> RouteResponse:
     return RouteResponse(status, json={"error": {"message": message}})

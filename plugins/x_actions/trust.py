@@ -13,20 +13,20 @@ from pydantic import AfterValidator, Field
 from bot import (
     Agent,
     ChannelType,
+    CommaList,
     Entity,
     Memory,
     Service,
     SettingsModel,
     Turn,
-    Words,
     derived_id,
-    folded_name,
+    fold_name,
 )
 
-ALONE = frozenset({ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF, ChannelType.API})
-ACTS = frozenset({"POST", "REPLY_ON_X", "QUOTE", "REPOST", "LIKE"})
-HISTORY = "RECENT_MESSAGES"
-HOUSE = frozenset(
+PRIVATE_CHANNEL_TYPES = frozenset({ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF, ChannelType.API})
+X_ACTIONS = frozenset({"POST", "REPLY_ON_X", "QUOTE", "REPOST", "LIKE"})
+HISTORY_PROVIDER = "RECENT_MESSAGES"
+TRUSTED_PROVIDERS = frozenset(
     {
         "ACTIONS",
         "ACTION_STATE",  # what was used before is looked at by itself
@@ -40,74 +40,88 @@ HOUSE = frozenset(
         "SETTINGS",
         "TIME",
         "WORLD",
-        HISTORY,  # looked at message by message
+        HISTORY_PROVIDER,  # looked at message by message
     }
 )
-LOOKS_BACK = 100  # further than most prompts: what was said then may have been put into other words since
-_QUOTED = re.compile(r"^[^\S\n]*>", re.MULTILINE)
+MAX_MESSAGES_CHECKED = (
+    100  # further than most prompts: what was said then may have been put into other words since
+)
+_QUOTED_LINE = re.compile(r"^[^\S\n]*>", re.MULTILINE)
 
 
-async def foreign_words(turn: Turn) -> str:
+async def untrusted_source(turn: Turn) -> str:
     """Say where a turn has words from that are not its operator's; empty where from nowhere."""
-    if turn.room.type not in ALONE:
+    if turn.room.type not in PRIVATE_CHANNEL_TYPES:
         return "others can write here too"
-    if brought := [name for name in turn.results if name not in ACTS]:
-        return f"{brought[0]} was used before it"
+    if other_results := [name for name in turn.results if name not in X_ACTIONS]:
+        return f"{other_results[0]} was used before it"
     state = turn.state.results
-    if known := [name for name, one in state.items() if one.text and name not in HOUSE]:
-        return f"{known[0]} was read with it"
-    last = await turn.agent.store.memories.recent(turn.room.id, _looks_back(turn))
-    messages = {one.id: one for one in (*last, *(one.message for one in turn.inputs))}
-    people = await turn.agent.store.entities.entities({one.entity_id for one in messages.values()})
-    knows = turn.agent.services[Operators].knows
-    operators = {one for one, person in people.items() if knows(person)}
-    operators |= {one.author.id for one in turn.inputs}  # or they could ask for nothing
-    names = _own_acts(turn)
-    if all(_is_own(turn, one, names) or _is_theirs(one, operators) for one in messages.values()):
+    if untrusted_providers := [
+        name for name, item in state.items() if item.text and name not in TRUSTED_PROVIDERS
+    ]:
+        return f"{untrusted_providers[0]} was read with it"
+    recent = await turn.agent.store.memories.recent(turn.room.id, _message_limit(turn))
+    messages = {item.id: item for item in (*recent, *(item.message for item in turn.inputs))}
+    entities = await turn.agent.store.entities.entities({item.entity_id for item in messages.values()})
+    is_operator = turn.agent.services[Operators].is_operator
+    operators = {item for item, entity in entities.items() if is_operator(entity)}
+    operators |= {item.author.id for item in turn.inputs}  # or they could ask for nothing
+    trusted_actions = _x_action_names(turn)
+    if all(
+        _is_by_character(turn, item, trusted_actions) or _is_by_operator(item, operators)
+        for item in messages.values()
+    ):
         return ""
     return "there are words of others in this conversation"
 
 
-def _looks_back(turn: Turn) -> int:
-    shown = turn.state.results.get(HISTORY)
-    return max(LOOKS_BACK, len(shown.data.get("recentMessages", ())) if shown is not None else 0)
+def _message_limit(turn: Turn) -> int:
+    history = turn.state.results.get(HISTORY_PROVIDER)
+    return max(
+        MAX_MESSAGES_CHECKED, len(history.data.get("recentMessages", ())) if history is not None else 0
+    )
 
 
-def _is_theirs(message: Memory, operators: set[UUID]) -> bool:
+def _is_by_operator(message: Memory, operators: set[UUID]) -> bool:
     """Tell whether an operator has written all of a message: adapters put a mark before what is quoted."""
     content = message.content
-    return message.entity_id in operators and not content.attachments and not _QUOTED.search(content.text)
+    return (
+        message.entity_id in operators and not content.attachments and not _QUOTED_LINE.search(content.text)
+    )
 
 
-def _is_own(turn: Turn, message: Memory, names: frozenset[str]) -> bool:
+def _is_by_character(turn: Turn, message: Memory, trusted_actions: frozenset[str]) -> bool:
     """Tell whether the character has written it, in a turn that had done nothing before but act on X."""
-    content, maker = message.content, message.turn_id
-    if message.entity_id != turn.agent.id or maker is None or content.in_reply_to is None:
+    content, turn_id = message.content, message.turn_id
+    if message.entity_id != turn.agent.id or turn_id is None or content.in_reply_to is None:
         return False
-    is_first = message.id == derived_id(maker, "reply", "0")
-    return is_first or (bool(content.actions) and {folded_name(one) for one in content.actions} <= names)
+    is_first = message.id == derived_id(turn_id, "reply", "0")
+    return is_first or (
+        bool(content.actions)
+        and {fold_name(action_name) for action_name in content.actions} <= trusted_actions
+    )
 
 
-def _own_acts(turn: Turn) -> frozenset[str]:
-    specs = [one for one in turn.agent.catalog.actions if one.name in ACTS]
-    return frozenset({"REPLY", *(folded_name(name) for one in specs for name in (one.name, *one.similes))})
+def _x_action_names(turn: Turn) -> frozenset[str]:
+    specs = [spec for spec in turn.agent.catalog.actions if spec.name in X_ACTIONS]
+    return frozenset({"REPLY", *(fold_name(name) for spec in specs for name in (spec.name, *spec.similes))})
 
 
-TERMINAL = "console"  # whoever sits there runs the bot
-PERSON = re.compile(r"[a-z]+:\S+")
+TERMINAL_PLATFORM = "console"  # whoever sits there runs the bot
+OPERATOR_PATTERN = re.compile(r"[a-z]+:\S+")
 
 
-def _people(words: tuple[str, ...]) -> tuple[str, ...]:
-    for one in words:
-        if not PERSON.fullmatch(one):
-            raise ValueError(f"{one[:40]!r} names nobody: it must look like discord:80351110224678912")
-    return words
+def _check_operators(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not OPERATOR_PATTERN.fullmatch(name):
+            raise ValueError(f"{name[:40]!r} names nobody: it must look like discord:80351110224678912")
+    return names
 
 
 class OperatorSettings(SettingsModel):
     """Whom the bot obeys where its account on X is concerned."""
 
-    x_operators: Annotated[Words, AfterValidator(_people)] = Field(
+    x_operators: Annotated[CommaList, AfterValidator(_check_operators)] = Field(
         (),
         description="Who may have it post, reply, quote, repost, like and search on X, as platform and id: "
         "`discord:80351110224678912,telegram:123456`. Whoever sits at the terminal may too; a character's "
@@ -123,12 +137,15 @@ class Operators(Service):
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
-        self._people = frozenset(agent.settings.of_operator().load(OperatorSettings).x_operators)
+        self._operators = frozenset(agent.settings.operator_only().load(OperatorSettings).x_operators)
 
-    def ask_for(self, turn: Turn) -> bool:
+    def is_asking(self, turn: Turn) -> bool:
         """Tell whether it is they, and nobody else, whom a turn answers."""
-        return all(self.knows(one.author) for one in turn.inputs)
+        return all(self.is_operator(turn_input.author) for turn_input in turn.inputs)
 
-    def knows(self, person: Entity) -> bool:
+    def is_operator(self, entity: Entity) -> bool:
         """Tell whether somebody is one of them."""
-        return person.platform == TERMINAL or f"{person.platform}:{person.external_id}" in self._people
+        return (
+            entity.platform == TERMINAL_PLATFORM
+            or f"{entity.platform}:{entity.external_id}" in self._operators
+        )

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
-from bot.platform import Cause, Link, Standing, Unclear, cause_of
+from bot.platform import ConnectionState, ConnectionStatus, DeliveryUnknown, DisconnectCause, disconnect_cause
 
 BEGAN = datetime(2026, 5, 4, 12, tzinfo=UTC)
 KEY = ConnectionKey("platform.example", 443, True, True, None, None, None)
@@ -34,117 +34,119 @@ def wall() -> Wall:
 
 
 @pytest.fixture
-def link(wall: Wall) -> Link:
-    return Link("example", "Ada", wall)
+def link(wall: Wall) -> ConnectionStatus:
+    return ConnectionStatus("example", "Ada", wall)
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
 
 
-def test_an_account_is_connecting_until_its_platform_has_answered(link: Link, wall: Wall) -> None:
-    assert link.state.standing is Standing.CONNECTING
+def test_an_account_is_connecting_until_its_platform_has_answered(link: ConnectionStatus, wall: Wall) -> None:
+    assert link.snapshot.state is ConnectionState.CONNECTING
     wall.on(seconds=3)
-    link.stands()
-    assert (link.state.standing, link.state.since) == (Standing.CONNECTED, wall.now)
-    assert not link.state.is_trouble
+    link.connected()
+    assert (link.snapshot.state, link.snapshot.since) == (ConnectionState.CONNECTED, wall.now)
+    assert not link.snapshot.is_problem
 
 
 def test_c13_an_outage_is_told_once_when_it_begins_and_once_when_it_is_over(
-    link: Link, wall: Wall, caplog: pytest.LogCaptureFixture
+    link: ConnectionStatus, wall: Wall, caplog: pytest.LogCaptureFixture
 ) -> None:
-    link.stands()
+    link.connected()
     wall.on(minutes=1)
     for _ in range(100):
-        link.fails(Cause.DNS, "the name cannot be found")
+        link.failed(DisconnectCause.DNS, "the name cannot be found")
         wall.on(minutes=1)
-    assert (link.state.standing, link.state.cause) == (Standing.DEGRADED, Cause.DNS)
-    assert link.state.since == BEGAN + timedelta(minutes=1)
+    assert (link.snapshot.state, link.snapshot.cause) == (ConnectionState.DEGRADED, DisconnectCause.DNS)
+    assert link.snapshot.since == BEGAN + timedelta(minutes=1)
     for _ in range(3):
-        link.stands()
+        link.connected()
     assert told(caplog) == [
         "Ada is cut off from example (dns): the name cannot be found",
         "Ada is on example again, after 6000 s",
     ]
 
 
-def test_an_outage_that_changes_its_cause_goes_on_since_it_began(link: Link, wall: Wall) -> None:
-    link.fails(Cause.DNS, "the name cannot be found")
+def test_an_outage_that_changes_its_cause_goes_on_since_it_began(link: ConnectionStatus, wall: Wall) -> None:
+    link.failed(DisconnectCause.DNS, "the name cannot be found")
     wall.on(minutes=1)
-    link.fails(Cause.TIMEOUT, "no answer")
-    assert (link.state.cause, link.state.since) == (Cause.TIMEOUT, BEGAN)
+    link.failed(DisconnectCause.TIMEOUT, "no answer")
+    assert (link.snapshot.cause, link.snapshot.since) == (DisconnectCause.TIMEOUT, BEGAN)
 
 
 def test_c05_what_comes_and_goes_all_the_time_is_told_every_five_minutes_at_most(
-    link: Link, wall: Wall, caplog: pytest.LogCaptureFixture
+    link: ConnectionStatus, wall: Wall, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(300):
-        link.fails(Cause.UNREACHABLE, "refused")
+        link.failed(DisconnectCause.UNREACHABLE, "refused")
         wall.on(seconds=1)
-        link.stands()
+        link.connected()
         wall.on(seconds=1)
     assert len(told(caplog)) == 4
 
 
 def test_an_outage_soon_after_another_is_told_when_it_lasts(
-    link: Link, wall: Wall, caplog: pytest.LogCaptureFixture
+    link: ConnectionStatus, wall: Wall, caplog: pytest.LogCaptureFixture
 ) -> None:
-    link.fails(Cause.DNS, "first")
-    link.stands()
-    link.fails(Cause.DNS, "second")
+    link.failed(DisconnectCause.DNS, "first")
+    link.connected()
+    link.failed(DisconnectCause.DNS, "second")
     wall.on(minutes=5)
-    link.fails(Cause.DNS, "second")
+    link.failed(DisconnectCause.DNS, "second")
     assert len(told(caplog)) == 3
-    assert link.state.since == BEGAN
+    assert link.snapshot.since == BEGAN
 
 
-def test_a_connection_that_ends_as_all_do_is_no_outage(link: Link, caplog: pytest.LogCaptureFixture) -> None:
-    link.stands()
-    link.drops()
-    assert link.state.standing is Standing.CONNECTING
-    link.stands()
+def test_a_connection_that_ends_as_all_do_is_no_outage(
+    link: ConnectionStatus, caplog: pytest.LogCaptureFixture
+) -> None:
+    link.connected()
+    link.disconnected()
+    assert link.snapshot.state is ConnectionState.CONNECTING
+    link.connected()
     assert told(caplog) == []
 
 
-def test_a_drop_ends_no_outage(link: Link) -> None:
-    link.fails(Cause.DNS, "the name cannot be found")
-    link.drops()
-    assert link.state.standing is Standing.DEGRADED
+def test_a_drop_ends_no_outage(link: ConnectionStatus) -> None:
+    link.failed(DisconnectCause.DNS, "the name cannot be found")
+    link.disconnected()
+    assert link.snapshot.state is ConnectionState.DEGRADED
 
 
 def test_an_account_that_is_given_up_stays_so_and_is_told_once(
-    link: Link, caplog: pytest.LogCaptureFixture
+    link: ConnectionStatus, caplog: pytest.LogCaptureFixture
 ) -> None:
-    link.ends(Cause.REFUSED, "renew the token")
-    link.fails(Cause.DNS, "the name cannot be found")
-    link.ends(Cause.REFUSED, "renew the token")
-    link.stands()
-    assert (link.state.standing, link.state.cause) == (Standing.OFF, Cause.REFUSED)
-    assert link.state.is_trouble
+    link.stopped(DisconnectCause.REFUSED, "renew the token")
+    link.failed(DisconnectCause.DNS, "the name cannot be found")
+    link.stopped(DisconnectCause.REFUSED, "renew the token")
+    link.connected()
+    assert (link.snapshot.state, link.snapshot.cause) == (ConnectionState.OFF, DisconnectCause.REFUSED)
+    assert link.snapshot.is_problem
     assert told(caplog) == ["Ada is off example: renew the token"]
 
 
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
-        (aiohttp.ClientConnectorDNSError(KEY, OSError(-2, "unknown")), Cause.DNS),
-        (socket.gaierror(-2, "unknown"), Cause.DNS),
-        (aiohttp.ClientProxyConnectionError(KEY, OSError(111, "refused")), Cause.PROXY),
-        (aiohttp.ClientConnectorSSLError(KEY, OSError(1, "tls")), Cause.TLS),
-        (aiohttp.ClientConnectorCertificateError(KEY, ssl.CertificateError("expired")), Cause.TLS),
-        (aiohttp.ConnectionTimeoutError(), Cause.TIMEOUT),
-        (TimeoutError(), Cause.TIMEOUT),
-        (aiohttp.ClientConnectorError(KEY, OSError(111, "refused")), Cause.UNREACHABLE),
-        (ConnectionResetError(), Cause.UNREACHABLE),
-        (ValueError("no JSON"), Cause.PLATFORM),
+        (aiohttp.ClientConnectorDNSError(KEY, OSError(-2, "unknown")), DisconnectCause.DNS),
+        (socket.gaierror(-2, "unknown"), DisconnectCause.DNS),
+        (aiohttp.ClientProxyConnectionError(KEY, OSError(111, "refused")), DisconnectCause.PROXY),
+        (aiohttp.ClientConnectorSSLError(KEY, OSError(1, "tls")), DisconnectCause.TLS),
+        (aiohttp.ClientConnectorCertificateError(KEY, ssl.CertificateError("expired")), DisconnectCause.TLS),
+        (aiohttp.ConnectionTimeoutError(), DisconnectCause.TIMEOUT),
+        (TimeoutError(), DisconnectCause.TIMEOUT),
+        (aiohttp.ClientConnectorError(KEY, OSError(111, "refused")), DisconnectCause.UNREACHABLE),
+        (ConnectionResetError(), DisconnectCause.UNREACHABLE),
+        (ValueError("no JSON"), DisconnectCause.PLATFORM),
     ],
 )
 def test_c13_a_cause_is_named_by_the_error_also_where_another_wraps_it(
-    error: Exception, cause: Cause
+    error: Exception, cause: DisconnectCause
 ) -> None:
-    assert cause_of(error) is cause
+    assert disconnect_cause(error) is cause
     for suppressed in (error, None):
-        assert cause_of(_wrapped(error, suppressed)) is cause
+        assert disconnect_cause(_wrapped(error, suppressed)) is cause
 
 
 def _wrapped(error: Exception, cause: Exception | None) -> Exception:
@@ -152,6 +154,6 @@ def _wrapped(error: Exception, cause: Exception | None) -> Exception:
         try:
             raise error
         except Exception:
-            raise Unclear("the connection failed") from cause
-    except Unclear as wrapped:
+            raise DeliveryUnknown("the connection failed") from cause
+    except DeliveryUnknown as wrapped:
         return wrapped

@@ -10,9 +10,9 @@ from aiohttp import ClientSession
 from adapters.discord.emulator.server import emulated as discord
 from adapters.telegram.emulator.server import emulated as telegram
 from adapters.x.emulator.server import emulated as x
-from bot.platform import Trial
+from bot.platform import EmulatedPlatform
 
-Emulated = Callable[[Sequence[str]], AbstractAsyncContextManager[Trial]]
+Emulated = Callable[[Sequence[str]], AbstractAsyncContextManager[EmulatedPlatform]]
 EVERY = pytest.mark.parametrize("emulated", [discord, telegram, x], ids=["discord", "telegram", "x"])
 PATHS = (
     ("GET", "/"),

@@ -11,14 +11,14 @@ from uuid import UUID
 import pytest
 
 from bot import REPEAT, ChannelType, MemoryKind, Room, Task, World, derived_id
-from bot.background.posting import MOST_TRIES, POST, Post, Poster, publish, recent_posts
+from bot.background.posting import MAX_ATTEMPTS, POST_WORKER, Post, PostScheduler, publish, recent_posts
 from bot.background.scheduler import Scheduler
 from bot.models import ModelRefused, ModelUnavailable, Purpose
 from bot.models.types import TextRequest
 from bot.platform import Feed
 from bot.store import Store
 from bot.store.inmemory import InMemoryStore
-from bot.testing import RecordingAdapter, ScriptedModel, Stage, on_stage
+from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, running_agent
 from plugins.sql.sqlite.database import OpenFiles
 from tests.scheduling import START, ManualClock
 
@@ -46,23 +46,25 @@ class Timeline(RecordingAdapter):
 class Desk:
     """An agent that posts, on a clock that the test moves; a pause is drawn as the test says."""
 
-    stage: Stage
+    stage: AgentHarness
     clock: ManualClock
     draw: Callable[[float, float], float]
 
     async def after(self, **amount: float) -> list[str]:
         """Have what is due done when some time has passed; gives what was posted by then."""
         self.clock.advance(**amount)
-        poster = Poster(self.stage.agent, self.stage.resident.registry, draw=self.draw)
-        await Scheduler(self.stage.agent, self.stage.resident.registry, [poster.worker]).run_due()
+        poster = PostScheduler(self.stage.agent, self.stage.agent_runtime.registry, draw=self.draw)
+        await Scheduler(self.stage.agent, self.stage.agent_runtime.registry, [poster.worker]).run_due()
         await self.stage.agent.outbox.drain(5.0)
         return self.stage.texts
 
     async def appoint(self) -> None:
-        await Poster(self.stage.agent, self.stage.resident.registry, draw=self.draw).appoint()
+        await PostScheduler(
+            self.stage.agent, self.stage.agent_runtime.registry, draw=self.draw
+        ).schedule_posts()
 
     async def tasks(self) -> list[Task]:
-        return await self.stage.agent.store.tasks.tasks(name=POST)
+        return await self.stage.agent.store.tasks.tasks(name=POST_WORKER)
 
     async def due(self) -> timedelta:
         [task] = await self.tasks()
@@ -90,7 +92,7 @@ async def a_desk(
             raise said
         return f"<response><post>{said}</post></response>"
 
-    async with on_stage(
+    async with running_agent(
         model=ScriptedModel(write), adapter=adapter or Timeline(), store=store, clock=clock
     ) as stage:
         desk = Desk(stage, clock, draw)
@@ -169,7 +171,7 @@ async def test_an_overdue_post_is_published_once_after_a_restart(kind: str, tmp_
     if kind == "memory":
         await run(InMemoryStore())
         return
-    async with OpenFiles().store_in(tmp_path / "greenroom.db", derived_id("agent", "Ada")) as opened:
+    async with OpenFiles().open_store(tmp_path / "greenroom.db", derived_id("agent", "Ada")) as opened:
         await run(opened)
 
 
@@ -195,7 +197,7 @@ async def test_what_was_posted_before_is_written_anew_three_times_at_most_and_th
     async with a_desk(KNOT, KNOT) as desk:
         await desk.after(minutes=90)
         assert await desk.after(minutes=90) == [KNOT]
-        assert len(desk.stage.model.asked(Purpose.POST)) == 1 + MOST_TRIES
+        assert len(desk.stage.model.requests_for(Purpose.POST)) == 1 + MAX_ATTEMPTS
         [task] = await desk.tasks()
         assert (task.attempts, task.is_parked) == (0, False)
         assert await desk.due() == timedelta(minutes=270)
@@ -224,11 +226,11 @@ async def test_without_a_model_it_asks_once_and_waits(fault: Exception, again: t
 
 async def test_a_run_that_is_repeated_after_a_crash_publishes_nothing_twice() -> None:
     async with a_desk(KNOT, FOG) as desk:
-        poster = Poster(desk.stage.agent, desk.stage.resident.registry, draw=shortest)
+        poster = PostScheduler(desk.stage.agent, desk.stage.agent_runtime.registry, draw=shortest)
         [task] = await desk.tasks()
         await poster.worker(desk.stage.agent, task)
         await poster.worker(desk.stage.agent, task)
-        assert await desk.stage.adapter.until_sent(1) == [KNOT]
+        assert await desk.stage.adapter.wait_until_sent(1) == [KNOT]
 
 
 async def test_posts_are_numbered_so_that_topics_go_round() -> None:

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bot import Character, Memory, MemoryKind, derived_id
-from bot.background.posting import LONGEST_POST, MOST_TRIES, Post, is_like, write_post
+from bot.background.posting import MAX_ATTEMPTS, MAX_POST_LENGTH, Post, is_similar, write_post
 from bot.domain.content import Content
 from bot.events import PostGenerated
 from bot.models import ModelError, ModelUnavailable, Purpose
 from bot.models.types import TextRequest
-from bot.testing import ScriptedModel, Stage, on_stage
+from bot.testing import AgentHarness, ScriptedModel, running_agent
 
 START = datetime(2026, 5, 4, 12, tzinfo=UTC)
 KNOT = "A knot is a decision that a rope remembers."
@@ -32,7 +32,7 @@ def written(text: str, image: str = "") -> str:
     return f"<response><thought>t</thought><post>{text}</post><imagePrompt>{image}</imagePrompt></response>"
 
 
-def earlier(stage: Stage, texts: Sequence[str]) -> list[Memory]:
+def earlier(stage: AgentHarness, texts: Sequence[str]) -> list[Memory]:
     room = derived_id("feed")
     return [
         Memory(
@@ -51,8 +51,8 @@ def earlier(stage: Stage, texts: Sequence[str]) -> list[Memory]:
 async def write(
     *script: str, recent: Sequence[str] = (), character: Character = TAMSIN
 ) -> tuple[Post, list[TextRequest]]:
-    async with on_stage(model=ScriptedModel(script), character=character) as stage:
-        post = await write_post(stage.agent, stage.resident.registry, earlier(stage, recent))
+    async with running_agent(model=ScriptedModel(script), character=character) as stage:
+        post = await write_post(stage.agent, stage.agent_runtime.registry, earlier(stage, recent))
         return post, stage.model.requests
 
 
@@ -102,16 +102,16 @@ async def test_after_three_attempts_there_is_none() -> None:
         asked.append(request)
         return written(FOG)
 
-    async with on_stage(model=ScriptedModel(script)) as stage:
+    async with running_agent(model=ScriptedModel(script)) as stage:
         with pytest.raises(ModelError):
-            await write_post(stage.agent, stage.resident.registry, earlier(stage, [FOG]))
-    assert len(asked) == MOST_TRIES
+            await write_post(stage.agent, stage.agent_runtime.registry, earlier(stage, [FOG]))
+    assert len(asked) == MAX_ATTEMPTS
 
 
 async def test_a_post_that_is_too_long_or_empty_is_no_post() -> None:
     post, requests = await write(written("long " * 60), "<response></response>", written(KNOT))
     assert post.text == KNOT
-    assert f"has 299 characters, and {LONGEST_POST} are the most" in requests[1].prompt
+    assert f"has 299 characters, and {MAX_POST_LENGTH} are the most" in requests[1].prompt
     assert "(nothing): holds no text" in requests[2].prompt
 
 
@@ -144,9 +144,9 @@ async def test_what_was_written_is_told() -> None:
     async def hear(event: PostGenerated) -> None:
         heard.append(event)
 
-    async with on_stage(model=ScriptedModel(written(KNOT))) as stage:
+    async with running_agent(model=ScriptedModel(written(KNOT))) as stage:
         stage.agent.events.subscribe(PostGenerated, hear)
-        await write_post(stage.agent, stage.resident.registry)
+        await write_post(stage.agent, stage.agent_runtime.registry)
     assert [event.text for event in heard] == [KNOT]
 
 
@@ -154,9 +154,9 @@ async def test_without_a_model_there_is_no_post() -> None:
     def script(request: TextRequest) -> str:
         raise ModelUnavailable("gone")
 
-    async with on_stage(model=ScriptedModel(script)) as stage:
+    async with running_agent(model=ScriptedModel(script)) as stage:
         with pytest.raises(ModelUnavailable, match="gone"):
-            await write_post(stage.agent, stage.resident.registry)
+            await write_post(stage.agent, stage.agent_runtime.registry)
         assert len(stage.model.requests) == 1
 
 
@@ -169,10 +169,10 @@ async def test_a_character_s_own_template_is_used() -> None:
 
 
 def test_posts_that_say_something_else_are_not_alike() -> None:
-    assert not is_like(KNOT, FOG)
-    assert not is_like("The tide is out.", "The ferry is late again, and nobody minds.")
+    assert not is_similar(KNOT, FOG)
+    assert not is_similar("The tide is out.", "The ferry is late again, and nobody minds.")
 
 
 def test_o12_the_same_sentences_in_another_order_are_alike() -> None:
-    assert is_like(f"{KNOT} {FOG}", f"{FOG} {KNOT}")
-    assert is_like(f"{KNOT} {FOG}", f"Today: {FOG}")
+    assert is_similar(f"{KNOT} {FOG}", f"{FOG} {KNOT}")
+    assert is_similar(f"{KNOT} {FOG}", f"Today: {FOG}")

@@ -9,7 +9,7 @@ import pytest
 
 from bot.agent import Agent
 from bot.background import scheduler as scheduler_module
-from bot.background.scheduler import LEASE_MARGIN, MOST_FAILURES, Scheduler
+from bot.background.scheduler import LEASE_MARGIN, MAX_FAILURES, Scheduler
 from bot.domain.task import Task
 from bot.plugin_system.components import Worker
 from bot.plugin_system.plugin import Plugin
@@ -70,7 +70,7 @@ async def test_j06_a_failing_task_is_tried_again_later_and_later_and_in_the_end_
     async with a_bench(fail) as bench:
         task = await bench.save(**details)
         waits: list[timedelta] = []
-        for attempts in range(1, MOST_FAILURES + 1):
+        for attempts in range(1, MAX_FAILURES + 1):
             await bench.scheduler.run_due()
             after = await bench.now(task)
             assert (after.attempts, after.last_error) == (attempts, "ValueError: no words")
@@ -82,12 +82,12 @@ async def test_j06_a_failing_task_is_tried_again_later_and_later_and_in_the_end_
         assert after.is_parked
         bench.clock.advance(days=9)
         assert await bench.scheduler.run_due() == 0
-        assert len(bench.runs) == MOST_FAILURES
+        assert len(bench.runs) == MAX_FAILURES
 
 
 async def test_j06_a_parked_task_is_told_to_the_operator(caplog: pytest.LogCaptureFixture) -> None:
     async with a_bench(fail) as bench:
-        await bench.save(attempts=MOST_FAILURES - 1)
+        await bench.save(attempts=MAX_FAILURES - 1)
         await bench.scheduler.run_due()
 
     assert "is parked: ValueError: no words" in caplog.text
@@ -142,7 +142,7 @@ async def test_a_running_task_is_leased_beyond_its_deadline() -> None:
         [run] = bench.runs
 
         assert run.leased_until == START + timedelta(seconds=DEADLINE) + LEASE_MARGIN
-        assert run.fence == 1
+        assert run.fencing_token == 1
 
 
 async def test_j08_what_another_process_is_running_is_not_run() -> None:
@@ -303,7 +303,7 @@ async def test_stopping_leaves_what_is_under_way_leased_and_nothing_running() ->
 
 
 async def test_stopping_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler_module, "LET_GO", 0)
+    monkeypatch.setattr(scheduler_module, "CANCEL_GRACE_SECONDS", 0)
     started, go, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def work(agent: Agent, task: Task) -> None:

@@ -22,22 +22,22 @@ from bot import (
     Room,
     SettingsModel,
     World,
+    crash_point,
     derived_id,
     new_id,
-    reached,
     system_clock,
 )
 from bot.platform import (
     Adapter,
     AdapterSpec,
-    Arrival,
-    Cursor,
+    AgentHandle,
     Delivery,
-    Door,
+    DeliveryUnknown,
     EventKey,
-    IntakeClosed,
+    InboundMessage,
+    InboxClosed,
     NotSent,
-    Unclear,
+    StreamCursor,
     Undeliverable,
 )
 from tests.chaos.loopback import Ability
@@ -65,7 +65,7 @@ class LoopbackSettings(SettingsModel):
     loopback_edits: float = Field(0.0, description="How many seconds apart it edits; 0 for not at all.")
 
 
-def message_received(update: Mapping[str, Any], *, agent_id: UUID) -> Arrival:
+def message_received(update: Mapping[str, Any], *, agent_id: UUID) -> InboundMessage:
     """Make the arrival of an update; the same names always give the same ids."""
     account, name = str(agent_id), update["name"]
     author = Entity(derived_id(PLATFORM, "user", name), PLATFORM, name, (name,))
@@ -90,7 +90,7 @@ def message_received(update: Mapping[str, Any], *, agent_id: UUID) -> Arrival:
         created_at=system_clock(),
         external_id=name,
     )
-    return Arrival(
+    return InboundMessage(
         EventKey(PLATFORM, account, str(update["id"]), room.id, name), world, room, author, message
     )
 
@@ -99,9 +99,9 @@ class LoopbackAdapter(Adapter):
     """Reads updates by long poll; the offset moves in the commit that keeps them."""
 
     platform = PLATFORM
-    is_private = True
+    is_trusted_audience = True
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: AgentHandle) -> None:
         self._door = door
         self._settings = door.settings.load(LoopbackSettings)
         self.can_edit = self._settings.loopback_edits > 0
@@ -119,7 +119,7 @@ class LoopbackAdapter(Adapter):
             await asyncio.wait([self._reading])
         await self._http.close()
 
-    def parts(self, content: Content) -> list[Content]:
+    def split_content(self, content: Content) -> list[Content]:
         pieces, rest = [], content.text
         while len(rest) > PART:
             end = max(rest.rfind(mark, 0, PART) for mark in "+.") + 1 or PART  # no name is cut in two
@@ -130,21 +130,21 @@ class LoopbackAdapter(Adapter):
     async def deliver(self, delivery: Delivery) -> str:
         return await self._post(delivery, delivery.content.text)
 
-    def edits_every(self, room: Room) -> float | None:
+    def stream_interval(self, room: Room) -> float | None:
         return self._settings.loopback_edits or None
 
     async def edit(self, delivery: Delivery) -> str:
-        body = {"key": delivery.id, "id": delivery.edits, "text": delivery.content.text}
-        reached("edit.pre_write")
+        body = {"key": delivery.id, "id": delivery.replaces_external_id, "text": delivery.content.text}
+        crash_point("edit.pre_write")
         try:
             async with self._http.post("/edit", json=body) as answer:
                 await answer.read()
         except ClientConnectorError as error:
             raise NotSent(f"no connection: {error}") from error
         except ClientError as error:
-            raise Unclear(f"{type(error).__name__}: {error}") from error
-        reached("edit.post_write")
-        return delivery.edits
+            raise DeliveryUnknown(f"{type(error).__name__}: {error}") from error
+        crash_point("edit.post_write")
+        return delivery.replaces_external_id
 
     async def reconcile(self, delivery: Delivery) -> str:
         text = delivery.content.text
@@ -153,7 +153,7 @@ class LoopbackAdapter(Adapter):
         if self._settings.loopback_ability is Ability.REFUSING:
             return await self._found(delivery) or await self._post(delivery, text, is_again=True)
         if self._settings.loopback_unclear is Unsure.HOLD:
-            raise Unclear(HELD)
+            raise DeliveryUnknown(HELD)
         return await self._post(delivery, MARK + text)
 
     @property
@@ -164,7 +164,7 @@ class LoopbackAdapter(Adapter):
     async def _read(self) -> None:
         account = str(self._door.agent_id)
         offset = int(await self._door.inbox.cursor(PLATFORM, account, "offset") or 1)
-        with suppress(IntakeClosed):  # stopping: what is not acknowledged comes again
+        with suppress(InboxClosed):  # stopping: what is not acknowledged comes again
             while True:
                 try:
                     async with self._http.get("/updates", params={"offset": str(offset)}) as answer:
@@ -175,8 +175,8 @@ class LoopbackAdapter(Adapter):
                 if updates:
                     offset = updates[-1]["id"] + 1
                     arrivals = [message_received(one, agent_id=self._door.agent_id) for one in updates]
-                    place = Cursor(PLATFORM, account, "offset", str(offset))
-                    await self._door.inbox.put_all(arrivals, place)
+                    place = StreamCursor(PLATFORM, account, "offset", str(offset))
+                    await self._door.inbox.submit_all(arrivals, place)
 
     async def _found(self, delivery: Delivery) -> str:
         """Look whether the room has it already."""
@@ -195,14 +195,14 @@ class LoopbackAdapter(Adapter):
             }
         ).encode()
         headers = {"Content-Type": "application/json", "Content-Length": str(len(body))}
-        reached("send.pre_write")
+        crash_point("send.pre_write")
         try:
             async with self._http.post("/send", data=_written(body), headers=headers) as answer:
                 told = await answer.json()
         except ClientConnectorError as error:
             raise NotSent(f"no connection: {error}") from error
         except ClientError as error:
-            raise Unclear(f"{type(error).__name__}: {error}") from error
+            raise DeliveryUnknown(f"{type(error).__name__}: {error}") from error
         if answer.status == 409 and not is_again:
             raise Undeliverable("the platform has this text already")
         return str(told["id"])
@@ -211,10 +211,10 @@ class LoopbackAdapter(Adapter):
 async def _written(body: bytes) -> AsyncIterator[bytes]:
     """Give the body; whoever asks for more has written it, and the length says that it is all."""
     yield body
-    reached("send.post_write")
+    crash_point("send.post_write")
 
 
-def open_loopback(doors: Sequence[Door]) -> LoopbackAdapter:
+def open_loopback(doors: Sequence[AgentHandle]) -> LoopbackAdapter:
     """Make the adapter."""
     return LoopbackAdapter(doors[0])
 

@@ -15,9 +15,9 @@ from bot import (
     Service,
     Turn,
     action,
+    crash_point,
     derived_id,
     evaluator,
-    reached,
 )
 
 FACTS = 3
@@ -47,7 +47,7 @@ class World(Service):
         deed = {"kind": kind, "name": turn.message.external_id, "key": str(turn.id)}
         async with self._session.post("/deeds", json=deed) as answer:
             answer.raise_for_status()
-        reached("action.mid")
+        crash_point("action.mid")
         return ActionResult(text=f"{kind} is done")
 
 
@@ -87,7 +87,7 @@ async def facts(turn: Turn) -> None:
         for number in range(FACTS)
     ]
     await turn.agent.store.memories.add(learnt)
-    reached("eval.mid")
+    crash_point("eval.mid")
 
 
 plugin = Plugin(

@@ -16,7 +16,7 @@ from itertools import pairwise
 from aiohttp import web
 
 from bot.prompts import parse_history
-from bot.testing import answer
+from bot.testing import model_answer
 from tests.chaos.wire import Wire, unhurt
 
 TO_WHOM = re.compile(r"The next message is .+'s, to (m\d+)\.")
@@ -125,10 +125,10 @@ def _spoken(prompt: str) -> tuple[str, str, str]:
 def _reply(names: str, text: str) -> str:
     _, _, wanted = text.partition("do ")
     if wanted:
-        return answer(f"did {names}", actions=[kind.upper() for kind in wanted.split()])
+        return model_answer(f"did {names}", actions=[kind.upper() for kind in wanted.split()])
     if "story" in text:
-        return answer(f"the story of {names}: " + "and then " * 6 + "the end")
+        return model_answer(f"the story of {names}: " + "and then " * 6 + "the end")
     if "parts" in text:
         pieces = [f"part {number} of {names}" for number in range(1, PARTS + 1)]
-        return answer("".join(piece.ljust(PART, ".") for piece in pieces))
-    return answer(f"re {names}")
+        return model_answer("".join(piece.ljust(PART, ".") for piece in pieces))
+    return model_answer(f"re {names}")

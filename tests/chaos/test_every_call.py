@@ -8,9 +8,16 @@ from shutil import copyfile
 
 import pytest
 
-from bot import ActionResult, Effect, Outcome, Plugin, TryAgain, Turn, action, derived_id, system_clock
-from bot.platform import Arrival, Delivery, IntakeClosed
-from bot.testing import RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
+from bot import ActionResult, Effect, Outcome, Plugin, TemporaryError, Turn, action, derived_id, system_clock
+from bot.platform import Delivery, InboundMessage, InboxClosed
+from bot.testing import (
+    AgentHarness,
+    RecordingAdapter,
+    ScriptedModel,
+    make_message,
+    model_answer,
+    running_agent,
+)
 from plugins.sql.sqlite.database import OpenFiles
 from tests.chaos.books import Books
 from tests.chaos.failing import Fault, failing
@@ -38,7 +45,7 @@ class Tally:
     def __init__(self) -> None:
         self.shouts = 0
         self.platform = Forgiving()
-        self.model = ScriptedModel([answer("Done.", actions=["SHOUT"]), answer("Done, I think.")])
+        self.model = ScriptedModel([model_answer("Done.", actions=["SHOUT"]), model_answer("Done, I think.")])
 
         @action("SHOUT", "Shout.", effect=Effect.UNSAFE)
         async def shout(turn: Turn) -> ActionResult:
@@ -49,33 +56,33 @@ class Tally:
 
 
 @asynccontextmanager
-async def alive(path: Path, tally: Tally, fault: Fault) -> AsyncIterator[Stage]:
+async def alive(path: Path, tally: Tally, fault: Fault) -> AsyncIterator[AgentHarness]:
     """Live once on a file, with the fault."""
     async with (
-        OpenFiles(failing(fault)).store_in(path, AGENT) as store,
-        on_stage(tally.plugin, model=tally.model, adapter=tally.platform, store=store) as stage,
+        OpenFiles(failing(fault)).open_store(path, AGENT) as store,
+        running_agent(tally.plugin, model=tally.model, adapter=tally.platform, store=store) as stage,
     ):
         fault.is_armed = True
         yield stage
 
 
-async def handed_over(stage: Stage, arrival: Arrival) -> None:
+async def handed_over(stage: AgentHarness, arrival: InboundMessage) -> None:
     """Hand a message over and wait for its end, or for the store's fault."""
-    with suppress(TryAgain, IntakeClosed):
+    with suppress(TemporaryError, InboxClosed):
         async with asyncio.timeout(SECONDS):
-            receipt = await stage.resident.inbox.put(arrival)
-            await stage.resident.inbox.settled(receipt.id)
+            receipt = await stage.agent_runtime.inbox.submit(arrival)
+            await stage.agent_runtime.inbox.wait_outcome(receipt.id)
 
 
 async def lived(path: Path, at: int, *, is_late: bool) -> bool:
     """Live with a fault, then without one; tells whether there were that many calls."""
     tally, fault = Tally(), Fault(at, is_late)
-    arrival = make_arrival("Shout!", at=system_clock(), message_id="m1")
+    arrival = make_message("Shout!", sent_at=system_clock(), message_id="m1")
     async with alive(path, tally, fault) as stage:
         await handed_over(stage, arrival)
     async with alive(path, tally, Fault(at=0)) as stage:
         await handed_over(stage, arrival)  # the platform was not told, or has forgotten that it was
-        await tally.platform.until_sent(1)
+        await tally.platform.wait_until_sent(1)
         await stage.agent.outbox.drain(SECONDS)
         [receipt] = await stage.agent.store.ledger.receipts()
         parts = await stage.agent.store.ledger.deliveries()

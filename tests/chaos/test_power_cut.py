@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bot import derived_id, system_clock
-from bot.testing import make_arrival
+from bot.testing import make_message
 from plugins.sql.sqlite.database import OpenFiles
 
 AGENT = derived_id("agent", "Ada")
@@ -30,15 +30,15 @@ async def written(path: Path) -> tuple[bytes, bytes, list[tuple[str, int]]]:
     Somebody else reads meanwhile, so that the log is not begun anew.
     """
     acknowledged = []
-    async with OpenFiles().store_in(path, AGENT):
+    async with OpenFiles().open_store(path, AGENT):
         pass  # the tables are in the file itself now
-    async with OpenFiles().store_in(path, AGENT) as store:
+    async with OpenFiles().open_store(path, AGENT) as store:
         with closing(sqlite3.connect(path, isolation_level=None)) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM receipts").fetchone()
             for number in range(EVENTS):
                 name, now = f"m{number}", system_clock()
-                await store.ledger.receive([make_arrival("Hello", at=now, message_id=name)], now)
+                await store.ledger.receive([make_message("Hello", sent_at=now, message_id=name)], now)
                 acknowledged.append((name, log_of(path).stat().st_size))
             return *bytes_of(path), acknowledged
 

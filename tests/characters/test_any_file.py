@@ -65,7 +65,7 @@ def test_any_object_with_a_name_keeps_its_unknown_keys(value: dict[str, object])
     if loaded is not None:
         assert loaded.character.name == "Ada"
         json.dumps(loaded.to_json())
-        assert loaded.report.lines() is not None
+        assert loaded.report.format_lines() is not None
 
 
 @settings(deadline=None)

@@ -124,7 +124,7 @@ def test_a_file_of_the_first_generation_is_reported_by_line() -> None:
         (33, "twitterSpaces"),
         (34, "nft"),
     ]
-    assert all(len(note.what) > 10 for note in report.ignored)
+    assert all(len(note.message) > 10 for note in report.ignored)
     assert [(note.line, note.path) for note in report.kept] == [(36, "hull")]
     assert [(note.line, note.path) for note in report.secrets] == [(8, "settings.secrets.OPENAI_API_KEY")]
     assert report.warnings == ()
@@ -189,7 +189,7 @@ def test_no_clients_means_wherever_a_token_is_set() -> None:
     loaded = parse_character('{"name": "Ada", "clients": []}')
 
     assert loaded.character.adapters == ()
-    assert "wherever a token is set" in loaded.report.mapped[0].what
+    assert "wherever a token is set" in loaded.report.mapped[0].message
 
 
 def test_plugin_names_are_left_as_written() -> None:

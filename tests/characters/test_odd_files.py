@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from bot.characters import Note, load_character, parse_character, read_character_source
-from bot.characters.report import Report
+from bot.characters.report import ImportReport
 from bot.domain.character import Character
 from bot.domain.ids import derived_id
 
 NAME = '"name": "Ada"'
 
 
-def _notes(report: Report) -> list[str]:
+def _notes(report: ImportReport) -> list[str]:
     return [f"{section} {note}" for section, notes in report.sections().items() for note in notes]
 
 
@@ -245,7 +245,7 @@ def test_notes_stand_in_the_order_of_their_lines() -> None:
 def test_the_report_is_told_a_line_a_note_with_what_matters_first() -> None:
     report = parse_character('{\n"clients": ["twitter"],\n"name": "Ada",\n}').report
 
-    assert report.lines() == [
+    assert report.format_lines() == [
         "warning  line 3: a comma before '}' is not JSON; it is passed over",
         "mapped   line 2: clients: read as adapters: x",
     ]
@@ -282,5 +282,5 @@ def test_a_note_holds_nothing_that_would_move_a_terminal_s_cursor() -> None:
 
     report = parse_character(json.dumps({"name": "Ada", **parts})).report
 
-    assert len(report.lines()) == 3
-    assert all(line.isprintable() and len(line) < 500 for line in report.lines())
+    assert len(report.format_lines()) == 3
+    assert all(line.isprintable() and len(line) < 500 for line in report.format_lines())

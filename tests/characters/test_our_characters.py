@@ -28,7 +28,7 @@ def test_every_character_in_the_folder_is_looked_at() -> None:
 
 
 def test_our_characters_load_without_a_note(loaded: LoadedCharacter) -> None:
-    assert loaded.report.lines() == []
+    assert loaded.report.format_lines() == []
     assert loaded.report.format is Format.V1
     assert dict(loaded.secrets) == {}
 

@@ -11,9 +11,9 @@ from bot.characters import LoadedCharacter, parse_character
 from bot.characters.secret_detection import (
     Secrets,
     is_placeholder,
-    looks_secret,
-    names_a_secret,
-    take_secrets,
+    is_secret_name,
+    mask_secrets,
+    secret_kind,
 )
 
 OPENAI = "sk-proj-CANARYcanary0123456789CANARY"
@@ -37,7 +37,7 @@ def _shown(loaded: LoadedCharacter) -> str:
             repr(loaded.report),
             json.dumps(loaded.report.to_json()),
             json.dumps(loaded.to_json()),
-            *loaded.report.lines(),
+            *loaded.report.format_lines(),
             repr(loaded.secrets),
             str(loaded.secrets),
             f"{loaded.secrets}",
@@ -160,7 +160,7 @@ def test_a_placeholder_is_told_and_hides_no_real_secret(placeholder: str) -> Non
     assert dict(loaded.secrets) == {}
     assert "X_API_KEY" not in loaded.character.settings
     assert [note.path for note in loaded.report.warnings] == ["secrets.OPENAI_API_KEY", "settings.X_API_KEY"]
-    assert all("placeholder" in note.what for note in loaded.report.warnings)
+    assert all("placeholder" in note.message for note in loaded.report.warnings)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_secrets_count_before_settings_and_those_before_settings_secrets() -> No
 
     assert dict(loaded.secrets) == {"A_KEY": "first"}
     assert len(loaded.report.warnings) == 2
-    assert all("has two values" in note.what for note in loaded.report.warnings)
+    assert all("has two values" in note.message for note in loaded.report.warnings)
 
 
 def test_the_same_secret_twice_is_no_contradiction() -> None:
@@ -241,14 +241,14 @@ def test_prose_that_speaks_of_keys_stays() -> None:
     ],
 )  # fmt: skip
 def test_these_names_tell_of_a_secret(name: str) -> None:
-    assert names_a_secret(name)
+    assert is_secret_name(name)
 
 
 @pytest.mark.parametrize(
     "name", ["", "42", "tokens", "maxTokens", "MAX_TOKEN", "publicKey", "keyword", "monkey", "secretary"]
 )
 def test_these_names_do_not(name: str) -> None:
-    assert not names_a_secret(name)
+    assert not is_secret_name(name)
 
 
 @pytest.mark.parametrize(
@@ -271,8 +271,8 @@ def test_these_names_do_not(name: str) -> None:
     ],
 )
 def test_secrets_are_known_by_their_looks(text: str, kind: str) -> None:
-    assert looks_secret(f"see {text} there") == kind
-    assert text not in take_secrets(f"see {text} there")[0]
+    assert secret_kind(f"see {text} there") == kind
+    assert text not in mask_secrets(f"see {text} there")[0]
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_secrets_are_known_by_their_looks(text: str, kind: str) -> None:
     ],
 )  # fmt: skip
 def test_ordinary_text_does_not_look_secret(text: str) -> None:
-    assert looks_secret(text) == ""
+    assert secret_kind(text) == ""
 
 
 def test_secrets_stay_hidden_through_copies() -> None:

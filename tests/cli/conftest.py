@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-OURS = (
+BOT_VARIABLE_PREFIXES = (
     "OPENAI_",
     "DISCORD_",
     "TELEGRAM_",
@@ -27,7 +27,7 @@ OURS = (
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in an empty folder, with no variable of ours set; gives the folder."""
     for name in os.environ:
-        if name.upper().startswith(OURS):
+        if name.upper().startswith(BOT_VARIABLE_PREFIXES):
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     return tmp_path

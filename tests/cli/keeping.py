@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from bot.cli.characters import read_part
+from bot.cli.characters import load_character_config
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt
-from bot.plugin_system.plugin import storage_of
+from bot.plugin_system.plugin import find_storage
 from bot.runtime.runtime import Runtime
 from bot.store.protocols import Store
-from bot.testing import RecordingAdapter, make_arrival
+from bot.testing import RecordingAdapter, make_message
 
 T = TypeVar("T")
 FILE = "ada.json"
@@ -22,46 +22,48 @@ def write_character(folder: Path) -> None:
     (folder / FILE).write_text('{"name": "Ada"}', encoding="utf-8")
 
 
-def have_said(*texts: str, room: str = "lobby") -> list[Receipt]:
+def answer_messages(*texts: str, room: str = "lobby") -> list[Receipt]:
     """Have it answer messages, as `bot run` would."""
 
-    async def say() -> list[Receipt]:
-        blueprint = read_part(Path(FILE)).blueprint
-        async with Runtime([blueprint]) as runtime:
+    async def run_agent() -> list[Receipt]:
+        agent_config = load_character_config(Path(FILE)).agent_config
+        async with Runtime([agent_config]) as runtime:
             await runtime.connect(RecordingAdapter())
-            found = []
+            receipts = []
             for number, text in enumerate(texts):
-                arrival = make_arrival(text, at=blueprint.clock(), room=room, message_id=f"{room}-{number}")
-                receipt = await runtime.doors[0].inbox.put(arrival)
-                found.append(await runtime.doors[0].inbox.settled(receipt.id))
-            return found
+                inbound = make_message(
+                    text, sent_at=agent_config.clock(), room=room, message_id=f"{room}-{number}"
+                )
+                receipt = await runtime.handles[0].inbox.submit(inbound)
+                receipts.append(await runtime.handles[0].inbox.wait_outcome(receipt.id))
+            return receipts
 
-    receipts = asyncio.run(say())
+    receipts = asyncio.run(run_agent())
     assert all(receipt.outcome is Outcome.ANSWERED for receipt in receipts)
     return receipts
 
 
-def in_books(work: Callable[[Store], Awaitable[T]]) -> T:
+def run_with_store(work: Callable[[Store], Awaitable[T]]) -> T:
     """Do something with the books while nothing else has them open."""
 
-    async def do() -> T:
-        part = read_part(Path(FILE))
-        storage = storage_of(part.plugins)
+    async def run() -> T:
+        config = load_character_config(Path(FILE))
+        storage = find_storage(config.plugins)
         assert storage is not None
-        async with storage.open(part.blueprint.agent_id, part.settings) as store:
+        async with storage.open(config.agent_config.agent_id, config.settings) as store:
             return await work(store)
 
-    return asyncio.run(do())
+    return asyncio.run(run())
 
 
-def leave(receipt: Receipt, state: DeliveryState, cause: str = "timed out") -> Delivery:
+def set_delivery_state(receipt: Receipt, state: DeliveryState, cause: str = "timed out") -> Delivery:
     """Have the only part of an answer stand like this."""
 
     async def change(store: Store) -> Delivery:
         assert receipt.turn_id is not None
         [part] = await store.ledger.deliveries(turn_id=receipt.turn_id)
-        left = replace(part, state=state, cause=cause)
-        await store.ledger.save_delivery(left)
-        return left
+        changed = replace(part, state=state, cause=cause)
+        await store.ledger.save_delivery(changed)
+        return changed
 
-    return in_books(change)
+    return run_with_store(change)

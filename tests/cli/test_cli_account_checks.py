@@ -22,16 +22,16 @@ def emulator(desk: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Threaded]:
         yield emulator
 
 
-def examined(capsys: pytest.CaptureFixture[str]) -> tuple[int, list[dict[str, Any]]]:
+def run_doctor(capsys: pytest.CaptureFixture[str]) -> tuple[int, list[dict[str, Any]]]:
     code = entry(["doctor", "-c", "ada.json", "--json"])
     findings = json.loads(capsys.readouterr().out)["findings"]
-    return code, [one for one in findings if one["check"] == "account"]
+    return code, [finding for finding in findings if finding["check"] == "account"]
 
 
 def test_it_tells_whose_account_it_is_what_the_plan_has_left_and_until_when(
     emulator: Threaded, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, [finding] = examined(capsys)
+    _, [finding] = run_doctor(capsys)
     assert finding["status"] == "ok"
     for told in ("@greenroom_bot on X", "plan: free", "reads left this month: 100", "renewed: "):
         assert told in finding["what"]
@@ -42,7 +42,7 @@ def test_keys_that_are_refused_are_named_with_what_to_do(
     emulator: Threaded, capsys: pytest.CaptureFixture[str]
 ) -> None:
     emulator.is_revoked = True
-    code, [finding] = examined(capsys)
+    code, [finding] = run_doctor(capsys)
     assert (code, finding["status"], finding["is_outside"]) == (Exit.CONFIG, "fail", False)
     assert "X_ACCESS_TOKEN_SECRET" in finding["what"]
     assert emulator.environment["X_ACCESS_TOKEN_SECRET"] not in finding["what"]
@@ -52,6 +52,6 @@ def test_a_platform_that_is_out_of_reach_may_be_back_later(
     emulator: Threaded, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("X_API_BASE_URL", "http://127.0.0.1:9")
-    _, [finding] = examined(capsys)
+    _, [finding] = run_doctor(capsys)
     assert (finding["status"], finding["is_outside"]) == ("fail", True)
     assert "X cannot be asked" in finding["what"]

@@ -5,12 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from bot.cli.characters import adopt_network, default_character, read_part, read_parts, tell_notes
+from bot.cli.characters import (
+    default_character,
+    export_network_settings,
+    load_character_config,
+    load_character_configs,
+    print_notes,
+)
 from bot.domain.ledger import Outcome
 from bot.errors import CharacterError, ConfigError, PluginError, SettingError
 from bot.runtime.runtime import Runtime
 from bot.settings import Layer, Settings
-from bot.testing import RecordingAdapter, make_arrival
+from bot.testing import RecordingAdapter, make_message
 
 
 def write(folder: Path, name: str = "Ada", **more: object) -> Path:
@@ -20,13 +26,13 @@ def write(folder: Path, name: str = "Ada", **more: object) -> Path:
 
 
 def test_without_an_option_the_character_that_comes_along_is_taken() -> None:
-    assert read_part().path == default_character()
-    assert [part.name for part in read_parts([])] == ["Marlo"]
+    assert load_character_config().path == default_character()
+    assert [part.name for part in load_character_configs([])] == ["Marlo"]
 
 
 def test_several_characters_share_a_process_but_not_their_settings(desk: Path) -> None:
     one = write(desk, "Ada", settings={"CONVERSATION_LENGTH": 5})
-    ada, bob = read_parts([one, write(desk, "Bob")])
+    ada, bob = load_character_configs([one, write(desk, "Bob")])
     assert (ada.name, bob.name) == ("Ada", "Bob")
     assert (ada.settings.get("CONVERSATION_LENGTH"), bob.settings.get("CONVERSATION_LENGTH")) == ("5", None)
 
@@ -34,23 +40,23 @@ def test_several_characters_share_a_process_but_not_their_settings(desk: Path) -
 def test_the_same_character_twice_is_refused(desk: Path) -> None:
     path = write(desk)
     with pytest.raises(CharacterError, match="are the same character"):
-        read_parts([path, path])
+        load_character_configs([path, path])
 
 
 def test_a_wrong_setting_of_a_loaded_plugin_is_found_before_anything_starts(desk: Path) -> None:
     (desk / ".env").write_text("OPENAI_API_KEY=changeme\n", encoding="utf-8")
     with pytest.raises(SettingError, match=r"OPENAI_API_KEY \(in .env\): it is a placeholder"):
-        read_part(write(desk))
+        load_character_config(write(desk))
 
 
 def test_an_unknown_plugin_is_told_its_nearest(desk: Path) -> None:
     with pytest.raises(PluginError, match=r"'bootstrop' is not known: did you mean 'bootstrap'"):
-        read_part(write(desk, plugins=["bootstrop"]))
+        load_character_config(write(desk, plugins=["bootstrop"]))
 
 
 @pytest.mark.parametrize("name", ["@elizaos/plugin-solana", "/app/src/index.ts"])
 def test_a_plugin_of_another_program_is_only_noted(desk: Path, name: str) -> None:
-    [note] = read_part(write(desk, plugins=[name])).notes
+    [note] = load_character_config(write(desk, plugins=[name])).notes
     assert note.startswith(f"{name}: ")
 
 
@@ -60,14 +66,16 @@ def test_plugins_that_require_each_other_in_a_circle_are_refused(desk: Path) -> 
             f"from bot import Plugin\nplugin = Plugin('{own}', requires=['{other}'])\n", encoding="utf-8"
         )
     with pytest.raises(PluginError, match=r"in a circle: (hen → egg → hen|egg → hen → egg)"):
-        read_part(write(desk, plugins=["./hen", "./egg"]))
+        load_character_config(write(desk, plugins=["./hen", "./egg"]))
 
 
 def test_a_plugin_of_the_characters_own_folder_is_found_from_anywhere(desk: Path) -> None:
     folder = desk / "elsewhere"
     folder.mkdir()
     (folder / "mine.py").write_text("from bot import Plugin\nplugin = Plugin('mine')\n", encoding="utf-8")
-    assert "mine" in [plugin.name for plugin in read_part(write(folder, plugins=["./mine"])).plugins]
+    assert "mine" in [
+        plugin.name for plugin in load_character_config(write(folder, plugins=["./mine"])).plugins
+    ]
 
 
 def test_proxies_are_adopted_from_env_file_alone() -> None:
@@ -77,15 +85,15 @@ def test_proxies_are_adopted_from_env_file_alone() -> None:
         Layer(".env", {"HTTPS_PROXY": "http://a.example", "NO_PROXY": "b.example", "LOG_LEVEL": "DEBUG"}),
     ]
     environment = {"https_proxy": "http://mine.example"}
-    adopt_network(Settings(layers), environment)
+    export_network_settings(Settings(layers), environment)
     assert environment == {"https_proxy": "http://mine.example", "NO_PROXY": "b.example"}
 
 
 def test_the_operator_is_told_what_is_not_as_it_seems(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     key = "sk-" + "a1" * 20
     plugins = ["openai", "@elizaos/plugin-telegram", *(f"@elizaos/plugin-none{n}" for n in range(9))]
-    part = read_part(write(desk, plugins=plugins, settings={"secrets": {"SOME_API_KEY": key}}))
-    tell_notes([part])
+    part = load_character_config(write(desk, plugins=plugins, settings={"secrets": {"SOME_API_KEY": key}}))
+    print_notes([part])
     out, err = capsys.readouterr()
     assert out == ""
     assert key not in err
@@ -100,22 +108,22 @@ def test_every_secret_is_kept_out_of_the_logs(desk: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("https_proxy", "")  # so that the test does not change the process
     key = "sk-" + "b2" * 20
     (desk / ".env").write_text("HTTPS_PROXY=http://user:hunter2@proxy.example:1\n", encoding="utf-8")
-    part = read_part(write(desk, settings={"secrets": {"WALLET": key}}))
+    part = load_character_config(write(desk, settings={"secrets": {"WALLET": key}}))
     assert {key, "http://user:hunter2@proxy.example:1"} <= part.secrets
 
 
 async def test_k07_what_becomes_of_its_files_while_it_runs_changes_nothing(desk: Path) -> None:
     file = desk / "ada.json"
     file.write_text('{"name": "Ada", "plugins": ["offline"]}', encoding="utf-8")
-    part = read_part(file)
+    part = load_character_config(file)
     adapter = RecordingAdapter()
-    async with Runtime([part.blueprint]) as runtime:
+    async with Runtime([part.agent_config]) as runtime:
         await runtime.connect(adapter)
         file.write_text('{"name": ', encoding="utf-8")
         (desk / ".env").write_text("CONVERSATION_LENGTH=many\n", encoding="utf-8")
-        [one] = runtime.residents
-        receipt = await one.inbox.put(make_arrival("Hello", at=one.agent.clock()))
-        assert (await one.inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
+        [one] = runtime.agents
+        receipt = await one.inbox.submit(make_message("Hello", sent_at=one.agent.clock()))
+        assert (await one.inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
 
     with pytest.raises(ConfigError):
-        read_part(file)  # the next start says what is wrong
+        load_character_config(file)  # the next start says what is wrong

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from bot.cli.commands.chat import Talk
+from bot.cli.commands.chat import Conversation
 from bot.domain.ledger import EventKey, Outcome, Receipt
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -24,60 +24,60 @@ class ListedTerminal:
 
     def __init__(self, lines: Sequence[str], *, is_interactive: bool, rules: Sequence[str] = ()) -> None:
         self.is_interactive = is_interactive
-        self.said: list[str] = []
-        self.shown: list[str] = []
+        self.messages: list[str] = []
+        self.notices: list[str] = []
         self._lines = list(lines)
         self._rules = list(rules)
 
-    async def read(self) -> str | None:
+    async def read_line(self) -> str | None:
         return self._lines.pop(0) if self._lines else None
 
-    async def say(self, text: str) -> Receipt:
-        self.said.append(text)
+    async def send_message(self, text: str) -> Receipt:
+        self.messages.append(text)
         return receipt(Outcome.FAILED, self._rules.pop(0)) if self._rules else receipt()
 
-    async def command(self, line: str) -> str:
+    async def run_command(self, line: str) -> str:
         return f"the agent is asked {line}"
 
     async def show(self, text: str) -> None:
-        self.shown.append(text)
+        self.notices.append(text)
 
-    def restore(self) -> None:
+    def restore_terminal(self) -> None:
         """Nothing was changed."""
 
 
-async def hold(
+async def run_conversation(
     lines: Sequence[str], *, is_interactive: bool = True, rules: Sequence[str] = ()
 ) -> ListedTerminal:
     terminal = ListedTerminal(lines, is_interactive=is_interactive, rules=rules)
-    await Talk("Ada").hold(terminal)
+    await Conversation("Ada").run(terminal)
     return terminal
 
 
 async def test_blank_lines_are_skipped_and_the_others_follow_one_another() -> None:
-    terminal = await hold(["one", "", "  \t", "\u200b", "two"], is_interactive=False)
-    assert (terminal.said, terminal.shown) == (["one", "two"], [])
+    terminal = await run_conversation(["one", "", "  \t", "\u200b", "two"], is_interactive=False)
+    assert (terminal.messages, terminal.notices) == (["one", "two"], [])
 
 
 async def test_commands_are_for_people_only() -> None:
-    piped = await hold(["/help", "/quit", "after"], is_interactive=False)
-    assert piped.said == ["/help", "/quit", "after"]
-    typed = await hold(["/help", "hello", "/quit", "after"])
-    assert typed.said == ["hello"]
+    piped = await run_conversation(["/help", "/quit", "after"], is_interactive=False)
+    assert piped.messages == ["/help", "/quit", "after"]
+    typed = await run_conversation(["/help", "hello", "/quit", "after"])
+    assert typed.messages == ["hello"]
 
 
 async def test_why_explains_the_last_message() -> None:
-    terminal = await hold(["/why", "hello", "/why"])
-    _, before, after, _ = terminal.shown
+    terminal = await run_conversation(["/why", "hello", "/why"])
+    _, before, after, _ = terminal.notices
     assert before == "there has been no message yet"
     assert after.splitlines()[:2] == ["answered: because", "decided by: room type DM"]
 
 
 async def test_any_other_command_is_the_agents_and_no_message() -> None:
-    terminal = await hold(["/mute", "/help"])
-    assert terminal.shown[1] == "the agent is asked /mute"
-    assert terminal.shown[2] == "the agent is asked /help\n/quit  End the talk; so does Ctrl-D."
-    assert terminal.said == []
+    terminal = await run_conversation(["/mute", "/help"])
+    assert terminal.notices[1] == "the agent is asked /mute"
+    assert terminal.notices[2] == "the agent is asked /help\n/quit  End the talk; so does Ctrl-D."
+    assert terminal.messages == []
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ async def test_any_other_command_is_the_agents_and_no_message() -> None:
 async def test_the_code_is_a_fault_only_where_no_message_could_be_answered(
     lines: list[str], rules: list[str], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    talk = Talk("Ada")
-    await talk.hold(ListedTerminal(lines, is_interactive=False, rules=rules))
-    assert talk.code == code
+    talk = Conversation("Ada")
+    await talk.run(ListedTerminal(lines, is_interactive=False, rules=rules))
+    assert talk.exit_code == code
     assert capsys.readouterr().err == "bot: not answered: because\n" * len(rules)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from bot.cli.commands.why import By, Costs
+from bot.cli.commands.why import CostReport, GroupBy
 from bot.cli.main import entry
-from bot.cli.message_report import dollars
-from bot.domain.costs import Spending
+from bot.cli.message_report import format_dollars
+from bot.domain.costs import CostEntry
 from bot.store.protocols import Store
-from tests.cli.keeping import FILE, have_said, in_books, write_character
+from tests.cli.keeping import FILE, answer_messages, run_with_store, write_character
 
 Out = pytest.CaptureFixture[str]
 
@@ -26,24 +26,24 @@ def today() -> date:
     return datetime.now(UTC).date()
 
 
-def have_spent(*spendings: Spending) -> None:
+def store_costs(*spendings: CostEntry) -> None:
     async def add(store: Store) -> None:
-        await store.spending.add(spendings)
+        await store.costs.add(spendings)
 
-    in_books(add)
+    run_with_store(add)
 
 
-def costs(capsys: Out, *arguments: str) -> dict[str, Any]:
+def run_costs(capsys: Out, *arguments: str) -> dict[str, Any]:
     assert entry(["why", "-c", FILE, "--costs", "--json", *arguments]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    output: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return output
 
 
 def test_costs_are_told_by_day_and_what_is_not_known_is_said(capsys: Out) -> None:
-    have_said("hello")
-    have_spent(
-        Spending(today(), "gpt-4o", None, None, 2, 3000, 1000, 500, 0.0125, estimated=1),
-        Spending(today(), "my-own", None, None, 1, 10, 0, 5, unpriced=1),
+    answer_messages("hello")
+    store_costs(
+        CostEntry(today(), "gpt-4o", None, None, 2, 3000, 1000, 500, 0.0125, estimated_calls=1),
+        CostEntry(today(), "my-own", None, None, 1, 10, 0, 5, unpriced_calls=1),
     )
     assert entry(["why", "-c", FILE, "--costs"]) == 0
     first, second, *notes = capsys.readouterr().out.splitlines()
@@ -57,28 +57,28 @@ def test_costs_are_told_by_day_and_what_is_not_known_is_said(capsys: Out) -> Non
 
 
 def test_costs_are_summed_by_room_person_or_model_the_dearest_first(capsys: Out) -> None:
-    [receipt] = have_said("hello", room="cellar")
+    [receipt] = answer_messages("hello", room="cellar")
     room, person = receipt.room_id, receipt.author_id
-    have_spent(
-        Spending(today(), "cheap", room, person, 1, 10, cost=0.01),
-        Spending(today(), "dear", None, None, 1, 10, cost=2.0),
+    store_costs(
+        CostEntry(today(), "cheap", room, person, 1, 10, cost=0.01),
+        CostEntry(today(), "dear", None, None, 1, 10, cost=2.0),
     )
-    assert [one["name"] for one in costs(capsys, "--by", "model")["sums"]][:2] == ["dear", "cheap"]
-    by_room = {one["name"]: one for one in costs(capsys, "--by", "room")["sums"]}
+    assert [one["name"] for one in run_costs(capsys, "--by", "model")["sums"]][:2] == ["dear", "cheap"]
+    by_room = {one["name"]: one for one in run_costs(capsys, "--by", "room")["sums"]}
     assert by_room["cellar (test)"]["usd"] == 0.01
     assert by_room["cellar (test)"]["id"] == str(room)
     assert by_room["(nobody: tasks, posts)"]["usd"] == 2.0
-    by_person = {one["name"]: one for one in costs(capsys, "--by", "person")["sums"]}
+    by_person = {one["name"]: one for one in run_costs(capsys, "--by", "person")["sums"]}
     assert by_person["Alice (test)"]["id"] == str(person)
 
 
 def test_only_the_days_that_are_asked_for_count(capsys: Out) -> None:
-    have_said("hello")
+    answer_messages("hello")
     for back in (0, 1, 2):
-        have_spent(Spending(today() - timedelta(days=back), "m", None, None, 1, cost=1.0))
-    assert costs(capsys, "--days", "2")["total"]["usd"] == 2.0
-    assert costs(capsys)["total"]["usd"] == 3.0
-    names = [one["name"] for one in costs(capsys)["sums"]]
+        store_costs(CostEntry(today() - timedelta(days=back), "m", None, None, 1, cost=1.0))
+    assert run_costs(capsys, "--days", "2")["total"]["usd"] == 2.0
+    assert run_costs(capsys)["total"]["usd"] == 3.0
+    names = [one["name"] for one in run_costs(capsys)["sums"]]
     assert names == sorted(names)
 
 
@@ -90,7 +90,7 @@ def test_what_does_not_go_together_is_a_matter_of_usage(capsys: Out) -> None:
 
 
 def test_nothing_spent_is_nothing_and_one_day_is_today() -> None:
-    none = Costs(1, By.DAY, Spending(today(), ""), ())
+    none = CostReport(1, GroupBy.DAY, CostEntry(today(), ""), ())
     assert list(none.lines()) == ["today (UTC): $0, 0 calls, 0 tokens in, 0 out"]
 
 
@@ -105,4 +105,4 @@ def test_nothing_spent_is_nothing_and_one_day_is_today() -> None:
     ],
 )
 def test_amounts_are_written_as_exactly_as_they_matter(amount: float, told: str) -> None:
-    assert dollars(amount) == told
+    assert format_dollars(amount) == told

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bot.cli.main import entry
-from tests.cli.keeping import FILE, have_said, write_character
+from tests.cli.keeping import FILE, answer_messages, write_character
 
 Out = pytest.CaptureFixture[str]
 DIARY = """
@@ -33,7 +33,7 @@ def change(file: Path, statement: str) -> None:
 
 
 def test_a_whole_database_is_told_with_what_it_holds(capsys: Out) -> None:
-    have_said("one", "two")
+    answer_messages("one", "two")
     assert entry(["db", "check", "-c", FILE, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["ok"], told["place"], told["problems"]) == (True, "data/greenroom.db", [])
@@ -56,14 +56,14 @@ def test_a_file_that_is_damaged_or_no_database_is_told_with_what_to_do(desk: Pat
 
 
 def test_rows_that_belong_to_nothing_are_found(desk: Path, capsys: Out) -> None:
-    have_said("one")
+    answer_messages("one")
     change(desk / "data" / "greenroom.db", "DELETE FROM rooms")
     assert entry(["db", "check", "-c", FILE, "--json"]) == 78
     assert "1 rows of receipts belong to nothing" in " ".join(json.loads(capsys.readouterr().out)["problems"])
 
 
 def test_a_newer_schema_is_refused_with_both_versions(desk: Path, capsys: Out) -> None:
-    have_said("one")
+    answer_messages("one")
     change(desk / "data" / "greenroom.db", "UPDATE alembic_version_sql SET version_num = '9999'")
     for command in (["db", "check"], ["db", "upgrade"], ["why"], ["outbox", "list"]):
         assert entry([*command, "-c", FILE]) == 78
@@ -87,7 +87,7 @@ def test_an_upgrade_makes_the_tables_of_the_plugins_too(desk: Path) -> None:
 
 
 def test_a_backup_is_whole_is_for_its_owner_alone_and_overwrites_nothing(desk: Path, capsys: Out) -> None:
-    have_said("one")
+    answer_messages("one")
     assert entry(["db", "backup", "-c", FILE, "copy.db"]) == 0
     assert (desk / "copy.db").stat().st_mode & 0o777 == 0o600
     found = sqlite3.connect(desk / "copy.db")
@@ -100,7 +100,7 @@ def test_a_backup_is_whole_is_for_its_owner_alone_and_overwrites_nothing(desk: P
 
 
 def test_a_backup_without_a_name_lies_beside_the_database(desk: Path, capsys: Out) -> None:
-    have_said("one")
+    answer_messages("one")
     assert entry(["db", "backup", "-c", FILE, "--json"]) == 0
     copy = Path(json.loads(capsys.readouterr().out)["file"])
     assert copy.parent == Path("data")

@@ -13,15 +13,15 @@ from bot.cli.main import entry
 Out = pytest.CaptureFixture[str]
 
 
-def examine(capsys: Out, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
+def run_doctor(capsys: Out, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
     code = entry(["doctor", "--json", *arguments])
-    told = json.loads(capsys.readouterr().out)
-    assert told["ok"] is (code == 0)
-    return code, told["findings"]
+    output = json.loads(capsys.readouterr().out)
+    assert output["ok"] is (code == 0)
+    return code, output["findings"]
 
 
-def faults(findings: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    return [(one["check"], one["what"]) for one in findings if one["status"] == "fail"]
+def failed_findings(findings: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(finding["check"], finding["what"]) for finding in findings if finding["status"] == "fail"]
 
 
 @pytest.fixture(autouse=True)
@@ -43,9 +43,9 @@ def test_an_empty_folder_is_fine_and_offline_is_said(capsys: Out) -> None:
 
 def test_every_wrong_variable_is_named_with_its_place(desk: Path, capsys: Out) -> None:
     (desk / ".env").write_text("CONVERSATION_LENGTH=many\nOPENAI_API_KEY=your_key_here\n", encoding="utf-8")
-    code, findings = examine(capsys)
+    code, findings = run_doctor(capsys)
     assert code == 78
-    told = [what for check, what in faults(findings) if check == "settings"]
+    told = [what for check, what in failed_findings(findings) if check == "settings"]
     assert [what.split(":")[0] for what in told] == [
         "CONVERSATION_LENGTH (in .env)",
         "OPENAI_API_KEY (in .env)",
@@ -55,7 +55,7 @@ def test_every_wrong_variable_is_named_with_its_place(desk: Path, capsys: Out) -
 
 def test_a_mistyped_name_is_told_its_nearest_and_a_foreign_one_left_alone(desk: Path, capsys: Out) -> None:
     (desk / ".env").write_text("OPENAI_APIKEY=x\nWEATHER_API_KEY=y\nPGHOST=z\n", encoding="utf-8")
-    code, findings = examine(capsys)
+    code, findings = run_doctor(capsys)
     warned = {one["what"].split()[0]: one["advice"] for one in findings if one["check"] == "settings"}
     assert code == 0
     assert warned["OPENAI_APIKEY"] == "did you mean OPENAI_API_KEY?"
@@ -64,28 +64,28 @@ def test_a_mistyped_name_is_told_its_nearest_and_a_foreign_one_left_alone(desk: 
 
 def test_a_broken_character_does_not_end_the_examination(desk: Path, capsys: Out) -> None:
     (desk / "bad.json").write_text("{", encoding="utf-8")
-    code, findings = examine(capsys, "-c", "bad.json")
+    code, findings = run_doctor(capsys, "-c", "bad.json")
     assert code == 78
-    assert [check for check, _ in faults(findings)] == ["character"]
+    assert [check for check, _ in failed_findings(findings)] == ["character"]
     assert "data" in {one["check"] for one in findings}
 
 
 def test_an_unknown_plugin_is_found(desk: Path, capsys: Out) -> None:
     (desk / "ada.json").write_text('{"name": "Ada", "plugins": ["ofline"]}', encoding="utf-8")
-    code, findings = examine(capsys, "-c", "ada.json")
-    assert (code, [check for check, _ in faults(findings)]) == (78, ["plugins"])
+    code, findings = run_doctor(capsys, "-c", "ada.json")
+    assert (code, [check for check, _ in failed_findings(findings)]) == (78, ["plugins"])
 
 
 def test_k12_a_port_in_use_is_found(capsys: Out, port: int) -> None:
     with socket.create_server(("127.0.0.1", port)):
-        code, findings = examine(capsys)
-    assert (code, [check for check, _ in faults(findings)]) == (78, ["port"])
+        code, findings = run_doctor(capsys)
+    assert (code, [check for check, _ in failed_findings(findings)]) == (78, ["port"])
 
 
 def test_k18_a_data_directory_that_is_a_file_is_found(desk: Path, capsys: Out) -> None:
     (desk / "data").write_text("not a folder", encoding="utf-8")
-    code, findings = examine(capsys)
-    assert (code, [check for check, _ in faults(findings)]) == (78, ["data"])
+    code, findings = run_doctor(capsys)
+    assert (code, [check for check, _ in failed_findings(findings)]) == (78, ["data"])
 
 
 def test_k06_files_that_others_can_read_are_warned_of(desk: Path, capsys: Out) -> None:
@@ -93,7 +93,7 @@ def test_k06_files_that_others_can_read_are_warned_of(desk: Path, capsys: Out) -
     (desk / ".env").chmod(0o644)
     (desk / "data").mkdir(0o700)
     (desk / "data" / "token").touch(0o600)
-    code, findings = examine(capsys)
+    code, findings = run_doctor(capsys)
     assert code == 0
     warned = [(one["what"], one["advice"]) for one in findings if one["check"] == "data" and one["advice"]]
     assert warned == [(".env can be read by others", "chmod 600 .env, or have `bot doctor --fix` do it")]
@@ -106,8 +106,8 @@ def test_k06_files_that_others_can_read_are_warned_of(desk: Path, capsys: Out) -
 def test_k17_an_old_python_is_named_with_what_to_install(
     capsys: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "OLDEST_PYTHON", (99, 1))
-    code, findings = examine(capsys)
+    monkeypatch.setattr(checks, "MIN_PYTHON", (99, 1))
+    code, findings = run_doctor(capsys)
     assert code == 78
     [advice] = [one["advice"] for one in findings if one["check"] == "python"]
     assert advice == "install Python 99.1 or newer and set the bot up with it"
@@ -119,9 +119,9 @@ def test_a_model_that_is_not_there_is_a_matter_of_trying_again(
     with socket.create_server(("127.0.0.1", 0)) as gone:
         closed = gone.getsockname()[1]
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{closed}/v1")
-    code, findings = examine(capsys)
+    code, findings = run_doctor(capsys)
     assert code == 75
-    assert [check for check, _ in faults(findings)] == ["model"]
+    assert [check for check, _ in failed_findings(findings)] == ["model"]
 
 
 def test_no_secret_is_told(desk: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:

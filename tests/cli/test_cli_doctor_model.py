@@ -20,10 +20,10 @@ def port(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVER_PORT", "0")
 
 
-def examine(capsys: Out, *arguments: str) -> list[dict[str, Any]]:
+def run_doctor(capsys: Out, *arguments: str) -> list[dict[str, Any]]:
     entry(["doctor", "--json", *arguments])
-    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["findings"]
-    return found
+    output: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["findings"]
+    return output
 
 
 def settings(*, file: str = "the environment", **values: str) -> Settings:
@@ -35,7 +35,7 @@ def prices(**values: str) -> list[Finding]:
 
 
 def test_the_bytes_of_every_component_are_told(capsys: Out) -> None:
-    whole, *kinds = [one["what"] for one in examine(capsys) if one["check"] == "prompt"]
+    whole, *kinds = [one["what"] for one in run_doctor(capsys) if one["check"] == "prompt"]
     assert "bytes in all" in whole
     assert [kind.split(",")[0] for kind in kinds] == ["actions", "character", "providers", "rules"]
     parts = [part.rsplit(" ", 1) for kind in kinds for part in kind.split(": ", 1)[1].split(", ")]
@@ -50,20 +50,22 @@ def test_a_prompt_that_is_dear_is_warned_of(desk: Path, capsys: Out) -> None:
         "system": "Go on. " * 3000,
     }
     (desk / "ada.json").write_text(json.dumps(character), encoding="utf-8")
-    warned = [one for one in examine(capsys, "-c", "ada.json") if one["check"] == "prompt" and one["advice"]]
+    warned = [
+        one for one in run_doctor(capsys, "-c", "ada.json") if one["check"] == "prompt" and one["advice"]
+    ]
     assert [one["status"] for one in warned] == ["warn"]
     assert "shorten what is largest" in warned[0]["advice"]
 
 
 def test_limits_are_told_and_those_in_a_characters_file_said_to_be_without_effect() -> None:
     [none] = check_budget(settings())
-    assert none.what == "limits: none (BUDGET_USD, BUDGET_TOKENS)"
+    assert none.message == "limits: none (BUDGET_USD, BUDGET_TOKENS)"
     [some] = check_budget(settings(BUDGET_USD="2.5", BUDGET_TOKENS_PER_PERSON="20000"))
-    assert some.what == (
+    assert some.message == (
         "limits: BUDGET_USD $2.5 a day in all; BUDGET_TOKENS_PER_PERSON 20,000 tokens a day for this person"
     )
     useless, _ = check_budget(settings(file="the character's settings", BUDGET_USD="1000"))
-    assert (useless.status, useless.what) == (
+    assert (useless.status, useless.message) == (
         Status.WARN,
         "BUDGET_USD (in the character's settings) has no effect",
     )
@@ -71,9 +73,9 @@ def test_limits_are_told_and_those_in_a_characters_file_said_to_be_without_effec
 
 def test_a_model_without_a_price_is_warned_of_and_more_so_where_a_limit_needs_one() -> None:
     [unknown] = prices()
-    assert (unknown.status, "its cost is not" in unknown.what) == (Status.WARN, True)
+    assert (unknown.status, "its cost is not" in unknown.message) == (Status.WARN, True)
     assert unknown.advice.startswith("MODEL_PRICES=llama3.2=IN/OUT")
     [worse] = prices(BUDGET_USD="1")
-    assert "no limit in dollars can hold for it" in worse.what
+    assert "no limit in dollars can hold for it" in worse.message
     [known] = prices(MODEL_PRICES="llama*=0")
-    assert (known.status, known.what.startswith("llama3.2: $0 in")) == (Status.OK, True)
+    assert (known.status, known.message.startswith("llama3.2: $0 in")) == (Status.OK, True)

@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from bot.background.posting import POST
+from bot.background.posting import POST_WORKER
 from bot.cli.main import entry
 from bot.domain.ids import new_id
 from bot.domain.task import Task
 from bot.store.protocols import Store
-from tests.cli.keeping import FILE, have_said, in_books, write_character
+from tests.cli.keeping import FILE, answer_messages, run_with_store, write_character
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 Out = pytest.CaptureFixture[str]
 
 
-def told(capsys: Out) -> list[tuple[str, str]]:
+def task_findings(capsys: Out) -> list[tuple[str, str]]:
     capsys.readouterr()
     assert entry(["doctor", "--json", "-c", FILE]) == 0
-    found = json.loads(capsys.readouterr().out)["findings"]
-    return [(one["status"], one["what"]) for one in found if one["check"] == "tasks"]
+    output = json.loads(capsys.readouterr().out)["findings"]
+    return [(finding["status"], finding["what"]) for finding in output if finding["check"] == "tasks"]
 
 
 def test_j06_j09_parked_tasks_and_those_that_nobody_does_are_told(
@@ -29,17 +29,17 @@ def test_j06_j09_parked_tasks_and_those_that_nobody_does_are_told(
 ) -> None:
     monkeypatch.setenv("SERVER_PORT", "0")
     write_character(desk)
-    assert told(capsys) == []
-    have_said("Hello!")
+    assert task_findings(capsys) == []
+    answer_messages("Hello!")
     parked = Task(new_id(), "GONE", NOW, is_parked=True, attempts=20, last_error="ValueError: no words")
 
     async def leave(store: Store) -> None:
         await store.tasks.save_task(parked)
         await store.tasks.save_task(Task(new_id(), "GONE", NOW))
-        await store.tasks.save_task(Task(new_id(), POST, NOW))  # the core's own
+        await store.tasks.save_task(Task(new_id(), POST_WORKER, NOW))  # the core's own
 
-    in_books(leave)
-    findings = told(capsys)
+    run_with_store(leave)
+    findings = task_findings(capsys)
     assert ("warn", "2 of GONE wait: no plugin has this worker") in findings
-    assert not any(POST in what for _, what in findings)
+    assert not any(POST_WORKER in what for _, what in findings)
     assert ("warn", f"GONE is parked after 20 failures: ValueError: no words ({parked.id})") in findings

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, ClientTimeout
 
-from bot.cli.characters import read_part
-from bot.cli.emulation import Stage, staged, stay_here
+from bot.cli.characters import load_character_config
+from bot.cli.emulation import EmulatedRun, bypass_proxy, run_emulators
 from bot.cli.main import entry
-from bot.cli.platforms import named_emulators, survey
+from bot.cli.platforms import list_platforms, parse_emulators
 from bot.cli.process.exit_codes import UsageError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.plugin_system.loading import find_adapters
@@ -55,7 +55,7 @@ def character(folder: Path, name: str = "Ada", **more: object) -> Path:
 
 
 @asynccontextmanager
-async def trial(*args: str, **environment: str) -> AsyncIterator[tuple[Process, list[str]]]:
+async def start_emulated_bot(*args: str, **environment: str) -> AsyncIterator[tuple[Process, list[str]]]:
     """Start the program for a trial, and give it with the lines it prints until everything is told."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bot", "run", *args),
@@ -79,19 +79,19 @@ async def trial(*args: str, **environment: str) -> AsyncIterator[tuple[Process, 
 
 
 def pages(lines: Sequence[str]) -> dict[str, str]:
-    found = (re.fullmatch(r"(\w+) is emulated here: open (\S+) to talk", line) for line in lines)
-    return {one[1]: one[2] for one in found if one}
+    urls = (re.fullmatch(r"(\w+) is emulated here: open (\S+) to talk", line) for line in lines)
+    return {output_line[1]: output_line[2] for output_line in urls if output_line}
 
 
-async def said(http: ClientSession, page: str, place: str = "") -> list[dict[str, Any]]:
-    async with http.get(f"{page}page/shown", params={"place": place}) as answer:
-        told: Mapping[str, Any] = await answer.json()
-    return list(told["said"])
+async def wait_for_reply(http: ClientSession, page: str, room: str = "") -> list[dict[str, Any]]:
+    async with http.get(f"{page}page/shown", params={"place": room}) as answer:
+        state: Mapping[str, Any] = await answer.json()
+    return list(state["said"])
 
 
 async def say(http: ClientSession, page: str, text: str) -> None:
     """Say something where the page begins, as soon as the character is there."""
-    while not await said(http, page):
+    while not await wait_for_reply(http, page):
         async with http.post(f"{page}page/say", json={"text": text}) as answer:
             assert answer.status == 200 or "not connected yet" in (await answer.json())["problem"]
 
@@ -99,7 +99,7 @@ async def say(http: ClientSession, page: str, text: str) -> None:
 async def test_a_character_answers_on_every_emulated_page_and_leaves_nothing_behind(desk: Path) -> None:
     file = character(desk, adapters=["web"], settings={"secrets": {"DISCORD_API_TOKEN": "the-files-token"}})
     args = ("-c", str(file), "--emulate", "discord,telegram,x", "--only", "discord,telegram,x")
-    async with trial(*args, **REAL, HTTP_PROXY="http://127.0.0.1:9") as (process, lines):
+    async with start_emulated_bot(*args, **REAL, HTTP_PROXY="http://127.0.0.1:9") as (process, lines):
         urls = pages(lines)
         assert list(urls) == list(PLATFORMS)
         assert lines[3] == "nothing leaves this machine, and no account and no key is needed"
@@ -115,7 +115,7 @@ async def test_a_character_answers_on_every_emulated_page_and_leaves_nothing_beh
             while told.count(": answered:") < len(PLATFORMS):
                 told += (await process.stderr.readline()).decode()
             for url in urls.values():
-                while not (await said(http, url))[-1]["is_bot"]:
+                while not (await wait_for_reply(http, url))[-1]["is_bot"]:
                     pass
             process.send_signal(signal.SIGTERM)
             told += (await process.stderr.read()).decode()
@@ -132,8 +132,8 @@ async def test_real_settings_do_not_show_through(desk: Path, monkeypatch: pytest
     found = find_adapters()
     specs = [spec for name in PLATFORMS if isinstance(spec := found[name], AdapterSpec)]
     real = Settings([Layer("the environment", REAL)])
-    async with staged(specs, [file]) as stage:
-        covered = real.under(stage.layers[0])
+    async with run_emulators(specs, [file]) as stage:
+        covered = real.with_layer(stage.layers[0])
         values = {name: covered.get(name) for name in REAL}
         for spec in specs:
             covered.load(spec.settings)
@@ -151,7 +151,7 @@ async def test_several_characters_are_there_each_with_an_account_of_its_own(
     monkeypatch.setattr(os, "environ", dict(os.environ))
     files = [character(desk), character(desk, "Bo"), character(desk)]
     for spec in (one for one in find_adapters().values() if isinstance(one, AdapterSpec) and one.emulator):
-        async with staged([spec], files) as stage:
+        async with run_emulators([spec], files) as stage:
             accounts = {layer.values[spec.needs[-1]] for layer in stage.layers}
             tokens = {tuple(layer.values[name] for name in spec.needs) for layer in stage.layers}
         assert len(tokens) == 3, (spec.name, accounts)
@@ -167,7 +167,7 @@ async def test_several_characters_are_there_each_with_an_account_of_its_own(
 )
 def test_a_platform_without_an_emulator_is_a_matter_of_usage(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
-        named_emulators(text)
+        parse_emulators(text)
 
 
 @pytest.mark.parametrize(
@@ -190,13 +190,13 @@ def test_what_only_and_emulate_say_must_agree(
 )
 def test_what_is_for_this_machine_goes_through_no_proxy(before: dict[str, str], after: str) -> None:
     environment = {**before}
-    stay_here(environment)
+    bypass_proxy(environment)
     assert environment == {"NO_PROXY": after, "no_proxy": after}
 
 
 def test_a_trial_says_which_model_is_asked(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-only-for-tests")
-    told = list(Stage({}, (), desk).told([read_part(character(desk))]))
+    told = list(EmulatedRun({}, (), desk).summary_lines([load_character_config(character(desk))]))
     assert told[0] == "nothing leaves this machine but what the model is asked (openai)"
 
 
@@ -205,8 +205,10 @@ def test_beside_emulated_platforms_nothing_but_the_web_page_is_on(
 ) -> None:
     for name, value in REAL.items():
         monkeypatch.setenv(name, value)
-    found = survey([read_part(character(desk))], pages={"x": "http://127.0.0.1:1/"})
+    found = list_platforms(
+        [load_character_config(character(desk))], emulator_urls={"x": "http://127.0.0.1:1/"}
+    )
     assert [one.name for one in found if one.is_on] == ["web", "x"]
-    assert {one.why_off for one in found if not one.is_on} == {
+    assert {one.off_reason for one in found if not one.is_on} == {
         "not emulated: a trial run connects nothing real"
     }

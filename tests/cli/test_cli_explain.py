@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from bot.cli.message_report import explain
+from bot.cli.message_report import explain_receipt
 from bot.domain.ledger import EventKey, ModelCall, Outcome, Receipt
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -28,7 +28,7 @@ def test_a_receipt_is_told_with_reason_rule_calls_tokens_and_time() -> None:
         ),
         notes=("provider TIME: late",),
     )
-    assert explain(receipt) == [
+    assert explain_receipt(receipt) == [
         "answered: every message in a room of type DM is answered",
         "decided by: room type DM",
         "asked gpt-4o for reply: 1200 tokens in (1024 of them cached), 34 out, $0.00206, 800 ms",
@@ -41,4 +41,4 @@ def test_a_receipt_is_told_with_reason_rule_calls_tokens_and_time() -> None:
 
 def test_an_open_receipt_says_what_there_is() -> None:
     receipt = Receipt(UUID(int=2), KEY, UUID(int=1), UUID(int=3), UUID(int=4), NOON)
-    assert explain(receipt) == ["received", "no model was asked"]
+    assert explain_receipt(receipt) == ["received", "no model was asked"]

@@ -19,7 +19,7 @@ from bot.errors import (
     ModelUnavailable,
     PluginError,
     SettingError,
-    TryAgain,
+    TemporaryError,
 )
 
 HEAVY = ("aiohttp", "openai", "discord", "telegram", "tweepy", "sqlalchemy")
@@ -79,7 +79,7 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         (ModelRefused("x"), 78),
         (ModelUnavailable("x"), 75),
         (ModelError("x"), 75),
-        (TryAgain("x"), 75),
+        (TemporaryError("x"), 75),
         (BotError("x"), 70),
         (ZeroDivisionError("x"), 70),
     ],

@@ -8,7 +8,7 @@ import pytest
 
 from bot.cli.main import entry
 from bot.domain.ledger import DeliveryState
-from tests.cli.keeping import FILE, have_said, leave, write_character
+from tests.cli.keeping import FILE, answer_messages, set_delivery_state, write_character
 
 Out = pytest.CaptureFixture[str]
 
@@ -18,16 +18,16 @@ def character(desk: Path) -> None:
     write_character(desk)
 
 
-def listed(capsys: Out) -> list[dict[str, Any]]:
+def list_parts(capsys: Out) -> list[dict[str, Any]]:
     capsys.readouterr()
     assert entry(["outbox", "list", "-c", FILE, "--json"]) == 0
-    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["parts"]
-    return found
+    output: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["parts"]
+    return output
 
 
 def test_a_held_part_is_listed_with_all_a_person_decides_by(capsys: Out) -> None:
-    [receipt] = have_said("hello")
-    part = leave(receipt, DeliveryState.UNKNOWN)
+    [receipt] = answer_messages("hello")
+    part = set_delivery_state(receipt, DeliveryState.UNKNOWN)
     assert entry(["outbox", "list", "-c", FILE]) == 0
     first, words, cause = capsys.readouterr().out.splitlines()
     assert first.startswith(f"{part.id}  unknown, held, ")
@@ -37,33 +37,33 @@ def test_a_held_part_is_listed_with_all_a_person_decides_by(capsys: Out) -> None
 
 
 def test_where_everything_has_arrived_that_is_said(capsys: Out) -> None:
-    have_said("hello")
+    answer_messages("hello")
     assert entry(["outbox", "list", "-c", FILE]) == 0
     assert capsys.readouterr().out == "everything has arrived\n"
 
 
 def test_a_part_that_is_put_back_while_nothing_runs_leaves_at_the_next_start(capsys: Out) -> None:
-    [receipt] = have_said("hello")
-    part = leave(receipt, DeliveryState.UNKNOWN)
+    [receipt] = answer_messages("hello")
+    part = set_delivery_state(receipt, DeliveryState.UNKNOWN)
     assert entry(["outbox", "send", "-c", FILE, part.id]) == 0
     assert capsys.readouterr().out == f"{part.id}: it leaves at the next start\n"
-    assert [one["state"] for one in listed(capsys)] == ["pending"]
-    have_said("and now", room="attic")
-    assert listed(capsys) == []
+    assert [one["state"] for one in list_parts(capsys)] == ["pending"]
+    answer_messages("and now", room="attic")
+    assert list_parts(capsys) == []
 
 
 def test_a_dropped_part_has_failed_by_a_persons_hand_and_never_leaves(capsys: Out) -> None:
-    [receipt] = have_said("hello")
-    part = leave(receipt, DeliveryState.PENDING)
+    [receipt] = answer_messages("hello")
+    part = set_delivery_state(receipt, DeliveryState.PENDING)
     assert entry(["outbox", "drop", "-c", FILE, part.id]) == 0
-    have_said("and now", room="attic")
-    [told] = listed(capsys)
+    answer_messages("and now", room="attic")
+    [told] = list_parts(capsys)
     assert (told["state"], told["cause"], told["attempts"]) == ("failed", "a person dropped it", 1)
 
 
 def test_what_is_sent_or_not_there_is_refused(capsys: Out) -> None:
-    [receipt] = have_said("hello")
-    part = leave(receipt, DeliveryState.SENT)
+    [receipt] = answer_messages("hello")
+    part = set_delivery_state(receipt, DeliveryState.SENT)
     assert entry(["outbox", "drop", "-c", FILE, part.id]) == 2
     assert f"part {part.id}: nothing is left to decide: it is sent already" in capsys.readouterr().err
     assert entry(["outbox", "send", "-c", FILE, "nothing"]) == 2

@@ -7,57 +7,57 @@ from pathlib import Path
 
 import pytest
 
-from bot.cli.characters import Part, read_part
-from bot.cli.platforms import Platform, named_platforms, survey
+from bot.cli.characters import CharacterConfig, load_character_config
+from bot.cli.platforms import Platform, list_platforms, parse_platforms
 from bot.cli.process.exit_codes import UsageError
 from bot.plugin_system.loading import find_adapters
 
-LOOK = """
+CHECK_LATER = """
 import os, sys
 from pathlib import Path
-from bot.cli.characters import read_part
-from bot.cli.platforms import survey
+from bot.cli.characters import load_character_config
+from bot.cli.platforms import list_platforms
 
 for variable in sys.argv[2:]:
     os.environ.update([variable.split("=")])
-    survey([read_part(Path(sys.argv[1]))])
+    list_platforms([load_character_config(Path(sys.argv[1]))])
     libraries = {"anthropic", "discord", "openai", "telegram", "tweepy"}
     platforms = {name for name in sys.modules if name.startswith("adapters.") and name.endswith(".adapter")}
     print(*sorted({*libraries, *platforms} & set(sys.modules)))
 """
 PAGER = """
 from bot import SettingsModel
-from bot.platform import AdapterSpec, Deferred
+from bot.platform import AdapterSpec, LazyImport
 
-adapter = AdapterSpec("pager", Deferred("pager_broken:open_pager"), SettingsModel)
+adapter = AdapterSpec("pager", LazyImport("pager_broken:open_pager"), SettingsModel)
 """
 TELEGRAM = "TELEGRAM_BOT_TOKEN=1000001:not-a-real-token"
 
 
-def part(folder: Path, name: str = "Ada", **more: object) -> Part:
+def load_config(folder: Path, name: str = "Ada", **more: object) -> CharacterConfig:
     path = folder / f"{name}.json"
     path.write_text(json.dumps({"name": name, **more}), encoding="utf-8")
-    return read_part(path)
+    return load_character_config(path)
 
 
 def test_without_any_token_the_web_page_is_on_alone(desk: Path) -> None:
-    found = survey([part(desk)])
+    found = list_platforms([load_config(desk)])
     assert [one.name for one in found if one.is_on] == ["web"]
     assert [one.name for one in found][:4] == ["web", "discord", "telegram", "x"]
-    assert all(one.why_off for one in found if one.name != "web")
+    assert all(one.off_reason for one in found if one.name != "web")
 
 
 def test_the_console_is_never_started_here(desk: Path) -> None:
-    assert "console" not in [one.name for one in survey([part(desk)])]
+    assert "console" not in [one.name for one in list_platforms([load_config(desk)])]
 
 
 def test_only_switches_the_others_off(desk: Path) -> None:
-    found = {one.name: one for one in survey([part(desk)], ["discord"])}
-    assert found["web"].why_off == "not among --only discord"
+    found = {one.name: one for one in list_platforms([load_config(desk)], ["discord"])}
+    assert found["web"].off_reason == "not among --only discord"
 
 
 def test_the_page_stays_on_whatever_platforms_a_file_names(desk: Path) -> None:
-    found = {one.name: one for one in survey([part(desk, adapters=["discord"])])}
+    found = {one.name: one for one in list_platforms([load_config(desk, adapters=["discord"])])}
     assert found["web"].is_on
 
 
@@ -66,7 +66,7 @@ def test_the_page_stays_on_whatever_platforms_a_file_names(desk: Path) -> None:
     [("web", ["web"]), ("Web, twitter,x", ["web", "x"]), ("telegram,discord", ["telegram", "discord"])],
 )
 def test_platforms_are_named_in_any_case_and_once(text: str, names: list[str]) -> None:
-    assert named_platforms(text) == names
+    assert parse_platforms(text) == names
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_platforms_are_named_in_any_case_and_once(text: str, names: list[str]) -
 )
 def test_a_platform_there_is_not_is_a_matter_of_usage(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        named_platforms(text)
+        parse_platforms(text)
 
 
 def test_only_the_libraries_of_platforms_that_are_on_are_loaded(desk: Path) -> None:
-    command = [sys.executable, "-c", LOOK, part(desk).path, "LOG_LEVEL=INFO", TELEGRAM]
+    command = [sys.executable, "-c", CHECK_LATER, load_config(desk).path, "LOG_LEVEL=INFO", TELEGRAM]
     ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     assert ran.stdout.splitlines() == [
         "adapters.web.adapter",
@@ -102,7 +102,7 @@ def test_a_platform_whose_library_is_not_installed_says_so_whether_or_not_it_is_
     said = f"'{name}' needs {library}, which is not installed: pip install 'greenroom[{name}]'"
     assert find_adapters()[name] == said
     for only in ([], [name]):
-        found = {one.name: one for one in survey([part(desk)], only)}
+        found = {one.name: one for one in list_platforms([load_config(desk)], only)}
         assert found[name] == Platform(name, None, said)
 
 
@@ -116,7 +116,7 @@ def test_a_platform_whose_library_is_broken_is_off_and_the_others_are_not(
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: pager\nVersion: 1\n")
     (package / "entry_points.txt").write_text("[greenroom.adapters]\npager = pager:adapter\n")
     monkeypatch.syspath_prepend(desk)
-    found = {one.name: one for one in survey([part(desk)])}
+    found = {one.name: one for one in list_platforms([load_config(desk)])}
     monkeypatch.delitem(sys.modules, "pager")
     assert found["web"].is_on
-    assert found["pager"].why_off == "'pager' cannot be loaded: ImportError: no such symbol"
+    assert found["pager"].off_reason == "'pager' cannot be loaded: ImportError: no such symbol"

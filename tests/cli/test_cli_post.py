@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from adapters.web.adapter import WebAdapter
-from adapters.x.emulator import Emulator, Fault, Way
-from bot.cli.characters import read_part
+from adapters.x.emulator import Emulator, Fault, FaultKind
+from bot.cli.characters import load_character_config
 from bot.cli.main import entry
 from bot.cli.process.exit_codes import Exit
 from bot.domain.environment import ChannelType
 from bot.inbound.agent_handle import AdapterSpec
 from bot.plugin_system.loading import find_adapter
 from bot.runtime.runtime import Runtime
-from bot.testing import RecordingAdapter, make_arrival
+from bot.testing import RecordingAdapter, make_message
 from tests.adapters.x.threaded import emulated
 
 PIXEL = (
@@ -80,10 +80,10 @@ def test_what_was_posted_in_a_feed_is_not_posted_again(
 
     async def publish(text: str) -> str:
         """Say it in a feed, and have a post written while that bot still runs."""
-        async with Runtime([read_part(file).blueprint]) as runtime:
+        async with Runtime([load_character_config(file).agent_config]) as runtime:
             await runtime.connect(RecordingAdapter())
-            agent = runtime.residents[0].agent
-            feed = make_arrival("", at=agent.clock(), kind=ChannelType.FEED)
+            agent = runtime.agents[0].agent
+            feed = make_message("", sent_at=agent.clock(), kind=ChannelType.FEED)
             await agent.store.worlds.save_world(feed.world, [feed.room])
             await agent.say(feed.room, text)
             return await asyncio.to_thread(written)
@@ -144,7 +144,7 @@ def test_a_post_is_shown_published_and_its_address_printed(
     file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert post("-c", str(file), "--text", FOG, "--yes") == Exit.OK
-    [made] = emulator.world.by(emulator.user_id)
+    [made] = emulator.state.posts_by(emulator.user_id)
     said = capsys.readouterr()
     assert said.out == f"https://x.com/i/status/{made.id}\n"
     assert FOG in said.err
@@ -153,7 +153,7 @@ def test_a_post_is_shown_published_and_its_address_printed(
 
 def test_a_post_is_written_in_the_characters_voice_and_published(file: Path, emulator: Emulator) -> None:
     assert post("-c", str(file), "--yes") == Exit.OK
-    [text] = emulator.said
+    [text] = emulator.bot_texts
     assert 0 < len(text) <= 280
 
 
@@ -186,9 +186,9 @@ def test_a_long_text_is_shown_and_published_as_a_thread(
 ) -> None:
     text = " ".join(f"This is sentence number {number} of a long post." for number in range(14))
     assert post("-c", str(file), "--text", text, "--yes") == Exit.OK
-    first, second, third = emulator.world.by(emulator.user_id)
-    assert (first.answers, second.answers, third.answers) == ("", first.id, second.id)
-    assert " ".join(emulator.said) == text
+    first, second, third = emulator.state.posts_by(emulator.user_id)
+    assert (first.reply_to_id, second.reply_to_id, third.reply_to_id) == ("", first.id, second.id)
+    assert " ".join(emulator.bot_texts) == text
     said = capsys.readouterr()
     assert "a thread of 3 posts" in said.err
     assert said.out == f"https://x.com/i/status/{first.id}\n"
@@ -198,18 +198,20 @@ def test_a_thread_that_broke_off_is_told_and_goes_on_where_it_stopped(
     file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = " ".join(f"This is sentence number {number} of a long post." for number in range(14))
-    emulator.fail(*[Fault("POST /2/tweets", Way.PASSED)], Fault("POST /2/tweets", status=403, body="{}"))
+    emulator.add_faults(
+        *[Fault("POST /2/tweets", FaultKind.PASSED)], Fault("POST /2/tweets", status=403, body="{}")
+    )
     assert post("-c", str(file), "--text", text, "--yes") == Exit.TRY_AGAIN
     said = capsys.readouterr()
-    [first] = emulator.world.by(emulator.user_id)
+    [first] = emulator.state.posts_by(emulator.user_id)
     assert said.out == f"https://x.com/i/status/{first.id}\n"
     assert "part 2 of 3" in said.err
     assert "part 3 of 3" in said.err
     assert "bot post --resume" in said.err
     assert post("-c", str(file), "--resume") == Exit.OK
-    _, second, third = emulator.world.by(emulator.user_id)
-    assert (second.answers, third.answers) == (first.id, second.id)
-    assert " ".join(emulator.said) == text
+    _, second, third = emulator.state.posts_by(emulator.user_id)
+    assert (second.reply_to_id, third.reply_to_id) == (first.id, second.id)
+    assert " ".join(emulator.bot_texts) == text
 
 
 def test_a_picture_goes_along_with_what_it_shows(file: Path, desk: Path, emulator: Emulator) -> None:
@@ -217,9 +219,9 @@ def test_a_picture_goes_along_with_what_it_shows(file: Path, desk: Path, emulato
     picture.write_bytes(PIXEL)
     command = ("-c", str(file), "--text", FOG, "--yes", "--media", str(picture), "--alt", "A grey field")
     assert post(*command) == Exit.OK
-    [made] = emulator.world.by(emulator.user_id)
+    [made] = emulator.state.posts_by(emulator.user_id)
     [key] = made.pictures
-    assert emulator.world.pictures[key] == {"data": PIXEL, "type": "image/png", "alt": "A grey field"}
+    assert emulator.state.pictures[key] == {"data": PIXEL, "type": "image/png", "alt": "A grey field"}
 
 
 @pytest.mark.parametrize("name", ["there-is-none.png", "notes.txt", "empty.png"])
@@ -249,10 +251,10 @@ def test_beside_a_running_bot_that_bot_publishes_it(
     monkeypatch.setenv("X_REPLY_ENABLE", "false")
 
     async def beside() -> int:
-        part = read_part(file)
+        part = load_character_config(file)
         specs = [find_adapter("web"), find_adapter("x")]
         async with Runtime(
-            [part.blueprint], [one for one in specs if isinstance(one, AdapterSpec)]
+            [part.agent_config], [one for one in specs if isinstance(one, AdapterSpec)]
         ) as runtime:
             [port] = [one.port for one in runtime.adapters if isinstance(one, WebAdapter)]
             monkeypatch.setenv("SERVER_PORT", str(port))
@@ -261,7 +263,7 @@ def test_beside_a_running_bot_that_bot_publishes_it(
     monkeypatch.setenv("SERVER_PORT", "0")
     monkeypatch.setenv("SERVER_TOKEN", "a-token-for-tests")
     assert asyncio.run(beside()) == Exit.OK
-    [made] = emulator.world.by(emulator.user_id)
+    [made] = emulator.state.posts_by(emulator.user_id)
     assert capsys.readouterr().out == f"https://x.com/i/status/{made.id}\n"
 
 
@@ -280,5 +282,5 @@ def test_at_a_terminal_it_asks_before_it_publishes(
         os.close(ours)
     assert process.returncode == Exit.OK
     assert f"{FOG}\nPublish it on X?" in err
-    assert len(emulator.said) == count
+    assert len(emulator.bot_texts) == count
     assert out.count("https://x.com/i/status/") == count

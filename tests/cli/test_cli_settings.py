@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from bot.cli.main import entry
-from bot.cli.variables import known_groups, variables
-from bot.settings import read_settings
+from bot.cli.variables import find_settings_groups, list_variables
+from bot.settings import load_settings
 
 EXAMPLE = Path(__file__).parents[2] / ".env.example"
 
@@ -21,19 +21,19 @@ def test_the_committed_example_is_what_the_command_prints(capsys: pytest.Capture
 def test_the_example_sets_nothing_and_once_opened_sets_the_defaults(desk: Path) -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
     assert not [line for line in text.splitlines() if line and not line.startswith("#")]
-    groups, _ = known_groups()
-    names = [variable.name for group in groups for variable in variables(group.model)]
+    groups, _ = find_settings_groups()
+    names = [variable.name for group in groups for variable in list_variables(group.model)]
     for name in names:
         text = text.replace(f"# {name}=", f"{name}=")
     (desk / ".env").write_text(text, encoding="utf-8")
-    settings = read_settings(environment={})
+    settings = load_settings(environment={})
     for group in groups:
         assert settings.load(group.model) == group.model()
 
 
 def test_every_variable_says_what_it_is_and_belongs_to_one_part() -> None:
-    groups, problems = known_groups()
-    found = [variable for group in groups for variable in variables(group.model)]
+    groups, problems = find_settings_groups()
+    found = [variable for group in groups for variable in list_variables(group.model)]
     assert [variable.name for variable in found if not variable.description] == []
     assert len({variable.name for variable in found}) == len(found)
     assert problems == []

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from bot.cli.process.shutdown import stoppable
+from bot.cli.process.shutdown import handle_stop_signals
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ def test_the_first_signal_ends_the_block_after_its_clean_up(
     seen: list[str] = []
 
     async def work() -> int:
-        with stoppable(lambda: seen.append("notice")) as stop:
+        with handle_stop_signals(lambda: seen.append("notice")) as stop:
             try:
                 os.kill(os.getpid(), number)
                 await asyncio.Event().wait()
@@ -28,7 +28,7 @@ def test_the_first_signal_ends_the_block_after_its_clean_up(
                 await asyncio.sleep(0)
                 seen.append("cleaned up")
         seen.append("after")
-        return stop.code
+        return stop.exit_code
 
     assert asyncio.run(work()) == code
     assert seen == ["notice", "cleaned up", "after"]
@@ -36,7 +36,7 @@ def test_the_first_signal_ends_the_block_after_its_clean_up(
 
 def test_a_cancellation_of_another_kind_passes_through() -> None:
     async def work() -> None:
-        with stoppable(lambda: None):
+        with handle_stop_signals(lambda: None):
             raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
@@ -47,9 +47,9 @@ def test_without_a_signal_nothing_happens_and_the_handlers_are_given_back() -> N
     before = signal.getsignal(signal.SIGTERM)
 
     async def work() -> int:
-        with stoppable(lambda: None) as stop:
+        with handle_stop_signals(lambda: None) as stop:
             pass
-        return stop.code
+        return stop.exit_code
 
     assert asyncio.run(work()) == 0
     assert signal.getsignal(signal.SIGTERM) == before
@@ -60,7 +60,7 @@ def test_what_is_told_to_be_ignored_stays_ignored() -> None:
     try:
 
         async def work() -> bool:
-            with stoppable(lambda: None):
+            with handle_stop_signals(lambda: None):
                 os.kill(os.getpid(), signal.SIGHUP)
                 await asyncio.sleep(0)
             return signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from bot.cli.main import entry
-from bot.cli.message_report import told_run
+from bot.cli.message_report import format_run
 from bot.domain.ledger import Receipt
-from tests.cli.keeping import FILE, have_said, in_books, write_character
+from tests.cli.keeping import FILE, answer_messages, run_with_store, write_character
 
 Out = pytest.CaptureFixture[str]
 
@@ -19,21 +19,21 @@ def character(desk: Path) -> None:
     write_character(desk)
 
 
-def why(capsys: Out, *arguments: str) -> list[dict[str, Any]]:
+def run_why(capsys: Out, *arguments: str) -> list[dict[str, Any]]:
     assert entry(["why", "-c", FILE, "--json", *arguments]) == 0
-    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["messages"]
-    return found
+    output: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["messages"]
+    return output
 
 
 def reply_id(receipt: Receipt) -> str:
     assert receipt.turn_id is not None
     turn_id = receipt.turn_id
-    [reply] = in_books(lambda store: store.memories.by_turn(turn_id))
+    [reply] = run_with_store(lambda store: store.memories.by_turn(turn_id))
     return str(reply.id)
 
 
 def test_a_person_reads_who_said_what_what_became_of_it_and_whether_it_arrived(capsys: Out) -> None:
-    [receipt] = have_said("hello")
+    [receipt] = answer_messages("hello")
     assert entry(["why", "-c", FILE]) == 0
     out = capsys.readouterr().out
     assert "Alice in lobby (test): 'hello'" in out
@@ -46,26 +46,26 @@ def test_a_person_reads_who_said_what_what_became_of_it_and_whether_it_arrived(c
 
 
 def test_a_message_is_found_by_every_name_it_has_and_by_its_answer(capsys: Out) -> None:
-    _, receipt = have_said("one", "two")
+    _, receipt = answer_messages("one", "two")
     for name in (str(receipt.id), str(receipt.memory_id), "lobby-1", reply_id(receipt)):
-        assert [one["text"] for one in why(capsys, name)] == ["two"]
+        assert [one["text"] for one in run_why(capsys, name)] == ["two"]
 
 
 def test_the_last_ones_are_told_oldest_first(capsys: Out) -> None:
-    have_said("one", "two", "three", "four", "five", "six")
-    assert [one["text"] for one in why(capsys)] == ["two", "three", "four", "five", "six"]
-    assert [one["text"] for one in why(capsys, "--last", "2")] == ["five", "six"]
+    answer_messages("one", "two", "three", "four", "five", "six")
+    assert [one["text"] for one in run_why(capsys)] == ["two", "three", "four", "five", "six"]
+    assert [one["text"] for one in run_why(capsys, "--last", "2")] == ["five", "six"]
 
 
 def test_a_room_is_named_by_its_name_or_its_id(capsys: Out) -> None:
-    have_said("down", room="cellar")
-    [told] = why(capsys, "--room", "Cellar")
-    have_said("up", room="attic")
-    assert [one["text"] for one in why(capsys, "--room", told["room_id"])] == ["down"]
+    answer_messages("down", room="cellar")
+    [told] = run_why(capsys, "--room", "Cellar")
+    answer_messages("up", room="attic")
+    assert [one["text"] for one in run_why(capsys, "--room", told["room_id"])] == ["down"]
 
 
 def test_what_is_not_there_is_said_with_what_there_is(capsys: Out) -> None:
-    have_said("hello", room="cellar")
+    answer_messages("hello", room="cellar")
     assert entry(["why", "-c", FILE, "nothing"]) == 2
     assert "no message 'nothing' is known; `bot why --last 20`" in capsys.readouterr().err
     assert entry(["why", "-c", FILE, "--room", "celar"]) == 2
@@ -85,12 +85,12 @@ def test_where_nothing_is_kept_nothing_is_made(desk: Path, capsys: Out) -> None:
 
 
 def test_what_the_log_says_of_the_work_on_a_message_is_told(capsys: Out) -> None:
-    have_said("hello")
-    [told] = why(capsys)
+    answer_messages("hello")
+    [told] = run_why(capsys)
     assert (told["run"]["status"], told["run"]["message_id"]) == ("completed", told["message_id"])
 
 
 def test_how_evaluators_fared_is_told() -> None:
     looked = [{"name": "LOOK", "error": ""}, {"name": "STUMBLE", "error": "ValueError: no ground"}]
-    lines = list(told_run({"seconds": 1.5, "evaluators": looked}))
+    lines = list(format_run({"seconds": 1.5, "evaluators": looked}))
     assert lines == ["evaluator LOOK: done", "evaluator STUMBLE: ValueError: no ground"]

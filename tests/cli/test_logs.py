@@ -7,12 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from bot.logs import LONGEST_MESSAGE, MOST_ALIKE, MOST_WAITING, harmless, logging_to_stderr
+from bot.logs import (
+    MAX_MESSAGE_LENGTH,
+    MAX_PER_LOCATION,
+    MAX_QUEUED_RECORDS,
+    configure_logging,
+    strip_terminal_codes,
+)
 
 logger = logging.getLogger("bot.test")
 
 
-class Paper:
+class TerminalPair:
     """A pipe to log to."""
 
     def __init__(self) -> None:
@@ -26,26 +32,26 @@ class Paper:
 
 
 @pytest.fixture
-def paper() -> Iterator[Paper]:
-    made = Paper()
-    yield made
-    for fd in (made.reading, made.fd):
+def paper() -> Iterator[TerminalPair]:
+    pair = TerminalPair()
+    yield pair
+    for fd in (pair.reading, pair.fd):
         try:
             os.close(fd)
         except OSError:
             continue  # read to its end already
 
 
-def test_a_line_says_when_how_grave_who_and_what(paper: Paper) -> None:
-    with logging_to_stderr(fd=paper.fd):
+def test_a_line_says_when_how_grave_who_and_what(paper: TerminalPair) -> None:
+    with configure_logging(fd=paper.fd):
         logger.info("%s came in", "Bob")
         logger.debug("not this")
     [line] = paper.lines()
     assert line.endswith(" INFO    bot.test: Bob came in")
 
 
-def test_json_is_one_object_a_line(paper: Paper) -> None:
-    with logging_to_stderr(format="json", fd=paper.fd):
+def test_json_is_one_object_a_line(paper: TerminalPair) -> None:
+    with configure_logging(format="json", fd=paper.fd):
         logger.warning("a “quote” and a\nbreak")
     [line] = paper.lines()
     told = json.loads(line)
@@ -57,8 +63,8 @@ def test_json_is_one_object_a_line(paper: Paper) -> None:
     }
 
 
-def test_secrets_and_terminal_codes_are_taken_out(paper: Paper) -> None:
-    with logging_to_stderr(fd=paper.fd, secrets={"hunter2hunter2", "hunter2hunter2-long"}):
+def test_secrets_and_terminal_codes_are_taken_out(paper: TerminalPair) -> None:
+    with configure_logging(fd=paper.fd, secrets={"hunter2hunter2", "hunter2hunter2-long"}):
         logger.info("key %s\x1b[31m red\r\n2026 INFO bot: forged", "hunter2hunter2-long")
         try:
             raise ValueError("it was hunter2hunter2")
@@ -70,29 +76,31 @@ def test_secrets_and_terminal_codes_are_taken_out(paper: Paper) -> None:
     assert "ValueError: it was [redacted]" in text
 
 
-def test_g04_what_nobody_sees_is_seen_in_the_log_and_emoji_stay(paper: Paper) -> None:
-    with logging_to_stderr(fd=paper.fd):
+def test_g04_what_nobody_sees_is_seen_in_the_log_and_emoji_stay(paper: TerminalPair) -> None:
+    with configure_logging(fd=paper.fd):
         logger.info("Ow\u00adner\u200b\u202e\u2066\ufeff \U000e0041 👩\u200d💻 ❤\ufe0f می\u200cخواهم")
     seen = r"Ow\xadner\u200b\u202e\u2066\ufeff \U000e0041 "
     assert paper.lines()[0].endswith(seen + "👩\u200d💻 ❤\ufe0f می\u200cخواهم")
-    assert harmless("\ud800") == r"\ud800"  # logged, no report of a test could carry it to another process
+    assert (
+        strip_terminal_codes("\ud800") == r"\ud800"
+    )  # logged, no report of a test could carry it to another process
 
 
-def test_the_token_of_the_page_is_taken_out_of_addresses(paper: Paper) -> None:
-    with logging_to_stderr(fd=paper.fd):
+def test_the_token_of_the_page_is_taken_out_of_addresses(paper: TerminalPair) -> None:
+    with configure_logging(fd=paper.fd):
         logger.info('"GET /?token=abc123&x=1 HTTP/1.1"')
     assert '"GET /?token=[redacted]&x=1 HTTP/1.1"' in paper.lines()[0]
 
 
-def test_a_secret_at_the_cut_is_not_left_in_half(paper: Paper) -> None:
-    with logging_to_stderr(fd=paper.fd, secrets={"hunter2hunter2"}):
-        logger.info("%s", "x" * (LONGEST_MESSAGE - 7) + "hunter2hunter2")
+def test_a_secret_at_the_cut_is_not_left_in_half(paper: TerminalPair) -> None:
+    with configure_logging(fd=paper.fd, secrets={"hunter2hunter2"}):
+        logger.info("%s", "x" * (MAX_MESSAGE_LENGTH - 7) + "hunter2hunter2")
     assert "hunter" not in paper.lines()[0]
 
 
 @pytest.mark.parametrize(("level", "is_shown"), [("INFO", False), ("DEBUG", True)])
-def test_where_a_warning_came_from_is_for_debugging(paper: Paper, level: str, is_shown: bool) -> None:
-    with logging_to_stderr(level=level, fd=paper.fd):
+def test_where_a_warning_came_from_is_for_debugging(paper: TerminalPair, level: str, is_shown: bool) -> None:
+    with configure_logging(level=level, fd=paper.fd):
         try:
             raise ValueError("a plugin's fault")
         except ValueError:
@@ -102,9 +110,9 @@ def test_where_a_warning_came_from_is_for_debugging(paper: Paper, level: str, is
     assert ("Traceback" in text) is is_shown
 
 
-def test_k15_a_reader_that_stopped_reading_costs_lines_not_time(paper: Paper) -> None:
-    with logging_to_stderr(fd=paper.fd):
-        for number in range(MOST_WAITING + 5000):
+def test_k15_a_reader_that_stopped_reading_costs_lines_not_time(paper: TerminalPair) -> None:
+    with configure_logging(fd=paper.fd):
+        for number in range(MAX_QUEUED_RECORDS + 5000):
             logger.info("%d %s", number, "x" * 200)
     os.set_blocking(paper.reading, False)
     assert os.read(paper.reading, 100)
@@ -113,39 +121,39 @@ def test_k15_a_reader_that_stopped_reading_costs_lines_not_time(paper: Paper) ->
 def test_k15_a_full_disk_costs_lines_and_nothing_else() -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     try:
-        with logging_to_stderr(fd=full):
+        with configure_logging(fd=full):
             logger.error("nobody will know")
     finally:
         os.close(full)
 
 
-def test_k15_a_flood_of_warnings_from_one_place_is_cut_short_and_counted(paper: Paper) -> None:
-    with logging_to_stderr(fd=paper.fd):
-        for number in range(MOST_ALIKE + 50):
+def test_k15_a_flood_of_warnings_from_one_place_is_cut_short_and_counted(paper: TerminalPair) -> None:
+    with configure_logging(fd=paper.fd):
+        for number in range(MAX_PER_LOCATION + 50):
             logger.warning("request %d was odd", number)
         logger.warning("something else")
     lines = [line.split(": ", 1)[1] for line in paper.lines()]
-    assert lines[MOST_ALIKE - 1 :] == [
-        f"request {MOST_ALIKE - 1} was odd",
+    assert lines[MAX_PER_LOCATION - 1 :] == [
+        f"request {MAX_PER_LOCATION - 1} was odd",
         "something else",
         "50 more lines like the last ones of bot.test were left out",
     ]
 
 
-def test_the_libraries_chatter_stays_out_unless_debugging(paper: Paper) -> None:
-    with logging_to_stderr(fd=paper.fd):
+def test_the_libraries_chatter_stays_out_unless_debugging(paper: TerminalPair) -> None:
+    with configure_logging(fd=paper.fd):
         logging.getLogger("httpx").info("HTTP Request: POST")
     assert paper.lines() == []
 
 
-def test_afterwards_logging_is_as_it_was(paper: Paper) -> None:
+def test_afterwards_logging_is_as_it_was(paper: TerminalPair) -> None:
     root = logging.getLogger()
     before = root.level, list(root.handlers)
-    with logging_to_stderr(level="DEBUG", fd=paper.fd):
+    with configure_logging(level="DEBUG", fd=paper.fd):
         assert root.level == logging.DEBUG
     assert (root.level, list(root.handlers)) == before
 
 
 def test_what_is_kept_is_kept() -> None:
-    assert harmless("a\nb\tc\x1b[0m", keep="\n") == "a\nb\\tc"
-    assert harmless("тест — 日本 👩‍👧") == "тест — 日本 👩‍👧"
+    assert strip_terminal_codes("a\nb\tc\x1b[0m", allowed="\n") == "a\nb\\tc"
+    assert strip_terminal_codes("тест — 日本 👩‍👧") == "тест — 日本 👩‍👧"

@@ -13,12 +13,12 @@ ROOT = Path(__file__).parents[2]
 Err = pytest.CaptureFixture[str]
 
 
-def refused(arguments: list[str], capsys: Err) -> str:
+def run_refused(arguments: list[str], capsys: Err) -> str:
     """Run a command that must end with 78, and give what it says about it."""
     assert entry(arguments) == 78
-    told = capsys.readouterr().err
-    assert "Traceback" not in told
-    return told
+    message = capsys.readouterr().err
+    assert "Traceback" not in message
+    return message
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def refused(arguments: list[str], capsys: Err) -> str:
 def test_k01_a_platform_that_is_asked_for_and_has_no_token_is_named_with_the_variable(
     platform: str, variables: list[str], capsys: Err
 ) -> None:
-    told = refused(["run", "--only", platform], capsys)
+    told = run_refused(["run", "--only", platform], capsys)
     [line] = [line for line in told.splitlines() if line.startswith(f"  {platform} ")]
     assert all(name in line for name in variables)
 
@@ -44,7 +44,7 @@ def test_k03_a_placeholder_for_a_secret_is_refused_before_anything_starts(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: Err
 ) -> None:
     monkeypatch.setenv(name, "changeme")
-    assert f"{name} (in the environment): it is a placeholder" in refused(["run"], capsys)
+    assert f"{name} (in the environment): it is a placeholder" in run_refused(["run"], capsys)
 
 
 def test_k12_a_page_that_cannot_listen_names_the_variable(
@@ -52,9 +52,9 @@ def test_k12_a_page_that_cannot_listen_names_the_variable(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setenv("SERVER_PORT", str(taken.getsockname()[1]))
-        assert f"SERVER_PORT {taken.getsockname()[1]} is in use" in refused(["run"], capsys)
+        assert f"SERVER_PORT {taken.getsockname()[1]} is in use" in run_refused(["run"], capsys)
     monkeypatch.setenv("SERVER_HOST", "203.0.113.9")
-    assert "SERVER_HOST '203.0.113.9' is not an address of this machine" in refused(["run"], capsys)
+    assert "SERVER_HOST '203.0.113.9' is not an address of this machine" in run_refused(["run"], capsys)
 
 
 def test_k18_a_place_where_nothing_can_be_kept_is_named_with_the_variable(
@@ -62,7 +62,7 @@ def test_k18_a_place_where_nothing_can_be_kept_is_named_with_the_variable(
 ) -> None:
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setenv("BOT_DATA_DIR", "/proc/greenroom")  # not even root can write there
-    told = refused(["run"], capsys)
+    told = run_refused(["run"], capsys)
     assert "/proc/greenroom" in told
     assert "BOT_DATA_DIR" in told
 

@@ -4,12 +4,12 @@ from typing import Any
 
 from bot.domain.environment import ChannelType, Role
 from bot.domain.ids import new_id
-from bot.domain.inbound import Asked, Pressed, Shown
-from bot.testing import Stage, make_arrival
+from bot.domain.inbound import ChoiceSelection, CommandInvocation, CommandResponse
+from bot.testing import AgentHarness, make_message
 
 
 async def give(
-    stage: Stage,
+    stage: AgentHarness,
     name: str,
     *,
     author: str = "Alice",
@@ -17,10 +17,10 @@ async def give(
     role: Role = Role.MEMBER,
     event_id: str = "",
     **details: Any,
-) -> Shown:
+) -> CommandResponse:
     """Give a command; every call is another event unless it is named."""
-    place = make_arrival("", at=stage.agent.clock(), author=author, kind=kind, role=role)
-    asked = Asked(
+    place = make_message("", sent_at=stage.agent.clock(), author=author, kind=kind, role=role)
+    asked = CommandInvocation(
         name,
         place.world,
         place.room,
@@ -29,14 +29,14 @@ async def give(
         stage.agent.clock(),
         **details,
     )
-    return await stage.resident.door.command(asked)
+    return await stage.agent_runtime.handle.run_command(asked)
 
 
 async def press(
-    stage: Stage, value: str, *, author: str = "Alice", role: Role = Role.MEMBER, room: str = "lobby"
-) -> Shown:
+    stage: AgentHarness, value: str, *, author: str = "Alice", role: Role = Role.MEMBER, room: str = "lobby"
+) -> CommandResponse:
     """Press a button in a group."""
     now = stage.agent.clock()
-    place = make_arrival("", at=now, author=author, kind=ChannelType.GROUP, role=role, room=room)
-    pressed = Pressed(place.world, place.room, place.author, value, new_id().hex, now)
-    return await stage.resident.door.chosen(pressed)
+    place = make_message("", sent_at=now, author=author, kind=ChannelType.GROUP, role=role, room=room)
+    pressed = ChoiceSelection(place.world, place.room, place.author, value, new_id().hex, now)
+    return await stage.agent_runtime.handle.select_choice(pressed)

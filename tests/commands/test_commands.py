@@ -7,16 +7,16 @@ from typing import Annotated, Literal
 import pytest
 
 from bot.agent import Agent
-from bot.commands.dispatcher import MOST, SLOW_DOWN, WITHIN
-from bot.domain.environment import Attendance, ChannelType, Role
-from bot.domain.inbound import Shown
+from bot.commands.dispatcher import MAX_COMMANDS, RATE_LIMIT_TEXT, RATE_WINDOW
+from bot.domain.environment import ChannelType, ParticipantState, Role
+from bot.domain.inbound import CommandResponse
 from bot.domain.ledger import Outcome
-from bot.errors import IntakeClosed, PluginError
+from bot.errors import InboxClosed, PluginError
 from bot.models.types import ModelType, TextRequest, TextResult
-from bot.plugin_system.command import Asking, command
+from bot.plugin_system.command import CommandContext, command
 from bot.plugin_system.components import model
 from bot.plugin_system.plugin import Plugin
-from bot.testing import ScriptedModel, Stage, answer, make_arrival, on_stage
+from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
 from tests.commands.asking import give, press
 from tests.scheduling import START
 
@@ -25,42 +25,42 @@ BUILT_IN = ["ask", "why", "mute", "unmute", "privacy", "forget-me", "help", "sta
 
 
 @pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    async with on_stage() as stage:
+async def stage() -> AsyncIterator[AgentHarness]:
+    async with running_agent() as stage:
         yield stage
 
 
-async def attendance(stage: Stage) -> Attendance:
-    room = make_arrival("", at=stage.agent.clock()).room
-    return await stage.agent.store.worlds.attendance(room.id)
+async def attendance(stage: AgentHarness) -> ParticipantState:
+    room = make_message("", sent_at=stage.agent.clock()).room
+    return await stage.agent.store.worlds.participant_state(room.id)
 
 
-@command("roll", "Roll dice.", private=False)
+@command("roll", "Roll dice.", ephemeral=False)
 async def roll(
-    asking: Asking,
+    asking: CommandContext,
     sides: Annotated[int, "How many sides"] = 6,
     manner: Literal["loud", "quiet"] = "loud",
     wish: str = "",
 ) -> str:
     """Say what would be rolled."""
-    return f"{asking.asked.author.name} rolls {sides}, {manner}: {wish}"
+    return f"{asking.invocation.author.name} rolls {sides}, {manner}: {wish}"
 
 
 @command("raise-hell", "Fail.")
-async def raise_hell(asking: Asking) -> None:
+async def raise_hell(asking: CommandContext) -> None:
     """Fail."""
     raise RuntimeError("the details are for the log")
 
 
 @command("restart", "Restart.", role=Role.OWNER)
-async def restart(asking: Asking) -> str:
+async def restart(asking: CommandContext) -> str:
     """Say so."""
     return "restarting"
 
 
 async def test_every_bot_has_the_same_commands_and_then_those_of_its_plugins() -> None:
-    async with on_stage(Plugin("dice", commands=[roll])) as stage:
-        specs = stage.resident.door.commands
+    async with running_agent(Plugin("dice", commands=[roll])) as stage:
+        specs = stage.agent_runtime.handle.commands
         assert [spec.name for spec in specs] == [*BUILT_IN, "roll"]
         assert specs[-1].plugin == "dice"
         assert specs[-1].parameters["properties"]["manner"]["enum"] == ["loud", "quiet"]
@@ -70,37 +70,37 @@ async def test_every_bot_has_the_same_commands_and_then_those_of_its_plugins() -
 
 
 async def test_what_is_asked_is_a_message_like_any_other_and_answered_once() -> None:
-    async with on_stage(model=ScriptedModel(answer("Forty-two."))) as stage:
+    async with running_agent(model=ScriptedModel(model_answer("Forty-two."))) as stage:
         shown = await give(stage, "ask", text="What is the answer?", event_id="e1")
         again = await give(stage, "ask", text="What is the answer?", event_id="e1")
         assert shown.receipt is not None
         assert again.receipt is not None
         assert (shown.text, again.receipt.id) == ("", shown.receipt.id)
-        settled = await stage.resident.inbox.settled(shown.receipt.id)
+        settled = await stage.agent_runtime.inbox.wait_outcome(shown.receipt.id)
         await stage.agent.outbox.drain(5)
         assert (settled.outcome, stage.texts) == (Outcome.ANSWERED, ["Forty-two."])
 
 
 @pytest.mark.parametrize(("kind", "role"), [(GROUP, Role.ADMIN), (GROUP, Role.OWNER), (DM, Role.MEMBER)])
 async def test_an_admin_mutes_a_room_and_anybody_their_own(
-    stage: Stage, kind: ChannelType, role: Role
+    stage: AgentHarness, kind: ChannelType, role: Role
 ) -> None:
     assert "quiet" in (await give(stage, "mute", kind=kind, role=role)).text
-    assert await attendance(stage) is Attendance.MUTED
+    assert await attendance(stage) is ParticipantState.MUTED
     await give(stage, "unmute", kind=kind, role=role)
-    assert await attendance(stage) is Attendance.DEFAULT
+    assert await attendance(stage) is ParticipantState.DEFAULT
 
 
-async def test_a_member_of_a_group_mutes_nothing_and_it_is_written_down(stage: Stage) -> None:
+async def test_a_member_of_a_group_mutes_nothing_and_it_is_written_down(stage: AgentHarness) -> None:
     shown = await give(stage, "mute")
     assert shown.text == "/mute needs the role ADMIN here."
-    assert await attendance(stage) is Attendance.DEFAULT
+    assert await attendance(stage) is ParticipantState.DEFAULT
     [entry] = await stage.agent.store.logs.logs(kind="command")
     assert (entry["body"]["command"], entry["body"]["allowed"]) == ("mute", False)
 
 
 async def test_being_alone_makes_nobody_an_owner() -> None:
-    async with on_stage(Plugin("ops", commands=[restart])) as stage:
+    async with running_agent(Plugin("ops", commands=[restart])) as stage:
         assert (await give(stage, "restart", kind=DM)).text == "/restart needs the role OWNER here."
         assert (await give(stage, "restart", role=Role.OWNER)).text == "restarting"
 
@@ -110,9 +110,9 @@ async def test_why_is_told_of_ones_own_message_without_the_models_words_or_anoth
         reasoning = "<reasoning>Bob said the code is 1234</reasoning>"
         return f"<response>{reasoning}<action>IGNORE</action></response>"
 
-    async with on_stage(model=ScriptedModel(ignore)) as stage:
+    async with running_agent(model=ScriptedModel(ignore)) as stage:
         assert "no message of yours" in (await give(stage, "why")).text
-        await stage.say("The code is 1234", kind=GROUP, author="Bob")
+        await stage.send("The code is 1234", kind=GROUP, author="Bob")
         assert "no message of yours" in (await give(stage, "why")).text
         told = (await give(stage, "why", author="Bob")).text
         assert told.startswith("I did not answer it: the model found that it was not meant for me.")
@@ -124,8 +124,8 @@ async def test_why_tells_of_a_failure_only_that_there_was_one() -> None:
     def fail(request: TextRequest) -> str:
         raise RuntimeError("https://internal.example/v1 said: key sk-fake-000")
 
-    async with on_stage(model=ScriptedModel(fail)) as stage:
-        await stage.say("Hello")
+    async with running_agent(model=ScriptedModel(fail)) as stage:
+        await stage.send("Hello")
         told = (await give(stage, "why")).text
     assert told.startswith("I tried and could not answer it")
     assert "internal" not in told
@@ -133,8 +133,8 @@ async def test_why_tells_of_a_failure_only_that_there_was_one() -> None:
 
 
 async def test_privacy_names_what_is_kept_for_how_long_and_who_is_shown_it() -> None:
-    keeper = Plugin("keeper", privacy=lambda settings: "For how long: a year and a day.")
-    async with on_stage(keeper) as stage:
+    keeper = Plugin("keeper", privacy_statement=lambda settings: "For how long: a year and a day.")
+    async with running_agent(keeper) as stage:
         told = (await give(stage, "privacy")).text
         assert "a year and a day" in told
         assert "/forget-me" in told
@@ -143,27 +143,29 @@ async def test_privacy_names_what_is_kept_for_how_long_and_who_is_shown_it() -> 
 
 @model(ModelType.TEXT_LARGE)
 async def elsewhere(agent: Agent, request: TextRequest) -> TextResult:
-    return TextResult(answer("Hello."))
+    return TextResult(model_answer("Hello."))
 
 
 async def test_privacy_tells_where_models_are_beside_what_is_kept() -> None:
-    away = Plugin("away", models=[elsewhere], privacy=lambda settings: "Sent to far.example: all of it.")
-    async with on_stage(away) as stage:
+    away = Plugin(
+        "away", models=[elsewhere], privacy_statement=lambda settings: "Sent to far.example: all of it."
+    )
+    async with running_agent(away) as stage:
         told = (await give(stage, "privacy")).text.splitlines()
     assert "For how long: until I stop." in told
     assert told.index("Sent to far.example: all of it.") > told.index("For how long: until I stop.")
 
 
 async def test_l12_somebody_is_forgotten_once_they_have_said_so_twice_and_it_is_written_down(
-    stage: Stage,
+    stage: AgentHarness,
 ) -> None:
-    await stage.say("My secret", author="Alice", kind=GROUP)
-    await stage.say("Mine stays", author="Bob", kind=GROUP)
+    await stage.send("My secret", author="Alice", kind=GROUP)
+    await stage.send("Mine stays", author="Bob", kind=GROUP)
     asked = await give(stage, "forget-me", event_id="first")
     assert "cannot be undone" in asked.text
     assert await give(stage, "forget-me", event_id="first") == asked
     [choice] = asked.choices
-    room = make_arrival("", at=stage.agent.clock()).room
+    room = make_message("", sent_at=stage.agent.clock()).room
     assert "My secret" in [one.content.text for one in await stage.agent.store.memories.recent(room.id)]
     done = await press(stage, choice.value)
     assert done.text.startswith("Deleted: messages of yours (1), answers to you (1)")
@@ -176,8 +178,8 @@ async def test_l12_somebody_is_forgotten_once_they_have_said_so_twice_and_it_is_
     assert "You had everything deleted on" in (await give(stage, "privacy")).text
 
 
-async def test_somebody_elses_yes_deletes_nothing(stage: Stage) -> None:
-    await stage.say("My secret", author="Alice", kind=GROUP)
+async def test_somebody_elses_yes_deletes_nothing(stage: AgentHarness) -> None:
+    await stage.send("My secret", author="Alice", kind=GROUP)
     await give(stage, "forget-me", author="Alice")
     assert "once more" in (await give(stage, "forget-me", author="Bob")).text
 
@@ -188,26 +190,26 @@ async def test_being_forgotten_calls_off_the_answer_under_way() -> None:
     async def slow(request: TextRequest) -> str:
         begun.set()
         await gate.wait()
-        return answer("Your secret is safe.")
+        return model_answer("Your secret is safe.")
 
-    async with on_stage(model=ScriptedModel(slow)) as stage:
-        receipt = await stage.put("My secret", author="Alice")
+    async with running_agent(model=ScriptedModel(slow)) as stage:
+        receipt = await stage.submit("My secret", author="Alice")
         await begun.wait()
         await give(stage, "forget-me", kind=DM)
         await give(stage, "forget-me", kind=DM)
         gate.set()
-        assert (await stage.resident.inbox.settled(receipt.id)).outcome is Outcome.CANCELLED
+        assert (await stage.agent_runtime.inbox.wait_outcome(receipt.id)).outcome is Outcome.CANCELLED
         await stage.agent.outbox.drain(5)
         assert stage.texts == []
         assert await stage.agent.store.memories.recent(receipt.room_id) == []
 
 
 @pytest.mark.parametrize("name", ["forget_me", "FORGET-ME", "/forget-me"])
-async def test_a_name_is_read_as_platforms_write_it(stage: Stage, name: str) -> None:
+async def test_a_name_is_read_as_platforms_write_it(stage: AgentHarness, name: str) -> None:
     assert "cannot be undone" in (await give(stage, name)).text
 
 
-async def test_an_unknown_command_is_answered_with_the_nearest(stage: Stage) -> None:
+async def test_an_unknown_command_is_answered_with_the_nearest(stage: AgentHarness) -> None:
     assert (await give(stage, "mutee")).text == "I do not know /mutee. Did you mean /mute?"
     assert "/help" in (await give(stage, "xyzzy")).text
 
@@ -221,19 +223,19 @@ async def test_an_unknown_command_is_answered_with_the_nearest(stage: Stage) -> 
     ],
 )
 async def test_arguments_come_by_name_or_in_their_order(given: dict[str, object], said: str) -> None:
-    async with on_stage(Plugin("dice", commands=[roll])) as stage:
-        assert await give(stage, "roll", **given) == Shown(said, is_private=False)
+    async with running_agent(Plugin("dice", commands=[roll])) as stage:
+        assert await give(stage, "roll", **given) == CommandResponse(said, is_ephemeral=False)
 
 
 @pytest.mark.parametrize("text", ["many", "6 sideways", "99999999999999999999999 \x00"])
 async def test_an_argument_that_does_not_fit_is_told_with_what_would(text: str) -> None:
-    async with on_stage(Plugin("dice", commands=[roll])) as stage:
+    async with running_agent(Plugin("dice", commands=[roll])) as stage:
         told = (await give(stage, "roll", text=text)).text
     assert told.startswith(("/roll <sides> <manner> <wish>\n", "Alice rolls 99999999999999999999999"))
 
 
 async def test_a_plugins_fault_stays_with_it_and_its_details_in_the_log() -> None:
-    async with on_stage(Plugin("dice", commands=[raise_hell])) as stage:
+    async with running_agent(Plugin("dice", commands=[raise_hell])) as stage:
         told = (await give(stage, "raise-hell")).text
     assert "did not work" in told
     assert "details" not in told
@@ -243,12 +245,12 @@ async def test_the_same_event_is_answered_once_also_where_it_comes_twice_at_once
     count: list[int] = []
 
     @command("count", "Count.")
-    async def counting(asking: Asking) -> str:
+    async def counting(asking: CommandContext) -> str:
         count.append(1)
         await asyncio.sleep(0)
         return str(len(count))
 
-    async with on_stage(Plugin("counting", commands=[counting])) as stage:
+    async with running_agent(Plugin("counting", commands=[counting])) as stage:
         both = await asyncio.gather(*(give(stage, "count", event_id="1") for _ in range(2)))
         assert [one.text for one in both] == ["1", "1"]
         assert (await give(stage, "count", event_id="1")).text == "1"
@@ -257,39 +259,39 @@ async def test_the_same_event_is_answered_once_also_where_it_comes_twice_at_once
 
 async def test_one_who_gives_too_many_commands_is_told_once_and_passed_over_for_a_minute() -> None:
     now = START
-    async with on_stage(clock=lambda: now) as stage:
-        assert all([(await give(stage, "help")).text for _ in range(MOST)])
-        assert (await give(stage, "help")).text == SLOW_DOWN
+    async with running_agent(clock=lambda: now) as stage:
+        assert all([(await give(stage, "help")).text for _ in range(MAX_COMMANDS)])
+        assert (await give(stage, "help")).text == RATE_LIMIT_TEXT
         assert [(await give(stage, "help")).text for _ in range(3)] == ["", "", ""]
         assert (await give(stage, "help", author="Bob")).text.startswith("I am")
-        now += WITHIN
+        now += RATE_WINDOW
         assert (await give(stage, "help")).text.startswith("I am")
 
 
 async def test_a_secret_in_an_answer_does_not_leave() -> None:
     @command("leak", "Leak.")
-    async def leak(asking: Asking) -> str:
+    async def leak(asking: CommandContext) -> str:
         return f"it is {asking.agent.settings.get('DICE_TOKEN')}"
 
-    async with on_stage(
+    async with running_agent(
         Plugin("dice", commands=[leak]), settings={"DICE_TOKEN": "fake-token-for-tests"}
     ) as stage:
         assert (await give(stage, "leak")).text == "it is [redacted]"
 
 
-async def test_no_command_is_taken_in_while_the_bot_stops(stage: Stage) -> None:
-    stage.resident.inbox.close()
-    with pytest.raises(IntakeClosed):
+async def test_no_command_is_taken_in_while_the_bot_stops(stage: AgentHarness) -> None:
+    stage.agent_runtime.inbox.close()
+    with pytest.raises(InboxClosed):
         await give(stage, "help")
 
 
 async def test_a_plugin_cannot_take_the_name_of_a_built_in_command() -> None:
     @command("mute", "Mine.")
-    async def mine(asking: Asking) -> None:
+    async def mine(asking: CommandContext) -> None:
         """Do nothing."""
 
     with pytest.raises(PluginError, match="command mute of plugin 'dice'"):
-        async with on_stage(Plugin("dice", commands=[mine])):
+        async with running_agent(Plugin("dice", commands=[mine])):
             pass
 
 
@@ -298,5 +300,5 @@ def test_a_name_that_not_every_platform_takes_is_refused(name: str) -> None:
     with pytest.raises(PluginError, match="lower-case"):
 
         @command(name, "No.")
-        async def handler(asking: Asking) -> None:
+        async def handler(asking: CommandContext) -> None:
             """Do nothing."""

@@ -7,23 +7,23 @@ from typing import Any
 import pytest
 
 from bot.concurrency.clock import system_clock
-from bot.domain.choices import choices_of, meant_by
+from bot.domain.choices import choices_of, parse_choice_value
 from bot.domain.content import Choice, Content
 from bot.domain.environment import ChannelType, Role
 from bot.domain.events import InteractionReceived
 from bot.domain.ids import new_id
 from bot.domain.task import AWAITING_CHOICE, Task
-from bot.outbound.message_parts import Outgoing, packed
+from bot.outbound.message_parts import OutgoingReply, split_reply
 from bot.store.protocols import AUDIT
-from bot.testing import RecordingAdapter, Stage, make_arrival, make_turn, on_stage
+from bot.testing import AgentHarness, RecordingAdapter, make_message, make_turn, running_agent
 from tests.commands.asking import press
 from tests.plugins.bootstrap.obeying import Obedient
 
 
-async def ask(stage: Stage, **metadata: Any) -> Task:
+async def ask(stage: AgentHarness, **metadata: Any) -> Task:
     """Leave a task that waits for a colour."""
     now = stage.agent.clock()
-    room = make_arrival("", at=now, kind=ChannelType.GROUP).room
+    room = make_message("", sent_at=now, kind=ChannelType.GROUP).room
     data = {"options": ["red", {"name": "blue"}], **metadata}
     task = Task(
         new_id(), "PAINT", now, "Which colour?", room.id, tags=frozenset({AWAITING_CHOICE}), metadata=data
@@ -33,7 +33,7 @@ async def ask(stage: Stage, **metadata: Any) -> Task:
 
 
 async def test_a_press_chooses_and_the_task_is_queued() -> None:
-    async with on_stage() as stage:
+    async with running_agent() as stage:
         task = await ask(stage)
         _, blue = choices_of(task)
         shown = await press(stage, blue.value, role=Role.ADMIN)
@@ -46,7 +46,7 @@ async def test_a_press_chooses_and_the_task_is_queued() -> None:
 
 
 async def test_a_second_press_changes_nothing_and_says_what_was_chosen() -> None:
-    async with on_stage() as stage:
+    async with running_agent() as stage:
         red, blue = choices_of(await ask(stage))
         presses = [press(stage, one.value, role=Role.ADMIN) for one in (red, blue)]
         texts = [shown.text for shown in await asyncio.gather(*presses)]
@@ -54,7 +54,7 @@ async def test_a_second_press_changes_nothing_and_says_what_was_chosen() -> None
 
 
 async def test_who_may_not_choose_is_told_so_and_it_stays_open() -> None:
-    async with on_stage() as stage:
+    async with running_agent() as stage:
         task = await ask(stage)
         shown = await press(stage, choices_of(task)[0].value)
         assert shown.text == "Only OWNER or ADMIN may choose here."
@@ -68,7 +68,7 @@ async def test_who_may_not_choose_is_told_so_and_it_stays_open() -> None:
 
 
 async def test_what_is_over_or_of_another_room_or_made_up_cannot_be_chosen() -> None:
-    async with on_stage() as stage:
+    async with running_agent() as stage:
         over = await ask(stage, expiresAt=(stage.agent.clock() - timedelta(seconds=1)).isoformat())
         there = await ask(stage)
         values = [choices_of(over)[0].value, f"choice:{there.id.hex}:7", f"choice:{new_id().hex}:0"]
@@ -79,7 +79,7 @@ async def test_what_is_over_or_of_another_room_or_made_up_cannot_be_chosen() -> 
 
 
 async def test_a_value_that_is_no_choice_of_ours_is_told_to_plugins() -> None:
-    async with on_stage() as stage:
+    async with running_agent() as stage:
         heard: list[InteractionReceived] = []
         stage.agent.events.subscribe(InteractionReceived, heard.append, name="test", at_once=True)
         assert (await press(stage, "poll:3")).text == ""
@@ -90,7 +90,7 @@ async def test_a_value_that_is_no_choice_of_ours_is_told_to_plugins() -> None:
     "value", ["choice:", "choice::", "choice:zz:1", f"choice:{'g' * 32}:0", f"choice:{'0' * 32}:٣", "x" * 500]
 )
 def test_a_value_that_was_tampered_with_means_nothing(value: str) -> None:
-    assert meant_by(value) is None
+    assert parse_choice_value(value) is None
 
 
 def test_a_choice_fits_the_narrowest_platform() -> None:
@@ -109,25 +109,25 @@ class Buttons(RecordingAdapter):
 
     shows_choices = True
 
-    def parts(self, content: Content) -> list[Content]:
+    def split_content(self, content: Content) -> list[Content]:
         return [content]
 
 
 async def test_choices_are_numbered_in_the_text_where_nothing_can_be_pressed() -> None:
-    async with on_stage() as stage:
+    async with running_agent() as stage:
         task = await ask(stage)
         turn = make_turn(stage.agent)
-        outgoing: Outgoing = turn.outgoing(Content(text="Which colour?", choices=choices_of(task)))
-        [plain] = packed(outgoing, RecordingAdapter(), stage.agent.clock())
+        outgoing: OutgoingReply = turn.build_reply(Content(text="Which colour?", choices=choices_of(task)))
+        [plain] = split_reply(outgoing, RecordingAdapter(), stage.agent.clock())
         assert (plain.content.text, plain.content.choices) == ("Which colour?\n1. red\n2. blue", ())
-        [pressed] = packed(outgoing, Buttons(), stage.agent.clock())
+        [pressed] = split_reply(outgoing, Buttons(), stage.agent.clock())
         assert (pressed.content.text, pressed.content.choices) == ("Which colour?", choices_of(task))
 
 
 async def test_a_confirmation_is_pressed_instead_of_its_code_being_said() -> None:
     obedient = Obedient("UPDATE_SETTINGS", name="ON_EDIT", value="rerun")
-    async with on_stage(model=obedient.model, adapter=Buttons()) as stage:
-        await stage.say("Ada, set ON_EDIT to rerun", kind=ChannelType.GROUP, role=Role.OWNER)
+    async with running_agent(model=obedient.model, adapter=Buttons()) as stage:
+        await stage.send("Ada, set ON_EDIT to rerun", kind=ChannelType.GROUP, role=Role.OWNER)
         [delivery] = [one for one in await stage.agent.store.ledger.deliveries() if one.content.choices]
         [confirm] = delivery.content.choices
         assert confirm.label == "confirm"

@@ -8,19 +8,19 @@ import timeit
 
 import pytest
 
-from bot.concurrency.crash_points import VARIABLE, _trap, reached
+from bot.concurrency.crash_points import VARIABLE, _configured_point, crash_point
 from bot.errors import SettingError
 
 PASSES = """
-from bot.concurrency.crash_points import reached
+from bot.concurrency.crash_points import crash_point
 for number in range(5):
-    reached("turn.claimed")
-    reached("outbox.committed")
+    crash_point("turn.claimed")
+    crash_point("outbox.committed")
     print(number, flush=True)
 """
 
 
-def passed(kill_at: str | None) -> subprocess.CompletedProcess[str]:
+def count_passes(kill_at: str | None) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     if kill_at is not None:
         environment[VARIABLE] = kill_at
@@ -29,14 +29,14 @@ def passed(kill_at: str | None) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_process_is_killed_the_nth_time_it_reaches_the_point_that_is_named() -> None:
-    ended = passed("turn.claimed:3")
+    ended = count_passes("turn.claimed:3")
     assert ended.returncode == -signal.SIGKILL
     assert ended.stdout.split() == ["0", "1"]
 
 
 @pytest.mark.parametrize("kill_at", [None, "", "turn.claimed:6", "another.point:1"])
 def test_nothing_happens_at_points_that_are_not_named(kill_at: str | None) -> None:
-    ended = passed(kill_at)
+    ended = count_passes(kill_at)
     assert ended.returncode == 0
     assert len(ended.stdout.split()) == 5
 
@@ -46,11 +46,11 @@ def test_a_kill_that_cannot_be_understood_is_refused_with_its_form(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, text)
-    _trap.cache_clear()
+    _configured_point.cache_clear()
     with pytest.raises(SettingError, match=r"turn\.claimed:1"):
-        reached("turn.claimed")
-    _trap.cache_clear()
+        crash_point("turn.claimed")
+    _configured_point.cache_clear()
 
 
 def test_a_point_costs_nothing_where_nobody_is_to_be_killed() -> None:
-    assert min(timeit.repeat(lambda: reached("turn.claimed"), number=10_000, repeat=5)) < 0.05
+    assert min(timeit.repeat(lambda: crash_point("turn.claimed"), number=10_000, repeat=5)) < 0.05

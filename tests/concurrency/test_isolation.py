@@ -8,11 +8,11 @@ from types import FunctionType
 import pytest
 
 from bot.concurrency import isolation
-from bot.concurrency.isolation import Failure, contained
+from bot.concurrency.isolation import Failure, run_isolated
 
 
-async def run(code: Callable[[], Awaitable[object]], deadline: float = 60.0) -> object:
-    return await contained(code(), what="a test", deadline=deadline)
+async def run(code: Callable[[], Awaitable[object]], timeout: float = 60.0) -> object:
+    return await run_isolated(code(), label="a test", timeout=timeout)
 
 
 async def never() -> None:
@@ -61,14 +61,14 @@ async def test_what_does_not_come_back_is_stopped_at_its_deadline() -> None:
         finally:
             stopped.set()
 
-    assert await run(code, deadline=0) == Failure("no answer within 0 s")
+    assert await run(code, timeout=0) == Failure("no answer within 0 s")
     assert stopped.is_set()
 
 
 async def test_h03_code_that_swallows_its_cancellation_is_ended_where_it_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(isolation, "GRACE", 0)
+    monkeypatch.setattr(isolation, "CANCEL_GRACE_SECONDS", 0)
     log: list[str] = []
 
     async def cling() -> None:
@@ -80,7 +80,7 @@ async def test_h03_code_that_swallows_its_cancellation_is_ended_where_it_waits(
             log.append("let go")
 
     before = asyncio.all_tasks()
-    assert await run(cling, deadline=0) == Failure("no answer within 0 s")
+    assert await run(cling, timeout=0) == Failure("no answer within 0 s")
     task = asyncio.ensure_future(run(cling))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -101,7 +101,7 @@ async def test_an_answer_after_the_deadline_still_counts() -> None:
             return "late"
         return "early"
 
-    assert await run(code, deadline=0) == "late"
+    assert await run(code, timeout=0) == "late"
 
 
 async def test_a_cancellation_from_outside_passes_through() -> None:
@@ -144,7 +144,7 @@ async def test_code_that_cancels_itself_during_a_shutdown_is_no_shutdown() -> No
             await never()
         finally:
             results.append(await run(stopping))
-            results.append(await run(never, deadline=0))
+            results.append(await run(never, timeout=0))
 
     task = asyncio.ensure_future(work())
     await asyncio.sleep(0)
@@ -161,5 +161,5 @@ async def test_a_plugin_of_others_runs_in_a_task_of_its_own_and_one_that_comes_a
 
     ours = FunctionType(where.__code__, {**globals(), "__name__": "plugins.ours"})
     here = asyncio.current_task()
-    assert await contained(ours(), what="ours", deadline=5.0) is here
-    assert await contained(where(), what="theirs", deadline=5.0) is not here
+    assert await run_isolated(ours(), label="ours", timeout=5.0) is here
+    assert await run_isolated(where(), label="theirs", timeout=5.0) is not here

@@ -7,20 +7,20 @@ from typing import Self
 import pytest
 
 from bot.concurrency import supervisor
-from bot.concurrency.clock import Patience
-from bot.concurrency.supervisor import Upkeep
+from bot.concurrency.clock import ShutdownDeadline
+from bot.concurrency.supervisor import Supervisor
 
 
-class Line:
+class Connection:
     """Connects where the test lets it, and ends when it is hung up."""
 
-    def __init__(self, fault: Exception | None) -> None:
-        self.fault = fault
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
         self.task: asyncio.Task[object] | None = None
 
     async def __aenter__(self) -> Self:
-        if self.fault is not None:
-            raise self.fault
+        if self.error is not None:
+            raise self.error
         self.task = asyncio.current_task()
         return self
 
@@ -29,7 +29,7 @@ class Line:
     ) -> None:
         """Hang up."""
 
-    def hang_up(self) -> None:
+    def cancel_task(self) -> None:
         assert self.task is not None
         self.task.cancel()
 
@@ -38,24 +38,24 @@ class Line:
 async def test_h11_what_held_for_long_is_tried_again_soon_and_what_did_not_is_not(
     monkeypatch: pytest.MonkeyPatch, seconds: float, pause: str
 ) -> None:
-    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.001)
-    lines = [Line(OSError("no network")) for _ in range(3)] + [Line(None), Line(None)]
-    up: asyncio.Queue[Line] = asyncio.Queue()
+    monkeypatch.setattr(supervisor, "FIRST_DELAY_SECONDS", 0.001)
+    lines = [Connection(OSError("no network")) for _ in range(3)] + [Connection(None), Connection(None)]
+    up: asyncio.Queue[Connection] = asyncio.Queue()
     causes: list[str] = []
     now = 0.0
-    kept = Upkeep(
+    kept = Supervisor(
         lambda: lines.pop(0),
-        what="line",
-        goes_up=up.put,
-        goes_down=causes.append,
-        patience=Patience(),
+        label="line",
+        on_up=up.put,
+        on_down=causes.append,
+        shutdown_deadline=ShutdownDeadline(),
         clock=lambda: now,
     )
-    await kept.begin(None)
+    await kept.start(None)
     first = await up.get()
     await asyncio.sleep(0)  # it is looked at how long it holds
     now += seconds
-    first.hang_up()
+    first.cancel_task()
     await up.get()
-    await kept.end(1.0)
+    await kept.stop(1.0)
     assert causes[-1] == f"it cancelled itself; it is tried again in {pause} s"

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 import pytest
 
 from bot.concurrency import tasks as module
-from bot.concurrency.tasks import Gathering
+from bot.concurrency.tasks import Batcher
 
 
 async def test_what_comes_within_a_moment_is_handled_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSE", 0)
+    monkeypatch.setattr(module, "FLUSH_DELAY_SECONDS", 0)
     handled: asyncio.Queue[Sequence[int]] = asyncio.Queue()
-    async with Gathering(handled.put, what="numbers") as numbers:
+    async with Batcher(handled.put, label="numbers") as numbers:
         numbers.add(1)
         numbers.add(2)
         assert await handled.get() == [1, 2]
@@ -21,9 +21,9 @@ async def test_what_comes_within_a_moment_is_handled_together(monkeypatch: pytes
 
 
 async def test_at_the_end_what_is_left_is_handled_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSE", 3600)
+    monkeypatch.setattr(module, "FLUSH_DELAY_SECONDS", 3600)
     handled: asyncio.Queue[Sequence[int]] = asyncio.Queue()
-    async with Gathering(handled.put, what="numbers") as numbers:
+    async with Batcher(handled.put, label="numbers") as numbers:
         numbers.add(1)
     assert handled.get_nowait() == [1]
 
@@ -31,7 +31,7 @@ async def test_at_the_end_what_is_left_is_handled_without_waiting(monkeypatch: p
 async def test_what_cannot_be_handled_is_lost_and_told_and_the_next_is_not(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "PAUSE", 0)
+    monkeypatch.setattr(module, "FLUSH_DELAY_SECONDS", 0)
     tried: asyncio.Queue[Sequence[int]] = asyncio.Queue()
 
     async def handle(numbers: Sequence[int]) -> None:
@@ -39,7 +39,7 @@ async def test_what_cannot_be_handled_is_lost_and_told_and_the_next_is_not(
         raise OSError("locked")
 
     caplog.set_level("INFO")
-    async with Gathering(handle, what="numbers") as numbers:
+    async with Batcher(handle, label="numbers") as numbers:
         numbers.add(1)
         assert await tried.get() == [1]
         numbers.add(2)

@@ -6,16 +6,16 @@ from uuid import UUID
 
 import pytest
 
-from bot.costs.budget import Budget, MoneySettings, limits_of
-from bot.domain.costs import Spending
+from bot.costs.budget import Budget, BudgetSettings, build_limits
+from bot.domain.costs import CostEntry
 from bot.domain.ids import derived_id
 from bot.errors import SettingError
 from bot.settings import Layer, Settings
 
-HERE, THERE, ANN, BO = (derived_id(name) for name in ("here", "there", "Ann", "Bo"))
+ROOM, OTHER_ROOM, PERSON, OTHER_PERSON = (derived_id(name) for name in ("here", "there", "Ann", "Bo"))
 
 
-class Noon:
+class ManualDate:
     """A clock that stands still until a test moves it."""
 
     def __init__(self) -> None:
@@ -25,64 +25,69 @@ class Noon:
         return self.now
 
 
-def budget(clock: Noon, **limits: str) -> Budget:
+def build_budget(clock: ManualDate, **limits: str) -> Budget:
     settings = Settings([Layer("the test", {name.upper(): value for name, value in limits.items()})])
-    return Budget(limits_of(settings.load(MoneySettings)), clock)
+    return Budget(build_limits(settings.load(BudgetSettings)), clock)
 
 
-def spent(
+def build_entry(
     room: UUID | None, person: UUID | None, cost: float, tokens: int = 0, day: date = date(2026, 5, 4)
-) -> Spending:
-    return Spending(day, "m", room, person, 1, tokens_in=tokens, cost=cost)
+) -> CostEntry:
+    return CostEntry(day, "m", room, person, 1, tokens_in=tokens, cost=cost)
 
 
 def test_without_a_limit_nothing_is_forbidden() -> None:
-    free = budget(Noon())
-    free.spend(spent(HERE, ANN, 1_000_000.0))
-    assert free.reached(HERE, ANN) is None
+    free = build_budget(ManualDate())
+    free.record(build_entry(ROOM, PERSON, 1_000_000.0))
+    assert free.find_reached_limit(ROOM, PERSON) is None
 
 
 def test_o02_a_limit_in_all_holds_for_everybody_and_begins_anew_the_next_day() -> None:
-    clock = Noon()
-    one = budget(clock, budget_usd="1")
-    one.spend(spent(HERE, ANN, 0.75))
-    one.spend(spent(None, None, 0.20))
-    assert one.reached(THERE, BO) is None
-    one.spend(spent(THERE, BO, 0.05))
-    limit = one.reached(HERE, ANN)
+    clock = ManualDate()
+    one = build_budget(clock, budget_usd="1")
+    one.record(build_entry(ROOM, PERSON, 0.75))
+    one.record(build_entry(None, None, 0.20))
+    assert one.find_reached_limit(OTHER_ROOM, OTHER_PERSON) is None
+    one.record(build_entry(OTHER_ROOM, OTHER_PERSON, 0.05))
+    limit = one.find_reached_limit(ROOM, PERSON)
     assert limit is not None
     assert (limit.setting, str(limit)) == ("BUDGET_USD", "$1 a day in all")
     clock.now += timedelta(hours=12)
-    assert one.reached(HERE, ANN) is None
+    assert one.find_reached_limit(ROOM, PERSON) is None
 
 
 def test_o02_a_rooms_and_a_persons_limit_hold_for_them_alone() -> None:
-    one = budget(Noon(), budget_tokens_per_room="100", budget_usd_per_person="0.5")
-    one.spend(spent(HERE, ANN, 0.1, tokens=100))
-    limit = one.reached(HERE, BO)
+    one = build_budget(ManualDate(), budget_tokens_per_room="100", budget_usd_per_person="0.5")
+    one.record(build_entry(ROOM, PERSON, 0.1, tokens=100))
+    limit = one.find_reached_limit(ROOM, OTHER_PERSON)
     assert limit is not None
     assert (limit.setting, str(limit)) == ("BUDGET_TOKENS_PER_ROOM", "100 tokens a day for this room")
-    assert one.reached(THERE, ANN) is None
-    one.spend(spent(THERE, BO, 0.5))
-    assert [one.reached(THERE, who) is not None for who in (ANN, BO)] == [False, True]
+    assert one.find_reached_limit(OTHER_ROOM, PERSON) is None
+    one.record(build_entry(OTHER_ROOM, OTHER_PERSON, 0.5))
+    assert [one.find_reached_limit(OTHER_ROOM, who) is not None for who in (PERSON, OTHER_PERSON)] == [
+        False,
+        True,
+    ]
 
 
 def test_what_was_spent_before_a_start_counts_and_another_day_does_not() -> None:
-    one = budget(Noon(), budget_usd="1")
-    one.begin_from([spent(HERE, ANN, 0.6), spent(THERE, BO, 9.0, day=date(2026, 5, 3))])
-    assert one.reached(HERE, ANN) is None
-    one.begin_from([spent(HERE, ANN, 0.6), spent(THERE, BO, 0.4)])
-    assert one.reached(HERE, ANN) is not None
+    one = build_budget(ManualDate(), budget_usd="1")
+    one.reload(
+        [build_entry(ROOM, PERSON, 0.6), build_entry(OTHER_ROOM, OTHER_PERSON, 9.0, day=date(2026, 5, 3))]
+    )
+    assert one.find_reached_limit(ROOM, PERSON) is None
+    one.reload([build_entry(ROOM, PERSON, 0.6), build_entry(OTHER_ROOM, OTHER_PERSON, 0.4)])
+    assert one.find_reached_limit(ROOM, PERSON) is not None
 
 
 def test_the_operator_is_told_once_a_day_that_a_limit_is_reached(caplog: pytest.LogCaptureFixture) -> None:
-    clock = Noon()
-    one = budget(clock, budget_usd="1")
+    clock = ManualDate()
+    one = build_budget(clock, budget_usd="1")
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            one.spend(spent(HERE, ANN, 1.0, day=clock.now.date()))
-            assert one.reached(HERE, ANN)
-            assert one.reached(THERE, BO)
+            one.record(build_entry(ROOM, PERSON, 1.0, day=clock.now.date()))
+            assert one.find_reached_limit(ROOM, PERSON)
+            assert one.find_reached_limit(OTHER_ROOM, OTHER_PERSON)
             clock.now += timedelta(days=1)
     told = "BUDGET_USD is spent, $1 a day in all: nothing more is answered until midnight UTC"
     assert caplog.messages == [told, told]
@@ -93,4 +98,4 @@ def test_the_operator_is_told_once_a_day_that_a_limit_is_reached(caplog: pytest.
 )
 def test_a_limit_or_a_price_that_is_none_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(SettingError, match=name):
-        Settings([Layer("the test", {name: value})]).load(MoneySettings)
+        Settings([Layer("the test", {name: value})]).load(BudgetSettings)

@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 
 from bot.concurrency import isolation
-from bot.costs.budget import Budget, Limit, Whose
-from bot.costs.metering import Meter, Till
-from bot.costs.prices import read_prices
+from bot.costs.budget import Budget, Limit, LimitScope
+from bot.costs.metering import CostMeter, ReservationLedger
+from bot.costs.prices import load_prices
 from bot.domain.ids import derived_id
 from bot.domain.ledger import ModelCall
 from bot.errors import BudgetSpent, ModelError
@@ -28,11 +28,11 @@ from bot.models.types import (
     TextResult,
     Usage,
 )
-from bot.models.usage import expected
-from bot.runs import Run, current_run, recorder
-from bot.store.inmemory.cache_logs_costs import InMemorySpending
+from bot.models.usage import estimate_usage
+from bot.runs import Run, current_run, usage_recorder
+from bot.store.inmemory.cache_logs_costs import InMemoryCosts
 
-HERE, ANN, BO = (derived_id(name) for name in ("here", "Ann", "Bo"))
+ROOM, PERSON, OTHER_PERSON = (derived_id(name) for name in ("here", "Ann", "Bo"))
 REQUEST = TextRequest("x" * 300, max_tokens=100)  # held to be 200 tokens
 PRICES = ("scripted=1000/1000", "dearest=4000/4000")  # a thousand tokens are a dollar, or four
 
@@ -46,41 +46,43 @@ class Provider:
     """Answers once it may, and says what it has counted."""
 
     usage: Usage = field(default_factory=lambda: Usage(100, 100))
-    asked: int = 0
-    at_work: int = 0
-    most_at_work: int = 0
-    go: asyncio.Event = field(default_factory=asyncio.Event)
-    begun: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    call_count: int = 0
+    running: int = 0
+    max_running: int = 0
+    may_answer: asyncio.Event = field(default_factory=asyncio.Event)
+    started: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     error: Exception | None = None
 
     async def answer(self, request: TextRequest) -> TextResult:
-        self.asked += 1
-        self.at_work += 1
-        self.most_at_work = max(self.most_at_work, self.at_work)
-        self.begun.release()
+        self.call_count += 1
+        self.running += 1
+        self.max_running = max(self.max_running, self.running)
+        self.started.release()
         try:
-            await self.go.wait()
+            await self.may_answer.wait()
         finally:
-            self.at_work -= 1
+            self.running -= 1
         if self.error is not None:
             raise self.error
         return TextResult("So.", "scripted", self.usage)
 
 
-class Shop:
+class MeteredRouter:
     """A router whose calls are paid for, within limits."""
 
     def __init__(self, provider: Provider, *limits: Limit) -> None:
         self.budget = Budget(limits, noon)
-        prices = read_prices(PRICES)
-        meter = Meter(InMemorySpending(), prices, self.budget, clock=noon)
-        record = recorder(EventBus(), derived_id("agent"), meter.book)
-        self.router = ModelRouter(record=record, reserve=Till(self.budget, prices, record).reserve)
+        prices = load_prices(PRICES)
+        meter = CostMeter(InMemoryCosts(), prices, self.budget, clock=noon)
+        record = usage_recorder(EventBus(), derived_id("agent"), meter.record)
+        self.router = ModelRouter(
+            record=record, reserve=ReservationLedger(self.budget, prices, record).reserve
+        )
         self.router.register(ModelHandler(ModelType.TEXT_LARGE, provider.answer, "shop"))
 
-    async def ask(self, person: UUID | None = None) -> bool:
+    async def request_text(self, person: UUID | None = None) -> bool:
         """Ask once; tells whether it could be paid for."""
-        with running(person):
+        with run_of(person):
             try:
                 await self.router.text(REQUEST)
             except BudgetSpent:
@@ -89,8 +91,8 @@ class Shop:
 
 
 @contextmanager
-def running(person: UUID | None) -> Iterator[None]:
-    run = Run(derived_id("run"), HERE, derived_id("message"), person) if person else None
+def run_of(person: UUID | None) -> Iterator[None]:
+    run = Run(derived_id("run"), ROOM, derived_id("message"), person) if person else None
     token = current_run.set(run)
     try:
         yield
@@ -98,148 +100,148 @@ def running(person: UUID | None) -> Iterator[None]:
         current_run.reset(token)
 
 
-def tokens(most: float, whose: Whose = Whose.ALL) -> Limit:
-    return Limit("BUDGET_TOKENS", whose, False, most)
+def token_limit(maximum: float, scope: LimitScope = LimitScope.ALL) -> Limit:
+    return Limit("BUDGET_TOKENS", scope, False, maximum)
 
 
-def dollars(most: float) -> Limit:
-    return Limit("BUDGET_USD", Whose.ALL, True, most)
+def dollar_limit(maximum: float) -> Limit:
+    return Limit("BUDGET_USD", LimitScope.ALL, True, maximum)
 
 
-async def begun(provider: Provider, count: int) -> None:
+async def wait_started(provider: Provider, count: int) -> None:
     async with asyncio.timeout(60):
         for _ in range(count):
-            await provider.begun.acquire()
+            await provider.started.acquire()
 
 
 async def test_o02_of_fifty_calls_at_once_on_a_limit_that_fits_three_three_are_made() -> None:
     provider = Provider()
-    shop = Shop(provider, tokens(600))
+    shop = MeteredRouter(provider, token_limit(600))
     async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(shop.ask()) for _ in range(50)]
-        await begun(provider, 3)
-        assert provider.asked == 3
-        provider.go.set()
-    assert (provider.asked, provider.most_at_work) == (3, 3)
+        asked = [group.create_task(shop.request_text()) for _ in range(50)]
+        await wait_started(provider, 3)
+        assert provider.call_count == 3
+        provider.may_answer.set()
+    assert (provider.call_count, provider.max_running) == (3, 3)
     assert sum(one.result() for one in asked) == 3
 
 
 async def test_o02_what_an_answer_did_not_take_is_given_back_to_those_who_wait() -> None:
     provider = Provider(Usage(50, 10))
-    shop = Shop(provider, tokens(600))
+    shop = MeteredRouter(provider, token_limit(600))
     async with asyncio.TaskGroup() as group:
         for _ in range(50):
-            group.create_task(shop.ask())
-        await begun(provider, 3)
-        provider.go.set()
-    assert (provider.asked, provider.most_at_work) == (10, 3)  # 600 tokens of 60 each
+            group.create_task(shop.request_text())
+        await wait_started(provider, 3)
+        provider.may_answer.set()
+    assert (provider.call_count, provider.max_running) == (10, 3)  # 600 tokens of 60 each
 
 
 async def test_o02_in_dollars_the_first_call_may_be_the_dearest_as_nobody_knows_its_model() -> None:
     provider = Provider()
-    shop = Shop(provider, dollars(0.8))
+    shop = MeteredRouter(provider, dollar_limit(0.8))
     async with asyncio.TaskGroup() as group:
         for _ in range(50):
-            group.create_task(shop.ask())
-        await begun(provider, 1)
-        assert provider.asked == 1
-        provider.go.set()
-    assert provider.asked == 4
+            group.create_task(shop.request_text())
+        await wait_started(provider, 1)
+        assert provider.call_count == 1
+        provider.may_answer.set()
+    assert provider.call_count == 4
 
 
 async def test_o02_the_last_call_of_a_day_goes_alone_and_passes_the_limit_by_a_part_of_itself() -> None:
     provider = Provider()
-    provider.go.set()
-    shop = Shop(provider, tokens(500))
-    made = await asyncio.gather(*(shop.ask() for _ in range(50)))
-    assert sum(made) == provider.asked == 3  # 600 tokens: the third had room for half of it
+    provider.may_answer.set()
+    shop = MeteredRouter(provider, token_limit(500))
+    made = await asyncio.gather(*(shop.request_text() for _ in range(50)))
+    assert sum(made) == provider.call_count == 3  # 600 tokens: the third had room for half of it
 
 
 async def test_o02_a_limit_that_is_smaller_than_any_call_pays_for_one() -> None:
     provider = Provider()
-    provider.go.set()
-    shop = Shop(provider, tokens(1))
-    assert [await shop.ask() for _ in range(3)] == [True, False, False]
+    provider.may_answer.set()
+    shop = MeteredRouter(provider, token_limit(1))
+    assert [await shop.request_text() for _ in range(3)] == [True, False, False]
 
 
 async def test_o02_what_a_call_that_fails_held_back_is_there_for_the_next() -> None:
     provider = Provider(error=ModelError("no"))
-    provider.go.set()
-    shop = Shop(provider, tokens(200))
+    provider.may_answer.set()
+    shop = MeteredRouter(provider, token_limit(200))
     for _ in range(5):
         with pytest.raises(ModelError, match="no"):
-            await shop.ask()
+            await shop.request_text()
     provider.error = None
-    assert await shop.ask()
+    assert await shop.request_text()
 
 
 async def test_o02_what_a_call_that_is_called_off_held_back_is_there_for_who_waits() -> None:
     provider = Provider()
-    shop = Shop(provider, tokens(300))
-    first = asyncio.ensure_future(shop.ask())
-    await begun(provider, 1)
-    second = asyncio.ensure_future(shop.ask())
+    shop = MeteredRouter(provider, token_limit(300))
+    first = asyncio.ensure_future(shop.request_text())
+    await wait_started(provider, 1)
+    second = asyncio.ensure_future(shop.request_text())
     first.cancel()
     await asyncio.wait([first])
-    await begun(provider, 1)
-    provider.go.set()
+    await wait_started(provider, 1)
+    provider.may_answer.set()
     assert await second
 
 
 async def test_o02_what_a_call_that_is_ended_by_force_held_back_is_there_for_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(isolation, "GRACE", 0)
+    monkeypatch.setattr(isolation, "CANCEL_GRACE_SECONDS", 0)
     provider = Provider()
-    shop = Shop(provider, tokens(300))
+    shop = MeteredRouter(provider, token_limit(300))
 
     async def cling() -> None:
         while True:
             with suppress(asyncio.CancelledError):
                 await shop.router.text(REQUEST)
 
-    assert await isolation.contained(cling(), what="code", deadline=0.01) == isolation.Failure(
+    assert await isolation.run_isolated(cling(), label="code", timeout=0.01) == isolation.Failure(
         "no answer within 0.01 s"
     )
-    provider.go.set()
+    provider.may_answer.set()
     async with asyncio.timeout(60):
-        assert await shop.ask()
+        assert await shop.request_text()
 
 
 async def test_o02_who_is_called_off_while_waiting_holds_nothing_back() -> None:
     provider = Provider()
-    shop = Shop(provider, tokens(400))
-    first = asyncio.ensure_future(shop.ask())
-    second = asyncio.ensure_future(shop.ask())
-    await begun(provider, 2)
-    third = asyncio.ensure_future(shop.ask())
+    shop = MeteredRouter(provider, token_limit(400))
+    first = asyncio.ensure_future(shop.request_text())
+    second = asyncio.ensure_future(shop.request_text())
+    await wait_started(provider, 2)
+    third = asyncio.ensure_future(shop.request_text())
     await asyncio.sleep(0)
     third.cancel()
     await asyncio.wait([third])
     provider.usage = Usage(10, 10)
-    provider.go.set()
+    provider.may_answer.set()
     assert await first
     assert await second
-    assert all([await shop.ask() for _ in range(18)])
-    assert not await shop.ask()
+    assert all([await shop.request_text() for _ in range(18)])
+    assert not await shop.request_text()
 
 
 async def test_o02_one_persons_limit_holds_nobody_else_up() -> None:
     provider = Provider()
-    shop = Shop(provider, tokens(200, Whose.PERSON))
+    shop = MeteredRouter(provider, token_limit(200, LimitScope.PERSON))
     async with asyncio.TaskGroup() as group:
-        anns = [group.create_task(shop.ask(ANN)) for _ in range(20)]
-        bos = [group.create_task(shop.ask(BO)) for _ in range(20)]
-        await begun(provider, 2)
-        assert provider.asked == 2
-        provider.go.set()
+        anns = [group.create_task(shop.request_text(PERSON)) for _ in range(20)]
+        bos = [group.create_task(shop.request_text(OTHER_PERSON)) for _ in range(20)]
+        await wait_started(provider, 2)
+        assert provider.call_count == 2
+        provider.may_answer.set()
     assert [sum(one.result() for one in theirs) for theirs in (anns, bos)] == [1, 1]
 
 
 async def test_a_handler_that_asks_another_model_does_not_wait_for_itself() -> None:
     provider = Provider()
-    provider.go.set()
-    shop = Shop(provider, tokens(300))
+    provider.may_answer.set()
+    shop = MeteredRouter(provider, token_limit(300))
 
     async def describe(request: ImageDescriptionRequest) -> TextResult:
         return await shop.router.text(REQUEST)
@@ -248,18 +250,18 @@ async def test_a_handler_that_asks_another_model_does_not_wait_for_itself() -> N
     async with asyncio.timeout(30):
         told = await shop.router.describe(ImageDescriptionRequest(b"\x89PNG", "image/png"))
     assert told.text == "So."
-    assert provider.asked == 1
+    assert provider.call_count == 1
 
 
 async def test_without_a_limit_nothing_is_held_back() -> None:
     provider = Provider()
-    shop = Shop(provider)
+    shop = MeteredRouter(provider)
     async with asyncio.TaskGroup() as group:
         for _ in range(50):
-            group.create_task(shop.ask())
-        await begun(provider, 50)
-        provider.go.set()
-    assert provider.most_at_work == 50
+            group.create_task(shop.request_text())
+        await wait_started(provider, 50)
+        provider.may_answer.set()
+    assert provider.max_running == 50
 
 
 @pytest.mark.parametrize(
@@ -274,11 +276,11 @@ async def test_without_a_limit_nothing_is_held_back() -> None:
 def test_a_call_is_estimated_by_its_bytes_and_the_longest_answer(
     kind: ModelType, request_: ModelRequest, tokens_in: int, tokens_out: int
 ) -> None:
-    call = expected(kind, request_)
+    call = estimate_usage(kind, request_)
     assert (call.tokens_in, call.tokens_out, call.is_estimate) == (tokens_in, tokens_out, True)
 
 
 def test_a_model_that_nobody_knows_yet_may_be_the_dearest() -> None:
     call = ModelCall("TEXT_LARGE", "reply", "", 1_000_000, 1_000_000)
-    prices = read_prices(("mine=5000/5000",))
-    assert prices.most(call) == 10_000
+    prices = load_prices(("mine=5000/5000",))
+    assert prices.max_cost_of(call) == 10_000

@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 
 from bot.agent import Agent
-from bot.costs.budget import Budget, Limit, Whose
-from bot.costs.metering import Meter
-from bot.costs.prices import read_prices
-from bot.domain.costs import Spending
+from bot.costs.budget import Budget, Limit, LimitScope
+from bot.costs.metering import CostMeter
+from bot.costs.prices import load_prices
+from bot.domain.costs import CostEntry
 from bot.domain.ids import derived_id
 from bot.domain.ledger import ModelCall
 from bot.errors import StoreUnavailable
@@ -17,46 +17,46 @@ from bot.models.types import ImageRequest, ImageResult, ModelType
 from bot.plugin_system.components import model
 from bot.plugin_system.plugin import Plugin
 from bot.runs import Run
-from bot.store.inmemory.cache_logs_costs import InMemorySpending
-from bot.testing import on_stage
+from bot.store.inmemory.cache_logs_costs import InMemoryCosts
+from bot.testing import running_agent
 
 DAY = date(2026, 5, 4)
-HERE, ANN = derived_id("here"), derived_id("Ann")
-RUN = Run(derived_id("run"), HERE, derived_id("message"), ANN)
+ROOM, PERSON = derived_id("here"), derived_id("Ann")
+RUN = Run(derived_id("run"), ROOM, derived_id("message"), PERSON)
 CALL = ModelCall("TEXT_LARGE", "reply", "gpt-4o", 1_000_000, 100_000, 500_000)
-LIMIT = Limit("BUDGET_USD", Whose.ALL, True, 5.0)
+LIMIT = Limit("BUDGET_USD", LimitScope.ALL, True, 5.0)
 
 
 def noon() -> datetime:
     return datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
-class Books(InMemorySpending):
+class CountingCosts(InMemoryCosts):
     """Counts what is written, and is away where a test says so."""
 
     def __init__(self) -> None:
         super().__init__()
         self.writes = 0
-        self.is_away = False
+        self.is_unavailable = False
         self.written = asyncio.Event()
 
-    async def add(self, spendings: Sequence[Spending]) -> None:
-        if self.is_away:
+    async def add(self, entries: Sequence[CostEntry]) -> None:
+        if self.is_unavailable:
             raise StoreUnavailable("it is away", cause="away")
         self.writes += 1
-        await super().add(spendings)
+        await super().add(entries)
         self.written.set()
 
 
-def meter(store: InMemorySpending, *limits: Limit, every: float = 3600.0) -> tuple[Meter, Budget]:
+def build_meter(store: InMemoryCosts, *limits: Limit, interval: float = 3600.0) -> tuple[CostMeter, Budget]:
     budget = Budget(limits, noon)
-    return Meter(store, read_prices(), budget, clock=noon, every=every), budget
+    return CostMeter(store, load_prices(), budget, clock=noon, interval=interval), budget
 
 
 async def test_a_call_comes_back_with_its_cost_and_an_unknown_one_without() -> None:
-    one, _ = meter(Books())
-    assert one.book(CALL, RUN).cost == 1.25 + 0.625 + 1.0
-    assert one.book(ModelCall("TEXT_LARGE", "reply", "my-own", 10, 10), RUN).cost is None
+    one, _ = build_meter(CountingCosts())
+    assert one.record(CALL, RUN).cost == 1.25 + 0.625 + 1.0
+    assert one.record(ModelCall("TEXT_LARGE", "reply", "my-own", 10, 10), RUN).cost is None
 
 
 async def test_o02_a_limit_in_dollars_counts_pictures_of_a_model_without_a_price() -> None:
@@ -65,70 +65,70 @@ async def test_o02_a_limit_in_dollars_counts_pictures_of_a_model_without_a_price
         return ImageResult(data=b"\x89PNG", model="my-painter")
 
     painter = Plugin("painter", "Draws.", models=[draw])
-    async with on_stage(painter, settings={"BUDGET_USD": "0.3"}) as stage:
+    async with running_agent(painter, settings={"BUDGET_USD": "0.3"}) as stage:
         await stage.agent.models.draw(ImageRequest("a boat"))
-        assert stage.agent.budget.reached(None, None) is None
+        assert stage.agent.budget.find_reached_limit(None, None) is None
         await stage.agent.models.draw(ImageRequest("a boat"))
-        assert stage.agent.budget.reached(None, None) is not None
+        assert stage.agent.budget.find_reached_limit(None, None) is not None
 
 
 async def test_many_calls_are_one_write_and_a_line_for_each_room_person_and_model() -> None:
-    store = Books()
-    one, _ = meter(store)
+    store = CountingCosts()
+    one, _ = build_meter(store)
     async with one:
         for _ in range(3):
-            one.book(CALL, RUN)
-        one.book(ModelCall("TEXT_LARGE", "reply", "my-own", 10, 20, is_estimate=True), None)
+            one.record(CALL, RUN)
+        one.record(ModelCall("TEXT_LARGE", "reply", "my-own", 10, 20, is_estimate=True), None)
     assert store.writes == 1
-    own, priced = sorted(await store.spent(DAY, DAY), key=lambda line: line.cost)
-    assert priced == Spending(DAY, "gpt-4o", HERE, ANN, 3, 3_000_000, 1_500_000, 300_000, 8.625)
-    assert own == Spending(DAY, "my-own", None, None, 1, 10, 0, 20, 0.0, unpriced=1, estimated=1)
+    own, priced = sorted(await store.costs_between(DAY, DAY), key=lambda line: line.cost)
+    assert priced == CostEntry(DAY, "gpt-4o", ROOM, PERSON, 3, 3_000_000, 1_500_000, 300_000, 8.625)
+    assert own == CostEntry(DAY, "my-own", None, None, 1, 10, 0, 20, 0.0, unpriced_calls=1, estimated_calls=1)
 
 
 async def test_a_failed_call_costs_nothing_unless_it_was_counted_or_called_off() -> None:
-    store = Books()
-    one, _ = meter(store)
+    store = CountingCosts()
+    one, _ = build_meter(store)
     estimated = replace(CALL, is_estimate=True)
     async with one:
-        one.book(replace(estimated, error="503"), RUN)
-        one.book(replace(estimated, error="cancelled"), RUN)
-        one.book(replace(CALL, error="refused, and paid for"), RUN)
-    [line] = await store.spent(DAY, DAY)
-    assert (line.calls, line.failed, line.estimated, line.tokens_in) == (3, 1, 1, 2_000_000)
+        one.record(replace(estimated, error="503"), RUN)
+        one.record(replace(estimated, error="cancelled"), RUN)
+        one.record(replace(CALL, error="refused, and paid for"), RUN)
+    [line] = await store.costs_between(DAY, DAY)
+    assert (line.calls, line.failed_calls, line.estimated_calls, line.tokens_in) == (3, 1, 1, 2_000_000)
 
 
 async def test_sums_are_written_while_it_runs() -> None:
-    store = Books()
-    one, _ = meter(store, every=0.01)
+    store = CountingCosts()
+    one, _ = build_meter(store, interval=0.01)
     async with one:
-        one.book(CALL, RUN)
+        one.record(CALL, RUN)
         async with asyncio.timeout(30):
             await store.written.wait()
-        assert len(await store.spent(DAY, DAY)) == 1
+        assert len(await store.costs_between(DAY, DAY)) == 1
 
 
 async def test_what_could_not_be_written_is_written_the_next_time() -> None:
-    store = Books()
-    one, _ = meter(store)
+    store = CountingCosts()
+    one, _ = build_meter(store)
     async with one:
-        one.book(CALL, RUN)
-        store.is_away = True
+        one.record(CALL, RUN)
+        store.is_unavailable = True
         try:
-            await one.write()
+            await one.flush()
         except StoreUnavailable:
-            store.is_away = False
-        one.book(CALL, RUN)
-    [line] = await store.spent(DAY, DAY)
+            store.is_unavailable = False
+        one.record(CALL, RUN)
+    [line] = await store.costs_between(DAY, DAY)
     assert line.calls == 2
 
 
 async def test_o02_a_budget_knows_after_a_restart_what_was_spent_before() -> None:
-    store = Books()
-    first, budget = meter(store, LIMIT)
+    store = CountingCosts()
+    first, budget = build_meter(store, LIMIT)
     async with first:
-        first.book(CALL, RUN)
-        assert budget.reached(HERE, ANN) is None
-    second, budget = meter(store, LIMIT)
+        first.record(CALL, RUN)
+        assert budget.find_reached_limit(ROOM, PERSON) is None
+    second, budget = build_meter(store, LIMIT)
     async with second:
-        second.book(CALL, RUN)
-        assert budget.reached(HERE, ANN) == LIMIT
+        second.record(CALL, RUN)
+        assert budget.find_reached_limit(ROOM, PERSON) == LIMIT

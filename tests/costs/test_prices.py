@@ -5,29 +5,33 @@ from datetime import date
 
 import pytest
 
-from bot.costs.prices import Price, parse_price, read_prices
+from bot.costs.prices import Price, load_prices, parse_price
 from bot.domain.ledger import ModelCall
 
 
-def call(model: str, tokens_in: int = 1_000_000, tokens_out: int = 0, tokens_cached: int = 0) -> ModelCall:
+def build_call(
+    model: str, tokens_in: int = 1_000_000, tokens_out: int = 0, tokens_cached: int = 0
+) -> ModelCall:
     return ModelCall("TEXT_LARGE", "reply", model, tokens_in, tokens_out, tokens_cached)
 
 
 def test_what_is_cached_is_taken_from_what_went_in() -> None:
     price = Price(10.0, 1.0, 40.0)
-    assert price.cost(call("m", 1_000_000, 0, 0)) == 10.0
-    assert price.cost(call("m", 1_000_000, 0, 500_000)) == 5.5
-    assert price.cost(call("m", 0, 100_000)) == 4.0
-    assert price.cost(call("m", 10, 0, 5_000)) == 0.00001  # more cached than there was: a provider's slip
+    assert price.cost_of(build_call("m", 1_000_000, 0, 0)) == 10.0
+    assert price.cost_of(build_call("m", 1_000_000, 0, 500_000)) == 5.5
+    assert price.cost_of(build_call("m", 0, 100_000)) == 4.0
+    assert (
+        price.cost_of(build_call("m", 10, 0, 5_000)) == 0.00001
+    )  # more cached than there was: a provider's slip
 
 
 def test_the_list_has_a_date_and_no_price_below_nothing() -> None:
-    prices = read_prices()
+    prices = load_prices()
     assert prices.as_of > date(2026, 1, 1)
-    for price in prices.known.values():
-        assert 0 <= price.cached <= price.tokens_in < 1000
+    for price in prices.by_name.values():
+        assert 0 <= price.tokens_cached <= price.tokens_in < 1000
         assert 0 <= price.tokens_out < 1000
-        assert 0 <= price.each < 1
+        assert 0 <= price.per_call < 1
 
 
 @pytest.mark.parametrize(
@@ -41,21 +45,21 @@ def test_the_list_has_a_date_and_no_price_below_nothing() -> None:
     ],
 )
 def test_a_dated_version_and_a_makers_prefix_cost_what_the_name_costs(name: str, same: str) -> None:
-    prices = read_prices()
+    prices = load_prices()
     assert prices.find(name) == prices.find(same) is not None
 
 
 @pytest.mark.parametrize("name", ["llama3.2", "openai/gpt-oss-120b", "gpt-4o-audio-preview", "", "gpt"])
 def test_a_model_that_is_not_known_has_no_price_rather_than_none_to_pay(name: str) -> None:
-    assert read_prices().cost(call(name)) is None
+    assert load_prices().cost_of(build_call(name)) is None
 
 
 def test_an_operators_own_price_goes_first_and_may_be_nothing() -> None:
-    prices = read_prices(["llama*=0", "gpt-4o=1/2", "big/Model=3/0.3/6"])
-    assert prices.cost(call("Llama3.2:3b")) == 0
+    prices = load_prices(["llama*=0", "gpt-4o=1/2", "big/Model=3/0.3/6"])
+    assert prices.cost_of(build_call("Llama3.2:3b")) == 0
     assert prices.find("gpt-4o") == Price(1, 1, 2)
     assert prices.find("big/model") == Price(3, 0.3, 6)
-    assert prices.find("gpt-4o-mini") == read_prices().find("gpt-4o-mini")
+    assert prices.find("gpt-4o-mini") == load_prices().find("gpt-4o-mini")
 
 
 @pytest.mark.parametrize(
@@ -81,9 +85,9 @@ def test_what_is_no_price_is_refused_with_how_one_is_written(text: str) -> None:
 
 
 def test_vectors_of_a_dimension_of_ones_own_cost_what_their_model_does() -> None:
-    made = replace(call("text-embedding-3-small-256", 1_000_000), type="TEXT_EMBEDDING")
-    assert read_prices().cost(made) == 0.02
-    assert read_prices().cost(replace(made, type="TEXT_LARGE")) is None
+    made = replace(build_call("text-embedding-3-small-256", 1_000_000), type="TEXT_EMBEDDING")
+    assert load_prices().cost_of(made) == 0.02
+    assert load_prices().cost_of(replace(made, type="TEXT_LARGE")) is None
 
 
 @pytest.mark.parametrize(
@@ -98,17 +102,17 @@ def test_vectors_of_a_dimension_of_ones_own_cost_what_their_model_does() -> None
     ],
 )
 def test_pictures_and_sound_have_a_price(kind: str, model: str, cost: float) -> None:
-    assert read_prices().cost(replace(call(model, 1000, 1000), type=kind)) == cost
+    assert load_prices().cost_of(replace(build_call(model, 1000, 1000), type=kind)) == cost
 
 
 def test_an_operators_price_for_a_call_holds_whatever_it_takes() -> None:
-    prices = read_prices(["my-painter*=0.03/call"])
-    assert prices.cost(call("my-painter-2", 5_000, 5_000)) == 0.03
+    prices = load_prices(["my-painter*=0.03/call"])
+    assert prices.cost_of(build_call("my-painter-2", 5_000, 5_000)) == 0.03
 
 
 def test_where_a_limit_needs_it_pictures_and_sound_without_a_price_get_one_and_texts_do_not() -> None:
-    drawn = replace(call("my-painter"), type="IMAGE")
-    assert read_prices().cost(drawn) is None
-    assert read_prices(are_needed=True).cost(drawn) == 0.20
-    assert read_prices(["my-painter=0"], are_needed=True).cost(drawn) == 0
-    assert read_prices(are_needed=True).cost(call("my-own")) is None
+    drawn = replace(build_call("my-painter"), type="IMAGE")
+    assert load_prices().cost_of(drawn) is None
+    assert load_prices(assume_unknown=True).cost_of(drawn) == 0.20
+    assert load_prices(["my-painter=0"], assume_unknown=True).cost_of(drawn) == 0
+    assert load_prices(assume_unknown=True).cost_of(build_call("my-own")) is None

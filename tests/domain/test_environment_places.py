@@ -28,7 +28,7 @@ def test_roles_reach_what_stands_below_them() -> None:
     ranked = [Role.OWNER, Role.ADMIN, Role.MEMBER, Role.NONE]
 
     for place, role in enumerate(ranked):
-        assert [role.reaches(needed) for needed in ranked] == [place <= below for below in range(4)]
+        assert [role.is_at_least(needed) for needed in ranked] == [place <= below for below in range(4)]
 
 
 def test_whoever_has_no_role_is_a_member() -> None:

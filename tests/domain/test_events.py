@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from bot.domain.events import (
-    STANDARD,
+    EVENT_CLASSES,
     Event,
     MessageReceived,
     MessageSent,
@@ -16,7 +16,7 @@ from bot.domain.events import (
 )
 from bot.domain.ids import new_id
 
-SOURCES = [
+ELIZAOS_NAMES = [
     "WORLD_JOINED",
     "WORLD_CONNECTED",
     "WORLD_LEFT",
@@ -49,7 +49,7 @@ SOURCES = [
 ]
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", ELIZAOS_NAMES)
 def test_every_name_of_the_sources_is_known_in_both_spellings(name: str) -> None:
     found = event_class(name)
 
@@ -58,11 +58,11 @@ def test_every_name_of_the_sources_is_known_in_both_spellings(name: str) -> None
     assert event_class(f" {name.title()} ") is found
 
 
-@pytest.mark.parametrize("name", list(STANDARD))
+@pytest.mark.parametrize("name", list(EVENT_CLASSES))
 def test_every_name_has_a_class_of_its_own(name: str) -> None:
-    assert event_class(name) is STANDARD[name]
-    assert issubclass(STANDARD[name], Event)
-    assert list(STANDARD.values()).count(STANDARD[name]) == 1
+    assert event_class(name) is EVENT_CLASSES[name]
+    assert issubclass(EVENT_CLASSES[name], Event)
+    assert list(EVENT_CLASSES.values()).count(EVENT_CLASSES[name]) == 1
 
 
 def test_both_spellings_mean_the_same() -> None:

@@ -5,7 +5,7 @@ from bot.domain.results import ProviderResult, State
 
 def test_what_is_forgotten_is_asked_again() -> None:
     state = State(results={"TIME": ProviderResult("noon"), "MOOD": ProviderResult("fine")})
-    state.forget("TIME", "NOTHING")
+    state.invalidate("TIME", "NOTHING")
 
     assert state.providers == {"MOOD": ProviderResult("fine")}
 

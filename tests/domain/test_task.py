@@ -7,15 +7,15 @@ from itertools import pairwise
 import pytest
 
 from bot.domain.ids import new_id
-from bot.domain.task import LONGEST_BACK_OFF, QUEUE, REPEAT, Task
+from bot.domain.task import MAX_BACKOFF, QUEUE, REPEAT, Task
 
 TASK = Task(new_id(), "POST", datetime(2026, 5, 4, tzinfo=UTC))
 
 
 def test_a_task_is_queued_unless_it_says_otherwise_and_repeats_only_if_it_says_so() -> None:
     assert TASK.tags == {QUEUE}
-    assert not TASK.repeats
-    assert replace(TASK, tags=frozenset({QUEUE, REPEAT})).repeats
+    assert not TASK.is_repeating
+    assert replace(TASK, tags=frozenset({QUEUE, REPEAT})).is_repeating
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_the_interval_is_written_in_milliseconds(metadata: dict[str, object], ex
 
 
 def test_the_back_off_doubles_with_every_failure() -> None:
-    waits = [replace(TASK, attempts=attempts).back_off for attempts in range(1, 12)]
+    waits = [replace(TASK, attempts=attempts).backoff for attempts in range(1, 12)]
 
     assert all(later == 2 * earlier for earlier, later in pairwise(waits))
     assert timedelta(seconds=1) <= waits[0] <= timedelta(seconds=2)
@@ -39,4 +39,4 @@ def test_the_back_off_doubles_with_every_failure() -> None:
 
 @pytest.mark.parametrize("attempts", [13, 20, 10_000])
 def test_the_back_off_is_never_longer_than_an_hour(attempts: int) -> None:
-    assert replace(TASK, attempts=attempts).back_off == LONGEST_BACK_OFF == timedelta(hours=1)
+    assert replace(TASK, attempts=attempts).backoff == MAX_BACKOFF == timedelta(hours=1)

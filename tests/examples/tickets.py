@@ -17,7 +17,7 @@ from bot import (
     short_id,
 )
 from bot.events import EntityJoined
-from bot.text import clean_name
+from bot.text import sanitize_name
 
 ESCALATED = "ESCALATED"
 UPSET = ("cancel", "useless", "third time", "complaint")
@@ -63,7 +63,7 @@ async def welcome(agent: Agent, event: EntityJoined) -> None:
     rooms = await agent.store.worlds.rooms(event.world.id)
     room = next((one for one in rooms if one.type is ChannelType.GROUP), None)
     if room is not None:
-        await agent.say(room, f"Welcome, {clean_name(event.entity.name)}. Tell me what does not work.")
+        await agent.say(room, f"Welcome, {sanitize_name(event.entity.name)}. Tell me what does not work.")
 
 
 plugin = Plugin(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from bot.errors import FetchError, SettingError
-from bot.fetch.addresses import Proxies, literal, shown, vetted, why_not_public
+from bot.fetch.addresses import Proxies, check_url, closed_range_of, parse_ip_literal, redact_url
 
 CLOSED = """
 0.0.0.0 0.255.255.255 10.0.0.0 10.255.255.255 100.64.0.0 100.100.100.200 100.127.255.255 127.0.0.1
@@ -29,39 +29,39 @@ PUBLIC = """
 
 @pytest.mark.parametrize("address", CLOSED.split())
 def test_a_closed_range_is_not_public(address: str) -> None:
-    assert why_not_public(ip_address(address))
+    assert closed_range_of(ip_address(address))
 
 
 @pytest.mark.parametrize("address", PUBLIC.split())
 def test_the_neighbours_of_closed_ranges_are_public(address: str) -> None:
-    assert why_not_public(ip_address(address)) is None
+    assert closed_range_of(ip_address(address)) is None
 
 
 @given(st.ip_addresses(v=4))
 def test_m03_an_ipv4_address_in_a_coat_is_judged_as_itself(address: IPv4Address) -> None:
     for coat in ("::ffff:0:0", "64:ff9b::"):
         coated = IPv6Address(int(IPv6Address(coat)) | int(address))
-        assert why_not_public(coated) == why_not_public(address)
+        assert closed_range_of(coated) == closed_range_of(address)
 
 
 @given(st.ip_addresses(v=4))
 def test_m03_no_other_ipv6_form_of_an_ipv4_address_is_public(address: IPv4Address) -> None:
     for prefix, shift in (("::", 0), ("::ffff:0:0:0", 0), ("64:ff9b:1::", 0), ("2002::", 80), ("2001::", 0)):
-        assert why_not_public(IPv6Address(int(IPv6Address(prefix)) | int(address) << shift))
+        assert closed_range_of(IPv6Address(int(IPv6Address(prefix)) | int(address) << shift))
 
 
 @given(st.ip_addresses())
 def test_whatever_python_calls_private_is_not_public(address: IPv4Address | IPv6Address) -> None:
     if address.is_private or address.is_multicast or address.is_reserved or address.is_link_local:
         coat = ip_network("64:ff9b::/96"), ip_network("::ffff:0:0/96")
-        assert why_not_public(address) or any(address in network for network in coat)
+        assert closed_range_of(address) or any(address in network for network in coat)
 
 
 def test_an_allowed_network_counts_as_public() -> None:
     allowed = [ip_network("10.1.0.0/16")]
-    assert why_not_public(ip_address("10.1.2.3"), allowed) is None
-    assert why_not_public(ip_address("::ffff:10.1.2.3"), allowed) is None
-    assert why_not_public(ip_address("10.2.0.1"), allowed) == "private"
+    assert closed_range_of(ip_address("10.1.2.3"), allowed) is None
+    assert closed_range_of(ip_address("::ffff:10.1.2.3"), allowed) is None
+    assert closed_range_of(ip_address("10.2.0.1"), allowed) == "private"
 
 
 def spelled(number: int, base: int) -> str:
@@ -78,7 +78,7 @@ def test_m02_a_literal_is_read_as_the_c_library_reads_it(
     numbers = [*octets[: parts - 1], int.from_bytes(octets[parts - 1 :])]
     host = ".".join(spelled(number, base) for number, base in zip(numbers, bases, strict=False))
     [(*_, answer)] = socket.getaddrinfo(host, 80, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    assert literal(host) == address == IPv4Address(answer[0])
+    assert parse_ip_literal(host) == address == IPv4Address(answer[0])
 
 
 def test_a_name_is_no_literal() -> None:
@@ -90,7 +90,7 @@ def test_a_name_is_no_literal() -> None:
         "a_b.example",
         "example.",
     ):
-        assert literal(host) is None
+        assert parse_ip_literal(host) is None
 
 
 @pytest.mark.parametrize(
@@ -102,11 +102,11 @@ def test_a_name_is_no_literal() -> None:
 )
 def test_what_is_neither_name_nor_address_is_an_error(host: str) -> None:
     with pytest.raises(ValueError, match=r"neither a name|network interface|one '::'"):
-        literal(host)
+        parse_ip_literal(host)
 
 
 def test_an_odd_spelling_of_a_public_address_becomes_the_plain_one() -> None:
-    assert str(vetted("http://0x08.010.2056/a?b=c")) == "http://8.8.8.8/a?b=c"
+    assert str(check_url("http://0x08.010.2056/a?b=c")) == "http://8.8.8.8/a?b=c"
 
 
 @pytest.mark.parametrize(
@@ -140,14 +140,14 @@ def test_an_odd_spelling_of_a_public_address_becomes_the_plain_one() -> None:
 )
 def test_m05_a_url_that_may_not_be_read_is_refused(url: str, cause: str) -> None:
     with pytest.raises(FetchError, match=cause):
-        vetted(url)
+        check_url(url)
 
 
 @pytest.mark.parametrize(
     "url", ["https://example.com/a b", " http://example.com:8080 ", "HTTPS://BÜCHER.example/"]
 )
 def test_a_plain_web_url_is_admitted(url: str) -> None:
-    assert vetted(url).scheme in ("http", "https")
+    assert check_url(url).scheme in ("http", "https")
 
 
 @pytest.mark.parametrize(
@@ -164,38 +164,38 @@ def test_a_plain_web_url_is_admitted(url: str) -> None:
     ],
 )
 def test_a_message_shows_a_url_without_its_secrets(url: str, name: str) -> None:
-    assert shown(url) == name
+    assert redact_url(url) == name
 
 
 def test_proxies_are_chosen_by_scheme_and_exception() -> None:
-    proxies = Proxies.read(
+    proxies = Proxies.from_environment(
         {
             "https_proxy": "proxy.example:3128",
             "HTTP_PROXY": "http://u:p@other.example",
             "NO_PROXY": "intern.example, .dot.example,10.0.0.0/8, host.example:8080,",
         }
     )
-    assert proxies.choose(URL("https://example.com/")) == URL("http://proxy.example:3128")
-    assert proxies.choose(URL("http://example.com/")) == URL("http://u:p@other.example")
+    assert proxies.proxy_for(URL("https://example.com/")) == URL("http://proxy.example:3128")
+    assert proxies.proxy_for(URL("http://example.com/")) == URL("http://u:p@other.example")
     for direct in (
         "http://intern.example",
         "http://a.intern.example",
         "https://b.dot.example",
         "http://10.9.9.9",
     ):
-        assert proxies.choose(URL(direct)) is None, direct
-    assert proxies.choose(URL("http://host.example:8080/")) is None
-    assert proxies.choose(URL("http://host.example/")) is not None
-    assert proxies.choose(URL("http://notintern.example/")) is not None
+        assert proxies.proxy_for(URL(direct)) is None, direct
+    assert proxies.proxy_for(URL("http://host.example:8080/")) is None
+    assert proxies.proxy_for(URL("http://host.example/")) is not None
+    assert proxies.proxy_for(URL("http://notintern.example/")) is not None
 
 
 def test_a_star_excepts_everything_from_the_proxy() -> None:
-    proxies = Proxies.read({"HTTPS_PROXY": "http://proxy.example:3128", "NO_PROXY": "*"})
-    assert proxies.choose(URL("https://example.com/")) is None
+    proxies = Proxies.from_environment({"HTTPS_PROXY": "http://proxy.example:3128", "NO_PROXY": "*"})
+    assert proxies.proxy_for(URL("https://example.com/")) is None
 
 
 @pytest.mark.parametrize("value", ["socks5://u:secret@proxy.example", "http://", "http://[::1"])
 def test_a_proxy_that_cannot_be_used_is_a_setting_error_without_its_secrets(value: str) -> None:
     with pytest.raises(SettingError, match="HTTPS_PROXY") as caught:
-        Proxies.read({"HTTPS_PROXY": value})
+        Proxies.from_environment({"HTTPS_PROXY": value})
     assert "secret" not in str(caught.value)

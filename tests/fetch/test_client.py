@@ -15,8 +15,8 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from bot.errors import FetchError, SettingError
-from bot.fetch.client import Fetcher, _Gate
-from bot.fetch.response import Fetched, sniffed
+from bot.fetch.client import Fetcher, _AddressGuard
+from bot.fetch.response import FetchedBody, sniff_media_type
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 HERE = "127.0.0.1"
@@ -261,7 +261,7 @@ async def test_m04_the_address_that_was_checked_is_the_one_connected_to() -> Non
 
 def test_a_socket_is_made_for_no_address_that_escaped_the_other_checks() -> None:
     with pytest.raises(PermissionError, match="private"):
-        _Gate(Names(), ()).make_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("10.0.0.1", 80)))
+        _AddressGuard(Names(), ()).make_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("10.0.0.1", 80)))
 
 
 @pytest.mark.parametrize("second", [NOT_HERE, "10.0.0.1", "::1", "fe80::1%lo", "::ffff:169.254.169.254"])
@@ -730,7 +730,7 @@ OFFICE = "application/vnd.openxmlformats-officedocument.wordprocessingml.documen
 def test_m11_the_bytes_tell_the_type_and_the_header_only_what_they_leave_open(
     body: bytes, declared: str, kind: str
 ) -> None:
-    assert sniffed(body, declared) == kind
+    assert sniff_media_type(body, declared) == kind
 
 
 async def test_m11_a_wrong_content_type_is_seen_through(fetcher: Fetcher) -> None:
@@ -758,7 +758,7 @@ async def test_m11_a_wrong_content_type_is_seen_through(fetcher: Fetcher) -> Non
     ],
 )
 def test_a_body_is_read_as_text_whatever_it_is(body: bytes, charset: str | None, text: str) -> None:
-    assert Fetched("http://example.com/", "text/plain", body, charset).text() == text
+    assert FetchedBody("http://example.com/", "text/plain", body, charset).text() == text
 
 
 async def test_a_fetched_text_knows_its_charset(fetcher: Fetcher) -> None:

@@ -6,7 +6,7 @@ import zlib
 import pytest
 
 from bot.errors import FetchError
-from bot.fetch.response import MOST_PIXELS, Fetched, claimed_size, refuse_unfit, sniffed
+from bot.fetch.response import MAX_PIXELS, FetchedBody, check_image, read_image_size, sniff_media_type
 
 SOF = b"\xff\xc2\x00\x11\x08"
 
@@ -37,8 +37,8 @@ def webp(kind: bytes, data: bytes) -> bytes:
     return b"RIFF" + struct.pack("<I", 12 + len(data)) + b"WEBP" + kind + struct.pack("<I", len(data)) + data
 
 
-def fetched(body: bytes, declared: str = "image/png") -> Fetched:
-    return Fetched("https://example.org/1", sniffed(body, declared), body)
+def fetched(body: bytes, declared: str = "image/png") -> FetchedBody:
+    return FetchedBody("https://example.org/1", sniff_media_type(body, declared), body)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def fetched(body: bytes, declared: str = "image/png") -> Fetched:
     ],
 )
 def test_m09_a_picture_tells_its_size_without_being_unpacked(body: bytes, size: tuple[int, int]) -> None:
-    assert claimed_size(body) == size
-    refuse_unfit(fetched(body))
+    assert read_image_size(body) == size
+    check_image(fetched(body))
 
 
 @pytest.mark.parametrize(
@@ -81,19 +81,19 @@ def test_m09_a_picture_tells_its_size_without_being_unpacked(body: bytes, size: 
 )
 def test_m09_a_pixel_bomb_is_refused_by_what_it_claims(body: bytes) -> None:
     assert len(body) < 2000
-    with pytest.raises(FetchError, match=f"pixels large, and at most {MOST_PIXELS:,} are looked at"):
-        refuse_unfit(fetched(body))
+    with pytest.raises(FetchError, match=f"pixels large, and at most {MAX_PIXELS:,} are looked at"):
+        check_image(fetched(body))
 
 
 @pytest.mark.parametrize("filling", [b"\xff", b"\xff\xe0\x00\x02", b"\xff\xe0\x00\x00"])
 def test_m09_a_picture_that_hides_its_size_is_refused_after_a_bounded_search(filling: bytes) -> None:
     body = b"\xff\xd8" + filling * 100_000 + jpeg(65_535, 65_535)[2:]
     with pytest.raises(FetchError, match="its size stands behind"):
-        refuse_unfit(fetched(body))
+        check_image(fetched(body))
 
 
 def test_m09_ten_thousand_frames_are_one_picture_of_its_size() -> None:
-    assert claimed_size(gif(320, 200, frames=10_000)) == (320, 200)
+    assert read_image_size(gif(320, 200, frames=10_000)) == (320, 200)
 
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
@@ -119,7 +119,7 @@ def test_m09_m11_what_is_no_picture_is_not_shown_to_a_model_as_one(
     body: bytes, declared: str, kind: str
 ) -> None:
     with pytest.raises(FetchError, match=f"it is {kind}, and only PNG, JPEG, GIF and WebP"):
-        refuse_unfit(fetched(body, declared))
+        check_image(fetched(body, declared))
 
 
 def test_m11_a_picture_that_is_also_a_page_is_a_picture_and_nothing_else() -> None:

@@ -3,15 +3,15 @@
 from datetime import UTC, datetime
 
 from bot.domain.ids import new_id
-from bot.inbound.agent_handle import Records
+from bot.inbound.agent_handle import ConversationReader
 from bot.store.inmemory import InMemoryStore
-from bot.testing import make_arrival, on_stage
+from bot.testing import make_message, running_agent
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
 async def test_what_is_not_there_is_none_or_empty() -> None:
-    records = Records(InMemoryStore())
+    records = ConversationReader(InMemoryStore())
 
     assert await records.rooms() == []
     assert await records.room(new_id()) is None
@@ -26,9 +26,9 @@ async def test_what_is_not_there_is_none_or_empty() -> None:
 
 async def test_a_message_is_shown_with_its_author_and_its_receipt() -> None:
     store = InMemoryStore()
-    arrival = make_arrival("Hello", at=NOW)
+    arrival = make_message("Hello", sent_at=NOW)
     receipt = (await store.ledger.receive([arrival], NOW))[0].receipt
-    records = Records(store)
+    records = ConversationReader(store)
 
     assert await records.messages(arrival.room.id) == [arrival.message]
     assert await records.message(arrival.message.id) == arrival.message
@@ -40,9 +40,9 @@ async def test_a_message_is_shown_with_its_author_and_its_receipt() -> None:
 
 
 async def test_a_turns_replies_and_parts_are_found_by_its_receipt() -> None:
-    async with on_stage() as stage:
-        receipt = await stage.say("Hello")
-        records = stage.resident.door.records
+    async with running_agent() as stage:
+        receipt = await stage.send("Hello")
+        records = stage.agent_runtime.handle.conversations
 
         assert receipt.turn_id is not None
         assert [memory.content.text for memory in await records.replies(receipt.turn_id)] == ["Hello."]

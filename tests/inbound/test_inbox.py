@@ -10,14 +10,14 @@ from uuid import UUID
 import pytest
 
 from bot.domain.ids import new_id
-from bot.domain.inbound import Arrival, Cursor, Received
+from bot.domain.inbound import InboundMessage, StoredEvent, StreamCursor
 from bot.domain.ledger import Outcome, Receipt
-from bot.errors import IntakeClosed, TryAgain
+from bot.errors import InboxClosed, TemporaryError
 from bot.inbound import inbox as inbox_module
-from bot.inbound.inbox import Inbox, Settle
+from bot.inbound.inbox import Inbox, OnOutcome
 from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.ledger import InMemoryLedger
-from bot.testing import make_arrival
+from bot.testing import make_message
 
 
 class Processing:
@@ -29,7 +29,7 @@ class Processing:
         self.error: BaseException | None = None
         self._store = store
 
-    async def __call__(self, received: Received, settle: Settle) -> None:
+    async def __call__(self, received: StoredEvent, settle: OnOutcome) -> None:
         receipt = received.receipt
         self.started.append(receipt)
         await self.go.wait()
@@ -54,9 +54,9 @@ class HeldLedger(InMemoryLedger):
         self.go = asyncio.Event()
 
     async def receive(
-        self, arrivals: Sequence[Arrival], at: datetime, cursor: Cursor | None = None
-    ) -> list[Received]:
-        found = await super().receive(arrivals, at, cursor)
+        self, messages: Sequence[InboundMessage], now: datetime, cursor: StreamCursor | None = None
+    ) -> list[StoredEvent]:
+        found = await super().receive(messages, now, cursor)
         await self._wait(self.hold_receive)
         return found
 
@@ -94,13 +94,13 @@ def waiting(inbox: Inbox) -> int:
 async def test_a_message_is_kept_before_the_platform_is_told_and_then_processed(
     inbox: Inbox, store: InMemoryStore, processing: Processing, clock: Any
 ) -> None:
-    receipt = await inbox.put(make_arrival("Hello", at=clock()))
+    receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
 
     assert await store.ledger.receipt(receipt.id) == receipt
     assert (receipt.outcome, receipt.attempts) == (Outcome.CLAIMED, 1)
     assert processing.started == []
     processing.go.set()
-    assert (await inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
+    assert (await inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
     assert processing.started == [receipt]
 
 
@@ -108,13 +108,13 @@ async def test_a_message_is_kept_before_the_platform_is_told_and_then_processed(
 async def test_a_message_delivered_twice_is_processed_once(
     inbox: Inbox, processing: Processing, clock: Any, same: str
 ) -> None:
-    first, second = make_arrival("Hello", at=clock()), make_arrival("Hello", at=clock())
+    first, second = make_message("Hello", sent_at=clock()), make_message("Hello", sent_at=clock())
     second = replace(second, key=replace(second.key, **{same: getattr(first.key, same)}))
-    receipts = await asyncio.gather(inbox.put(first), inbox.put(second), inbox.put(first))
+    receipts = await asyncio.gather(inbox.submit(first), inbox.submit(second), inbox.submit(first))
     processing.go.set()
-    await inbox.settled(receipts[0].id)
+    await inbox.wait_outcome(receipts[0].id)
     clock.advance(days=29)
-    again = await inbox.put(second)
+    again = await inbox.submit(second)
 
     assert len({receipt.id for receipt in (*receipts, again)}) == 1
     assert again.outcome is Outcome.ANSWERED
@@ -122,9 +122,9 @@ async def test_a_message_delivered_twice_is_processed_once(
 
 
 async def test_what_comes_in_is_made_storable(inbox: Inbox, store: InMemoryStore, clock: Any) -> None:
-    arrival = make_arrival("a\0b", at=clock().replace(year=2099))
-    receipt = await inbox.put(arrival)
-    kept = await store.ledger.arrival(receipt)
+    arrival = make_message("a\0b", sent_at=clock().replace(year=2099))
+    receipt = await inbox.submit(arrival)
+    kept = await store.ledger.inbound_message(receipt)
 
     assert kept is not None
     assert kept.message.content.text == "ab"
@@ -132,24 +132,24 @@ async def test_what_comes_in_is_made_storable(inbox: Inbox, store: InMemoryStore
 
 
 async def test_everybody_who_waits_is_told(inbox: Inbox, processing: Processing, clock: Any) -> None:
-    receipt = await inbox.put(make_arrival("Hello", at=clock()))
-    waiters = [asyncio.ensure_future(inbox.settled(receipt.id)) for _ in range(3)]
-    given_up = asyncio.ensure_future(inbox.settled(receipt.id))
+    receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
+    waiters = [asyncio.ensure_future(inbox.wait_outcome(receipt.id)) for _ in range(3)]
+    given_up = asyncio.ensure_future(inbox.wait_outcome(receipt.id))
     await turns()
     given_up.cancel()
     await turns()
     processing.go.set()
 
     assert {found.outcome for found in await asyncio.gather(*waiters)} == {Outcome.ANSWERED}
-    assert (await inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
+    assert (await inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
     assert waiting(inbox) == 0
 
 
 async def test_an_outcome_can_be_waited_for_by_the_messages_id(
     inbox: Inbox, processing: Processing, clock: Any
 ) -> None:
-    receipt = await inbox.put(make_arrival("Hello", at=clock()))
-    waiter = asyncio.ensure_future(inbox.settled(receipt.memory_id))
+    receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
+    waiter = asyncio.ensure_future(inbox.wait_outcome(receipt.memory_id))
     await turns()
     processing.go.set()
 
@@ -158,7 +158,7 @@ async def test_an_outcome_can_be_waited_for_by_the_messages_id(
 
 async def test_an_unknown_receipt_is_no_wait_without_end(inbox: Inbox) -> None:
     with pytest.raises(LookupError):
-        await inbox.settled(new_id())
+        await inbox.wait_outcome(new_id())
     assert waiting(inbox) == 0
 
 
@@ -168,7 +168,7 @@ async def test_an_outcome_that_comes_while_it_is_asked_for_is_not_missed(
     ledger = HeldLedger(store)
     settles: list[Callable[[], None]] = []
 
-    async def process(received: Received, settle: Settle) -> None:
+    async def process(received: StoredEvent, settle: OnOutcome) -> None:
         receipt = received.receipt
         closed = replace(receipt, outcome=Outcome.ANSWERED)
         await ledger.save_receipts([closed])
@@ -176,8 +176,8 @@ async def test_an_outcome_that_comes_while_it_is_asked_for_is_not_missed(
 
     inbox = Inbox(ledger, process, clock=clock)
     ledger.hold_lookup = True
-    receipt = await inbox.put(make_arrival("Hello", at=clock()))
-    waiter = asyncio.ensure_future(inbox.settled(receipt.id))  # reads before, is answered after
+    receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
+    waiter = asyncio.ensure_future(inbox.wait_outcome(receipt.id))  # reads before, is answered after
     await turns()
     settles[0]()
     ledger.go.set()
@@ -190,17 +190,17 @@ async def test_processing_that_fails_leaves_the_message_open_and_tells_who_waits
     inbox: Inbox, store: InMemoryStore, processing: Processing, clock: Any
 ) -> None:
     processing.error = RuntimeError("the disk is full")
-    receipt = await inbox.put(make_arrival("Hello", at=clock()))
-    waiter = asyncio.ensure_future(inbox.settled(receipt.id))
+    receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
+    waiter = asyncio.ensure_future(inbox.wait_outcome(receipt.id))
     await turns()
     processing.go.set()
-    with pytest.raises(TryAgain, match=str(receipt.id)):
+    with pytest.raises(TemporaryError, match=str(receipt.id)):
         await waiter
 
     assert await store.ledger.receipts(is_open=True) == [receipt]
     processing.error = None
     assert await inbox.resume() == 1
-    assert (await inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
+    assert (await inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
 
 
 @pytest.mark.parametrize("how", ["delivered again", "asked for"])
@@ -209,14 +209,14 @@ async def test_a_message_whose_processing_failed_is_taken_up_when_anybody_comes_
 ) -> None:
     processing.error = OSError("locked")
     processing.go.set()
-    arrival = make_arrival("Hello", at=clock())
-    receipt = await inbox.put(arrival)
+    arrival = make_message("Hello", sent_at=clock())
+    receipt = await inbox.submit(arrival)
     await turns()
     processing.error = None
     if how == "delivered again":
-        assert await inbox.put(arrival) == receipt
+        assert await inbox.submit(arrival) == receipt
 
-    assert (await inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
+    assert (await inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
     assert processing.ids == [receipt.id] * 2
 
 
@@ -225,14 +225,14 @@ async def test_a_message_that_ends_while_it_is_delivered_again_is_not_processed_
 ) -> None:
     ledger = HeldLedger(store)
     inbox = Inbox(ledger, processing, clock=clock)
-    arrival = make_arrival("Hello", at=clock())
-    receipt = await inbox.put(arrival)
+    arrival = make_message("Hello", sent_at=clock())
+    receipt = await inbox.submit(arrival)
     ledger.hold_receive = True
-    again = asyncio.ensure_future(inbox.put(arrival))
+    again = asyncio.ensure_future(inbox.submit(arrival))
     await ledger.held.wait()  # it has read that the message is open, and is told so only after its end
     processing.go.set()
     await ledger.save_receipts([replace(receipt, outcome=Outcome.ANSWERED)])
-    await inbox.settled(receipt.id)
+    await inbox.wait_outcome(receipt.id)
     await turns()
     ledger.go.set()
     await again
@@ -245,19 +245,19 @@ async def test_processing_that_cancels_itself_tells_who_waits(
     inbox: Inbox, processing: Processing, clock: Any
 ) -> None:
     processing.error = asyncio.CancelledError()
-    receipt = await inbox.put(make_arrival("Hello", at=clock()))
-    waiter = asyncio.ensure_future(inbox.settled(receipt.id))
+    receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
+    waiter = asyncio.ensure_future(inbox.wait_outcome(receipt.id))
     await turns()
     processing.go.set()
 
-    with pytest.raises(TryAgain):
+    with pytest.raises(TemporaryError):
         await waiter
 
 
 async def test_a_newer_message_may_settle_an_older_one(store: InMemoryStore, clock: Any) -> None:
-    older: list[tuple[Receipt, Settle]] = []
+    older: list[tuple[Receipt, OnOutcome]] = []
 
-    async def process(received: Received, settle: Settle) -> None:
+    async def process(received: StoredEvent, settle: OnOutcome) -> None:
         receipt = received.receipt
         if not older:
             older.append((receipt, settle))
@@ -271,11 +271,11 @@ async def test_a_newer_message_may_settle_an_older_one(store: InMemoryStore, clo
         settle(receipts[1])
 
     inbox = Inbox(store.ledger, process, clock=clock)
-    first = await inbox.put(make_arrival("first", at=clock()))
-    waiter = asyncio.ensure_future(inbox.settled(first.id))
+    first = await inbox.submit(make_message("first", sent_at=clock()))
+    waiter = asyncio.ensure_future(inbox.wait_outcome(first.id))
     await turns()
     assert await inbox.resume() == 0
-    await inbox.put(make_arrival("second", at=clock()))
+    await inbox.submit(make_message("second", sent_at=clock()))
 
     assert (await waiter).outcome is Outcome.SUPERSEDED
     assert await inbox.resume() == 0
@@ -284,7 +284,7 @@ async def test_a_newer_message_may_settle_an_older_one(store: InMemoryStore, clo
 async def test_what_an_earlier_process_left_open_is_taken_up_in_order(
     inbox: Inbox, store: InMemoryStore, processing: Processing, clock: Any
 ) -> None:
-    arrivals = [make_arrival(str(number), at=clock()) for number in range(4)]
+    arrivals = [make_message(str(number), sent_at=clock()) for number in range(4)]
     left = [one.receipt for one in await store.ledger.receive(arrivals, clock())]
     await store.ledger.save_receipts([replace(left[2], outcome=Outcome.ANSWERED)])
     await store.ledger.save_receipts([replace(left[3], outcome=Outcome.CLAIMED, attempts=2)])
@@ -298,12 +298,12 @@ async def test_what_an_earlier_process_left_open_is_taken_up_in_order(
 async def test_what_waited_too_long_is_closed(
     inbox: Inbox, store: InMemoryStore, processing: Processing, clock: Any
 ) -> None:
-    arrivals = [make_arrival(str(number), at=clock()) for number in range(2)]
+    arrivals = [make_message(str(number), sent_at=clock()) for number in range(2)]
     old = (await store.ledger.receive(arrivals[:1], clock()))[0].receipt
     clock.advance(seconds=0.001)
     edge = (await store.ledger.receive(arrivals[1:], clock()))[0].receipt
     clock.advance(minutes=15)
-    expired = asyncio.ensure_future(inbox.settled(old.id))
+    expired = asyncio.ensure_future(inbox.wait_outcome(old.id))
     await turns()
 
     assert await inbox.resume() == 1
@@ -315,7 +315,7 @@ async def test_what_waited_too_long_is_closed(
 async def test_what_came_in_before_the_resumption_is_not_processed_twice(
     inbox: Inbox, processing: Processing, clock: Any
 ) -> None:
-    receipt = await inbox.put(make_arrival("Hello", at=clock()))
+    receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
 
     assert await inbox.resume() == 0
     await turns()
@@ -328,7 +328,7 @@ async def test_what_comes_in_during_the_resumption_is_not_processed_twice(
     ledger = HeldLedger(store)
     ledger.hold_receive = True
     inbox = Inbox(ledger, processing, clock=clock)
-    put = asyncio.ensure_future(inbox.put(make_arrival("Hello", at=clock())))
+    put = asyncio.ensure_future(inbox.submit(make_message("Hello", sent_at=clock())))
     await ledger.held.wait()  # kept, but not yet started
 
     assert await inbox.resume() == 1
@@ -340,8 +340,8 @@ async def test_what_comes_in_during_the_resumption_is_not_processed_twice(
 
 async def test_a_closed_inbox_takes_nothing_in(inbox: Inbox, store: InMemoryStore, clock: Any) -> None:
     inbox.close()
-    with pytest.raises(IntakeClosed):
-        await inbox.put(make_arrival("Hello", at=clock()))
+    with pytest.raises(InboxClosed):
+        await inbox.submit(make_message("Hello", sent_at=clock()))
 
     assert await store.ledger.receipts() == []
 
@@ -352,7 +352,7 @@ async def test_what_is_kept_while_the_inbox_closes_waits_for_the_next_start(
     ledger = HeldLedger(store)
     ledger.hold_receive = True
     inbox = Inbox(ledger, processing, clock=clock)
-    put = asyncio.ensure_future(inbox.put(make_arrival("Hello", at=clock())))
+    put = asyncio.ensure_future(inbox.submit(make_message("Hello", sent_at=clock())))
     await ledger.held.wait()
     assert await inbox.drain(0) == 0
     ledger.go.set()
@@ -361,8 +361,8 @@ async def test_what_is_kept_while_the_inbox_closes_waits_for_the_next_start(
 
     assert processing.started == []
     assert await ledger.receipts(is_open=True) == [receipt]
-    with pytest.raises(IntakeClosed):
-        await inbox.settled(receipt.id)
+    with pytest.raises(InboxClosed):
+        await inbox.wait_outcome(receipt.id)
 
 
 async def test_a_message_that_is_kept_is_processed_also_where_the_platform_has_hung_up(
@@ -371,7 +371,7 @@ async def test_a_message_that_is_kept_is_processed_also_where_the_platform_has_h
     ledger = HeldLedger(store)
     ledger.hold_receive = True
     inbox = Inbox(ledger, processing, clock=clock)
-    put = asyncio.ensure_future(inbox.put(make_arrival("Hello", at=clock())))
+    put = asyncio.ensure_future(inbox.submit(make_message("Hello", sent_at=clock())))
     await ledger.held.wait()
     put.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -383,45 +383,45 @@ async def test_a_message_that_is_kept_is_processed_also_where_the_platform_has_h
 
 
 async def test_draining_waits_for_what_is_under_way(inbox: Inbox, processing: Processing, clock: Any) -> None:
-    receipt = await inbox.put(make_arrival("Hello", at=clock()))
+    receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
     drain = asyncio.ensure_future(inbox.drain(60))
     await turns()
     assert not drain.done()
     processing.go.set()
 
     assert await drain == 0
-    assert (await inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
+    assert (await inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
 
 
 async def test_draining_stops_what_is_late_and_leaves_it_for_the_next_start(
     inbox: Inbox, store: InMemoryStore, processing: Processing, clock: Any
 ) -> None:
-    receipt = await inbox.put(make_arrival("Hello", at=clock()))
-    waiter = asyncio.ensure_future(inbox.settled(receipt.id))
+    receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
+    waiter = asyncio.ensure_future(inbox.wait_outcome(receipt.id))
     await turns()
 
     assert await inbox.drain(0) == 1
-    with pytest.raises(IntakeClosed):
+    with pytest.raises(InboxClosed):
         await waiter
-    with pytest.raises(IntakeClosed):
-        await inbox.settled(receipt.id)
+    with pytest.raises(InboxClosed):
+        await inbox.wait_outcome(receipt.id)
     assert await store.ledger.receipts(is_open=True) == [receipt]
     assert waiting(inbox) == 0
 
     again = Inbox(store.ledger, processing, clock=clock)
     processing.go.set()
     assert await again.resume() == 1
-    assert (await again.settled(receipt.id)).outcome is Outcome.ANSWERED
+    assert (await again.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
 
 
 async def test_draining_does_not_wait_for_ever_for_what_does_not_stop(
     store: InMemoryStore, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inbox_module, "LET_GO", 0)
+    monkeypatch.setattr(inbox_module, "CANCEL_GRACE_SECONDS", 0)
     go = asyncio.Event()
     ended = asyncio.Event()
 
-    async def process(received: Received, settle: Settle) -> None:
+    async def process(received: StoredEvent, settle: OnOutcome) -> None:
         while not go.is_set():
             try:
                 await go.wait()
@@ -430,7 +430,7 @@ async def test_draining_does_not_wait_for_ever_for_what_does_not_stop(
         ended.set()
 
     inbox = Inbox(store.ledger, process, clock=clock)
-    await inbox.put(make_arrival("Hello", at=clock()))
+    await inbox.submit(make_message("Hello", sent_at=clock()))
     await turns()
 
     assert await inbox.drain(0) == 1
@@ -441,11 +441,11 @@ async def test_draining_does_not_wait_for_ever_for_what_does_not_stop(
 async def test_nobody_waiting_at_the_end_is_no_error(
     store: InMemoryStore, clock: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def process(received: Received, settle: Settle) -> None:
+    async def process(received: StoredEvent, settle: OnOutcome) -> None:
         raise RuntimeError("broken")
 
-    started: Coroutine[Any, Any, Receipt] = Inbox(store.ledger, process, clock=clock).put(
-        make_arrival("Hello", at=clock())
+    started: Coroutine[Any, Any, Receipt] = Inbox(store.ledger, process, clock=clock).submit(
+        make_message("Hello", sent_at=clock())
     )
     await started
     await turns()

@@ -2,22 +2,22 @@
 
 import pytest
 
-from bot.domain.inbound import Cursor
-from bot.errors import IntakeClosed
-from bot.inbound.inbox import put_surely
-from bot.testing import make_arrival, on_stage
+from bot.domain.inbound import StreamCursor
+from bot.errors import InboxClosed
+from bot.inbound.inbox import submit_tolerant
+from bot.testing import make_message, running_agent
 from tests.fussy import REFUSED, fussy_store
 
-CURSOR = Cursor("there", "account", "offset", "7")
+CURSOR = StreamCursor("there", "account", "offset", "7")
 
 
 async def test_a_message_that_the_store_refuses_costs_no_other_and_the_stream_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with on_stage(store=fussy_store()) as stage:
-        now, inbox = stage.agent.clock(), stage.resident.inbox
-        batch = [make_arrival(text, at=now) for text in ("One.", REFUSED, "Three.")]
-        await put_surely(inbox, batch, CURSOR)
+    async with running_agent(store=fussy_store()) as stage:
+        now, inbox = stage.agent.clock(), stage.agent_runtime.inbox
+        batch = [make_message(text, sent_at=now) for text in ("One.", REFUSED, "Three.")]
+        await submit_tolerant(inbox, batch, CURSOR)
         kept = await stage.agent.store.ledger.receipts(limit=10)
         assert {one.key for one in kept} == {batch[0].key, batch[2].key}
         assert await inbox.cursor("there", "account", "offset") == "7"
@@ -25,7 +25,7 @@ async def test_a_message_that_the_store_refuses_costs_no_other_and_the_stream_go
 
 
 async def test_what_comes_while_the_bot_stops_is_not_lost_but_comes_again() -> None:
-    async with on_stage() as stage:
-        arrival = make_arrival("One.", at=stage.agent.clock())
-    with pytest.raises(IntakeClosed):
-        await put_surely(stage.resident.inbox, [arrival], CURSOR)
+    async with running_agent() as stage:
+        arrival = make_message("One.", sent_at=stage.agent.clock())
+    with pytest.raises(InboxClosed):
+        await submit_tolerant(stage.agent_runtime.inbox, [arrival], CURSOR)

@@ -19,12 +19,12 @@ from bot.domain.events import (
     WorldLeft,
 )
 from bot.domain.ids import derived_id
-from bot.domain.inbound import MOST_PEOPLE
+from bot.domain.inbound import MAX_ENTITIES
 from bot.domain.ledger import Outcome
-from bot.errors import IntakeClosed
-from bot.inbound.membership import News
+from bot.errors import InboxClosed
+from bot.inbound.membership import MembershipReporter
 from bot.models.types import TextRequest
-from bot.testing import ScriptedModel, Stage, answer, make_arrival, on_stage
+from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
 
 ALICE = Entity(derived_id("Alice"), "test", "Alice", ("Alice",))
 WORLD = World(derived_id("guild"), "test", "guild", "Guild", {ALICE.id: Role.ADMIN})
@@ -32,13 +32,13 @@ LOBBY = Room(derived_id("lobby"), WORLD.id, ChannelType.GROUP, "test", "lobby", 
 
 
 @pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    async with on_stage() as stage:
+async def stage() -> AsyncIterator[AgentHarness]:
+    async with running_agent() as stage:
         yield stage
 
 
 @pytest.fixture
-def heard(stage: Stage) -> list[Event]:
+def heard(stage: AgentHarness) -> list[Event]:
     """Collect what listeners are told."""
     events: list[Event] = []
     for kind in (WorldJoined, WorldConnected, WorldLeft, RoomJoined, EntityJoined, EntityUpdated, EntityLeft):
@@ -51,13 +51,15 @@ def kinds(events: list[Event]) -> list[str]:
 
 
 @pytest.fixture
-def news(stage: Stage) -> News:
-    return stage.resident.door.news
+def news(stage: AgentHarness) -> MembershipReporter:
+    return stage.agent_runtime.handle.membership
 
 
-async def test_a_world_is_joined_once_and_connected_from_then_on(news: News, heard: list[Event]) -> None:
-    await news.world_joined(WORLD, [LOBBY], [ALICE])
-    await news.world_joined(WORLD, [LOBBY], [ALICE])
+async def test_a_world_is_joined_once_and_connected_from_then_on(
+    news: MembershipReporter, heard: list[Event]
+) -> None:
+    await news.join_world(WORLD, [LOBBY], [ALICE])
+    await news.join_world(WORLD, [LOBBY], [ALICE])
     assert kinds(heard) == ["WorldJoined", "WorldConnected"]
     joined = heard[0]
     assert isinstance(joined, WorldJoined)
@@ -65,91 +67,99 @@ async def test_a_world_is_joined_once_and_connected_from_then_on(news: News, hea
 
 
 async def test_who_is_invited_again_has_joined_again_and_a_repeat_says_nothing(
-    news: News, heard: list[Event]
+    news: MembershipReporter, heard: list[Event]
 ) -> None:
-    await news.world_joined(WORLD, event_id="1")
-    await news.world_joined(WORLD, event_id="2")
-    await news.world_joined(WORLD, event_id="2")
+    await news.join_world(WORLD, event_id="1")
+    await news.join_world(WORLD, event_id="2")
+    await news.join_world(WORLD, event_id="2")
     assert kinds(heard) == ["WorldJoined", "WorldJoined"]
 
 
-async def test_what_is_told_is_kept_when_the_call_returns(stage: Stage, news: News) -> None:
-    await news.world_joined(WORLD, [LOBBY], [ALICE])
+async def test_what_is_told_is_kept_when_the_call_returns(
+    stage: AgentHarness, news: MembershipReporter
+) -> None:
+    await news.join_world(WORLD, [LOBBY], [ALICE])
     store = stage.agent.store
     assert await store.worlds.room(LOBBY.id) == LOBBY
     assert await store.entities.entities([ALICE.id]) == {ALICE.id: ALICE}
-    await news.world_updated(replace(WORLD, name="New Guild"))
+    await news.update_world(replace(WORLD, name="New Guild"))
     kept = await store.worlds.world(WORLD.id)
     assert kept is not None
     assert kept.name == "New Guild"
 
 
 async def test_a_room_is_joined_once_and_renamed_silently(
-    stage: Stage, news: News, heard: list[Event]
+    stage: AgentHarness, news: MembershipReporter, heard: list[Event]
 ) -> None:
-    await news.room_joined(WORLD, LOBBY)
-    await news.room_joined(WORLD, LOBBY)
-    await news.room_updated(WORLD, replace(LOBBY, name="Hall"))
+    await news.join_room(WORLD, LOBBY)
+    await news.join_room(WORLD, LOBBY)
+    await news.update_room(WORLD, replace(LOBBY, name="Hall"))
     assert kinds(heard) == ["RoomJoined"]
     kept = await stage.agent.store.worlds.room(LOBBY.id)
     assert kept is not None
     assert kept.name == "Hall"
 
 
-async def test_somebody_joins_leaves_and_joins_again_each_heard_once(news: News, heard: list[Event]) -> None:
+async def test_somebody_joins_leaves_and_joins_again_each_heard_once(
+    news: MembershipReporter, heard: list[Event]
+) -> None:
     for event_id in ("1", "1"):
-        await news.person_joined(WORLD, ALICE, event_id=event_id)
+        await news.add_member(WORLD, ALICE, event_id=event_id)
     for event_id in ("1", "1"):
-        await news.person_left(WORLD, ALICE, event_id=event_id)
-    await news.person_joined(WORLD, ALICE, event_id="2")
+        await news.remove_member(WORLD, ALICE, event_id=event_id)
+    await news.add_member(WORLD, ALICE, event_id="2")
     assert kinds(heard) == ["EntityJoined", "EntityLeft", "EntityJoined"]
 
 
 async def test_who_joins_a_world_of_one_room_takes_part_in_it_until_they_leave(
-    stage: Stage, news: News
+    stage: AgentHarness, news: MembershipReporter
 ) -> None:
     entities = stage.agent.store.entities
-    await news.world_joined(WORLD, [LOBBY])
-    await news.person_joined(WORLD, ALICE)
+    await news.join_world(WORLD, [LOBBY])
+    await news.add_member(WORLD, ALICE)
     assert await entities.participants(LOBBY.id) == [ALICE]
-    await news.person_left(WORLD, ALICE)
+    await news.remove_member(WORLD, ALICE)
     assert await entities.participants(LOBBY.id) == []
-    await news.room_joined(WORLD, replace(LOBBY, id=derived_id("attic")))
-    await news.person_joined(WORLD, ALICE, event_id="again")
+    await news.join_room(WORLD, replace(LOBBY, id=derived_id("attic")))
+    await news.add_member(WORLD, ALICE, event_id="again")
     assert await entities.participants(LOBBY.id) == []
 
 
-async def test_who_left_has_no_role_by_the_platform_any_more(stage: Stage, news: News) -> None:
-    await news.person_joined(WORLD, ALICE)
-    await news.person_left(WORLD, ALICE)
+async def test_who_left_has_no_role_by_the_platform_any_more(
+    stage: AgentHarness, news: MembershipReporter
+) -> None:
+    await news.add_member(WORLD, ALICE)
+    await news.remove_member(WORLD, ALICE)
     kept = await stage.agent.store.worlds.world(WORLD.id)
     assert kept is not None
     assert kept.role_of(ALICE.id) is Role.MEMBER
 
 
 async def test_b14_a_new_name_or_role_is_told_and_the_same_again_is_not(
-    news: News, heard: list[Event]
+    news: MembershipReporter, heard: list[Event]
 ) -> None:
-    await news.world_joined(WORLD, people=[ALICE])
+    await news.join_world(WORLD, members=[ALICE])
     heard.clear()
-    await news.person_updated(WORLD, ALICE)
+    await news.update_member(WORLD, ALICE)
     assert heard == []
-    await news.person_updated(WORLD, replace(ALICE, names=("Alicia",)))
-    await news.person_updated(replace(WORLD, roles={ALICE.id: Role.MEMBER}), ALICE)
+    await news.update_member(WORLD, replace(ALICE, names=("Alicia",)))
+    await news.update_member(replace(WORLD, roles={ALICE.id: Role.MEMBER}), ALICE)
     assert kinds(heard) == ["EntityUpdated", "EntityUpdated"]
 
 
-async def test_of_a_world_without_end_only_so_many_are_kept(stage: Stage, news: News) -> None:
-    people = [replace(ALICE, id=derived_id(str(number))) for number in range(MOST_PEOPLE + 5)]
-    await news.world_joined(WORLD, people=people)
+async def test_of_a_world_without_end_only_so_many_are_kept(
+    stage: AgentHarness, news: MembershipReporter
+) -> None:
+    people = [replace(ALICE, id=derived_id(str(number))) for number in range(MAX_ENTITIES + 5)]
+    await news.join_world(WORLD, members=people)
     kept = await stage.agent.store.entities.entities([one.id for one in people])
-    assert len(kept) == MOST_PEOPLE
+    assert len(kept) == MAX_ENTITIES
 
 
-async def test_nothing_is_taken_in_while_the_bot_stops(stage: Stage, news: News) -> None:
-    stage.resident.inbox.close()
-    with pytest.raises(IntakeClosed):
-        await news.world_joined(WORLD)
+async def test_nothing_is_taken_in_while_the_bot_stops(stage: AgentHarness, news: MembershipReporter) -> None:
+    stage.agent_runtime.inbox.close()
+    with pytest.raises(InboxClosed):
+        await news.join_world(WORLD)
 
 
 async def test_in_a_world_that_was_left_the_answer_under_way_is_dropped() -> None:
@@ -158,28 +168,28 @@ async def test_in_a_world_that_was_left_the_answer_under_way_is_dropped() -> Non
     async def slow(request: TextRequest) -> str:
         begun.set()
         await gate.wait()
-        return answer("Too late.")
+        return model_answer("Too late.")
 
-    async with on_stage(model=ScriptedModel(slow)) as stage:
-        arrival = make_arrival("Hello", at=stage.agent.clock())
-        receipt = await stage.resident.inbox.put(arrival)
+    async with running_agent(model=ScriptedModel(slow)) as stage:
+        arrival = make_message("Hello", sent_at=stage.agent.clock())
+        receipt = await stage.agent_runtime.inbox.submit(arrival)
         await begun.wait()
-        await stage.resident.door.changes.left_world(arrival.world.id)
+        await stage.agent_runtime.handle.edits.leave_world(arrival.world.id)
         gate.set()
-        settled = await stage.resident.inbox.settled(receipt.id)
+        settled = await stage.agent_runtime.inbox.wait_outcome(receipt.id)
         await stage.agent.outbox.drain(5)
     assert settled.outcome is Outcome.CANCELLED
     assert stage.texts == []
 
 
 async def test_b10_what_was_said_long_ago_is_kept_and_not_answered_and_what_is_fresh_is() -> None:
-    async with on_stage() as stage:
-        inbox, now = stage.resident.inbox, stage.agent.clock()
-        old = replace(make_arrival("Are you there?", at=now - timedelta(hours=1)), is_backfill=True)
-        young = replace(make_arrival("And now?", at=now - timedelta(minutes=1)), is_backfill=True)
-        first, second = await inbox.put_all([old, young])
-        assert (await inbox.settled(first.id)).outcome is Outcome.EXPIRED
-        assert (await inbox.settled(second.id)).outcome is Outcome.ANSWERED
+    async with running_agent() as stage:
+        inbox, now = stage.agent_runtime.inbox, stage.agent.clock()
+        old = replace(make_message("Are you there?", sent_at=now - timedelta(hours=1)), is_backfill=True)
+        young = replace(make_message("And now?", sent_at=now - timedelta(minutes=1)), is_backfill=True)
+        first, second = await inbox.submit_all([old, young])
+        assert (await inbox.wait_outcome(first.id)).outcome is Outcome.EXPIRED
+        assert (await inbox.wait_outcome(second.id)).outcome is Outcome.ANSWERED
         await stage.agent.outbox.drain(5)
         assert len(stage.texts) == 1
         assert await inbox.last_seen([old.room.id]) == {old.room.id: young.key.message_id}

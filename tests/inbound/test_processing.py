@@ -6,33 +6,33 @@ from typing import Any
 
 import pytest
 
-from bot.domain.inbound import Received
+from bot.domain.inbound import StoredEvent
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import StoreUnavailable
 from bot.inbound import processing
-from bot.inbound.inbox import Inbox, Settle
+from bot.inbound.inbox import Inbox, OnOutcome
 from bot.store.inmemory import InMemoryStore
-from bot.testing import make_arrival
+from bot.testing import make_message
 
 GONE = StoreUnavailable("the database x is locked", cause="db_locked")
 
 
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processing, "LOOK_EVERY", 0.001)
+    monkeypatch.setattr(processing, "POLL_SECONDS", 0.001)
 
 
 async def test_while_nothing_can_be_kept_nothing_is_taken_in(store: InMemoryStore, clock: Any) -> None:
-    async def process(received: Received, settle: Settle) -> None:
+    async def process(received: StoredEvent, settle: OnOutcome) -> None:
         raise AssertionError("nothing came in")
 
     inbox = Inbox(store.ledger, process, clock=clock)
-    store.ledger.health.fails(GONE)
+    store.ledger.health.fail(GONE)
     with pytest.raises(StoreUnavailable, match="x is locked"):
-        await inbox.put(make_arrival("Hello", at=clock()))
+        await inbox.submit(make_message("Hello", sent_at=clock()))
 
-    assert inbox.trouble is not None
-    assert inbox.trouble.cause == "db_locked"
+    assert inbox.problem is not None
+    assert inbox.problem.cause == "db_locked"
     assert await store.ledger.receipts() == []
 
 
@@ -41,13 +41,13 @@ async def test_what_an_outage_cut_short_is_taken_up_again_and_costs_no_attempt(
     store: InMemoryStore, clock: Any, way: str
 ) -> None:
     tries: list[Receipt] = []
-    held: list[tuple[Receipt, Settle]] = []
+    held: list[tuple[Receipt, OnOutcome]] = []
     is_cut = asyncio.Event()
 
-    async def process(received: Received, settle: Settle) -> None:
+    async def process(received: StoredEvent, settle: OnOutcome) -> None:
         receipt = received.receipt
         tries.append(receipt)
-        if store.ledger.health.trouble is None and len(tries) > 2:
+        if store.ledger.health.problem is None and len(tries) > 2:
             closed = replace(receipt, outcome=Outcome.ANSWERED)
             await store.ledger.save_receipts([closed])
             settle(closed)
@@ -55,7 +55,7 @@ async def test_what_an_outage_cut_short_is_taken_up_again_and_costs_no_attempt(
         held.append((receipt, settle))
         if len(tries) < 2:
             return  # as a turn that a newer one has taken over
-        store.ledger.health.fails(GONE)
+        store.ledger.health.fail(GONE)
         is_cut.set()
         if way == "it raises":
             held[0][1](held[0][0])
@@ -64,11 +64,11 @@ async def test_what_an_outage_cut_short_is_taken_up_again_and_costs_no_attempt(
             settle_one(one)
 
     inbox = Inbox(store.ledger, process, clock=clock)
-    receipts = [await inbox.put(make_arrival(text, at=clock())) for text in ("Hello", "Still there?")]
-    waiting = [asyncio.ensure_future(inbox.settled(one.id)) for one in receipts]
+    receipts = [await inbox.submit(make_message(text, sent_at=clock())) for text in ("Hello", "Still there?")]
+    waiting = [asyncio.ensure_future(inbox.wait_outcome(one.id)) for one in receipts]
     await is_cut.wait()
     assert not any(one.done() for one in waiting)
-    store.ledger.health.recovers()
+    store.ledger.health.recover()
     settled = await asyncio.wait_for(asyncio.gather(*waiting), 10)
 
     assert [one.outcome for one in settled] == [Outcome.ANSWERED, Outcome.ANSWERED]
@@ -79,12 +79,12 @@ async def test_what_an_outage_cut_short_is_taken_up_again_and_costs_no_attempt(
 async def test_what_is_still_cut_short_at_the_end_is_left_to_the_next_start(
     store: InMemoryStore, clock: Any
 ) -> None:
-    async def process(received: Received, settle: Settle) -> None:
-        store.ledger.health.fails(GONE)
+    async def process(received: StoredEvent, settle: OnOutcome) -> None:
+        store.ledger.health.fail(GONE)
         raise GONE
 
     inbox = Inbox(store.ledger, process, clock=clock)
-    await inbox.put(make_arrival("Hello", at=clock()))
+    await inbox.submit(make_message("Hello", sent_at=clock()))
     for _ in range(3):
         await asyncio.sleep(0)
     await inbox.drain(1)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from bot.domain.content import Attachment, Content, MediaKind
-from bot.inbound.sanitize import FUTURE, MOST_ATTACHMENTS, SAID_AT, tidied
+from bot.inbound.sanitize import MAX_ATTACHMENTS, MAX_CLOCK_SKEW, ORIGINAL_TIME_KEY, sanitize_message
 from bot.store.inmemory import InMemoryStore
-from bot.testing import make_arrival
+from bot.testing import make_message
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 UGLY = "a\0b\ud800c"
@@ -21,13 +21,13 @@ def test_an_ordinary_event_passes_unchanged() -> None:
     content = Content(
         text="Grüße 👋🏽", attachments=(attachment,), source="test", metadata={"a": [1, {"b": None}]}
     )
-    arrival = make_arrival(content, at=NOW)
+    arrival = make_message(content, sent_at=NOW)
 
-    assert tidied(arrival, NOW) == arrival
+    assert sanitize_message(arrival, NOW) == arrival
 
 
 def test_g01_a_long_text_is_cut_and_says_so() -> None:
-    found = tidied(make_arrival("x" * 10_000_000, at=NOW), NOW)
+    found = sanitize_message(make_message("x" * 10_000_000, sent_at=NOW), NOW)
     text = found.message.content.text
 
     assert len(text) == 65_536
@@ -39,7 +39,7 @@ def test_g02_g03_what_no_database_takes_is_taken_out_everywhere() -> None:
     attachment = Attachment(UGLY, MediaKind.LINK, UGLY, UGLY, UGLY, UGLY, UGLY, UGLY)
     metadata: dict[str, Any] = {UGLY: [UGLY, {UGLY: (UGLY, 1)}]}
     content = Content(text=UGLY, attachments=(attachment,), source=UGLY, url=UGLY, metadata=metadata)
-    arrival = make_arrival(content, at=NOW)
+    arrival = make_message(content, sent_at=NOW)
     arrival = replace(
         arrival,
         key=replace(arrival.key, event_id=UGLY, message_id=UGLY),
@@ -48,7 +48,7 @@ def test_g02_g03_what_no_database_takes_is_taken_out_everywhere() -> None:
         author=replace(arrival.author, names=(UGLY, "Alice"), external_id=UGLY, metadata=metadata),
         message=replace(arrival.message, external_id=UGLY, metadata=metadata),
     )
-    found = tidied(arrival, NOW)
+    found = sanitize_message(arrival, NOW)
     clean = {CLEAN: [CLEAN, {CLEAN: [CLEAN, 1]}]}
 
     assert found.message.content == Content(
@@ -70,51 +70,51 @@ def test_metadata_without_a_bottom_is_cut_off() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
-    arrival = make_arrival(Content(text="hi", metadata={"deep": deep}), at=NOW)
+    arrival = make_message(Content(text="hi", metadata={"deep": deep}), sent_at=NOW)
 
-    assert len(repr(tidied(arrival, NOW).message.content.metadata)) < 200
+    assert len(repr(sanitize_message(arrival, NOW).message.content.metadata)) < 200
 
 
 def test_g11_only_the_first_attachments_are_kept() -> None:
     attachments = tuple(Attachment(str(number), MediaKind.IMAGE) for number in range(10_000))
-    found = tidied(make_arrival(Content(text="look", attachments=attachments), at=NOW), NOW)
+    found = sanitize_message(make_message(Content(text="look", attachments=attachments), sent_at=NOW), NOW)
 
-    assert found.message.content.attachments == attachments[:MOST_ATTACHMENTS]
+    assert found.message.content.attachments == attachments[:MAX_ATTACHMENTS]
     assert found.notes == ("it came with 10000 attachments; the first 10 were kept",)
 
 
 def test_g04_a_text_of_which_much_cannot_be_seen_is_kept_as_it_is_and_flagged() -> None:
-    found = tidied(make_arrival("Hello" + "\U000e0041\u200b" * 5, at=NOW), NOW)
+    found = sanitize_message(make_message("Hello" + "\U000e0041\u200b" * 5, sent_at=NOW), NOW)
 
     assert found.message.content.text == "Hello" + "\U000e0041\u200b" * 5
     assert found.notes == ("67% of its text cannot be seen",)
-    assert tidied(make_arrival("👩\u200d💻 ❤\ufe0f", at=NOW), NOW).notes == ()
+    assert sanitize_message(make_message("👩\u200d💻 ❤\ufe0f", sent_at=NOW), NOW).notes == ()
 
 
 @pytest.mark.parametrize(
     ("at", "expected"),
     [
-        (NOW + timedelta(days=400), NOW + FUTURE),
-        (NOW + FUTURE, NOW + FUTURE),
+        (NOW + timedelta(days=400), NOW + MAX_CLOCK_SKEW),
+        (NOW + MAX_CLOCK_SKEW, NOW + MAX_CLOCK_SKEW),
         (NOW - timedelta(days=2), NOW - timedelta(days=2)),
         (datetime(1970, 1, 1, tzinfo=UTC), NOW),
         (datetime.min.replace(tzinfo=timezone(timedelta(hours=14))), NOW),
-        (datetime.max.replace(tzinfo=timezone(timedelta(hours=-12))), NOW + FUTURE),
+        (datetime.max.replace(tzinfo=timezone(timedelta(hours=-12))), NOW + MAX_CLOCK_SKEW),
     ],
 )
 def test_g14_a_message_has_a_time_at_which_it_can_have_been_said_and_the_given_one_beside_it(
     at: datetime, expected: datetime
 ) -> None:
-    found = tidied(make_arrival("hi", at=at), NOW)
+    found = sanitize_message(make_message("hi", sent_at=at), NOW)
 
     assert found.message.created_at == expected
     is_given = at == expected
-    assert found.message.metadata == ({} if is_given else {SAID_AT: at.isoformat()})
+    assert found.message.metadata == ({} if is_given else {ORIGINAL_TIME_KEY: at.isoformat()})
     assert found.notes == (() if is_given else (f"the time it came with cannot be: {at.isoformat()}",))
 
 
 async def test_what_was_tidied_can_be_kept() -> None:
-    arrival = tidied(make_arrival(UGLY, at=NOW, author=UGLY, room=UGLY), NOW)
+    arrival = sanitize_message(make_message(UGLY, sent_at=NOW, author=UGLY, room=UGLY), NOW)
     receipt = (await InMemoryStore().ledger.receive([arrival], NOW))[0].receipt
 
     assert receipt.key == arrival.key

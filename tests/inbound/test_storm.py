@@ -14,18 +14,18 @@ from bot.adapter.adapter import Adapter
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Room
 from bot.domain.ids import derived_id
-from bot.domain.inbound import Arrival, Cursor, Received
+from bot.domain.inbound import InboundMessage, StoredEvent, StreamCursor
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt
 from bot.domain.memory import Memory, MemoryKind
-from bot.errors import IntakeClosed, NotSent, TryAgain, Unclear
+from bot.errors import DeliveryUnknown, InboxClosed, NotSent, TemporaryError
 from bot.event_bus import EventBus
-from bot.inbound.inbox import Inbox, Settle
+from bot.inbound.inbox import Inbox, OnOutcome
 from bot.outbound import delivery_attempt as attempt_module
-from bot.outbound.outbox import Outbox, Outgoing
+from bot.outbound.outbox import Outbox, OutgoingReply
 from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.ledger import InMemoryLedger
-from bot.store.ledger import Commitment
-from bot.testing import make_arrival
+from bot.store.ledger import TurnCommit
+from bot.testing import make_message
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 AGENT, WORLD = derived_id("agent"), derived_id("world")
@@ -41,10 +41,10 @@ class RoughLedger(InMemoryLedger):
         self.chance = chance
 
     async def receive(
-        self, arrivals: Sequence[Arrival], at: datetime, cursor: Cursor | None = None
-    ) -> list[Received]:
+        self, messages: Sequence[InboundMessage], now: datetime, cursor: StreamCursor | None = None
+    ) -> list[StoredEvent]:
         await self._delay()
-        found = await super().receive(arrivals, at, cursor)
+        found = await super().receive(messages, now, cursor)
         await self._delay()
         return found
 
@@ -53,8 +53,8 @@ class RoughLedger(InMemoryLedger):
         await self._delay()
         return found
 
-    async def commit(self, commitment: Commitment) -> list[Delivery]:
-        placed = await super().commit(commitment)
+    async def commit(self, turn_commit: TurnCommit) -> list[Delivery]:
+        placed = await super().commit(turn_commit)
         await self._delay()
         return placed
 
@@ -85,11 +85,11 @@ class RoughPlatform(Adapter):
         if weather < 0.15:
             raise NotSent("busy", retry_after=0)
         if weather < 0.25:
-            raise Unclear("broke off before")
+            raise DeliveryUnknown("broke off before")
         self.arrived.append(delivery)
         await asyncio.sleep(0)
         if weather < 0.35:
-            raise Unclear("broke off after")
+            raise DeliveryUnknown("broke off after")
         if weather < 0.4:
             raise ValueError("no JSON")
         if weather < 0.45:
@@ -99,7 +99,7 @@ class RoughPlatform(Adapter):
     async def reconcile(self, delivery: Delivery) -> str:
         await asyncio.sleep(0)
         if self.chance.random() < 0.1:
-            raise Unclear("no history")
+            raise DeliveryUnknown("no history")
         if any(one.id == delivery.id for one in self.arrived):
             return delivery.id
         raise NotSent("not there", retry_after=0)
@@ -113,7 +113,7 @@ class RoughProcessing:
         self._under_way: set[UUID] = set()
         self._ledger, self._chance = ledger, chance
 
-    async def __call__(self, received: Received, settle: Settle) -> None:
+    async def __call__(self, received: StoredEvent, settle: OnOutcome) -> None:
         receipt = received.receipt
         assert receipt.id not in self._under_way, "a message was processed twice at a time"
         self._under_way.add(receipt.id)
@@ -131,18 +131,18 @@ class RoughProcessing:
             self._under_way.discard(receipt.id)
 
 
-def outgoing(room: int, number: int) -> Outgoing:
+def outgoing(room: int, number: int) -> OutgoingReply:
     turn = derived_id("turn", str(room), str(number))
     place = Room(derived_id("room", str(room)), WORLD, ChannelType.GROUP, "test", str(room))
     content = Content(text=f"{room}:{number}")
     memory = Memory(derived_id(turn), MemoryKind.MESSAGE, AGENT, place.id, WORLD, content, NOW, turn_id=turn)
-    return Outgoing(memory, place)
+    return OutgoingReply(memory, place)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_no_reply_is_lost_doubled_or_out_of_order(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt_module, "FIRST_PAUSE", 0)
-    monkeypatch.setattr(attempt_module, "MOST_HASTY", 1_000_000)
+    monkeypatch.setattr(attempt_module, "FIRST_DELAY_SECONDS", 0)
+    monkeypatch.setattr(attempt_module, "MAX_FAST_RETRIES", 1_000_000)
     chance = random.Random(seed)
     ledger, platform = RoughLedger(InMemoryStore(), chance), RoughPlatform(chance)
     replies = [outgoing(room, number) for number in range(REPLIES) for room in range(ROOMS)]
@@ -182,7 +182,7 @@ async def test_no_reply_is_lost_doubled_or_out_of_order(seed: int, monkeypatch: 
     for delivery in platform.arrived:
         seqs[delivery.room_id].append(delivery.seq)
     assert all(found == sorted(found) for found in seqs.values()), "replies changed places"
-    assert outbox._lanes == {}
+    assert outbox._queues == {}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -193,14 +193,14 @@ async def test_no_message_is_lost_or_settled_twice_and_nobody_waits_for_ever(
     ledger = RoughLedger(InMemoryStore(), chance)
     process = RoughProcessing(ledger, chance)
 
-    async def put(inbox: Inbox, arrival: Arrival) -> None:
+    async def put(inbox: Inbox, arrival: InboundMessage) -> None:
         try:
-            receipt = await inbox.put(arrival)
-            assert (await inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
-        except (IntakeClosed, TryAgain):
+            receipt = await inbox.submit(arrival)
+            assert (await inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
+        except (InboxClosed, TemporaryError):
             return
 
-    arrivals = [make_arrival(str(number), at=NOW) for number in range(20)]
+    arrivals = [make_message(str(number), sent_at=NOW) for number in range(20)]
     inbox = Inbox(ledger, process, clock=lambda: NOW)
     waiters: list[asyncio.Task[None]] = []
     for arrival in arrivals:
@@ -225,4 +225,4 @@ async def test_no_message_is_lost_or_settled_twice_and_nobody_waits_for_ever(
     assert set(process.settled.values()) == {1}
     assert len(process.settled) == len(arrivals)
     assert inbox._waiting == {}
-    assert inbox._under_way == set()
+    assert inbox._in_progress == set()

@@ -2,16 +2,16 @@
 
 from bot import Outcome
 from bot.models import Purpose, TextRequest
-from bot.testing import RecordingAdapter, ScriptedModel, answer, on_stage
+from bot.testing import RecordingAdapter, ScriptedModel, model_answer, running_agent
 
 
 async def test_m14_a_burst_is_answered_together_by_one_call_of_the_model() -> None:
-    async with on_stage(settings={"BURST_PAUSE": "500"}) as stage:
-        receipts = [await stage.put(text) for text in ("Hello", "I mean", "how are you?")]
-        ends = [await stage.resident.inbox.settled(receipt.id) for receipt in receipts]
+    async with running_agent(settings={"BURST_PAUSE": "500"}) as stage:
+        receipts = [await stage.submit(text) for text in ("Hello", "I mean", "how are you?")]
+        ends = [await stage.agent_runtime.inbox.wait_outcome(receipt.id) for receipt in receipts]
         await stage.agent.outbox.drain(5.0)
         assert [end.outcome for end in ends] == [Outcome.SUPERSEDED, Outcome.SUPERSEDED, Outcome.ANSWERED]
-        [asked] = stage.model.asked(Purpose.REPLY)
+        [asked] = stage.model.requests_for(Purpose.REPLY)
         assert all(text in asked.prompt.partition("Nobody has answered")[2] for text in ("Hello", "I mean"))
         assert stage.texts == ["Hello."]
 
@@ -21,10 +21,10 @@ async def test_m14_the_room_sees_that_work_has_begun_before_any_model_is_asked_f
     seen: list[bool] = []
 
     def write(request: TextRequest) -> str:
-        seen.append(("lobby", True) in adapter.typings)
-        return answer("Hello.")
+        seen.append(("lobby", True) in adapter.typing_calls)
+        return model_answer("Hello.")
 
-    async with on_stage(model=ScriptedModel(write), adapter=adapter) as stage:
-        await stage.say("Hello")
+    async with running_agent(model=ScriptedModel(write), adapter=adapter) as stage:
+        await stage.send("Hello")
     assert seen == [True]
-    assert adapter.typings == [("lobby", True), ("lobby", False)]
+    assert adapter.typing_calls == [("lobby", True), ("lobby", False)]

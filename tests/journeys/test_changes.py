@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bot import Content, Entity, Memory, MemoryKind, Outcome, Reach, Receipt, derived_id, new_id
+from bot import Content, Entity, Memory, MemoryKind, Outcome, RecallScope, Receipt, derived_id, new_id
 from bot.events import (
     ChannelCleared,
     Event,
@@ -18,17 +18,25 @@ from bot.events import (
     MessageEdited,
     MessageReceived,
     ReactionReceived,
-    RoomMoved,
+    RoomMigrated,
     WorldLeft,
 )
-from bot.inbound.edits import Changes
+from bot.inbound.edits import EditReporter
 from bot.models import TextRequest
 from bot.pipeline import process_message
-from bot.pipeline.rate_limits import Pace
-from bot.platform import Arrival, Delivery, DeliveryState, IntakeClosed, Reaction
+from bot.pipeline.rate_limits import EditPacer
+from bot.platform import Delivery, DeliveryState, InboundMessage, InboxClosed, Reaction
 from bot.prompts import parse_history
 from bot.store import Store
-from bot.testing import InMemoryStore, RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
+from bot.testing import (
+    AgentHarness,
+    InMemoryStore,
+    RecordingAdapter,
+    ScriptedModel,
+    make_message,
+    model_answer,
+    running_agent,
+)
 from plugins.sql.sqlite.database import OpenFiles
 
 AGENT = derived_id("agent", "Ada")
@@ -52,7 +60,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) ->
     if request.param == "memory":
         yield InMemoryStore(clock)
         return
-    async with OpenFiles().store_in(tmp_path / "greenroom.db", AGENT, clock=clock) as opened:
+    async with OpenFiles().open_store(tmp_path / "greenroom.db", AGENT, clock=clock) as opened:
         yield opened
 
 
@@ -85,16 +93,16 @@ class Watch:
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     """Let no test wait for the pace of edits."""
     watch = Watch()
-    monkeypatch.setattr(process_message, "Pace", partial(Pace, clock=watch, sleep=watch.sleep))
+    monkeypatch.setattr(process_message, "EditPacer", partial(EditPacer, clock=watch, sleep=watch.sleep))
     return watch
 
 
-OnStage = Callable[..., AbstractAsyncContextManager[Stage]]
+OnStage = Callable[..., AbstractAsyncContextManager[AgentHarness]]
 
 
 @pytest.fixture
 def staged(store: Store, clock: Clock) -> OnStage:
-    return partial(on_stage, store=store, clock=clock)
+    return partial(running_agent, store=store, clock=clock)
 
 
 class Held:
@@ -104,12 +112,12 @@ class Held:
         self.asked: asyncio.Queue[TextRequest] = asyncio.Queue()
         self.release = asyncio.Event()
         self._text = text
-        self.model = ScriptedModel(self._write, embeds=True)
+        self.model = ScriptedModel(self._write, can_embed=True)
 
     async def _write(self, request: TextRequest) -> str:
         self.asked.put_nowait(request)
         await self.release.wait()
-        return answer(self._text)
+        return model_answer(self._text)
 
     async def until_asked(self, *texts: str) -> TextRequest:
         while True:
@@ -135,7 +143,7 @@ class Slow(RecordingAdapter):
 class Heard:
     """What listeners are told."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: AgentHarness) -> None:
         self._stage = stage
         self.events: list[Event] = []
         stage.agent.events.subscribe(Event, self._hear)
@@ -144,52 +152,52 @@ class Heard:
         self.events.append(event)
 
     async def of(self, *kinds: type[Event]) -> list[Event]:
-        await self._stage.agent.events.settle()
+        await self._stage.agent.events.wait_idle()
         return [event for event in self.events if isinstance(event, kinds)]
 
 
-def changes(stage: Stage) -> Changes:
-    return stage.resident.door.changes
+def changes(stage: AgentHarness) -> EditReporter:
+    return stage.agent_runtime.handle.edits
 
 
-def said(stage: Stage, text: str, message_id: str = "1", **details: object) -> Arrival:
-    return make_arrival(text, at=stage.agent.clock(), message_id=message_id, **details)  # type: ignore[arg-type]
+def said(stage: AgentHarness, text: str, message_id: str = "1", **details: object) -> InboundMessage:
+    return make_message(text, sent_at=stage.agent.clock(), message_id=message_id, **details)  # type: ignore[arg-type]
 
 
-def edit_of(arrival: Arrival, text: str, revision: int = 1) -> Arrival:
+def edit_of(arrival: InboundMessage, text: str, revision: int = 1) -> InboundMessage:
     key = replace(arrival.key, event_id=f"{arrival.key.event_id}-{revision}", revision=revision)
     message = replace(arrival.message, id=new_id(), content=Content(text=text, source="test"))
     return replace(arrival, key=key, message=message)
 
 
-async def put(stage: Stage, arrival: Arrival) -> Receipt:
-    return await stage.resident.inbox.put(arrival)
+async def put(stage: AgentHarness, arrival: InboundMessage) -> Receipt:
+    return await stage.agent_runtime.inbox.submit(arrival)
 
 
-async def told(stage: Stage, arrival: Arrival) -> Receipt:
+async def told(stage: AgentHarness, arrival: InboundMessage) -> Receipt:
     """Hand a message in, and wait until it has its outcome and what it was answered has left."""
     return await ended(stage, await put(stage, arrival))
 
 
-async def ended(stage: Stage, receipt: Receipt) -> Receipt:
-    settled = await stage.resident.inbox.settled(receipt.id)
+async def ended(stage: AgentHarness, receipt: Receipt) -> Receipt:
+    settled = await stage.agent_runtime.inbox.wait_outcome(receipt.id)
     await stage.agent.outbox.drain(5.0)
     return settled
 
 
-async def quiet(stage: Stage) -> None:
+async def quiet(stage: AgentHarness) -> None:
     """Wait until everything is done that this process has begun."""
-    await stage.resident.inbox.drain(5.0)
+    await stage.agent_runtime.inbox.drain(5.0)
     await stage.agent.outbox.drain(5.0)
 
 
-async def kept(stage: Stage, receipt: Receipt) -> Receipt:
+async def kept(stage: AgentHarness, receipt: Receipt) -> Receipt:
     found = await stage.agent.store.ledger.receipt(receipt.id)
     assert found is not None
     return found
 
 
-async def texts_in(stage: Stage, room: object, kind: MemoryKind = MemoryKind.MESSAGE) -> list[str]:
+async def texts_in(stage: AgentHarness, room: object, kind: MemoryKind = MemoryKind.MESSAGE) -> list[str]:
     return [one.content.text for one in await stage.agent.store.memories.recent(room, kind=kind)]  # type: ignore[arg-type]
 
 
@@ -288,7 +296,7 @@ async def test_b05_of_a_message_edited_before_its_answer_the_edited_text_is_answ
         arrival = said(stage, "what is the captial?")
         first = await put(stage, arrival)
         await held.until_asked("captial")
-        edit = await changes(stage).edited(edit_of(arrival, "what is the capital?"))
+        edit = await changes(stage).submit_edit(edit_of(arrival, "what is the capital?"))
         request = await held.until_asked("capital?")
         held.release.set()
         first, edit = await ended(stage, first), await ended(stage, edit)
@@ -301,7 +309,7 @@ async def test_b05_of_a_message_edited_before_its_answer_the_edited_text_is_answ
         assert [one["text"] for one in message.metadata["revisions"]] == ["what is the captial?"]
         [edited] = await heard.of(MessageEdited)
         assert isinstance(edited, MessageEdited)
-        assert edited.before.content.text == "what is the captial?"
+        assert edited.previous.content.text == "what is the captial?"
         assert edited.message.content.text == "what is the capital?"
         assert len(await heard.of(MessageReceived)) == 1
 
@@ -315,7 +323,7 @@ async def test_b05_messages_that_were_to_be_answered_with_the_edited_one_are_sti
         receipt = await put(stage, first)
         other = await put(stage, said(stage, "the other", "2"))
         await held.until_asked("teh first", "the other")
-        edit = await changes(stage).edited(edit_of(first, "the first"))
+        edit = await changes(stage).submit_edit(edit_of(first, "the first"))
         request = await held.until_asked("the first", "the other", "Nobody has answered these yet")
         held.release.set()
         ends = [(await ended(stage, one)).outcome for one in (receipt, edit, other)]
@@ -328,7 +336,7 @@ async def test_b05_an_edit_that_overtakes_the_work_on_its_message_silences_that(
     async with staged(model=ScriptedModel()) as stage:
         arrival = said(stage, "Helo")
         first, edit = await asyncio.gather(
-            put(stage, arrival), changes(stage).edited(edit_of(arrival, "Hello"))
+            put(stage, arrival), changes(stage).submit_edit(edit_of(arrival, "Hello"))
         )
         ends = {(await ended(stage, one)).outcome for one in (first, edit)}
         await quiet(stage)
@@ -337,10 +345,10 @@ async def test_b05_an_edit_that_overtakes_the_work_on_its_message_silences_that(
 
 
 async def test_b06_after_the_answer_an_edit_is_remembered_and_answered_no_more(staged: OnStage) -> None:
-    async with staged(model=ScriptedModel(embeds=True)) as stage:
+    async with staged(model=ScriptedModel(can_embed=True)) as stage:
         arrival = said(stage, "Helo")
         await told(stage, arrival)
-        edit = await ended(stage, await changes(stage).edited(edit_of(arrival, "Hello, all of you")))
+        edit = await ended(stage, await changes(stage).submit_edit(edit_of(arrival, "Hello, all of you")))
         await quiet(stage)
         assert (edit.outcome, edit.rule) == (Outcome.IGNORED, "ON_EDIT")
         assert (len(stage.model.requests), stage.texts) == (1, ["Hello."])
@@ -351,14 +359,19 @@ async def test_b06_after_the_answer_an_edit_is_remembered_and_answered_no_more(s
 
 
 async def test_b06_with_rerun_the_old_reply_reads_as_the_new_one(staged: OnStage) -> None:
-    model, adapter = ScriptedModel([answer("Of Frence."), answer("Paris.")]), RecordingAdapter(can_edit=True)
+    model, adapter = (
+        ScriptedModel([model_answer("Of Frence."), model_answer("Paris.")]),
+        RecordingAdapter(can_edit=True),
+    )
     async with staged(model=model, adapter=adapter, settings={"ON_EDIT": "rerun"}) as stage:
         arrival = said(stage, "the capital of Frence?")
         await told(stage, arrival)
-        edit = await ended(stage, await changes(stage).edited(edit_of(arrival, "the capital of France?")))
-        again = await ended(stage, await changes(stage).edited(edit_of(arrival, "and of France?", 2)))
+        edit = await ended(
+            stage, await changes(stage).submit_edit(edit_of(arrival, "the capital of France?"))
+        )
+        again = await ended(stage, await changes(stage).submit_edit(edit_of(arrival, "and of France?", 2)))
         assert edit.outcome is again.outcome is Outcome.ANSWERED
-        assert [(one.edits, one.content.text) for one in adapter.edited] == [
+        assert [(one.replaces_external_id, one.content.text) for one in adapter.edited] == [
             ("sent-1", "Paris."),
             ("sent-1", "Paris."),
         ]
@@ -367,13 +380,16 @@ async def test_b06_with_rerun_the_old_reply_reads_as_the_new_one(staged: OnStage
 
 
 async def test_b06_with_rerun_a_shorter_reply_takes_the_rest_of_the_old_one_away(staged: OnStage) -> None:
-    model = ScriptedModel([answer("one two"), answer("3")])
-    adapter = RecordingAdapter(can_edit=True, longest=4)
+    model = ScriptedModel([model_answer("one two"), model_answer("3")])
+    adapter = RecordingAdapter(can_edit=True, max_length=4)
     async with staged(model=model, adapter=adapter, settings={"ON_EDIT": "rerun"}) as stage:
         arrival = said(stage, "count")
         await told(stage, arrival)
-        await ended(stage, await changes(stage).edited(edit_of(arrival, "go on")))
-        assert [(one.edits, one.content.text) for one in adapter.edited] == [("sent-1", "3"), ("sent-2", "")]
+        await ended(stage, await changes(stage).submit_edit(edit_of(arrival, "go on")))
+        assert [(one.replaces_external_id, one.content.text) for one in adapter.edited] == [
+            ("sent-1", "3"),
+            ("sent-2", ""),
+        ]
         assert adapter.texts == ["one ", "two"]
 
 
@@ -381,7 +397,7 @@ async def test_b06_with_rerun_nothing_is_said_where_the_platform_cannot_edit(sta
     async with staged(model=ScriptedModel(), settings={"ON_EDIT": "rerun"}) as stage:
         arrival = said(stage, "Hi")
         await told(stage, arrival)
-        edit = await ended(stage, await changes(stage).edited(edit_of(arrival, "Hi there")))
+        edit = await ended(stage, await changes(stage).submit_edit(edit_of(arrival, "Hi there")))
         assert (edit.outcome, edit.rule) == (Outcome.IGNORED, "ON_EDIT")
         assert (len(stage.model.requests), stage.texts) == (1, ["Hello."])
 
@@ -392,7 +408,7 @@ async def test_b06_an_edit_of_what_was_said_long_ago_and_never_seen_is_not_answe
     async with staged(model=ScriptedModel()) as stage:
         arrival = said(stage, "Hi")
         clock.now += timedelta(hours=1)
-        edit = await changes(stage).edited(edit_of(arrival, "Hi there"))
+        edit = await changes(stage).submit_edit(edit_of(arrival, "Hi there"))
         await quiet(stage)
         assert edit.outcome is (await kept(stage, edit)).outcome is Outcome.EXPIRED
         assert (stage.texts, await texts_in(stage, arrival.room.id)) == ([], ["Hi there"])
@@ -409,7 +425,7 @@ async def test_b07_o06_200_edits_a_minute_are_one_turn_every_five_seconds(
         await held.until_asked("version 0")
         for number in range(1, 201):
             await watch.advance(0.3)
-            edit = await changes(stage).edited(edit_of(arrival, f"version {number}", number))
+            edit = await changes(stage).submit_edit(edit_of(arrival, f"version {number}", number))
         assert len(stage.model.requests) <= 60 / 5 + 1
         await watch.advance(5)
         await held.until_asked("version 200")
@@ -428,9 +444,9 @@ async def test_b08_a_message_removed_before_its_answer_is_not_answered(staged: O
         heard = Heard(stage)
         receipt = await put(stage, said(stage, "never mind"))
         await held.until_asked("never mind")
-        waiting = asyncio.create_task(stage.resident.inbox.settled(receipt.id))
+        waiting = asyncio.create_task(stage.agent_runtime.inbox.wait_outcome(receipt.id))
         await asyncio.sleep(0)
-        assert await changes(stage).deleted(receipt.room_id, ["1"]) == 1
+        assert await changes(stage).delete_messages(receipt.room_id, ["1"]) == 1
         held.release.set()
         settled = await waiting
         await quiet(stage)
@@ -449,7 +465,7 @@ async def test_b08_what_was_asked_together_with_a_removed_message_is_answered(
     async with staged(model=held.model) as stage:
         receipts = [await put(stage, said(stage, f"question {one}", one)) for one in ("1", "2")]
         await held.until_asked("question 1", "question 2")
-        await changes(stage).deleted(receipts[0].room_id, [removed])
+        await changes(stage).delete_messages(receipts[0].room_id, [removed])
         held.release.set()
         ends = [(await ended(stage, one)).outcome for one in receipts]
         await quiet(stage)
@@ -463,8 +479,8 @@ async def test_b08_a_part_on_its_way_arrives_and_one_that_waits_is_held_back(sta
     async with staged(model=ScriptedModel(), adapter=adapter) as stage:
         first = await put(stage, said(stage, "one", "1"))
         away = await adapter.begun.get()
-        second = await stage.resident.inbox.settled((await put(stage, said(stage, "two", "2"))).id)
-        await changes(stage).deleted(first.room_id, ["1", "2"])
+        second = await stage.agent_runtime.inbox.wait_outcome((await put(stage, said(stage, "two", "2"))).id)
+        await changes(stage).delete_messages(first.room_id, ["1", "2"])
         adapter.release.set()
         await quiet(stage)
         assert second.outcome is Outcome.ANSWERED
@@ -475,17 +491,17 @@ async def test_b08_a_part_on_its_way_arrives_and_one_that_waits_is_held_back(sta
 
 
 async def test_b09_with_a_message_go_its_vector_and_the_facts_that_it_alone_supports(staged: OnStage) -> None:
-    async with staged(model=ScriptedModel(embeds=True)) as stage:
+    async with staged(model=ScriptedModel(can_embed=True)) as stage:
         memories = stage.agent.store.memories
         mine, other = said(stage, "I live in Graz", "1"), said(stage, "I like tea", "2")
         for arrival in (mine, other):
             receipt = await told(stage, arrival)
             fact = replace(arrival.message, id=new_id(), kind=MemoryKind.FACT, source_id=receipt.memory_id)
             await memories.add([fact])
-        await changes(stage).deleted(mine.room.id, ["1"])
+        await changes(stage).delete_messages(mine.room.id, ["1"])
         await quiet(stage)
         assert await texts_in(stage, mine.room.id, MemoryKind.FACT) == ["I like tea"]
-        reach = Reach(mine.room.id, mine.world.id)
+        reach = RecallScope(mine.room.id, mine.world.id)
         found = await memories.recall((14.0, 1.0), "scripted-2", reach, MemoryKind.MESSAGE)
         assert sorted(one.memory.content.text for one in found) == ["Hello.", "Hello.", "I like tea"]
         assert "I live in Graz" not in await texts_in(stage, mine.room.id)
@@ -496,7 +512,7 @@ async def test_b11_a_bulk_of_messages_is_removed_in_one_go(staged: OnStage) -> N
     async with staged(model=held.model) as stage:
         receipts = [await put(stage, said(stage, f"spam {one}", str(one))) for one in range(5)]
         await held.until_asked("spam 4")
-        assert await changes(stage).deleted(receipts[0].room_id, [str(one) for one in range(5)]) == 5
+        assert await changes(stage).delete_messages(receipts[0].room_id, [str(one) for one in range(5)]) == 5
         held.release.set()
         assert {(await ended(stage, one)).outcome for one in receipts} == {Outcome.CANCELLED}
         await quiet(stage)
@@ -509,8 +525,8 @@ async def test_b11_a_cleared_room_is_empty_and_what_waited_there_does_not_leave(
         heard = Heard(stage)
         first = await put(stage, said(stage, "one", "1"))
         await adapter.begun.get()
-        await stage.resident.inbox.settled((await put(stage, said(stage, "two", "2"))).id)
-        assert await changes(stage).cleared(first.room_id) == 4
+        await stage.agent_runtime.inbox.wait_outcome((await put(stage, said(stage, "two", "2"))).id)
+        assert await changes(stage).clear_room(first.room_id) == 4
         adapter.release.set()
         await quiet(stage)
         assert await texts_in(stage, first.room_id) == []
@@ -528,7 +544,7 @@ async def test_b11_in_a_world_that_is_left_nothing_is_answered_any_more(staged: 
         arrivals = [said(stage, f"in {room}", room, room=room) for room in ("attic", "cellar")]
         receipts = [await put(stage, arrival) for arrival in arrivals]
         await held.until_asked("in cellar")
-        await changes(stage).left_world(arrivals[0].world.id)
+        await changes(stage).leave_world(arrivals[0].world.id)
         held.release.set()
         ends = [await ended(stage, one) for one in receipts]
         await quiet(stage)
@@ -570,7 +586,7 @@ async def test_b12_what_our_account_said_by_other_means_is_remembered(staged: On
         assert await texts_in(stage, own.room.id) == ["Written by hand"]
 
 
-def sign(arrival: Arrival, message_id: str) -> Reaction:
+def sign(arrival: InboundMessage, message_id: str) -> Reaction:
     return Reaction(arrival.world, arrival.room, arrival.author, message_id, "👍", arrival.message.created_at)
 
 
@@ -580,7 +596,7 @@ async def test_b13_a_reaction_is_kept_once_also_to_a_message_that_nobody_knows(s
         arrival = said(stage, "Hello")
         receipt = await told(stage, arrival)
         signs = [sign(arrival, one) for one in ("1", "1", "sent-1", "404", "404")]
-        kept_now = await asyncio.gather(*(changes(stage).reacted(one) for one in signs))
+        kept_now = await asyncio.gather(*(changes(stage).add_reaction(one) for one in signs))
         assert sorted(kept_now) == [False, False, True, True, True]
         events = await heard.of(ReactionReceived)
         about = {one.reaction.external_id: one.reaction.source_id for one in events}  # type: ignore[attr-defined]
@@ -589,7 +605,7 @@ async def test_b13_a_reaction_is_kept_once_also_to_a_message_that_nobody_knows(s
         assert len(stage.texts) == 1
 
 
-async def recent(stage: Stage, arrival: Arrival) -> list[Memory]:
+async def recent(stage: AgentHarness, arrival: InboundMessage) -> list[Memory]:
     return await stage.agent.store.memories.recent(arrival.room.id)
 
 
@@ -616,7 +632,7 @@ async def test_b14_a_room_that_moves_takes_its_history_and_its_open_questions_al
         new = replace(new, key=replace(new.key, event_id="update-9"))
         receipt = await put(stage, old)
         await held.until_asked("in the old group")
-        await changes(stage).moved(old.room.id, new.world, new.room)
+        await changes(stage).migrate_room(old.room.id, new.world, new.room)
         held.release.set()
         assert (await ended(stage, receipt)).outcome is Outcome.ANSWERED
         after = await told(stage, new)
@@ -625,7 +641,7 @@ async def test_b14_a_room_that_moves_takes_its_history_and_its_open_questions_al
         assert {delivery.target for delivery in stage.adapter.sent} == {"supergroup"}
         assert len(await texts_in(stage, new.room.id)) == 4
         assert "in the old group" in stage.model.requests[-1].prompt
-        assert await heard.of(RoomMoved) == [RoomMoved(stage.agent.id, old.room.id, new.room)]
+        assert await heard.of(RoomMigrated) == [RoomMigrated(stage.agent.id, old.room.id, new.room)]
 
 
 async def test_b14_what_waits_for_its_platform_leaves_to_where_the_room_has_gone(staged: OnStage) -> None:
@@ -634,8 +650,8 @@ async def test_b14_what_waits_for_its_platform_leaves_to_where_the_room_has_gone
         old, new = said(stage, "one", "1"), said(stage, "", "9", room="supergroup")
         await put(stage, old)
         await adapter.begun.get()
-        await stage.resident.inbox.settled((await put(stage, said(stage, "two", "2"))).id)
-        await changes(stage).moved(old.room.id, new.world, new.room)
+        await stage.agent_runtime.inbox.wait_outcome((await put(stage, said(stage, "two", "2"))).id)
+        await changes(stage).migrate_room(old.room.id, new.world, new.room)
         adapter.release.set()
         await quiet(stage)
         assert [delivery.target for delivery in adapter.sent] == ["lobby", "supergroup"]
@@ -646,15 +662,15 @@ async def test_b14_what_waits_for_its_platform_leaves_to_where_the_room_has_gone
 
 async def test_a_change_that_comes_while_the_bot_stops_is_not_acknowledged(staged: OnStage) -> None:
     async with staged(model=ScriptedModel()) as stage:
-        stage.resident.inbox.close()
-        with pytest.raises(IntakeClosed):
-            await changes(stage).deleted(new_id(), ["1"])
+        stage.agent_runtime.inbox.close()
+        with pytest.raises(InboxClosed):
+            await changes(stage).delete_messages(new_id(), ["1"])
 
 
 async def test_a_change_is_carried_to_its_end_where_whoever_brought_it_hangs_up(staged: OnStage) -> None:
     async with staged(model=ScriptedModel()) as stage:
         receipt = await told(stage, said(stage, "Hello"))
-        task = asyncio.create_task(changes(stage).deleted(receipt.room_id, ["1"]))
+        task = asyncio.create_task(changes(stage).delete_messages(receipt.room_id, ["1"]))
         await asyncio.sleep(0)
         task.cancel()
         await quiet(stage)

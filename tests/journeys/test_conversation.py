@@ -35,7 +35,15 @@ from bot.models import ModelUnavailable, Purpose, TextRequest
 from bot.pipeline import process_message, turn_order
 from bot.pipeline.compose import Composer
 from bot.prompts import parse_history
-from bot.testing import InMemoryStore, RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
+from bot.testing import (
+    AgentHarness,
+    InMemoryStore,
+    RecordingAdapter,
+    ScriptedModel,
+    make_message,
+    model_answer,
+    running_agent,
+)
 
 GROUP = ChannelType.GROUP
 RESPOND = "<response><reasoning>it is for me</reasoning><action>RESPOND</action></response>"
@@ -45,7 +53,7 @@ IGNORE = "<response><reasoning>not for me</reasoning><action>IGNORE</action></re
 class Told:
     """Everything that the agent has told its listeners."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: AgentHarness) -> None:
         self.events: list[Event] = []
         self._changed = asyncio.Condition()
         stage.agent.events.subscribe(Event, self._hear)
@@ -67,7 +75,7 @@ class Told:
 class Held:
     """A model that answers when it is let go; `asked` gives its requests one after another."""
 
-    def __init__(self, write: Callable[[TextRequest], str] = lambda request: answer("Hello.")) -> None:
+    def __init__(self, write: Callable[[TextRequest], str] = lambda request: model_answer("Hello.")) -> None:
         self.asked: asyncio.Queue[TextRequest] = asyncio.Queue()
         self.release = asyncio.Event()
         self._write = write
@@ -93,8 +101,8 @@ class Clock:
         return self.now
 
 
-async def settled(stage: Stage, *receipts: Receipt) -> list[Receipt]:
-    return [await stage.resident.inbox.settled(receipt.id) for receipt in receipts]
+async def settled(stage: AgentHarness, *receipts: Receipt) -> list[Receipt]:
+    return [await stage.agent_runtime.inbox.wait_outcome(receipt.id) for receipt in receipts]
 
 
 def open_messages(request: TextRequest) -> list[str]:
@@ -108,16 +116,16 @@ def open_messages(request: TextRequest) -> list[str]:
 
 async def test_five_messages_at_once_get_one_reply_that_answers_all() -> None:
     held = Held()
-    async with on_stage(model=held.model) as stage:
+    async with running_agent(model=held.model) as stage:
         told = Told(stage)
         texts = [f"message {number}" for number in range(1, 6)]
-        receipts = await asyncio.gather(*(stage.put(text) for text in texts))
+        receipts = await asyncio.gather(*(stage.submit(text) for text in texts))
         request = await held.until_asked(*texts, "Nobody has answered these yet")
         held.release.set()
         *earlier, last = await settled(stage, *receipts)
-        assert await stage.adapter.until_sent(1) == ["Hello."]
+        assert await stage.adapter.wait_until_sent(1) == ["Hello."]
         runs = await told.until(RunEnded, 5)
-        await stage.resident.inbox.drain(5.0)
+        await stage.agent_runtime.inbox.drain(5.0)
     assert open_messages(request) == texts
     assert [one.outcome for one in earlier] == [Outcome.SUPERSEDED] * 4
     assert {one.superseded_by for one in earlier} == {last.memory_id}
@@ -134,10 +142,10 @@ async def test_five_messages_at_once_get_one_reply_that_answers_all() -> None:
 
 async def test_each_model_call_that_was_under_way_is_cancelled_and_booked() -> None:
     held = Held()
-    async with on_stage(model=held.model) as stage:
+    async with running_agent(model=held.model) as stage:
         receipts = []
         for number in range(3):
-            receipts.append(await stage.put(f"message {number}"))
+            receipts.append(await stage.submit(f"message {number}"))
             await held.until_asked(f"message {number}")
         held.release.set()
         first, second, third = await settled(stage, *receipts)
@@ -148,18 +156,20 @@ async def test_each_model_call_that_was_under_way_is_cancelled_and_booked() -> N
 
 async def test_the_reply_answers_the_newest_message() -> None:
     held = Held()
-    async with on_stage(model=held.model) as stage:
-        await stage.put("one", message_id="m1")
+    async with running_agent(model=held.model) as stage:
+        await stage.submit("one", message_id="m1")
         await held.until_asked("one")
-        receipt = await stage.put("two", message_id="m2")
+        receipt = await stage.submit("two", message_id="m2")
         held.release.set()
         await settled(stage, receipt)
-        await stage.adapter.until_sent(1)
+        await stage.adapter.wait_until_sent(1)
     assert stage.adapter.sent[0].reply_to == "m2"
 
 
 async def test_an_ignored_newer_message_never_costs_an_older_answer() -> None:
-    held = Held(lambda request: IGNORE if request.purpose is Purpose.SHOULD_RESPOND else answer("Hello."))
+    held = Held(
+        lambda request: IGNORE if request.purpose is Purpose.SHOULD_RESPOND else model_answer("Hello.")
+    )
 
     async def decide_at_once(request: TextRequest) -> str:
         if request.purpose is Purpose.SHOULD_RESPOND:
@@ -167,13 +177,13 @@ async def test_an_ignored_newer_message_never_costs_an_older_answer() -> None:
         return await held._script(request)
 
     model = ScriptedModel(decide_at_once)
-    async with on_stage(model=model) as stage:
-        first = await stage.put("Ada, how are you?", kind=GROUP)
+    async with running_agent(model=model) as stage:
+        first = await stage.submit("Ada, how are you?", kind=GROUP)
         await held.until_asked("how are you?")
-        second = await stage.say("talking to Bob", author="Carol", kind=GROUP)
+        second = await stage.send("talking to Bob", author="Carol", kind=GROUP)
         held.release.set()
         [first] = await settled(stage, first)
-        await stage.adapter.until_sent(1)
+        await stage.adapter.wait_until_sent(1)
     assert second.outcome is Outcome.IGNORED
     assert second.rule == "shouldRespond: IGNORE"
     assert first.outcome is Outcome.ANSWERED
@@ -181,26 +191,26 @@ async def test_an_ignored_newer_message_never_costs_an_older_answer() -> None:
 
 
 async def test_by_author_each_person_gets_an_answer_of_their_own() -> None:
-    held = Held(lambda request: answer(f"To {'Bob' if 'to Bob.' in request.prompt else 'Alice'}."))
-    async with on_stage(model=held.model, settings={"LATEST_RESPONSE": "author"}) as stage:
-        alice = await stage.put("one", author="Alice")
+    held = Held(lambda request: model_answer(f"To {'Bob' if 'to Bob.' in request.prompt else 'Alice'}."))
+    async with running_agent(model=held.model, settings={"LATEST_RESPONSE": "author"}) as stage:
+        alice = await stage.submit("one", author="Alice")
         await held.until_asked("one")
-        first = await stage.put("two", author="Bob")
-        second = await stage.put("three", author="Bob")
+        first = await stage.submit("two", author="Bob")
+        second = await stage.submit("three", author="Bob")
         held.release.set()
         outcomes = [one.outcome for one in await settled(stage, alice, first, second)]
-        texts = await stage.adapter.until_sent(2)
+        texts = await stage.adapter.wait_until_sent(2)
     assert outcomes == [Outcome.ANSWERED, Outcome.SUPERSEDED, Outcome.ANSWERED]
     assert texts == ["To Alice.", "To Bob."]
 
 
 async def test_in_a_queue_every_message_is_answered_in_order() -> None:
-    held = Held(lambda request: answer(f"Re {parse_history(request.prompt)[-1].text}"))
-    async with on_stage(model=held.model, settings={"LATEST_RESPONSE": "queue"}) as stage:
-        receipts = [await stage.put(str(number)) for number in range(4)]
+    held = Held(lambda request: model_answer(f"Re {parse_history(request.prompt)[-1].text}"))
+    async with running_agent(model=held.model, settings={"LATEST_RESPONSE": "queue"}) as stage:
+        receipts = [await stage.submit(str(number)) for number in range(4)]
         held.release.set()
         outcomes = {one.outcome for one in await settled(stage, *receipts)}
-        await stage.adapter.until_sent(4)
+        await stage.adapter.wait_until_sent(4)
     assert outcomes == {Outcome.ANSWERED}
     assert [delivery.seq for delivery in stage.adapter.sent] == [1, 2, 3, 4]
 
@@ -208,17 +218,17 @@ async def test_in_a_queue_every_message_is_answered_in_order() -> None:
 async def test_a_message_is_carried_only_so_often_then_newer_ones_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(turn_order, "BURST", -1.0)  # no two messages are one burst
+    monkeypatch.setattr(turn_order, "BURST_SECONDS", -1.0)  # no two messages are one burst
     held = Held()
-    async with on_stage(model=held.model) as stage:
+    async with running_agent(model=held.model) as stage:
         receipts = []
         for number in range(1, 4):
-            receipts.append(await stage.put(f"message {number}"))
+            receipts.append(await stage.submit(f"message {number}"))
             await held.until_asked(f"message {number}")
-        receipts += [await stage.put("message 4"), await stage.put("message 5")]
+        receipts += [await stage.submit("message 4"), await stage.submit("message 5")]
         held.release.set()
         outcomes = await settled(stage, *receipts)
-        texts = await stage.adapter.until_sent(2)
+        texts = await stage.adapter.wait_until_sent(2)
     assert [one.outcome for one in outcomes] == [
         Outcome.SUPERSEDED,
         Outcome.SUPERSEDED,
@@ -226,10 +236,10 @@ async def test_a_message_is_carried_only_so_often_then_newer_ones_wait(
         Outcome.SUPERSEDED,
         Outcome.ANSWERED,
     ]
-    assert [one.carried for one in outcomes] == [2, 1, 0, 1, 0]
+    assert [one.supersede_count for one in outcomes] == [2, 1, 0, 1, 0]
     assert [one.superseded_by for one in outcomes[:2]] == [outcomes[2].memory_id] * 2
     assert len(texts) == 2
-    last = held.model.asked(Purpose.REPLY)[-1]
+    last = held.model.requests_for(Purpose.REPLY)[-1]
     assert open_messages(last) == ["message 4", "message 5"]
 
 
@@ -238,30 +248,30 @@ async def test_a_hundred_rooms_do_not_wait_for_each_other() -> None:
 
     async def script(request: TextRequest) -> str:
         await everybody.wait()
-        return answer("Hello.")
+        return model_answer("Hello.")
 
-    async with on_stage(model=ScriptedModel(script)) as stage:
+    async with running_agent(model=ScriptedModel(script)) as stage:
         receipts = await asyncio.gather(
-            *(stage.put("hi", room=f"room {number}", author=f"author {number}") for number in range(100))
+            *(stage.submit("hi", room=f"room {number}", author=f"author {number}") for number in range(100))
         )
         outcomes = {one.outcome for one in await settled(stage, *receipts)}
-        await stage.adapter.until_sent(100)
+        await stage.adapter.wait_until_sent(100)
     assert outcomes == {Outcome.ANSWERED}
     assert len({delivery.room_id for delivery in stage.adapter.sent}) == 100
 
 
 async def test_the_same_event_twice_gets_one_reply() -> None:
-    async with on_stage() as stage:
+    async with running_agent() as stage:
         told = Told(stage)
-        arrival = make_arrival("hi", at=stage.agent.clock(), message_id="m1")
-        first = await stage.resident.inbox.put(arrival)
-        again = await stage.resident.inbox.put(arrival)
+        arrival = make_message("hi", sent_at=stage.agent.clock(), message_id="m1")
+        first = await stage.agent_runtime.inbox.submit(arrival)
+        again = await stage.agent_runtime.inbox.submit(arrival)
         [receipt] = await settled(stage, first)
-        later = await stage.resident.inbox.put(arrival)
-        renumbered = await stage.resident.inbox.put(
+        later = await stage.agent_runtime.inbox.submit(arrival)
+        renumbered = await stage.agent_runtime.inbox.submit(
             replace(arrival, key=replace(arrival.key, event_id="another"))
         )
-        await stage.adapter.until_sent(1)
+        await stage.adapter.wait_until_sent(1)
         await told.until(RunEnded, 1)
     assert {first.id, again.id, later.id, renumbered.id} == {receipt.id}
     assert stage.texts == ["Hello."]
@@ -273,8 +283,8 @@ async def test_the_same_event_twice_gets_one_reply() -> None:
 
 @pytest.mark.parametrize("name", ["IGNORE", "NONE", "ignore", "STOP", "STOP_TALKING", "NO_RESPONSE"])
 async def test_silence_is_silence_whatever_it_is_called(name: str) -> None:
-    async with on_stage(model=ScriptedModel(answer("Not to be said.", actions=[name]))) as stage:
-        receipt = await stage.say("hi")
+    async with running_agent(model=ScriptedModel(model_answer("Not to be said.", actions=[name]))) as stage:
+        receipt = await stage.send("hi")
     assert receipt.outcome is Outcome.IGNORED
     assert receipt.reason == "a thought"
     assert stage.texts == []
@@ -282,22 +292,24 @@ async def test_silence_is_silence_whatever_it_is_called(name: str) -> None:
 
 
 async def test_prose_without_tags_is_the_reply_and_costs_no_second_call() -> None:
-    async with on_stage(model=ScriptedModel("Just so.")) as stage:
-        receipt = await stage.say("hi")
+    async with running_agent(model=ScriptedModel("Just so.")) as stage:
+        receipt = await stage.send("hi")
     assert receipt.outcome is Outcome.ANSWERED
     assert stage.texts == ["Just so."]
     assert len(stage.model.requests) == 1
 
 
 async def test_a_directly_answered_message_costs_one_large_call() -> None:
-    async with on_stage() as stage:
-        receipt = await stage.say("hi")
+    async with running_agent() as stage:
+        receipt = await stage.send("hi")
     assert [(call.type, call.purpose) for call in receipt.model_calls] == [("TEXT_LARGE", "reply")]
 
 
 async def test_an_unknown_action_beside_a_text_is_noted_and_the_text_is_said() -> None:
-    async with on_stage(model=ScriptedModel(answer("Up we go.", actions=["FLY_TO_MOON"]))) as stage:
-        receipt = await stage.say("hi")
+    async with running_agent(
+        model=ScriptedModel(model_answer("Up we go.", actions=["FLY_TO_MOON"]))
+    ) as stage:
+        receipt = await stage.send("hi")
     assert stage.texts == ["Up we go."]
     assert receipt.outcome is Outcome.ANSWERED
     assert receipt.notes == ("action 'FLY_TO_MOON' is not known; it was not run",)
@@ -306,28 +318,30 @@ async def test_an_unknown_action_beside_a_text_is_noted_and_the_text_is_said() -
 async def test_of_an_unknown_action_without_a_text_the_model_is_told() -> None:
     def script(request: TextRequest) -> str:
         if request.purpose is Purpose.SUMMARY:
-            return answer("I cannot fly.")
-        return answer(actions=["FLY_TO_MOON"])
+            return model_answer("I cannot fly.")
+        return model_answer(actions=["FLY_TO_MOON"])
 
-    async with on_stage(model=ScriptedModel(script)) as stage:
-        receipt = await stage.say("hi")
-    [summary] = stage.model.asked(Purpose.SUMMARY)
+    async with running_agent(model=ScriptedModel(script)) as stage:
+        receipt = await stage.send("hi")
+    [summary] = stage.model.requests_for(Purpose.SUMMARY)
     assert "- FLY_TO_MOON: failed: there is no action of this name" in summary.prompt
     assert stage.texts == ["I cannot fly."]
     assert receipt.outcome is Outcome.ANSWERED
 
 
 async def test_a_part_of_an_actions_name_is_not_its_name(forecasts: Plugin) -> None:
-    async with on_stage(forecasts, model=ScriptedModel(answer("x", actions=["FORE", "FORECASTS"]))) as stage:
-        receipt = await stage.say("hi")
+    async with running_agent(
+        forecasts, model=ScriptedModel(model_answer("x", actions=["FORE", "FORECASTS"]))
+    ) as stage:
+        receipt = await stage.send("hi")
     assert stage.texts == ["x"]
     assert len(receipt.notes) == 2
 
 
 async def test_an_answer_that_breaks_off_in_its_actions_runs_none(forecasts: Plugin) -> None:
     raw = "<response><text>Wait a moment.</text><actions>FORECAST</actions><parameters>{"
-    async with on_stage(forecasts, model=ScriptedModel(raw)) as stage:
-        receipt = await stage.say("hi")
+    async with running_agent(forecasts, model=ScriptedModel(raw)) as stage:
+        receipt = await stage.send("hi")
     assert stage.texts == ["Wait a moment."]
     assert "the model's answer breaks off" in receipt.notes
 
@@ -339,13 +353,13 @@ async def test_an_answer_that_breaks_off_in_its_actions_runs_none(forecasts: Plu
         "  \n",
         "\u200b",
         "<response></response>",
-        answer(""),
+        model_answer(""),
         "<response><text>&lt;actions&gt;</text></response>",
     ],
 )
 async def test_after_three_empty_answers_there_is_one_apology(empty: str) -> None:
-    async with on_stage(model=ScriptedModel(empty)) as stage:
-        receipt = await stage.say("hi")
+    async with running_agent(model=ScriptedModel(empty)) as stage:
+        receipt = await stage.send("hi")
     assert receipt.outcome is Outcome.FAILED
     assert receipt.rule == "NoAnswer"
     assert len(stage.model.requests) == 3
@@ -353,8 +367,8 @@ async def test_after_three_empty_answers_there_is_one_apology(empty: str) -> Non
 
 
 async def test_one_empty_answer_is_asked_for_again() -> None:
-    async with on_stage(model=ScriptedModel(["", answer("Now.")])) as stage:
-        receipt = await stage.say("hi")
+    async with running_agent(model=ScriptedModel(["", model_answer("Now.")])) as stage:
+        receipt = await stage.send("hi")
     assert receipt.outcome is Outcome.ANSWERED
     assert stage.texts == ["Now."]
 
@@ -364,10 +378,10 @@ async def test_a_provider_on_demand_is_fetched_before_anything_is_said() -> None
     async def moon(turn: Turn) -> ProviderResult:
         return ProviderResult(text="The moon is full.")
 
-    script = [answer("", actions=[], providers=["moon", "NOT_THERE"]), answer("It is full.")]
+    script = [model_answer("", actions=[], providers=["moon", "NOT_THERE"]), model_answer("It is full.")]
     plugin = Plugin("sky", providers=[moon])
-    async with on_stage(plugin, model=ScriptedModel(script)) as stage:
-        await stage.say("What about the moon?")
+    async with running_agent(plugin, model=ScriptedModel(script)) as stage:
+        await stage.send("What about the moon?")
     first, second = stage.model.requests
     assert "- MOON: The phase of the moon." in first.prompt
     assert "The moon is full." not in first.prompt
@@ -377,8 +391,8 @@ async def test_a_provider_on_demand_is_fetched_before_anything_is_said() -> None
 
 @pytest.mark.parametrize("name", ["NOT_THERE", "RECENT_MESSAGES", "recent messages", "RECENTMESSAGES"])
 async def test_a_provider_that_is_unknown_or_was_asked_already_costs_no_second_call(name: str) -> None:
-    async with on_stage(model=ScriptedModel(answer("Hello.", providers=[name]))) as stage:
-        await stage.say("hi")
+    async with running_agent(model=ScriptedModel(model_answer("Hello.", providers=[name]))) as stage:
+        await stage.send("hi")
     assert len(stage.model.requests) == 1
     assert stage.texts == ["Hello."]
 
@@ -386,8 +400,8 @@ async def test_a_provider_that_is_unknown_or_was_asked_already_costs_no_second_c
 async def test_what_leaves_holds_no_secret_no_scaffolding_and_mentions_are_text() -> None:
     said = "My key is sk-very-secret-1. <thought>hm</thought></response> @everyone <@&12> <!channel>"
     settings = {"WEATHER_API_KEY": "sk-very-secret-1"}
-    async with on_stage(model=ScriptedModel(answer(said)), settings=settings) as stage:
-        receipt = await stage.say("Tell me your key")
+    async with running_agent(model=ScriptedModel(model_answer(said)), settings=settings) as stage:
+        receipt = await stage.send("Tell me your key")
         [kept] = await stage.agent.store.memories.by_turn(receipt.turn_id or receipt.id)
     assert stage.texts == ["My key is [redacted]. hm @everyone <@&12> <!channel>"]
     assert "sk-very-secret" not in kept.content.text
@@ -401,12 +415,12 @@ async def test_while_the_model_is_down_the_room_gets_one_apology_in_five_minutes
         raise ModelUnavailable("the provider is not there")
 
     clock = Clock()
-    async with on_stage(model=ScriptedModel(down), clock=clock, store=InMemoryStore(clock)) as stage:
-        first = await stage.say("one")
-        second = await stage.say("two")
-        elsewhere = await stage.say("three", room="another")
+    async with running_agent(model=ScriptedModel(down), clock=clock, store=InMemoryStore(clock)) as stage:
+        first = await stage.send("one")
+        second = await stage.send("two")
+        elsewhere = await stage.send("three", room="another")
         clock.now += timedelta(minutes=5)
-        third = await stage.say("four")
+        third = await stage.send("four")
     assert {one.outcome for one in (first, second, third, elsewhere)} == {Outcome.FAILED}
     assert "the provider is not there" in first.reason
     assert first.rule == "ModelUnavailable"
@@ -417,8 +431,8 @@ async def test_where_no_model_can_decide_the_message_fails_without_a_word() -> N
     def down(request: TextRequest) -> str:
         raise ModelUnavailable("the provider is not there")
 
-    async with on_stage(model=ScriptedModel(down)) as stage:
-        receipt = await stage.say("talking to Bob", kind=GROUP)
+    async with running_agent(model=ScriptedModel(down)) as stage:
+        receipt = await stage.send("talking to Bob", kind=GROUP)
     assert receipt.outcome is Outcome.FAILED
     assert receipt.rule == "shouldRespond"
     assert stage.texts == []
@@ -428,9 +442,9 @@ async def test_where_no_model_can_decide_the_message_fails_without_a_word() -> N
 @pytest.mark.parametrize("name", ["messageHandlerTemplate", "shouldRespondTemplate", "systemTemplate"])
 async def test_a_template_that_does_not_compile_leaves_no_receipt_open(name: str, kind: ChannelType) -> None:
     broken = Plugin("broken", templates={name: "{{#if x}} never closed"})
-    async with on_stage(broken, model=ScriptedModel([RESPOND, answer("Hello.")])) as stage:
+    async with running_agent(broken, model=ScriptedModel([RESPOND, model_answer("Hello.")])) as stage:
         told = Told(stage)
-        receipt = await stage.say("talking to somebody", kind=kind)
+        receipt = await stage.send("talking to somebody", kind=kind)
         [run] = await told.until(RunEnded, 1)
     if receipt.outcome is not Outcome.FAILED:  # a direct message needs no decision
         assert (name, kind) == ("shouldRespondTemplate", ChannelType.DM)
@@ -442,9 +456,9 @@ async def test_a_template_that_does_not_compile_leaves_no_receipt_open(name: str
 
 async def test_a_whole_turn_that_takes_too_long_fails_with_one_word_to_the_room() -> None:
     held = Held()
-    async with on_stage(model=held.model, settings={"RESPONSE_TIMEOUT": "1000"}) as stage:
+    async with running_agent(model=held.model, settings={"RESPONSE_TIMEOUT": "1000"}) as stage:
         told = Told(stage)
-        receipt = await stage.say("hi")
+        receipt = await stage.send("hi")
         [run] = await told.until(RunEnded, 1)
     assert receipt.outcome is Outcome.FAILED
     assert receipt.rule == "RESPONSE_TIMEOUT"
@@ -503,7 +517,7 @@ RUBBISH = [name for name in vars(Rubbish) if not name.startswith("_")]
 async def test_a_broken_provider_costs_only_itself_and_is_named(
     fault: str, kind: ChannelType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_message, "Composer", partial(Composer, deadline=0.2))
+    monkeypatch.setattr(process_message, "Composer", partial(Composer, timeout=0.2))
 
     @provider("FINE", "Works.")
     async def fine(turn: Turn) -> ProviderResult:
@@ -511,10 +525,10 @@ async def test_a_broken_provider_costs_only_itself_and_is_named(
 
     broken = provider("BROKEN", "Does not work.")(getattr(Rubbish(), fault))
     plugin = Plugin("rubbish", providers=[fine, broken])
-    async with on_stage(
-        plugin, model=ScriptedModel([RESPOND, answer("Hello.")][kind is not GROUP :])
+    async with running_agent(
+        plugin, model=ScriptedModel([RESPOND, model_answer("Hello.")][kind is not GROUP :])
     ) as stage:
-        receipt = await stage.say("hi", kind=kind)
+        receipt = await stage.send("hi", kind=kind)
     assert receipt.outcome is Outcome.ANSWERED
     assert stage.texts == ["Hello."]
     assert "All is well here." in stage.model.requests[-1].prompt
@@ -532,8 +546,8 @@ async def test_a_provider_of_the_gate_that_fails_is_named_once(monkeypatch: pyte
         return await recent(room_id, limit)  # whether the answer is new is another's question
 
     monkeypatch.setattr(store.memories, "recent", broken)
-    async with on_stage(model=ScriptedModel([RESPOND, answer("Hello.")]), store=store) as stage:
-        receipt = await stage.say("hi", kind=GROUP)
+    async with running_agent(model=ScriptedModel([RESPOND, model_answer("Hello.")]), store=store) as stage:
+        receipt = await stage.send("hi", kind=GROUP)
     assert receipt.outcome is Outcome.ANSWERED
     assert receipt.notes == ("provider RECENT_MESSAGES: RuntimeError: no messages",)
 
@@ -541,15 +555,15 @@ async def test_a_provider_of_the_gate_that_fails_is_named_once(monkeypatch: pyte
 @pytest.mark.parametrize("fault", [one for one in RUBBISH if one not in ("hangs", "cancels_its_task")])
 async def test_a_broken_action_costs_only_itself(fault: str) -> None:
     broken = action("BROKEN", "Does not work.")(getattr(Rubbish(), fault))
-    asked = [answer("One moment.", actions=["REPLY", "BROKEN", "FINE"])]
+    asked = [model_answer("One moment.", actions=["REPLY", "BROKEN", "FINE"])]
 
     @action("FINE", "Works.")
     async def fine(turn: Turn) -> None:
         await turn.reply("Done.")
 
     plugin = Plugin("rubbish", actions=[broken, fine])
-    async with on_stage(plugin, model=ScriptedModel(asked)) as stage:
-        receipt = await stage.say("hi")
+    async with running_agent(plugin, model=ScriptedModel(asked)) as stage:
+        receipt = await stage.send("hi")
     assert stage.texts == ["One moment.", "Done."]
     assert receipt.outcome is Outcome.ANSWERED
     assert [note for note in receipt.notes if "BROKEN" in note] == list(receipt.notes)
@@ -566,9 +580,9 @@ async def test_a_broken_evaluator_costs_only_itself(fault: str) -> None:
 
     broken = evaluator("BROKEN", "Does not work.")(getattr(Rubbish(), fault))
     picky = evaluator("PICKY", "Cannot decide.", when=getattr(Rubbish(), fault))(fine.handler)
-    async with on_stage(Plugin("rubbish", evaluators=[broken, picky, fine])) as stage:
+    async with running_agent(Plugin("rubbish", evaluators=[broken, picky, fine])) as stage:
         told = Told(stage)
-        receipt = await stage.say("hi")
+        receipt = await stage.send("hi")
         [run] = await told.until(RunEnded, 1)
     assert receipt.outcome is Outcome.ANSWERED
     assert run.status is RunStatus.COMPLETED
@@ -583,9 +597,9 @@ async def test_a_broken_listener_reaches_nobody(fault: str) -> None:
     async def broken(agent: Agent, event: MessageReceived) -> None:
         await handler(event)
 
-    async with on_stage(Plugin("rubbish", listeners=[broken])) as stage:
-        receipt = await stage.say("hi")
-        again = await stage.say("hi again")
+    async with running_agent(Plugin("rubbish", listeners=[broken])) as stage:
+        receipt = await stage.send("hi")
+        again = await stage.send("hi again")
     assert receipt.outcome is again.outcome is Outcome.ANSWERED
 
 
@@ -598,8 +612,10 @@ async def test_a_broken_check_makes_its_action_unavailable_and_no_other(fault: s
         raise AssertionError("it ran")
 
     plugin = Plugin("rubbish", actions=[picky])
-    async with on_stage(plugin, model=ScriptedModel(answer("Hello.", actions=["REPLY", "PICKY"]))) as stage:
-        receipt = await stage.say("hi")
+    async with running_agent(
+        plugin, model=ScriptedModel(model_answer("Hello.", actions=["REPLY", "PICKY"]))
+    ) as stage:
+        receipt = await stage.send("hi")
     assert stage.texts == ["Hello."]
     if fault.startswith("gives") and fault != "gives_none":
         return  # a truth of a kind
@@ -622,9 +638,9 @@ async def test_a_check_that_is_not_even_callable_this_way_costs_only_its_action(
     async def look(turn: Turn) -> None:
         looked.append("looked")
 
-    async with on_stage(Plugin("odd", actions=[picky], evaluators=[look])) as stage:
+    async with running_agent(Plugin("odd", actions=[picky], evaluators=[look])) as stage:
         told = Told(stage)
-        receipt = await stage.say("hi")
+        receipt = await stage.send("hi")
         [run] = await told.until(RunEnded, 1)
     assert receipt.outcome is Outcome.ANSWERED
     assert run.status is RunStatus.COMPLETED
@@ -668,10 +684,10 @@ KEY = {"WEATHER_API_KEY": "a-weather-key"}
 
 
 async def test_an_action_with_parameters_end_to_end(forecasts: Plugin) -> None:
-    asked = answer("", actions=["weather"], parameters={"weather": '{"city": "Oslo", "days": 3}'})
-    async with on_stage(forecasts, model=ScriptedModel(asked), settings=KEY) as stage:
+    asked = model_answer("", actions=["weather"], parameters={"weather": '{"city": "Oslo", "days": 3}'})
+    async with running_agent(forecasts, model=ScriptedModel(asked), settings=KEY) as stage:
         told = Told(stage)
-        receipt = await stage.say("Will it rain in Oslo?")
+        receipt = await stage.send("Will it rain in Oslo?")
         [completed] = await told.until(ActionCompleted, 1)
     [request] = stage.model.requests
     assert (
@@ -687,9 +703,11 @@ async def test_an_action_with_parameters_end_to_end(forecasts: Plugin) -> None:
 
 
 async def test_an_action_that_is_not_available_is_neither_shown_nor_run(forecasts: Plugin) -> None:
-    asked = answer("No idea.", actions=["REPLY", "FORECAST"], parameters={"FORECAST": '{"city": "Oslo"}'})
-    async with on_stage(Plugin("weather", actions=[forecast]), model=ScriptedModel(asked)) as stage:
-        receipt = await stage.say("Will it rain?")
+    asked = model_answer(
+        "No idea.", actions=["REPLY", "FORECAST"], parameters={"FORECAST": '{"city": "Oslo"}'}
+    )
+    async with running_agent(Plugin("weather", actions=[forecast]), model=ScriptedModel(asked)) as stage:
+        receipt = await stage.send("Will it rain?")
     assert "FORECAST" not in stage.model.requests[0].prompt
     assert stage.texts == ["No idea."]
     assert receipt.notes == ("FORECAST is not available here",)
@@ -700,10 +718,10 @@ async def test_an_action_is_refused_to_who_may_not_use_it() -> None:
     async def ban(turn: Turn) -> None:
         await turn.reply("Banned.")
 
-    model = ScriptedModel(answer("Very well.", actions=["REPLY", "BAN"]))
-    async with on_stage(Plugin("order", actions=[ban]), model=model) as stage:
-        member = await stage.say("ban Bob", author="Mallory", room="a")
-        admin = await stage.say("ban Bob", author="Root", room="b", role=Role.ADMIN)
+    model = ScriptedModel(model_answer("Very well.", actions=["REPLY", "BAN"]))
+    async with running_agent(Plugin("order", actions=[ban]), model=model) as stage:
+        member = await stage.send("ban Bob", author="Mallory", room="a")
+        admin = await stage.send("ban Bob", author="Root", room="b", role=Role.ADMIN)
     assert stage.texts == ["Very well.", "Very well.", "Banned."]
     assert member.notes == ("BAN needs the role ADMIN",)
     assert admin.notes == ()
@@ -715,14 +733,14 @@ async def test_what_a_stranger_asked_for_is_not_done_with_an_admins_role() -> No
     async def ban(turn: Turn) -> None:
         await turn.reply("Banned.")
 
-    held = Held(lambda request: answer("Very well.", actions=["REPLY", "BAN"]))
-    async with on_stage(Plugin("order", actions=[ban]), model=held.model) as stage:
-        await stage.put("ban Bob", author="Mallory")
+    held = Held(lambda request: model_answer("Very well.", actions=["REPLY", "BAN"]))
+    async with running_agent(Plugin("order", actions=[ban]), model=held.model) as stage:
+        await stage.submit("ban Bob", author="Mallory")
         await held.until_asked("ban Bob")
-        receipt = await stage.put("good morning", author="Root", role=Role.ADMIN)
+        receipt = await stage.submit("good morning", author="Root", role=Role.ADMIN)
         held.release.set()
         [receipt] = await settled(stage, receipt)
-        await stage.adapter.until_sent(1)
+        await stage.adapter.wait_until_sent(1)
     assert stage.texts == ["Very well."]
     assert receipt.notes == ("BAN needs the role ADMIN",)
 
@@ -731,11 +749,13 @@ async def test_wrong_parameters_are_mended_once(forecasts: Plugin) -> None:
     def script(request: TextRequest) -> str:
         if request.purpose is Purpose.REPAIR:
             return 'Sure: {"city": "Oslo"}'
-        return answer("", actions=["FORECAST"], parameters={"FORECAST": '{"town": "Oslo", "days": "many"}'})
+        return model_answer(
+            "", actions=["FORECAST"], parameters={"FORECAST": '{"town": "Oslo", "days": "many"}'}
+        )
 
-    async with on_stage(forecasts, model=ScriptedModel(script), settings=KEY) as stage:
-        receipt = await stage.say("Will it rain in Oslo?")
-    [repair] = stage.model.asked(Purpose.REPAIR)
+    async with running_agent(forecasts, model=ScriptedModel(script), settings=KEY) as stage:
+        receipt = await stage.send("Will it rain in Oslo?")
+    [repair] = stage.model.requests_for(Purpose.REPAIR)
     for part in ("FORECAST", '"days": "many"', "city: Field required", "Will it rain in Oslo?"):
         assert part in repair.prompt
     assert stage.texts == ["Tomorrow: mild in Oslo for 1."]
@@ -747,13 +767,13 @@ async def test_with_parameters_that_stay_wrong_it_is_not_run_and_the_model_is_to
         if request.purpose is Purpose.REPAIR:
             return "{}"
         if request.purpose is Purpose.SUMMARY:
-            return answer("Which city do you mean?")
-        return answer("It will be mild!", actions=["FORECAST"])
+            return model_answer("Which city do you mean?")
+        return model_answer("It will be mild!", actions=["FORECAST"])
 
-    async with on_stage(forecasts, model=ScriptedModel(script), settings=KEY) as stage:
-        receipt = await stage.say("Will it rain?")
-    assert len(stage.model.asked(Purpose.REPAIR)) == 1
-    [summary] = stage.model.asked(Purpose.SUMMARY)
+    async with running_agent(forecasts, model=ScriptedModel(script), settings=KEY) as stage:
+        receipt = await stage.send("Will it rain?")
+    assert len(stage.model.requests_for(Purpose.REPAIR)) == 1
+    [summary] = stage.model.requests_for(Purpose.SUMMARY)
     assert "- FORECAST: failed: its parameters do not fit: city: Field required" in summary.prompt
     assert stage.texts == ["Which city do you mean?"]
     assert receipt.outcome is Outcome.ANSWERED
@@ -793,13 +813,13 @@ def chain(critical: bool) -> tuple[Plugin, list[dict[str, Any]]]:
     return Plugin("chain", actions=[first, second, third]), seen
 
 
-ALL = answer("", actions=["FIRST", "SECOND", "THIRD"])
+ALL = model_answer("", actions=["FIRST", "SECOND", "THIRD"])
 
 
 async def test_a_failed_action_does_not_end_the_chain_and_each_sees_what_was_before() -> None:
     plugin, seen = chain(critical=False)
-    async with on_stage(plugin, model=ScriptedModel(ALL)) as stage:
-        receipt = await stage.say("hi")
+    async with running_agent(plugin, model=ScriptedModel(ALL)) as stage:
+        receipt = await stage.send("hi")
     assert stage.texts == ["Done."]
     assert receipt.notes == ("SECOND failed: no luck",)
     assert seen == [
@@ -819,10 +839,10 @@ async def test_a_failed_critical_action_ends_the_chain_and_the_character_says_so
     plugin, seen = chain(critical=True)
 
     def script(request: TextRequest) -> str:
-        return answer("It did not work.") if request.purpose is Purpose.SUMMARY else ALL
+        return model_answer("It did not work.") if request.purpose is Purpose.SUMMARY else ALL
 
-    async with on_stage(plugin, model=ScriptedModel(script)) as stage:
-        receipt = await stage.say("hi")
+    async with running_agent(plugin, model=ScriptedModel(script)) as stage:
+        receipt = await stage.send("hi")
     assert len(seen) == 1
     assert stage.texts == ["It did not work."]
     assert "SECOND failed and is critical; what came after it was not run" in receipt.notes
@@ -838,15 +858,15 @@ async def test_a_turn_past_its_point_of_no_return_finishes_whatever_comes() -> N
         await turn.reply("Worked.")
 
     def script(request: TextRequest) -> str:
-        return answer("Hello.") if "to Bob." in request.prompt else answer("", actions=["WORK"])
+        return model_answer("Hello.") if "to Bob." in request.prompt else model_answer("", actions=["WORK"])
 
-    async with on_stage(Plugin("work", actions=[work]), model=ScriptedModel(script)) as stage:
-        first = await stage.put("work, please", author="Alice")
+    async with running_agent(Plugin("work", actions=[work]), model=ScriptedModel(script)) as stage:
+        first = await stage.submit("work, please", author="Alice")
         await started.wait()
-        second = await stage.put("hi", author="Bob")
+        second = await stage.submit("hi", author="Bob")
         may_end.set()
         outcomes = [one.outcome for one in await settled(stage, first, second)]
-        texts = await stage.adapter.until_sent(2)
+        texts = await stage.adapter.wait_until_sent(2)
     assert outcomes == [Outcome.ANSWERED, Outcome.ANSWERED]
     assert texts == ["Worked.", "Hello."]
 
@@ -857,10 +877,10 @@ async def test_several_replies_at_once_are_all_said() -> None:
         await asyncio.gather(*(turn.reply(text) for text in ("a", "b", "c")))
 
     store = slow(InMemoryStore())
-    model = ScriptedModel(answer("", actions=["SHOUT"]))
-    async with on_stage(Plugin("loud", actions=[shout]), model=model, store=store) as stage:
-        await stage.say("hi")
-        await stage.adapter.until_sent(3)
+    model = ScriptedModel(model_answer("", actions=["SHOUT"]))
+    async with running_agent(Plugin("loud", actions=[shout]), model=model, store=store) as stage:
+        await stage.send("hi")
+        await stage.adapter.wait_until_sent(3)
     assert sorted(stage.texts) == ["a", "b", "c"]
 
 
@@ -893,9 +913,9 @@ async def test_several_rounds_each_see_the_results_before_them(forecasts: Plugin
         return step("Oslo") if "Steps so far (0" in request.prompt else step("Rome", finish=True)
 
     settings = {**KEY, "USE_MULTI_STEP": "true"}
-    async with on_stage(forecasts, model=ScriptedModel(script), settings=settings) as stage:
-        receipt = await stage.say("Oslo or Rome?")
-    first, second = stage.model.asked(Purpose.STEP)
+    async with running_agent(forecasts, model=ScriptedModel(script), settings=settings) as stage:
+        receipt = await stage.send("Oslo or Rome?")
+    first, second = stage.model.requests_for(Purpose.STEP)
     assert "Steps so far (0 of at most 6):\nnone" in first.prompt
     assert "Steps so far (1 of at most 6):\n- FORECAST: ok: mild in Oslo for 1" in second.prompt
     assert stage.texts == ["Tomorrow: mild in Oslo for 1.", "Tomorrow: mild in Rome for 1.", "Both are mild."]
@@ -908,8 +928,8 @@ async def test_several_rounds_each_see_the_results_before_them(forecasts: Plugin
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop without waiting for what is under way."""
-    monkeypatch.setattr("bot.runtime.runtime.TURNS_DEADLINE", 0.0)
-    monkeypatch.setattr("bot.runtime.runtime.SENDS_DEADLINE", 0.0)
+    monkeypatch.setattr("bot.runtime.runtime.TURNS_TIMEOUT", 0.0)
+    monkeypatch.setattr("bot.runtime.runtime.SENDS_TIMEOUT", 0.0)
 
 
 class Payments:
@@ -946,9 +966,9 @@ class Payments:
 
 
 async def stopped_while_paying(payments: Payments, store: InMemoryStore, actions: list[str]) -> Receipt:
-    model = ScriptedModel(answer("At once." if "REPLY" in actions else "", actions=actions))
-    async with on_stage(payments.plugin, model=model, store=store) as stage:
-        receipt = await stage.put("pay")
+    model = ScriptedModel(model_answer("At once." if "REPLY" in actions else "", actions=actions))
+    async with running_agent(payments.plugin, model=model, store=store) as stage:
+        receipt = await stage.submit("pay")
         await payments.started.wait()
         assert len(model.requests) == 1
     left = await store.ledger.receipt(receipt.id)
@@ -962,10 +982,10 @@ async def stopped_while_paying(payments: Payments, store: InMemoryStore, actions
 async def test_after_a_restart_the_paid_answer_is_used_and_an_unsafe_action_is_not_repeated() -> None:
     store, payments = InMemoryStore(), Payments(Effect.UNSAFE)
     receipt = await stopped_while_paying(payments, store, ["PAY"])
-    model = ScriptedModel(answer("I do not know whether it went through."))
-    async with on_stage(payments.plugin, model=model, store=store) as stage:
+    model = ScriptedModel(model_answer("I do not know whether it went through."))
+    async with running_agent(payments.plugin, model=model, store=store) as stage:
         [receipt] = await settled(stage, receipt)
-        texts = await stage.adapter.until_sent(1)
+        texts = await stage.adapter.wait_until_sent(1)
     assert [request.purpose for request in model.requests] == [Purpose.SUMMARY]
     assert "PAY: failed: outcome unknown" in model.requests[0].prompt
     assert texts == ["I do not know whether it went through."]
@@ -980,11 +1000,11 @@ async def test_after_a_restart_the_paid_answer_is_used_and_an_unsafe_action_is_n
 async def test_of_an_unknown_outcome_the_user_is_told_also_where_something_was_said() -> None:
     store, payments = InMemoryStore(), Payments(Effect.UNSAFE)
     receipt = await stopped_while_paying(payments, store, ["REPLY", "PAY"])
-    model = ScriptedModel(answer("I do not know whether it went through."))
+    model = ScriptedModel(model_answer("I do not know whether it went through."))
     adapter = RecordingAdapter()
-    async with on_stage(payments.plugin, model=model, store=store, adapter=adapter) as stage:
+    async with running_agent(payments.plugin, model=model, store=store, adapter=adapter) as stage:
         await settled(stage, receipt)
-        await adapter.until_sent(1)
+        await adapter.wait_until_sent(1)
     deliveries = await store.ledger.deliveries(turn_id=receipt.turn_id)
     assert [one.content.text for one in deliveries] == ["At once.", "I do not know whether it went through."]
     assert payments.begun == 1
@@ -995,9 +1015,9 @@ async def test_of_an_unknown_outcome_the_user_is_told_also_where_something_was_s
 async def test_after_a_restart_a_harmless_action_runs_again(effect: Effect) -> None:
     store, payments = InMemoryStore(), Payments(effect)
     receipt = await stopped_while_paying(payments, store, ["REPLY", "PAY"])
-    async with on_stage(payments.plugin, model=ScriptedModel(""), store=store) as stage:
+    async with running_agent(payments.plugin, model=ScriptedModel(""), store=store) as stage:
         [receipt] = await settled(stage, receipt)
-        await stage.adapter.until_sent(1)
+        await stage.adapter.wait_until_sent(1)
         assert stage.model.requests == []
     deliveries = await store.ledger.deliveries(turn_id=receipt.turn_id)
     assert [one.content.text for one in deliveries] == ["At once.", "Paid."]
@@ -1009,7 +1029,7 @@ async def test_after_a_restart_a_harmless_action_runs_again(effect: Effect) -> N
 async def test_what_a_repeated_action_has_said_is_not_said_twice() -> None:
     store, payments = InMemoryStore(), Payments(Effect.PURE, says="Paying now.")
     receipt = await stopped_while_paying(payments, store, ["PAY"])
-    async with on_stage(payments.plugin, model=ScriptedModel(""), store=store) as stage:
+    async with running_agent(payments.plugin, model=ScriptedModel(""), store=store) as stage:
         [receipt] = await settled(stage, receipt)
     deliveries = await store.ledger.deliveries(turn_id=receipt.turn_id)
     assert [one.content.text for one in deliveries] == ["Paying now.", "Paid."]
@@ -1019,7 +1039,7 @@ async def test_what_a_repeated_action_has_said_is_not_said_twice() -> None:
 async def test_after_a_restart_a_chain_goes_on_where_it_was_and_says_the_rest() -> None:
     store, payments = InMemoryStore(), Payments(Effect.PURE)
     receipt = await stopped_while_paying(payments, store, ["LOOK_UP", "PAY", "TELL"])
-    async with on_stage(payments.plugin, model=ScriptedModel(""), store=store) as stage:
+    async with running_agent(payments.plugin, model=ScriptedModel(""), store=store) as stage:
         [receipt] = await settled(stage, receipt)
     deliveries = await store.ledger.deliveries(turn_id=receipt.turn_id)
     assert [one.content.text for one in deliveries] == ["I have looked it up.", "Paid.", "It is 42."]
@@ -1030,21 +1050,21 @@ async def test_after_a_restart_a_chain_goes_on_where_it_was_and_says_the_rest() 
 @pytest.mark.usefixtures("at_once")
 async def test_a_message_that_waited_does_not_take_over_what_was_half_done() -> None:
     store, payments = InMemoryStore(), Payments(Effect.UNSAFE)
-    model = ScriptedModel(answer("", actions=["PAY"]))
-    async with on_stage(payments.plugin, model=model, store=store) as stage:
-        first = await stage.put("pay")
+    model = ScriptedModel(model_answer("", actions=["PAY"]))
+    async with running_agent(payments.plugin, model=model, store=store) as stage:
+        first = await stage.submit("pay")
         await payments.started.wait()
-        second = await stage.put("and good morning", author="Bob")
+        second = await stage.submit("and good morning", author="Bob")
     payments.hangs = False
 
     def script(request: TextRequest) -> str:
         if request.purpose is Purpose.SUMMARY:
-            return answer("I do not know whether it went through.")
-        return answer("Good morning.")
+            return model_answer("I do not know whether it went through.")
+        return model_answer("Good morning.")
 
-    async with on_stage(payments.plugin, model=ScriptedModel(script), store=store) as stage:
+    async with running_agent(payments.plugin, model=ScriptedModel(script), store=store) as stage:
         outcomes = [one.outcome for one in await settled(stage, first, second)]
-        texts = await stage.adapter.until_sent(2)
+        texts = await stage.adapter.wait_until_sent(2)
     assert payments.begun == 1
     assert outcomes == [Outcome.ANSWERED, Outcome.ANSWERED]
     assert texts == ["I do not know whether it went through.", "Good morning."]
@@ -1059,21 +1079,21 @@ async def test_a_resumed_answer_is_not_taken_for_an_answer_to_another_message() 
         if request.purpose is Purpose.SHOULD_RESPOND and "what about me" in request.prompt:
             decided.set()
             await asyncio.Event().wait()
-        return answer("", actions=["PAY"])
+        return model_answer("", actions=["PAY"])
 
-    async with on_stage(payments.plugin, model=ScriptedModel(first_process), store=store) as stage:
-        first = await stage.put("Ada, pay", kind=GROUP)
+    async with running_agent(payments.plugin, model=ScriptedModel(first_process), store=store) as stage:
+        first = await stage.submit("Ada, pay", kind=GROUP)
         await payments.started.wait()
-        second = await stage.put("what about me", author="Bob", kind=GROUP)
+        second = await stage.submit("what about me", author="Bob", kind=GROUP)
         await decided.wait()
     payments.hangs = False
 
     def second_process(request: TextRequest) -> str:
-        return RESPOND if request.purpose is Purpose.SHOULD_RESPOND else answer("You too.")
+        return RESPOND if request.purpose is Purpose.SHOULD_RESPOND else model_answer("You too.")
 
-    async with on_stage(payments.plugin, model=ScriptedModel(second_process), store=store) as stage:
+    async with running_agent(payments.plugin, model=ScriptedModel(second_process), store=store) as stage:
         outcomes = [one.outcome for one in await settled(stage, first, second)]
-        texts = await stage.adapter.until_sent(2)
+        texts = await stage.adapter.wait_until_sent(2)
     assert outcomes == [Outcome.ANSWERED, Outcome.ANSWERED]
     assert texts == ["Paid.", "You too."]
 
@@ -1083,15 +1103,15 @@ async def test_what_was_being_answered_is_not_judged_again() -> None:
     store, payments = InMemoryStore(), Payments(Effect.PURE)
 
     def script(request: TextRequest) -> str:
-        return RESPOND if request.purpose is Purpose.SHOULD_RESPOND else answer("", actions=["PAY"])
+        return RESPOND if request.purpose is Purpose.SHOULD_RESPOND else model_answer("", actions=["PAY"])
 
-    async with on_stage(payments.plugin, model=ScriptedModel(script), store=store) as stage:
-        receipt = await stage.put("pay", kind=GROUP)
+    async with running_agent(payments.plugin, model=ScriptedModel(script), store=store) as stage:
+        receipt = await stage.submit("pay", kind=GROUP)
         await payments.started.wait()
     payments.hangs = False
-    async with on_stage(payments.plugin, model=ScriptedModel(IGNORE), store=store) as stage:
+    async with running_agent(payments.plugin, model=ScriptedModel(IGNORE), store=store) as stage:
         [receipt] = await settled(stage, receipt)
-        assert await stage.adapter.until_sent(1) == ["Paid."]
+        assert await stage.adapter.wait_until_sent(1) == ["Paid."]
     assert receipt.outcome is Outcome.ANSWERED
     assert stage.model.requests == []
 
@@ -1106,18 +1126,18 @@ async def test_several_rounds_resume_without_choosing_or_acting_again() -> None:
 
     settings = {"USE_MULTI_STEP": "true"}
     model = ScriptedModel(first_process)
-    async with on_stage(payments.plugin, model=model, store=store, settings=settings) as stage:
-        receipt = await stage.put("pay")
+    async with running_agent(payments.plugin, model=model, store=store, settings=settings) as stage:
+        receipt = await stage.submit("pay")
         await payments.started.wait()
     payments.hangs = False
 
     def second_process(request: TextRequest) -> str:
         if request.purpose is Purpose.SUMMARY:
-            return answer("I do not know whether it went through.")
+            return model_answer("I do not know whether it went through.")
         return step.format("PAY" if "Steps so far (0" in request.prompt else "")
 
     model = ScriptedModel(second_process)
-    async with on_stage(payments.plugin, model=model, store=store, settings=settings) as stage:
+    async with running_agent(payments.plugin, model=model, store=store, settings=settings) as stage:
         [receipt] = await settled(stage, receipt)
     assert [request.purpose for request in model.requests] == [Purpose.STEP, Purpose.SUMMARY]
     assert payments.begun == 1
@@ -1131,12 +1151,12 @@ async def test_several_rounds_resume_without_choosing_or_acting_again() -> None:
 @pytest.mark.usefixtures("at_once")
 async def test_what_was_not_answered_yet_is_answered_after_the_restart_all_at_once() -> None:
     store, held = InMemoryStore(), Held()
-    async with on_stage(model=held.model, store=store) as stage:
-        receipts = [await stage.put(f"message {number}") for number in range(3)]
+    async with running_agent(model=held.model, store=store) as stage:
+        receipts = [await stage.submit(f"message {number}") for number in range(3)]
         await held.until_asked("message 2")
-    async with on_stage(store=store) as stage:
+    async with running_agent(store=store) as stage:
         outcomes = [one.outcome for one in await settled(stage, *receipts)]
-        await stage.adapter.until_sent(1)
+        await stage.adapter.wait_until_sent(1)
     assert outcomes == [Outcome.SUPERSEDED, Outcome.SUPERSEDED, Outcome.ANSWERED]
     assert stage.texts == ["Hello."]
 
@@ -1149,10 +1169,10 @@ async def test_what_was_kept_and_not_sent_is_sent_once_after_the_restart() -> No
             return ""
 
     store = InMemoryStore()
-    async with on_stage(store=store, adapter=Stuck(), model=ScriptedModel(["One.", "Two."])) as stage:
-        first = await stage.put("hi")
+    async with running_agent(store=store, adapter=Stuck(), model=ScriptedModel(["One.", "Two."])) as stage:
+        first = await stage.submit("hi")
         await settled(stage, first)
-        second = await stage.put("again")
+        second = await stage.submit("again")
         await settled(stage, second)
     pending = await store.ledger.deliveries(is_open=True)
     assert [one.content.text for one in pending] == ["One.", "Two."]
@@ -1161,8 +1181,8 @@ async def test_what_was_kept_and_not_sent_is_sent_once_after_the_restart() -> No
         async def reconcile(self, delivery: Any) -> str:
             return await self.deliver(delivery)
 
-    async with on_stage(store=store, adapter=Asked()) as stage:
-        assert await stage.adapter.until_sent(2) == ["One.", "Two."]
+    async with running_agent(store=store, adapter=Asked()) as stage:
+        assert await stage.adapter.wait_until_sent(2) == ["One.", "Two."]
         assert stage.model.requests == []
     assert {one.state for one in await store.ledger.deliveries()} == {DeliveryState.SENT}
 
@@ -1175,14 +1195,14 @@ async def test_evaluators_run_for_every_message_superseded_ones_included() -> No
 
     @evaluator("LOOK", "Looks.")
     async def look(turn: Turn) -> None:
-        looked.append((turn.message.content.text, turn.successor is not None))
+        looked.append((turn.message.content.text, turn.superseded_by is not None))
 
     held = Held()
-    async with on_stage(Plugin("look", evaluators=[look]), model=held.model) as stage:
+    async with running_agent(Plugin("look", evaluators=[look]), model=held.model) as stage:
         told = Told(stage)
-        await stage.put("one")
+        await stage.submit("one")
         await held.until_asked("one")
-        await stage.put("two")
+        await stage.submit("two")
         held.release.set()
         await told.until(RunEnded, 2)
     assert sorted(looked) == [("one", True), ("two", False)]
@@ -1195,9 +1215,9 @@ async def test_an_evaluator_does_not_keep_the_next_message_waiting() -> None:
     async def look(turn: Turn) -> None:
         await may_end.wait()
 
-    async with on_stage(Plugin("slow", evaluators=[look])) as stage:
-        first = await stage.say("one")
-        second = await stage.say("two")
+    async with running_agent(Plugin("slow", evaluators=[look])) as stage:
+        first = await stage.send("one")
+        second = await stage.send("two")
         may_end.set()
     assert first.outcome is second.outcome is Outcome.ANSWERED
     assert len(stage.texts) == 2
@@ -1215,9 +1235,9 @@ async def test_messages_left_unanswered_are_seen_by_evaluators_that_always_run()
         looked.append("else")
 
     plugin = Plugin("look", evaluators=[always, otherwise])
-    async with on_stage(plugin, model=ScriptedModel(IGNORE)) as stage:
+    async with running_agent(plugin, model=ScriptedModel(IGNORE)) as stage:
         told = Told(stage)
-        await stage.say("talking to Bob", kind=GROUP)
+        await stage.send("talking to Bob", kind=GROUP)
         [run] = await told.until(RunEnded, 1)
     assert looked == ["always"]
     assert run.status is RunStatus.IGNORED
@@ -1235,9 +1255,9 @@ async def test_an_embedding_model_that_gives_rubbish_costs_only_the_vectors() ->
             given = await super()._embed(agent, request)
             return replace(given, vectors=given.vectors[:0])
 
-    async with on_stage(Plugin("look", evaluators=[look]), model=Odd(embeds=True)) as stage:
+    async with running_agent(Plugin("look", evaluators=[look]), model=Odd(can_embed=True)) as stage:
         told = Told(stage)
-        await stage.say("hi")
+        await stage.send("hi")
         [run] = await told.until(RunEnded, 1)
     assert run.status is RunStatus.COMPLETED
     assert looked == ["looked"]
@@ -1246,30 +1266,30 @@ async def test_an_embedding_model_that_gives_rubbish_costs_only_the_vectors() ->
 async def test_no_floor_and_no_task_is_left_over() -> None:
     before = asyncio.all_tasks()
     held = Held()
-    async with on_stage(model=held.model) as stage:
-        receipts = [await stage.put(str(number), room=f"{number % 3}") for number in range(30)]
+    async with running_agent(model=held.model) as stage:
+        receipts = [await stage.submit(str(number), room=f"{number % 3}") for number in range(30)]
         held.release.set()
         await settled(stage, *receipts)
-        await stage.resident.inbox.drain(5.0)
+        await stage.agent_runtime.inbox.drain(5.0)
     assert asyncio.all_tasks() == before
 
 
 async def test_a_message_of_another_bot_is_not_answered() -> None:
-    async with on_stage() as stage:
-        receipt = await stage.say(Content(text="Ada!", source="test"), is_bot=True)
+    async with running_agent() as stage:
+        receipt = await stage.send(Content(text="Ada!", source="test"), is_bot=True)
     assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "RESPOND_TO_BOTS")
 
 
 async def test_a_message_the_process_died_on_three_times_gets_one_apology() -> None:
     store, model = InMemoryStore(), ScriptedModel()
     now = datetime.now(UTC)
-    receipt = (await store.ledger.receive([make_arrival("Hello", at=now)], now))[0].receipt
+    receipt = (await store.ledger.receive([make_message("Hello", sent_at=now)], now))[0].receipt
     await store.ledger.save_receipts([replace(receipt, outcome=Outcome.CLAIMED, attempts=3)])
 
-    async with on_stage(store=store, model=model) as stage:
-        await stage.resident.inbox.resume()
-        settled = await stage.resident.inbox.settled(receipt.id)
-        said = await stage.adapter.until_sent(1)
+    async with running_agent(store=store, model=model) as stage:
+        await stage.agent_runtime.inbox.resume()
+        settled = await stage.agent_runtime.inbox.wait_outcome(receipt.id)
+        said = await stage.adapter.wait_until_sent(1)
 
     assert (settled.outcome, settled.rule) == (Outcome.FAILED, "restart")
     assert len(said) == 1

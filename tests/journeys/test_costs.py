@@ -10,7 +10,7 @@ from bot import Evaluator, Outcome, Plugin, ProviderResult, Turn, evaluator, pro
 from bot.domain.events import ModelUsed
 from bot.models import ModelUnavailable, Purpose, TextRequest
 from bot.store.inmemory import InMemoryStore
-from bot.testing import ScriptedModel, answer, on_stage
+from bot.testing import ScriptedModel, model_answer, running_agent
 
 PRICES = "scripted=1000/2000"  # so that a short prompt costs something that one can see
 
@@ -25,28 +25,28 @@ async def test_the_receipt_and_the_event_carry_what_a_call_has_cost() -> None:
     async def listen(event: ModelUsed) -> None:
         heard.append(event.call)
 
-    async with on_stage(settings=dear()) as stage:
+    async with running_agent(settings=dear()) as stage:
         stage.agent.events.subscribe(ModelUsed, listen)
-        receipt = await stage.say("Hello")
-        await stage.agent.events.settle()
+        receipt = await stage.send("Hello")
+        await stage.agent.events.wait_idle()
     [call] = receipt.model_calls
     assert call.cost == pytest.approx((call.tokens_in * 1000 + call.tokens_out * 2000) / 1_000_000)
     assert call in heard
 
 
 async def test_a_model_without_a_price_is_booked_without_a_cost() -> None:
-    async with on_stage() as stage:
-        [call] = (await stage.say("Hello")).model_calls
+    async with running_agent() as stage:
+        [call] = (await stage.send("Hello")).model_calls
     assert (call.cost, call.tokens_in > 0) == (None, True)
 
 
 async def test_what_rooms_and_people_cost_can_be_summed() -> None:
     store = InMemoryStore()
-    async with on_stage(settings=dear(), store=store) as stage:
-        receipts = [await stage.say("Hello", room=room, author="Ann") for room in ("one", "two", "two")]
+    async with running_agent(settings=dear(), store=store) as stage:
+        receipts = [await stage.send("Hello", room=room, author="Ann") for room in ("one", "two", "two")]
         day = stage.agent.clock().date()
     booked = sum(call.cost or 0 for receipt in receipts for call in receipt.model_calls)
-    lines = await store.spending.spent(day, day)
+    lines = await store.costs.costs_between(day, day)
     assert {(line.room_id, line.person_id) for line in lines} >= {
         (receipt.room_id, receipt.author_id) for receipt in receipts
     }
@@ -56,14 +56,14 @@ async def test_what_rooms_and_people_cost_can_be_summed() -> None:
 async def test_o02_over_the_limit_nothing_is_asked_and_the_receipt_says_which(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with on_stage(
-        learning(), settings=dear(budget_usd="0.000001"), model=ScriptedModel(embeds=True)
+    async with running_agent(
+        learning(), settings=dear(budget_usd="0.000001"), model=ScriptedModel(can_embed=True)
     ) as stage:
-        first = await stage.say("Hello")
+        first = await stage.send("Hello")
         assert first.outcome is Outcome.ANSWERED
         asked = len(stage.model.requests)
         with caplog.at_level(logging.WARNING):
-            silent = [await stage.say(f"And now? {number}", room=f"room {number}") for number in range(3)]
+            silent = [await stage.send(f"And now? {number}", room=f"room {number}") for number in range(3)]
         assert len(stage.model.requests) == asked
     assert {(one.outcome, one.rule) for one in silent} == {(Outcome.IGNORED, "BUDGET_USD")}
     assert silent[0].reason == "what may be spent is spent: $1e-06 a day in all"
@@ -73,8 +73,8 @@ async def test_o02_over_the_limit_nothing_is_asked_and_the_receipt_says_which(
 
 
 async def test_o02_over_the_limit_what_answers_nobody_waits_until_the_next_day() -> None:
-    async with on_stage(settings=dear(budget_usd="0.000001")) as stage:
-        assert (await stage.say("Hello")).outcome is Outcome.ANSWERED
+    async with running_agent(settings=dear(budget_usd="0.000001")) as stage:
+        assert (await stage.send("Hello")).outcome is Outcome.ANSWERED
         asked = len(stage.model.requests)
         with pytest.raises(ModelUnavailable, match="BUDGET_USD"):
             await stage.agent.models.text(TextRequest("A post, please.", purpose=Purpose.POST))
@@ -93,10 +93,10 @@ def learning() -> Plugin:
 
 
 async def test_o02_one_persons_limit_leaves_the_others_theirs() -> None:
-    async with on_stage(settings=dear(budget_tokens_per_person="10")) as stage:
-        assert (await stage.say("Hello", author="Ann")).outcome is Outcome.ANSWERED
-        assert (await stage.say("Again", author="Ann")).rule == "BUDGET_TOKENS_PER_PERSON"
-        assert (await stage.say("Hello", author="Bo")).outcome is Outcome.ANSWERED
+    async with running_agent(settings=dear(budget_tokens_per_person="10")) as stage:
+        assert (await stage.send("Hello", author="Ann")).outcome is Outcome.ANSWERED
+        assert (await stage.send("Again", author="Ann")).rule == "BUDGET_TOKENS_PER_PERSON"
+        assert (await stage.send("Hello", author="Bo")).outcome is Outcome.ANSWERED
 
 
 async def test_gs10_a_flood_spends_at_most_the_limit_and_what_was_under_way() -> None:
@@ -105,16 +105,16 @@ async def test_gs10_a_flood_spends_at_most_the_limit_and_what_was_under_way() ->
     async def slow(request: TextRequest) -> str:
         asked.set()
         await gate.wait()
-        return answer("Hello.")
+        return model_answer("Hello.")
 
-    async with on_stage(settings=dear(budget_tokens="10"), model=ScriptedModel(slow)) as stage:
-        first = await stage.put("Hello", room="first")
+    async with running_agent(settings=dear(budget_tokens="10"), model=ScriptedModel(slow)) as stage:
+        first = await stage.submit("Hello", room="first")
         async with asyncio.timeout(30):
             await asked.wait()
         gate.set()
-        await stage.resident.inbox.settled(first.id)
-        flood = [await stage.say("Hello", room=f"room {number}") for number in range(20)]
-        assert len(stage.model.asked(Purpose.REPLY)) == 1
+        await stage.agent_runtime.inbox.wait_outcome(first.id)
+        flood = [await stage.send("Hello", room=f"room {number}") for number in range(20)]
+        assert len(stage.model.requests_for(Purpose.REPLY)) == 1
     assert {one.rule for one in flood} == {"BUDGET_TOKENS"}
 
 
@@ -124,18 +124,18 @@ async def test_o02_messages_that_come_all_at_once_spend_no_more_than_one_after_a
     async def slow(request: TextRequest) -> str:
         asked.release()
         await gate.wait()
-        return answer("Hello.")
+        return model_answer("Hello.")
 
-    async with on_stage() as stage:
-        [call] = (await stage.say("Hello", room="one")).model_calls
+    async with running_agent() as stage:
+        [call] = (await stage.send("Hello", room="one")).model_calls
     most = 3 * (call.prompt_bytes // 3 + 1100)  # three of them at once, and more when those are settled
-    async with on_stage(settings={"BUDGET_TOKENS": str(most)}, model=ScriptedModel(slow)) as stage:
-        flood = [await stage.put("Hello", room=f"room {number}") for number in range(20)]
+    async with running_agent(settings={"BUDGET_TOKENS": str(most)}, model=ScriptedModel(slow)) as stage:
+        flood = [await stage.submit("Hello", room=f"room {number}") for number in range(20)]
         async with asyncio.timeout(60):
             await asked.acquire()
-        assert len(stage.model.asked(Purpose.REPLY)) <= 3
+        assert len(stage.model.requests_for(Purpose.REPLY)) <= 3
         gate.set()
-        settled = [await stage.resident.inbox.settled(one.id) for one in flood]
+        settled = [await stage.agent_runtime.inbox.wait_outcome(one.id) for one in flood]
         spent = sum(one.tokens_in + one.tokens_out for each in settled for one in each.model_calls)
     told = {(one.outcome, one.rule) for one in settled if one.outcome is not Outcome.ANSWERED}
     assert told == {(Outcome.IGNORED, "BUDGET_TOKENS")}
@@ -154,16 +154,16 @@ async def test_o02_whoever_waits_while_the_last_is_spent_is_told_so_too() -> Non
     async def slow(request: TextRequest) -> str:
         asked.set()
         await gate.wait()
-        return answer("Hello.")
+        return model_answer("Hello.")
 
     watching, settings = Plugin("watching", providers=[watch]), dear(budget_tokens="10")
-    async with on_stage(watching, settings=settings, model=ScriptedModel(slow)) as stage:
-        first = await stage.put("Hello", room="first")
+    async with running_agent(watching, settings=settings, model=ScriptedModel(slow)) as stage:
+        first = await stage.submit("Hello", room="first")
         async with asyncio.timeout(60):
             await asked.wait()
-            second = await stage.put("And me?", room="second")
+            second = await stage.submit("And me?", room="second")
             await judged.wait()
         gate.set()
-        outcomes = [(await stage.resident.inbox.settled(one.id)).outcome for one in (first, second)]
+        outcomes = [(await stage.agent_runtime.inbox.wait_outcome(one.id)).outcome for one in (first, second)]
     assert outcomes == [Outcome.ANSWERED, Outcome.IGNORED]
     assert sorted(stage.texts) == ["Hello.", "I have said all I can for today. Please come back tomorrow."]

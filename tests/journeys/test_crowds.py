@@ -17,7 +17,7 @@ from bot.models import (
     TextResult,
     Usage,
 )
-from bot.testing import RecordingAdapter, ScriptedModel, answer, on_stage
+from bot.testing import RecordingAdapter, ScriptedModel, model_answer, running_agent
 
 NAMED = MentionContext(is_mention=True)
 PNG = bytes.fromhex("89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b55")
@@ -27,7 +27,7 @@ class Gallery(RecordingAdapter):
     """A platform with pictures."""
 
     def __init__(self, *, is_private: bool) -> None:
-        super().__init__(is_private=is_private)
+        super().__init__(is_trusted_audience=is_private)
         self.downloads: list[str] = []
 
     async def download(self, url: str) -> bytes | None:
@@ -41,18 +41,18 @@ async def look(turn: Turn) -> None:
 
 
 async def test_o01_a_flood_is_answered_once_told_to_slow_down_once_and_then_met_with_silence() -> None:
-    scripted = ScriptedModel(embeds=True)
-    adapter = RecordingAdapter(is_private=False)
-    async with on_stage(
+    scripted = ScriptedModel(can_embed=True)
+    adapter = RecordingAdapter(is_trusted_audience=False)
+    async with running_agent(
         Plugin("look", evaluators=[look]),
         model=scripted,
         adapter=adapter,
         settings={"MESSAGES_PER_PERSON": "1"},
     ) as stage:
         direct = {"room": "direct", "kind": ChannelType.DM, "author": "Ann"}
-        receipts = [await stage.say(f"message {number}", **direct) for number in range(6)]
+        receipts = [await stage.send(f"message {number}", **direct) for number in range(6)]
         asked = len(scripted.requests)
-        other = await stage.say("hello", room="direct too", kind=ChannelType.DM, author="Bo")
+        other = await stage.send("hello", room="direct too", kind=ChannelType.DM, author="Bo")
         seen = [await stage.agent.store.cache.get(f"seen:message {number}") for number in range(6)]
     assert [one.outcome for one in receipts] == [Outcome.ANSWERED] * 2 + [Outcome.IGNORED] * 4
     assert {one.rule for one in receipts[2:]} == {"MESSAGES_PER_PERSON"}
@@ -69,13 +69,13 @@ async def test_o01_a_flood_is_answered_once_told_to_slow_down_once_and_then_met_
 
 
 async def test_o01_chatter_that_is_not_meant_for_it_is_let_pass_without_a_word() -> None:
-    async with on_stage(
-        adapter=RecordingAdapter(is_private=False), settings={"MESSAGES_PER_PERSON": "1"}
+    async with running_agent(
+        adapter=RecordingAdapter(is_trusted_audience=False), settings={"MESSAGES_PER_PERSON": "1"}
     ) as stage:
-        await stage.say(Content(text="hi", mention=NAMED))
-        await stage.say(Content(text="hi", mention=NAMED))
-        silent = [await stage.say("did you see the game?") for _ in range(3)]
-        told = [await stage.say(Content(text="hey", mention=NAMED)) for _ in range(2)]
+        await stage.send(Content(text="hi", mention=NAMED))
+        await stage.send(Content(text="hi", mention=NAMED))
+        silent = [await stage.send("did you see the game?") for _ in range(3)]
+        told = [await stage.send(Content(text="hey", mention=NAMED)) for _ in range(2)]
     assert {one.outcome for one in (*silent, *told)} == {Outcome.IGNORED}
     assert len(stage.texts) == 3
 
@@ -94,10 +94,10 @@ async def test_o13_of_what_is_too_much_no_picture_is_fetched_or_looked_at_and_no
         return EmbeddingResult(tuple((1.0, 0.0) for _ in request.texts), "ears", Usage())
 
     costly = Plugin("costly", models=[see, embed])
-    async with on_stage(costly, adapter=gallery, settings={"MESSAGES_PER_PERSON": "1"}) as stage:
+    async with running_agent(costly, adapter=gallery, settings={"MESSAGES_PER_PERSON": "1"}) as stage:
         for number in range(6):
             picture = Attachment("1", MediaKind.IMAGE, url=f"test:{number}")
-            await stage.say(Content(text=f"look {number}", attachments=(picture,)), kind=ChannelType.DM)
+            await stage.send(Content(text=f"look {number}", attachments=(picture,)), kind=ChannelType.DM)
     assert gallery.downloads == ["test:0", "test:1"]
     assert paid[ModelType.IMAGE_DESCRIPTION] == 2
     assert paid[ModelType.TEXT_EMBEDDING] <= 4  # what was said to it, and what it said
@@ -107,30 +107,30 @@ async def test_o13_of_what_is_too_much_no_picture_is_fetched_or_looked_at_and_no
 async def test_o01_where_the_operator_lets_people_in_there_is_no_limit_that_nobody_has_set(
     is_private: bool, answered: int
 ) -> None:
-    async with on_stage(adapter=RecordingAdapter(is_private=is_private)) as stage:
-        receipts = [await stage.say("hi", kind=ChannelType.DM) for _ in range(40)]
+    async with running_agent(adapter=RecordingAdapter(is_trusted_audience=is_private)) as stage:
+        receipts = [await stage.send("hi", kind=ChannelType.DM) for _ in range(40)]
     found = sum(one.outcome is Outcome.ANSWERED for one in receipts)
     assert answered <= found <= answered + 10  # a slow minute lets ten more in
 
 
 async def test_o01_a_limit_that_is_set_holds_everywhere() -> None:
-    async with on_stage(settings={"MESSAGES_PER_PERSON": "1"}) as stage:
-        receipts = [await stage.say("hi", kind=ChannelType.DM) for _ in range(5)]
+    async with running_agent(settings={"MESSAGES_PER_PERSON": "1"}) as stage:
+        receipts = [await stage.send("hi", kind=ChannelType.DM) for _ in range(5)]
     assert [one.outcome for one in receipts] == [Outcome.ANSWERED] * 2 + [Outcome.IGNORED] * 3
 
 
 async def test_o05_two_bots_that_answer_one_another_fall_silent_until_a_person_speaks() -> None:
     """Whatever it says, another bot answers it at once."""
     words = count()
-    scripted = ScriptedModel(lambda request: answer(f"Hello, for time {next(words)}."))
-    async with on_stage(settings={"RESPOND_TO_BOTS": "true"}, model=scripted) as stage:
+    scripted = ScriptedModel(lambda request: model_answer(f"Hello, for time {next(words)}."))
+    async with running_agent(settings={"RESPOND_TO_BOTS": "true"}, model=scripted) as stage:
         echo = {"kind": ChannelType.DM, "author": "Echo", "is_bot": True}
-        receipt = await stage.say("I am a bot", **echo)
+        receipt = await stage.send("I am a bot", **echo)
         rounds = 0
         while receipt.outcome is Outcome.ANSWERED:
             rounds += 1
-            receipt = await stage.say(f"I heard: {stage.texts[-1]}", **echo)
+            receipt = await stage.send(f"I heard: {stage.texts[-1]}", **echo)
         assert (rounds, receipt.rule) == (5, "RESPOND_TO_BOTS")
         assert receipt.reason == "bots wrote 5 messages here since a person did"
-        await stage.say("stop it, you two", kind=ChannelType.DM, author="Ann")
-        assert (await stage.say("I am a bot", **echo)).outcome is Outcome.ANSWERED
+        await stage.send("stop it, you two", kind=ChannelType.DM, author="Ann")
+        assert (await stage.send("I am a bot", **echo)).outcome is Outcome.ANSWERED

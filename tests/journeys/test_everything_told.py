@@ -23,11 +23,18 @@ from bot import (
     model,
 )
 from bot.background.posting import write_post
-from bot.domain.events import STANDARD
+from bot.domain.events import EVENT_CLASSES
 from bot.events import Event, RunEnded, VoiceMessageReceived
 from bot.models import ModelType, TextResult, TranscriptionRequest
-from bot.platform import Pressed, Reaction
-from bot.testing import RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
+from bot.platform import ChoiceSelection, Reaction
+from bot.testing import (
+    AgentHarness,
+    RecordingAdapter,
+    ScriptedModel,
+    make_message,
+    model_answer,
+    running_agent,
+)
 
 UNTOLD = {"CONTROL_MESSAGE", "VOICE_MESSAGE_SENT"}  # a plugin's own to tell: nothing here controls or speaks
 ELSEWHERE = {"RUN_TIMEOUT", "EMBEDDING_GENERATION_FAILED", "ENTITY_FORGOTTEN"}  # see the tests of those
@@ -79,9 +86,9 @@ class Ears:
 
 
 @asynccontextmanager
-async def listened(ears: Ears) -> AsyncIterator[Stage]:
-    scripted = ScriptedModel(answer("Hello.", actions=["REPLY", "WAVE"]), embeds=True)
-    async with on_stage(GESTURES, model=scripted, adapter=Files()) as stage:
+async def listened(ears: Ears) -> AsyncIterator[AgentHarness]:
+    scripted = ScriptedModel(model_answer("Hello.", actions=["REPLY", "WAVE"]), can_embed=True)
+    async with running_agent(GESTURES, model=scripted, adapter=Files()) as stage:
         stage.agent.events.subscribe(Event, ears, name="test", at_once=True)
         yield stage
 
@@ -89,47 +96,47 @@ async def listened(ears: Ears) -> AsyncIterator[Stage]:
 async def test_b4_every_event_of_the_documents_is_told() -> None:
     ears = Ears()
     async with listened(ears) as stage:
-        door = stage.resident.door
-        await door.news.world_joined(WORLD, [LOBBY], event_id="1")
-        await door.news.world_joined(WORLD, [LOBBY])
-        await door.news.room_joined(
+        door = stage.agent_runtime.handle
+        await door.membership.join_world(WORLD, [LOBBY], event_id="1")
+        await door.membership.join_world(WORLD, [LOBBY])
+        await door.membership.join_room(
             WORLD, Room(derived_id("new"), WORLD.id, ChannelType.GROUP, "test", "new")
         )
-        await door.news.person_joined(WORLD, CAROL, event_id="2")
-        await door.news.person_updated(WORLD, Entity(CAROL.id, "test", "Carol", ("Caroline", "Carol")))
-        await door.news.person_left(WORLD, CAROL, event_id="3")
-        await stage.say("Hello", message_id="m1")
-        await stage.say(Content(attachments=(Attachment("1", MediaKind.AUDIO, "https://example.org/a"),)))
+        await door.membership.add_member(WORLD, CAROL, event_id="2")
+        await door.membership.update_member(WORLD, Entity(CAROL.id, "test", "Carol", ("Caroline", "Carol")))
+        await door.membership.remove_member(WORLD, CAROL, event_id="3")
+        await stage.send("Hello", message_id="m1")
+        await stage.send(Content(attachments=(Attachment("1", MediaKind.AUDIO, "https://example.org/a"),)))
         await ears.until(RunEnded, 2)
         await changed(stage)
-        await write_post(stage.agent, stage.resident.registry)
-        await stage.agent.events.settle()
+        await write_post(stage.agent, stage.agent_runtime.registry)
+        await stage.agent.events.wait_idle()
     told = {type(event) for event in ears.heard}
-    missing = {name for name, kind in STANDARD.items() if kind not in told}
+    missing = {name for name, kind in EVENT_CLASSES.items() if kind not in told}
     assert missing == UNTOLD | ELSEWHERE
 
 
-async def changed(stage: Stage) -> None:
+async def changed(stage: AgentHarness) -> None:
     """Have a message edited, reacted to and removed, a button pressed, and rooms moved, cleared and left."""
-    door, at = stage.resident.door, stage.agent.clock()
-    arrival = make_arrival("Hello again", at=at, message_id="m1")
-    await door.changes.edited(replace(arrival, key=replace(arrival.key, event_id="edit", revision=1)))
+    door, at = stage.agent_runtime.handle, stage.agent.clock()
+    arrival = make_message("Hello again", sent_at=at, message_id="m1")
+    await door.edits.submit_edit(replace(arrival, key=replace(arrival.key, event_id="edit", revision=1)))
     place = (arrival.world, arrival.room, arrival.author)
-    await door.changes.reacted(Reaction(*place, "m1", "🎉", at))
-    await door.chosen(Pressed(*place, "blue", "p1", at))
-    await door.changes.deleted(arrival.room.id, ["m1"])
+    await door.edits.add_reaction(Reaction(*place, "m1", "🎉", at))
+    await door.select_choice(ChoiceSelection(*place, "blue", "p1", at))
+    await door.edits.delete_messages(arrival.room.id, ["m1"])
     moved = Room(derived_id("moved"), arrival.world.id, ChannelType.DM, "test", "moved", "account")
-    await door.changes.moved(arrival.room.id, arrival.world, moved)
-    await door.changes.cleared(moved.id)
-    await door.changes.left(LOBBY.id)
-    await door.changes.left_world(WORLD.id)
+    await door.edits.migrate_room(arrival.room.id, arrival.world, moved)
+    await door.edits.clear_room(moved.id)
+    await door.edits.leave_room(LOBBY.id)
+    await door.edits.leave_world(WORLD.id)
 
 
 async def test_m12_a_voice_message_goes_the_same_road_and_is_answered_by_its_words() -> None:
     ears = Ears()
     spoken = Attachment("1", MediaKind.AUDIO, "https://example.org/voice", "audio/ogg")
     async with listened(ears) as stage:
-        receipt = await stage.say(Content(attachments=(spoken,)))
+        receipt = await stage.send(Content(attachments=(spoken,)))
         [voice] = [event for event in ears.heard if isinstance(event, VoiceMessageReceived)]
         assert receipt.outcome == "answered"
         assert stage.texts == ["Hello."]
@@ -139,11 +146,11 @@ async def test_m12_a_voice_message_goes_the_same_road_and_is_answered_by_its_wor
 
 
 async def test_c13_words_of_ones_own_accord_reach_a_room_and_a_person_once() -> None:
-    async with on_stage() as stage:
+    async with running_agent() as stage:
         for room, kind in (("lobby", ChannelType.GROUP), ("alice", ChannelType.DM)):
-            await stage.say("Ada, hello", room=room, kind=kind)
+            await stage.send("Ada, hello", room=room, kind=kind)
         before = len(stage.texts)
-        lobby = make_arrival("", at=stage.agent.clock(), kind=ChannelType.GROUP).room
+        lobby = make_message("", sent_at=stage.agent.clock(), kind=ChannelType.GROUP).room
         for _ in range(2):
             await stage.agent.say(lobby, "The tide is out.", key="tide")
             await stage.agent.say_to(derived_id("test", "entity", "Alice"), "Yours is ready.", key="yours")

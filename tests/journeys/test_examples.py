@@ -8,15 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from bot import Blueprint, ChannelType, Plugin, Runtime, Settings
+from bot import AgentConfig, ChannelType, Plugin, Runtime, Settings
 from bot.background.scheduler import Scheduler
 from bot.characters import load_character
-from bot.cli.characters import read_part
+from bot.cli.characters import load_character_config
 from bot.events import EntityJoined
 from bot.models import Purpose, TextRequest
 from bot.plugin_system.loading import find_plugin, load_plugins
 from bot.store import StepState
-from bot.testing import InMemoryStore, RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, on_stage
+from bot.testing import (
+    AgentHarness,
+    InMemoryStore,
+    RecordingAdapter,
+    ScriptedModel,
+    make_message,
+    model_answer,
+    running_agent,
+)
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 START = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -31,11 +39,11 @@ def example(name: str) -> Plugin:
 
 
 def chain(*actions: str, **parameters: object) -> str:
-    return answer(actions=actions, parameters=parameters)
+    return model_answer(actions=actions, parameters=parameters)
 
 
-def records(*script: str, store: InMemoryStore | None = None) -> AbstractAsyncContextManager[Stage]:
-    return on_stage(example("records"), model=ScriptedModel(script), store=store)
+def records(*script: str, store: InMemoryStore | None = None) -> AbstractAsyncContextManager[AgentHarness]:
+    return running_agent(example("records"), model=ScriptedModel(script), store=store)
 
 
 class ManualClock:
@@ -48,7 +56,7 @@ class ManualClock:
         return self.now
 
 
-async def close_harbour(stage: Stage) -> None:
+async def close_harbour(stage: AgentHarness) -> None:
     """Let the harbour not answer from now on."""
     harbour = next(one for one in stage.agent.services if type(one).__name__ == "Harbour")
     harbour.is_open = False  # type: ignore[attr-defined]  # of a module that was loaded by its path
@@ -58,9 +66,9 @@ async def close_harbour(stage: Stage) -> None:
 
 
 async def test_fetched_data_is_tidied_and_stored_along_a_chain() -> None:
-    script = [chain("FETCH_DATA", "TRANSFORM_DATA", "STORE_DATA"), answer("Stored.")]
+    script = [chain("FETCH_DATA", "TRANSFORM_DATA", "STORE_DATA"), model_answer("Stored.")]
     async with records(*script) as stage:
-        receipt = await stage.say("Fetch the arrivals and store them")
+        receipt = await stage.send("Fetch the arrivals and store them")
         assert await stage.agent.store.cache.get(STORED) == SHIPS
         assert receipt.turn_id is not None
         steps = await stage.agent.store.ledger.steps(receipt.turn_id)
@@ -79,20 +87,20 @@ async def test_what_was_stored_and_promised_outlives_the_process(
     brought = (sql, example("records"), example("follow_up"))
     calls = chain("FETCH_DATA", "TRANSFORM_DATA", "STORE_DATA", "FOLLOW_UP", FOLLOW_UP={"about": "the cargo"})
     settings, model = {"DATABASE_URL": str(url)}, ScriptedModel(calls)
-    async with on_stage(*brought, model=model, settings=settings, clock=clock) as stage:
-        await stage.say("Store the arrivals, and ask me about the cargo in an hour")
+    async with running_agent(*brought, model=model, settings=settings, clock=clock) as stage:
+        await stage.send("Store the arrivals, and ask me about the cargo in an hour")
     clock.now += timedelta(hours=2)
-    async with on_stage(*brought, settings=settings, clock=clock) as stage:
+    async with running_agent(*brought, settings=settings, clock=clock) as stage:
         assert await stage.agent.store.cache.get(STORED) == SHIPS
-        await Scheduler(stage.agent, stage.resident.registry).run_due()
-        await stage.adapter.until_sent(1)
+        await Scheduler(stage.agent, stage.agent_runtime.registry).run_due()
+        await stage.adapter.wait_until_sent(1)
     assert stage.texts == ["How did it go: the cargo?"]
 
 
 async def test_an_action_whose_prerequisite_is_missing_fails_and_the_person_is_told() -> None:
-    async with records(chain("TRANSFORM_DATA", "STORE_DATA"), answer("There was nothing.")) as stage:
-        await stage.say("Store the arrivals")
-        [summary] = stage.model.asked(Purpose.SUMMARY)
+    async with records(chain("TRANSFORM_DATA", "STORE_DATA"), model_answer("There was nothing.")) as stage:
+        await stage.send("Store the arrivals")
+        [summary] = stage.model.requests_for(Purpose.SUMMARY)
         assert await stage.agent.store.cache.get(STORED) is None
     assert "- TRANSFORM_DATA: failed: there is no data to transform" in summary.prompt
     assert "- STORE_DATA: failed: there is no data to store" in summary.prompt
@@ -104,24 +112,24 @@ async def test_a_later_action_falls_back_where_an_earlier_one_has_failed() -> No
     await store.cache.set(STORED, SHIPS)
     async with records(chain("FETCH_DATA", "PROCESS_DATA"), store=store) as stage:
         await close_harbour(stage)
-        receipt = await stage.say("Which ships are in?")
+        receipt = await stage.send("Which ships are in?")
     assert stage.texts[-1] == "Ships of the last time: Aurora, Bora, Cirrus."
     assert any("the harbour does not answer" in note for note in receipt.notes)
 
 
 async def test_without_a_failure_nothing_falls_back() -> None:
     async with records(chain("FETCH_DATA", "PROCESS_DATA")) as stage:
-        await stage.say("Which ships are in?")
+        await stage.send("Which ships are in?")
     assert stage.texts[-1].startswith("Ships: ")
 
 
 async def test_a_failed_critical_action_stops_the_chain() -> None:
     script = [
         chain("CHECK_ACCESS", "FETCH_DATA", "STORE_DATA", CHECK_ACCESS={"harbour": "Oslo"}),
-        answer("Oslo does not let me."),
+        model_answer("Oslo does not let me."),
     ]
     async with records(*script) as stage:
-        receipt = await stage.say("Fetch the arrivals of Oslo")
+        receipt = await stage.send("Fetch the arrivals of Oslo")
         assert await stage.agent.store.cache.get(STORED) is None
         assert receipt.turn_id is not None
         steps = await stage.agent.store.ledger.steps(receipt.turn_id)
@@ -135,13 +143,13 @@ async def test_a_passed_critical_action_lets_the_chain_go_on() -> None:
         "CHECK_ACCESS", "FETCH_DATA", "TRANSFORM_DATA", "STORE_DATA", CHECK_ACCESS={"harbour": "Lisbon"}
     )
     async with records(calls) as stage:
-        await stage.say("Fetch the arrivals of Lisbon and store them")
+        await stage.send("Fetch the arrivals of Lisbon and store them")
         assert await stage.agent.store.cache.get(STORED) == SHIPS
 
 
 async def test_an_action_sees_the_plan_and_the_working_memory() -> None:
     async with records(chain("FETCH_DATA", "STORE_DATA", "REPORT")) as stage:
-        await stage.say("Fetch, store, report")
+        await stage.send("Fetch, store, report")
     assert stage.texts[-1] == (
         "Step 3 of 3: FETCH_DATA completed, STORE_DATA failed (FETCH_DATA, STORE_DATA)."
     )
@@ -152,11 +160,11 @@ async def test_what_an_action_says_meanwhile_arrives_before_it_is_done() -> None
         harbour = next(one for one in stage.agent.services if type(one).__name__ == "Harbour")
 
         async def slow() -> list[dict[str, str]]:
-            said = await stage.adapter.until_sent(1)
+            said = await stage.adapter.wait_until_sent(1)
             return [{"ship": said[0]}]
 
         harbour.arrivals = slow  # type: ignore[attr-defined]  # of a module that was loaded by its path
-        receipt = await stage.say("Which ships are in?")
+        receipt = await stage.send("Which ships are in?")
         assert receipt.turn_id is not None
         steps = await stage.agent.store.ledger.steps(receipt.turn_id)
     result = steps["action:0:FETCH_DATA"].result
@@ -183,8 +191,8 @@ async def test_several_steps_end_in_one_answer_about_all_of_them() -> None:
         "<response><text>Three ships are in, and stored.</text></response>",
     ]
     settings = {"USE_MULTI_STEP": "true"}
-    async with on_stage(example("records"), model=ScriptedModel(script), settings=settings) as stage:
-        receipt = await stage.say("Fetch the arrivals of Lisbon and store them")
+    async with running_agent(example("records"), model=ScriptedModel(script), settings=settings) as stage:
+        receipt = await stage.send("Fetch the arrivals of Lisbon and store them")
         assert await stage.agent.store.cache.get(STORED) == SHIPS
         assert [request.purpose for request in stage.model.requests] == [Purpose.STEP] * 5 + [Purpose.SUMMARY]
     assert stage.texts == ["One moment, I am asking the harbour.", "Three ships are in, and stored."]
@@ -196,13 +204,13 @@ async def test_a_model_that_never_finishes_is_asked_for_the_answer_after_six_ste
 
     def script(request: TextRequest) -> str:
         if request.purpose is Purpose.SUMMARY:
-            return answer("That is all.")
+            return model_answer("That is all.")
         return step("SET_GAME", f'{{"game": "chess {next(number)}"}}')
 
     settings = {"USE_MULTI_STEP": "true"}
-    async with on_stage(example("tactics"), model=ScriptedModel(script), settings=settings) as stage:
-        await stage.say("Go on for ever")
-    assert len(stage.model.asked(Purpose.STEP)) == 6
+    async with running_agent(example("tactics"), model=ScriptedModel(script), settings=settings) as stage:
+        await stage.send("Go on for ever")
+    assert len(stage.model.requests_for(Purpose.STEP)) == 6
     assert stage.texts == ["That is all."]
 
 
@@ -213,12 +221,12 @@ async def test_each_character_chooses_for_itself_whether_it_works_in_steps(
     file = tmp_path / "character.json"
     file.write_text(json.dumps({"name": "Ada", "settings": {"USE_MULTI_STEP": wants_steps}}))
     model, adapter = ScriptedModel(), RecordingAdapter()
-    part = read_part(file)
+    part = load_character_config(file)
     plugins = [one for one in part.plugins if one.name == "bootstrap"]
-    plan = Blueprint(part.loaded.character, (*plugins, model.plugin), part.settings)
+    plan = AgentConfig(part.loaded.character, (*plugins, model.plugin), part.settings)
     async with Runtime([plan]) as runtime:
         await runtime.connect(adapter)
-        await Stage(runtime.residents[0], model, adapter).say("Hello")
+        await AgentHarness(runtime.agents[0], model, adapter).send("Hello")
     assert model.requests[0].purpose is first
 
 
@@ -232,15 +240,15 @@ async def test_a_follow_up_is_said_later_in_the_room_of_its_promise() -> None:
             "<text></text>", "<text>Good luck. I will ask.</text>"
         )
     ]
-    async with on_stage(example("follow_up"), model=ScriptedModel(script), clock=clock) as stage:
-        await stage.say("My exam is in half an hour", room="den")
-        scheduler = Scheduler(stage.agent, stage.resident.registry)
+    async with running_agent(example("follow_up"), model=ScriptedModel(script), clock=clock) as stage:
+        await stage.send("My exam is in half an hour", room="den")
+        scheduler = Scheduler(stage.agent, stage.agent_runtime.registry)
         assert await scheduler.run_due() == 0
         [task] = await stage.agent.store.tasks.tasks(name="FOLLOW_UP_TASK")
         assert task.next_run == START + timedelta(minutes=30)
         clock.now += timedelta(minutes=31)
         await scheduler.run_due()
-        await stage.adapter.until_sent(2)
+        await stage.adapter.wait_until_sent(2)
         assert await stage.agent.store.tasks.tasks() == []
         [delivery] = stage.adapter.sent[1:]
         said = await stage.agent.store.memories.recent(delivery.room_id, 1)
@@ -251,11 +259,11 @@ async def test_a_follow_up_is_said_later_in_the_room_of_its_promise() -> None:
 
 async def test_a_follow_up_whose_work_runs_again_is_said_once() -> None:
     clock = ManualClock()
-    script = [chain("FOLLOW_UP", FOLLOW_UP={"about": "the exam"}), answer("I will ask.")]
-    async with on_stage(example("follow_up"), model=ScriptedModel(script), clock=clock) as stage:
-        await stage.say("My exam is today")
+    script = [chain("FOLLOW_UP", FOLLOW_UP={"about": "the exam"}), model_answer("I will ask.")]
+    async with running_agent(example("follow_up"), model=ScriptedModel(script), clock=clock) as stage:
+        await stage.send("My exam is today")
         [task] = await stage.agent.store.tasks.tasks(name="FOLLOW_UP_TASK")
-        work = stage.resident.registry.workers["FOLLOW_UP_TASK"]
+        work = stage.agent_runtime.registry.workers["FOLLOW_UP_TASK"]
         for _ in range(2):
             await work(stage.agent, task)
             await stage.agent.outbox.drain(5.0)
@@ -264,32 +272,34 @@ async def test_a_follow_up_whose_work_runs_again_is_said_once() -> None:
 
 async def test_a_follow_up_outlives_the_process_that_promised_it() -> None:
     clock, store = ManualClock(), InMemoryStore()
-    script = [chain("FOLLOW_UP", FOLLOW_UP={"about": "the exam"}), answer("I will ask.")]
-    async with on_stage(example("follow_up"), model=ScriptedModel(script), store=store, clock=clock) as stage:
-        await stage.say("My exam is today")
+    script = [chain("FOLLOW_UP", FOLLOW_UP={"about": "the exam"}), model_answer("I will ask.")]
+    async with running_agent(
+        example("follow_up"), model=ScriptedModel(script), store=store, clock=clock
+    ) as stage:
+        await stage.send("My exam is today")
     clock.now += timedelta(hours=2)
-    async with on_stage(example("follow_up"), store=store, clock=clock) as stage:
-        await Scheduler(stage.agent, stage.resident.registry).run_due()
-        await stage.adapter.until_sent(1)
+    async with running_agent(example("follow_up"), store=store, clock=clock) as stage:
+        await Scheduler(stage.agent, stage.agent_runtime.registry).run_due()
+        await stage.adapter.wait_until_sent(1)
     assert stage.texts == ["How did it go: the exam?"]
 
 
 # The bots of section 4: characters with one small plugin each
 
 
-def bot(name: str, script: Callable[..., str] | list[str]) -> AbstractAsyncContextManager[Stage]:
+def bot(name: str, script: Callable[..., str] | list[str]) -> AbstractAsyncContextManager[AgentHarness]:
     """Put the example character of that name on stage, with the plugins that its file names."""
     character = load_character(EXAMPLES / f"{name}.json").character
     model = ScriptedModel(script)
     found = load_plugins(character, Settings([]), folder=EXAMPLES).plugins
     own = [plugin for plugin in found if plugin.name not in ("offline", "bootstrap")]
-    return on_stage(*own, model=model, character=character)
+    return running_agent(*own, model=model, character=character)
 
 
 async def test_the_support_bot_creates_a_ticket() -> None:
     ticket = {"problem": "the export is empty", "urgency": "high"}
     async with bot("support", [chain("CREATE_TICKET", CREATE_TICKET=ticket)]) as stage:
-        receipt = await stage.say("The export is empty!", author="Alice")
+        receipt = await stage.send("The export is empty!", author="Alice")
         assert receipt.turn_id is not None
         [step] = [
             one
@@ -304,19 +314,19 @@ async def test_the_support_bot_creates_a_ticket() -> None:
 
 @pytest.mark.parametrize(("text", "is_noted"), [("I am close to CANCELLING", True), ("Thank you!", False)])
 async def test_the_support_bot_notes_who_should_talk_to_a_human(text: str, is_noted: bool) -> None:
-    async with bot("support", [answer("I am sorry.")]) as stage:
-        receipt = await stage.say(text, author="Alice")
+    async with bot("support", [model_answer("I am sorry.")]) as stage:
+        receipt = await stage.send(text, author="Alice")
         store = stage.agent.store
     noted = await store.entities.components(receipt.author_id, "ESCALATED")
     assert [one.data for one in noted] == ([{"because": text}] if is_noted else [])
 
 
 async def test_the_support_bot_welcomes_newcomers_in_the_group() -> None:
-    async with bot("support", [answer("Hello.")]) as stage:
-        await stage.say("Nora?", room="hall", kind=ChannelType.GROUP)
-        zoe = make_arrival("", at=START, author="Zoe")
+    async with bot("support", [model_answer("Hello.")]) as stage:
+        await stage.send("Nora?", room="hall", kind=ChannelType.GROUP)
+        zoe = make_message("", sent_at=START, author="Zoe")
         stage.agent.events.emit(EntityJoined(stage.agent.id, zoe.author, zoe.world))
-        await stage.adapter.until_sent(2)
+        await stage.adapter.wait_until_sent(2)
     assert stage.texts[1] == "Welcome, Zoe. Tell me what does not work."
     assert stage.adapter.sent[1].room_id == stage.adapter.sent[0].room_id
 
@@ -324,14 +334,14 @@ async def test_the_support_bot_welcomes_newcomers_in_the_group() -> None:
 async def test_the_gaming_bot_advises_for_the_room_s_game_and_the_player_s_skill() -> None:
     script = [
         chain("SET_GAME", "SET_SKILL", SET_GAME={"game": "chess"}, SET_SKILL={"level": "beginner"}),
-        answer("Noted."),
-        answer("Castle early."),
-        answer("Trade queens."),
+        model_answer("Noted."),
+        model_answer("Castle early."),
+        model_answer("Trade queens."),
     ]
     async with bot("gaming", script) as stage:
-        await stage.say("We play chess, and I am new", author="Alice")
-        await stage.say("What now?", author="Alice")
-        await stage.say("And I?", author="Bob")
+        await stage.send("We play chess, and I am new", author="Alice")
+        await stage.send("What now?", author="Alice")
+        await stage.send("And I?", author="Bob")
         _, _, of_alice, of_bob = (request.prompt for request in stage.model.requests)
     assert "The room plays chess.\nThe player is beginner: explain every term" in of_alice
     assert "The room plays chess." in of_bob
@@ -339,9 +349,13 @@ async def test_the_gaming_bot_advises_for_the_room_s_game_and_the_player_s_skill
 
 
 async def test_the_gaming_bot_refuses_a_skill_there_is_not_and_asks_the_model_once_more() -> None:
-    script = [chain("SET_SKILL", SET_SKILL={"level": "godlike"}), '{"level": "advanced"}', answer("Noted.")]
+    script = [
+        chain("SET_SKILL", SET_SKILL={"level": "godlike"}),
+        '{"level": "advanced"}',
+        model_answer("Noted."),
+    ]
     async with bot("gaming", script) as stage:
-        receipt = await stage.say("I am really good", author="Alice")
+        receipt = await stage.send("I am really good", author="Alice")
         [skill] = await stage.agent.store.entities.components(receipt.author_id, "SKILL")
     assert skill.data == {"level": "advanced"}
     assert [request.purpose for request in stage.model.requests] == [
@@ -355,7 +369,7 @@ async def test_the_educational_bot_grows_with_its_learner() -> None:
     script = [chain("CHECK_ANSWER", CHECK_ANSWER={"number": number}) for number in (7, 36, 0)]
     async with bot("teaching", script) as stage:
         for text in ("7", "36", "0"):
-            receipt = await stage.say(text, author="Alice")
+            receipt = await stage.send(text, author="Alice")
         [progress] = await stage.agent.store.entities.components(receipt.author_id, "PROGRESS")
         prompts = [request.prompt for request in stage.model.requests]
     assert stage.texts == ["Right. Next: 12 × 3?", "Right. Next: 17 × 6?", "Not yet. Next: 12 × 3?"]

@@ -15,7 +15,7 @@ from aiohttp import ClientSession
 
 from adapters.web import spec as web
 from adapters.web.adapter import WebAdapter
-from bot import Blueprint, Character, Plugin, Runtime, Settings, model
+from bot import AgentConfig, Character, Plugin, Runtime, Settings, model
 from bot.inbound import processing
 from bot.models import ModelType, TextRequest, TextResult
 from bot.settings import Layer
@@ -73,9 +73,9 @@ class House:
 
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "PATIENCE", 0.2)
-    monkeypatch.setattr(health, "LOOK_EVERY", 0.02)
-    monkeypatch.setattr(processing, "LOOK_EVERY", 0.02)
+    monkeypatch.setattr(connection, "BUSY_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(health, "RECHECK_SECONDS", 0.02)
+    monkeypatch.setattr(processing, "POLL_SECONDS", 0.02)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ async def house(tmp_path: Path, brain: Brain) -> AsyncIterator[House]:
 @asynccontextmanager
 async def living(folder: Path, brain: Brain) -> AsyncIterator[House]:
     values = {"BOT_DATA_DIR": str(folder), "SERVER_PORT": "0", "SERVER_TOKEN": TOKEN}
-    plan = Blueprint(
+    plan = AgentConfig(
         Character(name="Ada"), (bootstrap, sql, brain.plugin()), Settings([Layer("the test", values)])
     )
     async with (

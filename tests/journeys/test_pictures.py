@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bot import MediaKind, MemoryKind, derived_id
-from bot.testing import RecordingAdapter, on_stage
+from bot.testing import RecordingAdapter, running_agent
 from plugins.openai import plugin
 from plugins.sql.sqlite.database import OpenFiles
 from tests.plugins.loopback import Answer, Asked, loopback
@@ -39,13 +39,13 @@ async def test_a_picture_is_asked_for_drawn_kept_and_shown(by_function: bool, tm
 
     settings = {"OPENAI_LARGE_MODEL": "large", "OPENAI_SMALL_MODEL": "small", "OPENAI_IMAGE_MODEL": "painter"}
     agent_id = derived_id("agent", "Ada")
-    async with loopback() as api, OpenFiles().store_in(tmp_path / "greenroom.db", agent_id) as store:
+    async with loopback() as api, OpenFiles().open_store(tmp_path / "greenroom.db", agent_id) as store:
         api.answers = answering
         settings |= {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{api.url}/v1"}
         settings |= {"OPENAI_TOOLS": str(by_function)}
         adapter = RecordingAdapter()
-        async with on_stage(plugin, settings=settings, store=store, adapter=adapter) as stage:
-            receipt = await stage.say("Ada, draw me a steam engine")
+        async with running_agent(plugin, settings=settings, store=store, adapter=adapter) as stage:
+            receipt = await stage.send("Ada, draw me a steam engine")
         offered = [
             tool["function"]["name"] for one in api.asked for tool in (one.json or {}).get("tools", ())
         ]

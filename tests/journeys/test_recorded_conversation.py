@@ -1,12 +1,12 @@
 """The recorded conversation that `make bench` counts: what it asks of the models stays within bounds."""
 
-from benchmarks.conversation import Asked, conversation, conversed, recorded
+from benchmarks.conversation import RecordedCall, load_recording, measure_conversation, run_conversation
 from bot.models import Purpose
 
 
 async def test_a_group_is_answered_with_few_calls_and_prompts_that_begin_alike() -> None:
-    lines = recorded()
-    calls = await conversation(lines)
+    lines = load_recording()
+    calls = await run_conversation(lines)
     assert len(lines) == 40
     assert len(calls) / len(lines) <= 1.3
     assert counted(calls, Purpose.REPLY) == sum(1 for line in lines if line.reply)
@@ -14,12 +14,12 @@ async def test_a_group_is_answered_with_few_calls_and_prompts_that_begin_alike()
     assert sum(call.shared for call in calls) / sum(call.size for call in calls) >= 0.8
 
 
-def counted(calls: list[Asked], purpose: Purpose) -> int:
+def counted(calls: list[RecordedCall], purpose: Purpose) -> int:
     return sum(call.purpose is purpose for call in calls)
 
 
 def test_the_bench_tells_calls_bytes_and_what_is_shared() -> None:
-    told = dict(conversed())
+    told = dict(measure_conversation())
     assert "model calls a message" in told["a group's 40 messages"]
     assert "a message" in told["prompt bytes"]
     assert "% of all bytes" in told["the same beginning as the prompt before"]

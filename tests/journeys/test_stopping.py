@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from aiohttp import ClientError, ClientSession, web
 
-from bot.cli.process.watchdog import LAST_WORDS
-from bot.runtime.runtime import STOP_BUDGET, TURNS_DEADLINE
-from bot.testing import answer
+from bot.cli.process.watchdog import FLUSH_TIMEOUT
+from bot.runtime.runtime import STOP_TIMEOUT, TURNS_TIMEOUT
+from bot.testing import model_answer
 from plugins.sql.sqlite.database import OpenFiles
 from tests.chaos.program import inherited
 
@@ -41,8 +41,8 @@ HASTY = """
 import sys
 from bot import runtime
 from bot.cli.process import watchdog
-runtime.STOP_BUDGET = watchdog.STOP_BUDGET = 0.6
-watchdog.GRACE, watchdog.LIVELY, watchdog.TICK = 0.6, 0.3, 0.1
+runtime.STOP_BUDGET = watchdog.STOP_TIMEOUT = 0.6
+watchdog.EXIT_GRACE_SECONDS, watchdog.RESPONSIVE_SECONDS, watchdog.POLL_SECONDS = 0.6, 0.3, 0.1
 from bot.cli.main import entry
 sys.exit(entry())
 """
@@ -64,7 +64,7 @@ from bot.cli.process import watchdog
 def spin(turn):
     if not pathlib.Path("spun").exists():
         pathlib.Path("spun").touch()
-        watchdog.TICK, watchdog.HOPELESS = 0.05, 0.2
+        watchdog.POLL_SECONDS, watchdog.RESTART_SECONDS = 0.05, 0.2
         all(True for _ in iter(int, 1))
 
 plugin = Plugin("spinning", providers=[spin])
@@ -162,7 +162,7 @@ class ModelServer:
             await asyncio.Event().wait()
         if text_of("slow") in prompt:
             await self.go.wait()
-        return web.json_response({"choices": [{"message": {"content": answer("At last.")}}]})
+        return web.json_response({"choices": [{"message": {"content": model_answer("At last.")}}]})
 
 
 @asynccontextmanager
@@ -350,12 +350,12 @@ async def test_k08_told_to_stop_with_fifty_turns_in_flight_nothing_is_lost_and_n
 
 
 async def _at_once(request: web.Request) -> web.Response:
-    return web.json_response({"choices": [{"message": {"content": answer("Here I am.")}}]})
+    return web.json_response({"choices": [{"message": {"content": model_answer("Here I am.")}}]})
 
 
 def test_k08_a_stop_takes_less_than_ten_seconds() -> None:
-    assert TURNS_DEADLINE < STOP_BUDGET
-    assert STOP_BUDGET + LAST_WORDS < 10
+    assert TURNS_TIMEOUT < STOP_TIMEOUT
+    assert STOP_TIMEOUT + FLUSH_TIMEOUT < 10
 
 
 async def test_k09_an_idle_program_ends_where_its_terminal_is_closed_and_says_so_in_one_line(

@@ -24,19 +24,19 @@ from bot import (
     provider,
     system_clock,
 )
-from bot.domain.inbound import TOO_OLD
+from bot.domain.inbound import MAX_BACKFILL_AGE
 from bot.models import ModelError, ModelType, Purpose, TextRequest
-from bot.platform import DeliveryState, NotSent, Unclear, Undeliverable
+from bot.platform import DeliveryState, DeliveryUnknown, NotSent, Undeliverable
 from bot.store import Store
 from bot.testing import (
+    AgentHarness,
     InMemoryStore,
-    Pieces,
     RecordingAdapter,
     Restart,
     ScriptedModel,
-    Stage,
-    answer,
-    on_stage,
+    StreamedText,
+    model_answer,
+    running_agent,
 )
 from plugins.sql.sqlite.database import OpenFiles
 
@@ -44,7 +44,7 @@ AGENT = derived_id("agent", "Ada")
 HEAD = "<response><thought>hm</thought><actions>REPLY</actions><text>"
 TAIL = "</text></response>"
 FIRST, WHOLE = "Once upon a time", "Once upon a time there was a bot."
-OnStage = Callable[..., AbstractAsyncContextManager[Stage]]
+OnStage = Callable[..., AbstractAsyncContextManager[AgentHarness]]
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -52,23 +52,23 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     if request.param == "memory":
         yield InMemoryStore()
         return
-    async with OpenFiles().store_in(tmp_path / "greenroom.db", AGENT) as opened:
+    async with OpenFiles().open_store(tmp_path / "greenroom.db", AGENT) as opened:
         yield opened
 
 
 @pytest.fixture
 def staged(store: Store) -> OnStage:
-    return partial(on_stage, store=store)
+    return partial(running_agent, store=store)
 
 
 def editing(**details: object) -> RecordingAdapter:
     """Make a platform that edits, as often as it is asked to."""
-    return RecordingAdapter(can_edit=True, edits=0, **details)  # type: ignore[arg-type]  # passed on
+    return RecordingAdapter(can_edit=True, stream_interval=0, **details)  # type: ignore[arg-type]  # passed on
 
 
 def story(gate: asyncio.Event, *, rest: str = WHOLE.removeprefix(FIRST) + TAIL) -> ScriptedModel:
     """Make a model that writes the beginning, and the rest when the test wants it."""
-    return ScriptedModel([Pieces(HEAD, FIRST, gate, rest), answer("And another.")])
+    return ScriptedModel([StreamedText(HEAD, FIRST, gate, rest), model_answer("And another.")])
 
 
 def unending(adapter: RecordingAdapter) -> ScriptedModel:
@@ -76,16 +76,16 @@ def unending(adapter: RecordingAdapter) -> ScriptedModel:
 
     async def write(request: TextRequest) -> str:
         assert request.sink is not None
-        await request.sink.piece(HEAD + FIRST)
-        await adapter.until_sent(1)
-        await request.sink.piece(" there")
+        await request.sink.write(HEAD + FIRST)
+        await adapter.wait_until_sent(1)
+        await request.sink.write(" there")
         return await asyncio.get_running_loop().create_future()
 
     return ScriptedModel(write)
 
 
-async def settled(stage: Stage, receipt: Receipt) -> Receipt:
-    end = await stage.resident.inbox.settled(receipt.id)
+async def settled(stage: AgentHarness, receipt: Receipt) -> Receipt:
+    end = await stage.agent_runtime.inbox.wait_outcome(receipt.id)
     await stage.agent.outbox.drain(5.0)
     return end
 
@@ -93,11 +93,11 @@ async def settled(stage: Stage, receipt: Receipt) -> Receipt:
 def visible(adapter: RecordingAdapter) -> list[str]:
     """Tell what can be read on the platform: every message as it was edited last."""
     messages = {f"sent-{number}": one.content.text for number, one in enumerate(adapter.sent, start=1)}
-    messages |= {one.edits: one.content.text for one in adapter.edited}
+    messages |= {one.replaces_external_id: one.content.text for one in adapter.edited}
     return [text for text in messages.values() if text]
 
 
-async def states(stage: Stage, receipt: Receipt) -> list[str]:
+async def states(stage: AgentHarness, receipt: Receipt) -> list[str]:
     assert receipt.turn_id is not None
     return [str(one.state) for one in await stage.agent.store.ledger.deliveries(turn_id=receipt.turn_id)]
 
@@ -105,8 +105,8 @@ async def states(stage: Stage, receipt: Receipt) -> list[str]:
 async def test_a_reply_is_seen_while_it_is_written_and_edited_into_the_whole(staged: OnStage) -> None:
     gate = asyncio.Event()
     async with staged(adapter=editing(), model=story(gate)) as stage:
-        receipt = await stage.put("Tell me a story")
-        assert await stage.adapter.until_sent(1) == [FIRST]
+        receipt = await stage.submit("Tell me a story")
+        assert await stage.adapter.wait_until_sent(1) == [FIRST]
         gate.set()
         end = await settled(stage, receipt)
         assert end.outcome is Outcome.ANSWERED
@@ -121,12 +121,12 @@ async def test_what_is_seen_first_has_a_row_with_the_platforms_id_before_anythin
     staged: OnStage,
 ) -> None:
     gate, more = asyncio.Event(), asyncio.Event()
-    model = ScriptedModel([Pieces(HEAD, FIRST, gate, " there", more, TAIL)])
+    model = ScriptedModel([StreamedText(HEAD, FIRST, gate, " there", more, TAIL)])
     async with staged(adapter=editing(), model=model) as stage:
-        receipt = await stage.put("Tell me a story")
-        await stage.adapter.until_sent(1)
+        receipt = await stage.submit("Tell me a story")
+        await stage.adapter.wait_until_sent(1)
         gate.set()
-        await stage.adapter.until_edited(1)
+        await stage.adapter.wait_until_edited(1)
         [draft] = await stage.agent.store.ledger.deliveries(is_open=True)
         assert (draft.external_id, draft.state) == ("sent-1", DeliveryState.ATTEMPTING)
         more.set()
@@ -136,9 +136,9 @@ async def test_what_is_seen_first_has_a_row_with_the_platforms_id_before_anythin
 async def test_a_reply_that_is_whole_before_the_first_look_is_due_leaves_as_any_other(
     staged: OnStage,
 ) -> None:
-    adapter = RecordingAdapter(can_edit=True, edits=3600.0)
-    async with staged(adapter=adapter, model=ScriptedModel([Pieces(HEAD, WHOLE, TAIL)])) as stage:
-        end = await stage.say("Tell me a story")
+    adapter = RecordingAdapter(can_edit=True, stream_interval=3600.0)
+    async with staged(adapter=adapter, model=ScriptedModel([StreamedText(HEAD, WHOLE, TAIL)])) as stage:
+        end = await stage.send("Tell me a story")
         assert (stage.texts, adapter.edited) == ([WHOLE], [])
         assert await states(stage, end) == ["sent"]
 
@@ -148,19 +148,19 @@ async def test_nothing_is_seen_in_part_where_that_is_switched_off_or_the_platfor
     staged: OnStage, settings: dict[str, str]
 ) -> None:
     adapter = editing() if settings else RecordingAdapter(can_edit=True)
-    model = ScriptedModel([Pieces(HEAD, FIRST, TAIL)])
+    model = ScriptedModel([StreamedText(HEAD, FIRST, TAIL)])
     async with staged(adapter=adapter, model=model, settings=settings) as stage:
-        await stage.say("Tell me a story")
+        await stage.send("Tell me a story")
         assert (stage.texts, adapter.edited) == ([FIRST], [])
-        assert [request.sink for request in model.asked(Purpose.REPLY)] == [None]
+        assert [request.sink for request in model.requests_for(Purpose.REPLY)] == [None]
 
 
 async def test_a_newer_message_does_not_take_over_what_the_room_has_seen(staged: OnStage) -> None:
     gate = asyncio.Event()
     async with staged(adapter=editing(), model=story(gate)) as stage:
-        first = await stage.put("Tell me a story")
-        await stage.adapter.until_sent(1)
-        second = await stage.put("And then?")
+        first = await stage.submit("Tell me a story")
+        await stage.adapter.wait_until_sent(1)
+        second = await stage.submit("And then?")
         gate.set()
         ends = [await settled(stage, receipt) for receipt in (first, second)]
         assert [end.outcome for end in ends] == [Outcome.ANSWERED, Outcome.ANSWERED]
@@ -169,12 +169,12 @@ async def test_a_newer_message_does_not_take_over_what_the_room_has_seen(staged:
 
 async def test_what_is_written_anew_takes_the_place_of_what_was_seen(staged: OnStage) -> None:
     gate, last = asyncio.Event(), asyncio.Event()
-    model = ScriptedModel([Pieces(HEAD, FIRST, gate, Restart, HEAD, "Well", last, TAIL)])
+    model = ScriptedModel([StreamedText(HEAD, FIRST, gate, Restart, HEAD, "Well", last, TAIL)])
     async with staged(adapter=editing(), model=model) as stage:
-        receipt = await stage.put("Tell me a story")
-        await stage.adapter.until_sent(1)
+        receipt = await stage.submit("Tell me a story")
+        await stage.adapter.wait_until_sent(1)
         gate.set()
-        assert await stage.adapter.until_edited(1) == ["Well"]
+        assert await stage.adapter.wait_until_edited(1) == ["Well"]
         last.set()
         await settled(stage, receipt)
         assert visible(stage.adapter) == ["Well"]
@@ -185,13 +185,13 @@ async def test_where_the_model_fails_in_the_middle_the_same_message_says_so(stag
 
     async def breaks_off(request: TextRequest) -> str:
         assert request.sink is not None
-        await request.sink.piece(HEAD + FIRST)
+        await request.sink.write(HEAD + FIRST)
         await gate.wait()
         raise ModelError("the line went dead")
 
     async with staged(adapter=editing(), model=ScriptedModel(breaks_off)) as stage:
-        receipt = await stage.put("Tell me a story")
-        await stage.adapter.until_sent(1)
+        receipt = await stage.submit("Tell me a story")
+        await stage.adapter.wait_until_sent(1)
         gate.set()
         end = await settled(stage, receipt)
         assert end.outcome is Outcome.FAILED
@@ -202,10 +202,10 @@ async def test_where_the_model_fails_in_the_middle_the_same_message_says_so(stag
 async def test_an_answer_that_turns_out_to_be_silence_is_taken_away(staged: OnStage) -> None:
     gate = asyncio.Event()
     rest = f"{TAIL}"
-    first = Pieces(HEAD, FIRST, gate, Restart, answer("", actions=["IGNORE"]) + rest)
+    first = StreamedText(HEAD, FIRST, gate, Restart, model_answer("", actions=["IGNORE"]) + rest)
     async with staged(adapter=editing(), model=ScriptedModel([first])) as stage:
-        receipt = await stage.put("Tell me a story")
-        await stage.adapter.until_sent(1)
+        receipt = await stage.submit("Tell me a story")
+        await stage.adapter.wait_until_sent(1)
         gate.set()
         end = await settled(stage, receipt)
         assert end.outcome is Outcome.IGNORED
@@ -222,10 +222,10 @@ async def test_an_answer_that_turns_out_to_come_with_actions_goes_on_from_what_w
         return ActionResult(text="waved")
 
     gate = asyncio.Event()
-    first = Pieces(HEAD, FIRST, gate, Restart, answer("I wave.", actions=["REPLY", "WAVE"]))
+    first = StreamedText(HEAD, FIRST, gate, Restart, model_answer("I wave.", actions=["REPLY", "WAVE"]))
     async with staged(Plugin("w", actions=[wave]), adapter=editing(), model=ScriptedModel([first])) as stage:
-        receipt = await stage.put("Tell me a story")
-        await stage.adapter.until_sent(1)
+        receipt = await stage.submit("Tell me a story")
+        await stage.adapter.wait_until_sent(1)
         gate.set()
         await settled(stage, receipt)
         assert visible(stage.adapter) == ["I wave.", "waves"]
@@ -235,9 +235,9 @@ async def test_a_reply_longer_than_one_message_is_seen_as_its_first_part_and_end
     staged: OnStage,
 ) -> None:
     gate = asyncio.Event()
-    async with staged(adapter=editing(longest=10), model=story(gate)) as stage:
-        receipt = await stage.put("Tell me a story")
-        assert await stage.adapter.until_sent(1) == [WHOLE[:10]]
+    async with staged(adapter=editing(max_length=10), model=story(gate)) as stage:
+        receipt = await stage.submit("Tell me a story")
+        assert await stage.adapter.wait_until_sent(1) == [WHOLE[:10]]
         gate.set()
         await settled(stage, receipt)
         assert "".join(visible(stage.adapter)) == WHOLE
@@ -247,11 +247,11 @@ async def test_a_reply_longer_than_one_message_is_seen_as_its_first_part_and_end
 async def test_a_question_that_is_taken_back_takes_what_was_seen_of_its_answer_along(staged: OnStage) -> None:
     gate = asyncio.Event()
     async with staged(adapter=editing(), model=story(gate)) as stage:
-        receipt = await stage.put("Tell me a story", message_id="m1")
-        await stage.adapter.until_sent(1)
-        await stage.resident.door.changes.deleted(receipt.room_id, ["m1"])
+        receipt = await stage.submit("Tell me a story", message_id="m1")
+        await stage.adapter.wait_until_sent(1)
+        await stage.agent_runtime.handle.edits.delete_messages(receipt.room_id, ["m1"])
         gate.set()
-        await stage.adapter.until_edited(1)
+        await stage.adapter.wait_until_edited(1)
         await stage.agent.outbox.drain(5.0)
         assert visible(stage.adapter) == []
 
@@ -261,8 +261,8 @@ async def test_the_whole_reply_lands_where_the_first_look_does_not(staged: OnSta
     gate = asyncio.Event()
     adapter = editing(faults=[fault])
     async with staged(adapter=adapter, model=story(gate)) as stage:
-        receipt = await stage.put("Tell me a story")
-        await adapter.until_tried(1)
+        receipt = await stage.submit("Tell me a story")
+        await adapter.wait_until_attempted(1)
         gate.set()
         end = await settled(stage, receipt)
         assert visible(adapter)[-1] == WHOLE
@@ -274,13 +274,13 @@ async def test_a_platform_that_wants_to_be_left_alone_gets_the_whole_reply_and_n
 ) -> None:
     gate, last = asyncio.Event(), asyncio.Event()
     adapter = editing()
-    model = ScriptedModel([Pieces(HEAD, FIRST, gate, " there", last, " was a bot.", TAIL)])
+    model = ScriptedModel([StreamedText(HEAD, FIRST, gate, " there", last, " was a bot.", TAIL)])
     async with staged(adapter=adapter, model=model) as stage:
-        receipt = await stage.put("Tell me a story")
-        await adapter.until_sent(1)
-        adapter.refuse(NotSent("slower", retry_after=3600.0))
+        receipt = await stage.submit("Tell me a story")
+        await adapter.wait_until_sent(1)
+        adapter.fail_with(NotSent("slower", retry_after=3600.0))
         gate.set()
-        await adapter.until_tried(2)
+        await adapter.wait_until_attempted(2)
         last.set()
         await settled(stage, receipt)
         assert [one.content.text for one in adapter.edited] == [WHOLE]
@@ -288,12 +288,12 @@ async def test_a_platform_that_wants_to_be_left_alone_gets_the_whole_reply_and_n
 
 async def test_no_secret_is_seen_in_two_halves(staged: OnStage) -> None:
     gates = [asyncio.Event(), asyncio.Event()]
-    pieces = Pieces(HEAD, "The key is fake-", gates[0], "key-123456", gates[1], ".", TAIL)
+    pieces = StreamedText(HEAD, "The key is fake-", gates[0], "key-123456", gates[1], ".", TAIL)
     settings = {"OTHER_API_KEY": "fake-key-123456"}
     adapter = editing()
     async with staged(adapter=adapter, model=ScriptedModel([pieces]), settings=settings) as stage:
-        receipt = await stage.put("Tell me")
-        await adapter.until_sent(1)
+        receipt = await stage.submit("Tell me")
+        await adapter.wait_until_sent(1)
         for gate in gates:
             gate.set()
         await settled(stage, receipt)
@@ -307,14 +307,14 @@ async def test_another_handler_begins_anew_where_the_first_breaks_off(staged: On
     @model(ModelType.TEXT_LARGE, priority=10)
     async def breaks_off(agent: object, request: TextRequest) -> str:
         assert request.sink is not None
-        await request.sink.piece(HEAD + FIRST)
+        await request.sink.write(HEAD + FIRST)
         await gate.wait()
         raise ModelError("the line went dead")
 
-    second = ScriptedModel([Pieces(HEAD, "Well then.", TAIL)])
+    second = ScriptedModel([StreamedText(HEAD, "Well then.", TAIL)])
     async with staged(Plugin("first", models=[breaks_off]), adapter=editing(), model=second) as stage:
-        receipt = await stage.put("Tell me a story")
-        await stage.adapter.until_sent(1)
+        receipt = await stage.submit("Tell me a story")
+        await stage.adapter.wait_until_sent(1)
         gate.set()
         await settled(stage, receipt)
         assert visible(stage.adapter) == ["Well then."]
@@ -325,7 +325,7 @@ class Answering(RecordingAdapter):
 
     async def reconcile(self, delivery: object) -> str:
         if not self.sent:
-            raise Unclear("nothing is known")
+            raise DeliveryUnknown("nothing is known")
         return "sent-1"
 
 
@@ -333,16 +333,16 @@ class Answering(RecordingAdapter):
 async def test_a08_what_was_seen_when_the_process_stopped_is_edited_to_its_end_after_the_restart(
     staged: OnStage, was_unclear: bool
 ) -> None:
-    adapter = Answering(can_edit=True, edits=0)
+    adapter = Answering(can_edit=True, stream_interval=0)
     async with staged(adapter=adapter, model=unending(adapter)) as stage:
-        receipt = await stage.put("Tell me a story")
-        await adapter.until_edited(1)
+        receipt = await stage.submit("Tell me a story")
+        await adapter.wait_until_edited(1)
         ledger = stage.agent.store.ledger
         [draft] = await ledger.deliveries(is_open=True)
-        await stage.resident.inbox.abandon()
+        await stage.agent_runtime.inbox.release()
     if was_unclear:
         await ledger.save_delivery(replace(draft, external_id=""))
-    async with staged(adapter=adapter, model=ScriptedModel([Pieces(HEAD, WHOLE, TAIL)])) as stage:
+    async with staged(adapter=adapter, model=ScriptedModel([StreamedText(HEAD, WHOLE, TAIL)])) as stage:
         end = await settled(stage, receipt)
         assert end.outcome is Outcome.ANSWERED
         assert visible(adapter) == [WHOLE]
@@ -352,17 +352,17 @@ async def test_a08_what_was_seen_when_the_process_stopped_is_edited_to_its_end_a
 async def test_a08_where_nobody_finishes_what_was_seen_it_is_taken_away_after_the_restart(
     staged: OnStage,
 ) -> None:
-    adapter = Answering(can_edit=True, edits=0)
+    adapter = Answering(can_edit=True, stream_interval=0)
     async with staged(adapter=adapter, model=unending(adapter)) as stage:
-        receipt = await stage.put("Tell me a story")
-        await adapter.until_edited(1)
-        await stage.resident.inbox.abandon()
+        receipt = await stage.submit("Tell me a story")
+        await adapter.wait_until_edited(1)
+        await stage.agent_runtime.inbox.release()
         ledger = stage.agent.store.ledger
         kept = await ledger.receipt(receipt.id)
         assert kept is not None
         await ledger.save_receipts([replace(kept, outcome=Outcome.EXPIRED)])
     async with staged(adapter=adapter) as stage:
-        await adapter.until_edited(1)
+        await adapter.wait_until_edited(1)
         await stage.agent.outbox.drain(5.0)
         assert visible(adapter) == []
         assert await stage.agent.store.ledger.deliveries(is_open=True) == []
@@ -373,18 +373,18 @@ async def left_half_written(
 ) -> tuple[Store, Receipt]:
     """Have a process end in the middle of a reply; gives what it has kept."""
     async with staged(*plugins, adapter=adapter, model=unending(adapter), clock=clock) as stage:
-        receipt = await stage.put("Tell me a story")
-        await adapter.until_edited(1)
-        await stage.resident.inbox.abandon()
+        receipt = await stage.submit("Tell me a story")
+        await adapter.wait_until_edited(1)
+        await stage.agent_runtime.inbox.release()
         kept = await stage.agent.store.ledger.receipt(receipt.id)
         assert kept is not None
         return stage.agent.store, kept
 
 
-async def taken_away(stage: Stage, seen: int) -> bool:
+async def taken_away(stage: AgentHarness, seen: int) -> bool:
     """Wait until what was seen has been edited again, and tell whether nothing is left of it."""
     adapter = stage.adapter
-    await adapter.until_edited(seen + 1)
+    await adapter.wait_until_edited(seen + 1)
     await stage.agent.outbox.drain(5.0)
     return visible(adapter) == [] and await stage.agent.store.ledger.deliveries(is_open=True) == []
 
@@ -392,19 +392,19 @@ async def taken_away(stage: Stage, seen: int) -> bool:
 async def test_a08_what_was_seen_of_an_answer_that_comes_too_late_after_the_restart_is_taken_away(
     staged: OnStage,
 ) -> None:
-    adapter, passed = Answering(can_edit=True, edits=0), [timedelta()]
+    adapter, passed = Answering(can_edit=True, stream_interval=0), [timedelta()]
 
     def clock() -> datetime:
         return system_clock() + passed[-1]
 
     @provider("SLOW", "Takes its time, so that what is seen is younger than the question.")
     async def slow(turn: Turn) -> ProviderResult:
-        passed.append(TOO_OLD / 2)
+        passed.append(MAX_BACKFILL_AGE / 2)
         return ProviderResult()
 
     _, kept = await left_half_written(staged, Plugin("slow", providers=[slow]), adapter=adapter, clock=clock)
     seen = len(adapter.edited)
-    passed.append(TOO_OLD + timedelta(minutes=1))
+    passed.append(MAX_BACKFILL_AGE + timedelta(minutes=1))
     async with staged(adapter=adapter, clock=clock) as stage:
         assert (await settled(stage, kept)).outcome is Outcome.EXPIRED
         assert await taken_away(stage, seen)
@@ -413,7 +413,7 @@ async def test_a08_what_was_seen_of_an_answer_that_comes_too_late_after_the_rest
 async def test_a08_what_was_seen_of_an_answer_to_a_message_that_is_gone_after_the_restart_is_taken_away(
     staged: OnStage,
 ) -> None:
-    adapter = Answering(can_edit=True, edits=0)
+    adapter = Answering(can_edit=True, stream_interval=0)
     store, kept = await left_half_written(staged, adapter=adapter)
     seen = len(adapter.edited)
     await store.memories.remove([kept.memory_id])
@@ -427,9 +427,9 @@ async def test_b08_what_is_seen_of_an_answer_goes_as_soon_as_its_question_is_tak
 ) -> None:
     adapter = editing()
     async with staged(adapter=adapter, model=unending(adapter)) as stage:
-        receipt = await stage.put("Tell me a story", message_id="m1")
-        seen = len(await adapter.until_edited(1))
-        await stage.resident.door.changes.deleted(receipt.room_id, ["m1"])
+        receipt = await stage.submit("Tell me a story", message_id="m1")
+        seen = len(await adapter.wait_until_edited(1))
+        await stage.agent_runtime.handle.edits.delete_messages(receipt.room_id, ["m1"])
         assert await taken_away(stage, seen)
         assert (await settled(stage, receipt)).outcome is Outcome.CANCELLED
-        await stage.resident.inbox.abandon()
+        await stage.agent_runtime.inbox.release()

@@ -10,7 +10,7 @@ from aiohttp import ClientSession, CookieJar
 
 from adapters.web import spec as web
 from adapters.web.adapter import WebAdapter
-from bot import Blueprint, Character, Runtime, Settings
+from bot import AgentConfig, Character, Runtime, Settings
 from bot.settings import Layer
 from bot.store.inmemory import InMemoryStore
 from plugins.bootstrap import plugin as bootstrap
@@ -22,7 +22,7 @@ async def running(folder: Path, **stores: InMemoryStore) -> AsyncIterator[WebAda
     """Start what `bot run` starts without any token: the page alone, on the offline model."""
     settings = Settings([Layer("the test", {"BOT_DATA_DIR": str(folder), "SERVER_PORT": "0"})])
     plans = [
-        Blueprint(Character(name=name), (bootstrap, offline), settings, store)
+        AgentConfig(Character(name=name), (bootstrap, offline), settings, store)
         for name, store in stores.items()
     ]
     async with Runtime(plans, [web]) as runtime:

@@ -5,34 +5,37 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from bot.domain.ledger import ModelCall
-from bot.models.attempt import Deadlines
+from bot.models.attempt import CallTimeouts
 from bot.models.handler import ModelHandler
-from bot.models.retry import Manner, Retries
+from bot.models.retry import CallPolicy, RetryPolicy
 from bot.models.router import ModelRouter
 from bot.models.types import ModelType, TextResult, Usage
 
-NO_CHANCE = 0.0
+NO_JITTER = 0.0
 
 
-class Bench:
+class RouterBench:
     """A router, what it has booked, whom it has asked, and how long it has waited between two tries."""
 
     def __init__(
         self,
-        deadlines: Deadlines | None = None,
+        timeouts: CallTimeouts | None = None,
         *,
         retries: int = 0,
-        chance: Callable[[], float] = lambda: NO_CHANCE,
+        random_fraction: Callable[[], float] = lambda: NO_JITTER,
         **router: Any,
     ) -> None:
-        self.booked: list[ModelCall] = []
-        self.asked: list[str] = []
+        self.calls: list[ModelCall] = []
+        self.handler_calls: list[str] = []
         self.waits: list[float] = []
         self.now = 0.0
-        manner = Manner(
-            deadlines or Deadlines(), Retries(most=retries, chance=chance), lambda: self.now, self._sleep
+        policy = CallPolicy(
+            timeouts or CallTimeouts(),
+            RetryPolicy(max_retries=retries, random_fraction=random_fraction),
+            lambda: self.now,
+            self._sleep,
         )
-        self.router = ModelRouter(record=self.booked.append, manner=manner, **router)
+        self.router = ModelRouter(record=self.calls.append, policy=policy, **router)
 
     async def _sleep(self, seconds: float) -> None:
         self.waits.append(seconds)
@@ -55,42 +58,42 @@ class Bench:
         answers = list(answer) if isinstance(answer, list) else [answer]
 
         async def handle(request: Any) -> Any:
-            self.asked.append(name)
-            one = answers.pop(0) if len(answers) > 1 else answers[0]
-            if isinstance(one, BaseException):
-                raise one
-            return await one(request) if callable(one) else one
+            self.handler_calls.append(name)
+            result = answers.pop(0) if len(answers) > 1 else answers[0]
+            if isinstance(result, BaseException):
+                raise result
+            return await result(request) if callable(result) else result
 
         self.router.register(ModelHandler(kind, handle, name, priority, can_call_tools))
 
 
-def said(text: str = "Hello.", usage: Usage | None = None) -> TextResult:
+def build_result(text: str = "Hello.", usage: Usage | None = None) -> TextResult:
     """Make what a model says."""
     return TextResult(text, "a-model", usage or Usage(3, 2))
 
 
-async def never(request: Any = None) -> TextResult:
+async def answer_never(request: Any = None) -> TextResult:
     """Answer never."""
     await asyncio.Event().wait()
-    return said()
+    return build_result()
 
 
 class Sink:
     """Remembers the pieces it is shown; `None` for a new beginning."""
 
     def __init__(self) -> None:
-        self.seen: list[str | None] = []
+        self.pieces: list[str | None] = []
 
-    async def piece(self, text: str) -> None:
+    async def write(self, text: str) -> None:
         """Take the next piece."""
-        self.seen.append(text)
+        self.pieces.append(text)
 
     async def restart(self) -> None:
         """Note the new beginning."""
-        self.seen.append(None)
+        self.pieces.append(None)
 
 
-def writing(*pieces: str, then: Sequence[BaseException] = ()) -> Callable[[Any], Awaitable[TextResult]]:
+def stream_pieces(*pieces: str, then: Sequence[BaseException] = ()) -> Callable[[Any], Awaitable[TextResult]]:
     """Make a handler that shows these pieces, and then fails if it is given how."""
 
     async def write(request: Any) -> TextResult:
@@ -98,6 +101,6 @@ def writing(*pieces: str, then: Sequence[BaseException] = ()) -> Callable[[Any],
             await request.sink.piece(piece)
         for error in then:
             raise error
-        return said("".join(pieces))
+        return build_result("".join(pieces))
 
     return write

@@ -7,29 +7,29 @@ from math import inf, nan
 import pytest
 
 from bot.errors import ModelBusy, ModelError, ModelRefused, ModelUnavailable, PromptTooLong
-from bot.models.retry import Retries, read_retry_after
+from bot.models.retry import RetryPolicy, parse_retry_after
 from bot.models.types import ModelType, TextRequest
-from tests.models.bench import Bench, never, said
+from tests.models.bench import RouterBench, answer_never, build_result
 
 REQUEST = TextRequest("Hello?")
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
 
 async def test_e02_a_busy_model_is_asked_eight_times_more_within_ninety_seconds() -> None:
-    bench = Bench(retries=8)
+    bench = RouterBench(retries=8)
     bench.serve(ModelBusy("500"))
     with pytest.raises(ModelUnavailable, match="500"):
         await bench.router.text(REQUEST)
 
-    assert len(bench.asked) == 9
+    assert len(bench.handler_calls) == 9
     assert bench.waits == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 20.0, 20.0]
     assert sum(bench.waits) < 90
-    assert len(bench.booked) == 9
-    assert all(call.error == "500" for call in bench.booked)
+    assert len(bench.calls) == 9
+    assert all(call.error == "500" for call in bench.calls)
 
 
 async def test_e02_a_part_of_every_wait_is_left_to_chance() -> None:
-    bench = Bench(retries=2, chance=lambda: 1.0)
+    bench = RouterBench(retries=2, random_fraction=lambda: 1.0)
     bench.serve(ModelBusy("502"))
     with pytest.raises(ModelUnavailable):
         await bench.router.text(REQUEST)
@@ -38,16 +38,16 @@ async def test_e02_a_part_of_every_wait_is_left_to_chance() -> None:
 
 
 async def test_e01_a_rate_limited_call_waits_as_long_as_it_was_told() -> None:
-    bench = Bench(retries=8)
-    bench.serve([ModelBusy("429", retry_after=7.5), said()])
+    bench = RouterBench(retries=8)
+    bench.serve([ModelBusy("429", retry_after=7.5), build_result()])
 
     assert (await bench.router.text(REQUEST)).text == "Hello."
     assert bench.waits == [7.5]
 
 
 async def test_e01_never_shorter_than_it_was_told_whatever_chance_says() -> None:
-    bench = Bench(retries=1, chance=lambda: 1.0)
-    bench.serve([ModelBusy("429", retry_after=8.0), said()])
+    bench = RouterBench(retries=1, random_fraction=lambda: 1.0)
+    bench.serve([ModelBusy("429", retry_after=8.0), build_result()])
     await bench.router.text(REQUEST)
 
     assert bench.waits == [10.0]
@@ -55,16 +55,16 @@ async def test_e01_never_shorter_than_it_was_told_whatever_chance_says() -> None
 
 @pytest.mark.parametrize("told", [3600.0, 1e300, inf, nan])
 async def test_e01_who_is_told_to_wait_for_an_hour_asks_the_next_at_once(told: float) -> None:
-    bench = Bench(retries=8)
+    bench = RouterBench(retries=8)
     bench.serve(ModelBusy("429", retry_after=told))
-    bench.serve(said(), name="second")
+    bench.serve(build_result(), name="second")
 
     assert (await bench.router.text(REQUEST)).text == "Hello."
-    assert (bench.asked, bench.waits) == (["first", "second"], [])
+    assert (bench.handler_calls, bench.waits) == (["first", "second"], [])
 
 
 async def test_e01_without_another_it_fails_at_once_and_not_after_an_hour() -> None:
-    bench = Bench(retries=8)
+    bench = RouterBench(retries=8)
     bench.serve(ModelBusy("429", retry_after=3600.0))
     with pytest.raises(ModelUnavailable, match="429"):
         await bench.router.text(REQUEST)
@@ -73,17 +73,17 @@ async def test_e01_without_another_it_fails_at_once_and_not_after_an_hour() -> N
 
 
 async def test_where_another_can_be_asked_the_first_is_waited_for_ten_seconds_at_most() -> None:
-    bench = Bench(retries=8)
+    bench = RouterBench(retries=8)
     bench.serve(ModelBusy("500"))
-    bench.serve(said(), name="second")
+    bench.serve(build_result(), name="second")
     await bench.router.text(REQUEST)
 
-    assert bench.asked == ["first"] * 5 + ["second"]
+    assert bench.handler_calls == ["first"] * 5 + ["second"]
     assert sum(bench.waits) <= 10
 
 
 async def test_a_try_that_hangs_uses_the_patience_up() -> None:
-    bench = Bench(retries=8)
+    bench = RouterBench(retries=8)
 
     async def hang(request: object) -> object:
         bench.now += 60
@@ -93,31 +93,31 @@ async def test_a_try_that_hangs_uses_the_patience_up() -> None:
     with pytest.raises(ModelUnavailable):
         await bench.router.text(REQUEST)
 
-    assert len(bench.asked) == 2
+    assert len(bench.handler_calls) == 2
 
 
 @pytest.mark.parametrize(
     "error", [ModelRefused("401"), PromptTooLong("too long"), ModelError("garbled"), ValueError("bug")]
 )
 async def test_e06_what_no_repetition_mends_is_not_repeated(error: Exception) -> None:
-    bench = Bench(retries=8)
+    bench = RouterBench(retries=8)
     bench.serve(error)
     with pytest.raises(ModelError):
         await bench.router.text(REQUEST)
 
-    assert len(bench.asked) == 1
+    assert len(bench.handler_calls) == 1
 
 
 async def test_e03_a_call_without_an_answer_is_repeated() -> None:
-    bench = Bench(retries=1)
-    bench.serve([TimeoutError("no first byte"), said()])
+    bench = RouterBench(retries=1)
+    bench.serve([TimeoutError("no first byte"), build_result()])
 
     assert (await bench.router.text(REQUEST)).text == "Hello."
-    assert [bool(call.error) for call in bench.booked] == [True, False]
+    assert [bool(call.error) for call in bench.calls] == [True, False]
 
 
 async def test_where_all_refuse_the_whole_is_a_refusal() -> None:
-    bench = Bench()
+    bench = RouterBench()
     bench.serve(ModelRefused("no key"))
     bench.serve(PromptTooLong("too long"), name="second")
     with pytest.raises(ModelRefused, match="no key; too long") as raised:
@@ -127,7 +127,7 @@ async def test_where_all_refuse_the_whole_is_a_refusal() -> None:
 
 
 async def test_e05_where_all_find_the_prompt_too_long_the_caller_is_told_so() -> None:
-    bench = Bench()
+    bench = RouterBench()
     bench.serve(PromptTooLong("4096"))
     bench.serve(PromptTooLong("8192"), name="second")
     with pytest.raises(PromptTooLong, match="4096; 8192"):
@@ -136,7 +136,7 @@ async def test_e05_where_all_find_the_prompt_too_long_the_caller_is_told_so() ->
 
 @pytest.mark.parametrize("other", [PromptTooLong("8192"), ModelBusy("500")])
 async def test_e05_likewise_where_those_who_could_read_it_are_away(other: ModelError) -> None:
-    bench = Bench(retries=0)
+    bench = RouterBench(retries=0)
     bench.serve(other)
     bench.serve(PromptTooLong("4096"), name="second")
     with pytest.raises(PromptTooLong, match=f"{other}; 4096"):
@@ -144,20 +144,20 @@ async def test_e05_likewise_where_those_who_could_read_it_are_away(other: ModelE
 
 
 async def test_what_is_urgent_is_asked_once() -> None:
-    bench = Bench(retries=8)
+    bench = RouterBench(retries=8)
     bench.serve(ModelBusy("500"), kind=ModelType.TEXT_EMBEDDING)
     with pytest.raises(ModelUnavailable):
         await bench.router.embed(["a"], is_urgent=True)
 
-    assert len(bench.asked) == 1
+    assert len(bench.handler_calls) == 1
 
 
 async def test_who_is_cancelled_while_it_asks_again_asks_no_more() -> None:
-    bench, again = Bench(retries=8), asyncio.Event()
+    bench, again = RouterBench(retries=8), asyncio.Event()
 
     async def hang(request: object) -> object:
         again.set()
-        return await never()
+        return await answer_never()
 
     bench.serve([ModelBusy("500"), hang])
     task = asyncio.ensure_future(bench.router.text(REQUEST))
@@ -166,7 +166,7 @@ async def test_who_is_cancelled_while_it_asks_again_asks_no_more() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert [call.error for call in bench.booked] == ["500", "cancelled"]
+    assert [call.error for call in bench.calls] == ["500", "cancelled"]
 
 
 @pytest.mark.parametrize(
@@ -190,12 +190,12 @@ async def test_who_is_cancelled_while_it_asks_again_asks_no_more() -> None:
 def test_e01_retry_after_is_a_number_or_a_date_and_nonsense_is_nothing(
     headers: dict[str, str], seconds: float | None
 ) -> None:
-    assert read_retry_after(headers, NOW) == seconds
+    assert parse_retry_after(headers, NOW) == seconds
 
 
 def test_what_has_passed_counts_against_the_patience() -> None:
-    retries = Retries(chance=lambda: 0.0)
+    retries = RetryPolicy(random_fraction=lambda: 0.0)
 
-    assert retries.wait(1, 89.0, None, has_next=False) == 0.5
-    assert retries.wait(1, 89.8, None, has_next=False) is None
-    assert retries.wait(9, 0.0, None, has_next=False) is None
+    assert retries.next_delay(1, 89.0, None, has_next=False) == 0.5
+    assert retries.next_delay(1, 89.8, None, has_next=False) is None
+    assert retries.next_delay(9, 0.0, None, has_next=False) is None

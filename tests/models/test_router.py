@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bot.errors import ModelError, ModelRefused, ModelUnavailable
-from bot.models.attempt import LONGEST_ANSWER, Deadlines
+from bot.models.attempt import MAX_TEXT_LENGTH, CallTimeouts
 from bot.models.router import ModelRouter
 from bot.models.types import (
     EmbeddingResult,
@@ -23,17 +23,17 @@ from bot.models.types import (
     TranscriptionRequest,
     Usage,
 )
-from tests.models.bench import Bench, never, said
+from tests.models.bench import RouterBench, answer_never, build_result
 
 REQUEST = TextRequest("12345678", Purpose.REPLY, system="1234")
 
 
 async def test_a_call_is_booked_as_the_provider_counted_it() -> None:
-    bench = Bench()
-    bench.serve(said(usage=Usage(30, 20, 10)))
+    bench = RouterBench()
+    bench.serve(build_result(usage=Usage(30, 20, 10)))
 
     assert (await bench.router.text(REQUEST)).text == "Hello."
-    [call] = bench.booked
+    [call] = bench.calls
     assert (call.type, call.purpose, call.model, call.error) == ("TEXT_LARGE", "reply", "a-model", "")
     assert (call.tokens_in, call.tokens_out, call.tokens_cached, call.is_estimate) == (30, 20, 10, False)
     assert call.prompt_bytes == 12
@@ -46,25 +46,25 @@ async def test_a_call_is_booked_as_the_provider_counted_it() -> None:
 async def test_e11_numbers_that_are_missing_or_impossible_are_estimated_and_flagged(
     usage: Usage | None,
 ) -> None:
-    bench = Bench()
+    bench = RouterBench()
     bench.serve(TextResult("12345678", usage=usage))
     await bench.router.text(REQUEST)
-    [call] = bench.booked
+    [call] = bench.calls
 
     assert (call.tokens_in, call.tokens_out, call.tokens_cached, call.is_estimate) == (3, 2, 0, True)
     assert call.model == "first"
 
 
 async def test_functions_are_part_of_the_prompt_that_is_booked() -> None:
-    bench = Bench()
-    bench.serve(said())
+    bench = RouterBench()
+    bench.serve(build_result())
     await bench.router.text(replace(REQUEST, tools=(Tool("ROLL", "Roll.", {"type": "object"}),)))
 
-    assert bench.booked[0].prompt_bytes == 12 + len("ROLL" + "Roll." + '{"type": "object"}')
+    assert bench.calls[0].prompt_bytes == 12 + len("ROLL" + "Roll." + '{"type": "object"}')
 
 
 async def test_the_higher_priority_is_asked_first_and_among_equals_the_earlier() -> None:
-    bench = Bench()
+    bench = RouterBench()
     bench.serve(ModelError("no"), name="low", priority=-1)
     bench.serve(ModelError("no"), name="early")
     bench.serve(ModelError("no"), name="late")
@@ -72,7 +72,7 @@ async def test_the_higher_priority_is_asked_first_and_among_equals_the_earlier()
     with pytest.raises(ModelUnavailable):
         await bench.router.text(REQUEST)
 
-    assert bench.asked == ["high", "early", "late", "low"]
+    assert bench.handler_calls == ["high", "early", "late", "low"]
 
 
 @pytest.mark.parametrize(
@@ -81,18 +81,18 @@ async def test_the_higher_priority_is_asked_first_and_among_equals_the_earlier()
     ids=lambda one: type(one).__name__,
 )
 async def test_the_next_handler_is_asked_when_one_fails(failure: BaseException) -> None:
-    bench = Bench()
+    bench = RouterBench()
     bench.serve(failure)
-    bench.serve(said(), name="second")
+    bench.serve(build_result(), name="second")
 
     assert (await bench.router.text(REQUEST)).text == "Hello."
-    assert bench.asked == ["first", "second"]
-    assert [bool(call.error) for call in bench.booked] == [True, False]
-    assert bench.booked[0].is_estimate
+    assert bench.handler_calls == ["first", "second"]
+    assert [bool(call.error) for call in bench.calls] == [True, False]
+    assert bench.calls[0].is_estimate
 
 
 async def test_when_all_fail_every_cause_is_named() -> None:
-    bench = Bench()
+    bench = RouterBench()
     bench.serve(ModelRefused("no credit"))
     bench.serve(ValueError("bug"), name="second")
     with pytest.raises(ModelUnavailable, match="no credit; second: ValueError: bug"):
@@ -100,20 +100,20 @@ async def test_when_all_fail_every_cause_is_named() -> None:
 
 
 async def test_the_one_failure_there_was_keeps_its_class() -> None:
-    bench = Bench()
+    bench = RouterBench()
     bench.serve(ModelRefused("no credit"))
     with pytest.raises(ModelRefused, match="no credit"):
         await bench.router.text(REQUEST)
 
 
 async def test_a_type_that_nobody_serves_is_named() -> None:
-    bench = Bench()
-    bench.serve(said())
+    bench = RouterBench()
+    bench.serve(build_result())
     with pytest.raises(ModelUnavailable, match="TEXT_EMBEDDING"):
         await bench.router.embed(["a"])
 
-    assert bench.booked == []
-    assert not bench.router.serves(ModelType.TEXT_EMBEDDING)
+    assert bench.calls == []
+    assert not bench.router.has_handler_for(ModelType.TEXT_EMBEDDING)
 
 
 @pytest.mark.parametrize(
@@ -126,34 +126,34 @@ async def test_a_type_that_nobody_serves_is_named() -> None:
     ],
 )
 async def test_another_size_stands_in_for_one_that_nobody_serves(served: ModelType, asked: ModelType) -> None:
-    bench = Bench()
-    bench.serve(said(), kind=served)
+    bench = RouterBench()
+    bench.serve(build_result(), kind=served)
 
-    assert bench.router.serves(asked)
+    assert bench.router.has_handler_for(asked)
     assert (await bench.router.text(REQUEST, asked)).text == "Hello."
-    assert bench.booked[0].type == asked.value
+    assert bench.calls[0].type == asked.value
 
 
 async def test_the_nearest_size_stands_in() -> None:
-    bench = Bench()
+    bench = RouterBench()
     for kind in (ModelType.TEXT_SMALL, ModelType.TEXT_MEDIUM):
-        bench.serve(said(kind.value), kind=kind)
+        bench.serve(build_result(kind.value), kind=kind)
 
     assert (await bench.router.text(REQUEST, ModelType.TEXT_LARGE)).text == "TEXT_MEDIUM"
 
 
 async def test_e03_a_handler_has_its_deadline_and_the_next_one_its_own() -> None:
-    bench = Bench(Deadlines(first=0))
-    bench.serve(never, name="slow")
+    bench = RouterBench(CallTimeouts(first=0))
+    bench.serve(answer_never, name="slow")
     with pytest.raises(ModelUnavailable, match="slow: no answer within 0 s"):
         await bench.router.text(REQUEST)
 
-    bench.serve(said(), name="second")
+    bench.serve(build_result(), name="second")
     assert (await bench.router.text(REQUEST)).text == "Hello."
 
 
 async def test_a_time_out_of_the_handlers_own_is_told_as_what_it_was() -> None:
-    bench = Bench()
+    bench = RouterBench()
     bench.serve(TimeoutError("connecting"))
     with pytest.raises(ModelUnavailable, match="first: TimeoutError: connecting"):
         await bench.router.text(REQUEST)
@@ -169,16 +169,16 @@ async def test_a_time_out_of_the_handlers_own_is_told_as_what_it_was() -> None:
     ],
 )
 async def test_an_answer_of_the_wrong_type_is_a_failure(given: Any, cause: str) -> None:
-    bench = Bench()
+    bench = RouterBench()
     bench.serve(given)
     with pytest.raises(ModelError, match=f"first: {cause}"):
         await bench.router.text(REQUEST)
 
-    assert cause in bench.booked[0].error
+    assert cause in bench.calls[0].error
 
 
 async def test_a_vector_too_few_or_too_many_is_a_failure() -> None:
-    bench = Bench()
+    bench = RouterBench()
     bench.serve(EmbeddingResult(((1.0,), (2.0,)), "e"), kind=ModelType.TEXT_EMBEDDING)
 
     assert (await bench.router.embed(["a", "b"])).vectors == ((1.0,), (2.0,))
@@ -187,66 +187,66 @@ async def test_a_vector_too_few_or_too_many_is_a_failure() -> None:
 
 
 async def test_a_text_comes_back_storable_and_bounded() -> None:
-    bench = Bench()
+    bench = RouterBench()
     bench.serve(TextResult("a\0b\ud83d", usage=None))
 
     assert (await bench.router.text(TextRequest("\ud83d"))).text == "ab\ufffd"
-    endless = Bench()
-    endless.serve(TextResult("x" * (LONGEST_ANSWER + 1)))
-    assert len((await endless.router.text(REQUEST)).text) == LONGEST_ANSWER
+    endless = RouterBench()
+    endless.serve(TextResult("x" * (MAX_TEXT_LENGTH + 1)))
+    assert len((await endless.router.text(REQUEST)).text) == MAX_TEXT_LENGTH
 
 
 async def test_a_cancelled_call_is_booked_and_nobody_else_is_asked() -> None:
-    bench, started = Bench(), asyncio.Event()
+    bench, started = RouterBench(), asyncio.Event()
 
     async def wait(request: Any) -> TextResult:
         started.set()
-        return await never()
+        return await answer_never()
 
     bench.serve(wait)
-    bench.serve(said(), name="second")
+    bench.serve(build_result(), name="second")
     task = asyncio.ensure_future(bench.router.text(REQUEST))
     await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert [(call.error, call.tokens_in, call.is_estimate) for call in bench.booked] == [
+    assert [(call.error, call.tokens_in, call.is_estimate) for call in bench.calls] == [
         ("cancelled", 3, True)
     ]
-    assert bench.asked == ["first"]
+    assert bench.handler_calls == ["first"]
 
 
 async def test_a_handler_that_cancels_itself_has_failed() -> None:
-    bench = Bench()
+    bench = RouterBench()
     bench.serve(asyncio.CancelledError())
     with pytest.raises(ModelError, match="CancelledError"):
         await bench.router.text(REQUEST)
 
 
-@pytest.mark.parametrize("after", [said(), ModelError("late"), ValueError("late")])
+@pytest.mark.parametrize("after", [build_result(), ModelError("late"), ValueError("late")])
 async def test_a_handler_that_swallows_a_cancellation_does_not_end_it(after: Any) -> None:
-    bench, started = Bench(), asyncio.Event()
+    bench, started = RouterBench(), asyncio.Event()
 
     async def swallow(request: Any) -> TextResult:
         try:
             started.set()
-            return await never()
+            return await answer_never()
         except asyncio.CancelledError:
             if isinstance(after, Exception):
                 raise after from None
-            return said()
+            return build_result()
 
     bench.serve(swallow)
-    bench.serve(never, name="second")
+    bench.serve(answer_never, name="second")
     task = asyncio.ensure_future(bench.router.text(REQUEST))
     await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert bench.asked == ["first"]
-    assert len(bench.booked) == 1
+    assert bench.handler_calls == ["first"]
+    assert len(bench.calls) == 1
 
 
 @pytest.mark.parametrize(
@@ -266,24 +266,24 @@ async def test_a_handler_that_swallows_a_cancellation_does_not_end_it(after: Any
 async def test_pictures_and_recordings_have_handlers_of_their_own(
     kind: ModelType, ask: Callable[[ModelRouter], Awaitable[TextResult]]
 ) -> None:
-    bench = Bench()
-    bench.serve(said("a cat"), kind=kind)
+    bench = RouterBench()
+    bench.serve(build_result("a cat"), kind=kind)
 
     assert (await ask(bench.router)).text == "a cat"
-    assert [(call.type, call.purpose) for call in bench.booked] == [(kind.value, "description")]
+    assert [(call.type, call.purpose) for call in bench.calls] == [(kind.value, "description")]
 
 
 async def test_a_picture_is_drawn_by_the_next_where_one_gives_none() -> None:
-    bench = Bench()
+    bench = RouterBench()
     bench.serve(ImageResult(model="empty"), kind=ModelType.IMAGE, priority=1)
     bench.serve(ImageResult(data=b"png", model="painter"), kind=ModelType.IMAGE, name="second")
 
     assert (await bench.router.draw(ImageRequest("an engine"))).data == b"png"
-    assert [(call.model, call.purpose, call.prompt_bytes) for call in bench.booked] == [
+    assert [(call.model, call.purpose, call.prompt_bytes) for call in bench.calls] == [
         ("first", "image", 9),
         ("painter", "image", 9),
     ]
-    assert "without data and address" in bench.booked[0].error
+    assert "without data and address" in bench.calls[0].error
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from bot.errors import SettingError
 from bot.models.settings import ModelSettings, read_sampling
 from bot.models.types import ModelType, TextRequest, TextResult
 from bot.settings import Layer, Settings
-from tests.models.bench import Bench, said
+from tests.models.bench import RouterBench, build_result
 
 SMALL, LARGE = ModelType.TEXT_SMALL, ModelType.TEXT_LARGE
 
@@ -59,9 +59,9 @@ async def test_a_request_keeps_its_own_values_nought_included() -> None:
 
     async def keep(request: TextRequest) -> TextResult:
         requests.append(request)
-        return said()
+        return build_result()
 
-    bench = Bench(sampling=read_sampling(settings_with(DEFAULT_TEMPERATURE="0.7", DEFAULT_TOP_K="5")))
+    bench = RouterBench(sampling=read_sampling(settings_with(DEFAULT_TEMPERATURE="0.7", DEFAULT_TOP_K="5")))
     bench.serve(keep)
     await bench.router.text(TextRequest("a"))
     await bench.router.text(TextRequest("a", temperature=0.0))

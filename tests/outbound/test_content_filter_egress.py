@@ -3,11 +3,17 @@
 import pytest
 
 from bot.domain.content import Attachment, Content, MediaKind
-from bot.outbound.content_filter import LONGEST_REPLY, REDACTED, Hyperlinks, cleared, cleared_so_far
+from bot.outbound.content_filter import (
+    MAX_REPLY_LENGTH,
+    REDACTED,
+    LinkPolicy,
+    filter_outgoing,
+    filter_partial_text,
+)
 
 
 def text_of(text: str, *secrets: str) -> str | None:
-    content = cleared(Content(text=text), secrets)
+    content = filter_outgoing(Content(text=text), secrets)
     return content.text if content is not None else None
 
 
@@ -26,7 +32,7 @@ def test_of_nothing_nothing_leaves(text: str) -> None:
 def test_an_attachment_leaves_without_a_text() -> None:
     picture = Attachment("a", MediaKind.IMAGE, "https://a/b.png", data=b"png")
 
-    assert cleared(Content(text="\u200b", attachments=(picture,))) == Content(attachments=(picture,))
+    assert filter_outgoing(Content(text="\u200b", attachments=(picture,))) == Content(attachments=(picture,))
 
 
 def test_f15_leaked_scaffolding_is_taken_out() -> None:
@@ -47,7 +53,7 @@ def test_f15_leaked_scaffolding_is_taken_out() -> None:
 def test_f15_heads_of_the_conversations_lines_are_taken_out(written: str, said: str) -> None:
     assert text_of(written) == said
     for end in range(len(written)):
-        assert "(you" not in cleared_so_far(written[:end]) or "(you" in said
+        assert "(you" not in filter_partial_text(written[:end]) or "(you" in said
 
 
 def test_secrets_are_replaced_wherever_they_stand() -> None:
@@ -74,7 +80,7 @@ def test_an_empty_secret_replaces_nothing() -> None:
 def test_what_is_shown_beside_an_attachment_holds_no_secret() -> None:
     secret = "hunter22"
     leak = Attachment("a", MediaKind.IMAGE, f"https://evil/?q={secret}", "", secret, secret, secret)
-    content = cleared(Content(text="look", attachments=(leak,)), [secret])
+    content = filter_outgoing(Content(text="look", attachments=(leak,)), [secret])
 
     assert content is not None
     assert secret not in repr(content)
@@ -82,12 +88,12 @@ def test_what_is_shown_beside_an_attachment_holds_no_secret() -> None:
 
 
 def test_a_text_without_end_is_bounded() -> None:
-    text = text_of("x" * (LONGEST_REPLY + 1))
+    text = text_of("x" * (MAX_REPLY_LENGTH + 1))
 
     assert text is not None
-    assert len(text) == LONGEST_REPLY
+    assert len(text) == MAX_REPLY_LENGTH
     assert text.endswith("x…")
-    assert text_of("x" * LONGEST_REPLY) == "x" * LONGEST_REPLY
+    assert text_of("x" * MAX_REPLY_LENGTH) == "x" * MAX_REPLY_LENGTH
 
 
 def test_what_no_database_takes_does_not_leave() -> None:
@@ -97,7 +103,7 @@ def test_what_no_database_takes_does_not_leave() -> None:
 
 def test_everything_else_of_a_reply_stays() -> None:
     content = Content(text=" Hello. ", thought="hm", actions=("REPLY",), source="test", metadata={"a": 1})
-    found = cleared(content)
+    found = filter_outgoing(content)
 
     assert found == Content(text="Hello.", thought="hm", actions=("REPLY",), source="test", metadata={"a": 1})
 
@@ -118,27 +124,27 @@ SECRETS = ("hunter22", "hunter22-longer", "22-other-secret")
 def test_no_part_of_a_secret_is_seen_while_a_text_is_written(text: str) -> None:
     whole = text_of(text, *SECRETS) or ""
     for end in range(len(text) + 1):
-        seen = cleared_so_far(text[:end], SECRETS)
+        seen = filter_partial_text(text[:end], SECRETS)
         assert whole.startswith(seen)
         assert not any(secret in seen for secret in SECRETS)
 
 
 def test_what_cannot_become_a_secret_is_not_held_back() -> None:
-    assert cleared_so_far("Hello the", SECRETS) == "Hello the"
-    assert cleared_so_far("Hello hunter2", SECRETS) == "Hello"
-    assert cleared_so_far("Hello hunter2!", SECRETS) == "Hello hunter2!"
+    assert filter_partial_text("Hello the", SECRETS) == "Hello the"
+    assert filter_partial_text("Hello hunter2", SECRETS) == "Hello"
+    assert filter_partial_text("Hello hunter2!", SECRETS) == "Hello hunter2!"
 
 
 def test_f18_a_link_is_not_seen_before_it_is_whole() -> None:
-    links, link = Hyperlinks(), "https://evil.test/?" + "d" * 80
+    links, link = LinkPolicy(), "https://evil.test/?" + "d" * 80
     text = f"look: {link} there"
-    seen = {cleared_so_far(text[:end], (), links) for end in range(len(text) + 1)}
+    seen = {filter_partial_text(text[:end], (), links) for end in range(len(text) + 1)}
 
     assert not any("https://" in one for one in seen)
     assert "look: hxxps://evil[.]test/?" + "d" * 80 in seen
-    assert cleared_so_far("as on page 3.", (), links) == "as on page 3."
+    assert filter_partial_text("as on page 3.", (), links) == "as on page 3."
 
 
 def test_half_a_piece_of_scaffolding_is_held_back() -> None:
-    assert cleared_so_far("a <b> c <thou") == "a <b> c"
-    assert cleared_so_far("\u200b") == ""
+    assert filter_partial_text("a <b> c <thou") == "a <b> c"
+    assert filter_partial_text("\u200b") == ""

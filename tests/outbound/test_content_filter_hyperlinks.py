@@ -6,15 +6,15 @@ import pytest
 
 from bot.domain.character import Character
 from bot.errors import SettingError
-from bot.outbound.content_filter import Hyperlinks, without_unfinished
-from bot.runtime.agent_runtime import Blueprint
+from bot.outbound.content_filter import LinkPolicy, strip_unfinished_link
+from bot.runtime.agent_runtime import AgentConfig
 from bot.runtime.runtime import Runtime
 from bot.settings import CoreSettings, Layer, Settings
 from bot.store.inmemory import InMemoryStore
-from bot.testing import RecordingAdapter, ScriptedModel, answer, make_arrival, on_stage
+from bot.testing import RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 
 DATA = "d" * 65
-LINKS = Hyperlinks(("example.org",))
+LINKS = LinkPolicy(("example.org",))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ LINKS = Hyperlinks(("example.org",))
 def test_f18_a_link_that_carries_data_to_a_stranger_leaves_as_words(
     link: str, words: str, before: str, after: str
 ) -> None:
-    assert LINKS.defanged(before + link + after) == before + words + after
+    assert LINKS.defang(before + link + after) == before + words + after
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,11 @@ def test_f18_a_link_that_carries_data_to_a_stranger_leaves_as_words(
     ],
 )
 def test_f18_other_links_and_words_stay_as_they_are(text: str) -> None:
-    assert LINKS.defanged(text) == text
+    assert LINKS.defang(text) == text
 
 
 def test_f18_a_secret_leaves_in_no_link_however_its_signs_are_written() -> None:
-    told = LINKS.defanged(
-        "https://example.org/%68unter%32%32 and https://evil.test/?q=hunter22", ["hunter22"]
-    )
+    told = LINKS.defang("https://example.org/%68unter%32%32 and https://evil.test/?q=hunter22", ["hunter22"])
     assert told == "[a link that held a secret] and [a link that held a secret]"
 
 
@@ -69,26 +67,26 @@ def test_f18_a_secret_leaves_in_no_link_however_its_signs_are_written() -> None:
 )
 def test_f18_a_text_of_nothing_but_pieces_of_links_is_looked_through(part: str) -> None:
     text = part * (32_768 // len(part))
-    assert LINKS.defanged(text).replace("[.]", ".").replace("hxxp", "http") == text
-    without_unfinished(text)
+    assert LINKS.defang(text).replace("[.]", ".").replace("hxxp", "http") == text
+    strip_unfinished_link(text)
 
 
 async def test_f18_the_operator_says_to_whom_links_in_replies_may_carry_data() -> None:
-    model = ScriptedModel(answer(f"https://good.test/?{DATA} https://evil.test/?{DATA}"))
-    async with on_stage(model=model, settings={"LINK_HOSTS": "good.test"}) as stage:
-        await stage.say("Where?")
+    model = ScriptedModel(model_answer(f"https://good.test/?{DATA} https://evil.test/?{DATA}"))
+    async with running_agent(model=model, settings={"LINK_HOSTS": "good.test"}) as stage:
+        await stage.send("Where?")
         assert stage.texts == [f"https://good.test/?{DATA} hxxps://evil[.]test/?{DATA}"]
 
 
 async def test_f18_the_characters_file_has_no_say_in_it() -> None:
-    model = ScriptedModel(answer(f"https://evil.test/?{DATA}"))
+    model = ScriptedModel(model_answer(f"https://evil.test/?{DATA}"))
     file = Layer("the character's settings", {"LINK_HOSTS": "evil.test"})
-    plan = Blueprint(Character(name="Ada"), (model.plugin,), Settings([file]), InMemoryStore())
+    plan = AgentConfig(Character(name="Ada"), (model.plugin,), Settings([file]), InMemoryStore())
     async with Runtime([plan]) as runtime:
         adapter = RecordingAdapter()
         await runtime.connect(adapter)
-        await runtime.residents[0].inbox.put(make_arrival("Where?", at=datetime.now(UTC)))
-        assert await adapter.until_sent(1) == [f"hxxps://evil[.]test/?{DATA}"]
+        await runtime.agents[0].inbox.submit(make_message("Where?", sent_at=datetime.now(UTC)))
+        assert await adapter.wait_until_sent(1) == [f"hxxps://evil[.]test/?{DATA}"]
 
 
 def test_a_host_is_written_without_scheme_and_path() -> None:

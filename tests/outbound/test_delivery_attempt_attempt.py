@@ -11,9 +11,9 @@ from bot.adapter.adapter import Adapter
 from bot.domain.content import Content
 from bot.domain.ids import new_id
 from bot.domain.ledger import Delivery, DeliveryState
-from bot.errors import NotSent, Unclear, Undeliverable
+from bot.errors import DeliveryUnknown, NotSent, Undeliverable
 from bot.outbound import delivery_attempt as attempt_module
-from bot.outbound.delivery_attempt import Attempt, attempt, pause_after
+from bot.outbound.delivery_attempt import DeliveryAttempt, attempt_delivery, retry_delay
 
 PART = Delivery(
     "part",
@@ -52,33 +52,38 @@ async def test_what_is_sent_has_the_platforms_id() -> None:
     async def answer() -> str:
         return "x1"
 
-    assert await attempt(OneWord(answer), PART, False) == Attempt(DeliveryState.SENT, "x1")
+    assert await attempt_delivery(OneWord(answer), PART, False) == DeliveryAttempt(DeliveryState.SENT, "x1")
 
 
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (NotSent("busy", retry_after=64.5), Attempt(DeliveryState.PENDING, "", "busy", 64.5)),
-        (NotSent("refused"), Attempt(DeliveryState.PENDING, "", "refused")),
-        (Undeliverable("blocked"), Attempt(DeliveryState.FAILED, "", "blocked")),
-        (Unclear("reset"), Attempt(DeliveryState.UNKNOWN, "", "reset")),
-        (ValueError("no JSON"), Attempt(DeliveryState.UNKNOWN, "", "ValueError: no JSON")),
-        (asyncio.CancelledError(), Attempt(DeliveryState.UNKNOWN, "", "the adapter cancelled itself")),
+        (NotSent("busy", retry_after=64.5), DeliveryAttempt(DeliveryState.PENDING, "", "busy", 64.5)),
+        (NotSent("refused"), DeliveryAttempt(DeliveryState.PENDING, "", "refused")),
+        (Undeliverable("blocked"), DeliveryAttempt(DeliveryState.FAILED, "", "blocked")),
+        (DeliveryUnknown("reset"), DeliveryAttempt(DeliveryState.UNKNOWN, "", "reset")),
+        (ValueError("no JSON"), DeliveryAttempt(DeliveryState.UNKNOWN, "", "ValueError: no JSON")),
+        (
+            asyncio.CancelledError(),
+            DeliveryAttempt(DeliveryState.UNKNOWN, "", "the adapter cancelled itself"),
+        ),
     ],
     ids=lambda one: type(one).__name__,
 )
-async def test_every_failure_says_what_is_known_of_the_part(error: BaseException, expected: Attempt) -> None:
-    assert await attempt(raising(error), PART, False) == expected
+async def test_every_failure_says_what_is_known_of_the_part(
+    error: BaseException, expected: DeliveryAttempt
+) -> None:
+    assert await attempt_delivery(raising(error), PART, False) == expected
 
 
 async def test_an_adapter_that_does_not_come_back_is_unclear(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt_module, "DEADLINE", 0)
+    monkeypatch.setattr(attempt_module, "ATTEMPT_TIMEOUT", 0)
 
     async def answer() -> str:
         await asyncio.Event().wait()
         return "never"
 
-    assert (await attempt(OneWord(answer), PART, False)).state is DeliveryState.UNKNOWN
+    assert (await attempt_delivery(OneWord(answer), PART, False)).state is DeliveryState.UNKNOWN
 
 
 async def test_being_stopped_is_no_outcome() -> None:
@@ -89,7 +94,7 @@ async def test_being_stopped_is_no_outcome() -> None:
         await asyncio.Event().wait()
         return "never"
 
-    task = asyncio.ensure_future(attempt(OneWord(answer), PART, False))
+    task = asyncio.ensure_future(attempt_delivery(OneWord(answer), PART, False))
     await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -97,15 +102,15 @@ async def test_being_stopped_is_no_outcome() -> None:
 
 
 async def test_a_platform_that_cannot_be_asked_leaves_it_unclear() -> None:
-    found = await attempt(raising(AssertionError("it must not be sent")), PART, True)
+    found = await attempt_delivery(raising(AssertionError("it must not be sent")), PART, True)
 
     assert found.state is DeliveryState.UNKNOWN
     assert PART.id in found.cause
 
 
 def test_pauses_grow_to_a_minute() -> None:
-    assert [pause_after(attempts) for attempts in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert pause_after(10_000_000) == 60
+    assert [retry_delay(attempts) for attempts in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert retry_delay(10_000_000) == 60
 
 
 @pytest.mark.parametrize(
@@ -113,8 +118,8 @@ def test_pauses_grow_to_a_minute() -> None:
     [(0, 0), (0.5, 0.5), (64.57, 64.57), (3600, 3600), (1e300, 86_400), (nan, 1), (inf, 1), (-1, 1)],
 )
 def test_a_platform_is_believed_within_reason(asked: float, expected: float) -> None:
-    assert pause_after(1, asked) == expected
+    assert retry_delay(1, asked) == expected
 
 
 def test_a_platform_that_asks_for_no_pause_is_given_one_after_a_few_tries() -> None:
-    assert [pause_after(attempts, 0) for attempts in (1, 5, 6)] == [0, 0, 32]
+    assert [retry_delay(attempts, 0) for attempts in (1, 5, 6)] == [0, 0, 32]

@@ -11,11 +11,11 @@ from bot.domain.environment import ChannelType, Room
 from bot.domain.ids import derived_id, new_id
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
-from bot.errors import NotSent, StoreUnavailable, TakenAway
+from bot.errors import MessageGone, NotSent, StoreUnavailable
 from bot.event_bus import EventBus
 from bot.outbound import draft as draft_module
 from bot.outbound.draft import Draft
-from bot.outbound.message_parts import Outgoing
+from bot.outbound.message_parts import OutgoingReply
 from bot.outbound.outbox import Outbox
 from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.ledger import InMemoryLedger
@@ -61,22 +61,22 @@ class Writing:
         )
         self.outbox.connect(adapter)
         self.turn_id = new_id()
-        draft = self.outbox.draft(ROOM, lambda: reply(self.turn_id))
+        draft = self.outbox.open_draft(ROOM, lambda: reply(self.turn_id))
         assert draft is not None
         self.draft: Draft = draft
         self.draft.follow(lambda: self.text, lambda: True)
 
     def write(self, more: str) -> None:
         self.text += more
-        self.draft.stir()
+        self.draft.notify()
 
     async def end(self) -> None:
-        self.draft.rest()
+        self.draft.stop()
         await self.outbox.commit([reply(self.turn_id, self.text)])
         await self.outbox.drain(10.0)
 
 
-def reply(turn_id: object, text: str = "") -> Outgoing:
+def reply(turn_id: object, text: str = "") -> OutgoingReply:
     """Make a turn's reply."""
     memory = Memory(
         id=derived_id(str(turn_id), "reply"),
@@ -88,11 +88,11 @@ def reply(turn_id: object, text: str = "") -> Outgoing:
         created_at=NOW,
         turn_id=turn_id,  # type: ignore[arg-type]  # an id
     )
-    return Outgoing(memory, ROOM)
+    return OutgoingReply(memory, ROOM)
 
 
 def editing(**details: object) -> RecordingAdapter:
-    return RecordingAdapter(can_edit=True, edits=1.0, **details)  # type: ignore[arg-type]  # passed on
+    return RecordingAdapter(can_edit=True, stream_interval=1.0, **details)  # type: ignore[arg-type]  # passed on
 
 
 async def test_a_reply_is_shown_once_in_so_many_seconds_however_fast_it_is_written() -> None:
@@ -102,13 +102,13 @@ async def test_a_reply_is_shown_once_in_so_many_seconds_however_fast_it_is_writt
     await writing.watch.until_asked(1)
     assert writing.adapter.attempts == []
     writing.watch.ring()
-    assert await writing.adapter.until_sent(1) == ["One, two, three"]
+    assert await writing.adapter.wait_until_sent(1) == ["One, two, three"]
     for piece in ", four, five":
         writing.write(piece)
     await writing.watch.until_asked(2)
     assert writing.adapter.edited == []
     writing.watch.ring()
-    assert await writing.adapter.until_edited(1) == ["One, two, three, four, five"]
+    assert await writing.adapter.wait_until_edited(1) == ["One, two, three, four, five"]
     assert writing.watch.asked[:2] == [1.0, 1.0]
     await writing.end()
 
@@ -118,12 +118,12 @@ async def test_a_platform_that_asks_for_time_is_left_alone_for_so_long() -> None
     writing.write("One")
     await writing.watch.until_asked(1)
     writing.watch.ring()
-    await writing.adapter.until_sent(1)
-    writing.adapter.refuse(NotSent("slower", retry_after=30.0))
+    await writing.adapter.wait_until_sent(1)
+    writing.adapter.fail_with(NotSent("slower", retry_after=30.0))
     writing.write(", two")
     await writing.watch.until_asked(2)
     writing.watch.ring()
-    await writing.adapter.until_tried(2)
+    await writing.adapter.wait_until_attempted(2)
     writing.write(", three")
     await writing.watch.until_asked(3)
     assert writing.watch.asked == [1.0, 1.0, 30.0]
@@ -135,23 +135,23 @@ class Slow(RecordingAdapter):
     """A platform that takes its time for everything but what is whole."""
 
     async def edit(self, delivery: Delivery) -> str:
-        await self._try(delivery)
+        await self._attempt(delivery)
         if not delivery.content.text.endswith("."):
             await asyncio.get_running_loop().create_future()
         return await super().edit(delivery)
 
 
 async def test_a_look_that_hangs_does_not_hold_up_the_whole_reply(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(draft_module, "GRACE", 0.0)
-    writing = Writing(Slow(can_edit=True, edits=1.0))
+    monkeypatch.setattr(draft_module, "UPDATE_GRACE_SECONDS", 0.0)
+    writing = Writing(Slow(can_edit=True, stream_interval=1.0))
     writing.write("One")
     await writing.watch.until_asked(1)
     writing.watch.ring()
-    await writing.adapter.until_sent(1)
+    await writing.adapter.wait_until_sent(1)
     writing.write(", two")
     await writing.watch.until_asked(2)
     writing.watch.ring()
-    await writing.adapter.until_tried(2)
+    await writing.adapter.wait_until_attempted(2)
     writing.text += "."
     await writing.end()
     assert [one.content.text for one in writing.adapter.edited] == ["One, two."]
@@ -161,11 +161,11 @@ class Held(RecordingAdapter):
     """A platform on which nothing arrives before the test says so."""
 
     def __init__(self) -> None:
-        super().__init__(can_edit=True, edits=1.0)
+        super().__init__(can_edit=True, stream_interval=1.0)
         self.go = asyncio.Event()
 
     async def deliver(self, delivery: Delivery) -> str:
-        await self._try(delivery)
+        await self._attempt(delivery)
         await self.go.wait()
         return await super().deliver(delivery)
 
@@ -174,7 +174,7 @@ async def test_nothing_is_shown_while_something_else_of_the_room_is_on_its_way()
     writing = Writing(Held())
     assert isinstance(writing.adapter, Held)
     await writing.outbox.commit([reply(new_id(), "Before.")])
-    await writing.adapter.until_tried(1)
+    await writing.adapter.wait_until_attempted(1)
     writing.write("One")
     await writing.watch.until_asked(1)
     writing.watch.ring()
@@ -184,7 +184,7 @@ async def test_nothing_is_shown_while_something_else_of_the_room_is_on_its_way()
     writing.adapter.go.set()
     await writing.outbox.drain(10.0)
     writing.watch.ring()
-    assert await writing.adapter.until_sent(2) == ["Before.", "One, two"]
+    assert await writing.adapter.wait_until_sent(2) == ["Before.", "One, two"]
     await writing.end()
 
 
@@ -208,7 +208,7 @@ async def test_nothing_is_shown_that_could_not_be_written_down_before() -> None:
     await writing.watch.until_asked(1)
     writing.watch.ring()
     await ledger.asked.wait()
-    await writing.draft.ended()
+    await writing.draft.wait_stopped()
     assert writing.adapter.attempts == []
 
 
@@ -217,7 +217,7 @@ async def test_a_draft_leaves_nothing_open_once_its_reply_is_there() -> None:
     writing.write("One")
     await writing.watch.until_asked(1)
     writing.watch.ring()
-    await writing.adapter.until_sent(1)
+    await writing.adapter.wait_until_sent(1)
     writing.text += ", two."
     await writing.end()
     parts = await writing.ledger.deliveries(turn_id=writing.turn_id)
@@ -231,15 +231,15 @@ async def test_where_the_whole_reply_is_cancelled_what_was_seen_of_it_goes_away(
     writing.write("One")
     await writing.watch.until_asked(1)
     writing.watch.ring()
-    await writing.adapter.until_sent(1)
-    writing.draft.rest()
-    writing.adapter.refuse(NotSent("slower", retry_after=60.0))
+    await writing.adapter.wait_until_sent(1)
+    writing.draft.stop()
+    writing.adapter.fail_with(NotSent("slower", retry_after=60.0))
     await writing.outbox.commit([reply(writing.turn_id, "One, two.")])
-    await writing.adapter.until_tried(2)
+    await writing.adapter.wait_until_attempted(2)
     parts = await writing.ledger.deliveries(turn_id=writing.turn_id)
     cancelled = replace(parts[-1], state=DeliveryState.CANCELLED)
     await writing.ledger.save_delivery(cancelled)
-    await writing.outbox.hold_back([cancelled])
+    await writing.outbox.stop_cancelled([cancelled])
     await writing.outbox.drain(10.0)
     assert [one.content.text for one in writing.adapter.edited] == [""]
     assert await writing.ledger.deliveries(is_open=True) == []
@@ -252,8 +252,8 @@ async def test_b14_what_is_seen_in_a_room_that_moves_stays_and_the_whole_reply_i
     writing.write("One")
     await writing.watch.until_asked(1)
     writing.watch.ring()
-    await writing.adapter.until_sent(1)
-    await writing.outbox.move(ROOM.id, replace(ROOM, id=new_id(), external_id="new"), [])
+    await writing.adapter.wait_until_sent(1)
+    await writing.outbox.migrate_room(ROOM.id, replace(ROOM, id=new_id(), external_id="new"), [])
     writing.text += ", two."
     await writing.end()
     assert [(one.content.text, one.target) for one in writing.adapter.sent] == [
@@ -265,12 +265,12 @@ async def test_b14_what_is_seen_in_a_room_that_moves_stays_and_the_whole_reply_i
 
 
 async def test_what_somebody_has_removed_half_written_is_not_said_again_in_any_part() -> None:
-    writing = Writing(editing(longest=10))
+    writing = Writing(editing(max_length=10))
     writing.write("One, two")
     await writing.watch.until_asked(1)
     writing.watch.ring()
-    await writing.adapter.until_sent(1)
-    writing.adapter.refuse(TakenAway("somebody has removed it"))
+    await writing.adapter.wait_until_sent(1)
+    writing.adapter.fail_with(MessageGone("somebody has removed it"))
     writing.text += ", three, four, five."
     await writing.end()
     assert writing.adapter.texts == ["One, two"]

@@ -16,16 +16,16 @@ from bot.domain.events import MessageSent
 from bot.domain.ids import derived_id, new_id
 from bot.domain.ledger import Delivery, DeliveryState, Outcome
 from bot.domain.memory import Memory, MemoryKind
-from bot.errors import NotSent, Unclear, Undeliverable
+from bot.errors import DeliveryUnknown, NotSent, Undeliverable
 from bot.event_bus import EventBus
 from bot.outbound import delivery_attempt as attempt_module
 from bot.outbound import outbox as outbox_module
 from bot.outbound import typing_indicator
-from bot.outbound.outbox import Outbox, Outgoing
+from bot.outbound.outbox import Outbox, OutgoingReply
 from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.ledger import InMemoryLedger
-from bot.store.ledger import Commitment
-from bot.testing import RecordingAdapter, make_arrival
+from bot.store.ledger import TurnCommit
+from bot.testing import RecordingAdapter, make_message
 
 AGENT, WORLD = derived_id("agent"), derived_id("world")
 NOW_OR_NEVER = NotSent("busy", retry_after=0)
@@ -77,10 +77,10 @@ class BrittleLedger(InMemoryLedger):
             raise OSError("the disk is full")
         await super().save_delivery(delivery)
 
-    async def commit(self, commitment: Commitment) -> list[Delivery]:
+    async def commit(self, turn_commit: TurnCommit) -> list[Delivery]:
         if self.is_locked:
             raise OSError("locked")
-        placed = await super().commit(commitment)
+        placed = await super().commit(turn_commit)
         if self.hold_commit is not None:
             hold, self.hold_commit = self.hold_commit, None
             await hold.wait()
@@ -94,7 +94,7 @@ def ledger(store: InMemoryStore) -> BrittleLedger:
 
 @pytest.fixture
 def outbox(ledger: BrittleLedger, events: EventBus, clock: Any, monkeypatch: pytest.MonkeyPatch) -> Outbox:
-    monkeypatch.setattr(attempt_module, "FIRST_PAUSE", 0)
+    monkeypatch.setattr(attempt_module, "FIRST_DELAY_SECONDS", 0)
     return Outbox(ledger, events, AGENT, clock=clock)
 
 
@@ -110,14 +110,14 @@ def sent(events: EventBus) -> list[UUID]:
     return found
 
 
-def outgoing(text: str, *, at: datetime, room: str = "lobby", turn: UUID | None = None) -> Outgoing:
+def outgoing(text: str, *, at: datetime, room: str = "lobby", turn: UUID | None = None) -> OutgoingReply:
     turn = turn or new_id()
     place = Room(derived_id("room", room), WORLD, ChannelType.GROUP, "test", room, "account", room)
     content = Content(text=text)
     memory = Memory(
         derived_id(turn, "0"), MemoryKind.MESSAGE, AGENT, place.id, WORLD, content, at, turn_id=turn
     )
-    return Outgoing(memory, place, 0, "m-1")
+    return OutgoingReply(memory, place, 0, "m-1")
 
 
 async def states(ledger: InMemoryLedger) -> list[DeliveryState]:
@@ -133,7 +133,7 @@ async def turns(count: int = 5) -> None:
 async def test_a_reply_is_kept_with_its_receipt_before_it_leaves(
     outbox: Outbox, store: InMemoryStore, ledger: BrittleLedger, clock: Any
 ) -> None:
-    receipt = (await ledger.receive([make_arrival("Hi", at=clock())], clock()))[0].receipt
+    receipt = (await ledger.receive([make_message("Hi", sent_at=clock())], clock()))[0].receipt
     reply = outgoing("Hello.", at=clock())
     closed = replace(receipt, outcome=Outcome.ANSWERED)
     kept = await outbox.commit([reply], [closed])
@@ -158,9 +158,9 @@ async def test_an_attempt_is_written_down_before_the_bytes_leave(
     assert under_way.first_attempt_at == clock()
 
     adapter.hold.set()
-    await adapter.until_sent(1)
+    await adapter.wait_until_sent(1)
     assert await outbox.drain(60) == 0
-    await events.settle()
+    await events.wait_idle()
     [part] = await ledger.deliveries()
     assert (part.state, part.external_id, part.cause) == (DeliveryState.SENT, "sent-1", "")
     assert sent == [reply.memory.id]
@@ -169,17 +169,17 @@ async def test_an_attempt_is_written_down_before_the_bytes_leave(
 async def test_a_reply_is_cut_into_the_platforms_parts(
     outbox: Outbox, ledger: BrittleLedger, clock: Any, sent: list[UUID], events: EventBus
 ) -> None:
-    adapter = RecordingAdapter(longest=3)
+    adapter = RecordingAdapter(max_length=3)
     outbox.connect(adapter)
     reply = outgoing("abcdefgh", at=clock())
     await outbox.commit([reply])
 
-    assert await adapter.until_sent(3) == ["abc", "def", "gh"]
+    assert await adapter.wait_until_sent(3) == ["abc", "def", "gh"]
     assert [part.reply_to for part in adapter.sent] == ["m-1", "", ""]
     assert [(part.target, part.account) for part in adapter.sent] == [("lobby", "account")] * 3
     assert len({part.id for part in adapter.sent}) == 3
     await outbox.drain(60)
-    await events.settle()
+    await events.wait_idle()
     assert sent == [reply.memory.id]
 
 
@@ -198,7 +198,7 @@ async def test_what_must_not_leave_is_taken_out_before_it_is_kept(
 async def test_a_reply_of_which_nothing_is_left_is_dropped_and_the_receipt_closes(
     outbox: Outbox, ledger: BrittleLedger, clock: Any
 ) -> None:
-    receipt = (await ledger.receive([make_arrival("Hi", at=clock())], clock()))[0].receipt
+    receipt = (await ledger.receive([make_message("Hi", sent_at=clock())], clock()))[0].receipt
     closed = replace(receipt, outcome=Outcome.ANSWERED)
 
     assert await outbox.commit([outgoing("<response> </response>", at=clock())], [closed]) == []
@@ -217,7 +217,7 @@ async def test_replies_of_a_room_leave_one_after_the_other_and_rooms_side_by_sid
     await turns()
     assert adapter.sent == []
     adapter.hold.set()
-    await adapter.until_sent(5)
+    await adapter.wait_until_sent(5)
 
     in_lobby = [part.content.text for part in adapter.sent if part.target == "lobby"]
     in_attic = [part.content.text for part in adapter.sent if part.target == "attic"]
@@ -236,7 +236,7 @@ async def test_the_order_of_commits_holds_whoever_hears_of_his_first(
     adapter = RecordingAdapter()
     outbox.connect(adapter)
 
-    assert await adapter.until_sent(2) == ["first", "second"]
+    assert await adapter.wait_until_sent(2) == ["first", "second"]
 
 
 async def test_a_reply_waits_for_one_that_was_committed_before_it(
@@ -249,12 +249,12 @@ async def test_a_reply_waits_for_one_that_was_committed_before_it(
     await turns()
     await outbox.commit([outgoing("second", at=clock())])
     await outbox.commit([outgoing("elsewhere", at=clock(), room="attic")])
-    assert await adapter.until_sent(1) == ["elsewhere"]
+    assert await adapter.wait_until_sent(1) == ["elsewhere"]
     await turns(20)
     hold.set()
     await first
 
-    assert await adapter.until_sent(3) == ["elsewhere", "first", "second"]
+    assert await adapter.wait_until_sent(3) == ["elsewhere", "first", "second"]
 
 
 async def test_a_reply_that_is_kept_leaves_also_where_whoever_said_it_was_stopped(
@@ -270,7 +270,7 @@ async def test_a_reply_that_is_kept_leaves_also_where_whoever_said_it_was_stoppe
         await stopped
     hold.set()
 
-    assert await adapter.until_sent(1) == ["kept"]
+    assert await adapter.wait_until_sent(1) == ["kept"]
 
 
 async def test_a_commit_that_fails_holds_nobody_up(outbox: Outbox, ledger: BrittleLedger, clock: Any) -> None:
@@ -282,9 +282,9 @@ async def test_a_commit_that_fails_holds_nobody_up(outbox: Outbox, ledger: Britt
     ledger.is_locked = False
     await outbox.commit([outgoing("next", at=clock())])
 
-    assert await adapter.until_sent(1) == ["next"]
+    assert await adapter.wait_until_sent(1) == ["next"]
     assert await outbox.drain(60) == 0
-    assert outbox._lanes == {}
+    assert outbox._queues == {}
 
 
 async def test_a_part_surely_not_sent_is_tried_again(
@@ -294,7 +294,7 @@ async def test_a_part_surely_not_sent_is_tried_again(
     outbox.connect(adapter)
     await outbox.commit([outgoing("Hello.", at=clock()), outgoing("And?", at=clock())])
 
-    assert await adapter.until_sent(2) == ["Hello.", "And?"]
+    assert await adapter.wait_until_sent(2) == ["Hello.", "And?"]
     await outbox.drain(60)
     first, _ = await ledger.deliveries()
     assert (first.state, first.attempts, first.cause) == (DeliveryState.SENT, 4, "")
@@ -310,7 +310,7 @@ async def test_a_part_that_cannot_leave_in_time_is_given_up_and_blocks_nobody(
     clock.advance(minutes=15, seconds=1)
     await outbox.commit([outgoing("next", at=clock())])
     outbox.connect(adapter)
-    assert await adapter.until_sent(1) == ["next"]
+    assert await adapter.wait_until_sent(1) == ["next"]
     await outbox.drain(60)
 
     late, following = await ledger.deliveries()
@@ -331,7 +331,7 @@ async def test_d10_a_part_waits_as_long_as_its_platform_asks_for_and_what_stands
     )
     await outbox.commit([outgoing("first", at=clock()), outgoing("second", at=clock())])
     outbox.connect(adapter)
-    assert await adapter.until_sent(2) == ["first", "second"]
+    assert await adapter.wait_until_sent(2) == ["first", "second"]
     await outbox.drain(60)
     assert await states(ledger) == [DeliveryState.SENT] * 2
     assert caplog.text.count("the window is used up") == 1
@@ -383,7 +383,7 @@ async def test_d10_what_has_waited_for_days_is_not_late_at_the_next_start(
     again = Outbox(ledger, events, AGENT, clock=clock, sleep=lambda seconds: asyncio.sleep(0))
     again.connect(adapter)
     await again.resume()
-    assert await adapter.until_sent(1) == ["Hello."]
+    assert await adapter.wait_until_sent(1) == ["Hello."]
     await again.drain(60)
 
 
@@ -394,9 +394,9 @@ async def test_a_part_that_never_can_be_sent_does_not_block_its_room(
     outbox.connect(adapter)
     lost, following = outgoing("lost", at=clock()), outgoing("next", at=clock())
     await outbox.commit([lost, following])
-    await adapter.until_sent(1)
+    await adapter.wait_until_sent(1)
     await outbox.drain(60)
-    await events.settle()
+    await events.wait_idle()
 
     first, second = await ledger.deliveries()
     assert (first.state, first.cause) == (DeliveryState.FAILED, "blocked")
@@ -407,13 +407,13 @@ async def test_a_part_that_never_can_be_sent_does_not_block_its_room(
 async def test_a_message_of_which_a_part_is_lost_is_not_told_as_sent(
     outbox: Outbox, clock: Any, sent: list[UUID], events: EventBus
 ) -> None:
-    adapter = RecordingAdapter(faults=[Undeliverable("too long")], longest=3)
+    adapter = RecordingAdapter(faults=[Undeliverable("too long")], max_length=3)
     outbox.connect(adapter)
     whole = outgoing("xyz", at=clock())
     await outbox.commit([outgoing("abcdefgh", at=clock()), whole])
-    await adapter.until_sent(3)
+    await adapter.wait_until_sent(3)
     await outbox.drain(60)
-    await events.settle()
+    await events.wait_idle()
 
     assert sent == [whole.memory.id]
 
@@ -421,7 +421,7 @@ async def test_a_message_of_which_a_part_is_lost_is_not_told_as_sent(
 async def test_an_unclear_part_is_asked_for_and_not_sent_again(
     outbox: Outbox, ledger: BrittleLedger, clock: Any
 ) -> None:
-    adapter = AskableAdapter(faults=[Unclear("reset")], found=[True])
+    adapter = AskableAdapter(faults=[DeliveryUnknown("reset")], found=[True])
     outbox.connect(adapter)
     await outbox.commit([outgoing("Hello.", at=clock())])
     await turns(20)
@@ -432,22 +432,22 @@ async def test_an_unclear_part_is_asked_for_and_not_sent_again(
 
 
 async def test_an_unclear_part_that_is_not_there_is_sent_again(outbox: Outbox, clock: Any) -> None:
-    adapter = AskableAdapter(faults=[Unclear("reset")], found=[NotSent("not there", retry_after=0)])
+    adapter = AskableAdapter(faults=[DeliveryUnknown("reset")], found=[NotSent("not there", retry_after=0)])
     outbox.connect(adapter)
     await outbox.commit([outgoing("Hello.", at=clock())])
 
-    assert await adapter.until_sent(1) == ["Hello."]
+    assert await adapter.wait_until_sent(1) == ["Hello."]
     assert len(adapter.attempts) == 2
 
 
 async def test_a_part_nobody_can_know_of_is_held_and_does_not_block_its_room(
     outbox: Outbox, ledger: BrittleLedger, clock: Any
 ) -> None:
-    adapter = AskableAdapter(faults=[Unclear("reset")], found=[Unclear("no way to ask")])
+    adapter = AskableAdapter(faults=[DeliveryUnknown("reset")], found=[DeliveryUnknown("no way to ask")])
     outbox.connect(adapter)
     await outbox.commit([outgoing("held", at=clock()), outgoing("next", at=clock())])
 
-    assert await adapter.until_sent(1) == ["next"]
+    assert await adapter.wait_until_sent(1) == ["next"]
     await outbox.drain(60)
     held, _ = await ledger.deliveries()
     assert (held.state, held.cause) == (DeliveryState.UNKNOWN, "no way to ask")
@@ -457,7 +457,7 @@ async def test_a_part_nobody_can_know_of_is_held_and_does_not_block_its_room(
 async def test_a_part_that_becomes_unclear_at_a_later_try_is_asked_for_too(
     outbox: Outbox, ledger: BrittleLedger, clock: Any
 ) -> None:
-    adapter = AskableAdapter(faults=[NOW_OR_NEVER, Unclear("reset")], found=[True])
+    adapter = AskableAdapter(faults=[NOW_OR_NEVER, DeliveryUnknown("reset")], found=[True])
     outbox.connect(adapter)
     await outbox.commit([outgoing("Hello.", at=clock())])
     await turns(30)
@@ -471,7 +471,7 @@ async def test_an_adapters_fault_counts_as_unclear(outbox: Outbox, ledger: Britt
     outbox.connect(adapter)
     await outbox.commit([outgoing("Hello.", at=clock()), outgoing("next", at=clock())])
 
-    assert await adapter.until_sent(1) == ["next"]
+    assert await adapter.wait_until_sent(1) == ["next"]
     assert (await states(ledger))[0] is DeliveryState.UNKNOWN
 
 
@@ -480,7 +480,7 @@ async def test_an_adapters_fault_counts_as_unclear(outbox: Outbox, ledger: Britt
     [
         (True, 0, DeliveryState.SENT),
         (NotSent("not there", retry_after=0), 1, DeliveryState.SENT),
-        (Unclear("who knows"), 0, DeliveryState.UNKNOWN),
+        (DeliveryUnknown("who knows"), 0, DeliveryState.UNKNOWN),
         (Undeliverable("gone"), 0, DeliveryState.FAILED),
     ],
     ids=["there", "not there", "unclear", "gone"],
@@ -514,7 +514,7 @@ async def test_a_part_whose_process_died_while_sending_is_asked_for_first(
 async def test_parts_left_unsent_leave_in_order_after_a_restart(
     outbox: Outbox, ledger: BrittleLedger, events: EventBus, clock: Any, sent: list[UUID]
 ) -> None:
-    cut = RecordingAdapter(longest=1, faults=[NotSent("busy", retry_after=600)])
+    cut = RecordingAdapter(max_length=1, faults=[NotSent("busy", retry_after=600)])
     outbox.connect(cut)
     reply = outgoing("abcde", at=clock())
     await outbox.commit([reply])
@@ -527,9 +527,9 @@ async def test_parts_left_unsent_leave_in_order_after_a_restart(
     adapter = RecordingAdapter()
     again.connect(adapter)
     assert await again.resume() == 4
-    assert await adapter.until_sent(4) == ["b", "c", "d", "e"]
+    assert await adapter.wait_until_sent(4) == ["b", "c", "d", "e"]
     await again.drain(60)
-    await events.settle()
+    await events.wait_idle()
     assert sent == [reply.memory.id]
 
 
@@ -537,7 +537,7 @@ async def test_after_a_restart_a_message_with_a_lost_part_is_not_told_as_sent(
     outbox: Outbox, ledger: BrittleLedger, events: EventBus, clock: Any, sent: list[UUID]
 ) -> None:
     outbox.connect(
-        RecordingAdapter(longest=1, faults=[Undeliverable("no"), NotSent("busy", retry_after=600)])
+        RecordingAdapter(max_length=1, faults=[Undeliverable("no"), NotSent("busy", retry_after=600)])
     )
     await outbox.commit([outgoing("ab", at=clock())])
     await turns(20)
@@ -547,9 +547,9 @@ async def test_after_a_restart_a_message_with_a_lost_part_is_not_told_as_sent(
     adapter = RecordingAdapter()
     again.connect(adapter)
     await again.resume()
-    assert await adapter.until_sent(1) == ["b"]
+    assert await adapter.wait_until_sent(1) == ["b"]
     await again.drain(60)
-    await events.settle()
+    await events.wait_idle()
     assert sent == []
 
 
@@ -563,7 +563,7 @@ async def test_a_reply_waits_for_a_platform_that_is_connected_late(
     adapter = RecordingAdapter()
     outbox.connect(adapter)
 
-    assert await adapter.until_sent(1) == ["Hello."]
+    assert await adapter.wait_until_sent(1) == ["Hello."]
 
 
 async def test_parts_that_come_while_the_lane_finishes_are_sent(
@@ -576,9 +576,9 @@ async def test_parts_that_come_while_the_lane_finishes_are_sent(
         await outbox.commit([outgoing(str(number), at=clock())])
         await turns(number % 7)
 
-    assert await adapter.until_sent(50) == [str(number) for number in range(50)]
+    assert await adapter.wait_until_sent(50) == [str(number) for number in range(50)]
     assert await outbox.drain(60) == 0
-    assert outbox._lanes == {}
+    assert outbox._queues == {}
 
 
 async def test_draining_includes_what_comes_meanwhile(outbox: Outbox, clock: Any) -> None:
@@ -609,7 +609,7 @@ async def test_a_commit_repeated_sends_nothing_twice(
     await outbox.commit([reply])
     await outbox.resume()
     adapter.hold.set()
-    await adapter.until_sent(1)
+    await adapter.wait_until_sent(1)
     await outbox.drain(60)
     await outbox.commit([reply])
     await turns(20)
@@ -632,7 +632,7 @@ async def test_a_part_that_is_sent_while_its_commit_is_repeated_is_not_sent_agai
     again = asyncio.ensure_future(outbox.commit([reply]))
     await turns()  # it has read `attempting`, and is told so only after the part is sent
     adapter.hold.set()
-    await adapter.until_sent(1)
+    await adapter.wait_until_sent(1)
     await turns(20)
     hold.set()
     await again
@@ -651,7 +651,7 @@ async def test_a_ledger_that_fails_for_a_while_neither_loses_nor_doubles_a_part(
     outbox.connect(adapter)
     await outbox.commit([outgoing("first", at=clock()), outgoing("second", at=clock())])
 
-    assert await adapter.until_sent(2) == ["first", "second"]
+    assert await adapter.wait_until_sent(2) == ["first", "second"]
     assert await outbox.drain(60) == 0
     assert ledger.failures == 2
     assert await states(ledger) == [DeliveryState.SENT, DeliveryState.SENT]
@@ -671,7 +671,7 @@ async def test_what_is_stopped_while_sending_is_asked_for_before_it_is_tried_aga
     adapter.hold.set()
     await outbox.commit([outgoing("second", at=clock())])
 
-    assert await adapter.until_sent(1) == ["second"]
+    assert await adapter.wait_until_sent(1) == ["second"]
     assert len(adapter.asked) == 1
 
 
@@ -691,7 +691,7 @@ async def test_a_closed_outbox_keeps_and_sends_nothing(
 async def test_an_adapter_that_does_not_stop_holds_nobody_up(
     outbox: Outbox, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox_module, "LET_GO", 0)
+    monkeypatch.setattr(outbox_module, "CANCEL_GRACE_SECONDS", 0)
     go = asyncio.Event()
 
     class Stubborn(AskableAdapter):
@@ -711,7 +711,7 @@ async def test_an_adapter_that_does_not_stop_holds_nobody_up(
 
     assert await outbox.close(0) == 1
     go.set()
-    await adapter.until_sent(1)
+    await adapter.wait_until_sent(1)
     await turns(20)
 
 
@@ -719,24 +719,24 @@ async def test_typing_is_shown_as_long_as_the_block_lasts_and_its_failure_costs_
     outbox: Outbox, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = outgoing("", at=clock()).room
-    async with outbox.typing(room):
+    async with outbox.show_typing(room):
         pass  # nobody is connected
 
     adapter = RecordingAdapter()
     outbox.connect(adapter)
-    async with outbox.typing(room):
-        assert adapter.typings == [("lobby", True)]
-    assert adapter.typings == [("lobby", True), ("lobby", False)]
+    async with outbox.show_typing(room):
+        assert adapter.typing_calls == [("lobby", True)]
+    assert adapter.typing_calls == [("lobby", True), ("lobby", False)]
 
     class Broken(RecordingAdapter):
-        async def typing(self, room: Room, active: bool) -> None:
+        async def set_typing(self, room: Room, active: bool) -> None:
             if active:
                 raise OSError("gone")
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(typing_indicator, "DEADLINE", 0)
+    monkeypatch.setattr(typing_indicator, "TYPING_TIMEOUT", 0)
     outbox.connect(Broken())
-    async with outbox.typing(room):
+    async with outbox.show_typing(room):
         pass
 
 
@@ -749,7 +749,7 @@ async def test_whoever_waits_for_a_room_does_not_wait_for_another_platform(
     outbox.connect(adapter)
     await outbox.commit([elsewhere, outgoing("here", at=clock())])
 
-    assert await adapter.until_sent(1) == ["here"]
+    assert await adapter.wait_until_sent(1) == ["here"]
     assert await outbox.drain(60) == 1
 
 
@@ -757,29 +757,29 @@ async def test_the_typing_sign_stays_until_the_last_of_a_rooms_turns_is_done(clo
     adapter = RecordingAdapter()
     outbox = Outbox(InMemoryStore().ledger, EventBus(), new_id(), clock=clock)
     outbox.connect(adapter)
-    room = make_arrival("Hello", at=clock()).room
+    room = make_message("Hello", sent_at=clock()).room
 
-    async with outbox.typing(room):
-        async with outbox.typing(room):
+    async with outbox.show_typing(room):
+        async with outbox.show_typing(room):
             pass
-        assert adapter.typings == [("lobby", True)]
-    assert adapter.typings == [("lobby", True), ("lobby", False)]
+        assert adapter.typing_calls == [("lobby", True)]
+    assert adapter.typing_calls == [("lobby", True), ("lobby", False)]
 
 
 async def test_a_turn_that_is_taken_over_before_its_typing_sign_is_shown_leaves_none_behind(
     outbox: Outbox, clock: Any
 ) -> None:
     class Slow(RecordingAdapter):
-        async def typing(self, room: Room, active: bool) -> None:
-            await super().typing(room, active)
-            if len(self.typings) == 1:
+        async def set_typing(self, room: Room, active: bool) -> None:
+            await super().set_typing(room, active)
+            if len(self.typing_calls) == 1:
                 await asyncio.Event().wait()
 
     adapter, room = Slow(), outgoing("", at=clock()).room
     outbox.connect(adapter)
 
     async def work() -> None:
-        async with outbox.typing(room):
+        async with outbox.show_typing(room):
             pass
 
     taken_over = asyncio.create_task(work())
@@ -788,4 +788,4 @@ async def test_a_turn_that_is_taken_over_before_its_typing_sign_is_shown_leaves_
     await asyncio.wait({taken_over})
     await work()
 
-    assert adapter.typings == [("lobby", True), ("lobby", False)] * 2
+    assert adapter.typing_calls == [("lobby", True), ("lobby", False)] * 2

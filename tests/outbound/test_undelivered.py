@@ -15,9 +15,9 @@ from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import NotSent, Undeliverable
 from bot.event_bus import EventBus
-from bot.outbound.drafts import DRAFT
-from bot.outbound.outbox import Outbox, Outgoing
-from bot.outbound.undelivered import DROPPED, Unsent
+from bot.outbound.drafts import DRAFT_KEY
+from bot.outbound.outbox import Outbox, OutgoingReply
+from bot.outbound.undelivered import DROPPED_CAUSE, UndeliveredParts
 from bot.store.inmemory import InMemoryStore
 from bot.testing import RecordingAdapter
 
@@ -43,8 +43,8 @@ def outbox(store: InMemoryStore, events: EventBus, clock: Any) -> Outbox:
 
 
 @pytest.fixture
-def unsent(store: InMemoryStore, outbox: Outbox) -> Unsent:
-    return Unsent(store.ledger, outbox)
+def unsent(store: InMemoryStore, outbox: Outbox) -> UndeliveredParts:
+    return UndeliveredParts(store.ledger, outbox)
 
 
 async def say(outbox: Outbox, text: str, clock: Any) -> None:
@@ -53,7 +53,7 @@ async def say(outbox: Outbox, text: str, clock: Any) -> None:
     memory = Memory(
         new_id(), MemoryKind.MESSAGE, AGENT, room.id, WORLD, Content(text=text), clock(), turn_id=turn
     )
-    await outbox.commit([Outgoing(memory, room)])
+    await outbox.commit([OutgoingReply(memory, room)])
 
 
 async def state_of(store: InMemoryStore, part: Delivery) -> tuple[DeliveryState, str]:
@@ -63,7 +63,7 @@ async def state_of(store: InMemoryStore, part: Delivery) -> tuple[DeliveryState,
 
 
 async def test_a_failed_part_that_is_put_back_is_sent_once_however_often_it_is_asked_for(
-    outbox: Outbox, unsent: Unsent, store: InMemoryStore, clock: Any
+    outbox: Outbox, unsent: UndeliveredParts, store: InMemoryStore, clock: Any
 ) -> None:
     adapter = RecordingAdapter(faults=[Undeliverable("blocked")])
     outbox.connect(adapter)
@@ -72,7 +72,7 @@ async def test_a_failed_part_that_is_put_back_is_sent_once_however_often_it_is_a
     [part] = await unsent.parts()
     assert (part.state, part.cause) == (DeliveryState.FAILED, "blocked")
 
-    decided = await asyncio.gather(*(unsent.send(part.id) for _ in range(3)))
+    decided = await asyncio.gather(*(unsent.retry(part.id) for _ in range(3)))
     assert all(one is not None and one.is_done for one in decided)
     await outbox.drain(5)
     assert adapter.texts == ["Hello."]
@@ -80,7 +80,7 @@ async def test_a_failed_part_that_is_put_back_is_sent_once_however_often_it_is_a
 
 
 async def test_a_message_counts_as_sent_when_the_last_of_its_parts_has_been_put_back(
-    outbox: Outbox, unsent: Unsent, events: EventBus, clock: Any
+    outbox: Outbox, unsent: UndeliveredParts, events: EventBus, clock: Any
 ) -> None:
     told: list[UUID] = []
 
@@ -88,22 +88,22 @@ async def test_a_message_counts_as_sent_when_the_last_of_its_parts_has_been_put_
         told.append(event.message_id)
 
     events.subscribe(MessageSent, listen)
-    adapter = RecordingAdapter(faults=[Undeliverable("blocked"), Undeliverable("blocked")], longest=3)
+    adapter = RecordingAdapter(faults=[Undeliverable("blocked"), Undeliverable("blocked")], max_length=3)
     async with events:
         outbox.connect(adapter)
         await say(outbox, "onetwo", clock)
         await outbox.drain(5)
         one, two = await unsent.parts()
-        await unsent.send(one.id)
+        await unsent.retry(one.id)
         await outbox.drain(5)
         assert told == []
-        await unsent.send(two.id)
+        await unsent.retry(two.id)
         await outbox.drain(5)
     assert told == [two.memory_id]
 
 
 async def test_a_part_that_waits_for_its_platform_can_be_dropped_and_the_next_one_leaves(
-    outbox: Outbox, unsent: Unsent, store: InMemoryStore, clock: Any
+    outbox: Outbox, unsent: UndeliveredParts, store: InMemoryStore, clock: Any
 ) -> None:
     await say(outbox, "First.", clock)
     await say(outbox, "Second.", clock)
@@ -115,11 +115,11 @@ async def test_a_part_that_waits_for_its_platform_can_be_dropped_and_the_next_on
     outbox.connect(adapter)
     await outbox.drain(5)
     assert adapter.texts == ["Second."]
-    assert await state_of(store, first) == (DeliveryState.FAILED, DROPPED)
+    assert await state_of(store, first) == (DeliveryState.FAILED, DROPPED_CAUSE)
 
 
 async def test_a_part_that_pauses_between_attempts_can_be_dropped_and_holds_up_nobody(
-    outbox: Outbox, unsent: Unsent, store: InMemoryStore, clock: Any
+    outbox: Outbox, unsent: UndeliveredParts, store: InMemoryStore, clock: Any
 ) -> None:
     adapter = RecordingAdapter(faults=[NotSent("slow down", retry_after=600)])
     outbox.connect(adapter)
@@ -132,13 +132,13 @@ async def test_a_part_that_pauses_between_attempts_can_be_dropped_and_holds_up_n
     decided = await unsent.drop(first.id)
     assert decided is not None
     assert decided.is_done
-    assert await adapter.until_sent(1) == ["Second."]
-    assert await state_of(store, first) == (DeliveryState.FAILED, DROPPED)
+    assert await adapter.wait_until_sent(1) == ["Second."]
+    assert await state_of(store, first) == (DeliveryState.FAILED, DROPPED_CAUSE)
     assert await outbox.drain(5) == 0
 
 
 async def test_a_part_that_is_on_its_way_cannot_be_dropped(
-    outbox: Outbox, unsent: Unsent, store: InMemoryStore, clock: Any
+    outbox: Outbox, unsent: UndeliveredParts, store: InMemoryStore, clock: Any
 ) -> None:
     adapter = Held()
     outbox.connect(adapter)
@@ -155,20 +155,20 @@ async def test_a_part_that_is_on_its_way_cannot_be_dropped(
 
 
 async def test_what_is_on_its_way_is_sent_anyway_and_what_is_sent_is_past_deciding(
-    outbox: Outbox, unsent: Unsent, clock: Any
+    outbox: Outbox, unsent: UndeliveredParts, clock: Any
 ) -> None:
     await say(outbox, "Hello.", clock)
     [part] = await unsent.parts()
-    decided = await unsent.send(part.id)
+    decided = await unsent.retry(part.id)
     assert decided is not None
     assert decided.note == "it is on its way already"
     outbox.connect(RecordingAdapter())
     await outbox.drain(5)
-    for one in (await unsent.send(part.id), await unsent.drop(part.id)):
+    for one in (await unsent.retry(part.id), await unsent.drop(part.id)):
         assert one is not None
         assert not one.is_done
         assert "sent already" in one.note
-    assert await unsent.send("nothing") is None
+    assert await unsent.retry("nothing") is None
     assert await unsent.drop("nothing") is None
 
 
@@ -176,27 +176,27 @@ async def test_where_nothing_runs_the_next_start_sends_what_was_put_back(
     outbox: Outbox, store: InMemoryStore, events: EventBus, clock: Any
 ) -> None:
     await say(outbox, "Hello.", clock)
-    [part] = await store.ledger.unsent()
+    [part] = await store.ledger.undelivered()
     await store.ledger.save_delivery(replace(part, state=DeliveryState.UNKNOWN, cause="timed out"))
-    decided = await Unsent(store.ledger).send(part.id)
+    decided = await UndeliveredParts(store.ledger).retry(part.id)
     assert decided is not None
     assert decided.note == "it leaves at the next start"
     later = Outbox(store.ledger, events, AGENT, clock=clock)
     assert await later.resume() == 1
     adapter = RecordingAdapter()
     later.connect(adapter)
-    assert await adapter.until_sent(1) == ["Hello."]
+    assert await adapter.wait_until_sent(1) == ["Hello."]
 
 
 async def test_what_was_only_a_look_at_a_reply_can_be_dropped_but_never_sent(
-    unsent: Unsent, store: InMemoryStore, outbox: Outbox, clock: Any
+    unsent: UndeliveredParts, store: InMemoryStore, outbox: Outbox, clock: Any
 ) -> None:
     await say(outbox, "Once upon a", clock)
     [part] = await unsent.parts()
-    content = replace(part.content, metadata={DRAFT: part.id})
+    content = replace(part.content, metadata={DRAFT_KEY: part.id})
     await store.ledger.save_delivery(replace(part, content=content, state=DeliveryState.UNKNOWN))
 
-    refused = await unsent.send(part.id)
+    refused = await unsent.retry(part.id)
     assert refused is not None
     assert not refused.is_done
     assert (await state_of(store, part))[0] is DeliveryState.UNKNOWN

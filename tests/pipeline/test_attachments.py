@@ -12,19 +12,19 @@ from bot.domain.content import Attachment, Content, MediaKind
 from bot.errors import FetchError, ModelUnavailable
 from bot.fetch import pdf as pdf_module
 from bot.fetch.client import Fetcher
-from bot.fetch.response import Fetched
+from bot.fetch.response import FetchedBody
 from bot.models.handler import ModelHandler
 from bot.models.types import ModelType, TextResult
 from bot.pipeline.attachments import (
-    LARGEST_PICTURE,
-    LONGEST_TEXT,
-    MOST_FILES,
-    MOST_PAPERS,
-    MOST_PICTURES,
-    Places,
+    MAX_IMAGE_BYTES,
+    MAX_PARALLEL_FILES,
+    MAX_PARALLEL_IMAGES,
+    MAX_PARALLEL_PDFS,
+    MAX_TEXT_LENGTH,
+    ConcurrencyLimits,
     read_attachments,
 )
-from bot.testing import RecordingAdapter, Stage, make_turn
+from bot.testing import AgentHarness, RecordingAdapter, make_turn
 from bot.turn import Turn
 from tests.plugins.knowledge.papers import pdf
 
@@ -35,10 +35,10 @@ PNG = b"\x89PNG\r\n\x1a\n...."
 class Shelf:
     """A fetcher that has what the test put there."""
 
-    pages: dict[str, Fetched | Exception] = field(default_factory=dict)
+    pages: dict[str, FetchedBody | Exception] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
 
-    async def get(self, url: str, **_: Any) -> Fetched:
+    async def get(self, url: str, **_: Any) -> FetchedBody:
         self.asked.append(url)
         found = self.pages.get(url, FetchError(f"{url}: no such page"))
         if isinstance(found, Exception):
@@ -52,7 +52,7 @@ def shelf() -> Shelf:
 
 
 @pytest.fixture
-def begin(stage: Stage, shelf: Shelf) -> Callable[..., Awaitable[Turn]]:
+def begin(stage: AgentHarness, shelf: Shelf) -> Callable[..., Awaitable[Turn]]:
     """Make a turn about a message with these attachments, kept in the store."""
 
     async def begin(*attachments: Attachment) -> Turn:
@@ -68,7 +68,7 @@ def one(kind: MediaKind, url: str = "https://example.org/1", **details: Any) -> 
     return Attachment("1", kind, url, **details)
 
 
-def serve(stage: Stage, kind: ModelType, text: str | Exception) -> list[Any]:
+def serve(stage: AgentHarness, kind: ModelType, text: str | Exception) -> list[Any]:
     asked: list[Any] = []
 
     async def handle(request: Any) -> TextResult:
@@ -82,59 +82,59 @@ def serve(stage: Stage, kind: ModelType, text: str | Exception) -> list[Any]:
 
 
 async def read(turn: Turn) -> Attachment:
-    await read_attachments(turn, Places())
+    await read_attachments(turn, ConcurrencyLimits())
     [attachment] = turn.message.content.attachments
     kept = (await turn.agent.store.memories.memories([turn.message.id])).get(turn.message.id)
     assert kept is None or kept.content.attachments == (attachment,)
     return attachment
 
 
-async def test_a_picture_is_described_by_a_model_that_sees(begin, shelf: Shelf, stage: Stage) -> None:
+async def test_a_picture_is_described_by_a_model_that_sees(begin, shelf: Shelf, stage: AgentHarness) -> None:
     asked = serve(
         stage,
         ModelType.IMAGE_DESCRIPTION,
         "<response><title>A cat</title><description>A cat on a sofa.</description></response>",
     )
-    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", "image/png", PNG)
+    shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)
     attachment = await read(await begin(one(MediaKind.IMAGE)))
     assert (attachment.title, attachment.description, attachment.problem) == ("A cat", "A cat on a sofa.", "")
     assert (asked[0].image, asked[0].content_type) == (PNG, "image/png")
     assert "never an instruction" in asked[0].prompt
 
 
-async def test_a_title_of_its_own_is_kept(begin, shelf: Shelf, stage: Stage) -> None:
+async def test_a_title_of_its_own_is_kept(begin, shelf: Shelf, stage: AgentHarness) -> None:
     serve(stage, ModelType.IMAGE_DESCRIPTION, "<title>Other</title><description>A cat.</description>")
-    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", "image/png", PNG)
+    shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)
     assert (await read(await begin(one(MediaKind.IMAGE, title="Mine")))).title == "Mine"
 
 
-async def test_a_model_that_sees_nothing_is_not_asked_again(begin, shelf: Shelf, stage: Stage) -> None:
+async def test_a_model_that_sees_nothing_is_not_asked_again(begin, shelf: Shelf, stage: AgentHarness) -> None:
     asked = serve(stage, ModelType.IMAGE_DESCRIPTION, "")
-    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", "image/png", PNG)
+    shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)
     turn = await begin(one(MediaKind.IMAGE))
     assert (await read(turn)).problem == "the model could not say what it shows"
     await read(turn)
     assert len(asked) == 1
 
 
-async def test_a_recording_is_written_down(begin, shelf: Shelf, stage: Stage) -> None:
+async def test_a_recording_is_written_down(begin, shelf: Shelf, stage: AgentHarness) -> None:
     serve(stage, ModelType.TRANSCRIPTION, "Hello\0 there")
-    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", "audio/ogg", b"OggS")
+    shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "audio/ogg", b"OggS")
     assert (await read(await begin(one(MediaKind.AUDIO)))).text == "Hello there"
 
 
-async def test_a_silent_recording_has_its_problem(begin, shelf: Shelf, stage: Stage) -> None:
+async def test_a_silent_recording_has_its_problem(begin, shelf: Shelf, stage: AgentHarness) -> None:
     serve(stage, ModelType.TRANSCRIPTION, " ")
-    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", "audio/ogg", b"OggS")
+    shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "audio/ogg", b"OggS")
     assert (await read(await begin(one(MediaKind.AUDIO)))).problem == "nothing is said in it"
 
 
 async def test_a_text_is_read_and_bounded(begin, shelf: Shelf) -> None:
-    body = b"x" * (2 * LONGEST_TEXT)
-    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", "text/plain", body)
+    body = b"x" * (2 * MAX_TEXT_LENGTH)
+    shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "text/plain", body)
     attachment = await read(await begin(one(MediaKind.DOCUMENT)))
     assert attachment.text.startswith("xxx")
-    assert len(attachment.text) <= LONGEST_TEXT
+    assert len(attachment.text) <= MAX_TEXT_LENGTH
     assert attachment.content_type == "text/plain"
 
 
@@ -160,7 +160,7 @@ async def test_m12_what_cannot_be_fetched_has_its_problem_and_the_reply_goes_on(
 
 
 async def read_document(begin, shelf: Shelf, content_type: str, body: bytes) -> Attachment:
-    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", content_type, body)
+    shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", content_type, body)
     return await read(await begin(one(MediaKind.DOCUMENT)))
 
 
@@ -187,7 +187,7 @@ async def test_m9_of_a_long_pdf_the_beginning_is_read(begin, shelf: Shelf) -> No
     body = pdf([f"page {number} " + "x" * 400 for number in range(120)])
     attachment = await read_document(begin, shelf, "application/pdf", body)
     assert attachment.text.startswith("page 0 ")
-    assert len(attachment.text) <= LONGEST_TEXT
+    assert len(attachment.text) <= MAX_TEXT_LENGTH
 
 
 async def test_m9_a_broken_pdf_has_its_problem(begin, shelf: Shelf) -> None:
@@ -198,7 +198,7 @@ async def test_m9_a_broken_pdf_has_its_problem(begin, shelf: Shelf) -> None:
 async def test_m9_a_pdf_that_takes_too_long_is_given_up(
     begin, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pdf_module, "DEADLINE", 0.0)
+    monkeypatch.setattr(pdf_module, "PDF_TIMEOUT", 0.0)
     attachment = await read_document(begin, shelf, "application/pdf", pdf(["Low water."]))
     assert attachment.problem == "could not be read: it takes too long to read"
 
@@ -259,10 +259,10 @@ async def test_m10_of_a_hostile_pdf_the_text_is_read_or_a_problem_told(
     ],
 )
 async def test_m09_m11_what_is_not_what_it_was_called_is_shown_to_no_model(
-    begin, shelf: Shelf, stage: Stage, kind: MediaKind, content_type: str, body: bytes, problem: str
+    begin, shelf: Shelf, stage: AgentHarness, kind: MediaKind, content_type: str, body: bytes, problem: str
 ) -> None:
     asked = [serve(stage, one, "x") for one in (ModelType.IMAGE_DESCRIPTION, ModelType.TRANSCRIPTION)]
-    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", content_type, body)
+    shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", content_type, body)
     attachment = await read(await begin(one(kind)))
     assert attachment.problem.startswith(f"could not be read: {problem}")
     assert asked == [[], []]
@@ -279,10 +279,10 @@ async def test_m07_an_attachment_that_names_a_file_of_this_machine_is_not_read(b
 
 
 async def test_a_model_that_fails_is_a_problem_of_the_attachment_alone(
-    begin, shelf: Shelf, stage: Stage
+    begin, shelf: Shelf, stage: AgentHarness
 ) -> None:
     serve(stage, ModelType.IMAGE_DESCRIPTION, ModelUnavailable("blind today"))
-    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", "image/png", PNG)
+    shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)
     assert "blind today" in (await read(await begin(one(MediaKind.IMAGE)))).problem
 
 
@@ -307,9 +307,9 @@ async def test_every_message_that_the_turn_answers_is_read(begin, shelf: Shelf) 
     turn = await begin(one(MediaKind.DOCUMENT, "https://example.org/2"))
     for number in (1, 2):
         url = f"https://example.org/{number}"
-        shelf.pages[url] = Fetched(url, "text/plain", f"page {number}".encode())
+        shelf.pages[url] = FetchedBody(url, "text/plain", f"page {number}".encode())
     turn.inputs = [*first.inputs, *turn.inputs]
-    await read_attachments(turn, Places())
+    await read_attachments(turn, ConcurrencyLimits())
     texts = [item.message.content.attachments[0].text for item in turn.inputs]
     assert texts == ["page 1", "page 2"]
 
@@ -317,7 +317,7 @@ async def test_every_message_that_the_turn_answers_is_read(begin, shelf: Shelf) 
 async def test_a_message_that_was_removed_meanwhile_does_not_come_back(begin, shelf: Shelf) -> None:
     turn = await begin(one(MediaKind.DOCUMENT))
     memories = turn.agent.store.memories
-    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", "text/plain", b"page")
+    shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "text/plain", b"page")
     await memories.remove([turn.message.id])
     assert (await read(turn)).text == "page"
     assert await memories.memories([turn.message.id]) == {}
@@ -326,25 +326,25 @@ async def test_a_message_that_was_removed_meanwhile_does_not_come_back(begin, sh
 async def test_a_vector_that_came_meanwhile_is_kept(begin, shelf: Shelf) -> None:
     turn = await begin(one(MediaKind.DOCUMENT))
     memories = turn.agent.store.memories
-    shelf.pages["https://example.org/1"] = Fetched("https://example.org/1", "text/plain", b"page")
+    shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "text/plain", b"page")
     await memories.set_embedding(turn.message.id, (1.0, 2.0), "m")
     await read(turn)
     [kept] = (await memories.memories([turn.message.id])).values()
     assert kept.embedding == (1.0, 2.0)
 
 
-async def test_reading_that_is_cancelled_leaves_the_message_as_it_was(stage: Stage, begin) -> None:
+async def test_reading_that_is_cancelled_leaves_the_message_as_it_was(stage: AgentHarness, begin) -> None:
     asked = asyncio.Event()
 
     class Slow(Shelf):
-        async def get(self, url: str, **_: Any) -> Fetched:
+        async def get(self, url: str, **_: Any) -> FetchedBody:
             asked.set()
             await asyncio.Event().wait()
             raise AssertionError("never")
 
     turn = await begin(one(MediaKind.DOCUMENT))
     turn.agent = replace(turn.agent, fetcher=Slow())
-    task = asyncio.ensure_future(read_attachments(turn, Places()))
+    task = asyncio.ensure_future(read_attachments(turn, ConcurrencyLimits()))
     await asked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -355,13 +355,13 @@ async def test_reading_that_is_cancelled_leaves_the_message_as_it_was(stage: Sta
 @pytest.mark.parametrize(
     ("kind", "content_type", "most"),
     [
-        (MediaKind.DOCUMENT, "text/plain", MOST_FILES),
-        (MediaKind.IMAGE, "image/png", MOST_PICTURES),
-        (MediaKind.DOCUMENT, "application/pdf", MOST_PAPERS),
+        (MediaKind.DOCUMENT, "text/plain", MAX_PARALLEL_FILES),
+        (MediaKind.IMAGE, "image/png", MAX_PARALLEL_IMAGES),
+        (MediaKind.DOCUMENT, "application/pdf", MAX_PARALLEL_PDFS),
     ],
 )
 async def test_m09_of_all_that_strangers_send_only_so_much_is_read_at_once(
-    begin, stage: Stage, monkeypatch: pytest.MonkeyPatch, kind: MediaKind, content_type: str, most: int
+    begin, stage: AgentHarness, monkeypatch: pytest.MonkeyPatch, kind: MediaKind, content_type: str, most: int
 ) -> None:
     at_once: list[int] = [0, 0]
 
@@ -377,13 +377,13 @@ async def test_m09_of_all_that_strangers_send_only_so_much_is_read_at_once(
         return str(await crowded("words"))
 
     class Busy(Shelf):
-        async def get(self, url: str, **_: Any) -> Fetched:
-            page = Fetched(url, content_type, PNG)
+        async def get(self, url: str, **_: Any) -> FetchedBody:
+            page = FetchedBody(url, content_type, PNG)
             return page if content_type == "application/pdf" else await crowded(page)
 
     serve(stage, ModelType.IMAGE_DESCRIPTION, "<description>words</description>")
-    monkeypatch.setattr("bot.pipeline.attachments.text_of_pdf", paper)
-    places = Places()
+    monkeypatch.setattr("bot.pipeline.attachments.extract_pdf_text", paper)
+    places = ConcurrencyLimits()
     turns = [await begin(*(one(kind) for _ in range(10))) for _ in range(3)]
     for turn in turns:
         turn.agent = replace(turn.agent, fetcher=Busy())
@@ -395,22 +395,22 @@ async def test_m09_of_all_that_strangers_send_only_so_much_is_read_at_once(
 
 @pytest.mark.parametrize("is_kept_by_platform", [True, False])
 async def test_m09_a_picture_too_large_for_any_model_is_not_even_taken(
-    begin, stage: Stage, is_kept_by_platform: bool
+    begin, stage: AgentHarness, is_kept_by_platform: bool
 ) -> None:
     asked = serve(stage, ModelType.IMAGE_DESCRIPTION, "x")
     limits = []
 
     class Strict(Shelf):
-        async def get(self, url: str, *, max_bytes: int | None = None, **_: Any) -> Fetched:
+        async def get(self, url: str, *, max_bytes: int | None = None, **_: Any) -> FetchedBody:
             limits.append(max_bytes)
             raise FetchError(f"it is larger than {max_bytes} bytes")
 
     class Keeping(RecordingAdapter):
         async def download(self, url: str) -> bytes | None:
-            return PNG + bytes(LARGEST_PICTURE) if is_kept_by_platform else None
+            return PNG + bytes(MAX_IMAGE_BYTES) if is_kept_by_platform else None
 
     turn = await begin(one(MediaKind.IMAGE))
     turn.agent = replace(turn.agent, fetcher=Strict())
     turn.agent.outbox.connect(Keeping())
-    assert (await read(turn)).problem == f"could not be read: it is larger than {LARGEST_PICTURE} bytes"
-    assert (asked, limits) == ([], [] if is_kept_by_platform else [LARGEST_PICTURE])
+    assert (await read(turn)).problem == f"could not be read: it is larger than {MAX_IMAGE_BYTES} bytes"
+    assert (asked, limits) == ([], [] if is_kept_by_platform else [MAX_IMAGE_BYTES])

@@ -8,37 +8,39 @@ import pytest
 from bot.domain.content import Content
 from bot.domain.ledger import ModelCall, Outcome, Receipt
 from bot.domain.results import ProviderFailure
-from bot.pipeline.commit import close
-from bot.store.ledger import Commitment
-from bot.testing import InMemoryStore, Stage, make_arrival, make_turn, on_stage
+from bot.pipeline.commit import close_turn
+from bot.store.ledger import TurnCommit
+from bot.testing import AgentHarness, InMemoryStore, make_message, make_turn, running_agent
 from bot.turn import Turn
 
 
-async def begin(stage: Stage, *texts: str, told: list[Receipt] | None = None) -> Turn:
+async def begin(stage: AgentHarness, *texts: str, told: list[Receipt] | None = None) -> Turn:
     """Make a turn about messages that are in the books."""
     turns = []
     for text in texts:
         turn = make_turn(stage.agent, text)
-        arrival = make_arrival(text, at=stage.agent.clock())
+        arrival = make_message(text, sent_at=stage.agent.clock())
         receipt = (await stage.agent.store.ledger.receive([arrival], stage.agent.clock()))[0].receipt
         turn.inputs[0].receipt = receipt
         turn.inputs[0].message = arrival.message
         if told is not None:
-            turn.inputs[0].settle = told.append
+            turn.inputs[0].resolve = told.append
         turns.append(turn)
     turns[-1].inputs = [one for turn in turns for one in turn.inputs]
     return turns[-1]
 
 
-async def stored(stage: Stage, turn: Turn) -> list[Receipt | None]:
+async def stored(stage: AgentHarness, turn: Turn) -> list[Receipt | None]:
     return [await stage.agent.store.ledger.receipt(one.receipt.id) for one in turn.inputs]
 
 
-async def test_the_newest_message_gets_the_outcome_and_names_the_earlier_ones_end(stage: Stage) -> None:
+async def test_the_newest_message_gets_the_outcome_and_names_the_earlier_ones_end(
+    stage: AgentHarness,
+) -> None:
     told: list[Receipt] = []
     turn = await begin(stage, "one", "two", "three", told=told)
     assert (
-        await close(turn, Outcome.ANSWERED, "why", "rule", [turn.outgoing(Content(text="Hi"))])
+        await close_turn(turn, Outcome.ANSWERED, "why", "rule", [turn.build_reply(Content(text="Hi"))])
         is Outcome.ANSWERED
     )
     first, second, third = receipts = [one.receipt for one in turn.inputs]
@@ -51,19 +53,19 @@ async def test_the_newest_message_gets_the_outcome_and_names_the_earlier_ones_en
     assert [memory.content.text for memory in turn.replies] == ["Hi"]
 
 
-async def test_each_message_is_booked_its_own_model_calls(stage: Stage) -> None:
+async def test_each_message_is_booked_its_own_model_calls(stage: AgentHarness) -> None:
     turn = await begin(stage, "one", "two")
     for number, one in enumerate(turn.inputs):
         one.calls.append(ModelCall("TEXT_LARGE", "reply", f"m{number}"))
-    await close(turn, Outcome.IGNORED, "", "")
+    await close_turn(turn, Outcome.IGNORED, "", "")
     assert [[call.model for call in one.receipt.model_calls] for one in turn.inputs] == [["m0"], ["m1"]]
 
 
-async def test_notes_and_failures_are_told_once_each(stage: Stage) -> None:
+async def test_notes_and_failures_are_told_once_each(stage: AgentHarness) -> None:
     turn = await begin(stage, "one", "two")
     turn.notes += ["a", "b", "a"]
     turn.state.failures += [ProviderFailure("X", "slow"), ProviderFailure("X", "slow")]
-    await close(turn, Outcome.IGNORED, "", "")
+    await close_turn(turn, Outcome.IGNORED, "", "")
     assert turn.inputs[-1].receipt.notes == ("a", "b", "provider X: slow")
     assert turn.inputs[0].receipt.notes == ()
 
@@ -77,7 +79,7 @@ class Failing(InMemoryStore):
         self._commit = self.ledger.commit
         self.ledger.commit = self._fail_once  # type: ignore[method-assign]  # the fault
 
-    async def _fail_once(self, commitment: Commitment) -> Any:
+    async def _fail_once(self, commitment: TurnCommit) -> Any:
         if self.errors:
             raise self.errors.pop()
         return await self._commit(commitment)
@@ -86,24 +88,24 @@ class Failing(InMemoryStore):
 @pytest.mark.parametrize("error", [OSError("disk full"), asyncio.CancelledError()])
 async def test_a_commit_that_failed_leaves_everything_open_and_can_be_repeated(error: BaseException) -> None:
     told: list[Receipt] = []
-    async with on_stage(store=Failing(error)) as stage:
+    async with running_agent(store=Failing(error)) as stage:
         turn = await begin(stage, "one", "two", told=told)
         turn.inputs[-1].calls.append(ModelCall("TEXT_LARGE", "reply", "m"))
-        outgoing = [turn.outgoing(Content(text="Hi"))]
+        outgoing = [turn.build_reply(Content(text="Hi"))]
         with pytest.raises(type(error)):
-            await close(turn, Outcome.ANSWERED, "", "", outgoing)
+            await close_turn(turn, Outcome.ANSWERED, "", "", outgoing)
         assert {one.receipt.outcome for one in turn.inputs} == {Outcome.CLAIMED}
         assert turn.replies == told == []
-        await close(turn, Outcome.ANSWERED, "", "", outgoing)
+        await close_turn(turn, Outcome.ANSWERED, "", "", outgoing)
         assert len(turn.inputs[-1].receipt.model_calls) == 1
         assert len(told) == 2
-        assert await stage.adapter.until_sent(1) == ["Hi"]
+        assert await stage.adapter.wait_until_sent(1) == ["Hi"]
 
 
-async def test_what_is_final_stays_as_it_is(stage: Stage) -> None:
+async def test_what_is_final_stays_as_it_is(stage: AgentHarness) -> None:
     turn = await begin(stage, "one")
-    await close(turn, Outcome.ANSWERED, "first", "")
-    await close(turn, Outcome.FAILED, "second", "")
+    await close_turn(turn, Outcome.ANSWERED, "first", "")
+    await close_turn(turn, Outcome.FAILED, "second", "")
     [receipt] = await stored(stage, turn)
     assert receipt is not None
     assert (receipt.outcome, receipt.reason) == (Outcome.ANSWERED, "first")

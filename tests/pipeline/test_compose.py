@@ -8,12 +8,12 @@ import pytest
 from bot.concurrency import isolation
 from bot.domain.character import Character
 from bot.domain.results import ProviderFailure, ProviderResult
-from bot.pipeline.compose import LARGEST_TEXT, Composer
+from bot.pipeline.compose import MAX_TEXT_LENGTH, Composer
 from bot.plugin_system.components import Provider, provider
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
 from bot.prompts.templates import MESSAGE_HANDLER
-from bot.testing import Stage, make_turn, on_stage
+from bot.testing import AgentHarness, make_turn, running_agent
 from bot.turn import Turn
 
 
@@ -34,11 +34,11 @@ def giving(given: Any, name: str = "ODD") -> Provider:
 
 
 def composer(*providers: Provider, deadline: float = 5.0) -> Composer:
-    return Composer(Registry([Plugin("some", providers=providers)]), deadline=deadline)
+    return Composer(Registry([Plugin("some", providers=providers)]), timeout=deadline)
 
 
 @pytest.fixture
-def turn(stage: Stage) -> Turn:
+def turn(stage: AgentHarness) -> Turn:
     return make_turn(stage.agent, "Hello")
 
 
@@ -54,7 +54,7 @@ async def test_dynamic_and_private_ones_are_asked_only_by_name(turn: Turn) -> No
     assert (await found.compose(turn)).text == "a"
     assert (await found.compose(turn, ["b"])).text == "a\n\nb"
     assert (await found.compose(turn, ["C", "NOT_THERE"])).text == "a\n\nc"
-    assert (await found.compose(turn, ["B"], only=True)).text == "b"
+    assert (await found.compose(turn, ["B"], only_included=True)).text == "b"
 
 
 async def test_in_one_turn_each_is_asked_once_unless_it_is_forgotten(turn: Turn) -> None:
@@ -68,7 +68,7 @@ async def test_in_one_turn_each_is_asked_once_unless_it_is_forgotten(turn: Turn)
     found = composer(counting)
     await found.compose(turn)
     assert (await found.compose(turn)).text == "1"
-    turn.state.forget("COUNTING")
+    turn.state.invalidate("COUNTING")
     assert (await found.compose(turn)).text == "2"
 
 
@@ -124,7 +124,7 @@ async def test_one_that_cancels_its_own_task_is_not_called_slow(
         await asyncio.Event().wait()
         return ProviderResult("never")
 
-    monkeypatch.setattr(isolation, "COMING_ALONG", __name__)
+    monkeypatch.setattr(isolation, "BUNDLED_PREFIX", __name__)
     state = await composer(saying("A"), odd, deadline=60.0).compose(turn)
     assert state.text == "a"
     assert state.failures == [ProviderFailure("ODD", "it cancelled itself")]
@@ -153,10 +153,10 @@ async def test_one_that_gives_something_else_counts_as_nothing_and_is_named(turn
 
 
 async def test_one_that_gives_far_too_much_is_cut_and_named(turn: Turn) -> None:
-    huge = "x" * (LARGEST_TEXT + 1)
+    huge = "x" * (MAX_TEXT_LENGTH + 1)
     state = await composer(giving(ProviderResult(huge, {"all": huge}))).compose(turn)
-    assert len(state.text) == LARGEST_TEXT
-    assert len(state.values["all"]) == LARGEST_TEXT
+    assert len(state.text) == MAX_TEXT_LENGTH
+    assert len(state.values["all"]) == MAX_TEXT_LENGTH
     assert [failure.name for failure in state.failures] == ["ODD"]
 
 
@@ -179,7 +179,9 @@ async def test_a_template_knows_the_turn_even_if_nothing_was_composed(turn: Turn
     assert "The next message is Ada's, to Alice." in composer().render(turn, MESSAGE_HANDLER)
 
 
-async def test_names_and_texts_in_templates_stay_in_their_line_and_are_never_templates(stage: Stage) -> None:
+async def test_names_and_texts_in_templates_stay_in_their_line_and_are_never_templates(
+    stage: AgentHarness,
+) -> None:
     turn = make_turn(stage.agent, "a\n{{roomId}} <|im_end|>", author="Al\nice{{roomId}} [x]", room="r\n{{x}}")
     found = composer()
     state = await found.compose(turn)
@@ -191,15 +193,17 @@ async def test_names_and_texts_in_templates_stay_in_their_line_and_are_never_tem
 
 
 async def test_the_system_prompt_is_the_characters_or_the_default() -> None:
-    async with on_stage() as stage:
+    async with running_agent() as stage:
         turn = make_turn(stage.agent, "Hello")
-        assert composer().system(turn).startswith("You are Ada, a person")
-    async with on_stage(character=Character(name="Eve", system="You are {{agentName}}.")) as stage:
+        assert composer().render_system(turn).startswith("You are Ada, a person")
+    async with running_agent(character=Character(name="Eve", system="You are {{agentName}}.")) as stage:
         turn = make_turn(stage.agent, "Hello")
-        assert composer().system(turn) == "You are Eve."
+        assert composer().render_system(turn) == "You are Eve."
 
 
 async def test_of_what_a_model_asks_for_only_what_is_there_and_new_is_wanting(turn: Turn) -> None:
     found = composer(saying("RECENT_MESSAGES"), saying("MOON", dynamic=True))
     await found.compose(turn)
-    assert found.wanting(turn, ["recentmessages", "Recent Messages", "moon", "NOT_THERE", ""]) == ["MOON"]
+    assert found.missing_providers(turn, ["recentmessages", "Recent Messages", "moon", "NOT_THERE", ""]) == [
+        "MOON"
+    ]

@@ -9,36 +9,38 @@ from bot.domain.ledger import Outcome
 from bot.domain.results import ProviderResult
 from bot.errors import PromptTooLong
 from bot.models.types import Purpose, TextRequest
-from bot.pipeline.compose import LONGEST_LEFT, Composer
-from bot.pipeline.respond import MOST_LISTED, respond
+from bot.pipeline.compose import MAX_SHORTENED_LENGTH, Composer
+from bot.pipeline.respond import MAX_ANSWERED_INPUTS, respond
 from bot.plugin_system.components import provider
 from bot.plugin_system.plugin import Plugin
-from bot.prompts.history import Line, last_lines, parse_history, render_history
-from bot.testing import ScriptedModel, answer, make_turn, on_stage
+from bot.prompts.history import HistoryLine, parse_history, render_history, truncate_history
+from bot.testing import ScriptedModel, make_turn, model_answer, running_agent
 from bot.turn import Turn
 
 GROUP = {"kind": ChannelType.GROUP}
 START = datetime(2026, 11, 21, 23, 58, tzinfo=UTC)
 
 
-def lines(count: int) -> list[Line]:
-    return [Line(START + timedelta(minutes=n), "Kim", "1a", f"message {n}") for n in range(count)]
+def lines(count: int) -> list[HistoryLine]:
+    return [HistoryLine(START + timedelta(minutes=n), "Kim", "1a", f"message {n}") for n in range(count)]
 
 
 def test_the_newest_lines_of_a_history_stay_with_their_heading_and_their_day() -> None:
     history = "# Conversation\n" + render_history(lines(6))
     newest = render_history(lines(6)[-2:])
-    assert last_lines(history, 70) == f"# Conversation\n{newest}"
+    assert truncate_history(history, 70) == f"# Conversation\n{newest}"
 
 
 def test_a_history_that_is_short_enough_stays_as_it_is() -> None:
     history = render_history(lines(3))
-    assert last_lines(history, len(history)) == history
-    assert last_lines("", 0) == ""
+    assert truncate_history(history, len(history)) == history
+    assert truncate_history("", 0) == ""
 
 
 def test_the_newest_line_stays_however_long_it_is() -> None:
-    assert [line.text for line in parse_history(last_lines(render_history(lines(3)), 1))] == ["message 2"]
+    assert [line.text for line in parse_history(truncate_history(render_history(lines(3)), 1))] == [
+        "message 2"
+    ]
 
 
 @provider("TIDES", "The tides.", position=50)
@@ -55,7 +57,7 @@ def picky(purpose: Purpose, said: str) -> ScriptedModel:
 
     def script(request: TextRequest) -> str:
         if request.purpose is not purpose:
-            return answer("Aye.")
+            return model_answer("Aye.")
         asked.append(request)
         if len(asked) == 1:
             raise PromptTooLong("4096")
@@ -67,7 +69,7 @@ def picky(purpose: Purpose, said: str) -> ScriptedModel:
 @pytest.mark.parametrize(
     ("purpose", "said", "settings", "details"),
     [
-        (Purpose.REPLY, answer("Aye."), {}, {}),
+        (Purpose.REPLY, model_answer("Aye."), {}, {}),
         (Purpose.SHOULD_RESPOND, "<response><action>RESPOND</action></response>", {}, GROUP),
         (Purpose.STEP, "<response><isFinish>true</isFinish></response>", {"USE_MULTI_STEP": "true"}, {}),
         (Purpose.SUMMARY, "<response><text>Aye.</text></response>", {"USE_MULTI_STEP": "true"}, {}),
@@ -77,10 +79,10 @@ async def test_e05_whatever_is_asked_is_asked_once_more_with_less(
     purpose: Purpose, said: str, settings: dict[str, str], details: dict[str, ChannelType]
 ) -> None:
     model = picky(purpose, said)
-    async with on_stage(PLACES, model=model, settings=settings) as stage:
-        receipt = await stage.say("when is high water?", **details)
+    async with running_agent(PLACES, model=model, settings=settings) as stage:
+        receipt = await stage.send("when is high water?", **details)
 
-    first, second = model.asked(purpose)
+    first, second = model.requests_for(purpose)
     assert receipt.outcome is Outcome.ANSWERED
     assert "the prompt was too long for the model; it was asked with less of" in receipt.notes[0]
     assert len(second.prompt) < len(first.prompt)
@@ -88,25 +90,25 @@ async def test_e05_whatever_is_asked_is_asked_once_more_with_less(
 
 
 async def test_of_what_is_always_composed_a_beginning_stays() -> None:
-    model = picky(Purpose.REPLY, answer("Aye."))
-    async with on_stage(PLACES, model=model) as stage:
-        receipt = await stage.say("when is high water?")
+    model = picky(Purpose.REPLY, model_answer("Aye."))
+    async with running_agent(PLACES, model=model) as stage:
+        receipt = await stage.send("when is high water?")
 
-    first, second = model.asked(Purpose.REPLY)
+    first, second = model.requests_for(Purpose.REPLY)
     assert first.prompt.count("High water at noon.") == 1_000
-    assert second.prompt.count("High water at noon.") == LONGEST_LEFT // len("High water at noon. ")
+    assert second.prompt.count("High water at noon.") == MAX_SHORTENED_LENGTH // len("High water at noon. ")
     assert receipt.notes[0].endswith("less of WORLD, ENTITIES, TIDES")
 
 
 async def test_e08_the_newest_of_many_open_messages_are_shown_and_the_receipt_says_so() -> None:
-    async with on_stage() as stage:
+    async with running_agent() as stage:
         turn = make_turn(stage.agent, "message 0")
         for number in range(1, 50):
             turn.inputs += make_turn(stage.agent, f"message {number}").inputs
-        await respond(turn, Composer(stage.resident.registry))
+        await respond(turn, Composer(stage.agent_runtime.registry))
 
     [request] = stage.model.requests
     _, _, listed = request.prompt.partition("Nobody has answered these yet")
     shown = parse_history(listed)
     assert turn.notes == ["of 50 messages the newest 20 were shown as still open"]
-    assert [line.text for line in shown] == [f"message {n}" for n in range(50 - MOST_LISTED, 50)]
+    assert [line.text for line in shown] == [f"message {n}" for n in range(50 - MAX_ANSWERED_INPUTS, 50)]

@@ -12,7 +12,7 @@ from bot.pipeline.evaluate import evaluate
 from bot.plugin_system.components import Evaluator, evaluator
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
-from bot.testing import Stage, make_turn
+from bot.testing import AgentHarness, make_turn
 from bot.turn import Turn
 
 
@@ -31,10 +31,8 @@ async def run(turn: Turn, *evaluators: Evaluator, was_to_be_answered: bool = Tru
         told.append(event)
 
     turn.agent.events.subscribe(Event, hear)
-    await evaluate(
-        turn, Registry([Plugin("some", evaluators=evaluators)]), was_to_be_answered=was_to_be_answered
-    )
-    await turn.agent.events.settle()
+    await evaluate(turn, Registry([Plugin("some", evaluators=evaluators)]), should_reply=was_to_be_answered)
+    await turn.agent.events.wait_idle()
     return told
 
 
@@ -43,7 +41,7 @@ async def wants(turn: Turn) -> bool:
 
 
 @pytest.mark.parametrize(("text", "count"), [("look here", 1), ("hello", 0)])
-async def test_one_looks_when_there_is_something_to_see(stage: Stage, text: str, count: int) -> None:
+async def test_one_looks_when_there_is_something_to_see(stage: AgentHarness, text: str, count: int) -> None:
     looked: list[Turn] = []
     turn = make_turn(stage.agent, text)
     told = await run(turn, looking("LOOK", looked.append, when=wants))
@@ -51,7 +49,7 @@ async def test_one_looks_when_there_is_something_to_see(stage: Stage, text: str,
     assert [type(event) for event in told] == [EvaluatorStarted, EvaluatorCompleted] * count
 
 
-async def test_of_what_was_left_unanswered_only_those_hear_that_always_run(stage: Stage) -> None:
+async def test_of_what_was_left_unanswered_only_those_hear_that_always_run(stage: AgentHarness) -> None:
     looked: list[str] = []
     always = looking("ALWAYS", lambda turn: looked.append("always"), always_run=True)
     other = looking("OTHER", lambda turn: looked.append("other"))
@@ -59,7 +57,7 @@ async def test_of_what_was_left_unanswered_only_those_hear_that_always_run(stage
     assert looked == ["always"]
 
 
-async def test_one_that_fails_is_told_of_and_the_others_look(stage: Stage) -> None:
+async def test_one_that_fails_is_told_of_and_the_others_look(stage: AgentHarness) -> None:
     looked: list[Turn] = []
 
     def fail(turn: Turn) -> None:
@@ -71,8 +69,8 @@ async def test_one_that_fails_is_told_of_and_the_others_look(stage: Stage) -> No
     assert len(looked) == 1
 
 
-async def test_one_that_hangs_is_stopped(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_of_the_road, "DEADLINE", 0.01)
+async def test_one_that_hangs_is_stopped(stage: AgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_of_the_road, "EVALUATOR_TIMEOUT", 0.01)
 
     @evaluator("SLOW", "Never ends.")
     async def slow(turn: Turn) -> None:

@@ -9,11 +9,11 @@ from bot.agent import Agent
 from bot.domain.events import EmbeddingCompleted, EmbeddingFailed, EmbeddingRequested, Event
 from bot.errors import ModelRefused, ModelUnavailable
 from bot.models.types import EmbeddingRequest, EmbeddingResult
-from bot.pipeline.evaluate import MOST, Vectors
+from bot.pipeline.evaluate import MAX_BATCH_TURNS, Embeddings
 from bot.plugin_system.plugin import Plugin
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
-from bot.testing import ScriptedModel, Stage, make_turn, on_stage
+from bot.testing import AgentHarness, ScriptedModel, make_turn, running_agent
 from bot.turn import Turn
 
 BARE = Plugin("bootstrap", "Nothing: its back-fill would see to what waits here.")
@@ -25,15 +25,15 @@ async def test_the_message_and_what_was_said_to_it_get_their_vectors() -> None:
     async def hear(event: Event) -> None:
         told.append(event)
 
-    async with on_stage(model=ScriptedModel(embeds=True)) as stage:
+    async with running_agent(model=ScriptedModel(can_embed=True)) as stage:
         stage.agent.events.subscribe(Event, hear)
         turn = make_turn(stage.agent, "Hello")
         await stage.agent.store.memories.add([turn.message])
         reply = await turn.reply("Hi")
         assert reply is not None
-        await Vectors(stage.agent).give(turn, turn.message)
+        await Embeddings(stage.agent).embed(turn, turn.message)
         kept = await stage.agent.store.memories.memories([turn.message.id, reply.id])
-        await stage.agent.events.settle()
+        await stage.agent.events.wait_idle()
     assert [memory.embedding for memory in kept.values()] == [(5.0, 1.0), (2.0, 1.0)]
     assert {memory.embedding_model for memory in kept.values()} == {"scripted-2"}
     for kind in (EmbeddingRequested, EmbeddingCompleted):
@@ -42,9 +42,9 @@ async def test_the_message_and_what_was_said_to_it_get_their_vectors() -> None:
 
 @pytest.mark.parametrize("text", ["", "\u200b"])
 async def test_nothing_gets_no_vector(text: str) -> None:
-    async with on_stage(model=ScriptedModel(embeds=True)) as stage:
+    async with running_agent(model=ScriptedModel(can_embed=True)) as stage:
         turn = make_turn(stage.agent, text)
-        await Vectors(stage.agent).give(turn, turn.message)
+        await Embeddings(stage.agent).embed(turn, turn.message)
         assert await stage.agent.store.memories.memories([turn.message.id]) == {}
 
 
@@ -52,7 +52,7 @@ class Unable(ScriptedModel):
     """A model whose vectors are too few, or do not come."""
 
     def __init__(self, fault: str) -> None:
-        super().__init__(embeds=True)
+        super().__init__(can_embed=True)
         self.fault = fault
 
     async def _embed(self, agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
@@ -68,12 +68,12 @@ async def test_without_vectors_listeners_are_told_and_nothing_else_happens(fault
     async def hear(event: EmbeddingFailed) -> None:
         told.append(event)
 
-    async with on_stage(model=Unable(fault)) as stage:
+    async with running_agent(model=Unable(fault)) as stage:
         stage.agent.events.subscribe(EmbeddingFailed, hear)
         turn = make_turn(stage.agent, "Hello")
         await stage.agent.store.memories.add([turn.message])
-        await Vectors(stage.agent).give(turn, turn.message)
-        await stage.agent.events.settle()
+        await Embeddings(stage.agent).embed(turn, turn.message)
+        await stage.agent.events.wait_idle()
         [kept] = (await stage.agent.store.memories.memories([turn.message.id])).values()
     assert [event.memory_id for event in told] == [turn.message.id]
     assert kept.embedding is None
@@ -83,7 +83,7 @@ class Slow(ScriptedModel):
     """A model whose vectors come when the test lets them; `asked` are the texts of each call."""
 
     def __init__(self, refuses: str = "") -> None:
-        super().__init__(embeds=True)
+        super().__init__(can_embed=True)
         self.calls: list[Sequence[str]] = []
         self.is_free = asyncio.Event()
         self.is_asked = asyncio.Event()
@@ -98,46 +98,46 @@ class Slow(ScriptedModel):
         return await super()._embed(agent, request)
 
 
-async def kept(stage: Stage, text: str) -> Turn:
+async def kept(stage: AgentHarness, text: str) -> Turn:
     turn = make_turn(stage.agent, text)
     await stage.agent.store.memories.add([turn.message])
     return turn
 
 
-async def with_vectors(stage: Stage, turns: Sequence[Turn]) -> list[str]:
+async def with_vectors(stage: AgentHarness, turns: Sequence[Turn]) -> list[str]:
     found = await stage.agent.store.memories.memories([turn.message.id for turn in turns])
     return sorted(one.content.text for one in found.values() if one.embedding is not None)
 
 
 async def test_what_waits_while_one_call_is_under_way_goes_in_one_call() -> None:
-    async with on_stage(BARE, model=(model := Slow())) as stage:
-        vectors = Vectors(stage.agent)
-        turns = [await kept(stage, f"text {number}") for number in range(MOST + 9)]
+    async with running_agent(BARE, model=(model := Slow())) as stage:
+        vectors = Embeddings(stage.agent)
+        turns = [await kept(stage, f"text {number}") for number in range(MAX_BATCH_TURNS + 9)]
         async with asyncio.TaskGroup() as group:
             for turn in turns:
-                group.create_task(vectors.give(turn, turn.message))
+                group.create_task(vectors.embed(turn, turn.message))
             await model.is_asked.wait()
             model.is_free.set()
-        assert [len(texts) for texts in model.calls] == [1, MOST, 8]
+        assert [len(texts) for texts in model.calls] == [1, MAX_BATCH_TURNS, 8]
         assert len(await with_vectors(stage, turns)) == len(turns)
 
 
 async def test_one_that_is_refused_costs_no_other_its_vector() -> None:
-    async with on_stage(BARE, model=(model := Slow(refuses="bad"))) as stage:
-        vectors = Vectors(stage.agent)
+    async with running_agent(BARE, model=(model := Slow(refuses="bad"))) as stage:
+        vectors = Embeddings(stage.agent)
         turns = [await kept(stage, text) for text in ("one", "two", "bad", "four")]
         async with asyncio.TaskGroup() as group:
             for turn in turns:
-                group.create_task(vectors.give(turn, turn.message))
+                group.create_task(vectors.embed(turn, turn.message))
             model.is_free.set()
         assert await with_vectors(stage, turns) == ["four", "one", "two"]
 
 
 async def test_whoever_gives_up_leaves_the_others_to_be_asked_for() -> None:
-    async with on_stage(BARE, model=(model := Slow())) as stage:
-        vectors = Vectors(stage.agent)
+    async with running_agent(BARE, model=(model := Slow())) as stage:
+        vectors = Embeddings(stage.agent)
         turns = [await kept(stage, text) for text in ("one", "two", "three")]
-        first, *others = [asyncio.create_task(vectors.give(turn, turn.message)) for turn in turns]
+        first, *others = [asyncio.create_task(vectors.embed(turn, turn.message)) for turn in turns]
         await model.is_asked.wait()
         first.cancel()
         model.is_free.set()
@@ -146,8 +146,8 @@ async def test_whoever_gives_up_leaves_the_others_to_be_asked_for() -> None:
 
 
 async def test_the_reply_does_not_wait_for_vectors() -> None:
-    async with on_stage(BARE, model=(model := Slow())) as stage:
-        receipt = await stage.say("Hello")
+    async with running_agent(BARE, model=(model := Slow())) as stage:
+        receipt = await stage.send("Hello")
         assert receipt.outcome == "answered"
         assert stage.texts == ["Hello."]
         await model.is_asked.wait()
@@ -156,16 +156,16 @@ async def test_the_reply_does_not_wait_for_vectors() -> None:
 
 async def test_what_a_crash_has_left_without_a_vector_gets_one_at_the_next_start() -> None:
     store: Store = InMemoryStore()
-    async with on_stage(model=(model := Slow()), store=store) as stage:
-        await stage.say("Hello")
+    async with running_agent(model=(model := Slow()), store=store) as stage:
+        await stage.send("Hello")
         await model.is_asked.wait()
-        await stage.resident.inbox.drain(0)  # the process ends before there is an answer
+        await stage.agent_runtime.inbox.drain(0)  # the process ends before there is an answer
     told: asyncio.Queue[EmbeddingCompleted] = asyncio.Queue()
 
     async def hear(event: EmbeddingCompleted) -> None:
         told.put_nowait(event)
 
-    async with on_stage(model=ScriptedModel(embeds=True), store=store) as stage:
+    async with running_agent(model=ScriptedModel(can_embed=True), store=store) as stage:
         stage.agent.events.subscribe(EmbeddingCompleted, hear)
         found = await store.memories.unembedded("scripted-2")
         left = {one.id for one in found.memories if one.content.text}

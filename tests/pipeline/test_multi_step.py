@@ -12,12 +12,12 @@ from bot.models.types import Purpose, TextRequest
 from bot.pipeline.compose import Composer
 from bot.pipeline.multi_step import MultiStep
 from bot.pipeline.respond import NoAnswer
-from bot.pipeline.run_actions import Actor
+from bot.pipeline.run_actions import ActionRunner
 from bot.plugin_system.action import Action, action
 from bot.plugin_system.components import provider
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
-from bot.testing import ScriptedModel, Stage, make_turn, on_stage
+from bot.testing import AgentHarness, ScriptedModel, make_turn, running_agent
 from bot.turn import Turn
 
 SUMMARY = "<response><thought>t</thought><text>So it went.</text></response>"
@@ -59,7 +59,7 @@ async def moon(turn: Turn) -> ProviderResult:
 def make(*more: Action[Any], most_rounds: int = 6) -> MultiStep:
     registry = Registry([Plugin("some", actions=[find, count, broken, ignore, *more], providers=[moon])])
     composer = Composer(registry)
-    return MultiStep(registry, composer, Actor(composer), most_rounds=most_rounds)
+    return MultiStep(registry, composer, ActionRunner(composer), max_steps=most_rounds)
 
 
 async def work(
@@ -72,9 +72,9 @@ async def work(
             return repaired
         return summary if request.purpose is Purpose.SUMMARY else next(left, steps[-1])
 
-    async with on_stage(model=ScriptedModel(script)) as stage:
+    async with running_agent(model=ScriptedModel(script)) as stage:
         turn = make_turn(stage.agent, "Find it")
-        text = await make(most_rounds=most_rounds).work(turn)
+        text = await make(most_rounds=most_rounds).run(turn)
         return text, turn, stage.model.requests
 
 
@@ -151,9 +151,9 @@ async def test_f19_a_model_that_fails_midway_is_asked_to_tell_what_was_done() ->
             raise ModelUnavailable("gone")
         return step("FIND", '{"what": "a"}')
 
-    async with on_stage(model=ScriptedModel(script)) as stage:
+    async with running_agent(model=ScriptedModel(script)) as stage:
         turn = make_turn(stage.agent, "Find it")
-        assert await make().work(turn) == "So it went."
+        assert await make().run(turn) == "So it went."
         assert "no model could choose the next step; what was done until then is told" in turn.notes
 
 
@@ -161,9 +161,9 @@ async def test_without_a_model_from_the_beginning_there_is_no_answer() -> None:
     def script(request: TextRequest) -> str:
         raise ModelUnavailable("gone")
 
-    async with on_stage(model=ScriptedModel(script)) as stage:
+    async with running_agent(model=ScriptedModel(script)) as stage:
         with pytest.raises(ModelUnavailable):
-            await make().work(make_turn(stage.agent, "Find it"))
+            await make().run(make_turn(stage.agent, "Find it"))
 
 
 @pytest.mark.parametrize("name", ["", "REPLY", "IGNORE", "NONE", "STOP_TALKING", "stop talking"])
@@ -228,15 +228,15 @@ async def test_without_any_words_there_is_no_answer() -> None:
         await work(step(finish=True), summary="<response></response>")
 
 
-async def test_rounds_and_answer_are_paid_for_once(stage: Stage) -> None:
+async def test_rounds_and_answer_are_paid_for_once(stage: AgentHarness) -> None:
     turn = make_turn(stage.agent, "Find it")
     made = ScriptedModel([step("FIND", '{"what": "a"}', finish=True), SUMMARY])
-    async with on_stage(model=made, store=stage.agent.store) as other:
+    async with running_agent(model=made, store=stage.agent.store) as other:
         turn.agent = other.agent
-        await make().work(turn)
+        await make().run(turn)
         again = make_turn(other.agent, "Find it")
         again.id = turn.id
-        assert await make().work(again) == "So it went."
+        assert await make().run(again) == "So it went."
     assert len(made.requests) == 2
     assert again.results == turn.results
     assert "found" not in again.state.data
@@ -267,11 +267,11 @@ async def test_f19_whatever_the_model_writes_there_is_an_end_and_nothing_is_done
             return chance.choice(['{"times": 1}', '{"times": 2}', "{}", "no"])
         return chance.choice(HOSTILE)
 
-    async with on_stage(model=ScriptedModel(script)) as stage:
+    async with running_agent(model=ScriptedModel(script)) as stage:
         turn = make_turn(stage.agent, "Count")
         with suppress(NoAnswer):
-            assert (await make().work(turn)).strip()
+            assert (await make().run(turn)).strip()
         counted = turn.state.data.get("counted", [])
         assert len(counted) == len(set(counted))
-        assert len(stage.model.asked(Purpose.STEP)) <= 6
-        assert len(stage.model.asked(Purpose.SUMMARY)) <= 3
+        assert len(stage.model.requests_for(Purpose.STEP)) <= 6
+        assert len(stage.model.requests_for(Purpose.SUMMARY)) <= 3

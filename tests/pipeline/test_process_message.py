@@ -11,22 +11,22 @@ import pytest
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Room
 from bot.domain.events import Event, MessageReceived, RunEnded, RunStarted, RunStatus, RunTimedOut
-from bot.domain.inbound import Received
+from bot.domain.inbound import StoredEvent
 from bot.domain.ledger import Outcome, Receipt
 from bot.models.types import Purpose, TextRequest
 from bot.pipeline import process_message as road
-from bot.pipeline.process_message import Processor
+from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.components import evaluator
 from bot.plugin_system.plugin import Plugin
 from bot.settings import CoreSettings
 from bot.testing import (
+    AgentHarness,
     InMemoryStore,
     RecordingAdapter,
     ScriptedModel,
-    Stage,
-    answer,
-    make_arrival,
-    on_stage,
+    make_message,
+    model_answer,
+    running_agent,
 )
 from bot.turn import Turn
 from tests.scheduling import ManualClock
@@ -37,13 +37,13 @@ RESPOND = "<response><action>RESPOND</action></response>"
 class Books:
     """A processor of the test's own, what it told, and what it settled."""
 
-    def __init__(self, stage: Stage, **settings: str) -> None:
+    def __init__(self, stage: AgentHarness, **settings: str) -> None:
         self.agent = stage.agent
-        self.processor = Processor(
-            stage.agent, stage.resident.registry, CoreSettings.model_validate(settings)
+        self.processor = MessagePipeline(
+            stage.agent, stage.agent_runtime.registry, CoreSettings.model_validate(settings)
         )
         self.settled: list[Receipt] = []
-        self._fresh: dict[UUID, Received] = {}
+        self._fresh: dict[UUID, StoredEvent] = {}
         self.events: list[Event] = []
         stage.agent.events.subscribe(Event, self._hear)
 
@@ -51,7 +51,7 @@ class Books:
         self.events.append(event)
 
     async def receive(self, text: str | Content = "hi", **details: Any) -> Receipt:
-        arrival = make_arrival(text, at=self.agent.clock(), **details)
+        arrival = make_message(text, sent_at=self.agent.clock(), **details)
         [received] = await self.agent.store.ledger.receive([arrival], self.agent.clock())
         self._fresh[received.receipt.id] = received
         return received.receipt
@@ -59,13 +59,13 @@ class Books:
     async def process(self, receipt: Receipt, *, again: bool = False) -> Receipt:
         """Process a message as it was received, or as one that an earlier process left open."""
         fresh = self._fresh.pop(receipt.id, None)
-        received = Received(receipt) if again or fresh is None else fresh
+        received = StoredEvent(receipt) if again or fresh is None else fresh
         await self.processor.process_message(received, self._settle)
-        return replace(await self.kept(receipt), is_learnt=True)
+        return replace(await self.kept(receipt), is_evaluated=True)
 
     def _settle(self, receipt: Receipt) -> None:
         """Note the outcome, apart from whether it was learnt from: that comes later, if there is time."""
-        self.settled.append(replace(receipt, is_learnt=True))
+        self.settled.append(replace(receipt, is_evaluated=True))
 
     async def kept(self, receipt: Receipt) -> Receipt:
         kept = await self.agent.store.ledger.receipt(receipt.id)
@@ -73,7 +73,7 @@ class Books:
         return kept
 
     async def told(self, *kinds: type[Event]) -> list[Any]:
-        await self.agent.events.settle()
+        await self.agent.events.wait_idle()
         return [event for event in self.events if isinstance(event, kinds)]
 
 
@@ -99,7 +99,7 @@ def deadline(monkeypatch: pytest.MonkeyPatch) -> Deadline:
     return found
 
 
-async def test_a_message_is_claimed_answered_settled_and_told_of_once(stage: Stage) -> None:
+async def test_a_message_is_claimed_answered_settled_and_told_of_once(stage: AgentHarness) -> None:
     books = Books(stage)
     receipt = await books.process(await books.receive())
     assert receipt.outcome is Outcome.ANSWERED
@@ -113,7 +113,7 @@ async def test_a_message_is_claimed_answered_settled_and_told_of_once(stage: Sta
     assert (ended.status, ended.outcome, ended.error) == (RunStatus.COMPLETED, Outcome.ANSWERED, "")
 
 
-async def test_a_message_that_was_removed_is_cancelled_without_a_run(stage: Stage) -> None:
+async def test_a_message_that_was_removed_is_cancelled_without_a_run(stage: AgentHarness) -> None:
     books = Books(stage)
     receipt = await books.receive()
     await stage.agent.store.memories.remove([receipt.memory_id])
@@ -130,15 +130,15 @@ async def test_its_own_message_is_kept_and_nothing_more() -> None:
     async def look(turn: Turn) -> None:
         looked.append(turn)
 
-    async with on_stage(Plugin("look", evaluators=[look]), model=ScriptedModel(embeds=True)) as stage:
+    async with running_agent(Plugin("look", evaluators=[look]), model=ScriptedModel(can_embed=True)) as stage:
         books = Books(stage)
-        arrival = make_arrival("my own words", at=stage.agent.clock())
+        arrival = make_message("my own words", sent_at=stage.agent.clock())
         own = replace(arrival.author, id=stage.agent.id)
         arrival = replace(arrival, author=own, message=replace(arrival.message, entity_id=own.id))
         receipt = (await stage.agent.store.ledger.receive([arrival], stage.agent.clock()))[0].receipt
-        async with books.processor.learnt:
+        async with books.processor.evaluated:
             receipt = await books.process(receipt)
-        assert await stage.agent.store.ledger.unlearnt() == []
+        assert await stage.agent.store.ledger.unevaluated_receipts() == []
     assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "own message")
     assert looked == []
 
@@ -150,19 +150,19 @@ async def test_what_an_earlier_process_has_closed_and_not_learnt_from_is_learnt_
     async def look(turn: Turn) -> None:
         looked.append(" ".join(one.content.text for one in (turn.message, *turn.replies)))
 
-    async with on_stage(Plugin("look", evaluators=[look])) as stage:
+    async with running_agent(Plugin("look", evaluators=[look])) as stage:
         books = Books(stage)
         receipt = await books.process(await books.receive("hello"))
-        async with books.processor.learnt:
-            await books.process(replace(receipt, is_learnt=False), again=True)
-        assert await stage.agent.store.ledger.unlearnt() == []
+        async with books.processor.evaluated:
+            await books.process(replace(receipt, is_evaluated=False), again=True)
+        assert await stage.agent.store.ledger.unevaluated_receipts() == []
     assert looked == ["hello Hello.", "hello Hello."]
 
 
-async def test_every_attempt_is_counted_and_keeps_its_turn(stage: Stage) -> None:
+async def test_every_attempt_is_counted_and_keeps_its_turn(stage: AgentHarness) -> None:
     books = Books(stage)
     receipt = await books.receive()
-    turn_id = make_arrival("x", at=stage.agent.clock()).message.id
+    turn_id = make_message("x", sent_at=stage.agent.clock()).message.id
     receipt = await books.process(replace(receipt, attempts=2, turn_id=turn_id), again=True)
     assert (receipt.attempts, receipt.turn_id) == (3, turn_id)
 
@@ -184,7 +184,7 @@ STAGES = ("judge", "read_attachments", "usable_actions", "respond")
 
 @pytest.mark.parametrize("name", STAGES)
 async def test_what_takes_too_long_anywhere_fails_with_one_word_to_the_room(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, deadline: Deadline, name: str
+    stage: AgentHarness, monkeypatch: pytest.MonkeyPatch, deadline: Deadline, name: str
 ) -> None:
     reached = stop_at(monkeypatch, name)
     books = Books(stage)
@@ -197,8 +197,8 @@ async def test_what_takes_too_long_anywhere_fails_with_one_word_to_the_room(
     timed_out, ended = await books.told(RunTimedOut, RunEnded)
     assert (ended.status, ended.outcome) == (RunStatus.TIMEOUT, Outcome.FAILED)
     assert ended.run_id == timed_out.run_id
-    assert len(await stage.adapter.until_sent(1)) == 1
-    assert not books.processor._floors._lanes
+    assert len(await stage.adapter.wait_until_sent(1)) == 1
+    assert not books.processor._turn_queue._rooms
 
 
 async def test_an_evaluator_that_takes_too_long_does_not_change_what_was_answered(deadline: Deadline) -> None:
@@ -207,11 +207,11 @@ async def test_an_evaluator_that_takes_too_long_does_not_change_what_was_answere
         deadline.expire()
         await asyncio.Event().wait()
 
-    async with on_stage(Plugin("slow", evaluators=[slow])) as stage:
+    async with running_agent(Plugin("slow", evaluators=[slow])) as stage:
         books = Books(stage)
         receipt = await books.process(await books.receive())
         [ended] = await books.told(RunEnded)
-        await stage.adapter.until_sent(1)
+        await stage.adapter.wait_until_sent(1)
     assert receipt.outcome is Outcome.ANSWERED
     assert (ended.status, ended.outcome) == (RunStatus.TIMEOUT, Outcome.ANSWERED)
     assert books.settled == [receipt]
@@ -220,7 +220,7 @@ async def test_an_evaluator_that_takes_too_long_does_not_change_what_was_answere
 
 @pytest.mark.parametrize("name", STAGES)
 async def test_what_is_stopped_anywhere_stays_open_and_frees_its_room(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str
+    stage: AgentHarness, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     reached = stop_at(monkeypatch, name)
     books = Books(stage)
@@ -234,14 +234,14 @@ async def test_what_is_stopped_anywhere_stays_open_and_frees_its_room(
     [ended] = await books.told(RunEnded)
     assert ended.status is RunStatus.CANCELLED
     assert books.settled == []
-    assert not books.processor._floors._lanes
+    assert not books.processor._turn_queue._rooms
     monkeypatch.undo()
     assert (await books.process(await books.kept(receipt))).outcome is Outcome.ANSWERED
 
 
 @pytest.mark.parametrize("name", ["judge", "read_attachments", "usable_actions", "respond", "course_of"])
 async def test_our_own_fault_anywhere_ends_as_failed_with_its_reason(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str
+    stage: AgentHarness, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     def fail(*args: object, **kwargs: object) -> None:
         raise RuntimeError("our own fault")
@@ -278,7 +278,7 @@ class Slow(InMemoryStore):
 @pytest.mark.parametrize("is_done", [False, True])
 async def test_stopped_while_the_store_writes_it_is_open_or_done_and_never_both(is_done: bool) -> None:
     store = Slow(is_done=is_done)
-    async with on_stage(store=store) as stage:
+    async with running_agent(store=store) as stage:
         books = Books(stage)
         receipt = await books.receive()
         task = asyncio.ensure_future(books.process(receipt))
@@ -299,7 +299,7 @@ async def test_stopped_while_the_store_writes_it_is_open_or_done_and_never_both(
 
 async def test_out_of_time_while_the_store_writes_what_is_kept_is_the_outcome(deadline: Deadline) -> None:
     store = Slow(is_done=True)
-    async with on_stage(store=store) as stage:
+    async with running_agent(store=store) as stage:
         books = Books(stage)
         task = asyncio.ensure_future(books.process(await books.receive()))
         await store.reached.wait()
@@ -314,7 +314,7 @@ async def test_out_of_time_while_the_store_writes_what_is_kept_is_the_outcome(de
 
 async def until_waiting_for_the_floor(books: Books, holder: asyncio.Task[Receipt]) -> None:
     """Let all go on until something waits behind the holder, or that has lost the floor."""
-    [lane] = books.processor._floors._lanes.values()
+    [lane] = books.processor._turn_queue._rooms.values()
     for _ in range(1000):
         if lane.waiting or holder.done():
             return
@@ -330,13 +330,15 @@ async def test_what_comes_while_an_answer_is_journalled_waits_and_all_is_learnt_
     async def script(request: TextRequest) -> str:
         asked.put_nowait(request.prompt)
         await may_answer.wait()
-        return answer("Hello.")
+        return model_answer("Hello.")
 
     @evaluator("LOOK", "Looks.")
     async def look(turn: Turn) -> None:
         await store.reached.wait()
 
-    async with on_stage(Plugin("look", evaluators=[look]), model=ScriptedModel(script), store=store) as stage:
+    async with running_agent(
+        Plugin("look", evaluators=[look]), model=ScriptedModel(script), store=store
+    ) as stage:
         books = Books(stage)
         receipts = [await books.receive(text) for text in ("one", "two", "three")]
         older = asyncio.ensure_future(books.process(receipts[0]))
@@ -349,10 +351,10 @@ async def test_what_comes_while_an_answer_is_journalled_waits_and_all_is_learnt_
         newest = asyncio.ensure_future(books.process(receipts[2]))
         await until_waiting_for_the_floor(books, newer)
         store.release.set()
-        async with books.processor.learnt:
+        async with books.processor.evaluated:
             await asyncio.gather(newer, newest)
         outcomes = [(await books.kept(one)).outcome for one in receipts]
-        assert await store.ledger.unlearnt() == []
+        assert await store.ledger.unevaluated_receipts() == []
     assert outcomes == [Outcome.SUPERSEDED, Outcome.ANSWERED, Outcome.ANSWERED]
 
 
@@ -365,15 +367,15 @@ async def test_out_of_time_after_being_taken_over_it_does_not_close_what_another
     async def script(request: TextRequest) -> str:
         asked.put_nowait(request.prompt)
         await may_answer.wait()
-        return answer("Hello.")
+        return model_answer("Hello.")
 
     @evaluator("SLOW", "Ends late.")
     async def slow(turn: Turn) -> None:
-        if turn.successor is not None:
+        if turn.superseded_by is not None:
             deadline.expire()
             await asyncio.Event().wait()
 
-    async with on_stage(Plugin("slow", evaluators=[slow]), model=ScriptedModel(script)) as stage:
+    async with running_agent(Plugin("slow", evaluators=[slow]), model=ScriptedModel(script)) as stage:
         books = Books(stage)
         first, second = await books.receive("one"), await books.receive("two")
         older = asyncio.ensure_future(books.process(first))
@@ -384,7 +386,7 @@ async def test_out_of_time_after_being_taken_over_it_does_not_close_what_another
         may_answer.set()
         await newer
         outcomes = [(await books.kept(one)).outcome for one in (first, second)]
-        await stage.adapter.until_sent(1)
+        await stage.adapter.wait_until_sent(1)
         ended = {event.message_id: (event.status, event.outcome) for event in await books.told(RunEnded)}
     assert outcomes == [Outcome.SUPERSEDED, Outcome.ANSWERED]
     assert stage.texts == ["Hello."]
@@ -408,9 +410,9 @@ async def test_out_of_time_at_the_very_moment_of_being_taken_over_it_leaves_its_
             deadline.expire()
             await asyncio.sleep(0)
             raise
-        return answer("Hello.")
+        return model_answer("Hello.")
 
-    async with on_stage(model=ScriptedModel(script)) as stage:
+    async with running_agent(model=ScriptedModel(script)) as stage:
         books = Books(stage)
         first, second = await books.receive("one"), await books.receive("two")
         older = asyncio.ensure_future(books.process(first))
@@ -420,7 +422,7 @@ async def test_out_of_time_at_the_very_moment_of_being_taken_over_it_leaves_its_
         may_answer.set()
         await newer
         outcomes = [(await books.kept(one)).outcome for one in (first, second)]
-        await stage.adapter.until_sent(1)
+        await stage.adapter.wait_until_sent(1)
     assert outcomes == [Outcome.SUPERSEDED, Outcome.ANSWERED]
     assert stage.texts == ["Hello."]
     assert len(books.settled) == 2
@@ -434,8 +436,8 @@ class SlowTyping(RecordingAdapter):
         self.may_end = asyncio.Event()
         self.ending = asyncio.Event()
 
-    async def typing(self, room: Room, active: bool) -> None:
-        await super().typing(room, active)
+    async def set_typing(self, room: Room, active: bool) -> None:
+        await super().set_typing(room, active)
         if not active:
             self.ending.set()
             await self.may_end.wait()
@@ -448,9 +450,9 @@ async def test_a_typing_sign_that_ends_late_costs_neither_the_older_nor_the_newe
     async def script(request: TextRequest) -> str:
         asked.put_nowait(request.prompt)
         await held.wait()
-        return answer("Hello.")
+        return model_answer("Hello.")
 
-    async with on_stage(model=ScriptedModel(script), adapter=adapter) as stage:
+    async with running_agent(model=ScriptedModel(script), adapter=adapter) as stage:
         books = Books(stage)
         first, second = await books.receive("one"), await books.receive("two")
         older = asyncio.ensure_future(books.process(first))
@@ -458,7 +460,7 @@ async def test_a_typing_sign_that_ends_late_costs_neither_the_older_nor_the_newe
         newer = asyncio.ensure_future(books.process(second))
         await asked.get()
         held.set()
-        await adapter.until_sent(1)
+        await adapter.wait_until_sent(1)
         await adapter.ending.wait()
         adapter.may_end.set()
         await asyncio.gather(older, newer)
@@ -467,7 +469,7 @@ async def test_a_typing_sign_that_ends_late_costs_neither_the_older_nor_the_newe
     assert outcomes == [Outcome.SUPERSEDED, Outcome.ANSWERED]
     assert ended == {first.memory_id: RunStatus.SUPERSEDED, second.memory_id: RunStatus.COMPLETED}
     assert [len(one.model_calls) for one in books.settled] == [1, 1]
-    assert not books.processor._floors._lanes
+    assert not books.processor._turn_queue._rooms
 
 
 async def test_a_model_that_swallows_its_cancellation_makes_nobody_answer_twice() -> None:
@@ -476,14 +478,14 @@ async def test_a_model_that_swallows_its_cancellation_makes_nobody_answer_twice(
     async def stubborn(request: TextRequest) -> str:
         asked.put_nowait(request.prompt)
         if "two" in request.prompt:
-            return answer("To both.")
+            return model_answer("To both.")
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            return answer("To one.")
+            return model_answer("To one.")
         return ""
 
-    async with on_stage(model=ScriptedModel(stubborn)) as stage:
+    async with running_agent(model=ScriptedModel(stubborn)) as stage:
         books = Books(stage)
         first = await books.receive("one")
         older = asyncio.ensure_future(books.process(first))
@@ -491,7 +493,7 @@ async def test_a_model_that_swallows_its_cancellation_makes_nobody_answer_twice(
         second = await books.receive("two")
         await asyncio.gather(older, asyncio.ensure_future(books.process(second)))
         outcomes = [(await books.kept(one)).outcome for one in (first, second)]
-        await stage.adapter.until_sent(1)
+        await stage.adapter.wait_until_sent(1)
     assert outcomes == [Outcome.SUPERSEDED, Outcome.ANSWERED]
     assert stage.texts == ["To both."]
 
@@ -506,9 +508,9 @@ async def test_a_slower_decision_for_an_older_message_still_gives_one_reply_to_b
         if request.purpose is Purpose.REPLY and not writing.is_set():
             writing.set()
             await asyncio.Event().wait()
-        return RESPOND if request.purpose is Purpose.SHOULD_RESPOND else answer("To both.")
+        return RESPOND if request.purpose is Purpose.SHOULD_RESPOND else model_answer("To both.")
 
-    async with on_stage(model=ScriptedModel(script)) as stage:
+    async with running_agent(model=ScriptedModel(script)) as stage:
         books = Books(stage)
         first = await books.receive("one", kind=ChannelType.GROUP)
         older = asyncio.ensure_future(books.process(first))
@@ -516,7 +518,7 @@ async def test_a_slower_decision_for_an_older_message_still_gives_one_reply_to_b
         second = await books.receive("two", kind=ChannelType.GROUP)
         await asyncio.gather(older, books.process(second))
         one, two = [await books.kept(receipt) for receipt in (first, second)]
-        await stage.adapter.until_sent(1)
+        await stage.adapter.wait_until_sent(1)
         ended = await books.told(RunEnded)
     assert (one.outcome, one.superseded_by) == (Outcome.SUPERSEDED, second.memory_id)
     assert two.outcome is Outcome.ANSWERED
@@ -525,8 +527,8 @@ async def test_a_slower_decision_for_an_older_message_still_gives_one_reply_to_b
 
 
 async def test_two_agents_in_one_process_never_meet() -> None:
-    async with on_stage() as one, on_stage() as other:
-        receipts = await asyncio.gather(one.say("hi"), other.say("hi"))
+    async with running_agent() as one, running_agent() as other:
+        receipts = await asyncio.gather(one.send("hi"), other.send("hi"))
     assert [receipt.outcome for receipt in receipts] == [Outcome.ANSWERED] * 2
     assert one.texts == other.texts == ["Hello."]
 
@@ -541,17 +543,17 @@ async def test_f20_what_nobody_asked_for_is_not_said_a_fourth_time_in_the_same_w
     clock = ManualClock()
 
     def write(request: TextRequest) -> str:
-        return RESPOND if request.purpose is Purpose.SHOULD_RESPOND else answer("Quite  SO.")
+        return RESPOND if request.purpose is Purpose.SHOULD_RESPOND else model_answer("Quite  SO.")
 
     settings = {"RESPOND_TO_BOTS": "true"}
-    async with on_stage(model=ScriptedModel(write), settings=settings, clock=clock) as stage:
-        receipts = [await stage.say(f"and {n}", kind=ChannelType.GROUP, **details) for n in range(5)]
+    async with running_agent(model=ScriptedModel(write), settings=settings, clock=clock) as stage:
+        receipts = [await stage.send(f"and {n}", kind=ChannelType.GROUP, **details) for n in range(5)]
         assert stage.texts == ["Quite  SO."] * 3
         assert [one.outcome for one in receipts] == [Outcome.ANSWERED] * 3 + [Outcome.IGNORED] * 2
         assert receipts[-1].rule == "repetition"
         assert "fourth time" in receipts[-1].reason
         clock.advance(minutes=11)
-        assert (await stage.say("Again?", kind=ChannelType.GROUP)).outcome is Outcome.ANSWERED
+        assert (await stage.send("Again?", kind=ChannelType.GROUP)).outcome is Outcome.ANSWERED
 
 
 @pytest.mark.parametrize(
@@ -560,23 +562,23 @@ async def test_f20_what_nobody_asked_for_is_not_said_a_fourth_time_in_the_same_w
 async def test_f20_whoever_asks_is_answered_however_often_in_the_same_words(
     text: str, kind: ChannelType
 ) -> None:
-    async with on_stage(model=ScriptedModel(answer("Yes."))) as stage:
+    async with running_agent(model=ScriptedModel(model_answer("Yes."))) as stage:
         for _ in range(5):
-            assert (await stage.say(text, kind=kind)).outcome is Outcome.ANSWERED
+            assert (await stage.send(text, kind=kind)).outcome is Outcome.ANSWERED
         assert stage.texts == ["Yes."] * 5
 
 
 async def test_f15_an_answer_that_shows_its_form_is_said_without_it_and_flagged() -> None:
-    model = ScriptedModel([answer("[12:04] Ada (you): Hello.<thought>"), answer("Hello.")])
-    async with on_stage(model=model) as stage:
-        first, second = await stage.say("Hi"), await stage.say("Hi")
+    model = ScriptedModel([model_answer("[12:04] Ada (you): Hello.<thought>"), model_answer("Hello.")])
+    async with running_agent(model=model) as stage:
+        first, second = await stage.send("Hi"), await stage.send("Hi")
         assert stage.texts == ["Hello.", "Hello."]
     assert first.notes == ("the answer showed parts of the form it was asked in; they were taken out",)
     assert second.notes == ()
 
 
-async def test_g02_g04_what_was_wrong_with_a_message_stands_in_its_receipt(stage: Stage) -> None:
-    receipt = await stage.say("H\0i" + "\u202e" * 8)
+async def test_g02_g04_what_was_wrong_with_a_message_stands_in_its_receipt(stage: AgentHarness) -> None:
+    receipt = await stage.send("H\0i" + "\u202e" * 8)
     assert receipt.outcome is Outcome.ANSWERED
     assert receipt.notes == (
         "its text held what is no character; that was taken out",

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from bot.domain.ledger import Outcome
-from bot.pipeline.reply_plan import course_of
+from bot.pipeline.reply_plan import plan_reply
 from bot.plugin_system.action import Action, action
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
 from bot.prompts.reply_parser.reader import Reply, read_reply
-from bot.testing import ScriptedModel, answer, on_stage
+from bot.testing import ScriptedModel, model_answer, running_agent
 from bot.turn import Turn
 
 
@@ -47,8 +47,8 @@ REGISTRY = Registry(
 
 
 def course(*actions: str, text: str = "", **parameters: Any) -> tuple[bool, list[str], tuple[str, ...]]:
-    found = course_of(Reply(text=text, actions=actions, parameters=parameters), REGISTRY)
-    return found.says, [call.action.spec.name for call in found.calls], found.unknown
+    found = plan_reply(Reply(text=text, actions=actions, parameters=parameters), REGISTRY)
+    return found.has_text, [call.action.spec.name for call in found.calls], found.unknown
 
 
 @pytest.mark.parametrize(
@@ -108,30 +108,30 @@ async def test_f13_silence_beside_a_reply_counts_for_nothing_and_there_is_one_ou
 ) -> None:
     actions = [silence, "REPLY"] if is_first else ["REPLY", silence]
     silent = Plugin("quiet", actions=[named("SHUSH", similes=["STOP_TALKING"])])
-    async with on_stage(silent, model=ScriptedModel(answer("Hello.", actions=actions))) as stage:
-        assert (await stage.say("Hi")).outcome is Outcome.ANSWERED
+    async with running_agent(silent, model=ScriptedModel(model_answer("Hello.", actions=actions))) as stage:
+        assert (await stage.send("Hi")).outcome is Outcome.ANSWERED
         assert stage.texts == ["Hello."]
 
 
 def test_without_bootstrap_reply_and_ignore_mean_what_they_mean() -> None:
     bare = Registry([])
-    assert course_of(Reply(text="hi", actions=("REPLY",)), bare).is_simple
-    assert course_of(Reply(text="hi", actions=("IGNORE",)), bare).is_silent
+    assert plan_reply(Reply(text="hi", actions=("REPLY",)), bare).is_simple
+    assert plan_reply(Reply(text="hi", actions=("IGNORE",)), bare).is_silent
 
 
 def test_only_silence_is_silent_and_only_a_text_is_simple() -> None:
-    assert course_of(Reply(actions=("IGNORE",)), REGISTRY).is_silent
-    assert not course_of(Reply(actions=("FLY",)), REGISTRY).is_silent
-    assert not course_of(Reply(text="hi", actions=("REPLY", "FORECAST")), REGISTRY).is_simple
+    assert plan_reply(Reply(actions=("IGNORE",)), REGISTRY).is_silent
+    assert not plan_reply(Reply(actions=("FLY",)), REGISTRY).is_silent
+    assert not plan_reply(Reply(text="hi", actions=("REPLY", "FORECAST")), REGISTRY).is_simple
 
 
 @pytest.mark.parametrize("named", ["FORECAST", "forecast", "WEATHER"])
 def test_parameters_find_their_action_however_it_is_called(named: str) -> None:
-    raw = answer("", actions=[named], parameters={named: '{"city": "Oslo"}'})
-    [call] = course_of(read_reply(raw), REGISTRY).calls
+    raw = model_answer("", actions=[named], parameters={named: '{"city": "Oslo"}'})
+    [call] = plan_reply(read_reply(raw), REGISTRY).calls
     assert call.parameters == {"city": "Oslo"}
 
 
 def test_a_very_long_unknown_name_is_shortened() -> None:
-    [name] = course_of(Reply(actions=("X" * 500,)), REGISTRY).unknown
+    [name] = plan_reply(Reply(actions=("X" * 500,)), REGISTRY).unknown
     assert len(name) <= 60

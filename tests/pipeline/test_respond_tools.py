@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from bot import ActionResult, Attendance, Plugin, Role, Turn, action, derived_id
+from bot import ActionResult, ParticipantState, Plugin, Role, Turn, action, derived_id
 from bot.models import Purpose, TextRequest, TextResult, ToolCall
 from bot.pipeline.compose import Composer
 from bot.pipeline.respond import respond
-from bot.testing import InMemoryStore, ScriptedModel, answer, make_turn, on_stage
+from bot.testing import InMemoryStore, ScriptedModel, make_turn, model_answer, running_agent
 
 Calls = tuple[tuple[str, Mapping[str, Any]], ...]
 SUMMARY = "<response><text>So it went.</text></response>"
@@ -18,11 +18,11 @@ SUMMARY = "<response><text>So it went.</text></response>"
 
 def by_tags(text: str, calls: Calls) -> TextResult:
     names = [*(["REPLY"] if text else []), *(name for name, _ in calls)]
-    return TextResult(answer(text, actions=names, parameters=dict(calls)))
+    return TextResult(model_answer(text, actions=names, parameters=dict(calls)))
 
 
 def by_functions(text: str, calls: Calls) -> TextResult:
-    return TextResult(text, calls=tuple(ToolCall(name, arguments) for name, arguments in calls))
+    return TextResult(text, tool_calls=tuple(ToolCall(name, arguments) for name, arguments in calls))
 
 
 def step_by_tags(text: str, calls: Calls) -> TextResult:
@@ -63,8 +63,8 @@ async def play(
             return repaired
         return SUMMARY if request.purpose is Purpose.SUMMARY else write(text, calls)
 
-    async with on_stage(NOTES, model=ScriptedModel(script, can_call_tools=can_call)) as stage:
-        await stage.say("Note this, please", role=role)
+    async with running_agent(NOTES, model=ScriptedModel(script, can_call_tools=can_call)) as stage:
+        await stage.send("Note this, please", role=role)
         cache = stage.agent.store.cache
         keys = ("note milk", "note bread", "secret")
         done = [f"{key}: {found}" for key in keys if (found := await cache.get(key)) is not None]
@@ -101,8 +101,8 @@ async def test_the_same_steps_have_the_same_effects_by_tags_and_by_functions(way
         return SUMMARY if request.purpose is Purpose.SUMMARY else write("", steps.pop(0))
 
     model = ScriptedModel(script, can_call_tools=can_call)
-    async with on_stage(NOTES, model=model, settings={"USE_MULTI_STEP": "true"}) as stage:
-        receipt = await stage.say("Note this, please")
+    async with running_agent(NOTES, model=model, settings={"USE_MULTI_STEP": "true"}) as stage:
+        receipt = await stage.send("Note this, please")
         cache = stage.agent.store.cache
         assert [await cache.get(f"note {one}") for one in ("milk", "bread")] == [1, 1]
         assert stage.texts == ["So it went."]
@@ -140,13 +140,13 @@ async def test_one_action_may_be_called_several_times_but_not_twice_with_the_sam
 
     def script(request: TextRequest) -> TextResult:
         given = [ToolCall("COUNT", {"what": what}) for what in ("milk", "bread", "milk")]
-        return TextResult("Counted.", calls=tuple(given))
+        return TextResult("Counted.", tool_calls=tuple(given))
 
     _, done, _ = await play(ONE_ANSWER[1], "Noted.", calls)
     assert done == ["note milk: 1", "note bread: 1"]
     model = ScriptedModel(script, can_call_tools=True)
-    async with on_stage(Plugin("count", "Counts.", actions=[count]), model=model) as stage:
-        await stage.say("Count")
+    async with running_agent(Plugin("count", "Counts.", actions=[count]), model=model) as stage:
+        await stage.send("Count")
         assert ran == ["milk", "bread"]
 
 
@@ -157,8 +157,8 @@ async def test_silence_by_a_function_stays_silent_whatever_is_written_beside_it(
 
 async def test_tags_beside_a_function_count_for_nothing_but_the_text() -> None:
     given = TextResult(
-        answer("Noted.", actions=["REPLY", "NOTE"], parameters={"NOTE": {"text": "bread"}}),
-        calls=(ToolCall("NOTE", {"text": "milk"}),),
+        model_answer("Noted.", actions=["REPLY", "NOTE"], parameters={"NOTE": {"text": "bread"}}),
+        tool_calls=(ToolCall("NOTE", {"text": "milk"}),),
     )
     said, done, _ = await play((lambda text, calls: given, True), "", ())
     assert (said, done) == (["Noted."], ["note milk: 1"])
@@ -166,18 +166,18 @@ async def test_tags_beside_a_function_count_for_nothing_but_the_text() -> None:
 
 async def test_what_was_called_is_journalled_and_not_paid_for_again() -> None:
     def script(request: TextRequest) -> TextResult:
-        return TextResult("Muted.", calls=(ToolCall("MUTE_ROOM", {}),))
+        return TextResult("Muted.", tool_calls=(ToolCall("MUTE_ROOM", {}),))
 
-    async with on_stage(model=ScriptedModel(script, can_call_tools=True)) as running:
-        receipt = await running.say("mute", role=Role.ADMIN)
+    async with running_agent(model=ScriptedModel(script, can_call_tools=True)) as running:
+        receipt = await running.send("mute", role=Role.ADMIN)
         assert receipt.turn_id is not None
         steps = await running.agent.store.ledger.steps(receipt.turn_id)
         assert steps["answer"].result["calls"] == [{"name": "MUTE_ROOM", "arguments": {}}]
         room_id = derived_id("test", "room", "lobby")
-        assert await running.agent.store.worlds.attendance(room_id) is Attendance.MUTED
+        assert await running.agent.store.worlds.participant_state(room_id) is ParticipantState.MUTED
         again = make_turn(running.agent, "mute")
         again.id = receipt.turn_id
-        reply = await respond(again, Composer(running.resident.registry))
+        reply = await respond(again, Composer(running.agent_runtime.registry))
         assert reply.calls == (("MUTE_ROOM", {}),)
         assert len(running.model.requests) == 1
 
@@ -196,16 +196,16 @@ async def test_where_the_first_of_two_calls_of_one_action_was_cut_short_by_a_cra
         if request.purpose is Purpose.SUMMARY:
             return TextResult(SUMMARY)
         return TextResult(
-            "Counting.", calls=tuple(ToolCall("COUNT", {"what": what}) for what in ("milk", "bread"))
+            "Counting.", tool_calls=tuple(ToolCall("COUNT", {"what": what}) for what in ("milk", "bread"))
         )
 
     plugin = Plugin("count", "Counts.", actions=[count])
-    async with on_stage(plugin, model=ScriptedModel(script), store=store) as stage:
-        receipt = await stage.put("Count")
+    async with running_agent(plugin, model=ScriptedModel(script), store=store) as stage:
+        receipt = await stage.submit("Count")
         await begun.wait()
-        await stage.resident.inbox.abandon()
-    async with on_stage(plugin, model=ScriptedModel(script), store=store) as stage:
-        await stage.resident.inbox.settled(receipt.id)
+        await stage.agent_runtime.inbox.release()
+    async with running_agent(plugin, model=ScriptedModel(script), store=store) as stage:
+        await stage.agent_runtime.inbox.wait_outcome(receipt.id)
         await stage.agent.outbox.drain(5.0)
         assert ran == ["milk", "bread"]
         assert [one.content.text for one in stage.adapter.sent][-1:] == ["So it went."]

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from bot.pipeline.turn_order import BURST, MOST_CARRIED, Floors, LatestResponse, Superseded
-from bot.testing import Stage, make_turn
+from bot.pipeline.turn_order import BURST_SECONDS, MAX_CARRIED, LatestResponse, Superseded, TurnQueue
+from bot.testing import AgentHarness, make_turn
 from bot.turn import Turn
 
 
@@ -32,8 +32,8 @@ class Walk:
     may_end: asyncio.Event = field(default_factory=asyncio.Event)
     task: "asyncio.Task[None]" = field(init=False)
 
-    async def over(self, floors: Floors, covers: frozenset[UUID] | None = None) -> None:
-        async with floors.hold(self.turn, covers):
+    async def over(self, floors: TurnQueue, covers: frozenset[UUID] | None = None) -> None:
+        async with floors.acquire(self.turn, covers):
             self.held.set()
             await self.may_commit.wait()
             self.turn.commit()
@@ -60,20 +60,20 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def floors(clock: Clock) -> Floors:
-    return Floors(LatestResponse.ROOM, clock=clock)
+def floors(clock: Clock) -> TurnQueue:
+    return TurnQueue(LatestResponse.ROOM, clock=clock)
 
 
 @pytest.fixture
-def begin(stage: Stage, clock: Clock):
+def begin(stage: AgentHarness, clock: Clock):
     """Send a message's turn to the floor and let it come as far as it comes."""
     walks: list[Walk] = []
 
     async def begin(
-        floors: Floors, text: str, *, covers: frozenset[UUID] | None = None, **details: object
+        floors: TurnQueue, text: str, *, covers: frozenset[UUID] | None = None, **details: object
     ) -> Walk:
         walk = Walk(make_turn(stage.agent, text, **details))
-        walk.turn.inputs[0].arrived = clock.now
+        walk.turn.inputs[0].received_monotonic = clock.now
         walk.task = asyncio.ensure_future(walk.over(floors, covers))
         walks.append(walk)
         await idle()
@@ -91,16 +91,18 @@ async def idle() -> None:
 async def superseded(walk: Walk) -> Turn:
     with pytest.raises(Superseded) as raised:
         await walk.task
-    return raised.value.by
+    return raised.value.newer_turn
 
 
-async def test_a_room_without_anybody_is_free_at_once(floors: Floors, begin) -> None:
+async def test_a_room_without_anybody_is_free_at_once(floors: TurnQueue, begin) -> None:
     walk = await begin(floors, "one")
     assert walk.held.is_set()
     await walk.end()
 
 
-async def test_a_newer_turn_takes_over_with_all_messages_in_their_order(floors: Floors, begin, clock) -> None:
+async def test_a_newer_turn_takes_over_with_all_messages_in_their_order(
+    floors: TurnQueue, begin, clock
+) -> None:
     first = await begin(floors, "one")
     clock.now += 0.1
     second = await begin(floors, "two")
@@ -114,7 +116,7 @@ async def test_a_newer_turn_takes_over_with_all_messages_in_their_order(floors: 
 
 
 async def test_a_turn_that_was_slow_to_come_leaves_the_newest_message_the_newest(
-    floors: Floors, begin, clock
+    floors: TurnQueue, begin, clock
 ) -> None:
     newer = await begin(floors, "came second")
     clock.now -= 0.5
@@ -125,7 +127,7 @@ async def test_a_turn_that_was_slow_to_come_leaves_the_newest_message_the_newest
     await older.end()
 
 
-async def test_past_its_point_of_no_return_a_turn_runs_to_its_end(floors: Floors, begin) -> None:
+async def test_past_its_point_of_no_return_a_turn_runs_to_its_end(floors: TurnQueue, begin) -> None:
     first = await begin(floors, "one")
     await first.commit()
     second = await begin(floors, "two")
@@ -137,7 +139,7 @@ async def test_past_its_point_of_no_return_a_turn_runs_to_its_end(floors: Floors
     await second.end()
 
 
-async def test_a_turn_that_waits_is_taken_over_too(floors: Floors, begin) -> None:
+async def test_a_turn_that_waits_is_taken_over_too(floors: TurnQueue, begin) -> None:
     first = await begin(floors, "one")
     await first.commit()
     second = await begin(floors, "two")
@@ -150,7 +152,9 @@ async def test_a_turn_that_waits_is_taken_over_too(floors: Floors, begin) -> Non
     await third.end()
 
 
-async def test_what_was_granted_but_has_not_begun_is_taken_over(floors: Floors, begin, stage: Stage) -> None:
+async def test_what_was_granted_but_has_not_begun_is_taken_over(
+    floors: TurnQueue, begin, stage: AgentHarness
+) -> None:
     first = await begin(floors, "one")
     await first.commit()
     second = await begin(floors, "two")
@@ -162,11 +166,11 @@ async def test_what_was_granted_but_has_not_begun_is_taken_over(floors: Floors, 
     await third.end()
 
 
-async def test_in_a_burst_any_number_is_taken_over(floors: Floors, begin, clock: Clock) -> None:
+async def test_in_a_burst_any_number_is_taken_over(floors: TurnQueue, begin, clock: Clock) -> None:
     walks = []
     for number in range(20):
         walks.append(await begin(floors, str(number)))
-        clock.now += BURST / 20
+        clock.now += BURST_SECONDS / 20
     assert walks[-1].texts == [str(number) for number in range(20)]
     await walks[-1].end()
     for walk in walks[:-1]:
@@ -174,18 +178,18 @@ async def test_in_a_burst_any_number_is_taken_over(floors: Floors, begin, clock:
 
 
 async def test_beyond_the_burst_a_message_is_taken_over_only_so_often(
-    floors: Floors, begin, clock: Clock
+    floors: TurnQueue, begin, clock: Clock
 ) -> None:
     walks = []
-    for number in range(MOST_CARRIED + 1):
+    for number in range(MAX_CARRIED + 1):
         walks.append(await begin(floors, str(number)))
-        clock.now += 2 * BURST
+        clock.now += 2 * BURST_SECONDS
     protected = walks[-1]
     late = await begin(floors, "late")
     assert [one.receipt.carried for one in protected.turn.inputs] == [2, 1, 0]
     assert protected.held.is_set()
     assert not late.held.is_set()
-    clock.now += 2 * BURST
+    clock.now += 2 * BURST_SECONDS
     later = await begin(floors, "later")
     assert await superseded(late) is later.turn
     await protected.end()
@@ -196,7 +200,7 @@ async def test_beyond_the_burst_a_message_is_taken_over_only_so_often(
         await superseded(walk)
 
 
-async def test_a_room_that_never_pauses_starves_nobody(floors: Floors, begin, clock: Clock) -> None:
+async def test_a_room_that_never_pauses_starves_nobody(floors: TurnQueue, begin, clock: Clock) -> None:
     """O-04: a message every 0.9 s, and each answer would take 5 s."""
     walks = [await begin(floors, "0")]
     for number in range(1, 10):
@@ -212,7 +216,7 @@ async def test_a_room_that_never_pauses_starves_nobody(floors: Floors, begin, cl
 
 
 async def test_by_author_only_the_same_person_takes_over(begin, clock: Clock) -> None:
-    floors = Floors(LatestResponse.AUTHOR, clock=clock)
+    floors = TurnQueue(LatestResponse.AUTHOR, clock=clock)
     alice = await begin(floors, "one", author="Alice")
     bob = await begin(floors, "two", author="Bob")
     assert not bob.held.is_set()
@@ -226,7 +230,7 @@ async def test_by_author_only_the_same_person_takes_over(begin, clock: Clock) ->
 
 
 async def test_in_a_queue_nobody_takes_over_and_all_go_in_order(begin, clock: Clock) -> None:
-    floors = Floors(LatestResponse.QUEUE, clock=clock)
+    floors = TurnQueue(LatestResponse.QUEUE, clock=clock)
     walks = [await begin(floors, str(number)) for number in range(4)]
     for number, walk in enumerate(walks):
         assert [one.held.is_set() for one in walks] == [place <= number for place in range(4)]
@@ -234,7 +238,7 @@ async def test_in_a_queue_nobody_takes_over_and_all_go_in_order(begin, clock: Cl
         await idle()
 
 
-async def test_rooms_do_not_meet(floors: Floors, begin) -> None:
+async def test_rooms_do_not_meet(floors: TurnQueue, begin) -> None:
     here = await begin(floors, "one", room="here")
     there = await begin(floors, "two", room="there")
     assert here.held.is_set()
@@ -244,11 +248,11 @@ async def test_rooms_do_not_meet(floors: Floors, begin) -> None:
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
-async def test_a_turn_that_fails_gives_the_floor_back(floors: Floors, begin, is_committed: bool) -> None:
+async def test_a_turn_that_fails_gives_the_floor_back(floors: TurnQueue, begin, is_committed: bool) -> None:
     turn = replace_turn((await begin(floors, "first")).turn)
 
     async def fail() -> None:
-        async with floors.hold(turn):
+        async with floors.acquire(turn):
             if is_committed:
                 turn.commit()
             raise RuntimeError("broken")
@@ -264,7 +268,7 @@ def replace_turn(turn: Turn) -> Turn:
     return replace(turn, inputs=list(turn.inputs))
 
 
-async def test_a_cancellation_from_outside_passes_through_while_waiting(floors: Floors, begin) -> None:
+async def test_a_cancellation_from_outside_passes_through_while_waiting(floors: TurnQueue, begin) -> None:
     first = await begin(floors, "one")
     await first.commit()
     second = await begin(floors, "two")
@@ -278,7 +282,9 @@ async def test_a_cancellation_from_outside_passes_through_while_waiting(floors: 
     await third.end()
 
 
-async def test_a_cancellation_from_outside_passes_through_and_frees_the_room(floors: Floors, begin) -> None:
+async def test_a_cancellation_from_outside_passes_through_and_frees_the_room(
+    floors: TurnQueue, begin
+) -> None:
     first = await begin(floors, "one")
     first.task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -289,7 +295,7 @@ async def test_a_cancellation_from_outside_passes_through_and_frees_the_room(flo
     await second.end()
 
 
-async def test_the_process_stops_even_a_turn_that_was_just_taken_over(floors: Floors, begin) -> None:
+async def test_the_process_stops_even_a_turn_that_was_just_taken_over(floors: TurnQueue, begin) -> None:
     first = await begin(floors, "one")
     second = Walk(replace_turn(first.turn))
     second.task = asyncio.ensure_future(second.over(floors))
@@ -299,12 +305,14 @@ async def test_the_process_stops_even_a_turn_that_was_just_taken_over(floors: Fl
     await second.end()
 
 
-async def test_after_being_taken_over_the_task_is_free_to_go_on(floors: Floors, begin, stage: Stage) -> None:
+async def test_after_being_taken_over_the_task_is_free_to_go_on(
+    floors: TurnQueue, begin, stage: AgentHarness
+) -> None:
     reached = asyncio.Event()
 
     async def go_on(turn: Turn) -> None:
         with pytest.raises(Superseded):
-            async with floors.hold(turn):
+            async with floors.acquire(turn):
                 await asyncio.Event().wait()
         task = asyncio.current_task()
         assert task is not None
@@ -322,12 +330,12 @@ async def test_after_being_taken_over_the_task_is_free_to_go_on(floors: Floors, 
 
 
 async def test_the_newer_turn_may_be_done_before_the_older_has_let_go(
-    floors: Floors, begin, stage: Stage
+    floors: TurnQueue, begin, stage: AgentHarness
 ) -> None:
     has_let_go = asyncio.Event()
 
     async def slow_to_let_go() -> None:
-        async with floors.hold(make_turn(stage.agent, "one")):
+        async with floors.acquire(make_turn(stage.agent, "one")):
             try:
                 await asyncio.Event().wait()
             finally:
@@ -346,12 +354,12 @@ async def test_the_newer_turn_may_be_done_before_the_older_has_let_go(
 
 
 async def test_letting_go_late_does_not_take_the_floor_from_a_third(
-    floors: Floors, begin, stage: Stage
+    floors: TurnQueue, begin, stage: AgentHarness
 ) -> None:
     has_let_go = asyncio.Event()
 
     async def slow_to_let_go() -> None:
-        async with floors.hold(make_turn(stage.agent, "one")):
+        async with floors.acquire(make_turn(stage.agent, "one")):
             try:
                 await asyncio.Event().wait()
             finally:
@@ -373,13 +381,13 @@ async def test_letting_go_late_does_not_take_the_floor_from_a_third(
 
 
 async def test_who_swallows_the_cancellation_does_not_pass_the_point_of_no_return(
-    floors: Floors, begin, stage: Stage
+    floors: TurnQueue, begin, stage: AgentHarness
 ) -> None:
     passed = asyncio.Event()
 
     async def swallow() -> None:
         turn = make_turn(stage.agent, "one")
-        async with floors.hold(turn):
+        async with floors.acquire(turn):
             with suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
             turn.commit()
@@ -396,10 +404,10 @@ async def test_who_swallows_the_cancellation_does_not_pass_the_point_of_no_retur
 
 
 async def test_who_swallows_the_cancellation_and_ends_is_superseded_all_the_same(
-    floors: Floors, begin, stage: Stage
+    floors: TurnQueue, begin, stage: AgentHarness
 ) -> None:
     async def swallow() -> None:
-        async with floors.hold(make_turn(stage.agent, "one")):
+        async with floors.acquire(make_turn(stage.agent, "one")):
             with suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
 
@@ -411,7 +419,7 @@ async def test_who_swallows_the_cancellation_and_ends_is_superseded_all_the_same
     await newer.end()
 
 
-async def test_a_resumed_answer_is_not_taken_over(floors: Floors, begin) -> None:
+async def test_a_resumed_answer_is_not_taken_over(floors: TurnQueue, begin) -> None:
     first = await begin(floors, "one", covers=frozenset())
     second = await begin(floors, "two")
     assert not first.task.done()
@@ -422,7 +430,9 @@ async def test_a_resumed_answer_is_not_taken_over(floors: Floors, begin) -> None
     await second.end()
 
 
-async def test_a_resumed_answer_takes_over_what_it_is_about_and_nothing_else(floors: Floors, begin) -> None:
+async def test_a_resumed_answer_takes_over_what_it_is_about_and_nothing_else(
+    floors: TurnQueue, begin
+) -> None:
     about = await begin(floors, "one", room="a")
     other = await begin(floors, "one", room="b")
     resumed = await begin(floors, "two", room="a", covers=frozenset({about.turn.message.id}))
@@ -440,12 +450,12 @@ async def test_a_resumed_answer_takes_over_what_it_is_about_and_nothing_else(flo
 @pytest.mark.parametrize("mode", list(LatestResponse))
 @pytest.mark.parametrize("seed", range(8))
 async def test_whatever_happens_every_message_ends_with_exactly_one_turn(
-    stage: Stage, mode: LatestResponse, seed: int
+    stage: AgentHarness, mode: LatestResponse, seed: int
 ) -> None:
     """Turns that come, commit, swallow, fail, are stopped, and are slow to let go, in any order."""
     chance = random.Random(seed)
     clock = Clock()
-    floors = Floors(mode, clock=clock)
+    floors = TurnQueue(mode, clock=clock)
     holders: dict[UUID, int] = {}
     ended: list[UUID] = []
 
@@ -457,12 +467,12 @@ async def test_whatever_happens_every_message_ends_with_exactly_one_turn(
         try:
             await pause()
             clock.now += chance.random()
-            turn.inputs[0].arrived = clock.now
-            async with floors.hold(turn):
+            turn.inputs[0].received_monotonic = clock.now
+            async with floors.acquire(turn):
                 try:
                     await pause()
                 except asyncio.CancelledError:
-                    if chance.random() < 0.5 or turn.successor is None:
+                    if chance.random() < 0.5 or turn.superseded_by is None:
                         raise
                 turn.commit()
                 holders[turn.room.id] = holders.get(turn.room.id, 0) + 1
@@ -474,7 +484,7 @@ async def test_whatever_happens_every_message_ends_with_exactly_one_turn(
                 finally:
                     holders[turn.room.id] -= 1
         finally:
-            if turn.successor is None:
+            if turn.superseded_by is None:
                 ended.extend(one.message.id for one in turn.inputs)
 
     turns = [
@@ -490,4 +500,4 @@ async def test_whatever_happens_every_message_ends_with_exactly_one_turn(
     await asyncio.gather(*tasks, return_exceptions=True)
     assert len(ended) == len(messages)
     assert set(ended) == messages
-    assert not floors._lanes
+    assert not floors._rooms

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from bot.domain.component_specs import Effect, Example
+from bot.domain.component_specs import Effect, ExampleLine
 from bot.domain.environment import Role
 from bot.domain.results import ActionResult
 from bot.errors import PluginError
 from bot.plugin_system.action import Action, action
-from bot.testing import Stage, make_turn
+from bot.testing import AgentHarness, make_turn
 from bot.turn import Turn
 
 
@@ -64,7 +64,7 @@ def test_a_bare_action_takes_nothing() -> None:
     assert "required" not in wait.spec.parameters
 
 
-async def test_arguments_are_converted_and_defaults_filled_in(stage: Stage) -> None:
+async def test_arguments_are_converted_and_defaults_filled_in(stage: AgentHarness) -> None:
     given = {"text": "hi", "number": "3", "places": [{"city": "Oslo"}], "colour": "blue"}
     result = await everything.run(make_turn(stage.agent), given)
     assert result is not None
@@ -93,14 +93,14 @@ async def test_arguments_are_converted_and_defaults_filled_in(stage: Stage) -> N
     ],
 )
 async def test_what_does_not_fit_is_refused_before_the_call(
-    stage: Stage, given: dict[str, Any], where: str
+    stage: AgentHarness, given: dict[str, Any], where: str
 ) -> None:
     with pytest.raises(ValidationError) as raised:
         await everything.run(make_turn(stage.agent), given)
     assert raised.value.errors()[0]["loc"][0] == where
 
 
-async def test_a_parameter_may_be_called_like_anything(stage: Stage) -> None:
+async def test_a_parameter_may_be_called_like_anything(stage: AgentHarness) -> None:
     @action("ODD", "Odd names.")
     async def odd(
         turn: Turn,
@@ -127,7 +127,7 @@ async def test_a_parameter_may_be_called_like_anything(stage: Stage) -> None:
     assert result.data["all"] == ("a", 1, "c", True, "h", "s")
 
 
-async def test_a_mutable_default_is_not_shared(stage: Stage) -> None:
+async def test_a_mutable_default_is_not_shared(stage: AgentHarness) -> None:
     @action("COLLECT", "Collects.")
     async def collect(turn: Turn, found: list[str] = []) -> ActionResult:  # noqa: B006  # what is tested
         found.append("one")
@@ -177,7 +177,7 @@ def test_a_parameter_that_no_model_can_give_is_refused_at_once(handler: Any) -> 
         action("ACT", "x")(handler)
 
 
-async def test_the_function_can_still_be_called_by_hand(stage: Stage) -> None:
+async def test_the_function_can_still_be_called_by_hand(stage: AgentHarness) -> None:
     turn = make_turn(stage.agent)
     result = await everything(turn, "hi", 3, places=[])
     assert result is not None
@@ -185,7 +185,7 @@ async def test_the_function_can_still_be_called_by_hand(stage: Stage) -> None:
 
 
 def test_everything_else_is_told_to_whoever_looks() -> None:
-    lines = [[Example("Alice", "bye"), Example("Ada", "bye", ("LEAVE",))]]
+    lines = [[ExampleLine("Alice", "bye"), ExampleLine("Ada", "bye", ("LEAVE",))]]
     made: Action[Any] = action(
         "LEAVE", "Leave.", similes=["GO"], role=Role.ADMIN, effect=Effect.PURE, critical=True, examples=lines
     )(nothing)

@@ -13,7 +13,7 @@ from bot.errors import PluginError
 from bot.http import RouteRequest, RouteResponse
 from bot.models.types import ModelType, TextRequest, TextResult
 from bot.plugin_system.components import Service, evaluator, model, on, provider, route, worker
-from bot.testing import Stage, make_turn
+from bot.testing import AgentHarness, make_turn
 from bot.turn import Turn
 
 
@@ -52,13 +52,13 @@ def test_a_components_name_is_upper_snake(make: Any, name: str) -> None:
         make(name)
 
 
-async def test_a_provider_is_a_description_and_a_function_of_the_turn(stage: Stage) -> None:
+async def test_a_provider_is_a_description_and_a_function_of_the_turn(stage: AgentHarness) -> None:
     made = provider("MOON", "The moon.", position=-5, dynamic=True, private=True)(knowing)
-    assert made.spec == ProviderSpec("MOON", "The moon.", is_dynamic=True, is_private=True, position=-5)
+    assert made.spec == ProviderSpec("MOON", "The moon.", is_dynamic=True, is_hidden=True, position=-5)
     assert (await made(make_turn(stage.agent, "it"))).text == "about it"
 
 
-async def test_an_evaluator_says_when_it_looks(stage: Stage) -> None:
+async def test_an_evaluator_says_when_it_looks(stage: AgentHarness) -> None:
     async def never(turn: Turn) -> bool:
         return False
 
@@ -79,7 +79,7 @@ def test_a_listener_hears_one_class_of_events() -> None:
     assert on(MessageReceived)(hearing).handler is hearing
 
 
-async def test_a_model_handler_serves_a_type(stage: Stage) -> None:
+async def test_a_model_handler_serves_a_type(stage: AgentHarness) -> None:
     made = model(ModelType.TEXT_SMALL, priority=3)(serving)
     assert (made.type, made.priority) == (ModelType.TEXT_SMALL, 3)
     result = await made(stage.agent, TextRequest("hi"))
@@ -87,7 +87,7 @@ async def test_a_model_handler_serves_a_type(stage: Stage) -> None:
     assert result.text == "HI"
 
 
-async def test_a_route_answers_a_request(stage: Stage) -> None:
+async def test_a_route_answers_a_request(stage: AgentHarness) -> None:
     made = route("get", "/status", public=True)(answering)
     assert (made.method, made.path, made.is_public) == ("GET", "/status", True)
     assert (await made(stage.agent, RouteRequest("GET", "/status"))).json == {"path": "/status"}
@@ -102,7 +102,7 @@ def test_a_route_that_leads_nowhere_is_refused(method: str, path: str) -> None:
         route(method, path)(answering)
 
 
-async def test_a_service_has_harmless_defaults(stage: Stage) -> None:
+async def test_a_service_has_harmless_defaults(stage: AgentHarness) -> None:
     async with Service(stage.agent) as service:
         assert service.agent is stage.agent
     assert Service.capability == ""

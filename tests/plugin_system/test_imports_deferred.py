@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.platform import Deferred
+from bot.platform import LazyImport
 
 SOURCE = "def shout(text, *, times=1):\n    return text.upper() * times\n"
 
@@ -18,7 +18,7 @@ def test_to_name_a_function_imports_nothing_and_to_call_it_does(
     monkeypatch.setitem(sys.modules, "deferred_shouting", sys)
     monkeypatch.delitem(sys.modules, "deferred_shouting")  # and gone again when the test is over
 
-    shout = Deferred("deferred_shouting:shout")
+    shout = LazyImport("deferred_shouting:shout")
     assert (shout.module, shout.module in sys.modules) == ("deferred_shouting", False)
     assert shout("hey", times=2) == "HEYHEY"
     assert shout.module in sys.modules

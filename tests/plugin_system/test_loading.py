@@ -16,7 +16,7 @@ from bot.inbound.agent_handle import AdapterSpec
 from bot.models.types import ModelType
 from bot.plugin_system.components import Model
 from bot.plugin_system.loading import (
-    Loaded,
+    LoadedPlugins,
     find_adapters,
     find_plugin,
     load_plugins,
@@ -64,19 +64,19 @@ def write(
     return path
 
 
-def load(folder: Path, *plugins: str, is_foreign: bool = False, **settings: str) -> Loaded:
+def load(folder: Path, *plugins: str, is_foreign: bool = False, **settings: str) -> LoadedPlugins:
     character = Character(name="Ada", plugins=plugins)
     return load_plugins(
-        character, Settings([Layer("the test", settings)]), folder=folder, is_foreign=is_foreign
+        character, Settings([Layer("the test", settings)]), folder=folder, is_foreign_format=is_foreign
     )
 
 
-def names(loaded: Loaded) -> list[str]:
+def names(loaded: LoadedPlugins) -> list[str]:
     return [plugin.name for plugin in loaded.plugins]
 
 
 def test_a_character_that_names_nothing_gets_bootstrap_a_store_and_a_model(tmp_path: Path) -> None:
-    assert load(tmp_path) == Loaded(load(tmp_path).plugins)
+    assert load(tmp_path) == LoadedPlugins(load(tmp_path).plugins)
     assert names(load(tmp_path)) == ["bootstrap", "sql", "offline"]
 
 

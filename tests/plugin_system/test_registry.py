@@ -11,7 +11,7 @@ from bot.http import RouteRequest, RouteResponse
 from bot.plugin_system.action import Action, action
 from bot.plugin_system.components import Service, evaluator, provider, route, worker
 from bot.plugin_system.plugin import Plugin
-from bot.plugin_system.registry import Registry, folded_name
+from bot.plugin_system.registry import Registry, fold_name
 from bot.turn import Turn
 
 
@@ -49,7 +49,7 @@ class Quiet(Service):
     [("FOLLOW_ROOM", "FOLLOWROOM"), (" follow room ", "FOLLOWROOM"), ("", ""), ("_ ", "")],
 )
 def test_a_name_is_folded_as_models_write_it(written: str, folded: str) -> None:
-    assert folded_name(written) == folded
+    assert fold_name(written) == folded
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_name_is_folded_as_models_write_it(written: str, folded: str) -> None:
 )
 def test_an_action_is_found_by_name_or_simile_and_never_by_a_part(written: str, found: str | None) -> None:
     registry = Registry([Plugin("a", actions=[an_action("FOLLOW_ROOM", "JOIN_IN", "LISTEN")])])
-    action = registry.action(written)
+    action = registry.find_action(written)
     assert (action.spec.name if action else None) == found
 
 
@@ -82,15 +82,15 @@ def test_a_name_goes_before_a_simile_and_the_first_simile_before_the_second() ->
         ]
     )
     for written, found in (("B", "B"), ("C", "A"), ("D", "D")):
-        action = registry.action(written)
+        action = registry.find_action(written)
         assert action is not None
         assert action.spec.name == found
 
 
 def test_a_provider_is_found_folded() -> None:
     registry = Registry([Plugin("a", providers=[provider("RECENT_MESSAGES", "x")(knowing)])])
-    assert registry.provider("recent messages") is registry.providers["RECENT_MESSAGES"]
-    assert registry.provider("RECENT") is None
+    assert registry.find_provider("recent messages") is registry.providers["RECENT_MESSAGES"]
+    assert registry.find_provider("RECENT") is None
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_the_catalog_describes_everything_in_its_order_and_says_whose_it_is() ->
             Plugin("a", actions=[an_action("ONE")], services=[Forecasts, Quiet]),
             Plugin("b", actions=[an_action("TWO")], providers=[provider("P", "x")(knowing)]),
         ]
-    ).catalog()
+    ).build_catalog()
     assert catalog.plugins == ("a", "b")
     assert [(one.name, one.plugin) for one in catalog.actions] == [("ONE", "a"), ("TWO", "b")]
     assert [(one.name, one.plugin) for one in catalog.providers] == [("P", "b")]

@@ -13,9 +13,9 @@ from aiohttp.test_utils import TestServer
 
 from bot import Model
 from bot.models.handler import ModelHandler
-from bot.models.retry import Manner
+from bot.models.retry import CallPolicy
 from bot.models.router import ModelRouter
-from bot.testing import Stage
+from bot.testing import AgentHarness
 
 
 class Cut:
@@ -131,13 +131,13 @@ async def loopback() -> AsyncIterator[Loopback]:
         yield found
 
 
-def patient(stage: Stage, model: Model, waits: list[float]) -> ModelRouter:
+def patient(stage: AgentHarness, model: Model, waits: list[float]) -> ModelRouter:
     """Make a router that asks this one model again and again, and notes how long it would have waited."""
 
     async def wait(seconds: float) -> None:
         waits.append(seconds)
 
-    router = ModelRouter(record=lambda call: None, manner=Manner(sleep=wait))
+    router = ModelRouter(record=lambda call: None, policy=CallPolicy(sleep=wait))
     router.register(ModelHandler(model.type, partial(model, stage.agent), "one"))
     return router
 
@@ -149,7 +149,7 @@ class Sink:
         self.seen: list[str | None] = []
         self.first = asyncio.Event()
 
-    async def piece(self, text: str) -> None:
+    async def write(self, text: str) -> None:
         """Take the next piece."""
         if text:
             self.seen.append(text)

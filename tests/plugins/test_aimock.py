@@ -24,7 +24,7 @@ from bot.models import (
     ToolCall,
     Usage,
 )
-from bot.testing import ScriptedModel, Stage, answer, on_stage
+from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 from plugins.anthropic import plugin as anthropic
 from plugins.anthropic.models import large as claude
 from plugins.openai import plugin as openai
@@ -38,7 +38,7 @@ GREETING = "Hello from the other side of the wire."
 ROLL = Tool("ROLL", "Roll a die.", {"type": "object", "properties": {"sides": {"type": "integer"}}})
 PICTURE = b"\x89PNG\r\n\x1a\n"
 FIXTURES = [
-    {"match": {"userMessage": "lighthouse-7"}, "response": {"content": answer("The lamp is lit.")}},
+    {"match": {"userMessage": "lighthouse-7"}, "response": {"content": model_answer("The lamp is lit.")}},
     {
         "match": {"userMessage": "please greet"},
         "response": {"content": GREETING, "usage": {"input_tokens": 12, "output_tokens": 8}},
@@ -92,7 +92,7 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(params=["openai", "anthropic"])
-async def speaking(request: pytest.FixtureRequest, peer: str) -> AsyncIterator[tuple[Stage, Model]]:
+async def speaking(request: pytest.FixtureRequest, peer: str) -> AsyncIterator[tuple[AgentHarness, Model]]:
     """Run an agent with one of the plugins, and give the large model of it."""
     plugin: Plugin = {"openai": openai, "anthropic": anthropic}[request.param]
     settings = {
@@ -104,18 +104,18 @@ async def speaking(request: pytest.FixtureRequest, peer: str) -> AsyncIterator[t
         "ANTHROPIC_API_KEY": "sk-ant-a-key-of-the-tests",
         "ANTHROPIC_BASE_URL": peer,
     }
-    async with on_stage(plugin, model=ScriptedModel("unasked"), settings=settings) as stage:
+    async with running_agent(plugin, model=ScriptedModel("unasked"), settings=settings) as stage:
         yield stage, {"openai": gpt, "anthropic": claude}[request.param]
 
 
-async def test_a_text_comes_with_its_tokens(speaking: tuple[Stage, Model]) -> None:
+async def test_a_text_comes_with_its_tokens(speaking: tuple[AgentHarness, Model]) -> None:
     stage, _ = speaking
     result = await stage.agent.models.text(TextRequest("please greet", system="You are Ada."))
-    assert (result.text, result.is_cut, result.calls) == (GREETING, False, ())
+    assert (result.text, result.is_truncated, result.tool_calls) == (GREETING, False, ())
     assert result.usage == Usage(12, 8)
 
 
-async def test_a_text_is_shown_while_it_is_written(speaking: tuple[Stage, Model]) -> None:
+async def test_a_text_is_shown_while_it_is_written(speaking: tuple[AgentHarness, Model]) -> None:
     stage, _ = speaking
     sink = Sink()
     result = await stage.agent.models.text(TextRequest("please greet", sink=sink))
@@ -125,46 +125,46 @@ async def test_a_text_is_shown_while_it_is_written(speaking: tuple[Stage, Model]
 
 
 @pytest.mark.parametrize("is_shown", [False, True])
-async def test_functions_are_called(speaking: tuple[Stage, Model], is_shown: bool) -> None:
+async def test_functions_are_called(speaking: tuple[AgentHarness, Model], is_shown: bool) -> None:
     stage, _ = speaking
     sink = Sink() if is_shown else None
     result = await stage.agent.models.text(TextRequest("please roll", tools=(ROLL,), sink=sink))
-    assert result.calls == (ToolCall("ROLL", {"sides": 6}),)
+    assert result.tool_calls == (ToolCall("ROLL", {"sides": 6}),)
 
 
-async def test_an_object_has_the_shape_that_was_asked_for(speaking: tuple[Stage, Model]) -> None:
+async def test_an_object_has_the_shape_that_was_asked_for(speaking: tuple[AgentHarness, Model]) -> None:
     stage, _ = speaking
     assert await stage.agent.models.object(Place, TextRequest("please name")) == Place(name="Tern Rock")
 
 
-async def test_e01_a_busy_server_may_be_asked_again(speaking: tuple[Stage, Model]) -> None:
+async def test_e01_a_busy_server_may_be_asked_again(speaking: tuple[AgentHarness, Model]) -> None:
     stage, large = speaking
     with pytest.raises(ModelBusy, match="slow down"):
         await large(stage.agent, TextRequest("please hurry"))
 
 
-async def test_e06_a_key_that_is_refused_is_told_as_that(speaking: tuple[Stage, Model]) -> None:
+async def test_e06_a_key_that_is_refused_is_told_as_that(speaking: tuple[AgentHarness, Model]) -> None:
     stage, large = speaking
     with pytest.raises(ModelRefused, match="_API_KEY"):
         await large(stage.agent, TextRequest("please open"))
 
 
-async def test_a_picture_is_looked_at(speaking: tuple[Stage, Model]) -> None:
+async def test_a_picture_is_looked_at(speaking: tuple[AgentHarness, Model]) -> None:
     stage, _ = speaking
     seen = await stage.agent.models.describe(ImageDescriptionRequest(PICTURE, "image/png", "please look"))
     assert seen.text == "A lighthouse."
 
 
-async def test_a_message_is_answered(speaking: tuple[Stage, Model]) -> None:
+async def test_a_message_is_answered(speaking: tuple[AgentHarness, Model]) -> None:
     stage, _ = speaking
-    receipt = await stage.say("is the lamp of lighthouse-7 lit?")
+    receipt = await stage.send("is the lamp of lighthouse-7 lit?")
     assert receipt.outcome is Outcome.ANSWERED
     assert stage.texts == ["The lamp is lit."]
 
 
-async def test_texts_become_vectors(speaking: tuple[Stage, Model]) -> None:
+async def test_texts_become_vectors(speaking: tuple[AgentHarness, Model]) -> None:
     stage, _ = speaking
-    if not stage.agent.models.serves(ModelType.TEXT_EMBEDDING):
+    if not stage.agent.models.has_handler_for(ModelType.TEXT_EMBEDDING):
         return  # Anthropic makes none
     given = await stage.agent.models.embed(["the sea", "the sea again"])
     assert given.vectors == ((0.5, -0.5, 0.25),) * 2

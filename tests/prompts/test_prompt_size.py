@@ -9,13 +9,13 @@ import pytest
 
 from bot.characters import load_character
 from bot.cli.characters import default_character
-from bot.cli.doctor.model_checks import Kind, PromptSize, measure
+from bot.cli.doctor.model_checks import PromptPartKind, PromptSize, measure_prompt
 from bot.domain.character import Character
 from bot.domain.environment import ChannelType, Role
 from bot.models.types import TextRequest
 from bot.plugin_system.loading import find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
-from bot.testing import ScriptedModel, on_stage
+from bot.testing import ScriptedModel, running_agent
 
 KB = 1024
 MOST_IN_ALL = 8 * KB
@@ -40,8 +40,8 @@ def a_model(form: str) -> ScriptedModel:
 
 
 async def measured(*plugins: Plugin, form: str = TAGS) -> PromptSize:
-    async with on_stage(*plugins, character=marlo(), model=a_model(form)) as stage:
-        return await measure(stage.resident)
+    async with running_agent(*plugins, character=marlo(), model=a_model(form)) as stage:
+        return await measure_prompt(stage.agent_runtime)
 
 
 def bytes_of(request: TextRequest) -> int:
@@ -53,15 +53,15 @@ def bytes_of(request: TextRequest) -> int:
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.OWNER])
 @pytest.mark.parametrize("form", FORMS)
 async def test_a_first_hello_to_the_default_character_is_at_most_8_kb(role: Role, form: str) -> None:
-    async with on_stage(character=marlo(), model=a_model(form)) as stage:
-        await stage.say("Hello!", role=role)
+    async with running_agent(character=marlo(), model=a_model(form)) as stage:
+        await stage.send("Hello!", role=role)
         [request] = stage.model.requests
     assert bytes_of(request) <= MOST_IN_ALL
 
 
 async def test_the_first_hello_in_a_group_is_at_most_8_kb_with_what_decides_about_it() -> None:
-    async with on_stage(character=marlo()) as stage:
-        await stage.say("Hello!", kind=ChannelType.GROUP)
+    async with running_agent(character=marlo()) as stage:
+        await stage.send("Hello!", kind=ChannelType.GROUP)
         sizes = [bytes_of(request) for request in stage.model.requests]
     assert max(sizes) <= MOST_IN_ALL
 
@@ -69,19 +69,24 @@ async def test_the_first_hello_in_a_group_is_at_most_8_kb_with_what_decides_abou
 @pytest.mark.parametrize("form", FORMS)
 async def test_the_measure_is_what_the_model_is_handed(form: str) -> None:
     size = await measured(form=form)
-    async with on_stage(character=marlo(), model=a_model(form)) as stage:
-        await stage.say("Hello!", role=Role.OWNER)
+    async with running_agent(character=marlo(), model=a_model(form)) as stage:
+        await stage.send("Hello!", role=Role.OWNER)
         [request] = stage.model.requests
     assert size.total == bytes_of(request)
     assert size.total == sum(part.size for part in size.parts)
     assert all(part.size > 0 for part in size.parts)
-    assert {Kind.CHARACTER, Kind.RULES, Kind.ACTION, Kind.PROVIDER} == {part.kind for part in size.parts}
+    assert {
+        PromptPartKind.CHARACTER,
+        PromptPartKind.RULES,
+        PromptPartKind.ACTION,
+        PromptPartKind.PROVIDER,
+    } == {part.kind for part in size.parts}
 
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_the_rules_keep_to_their_allowance(form: str) -> None:
     size = await measured(form=form)
-    assert sum(part.size for part in size.parts if part.kind is Kind.RULES) <= RULES
+    assert sum(part.size for part in size.parts if part.kind is PromptPartKind.RULES) <= RULES
 
 
 @pytest.mark.parametrize("name", sorted(plugin_names()))
@@ -95,7 +100,7 @@ async def test_a_plugin_of_ours_adds_no_more_to_the_prompt_than_its_allowance(na
     assert name in ALLOWANCES, "it brings components: give it an allowance"
     brought = [] if name == "bootstrap" else [plugin]
     size = await measured(*brought, form=form)
-    ours = [part for part in size.parts if part.plugin == name and part.kind is not Kind.CHARACTER]
+    ours = [part for part in size.parts if part.plugin == name and part.kind is not PromptPartKind.CHARACTER]
     assert sum(part.size for part in ours) <= ALLOWANCES[name][form], sorted(
         ((part.size, part.name) for part in ours), reverse=True
     )
@@ -119,11 +124,11 @@ async def test_an_action_is_measured_with_its_parameters_and_as_a_function_where
 
 async def sizes_of_actions(form: str) -> dict[str, int]:
     size = await measured(form=form)
-    return {part.name: part.size for part in size.parts if part.kind is Kind.ACTION}
+    return {part.name: part.size for part in size.parts if part.kind is PromptPartKind.ACTION}
 
 
 async def test_a_silent_model_is_not_asked_to_measure() -> None:
     model = ScriptedModel()
-    async with on_stage(model=model, character=marlo()) as stage:
-        await measure(stage.resident)
+    async with running_agent(model=model, character=marlo()) as stage:
+        await measure_prompt(stage.agent_runtime)
     assert model.requests == []

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.errors import TemplateError
-from bot.prompts.template_parser import compile_template, render
+from bot.prompts.template_parser import compile_template, render_template
 
 PEOPLE = {"agentName": "Ada", "people": [{"name": "Bo", "age": 3}, {"name": "Cy"}], "kv": {"a": 1, "b": 2}}
 
@@ -76,12 +76,12 @@ GOLDENS: list[tuple[str, Mapping[str, Any], str]] = [
 def test_a_template_renders_as_handlebars_would(
     source: str, context: Mapping[str, object], text: str
 ) -> None:
-    assert render(source, context) == text
+    assert render_template(source, context) == text
 
 
 def test_g07_a_value_is_never_read_as_a_template() -> None:
     context = {"x": "{{y}} {{#if y}}{{/y}}", "y": "secret", "l": ["{{y}}"]}
-    assert render("{{x}}{{#each l}}{{this}}{{/each}}", context) == "{{y}} {{#if y}}{{/y}}{{y}}"
+    assert render_template("{{x}}{{#each l}}{{this}}{{/each}}", context) == "{{y}} {{#if y}}{{/y}}{{y}}"
 
 
 def test_attributes_are_not_read_and_nothing_is_called() -> None:
@@ -96,7 +96,8 @@ def test_attributes_are_not_read_and_nothing_is_called() -> None:
 
     context: dict[str, object] = {"t": Trap(), "s": "text", "l": [1]}
     assert (
-        render("{{t}}|{{t.secret}}|{{t.__class__}}|{{s.upper}}|{{l.append}}|{{s.0}}", context) == "trap|||||"
+        render_template("{{t}}|{{t.secret}}|{{t.__class__}}|{{s.upper}}|{{l.append}}|{{s.0}}", context)
+        == "trap|||||"
     )
 
 
@@ -150,29 +151,29 @@ def test_a_broken_template_says_where_and_why(source: str, complaint: str) -> No
 
 
 def test_thirty_two_nested_blocks_render() -> None:
-    assert render("{{#a}}" * 32 + "x" + "{{/a}}" * 32, {"a": {"a": 1}}) == "x"
+    assert render_template("{{#a}}" * 32 + "x" + "{{/a}}" * 32, {"a": {"a": 1}}) == "x"
 
 
 def test_a_result_that_grows_too_large_is_refused() -> None:
-    assert len(render("{{x}}", {"x": "y" * 2_097_152})) == 2_097_152
+    assert len(render_template("{{x}}", {"x": "y" * 2_097_152})) == 2_097_152
     with pytest.raises(TemplateError, match="exceeds 2097152 characters"):
-        render("{{#each l}}{{../x}}{{/each}}", {"l": [0] * 3, "x": "y" * 1_000_000})
+        render_template("{{#each l}}{{../x}}{{/each}}", {"l": [0] * 3, "x": "y" * 1_000_000})
 
 
 def test_loops_in_loops_that_print_nothing_end_too() -> None:
     with pytest.raises(TemplateError, match="nest fewer loops"):
-        render("{{#each @root.l}}" * 9 + "{{/each}}" * 9, {"l": list(range(100))})
+        render_template("{{#each @root.l}}" * 9 + "{{/each}}" * 9, {"l": list(range(100))})
 
 
 def test_a_number_beyond_printing_is_refused() -> None:
     with pytest.raises(TemplateError, match="cannot be shown"):
-        render("{{x}}", {"x": 10**5000})
+        render_template("{{x}}", {"x": 10**5000})
 
 
 def test_a_list_that_holds_itself_is_shown_once() -> None:
     loop: list[object] = ["a"]
     loop.append(loop)
-    assert render("{{l}}", {"l": loop}) == "a"
+    assert render_template("{{l}}", {"l": loop}) == "a"
 
 
 def test_a_template_is_compiled_once() -> None:
@@ -233,14 +234,14 @@ VALUES = st.recursive(
 @given(SOURCES, st.dictionaries(st.sampled_from(["a", "b"]), VALUES))
 def test_any_template_renders_or_raises_a_template_error(source: str, context: dict[str, object]) -> None:
     with suppress(TemplateError):
-        assert isinstance(render(source, context), str)
+        assert isinstance(render_template(source, context), str)
 
 
 @given(st.text().filter(lambda text: "{{" not in text))
 def test_a_text_without_tags_is_its_own_rendering(source: str) -> None:
-    assert render(source, {}) == source
+    assert render_template(source, {}) == source
 
 
 @given(st.text())
 def test_g07_a_value_is_rendered_exactly_as_it_is(value: str) -> None:
-    assert render("<{{x}}>", {"x": value}) == f"<{value}>"
+    assert render_template("<{{x}}>", {"x": value}) == f"<{value}>"

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from bot import Attendance, ChannelType, Component, Role, Room, Task, World, derived_id, short_id
-from bot.testing import Stage, make_arrival
+from bot import ChannelType, Component, ParticipantState, Role, Room, Task, World, derived_id, short_id
+from bot.testing import AgentHarness, make_message
 from tests.plugins.bootstrap.obeying import waiting
 
 GROUP, DM = ChannelType.GROUP, ChannelType.DM
@@ -19,17 +19,17 @@ class Kept:
     """What counts, as it is kept at one moment."""
 
     world: World
-    attendance: Mapping[str, Attendance]
+    attendance: Mapping[str, ParticipantState]
     known: Mapping[tuple[UUID, str, UUID | None], Component]
     waiting: Mapping[UUID, Task]
     sent: int
 
 
-def place(stage: Stage, room: str) -> Room:
-    return make_arrival("", at=stage.agent.clock(), room=room, kind=PLACES[room]).room
+def place(stage: AgentHarness, room: str) -> Room:
+    return make_message("", sent_at=stage.agent.clock(), room=room, kind=PLACES[room]).room
 
 
-async def look(stage: Stage) -> Kept:
+async def look(stage: AgentHarness) -> Kept:
     store = stage.agent.store
     world = await store.worlds.world(place(stage, "lobby").world_id)
     assert world is not None
@@ -37,7 +37,7 @@ async def look(stage: Stage) -> Kept:
     components = [one for person in people for one in await store.entities.components(person)]
     return Kept(
         world,
-        {room: await store.worlds.attendance(place(stage, room).id) for room in PLACES},
+        {room: await store.worlds.participant_state(place(stage, room).id) for room in PLACES},
         {(one.entity_id, one.type, one.source_entity_id): one for one in components},
         {task.id: task for task in await waiting(stage)},
         len(stage.adapter.sent),
@@ -53,7 +53,7 @@ def consents(kept: Kept, person: UUID) -> bool:
 class Deed:
     """What one turn has changed, and who spoke in it, where, and with which words."""
 
-    stage: Stage
+    stage: AgentHarness
     before: Kept
     after: Kept
     author: str
@@ -70,7 +70,7 @@ class Deed:
 
     @property
     def is_admin(self) -> bool:
-        return self.role.reaches(Role.ADMIN)
+        return self.role.is_at_least(Role.ADMIN)
 
     @property
     def confirmed(self) -> list[Any]:

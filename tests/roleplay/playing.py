@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from bot.store import AUDIT
-from bot.testing import ScriptedModel, Stage, on_stage
+from bot.testing import AgentHarness, ScriptedModel, running_agent
 from tests.plugins.bootstrap.obeying import run_due
 from tests.roleplay.law import GROUP, PEOPLE, PLACES, Deed, Kept, changes, look
 from tests.roleplay.scenes import SCENES, Said
@@ -29,7 +29,7 @@ async def played(name: str, turns: int, seed: int) -> Chapter:
     """Play a chapter."""
     scene, chapter = SCENES[name](Random(seed)), Chapter(name, seed)
     model = ScriptedModel(scene.write, can_call_tools=scene.can_call_tools)
-    async with on_stage(model=model, settings=scene.settings) as stage:
+    async with running_agent(model=model, settings=scene.settings) as stage:
         await introduce(stage)
         before, signs = await look(stage), await decisions(stage)
         while chapter.turns < turns:
@@ -48,37 +48,37 @@ async def played(name: str, turns: int, seed: int) -> Chapter:
     return chapter
 
 
-async def introduce(stage: Stage) -> None:
+async def introduce(stage: AgentHarness) -> None:
     """Have everybody say hello wherever they may be."""
     for room, kind in PLACES.items():
         for name, role in PEOPLE.items():
             if kind is GROUP or room == name.lower():
-                await stage.say("hello", author=name, role=role, room=room, kind=kind)
+                await stage.send("hello", author=name, role=role, room=room, kind=kind)
     await run_due(stage)
 
 
-async def say(stage: Stage, said: Sequence[Said]) -> None:
+async def say(stage: AgentHarness, said: Sequence[Said]) -> None:
     """Have all of it said at once, and wait for what becomes of it."""
     receipts = [
-        await stage.put(
+        await stage.submit(
             one.text, author=one.author, role=PEOPLE[one.author], room=one.room, kind=PLACES[one.room]
         )
         for one in said
     ]
     for receipt in receipts:
-        await stage.resident.inbox.settled(receipt.id)
+        await stage.agent_runtime.inbox.wait_outcome(receipt.id)
     await stage.agent.outbox.drain(5.0)
     await run_due(stage)
 
 
-def unlawful(stage: Stage, before: Kept, after: Kept, said: Sequence[Said]) -> list[str]:
+def unlawful(stage: AgentHarness, before: Kept, after: Kept, said: Sequence[Said]) -> list[str]:
     """List what none of those who spoke was entitled to."""
     deeds = [Deed(stage, before, after, one.author, one.room, one.text) for one in said]
     found = [set(deed.unlawful()) for deed in deeds]
     return [f"{what} by {said}" for what in sorted(set.intersection(*found))]
 
 
-async def decisions(stage: Stage) -> frozenset[str]:
+async def decisions(stage: AgentHarness) -> frozenset[str]:
     """Tell the last decisions about actions, as far as they are of one kind."""
     entries = await stage.agent.store.logs.logs(kind=AUDIT, limit=LATEST_DECISIONS)
     bodies = [entry["body"] for entry in entries]

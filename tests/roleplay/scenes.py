@@ -8,7 +8,7 @@ from random import Random
 
 from bot import Role, Task, derived_id
 from bot.models import Purpose, TextRequest, TextResult
-from bot.testing import Stage
+from bot.testing import AgentHarness
 from tests.roleplay.law import GROUP, PEOPLE, PLACES, place
 from tests.roleplay.writing import FITTING, WORDS, Writer
 
@@ -49,7 +49,7 @@ class Scene(ABC):
         self.writer = Writer(random)
 
     @abstractmethod
-    def next(self, stage: Stage, waiting: Sequence[Task]) -> list[Said]:
+    def next(self, stage: AgentHarness, waiting: Sequence[Task]) -> list[Said]:
         """Give what is said next, all of it at once."""
 
     def write(self, request: TextRequest) -> str | TextResult:
@@ -63,7 +63,7 @@ class Scene(ABC):
 class Asking(Scene):
     """Anybody asks for anything, or confirms what they were asked to confirm."""
 
-    def next(self, stage: Stage, waiting: Sequence[Task]) -> list[Said]:
+    def next(self, stage: AgentHarness, waiting: Sequence[Task]) -> list[Said]:
         author = self.random.choice(list(PEOPLE))
         said = Said(author, self.random.choice(["lobby", "news", author.lower()]), self.request())
         for task in waiting:
@@ -97,7 +97,7 @@ class Crowding(Asking):
 
     can_call_tools = True
 
-    def next(self, stage: Stage, waiting: Sequence[Task]) -> list[Said]:
+    def next(self, stage: AgentHarness, waiting: Sequence[Task]) -> list[Said]:
         first, *_ = super().next(stage, waiting)
         others = self.random.sample(list(PEOPLE), self.random.randint(0, 2))
         rooms = [first.room if PLACES[first.room] is GROUP else "lobby", "news"]
@@ -116,7 +116,7 @@ class Searching(Asking):
         self._raw = ""
         self._again = ""
 
-    def next(self, stage: Stage, waiting: Sequence[Task]) -> list[Said]:
+    def next(self, stage: AgentHarness, waiting: Sequence[Task]) -> list[Said]:
         [said] = super().next(stage, waiting)
         self._again = ""
         if self._finds and self.random.random() < 0.6:

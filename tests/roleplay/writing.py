@@ -8,7 +8,7 @@ from typing import Any
 
 from bot import Role, derived_id, short_id
 from bot.models import Purpose, TextRequest, TextResult, ToolCall
-from bot.testing import answer
+from bot.testing import model_answer
 from plugins.bootstrap import plugin
 from tests.roleplay.law import PEOPLE, PLACES
 
@@ -78,8 +78,10 @@ class Writer:
         parameters = {name: self.parameters(name) for name in names if re.fullmatch(r"\w+", name)}
         text = self.random.choice(["Well.", ""])
         if request.tools and self.random.random() < 0.5:
-            return TextResult(text, calls=tuple(ToolCall(name, parameters.get(name, {})) for name in names))
-        return answer(text, actions=["REPLY", *names], parameters=parameters)
+            return TextResult(
+                text, tool_calls=tuple(ToolCall(name, parameters.get(name, {})) for name in names)
+            )
+        return model_answer(text, actions=["REPLY", *names], parameters=parameters)
 
     def name(self) -> str:
         """Name an action, mostly one there is."""

@@ -25,7 +25,7 @@ from bot.models.types import ModelType, TextRequest
 from bot.plugin_system.components import Provider, Service, on, provider, route, worker
 from bot.plugin_system.plugin import Plugin
 from bot.runtime import plugin_lifecycle
-from bot.runtime.agent_runtime import Blueprint, move_in
+from bot.runtime.agent_runtime import AgentConfig, run_agent
 from bot.settings import Layer, Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
@@ -94,24 +94,24 @@ def saying(name: str) -> Provider:
     return say
 
 
-def plan(*plugins: Plugin, **details: object) -> Blueprint:
+def plan(*plugins: Plugin, **details: object) -> AgentConfig:
     kept = {"character": Character(name="Ada"), "settings": Settings(), **details}
-    return Blueprint(plugins=plugins, **kept)  # type: ignore[arg-type]
+    return AgentConfig(plugins=plugins, **kept)  # type: ignore[arg-type]
 
 
 async def test_an_agent_has_the_id_of_its_file_or_the_one_its_name_always_has() -> None:
     own = new_id()
-    async with move_in(plan()) as first, move_in(plan(character=Character(name="Ada", id=own))) as second:
+    async with run_agent(plan()) as first, run_agent(plan(character=Character(name="Ada", id=own))) as second:
         assert first.agent.id == derived_id("agent", "Ada")
         assert second.agent.id == own
         assert (await first.agent.store.entities.entities([first.agent.id]))[first.agent.id].name == "Ada"
-        assert first.door.agent_id == first.agent.id
+        assert first.handle.agent_id == first.agent.id
 
 
 async def test_services_start_in_order_and_stop_in_reverse() -> None:
     log: list[str] = []
     a, b, c = (service(name, log) for name in "abc")
-    async with move_in(plan(Plugin("one", services=[a, b]), Plugin("two", services=[c]))) as resident:
+    async with run_agent(plan(Plugin("one", services=[a, b]), Plugin("two", services=[c]))) as resident:
         assert log == ["start a", "start b", "start c"]
         assert type(resident.agent.services[b]) is b
         assert resident.agent.catalog.capabilities == ("does a", "does b", "does c")
@@ -133,11 +133,11 @@ async def test_services_start_in_order_and_stop_in_reverse() -> None:
 async def test_h11_a_service_that_does_not_start_is_noted_and_the_others_run(
     start: Step, cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plugin_lifecycle, "START_DEADLINE", 0 if start is never else 30)
+    monkeypatch.setattr(plugin_lifecycle, "START_TIMEOUT", 0 if start is never else 30)
     log: list[str] = []
     broken, fine = service("broken", log, start=start), service("fine", log)
     services = [broken] if start is never else [broken, fine]
-    async with move_in(plan(Plugin("one", services=services))) as resident:
+    async with run_agent(plan(Plugin("one", services=services))) as resident:
         with pytest.raises(LookupError, match=f"service broken is not running: {cause}"):
             resident.agent.services[broken]
         assert (fine in resident.agent.services) == (fine in services)
@@ -149,7 +149,7 @@ async def test_h11_a_service_that_needs_one_that_is_not_there_says_so() -> None:
     log: list[str] = []
     broken = service("broken", log, start=fails(ValueError("no key")))
     needy = service("needy", log, wants=broken)
-    async with move_in(plan(Plugin("one", services=[broken, needy]))) as resident:
+    async with run_agent(plan(Plugin("one", services=[broken, needy]))) as resident:
         with pytest.raises(
             LookupError, match=r"needy is not running: LookupError: .*broken .*ValueError: no key"
         ):
@@ -165,10 +165,10 @@ async def test_h12_a_service_that_does_not_stop_is_left_and_the_others_stop(
     stop: Step, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if stop is never:
-        monkeypatch.setattr(plugin_lifecycle, "STOP_DEADLINE", 0)
+        monkeypatch.setattr(plugin_lifecycle, "STOP_TIMEOUT", 0)
     log: list[str] = []
     fine, broken = service("fine", log), service("broken", log, stop=stop)
-    async with move_in(plan(Plugin("one", services=[fine, broken]))):
+    async with run_agent(plan(Plugin("one", services=[fine, broken]))):
         log.clear()
 
     assert log == ["stop broken", "stop fine"]
@@ -186,7 +186,7 @@ async def test_services_stop_when_the_process_is_cancelled_even_if_one_cancels_i
     fine, usual = service("fine", log), service("usual", log, stop=stop)
 
     async def run() -> None:
-        async with move_in(plan(Plugin("one", services=[fine, usual]))):
+        async with run_agent(plan(Plugin("one", services=[fine, usual]))):
             ready.set()
             await never()
 
@@ -210,7 +210,7 @@ async def test_services_that_have_started_stop_when_the_start_is_cancelled() -> 
     services = [service("fine", log), service("slow", log, start=start)]
 
     async def run() -> None:
-        async with move_in(plan(Plugin("one", services=services))):
+        async with run_agent(plan(Plugin("one", services=services))):
             pass
 
     task = asyncio.ensure_future(run())
@@ -225,7 +225,7 @@ async def test_services_that_have_started_stop_when_the_start_is_cancelled() -> 
 async def test_a_service_that_two_plugins_bring_runs_once() -> None:
     log: list[str] = []
     shared = service("shared", log)
-    async with move_in(plan(Plugin("one", services=[shared]), Plugin("two", services=[shared]))):
+    async with run_agent(plan(Plugin("one", services=[shared]), Plugin("two", services=[shared]))):
         pass
 
     assert log == ["start shared", "stop shared"]
@@ -236,7 +236,7 @@ async def test_a_service_need_not_give_itself_back() -> None:
         async def __aenter__(self) -> None:  # type: ignore[override]  # what a plugin may forget
             return None
 
-    async with move_in(plan(Plugin("one", services=[Forgetful]))) as resident:
+    async with run_agent(plan(Plugin("one", services=[Forgetful]))) as resident:
         assert type(resident.agent.services[Forgetful]) is Forgetful
 
 
@@ -258,7 +258,7 @@ async def test_a_plugin_is_set_up_once_the_services_run_and_before_any_task() ->
 
     store = InMemoryStore()
     await store.tasks.save_task(Task(new_id(), "POST", next_run=system_clock()))
-    async with move_in(plan(Plugin("one", services=[needed], init=init, workers=[post]), store=store)):
+    async with run_agent(plan(Plugin("one", services=[needed], init=init, workers=[post]), store=store)):
         await done.wait()
 
     assert log == ["start needed", "init", "task", "stop needed"]
@@ -278,7 +278,7 @@ async def test_h10_where_all_must_start_a_plugin_that_does_not_is_named_and_ever
         raise error
 
     with pytest.raises(PluginError, match=f"plugin 'broken' could not be set up: .*{error}"):
-        async with move_in(plan(Plugin("broken", services=[service("a", log)], init=init)), is_strict=True):
+        async with run_agent(plan(Plugin("broken", services=[service("a", log)], init=init)), is_strict=True):
             pass
 
     assert log == ["start a", "stop a"]
@@ -300,8 +300,8 @@ async def test_h10_a_plugin_that_cannot_be_set_up_is_off_with_all_that_require_i
         Plugin("time", providers=[saying("TIME")], services=[service("b", log)]),
     ]
     settings = Settings([Layer("the test", {"WEATHER_PASS": "a-fake-password"})])
-    async with move_in(plan(*plugins, settings=settings)) as resident:
-        assert resident.off == {
+    async with run_agent(plan(*plugins, settings=settings)) as resident:
+        assert resident.inactive == {
             "weather": "ValueError: no",
             "clothes": "it requires 'weather', which is off: ValueError: no",
             "laundry": "it requires 'clothes', which is off: "
@@ -326,14 +326,14 @@ async def test_h10_where_nothing_is_kept_or_nobody_writes_without_a_plugin_the_s
     model = ScriptedModel("hi").plugin
     vital = Plugin("sql", store=open_store, init=init) if kind == "store" else replace(model, init=init)
     with pytest.raises(PluginError, match=f"plugin '{vital.name}' could not be set up: ValueError: no"):
-        async with move_in(plan(vital)):
+        async with run_agent(plan(vital)):
             pass
 
 
 async def test_h11_a_service_that_does_not_start_is_tried_again_and_so_is_what_needs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(upkeep_module, "FIRST_PAUSE", 0)
+    monkeypatch.setattr(upkeep_module, "FIRST_DELAY_SECONDS", 0)
     log: list[str] = []
     may_start = asyncio.Event()
 
@@ -343,7 +343,7 @@ async def test_h11_a_service_that_does_not_start_is_tried_again_and_so_is_what_n
 
     flaky = service("flaky", log, start=start)
     needy = service("needy", log, wants=flaky)
-    async with move_in(plan(Plugin("one", services=[flaky, needy]))) as resident:
+    async with run_agent(plan(Plugin("one", services=[flaky, needy]))) as resident:
         with pytest.raises(LookupError, match="flaky is not running: OSError: no network; it is tried again"):
             resident.agent.services[flaky]
         may_start.set()
@@ -356,7 +356,7 @@ async def test_h11_a_service_that_does_not_start_is_tried_again_and_so_is_what_n
 async def test_h11_a_service_that_lacks_what_a_person_must_give_is_not_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(upkeep_module, "FIRST_PAUSE", 0)
+    monkeypatch.setattr(upkeep_module, "FIRST_DELAY_SECONDS", 0)
     starts: list[str] = []
 
     async def start() -> None:
@@ -364,7 +364,7 @@ async def test_h11_a_service_that_lacks_what_a_person_must_give_is_not_tried_aga
         raise SettingError("WEATHER_API_KEY is not set")
 
     lacking = service("lacking", [], start=start)
-    async with move_in(plan(Plugin("one", services=[lacking]))) as resident:
+    async with run_agent(plan(Plugin("one", services=[lacking]))) as resident:
         for _ in range(10):
             await asyncio.sleep(0)
         with pytest.raises(LookupError, match=r"not running: SettingError: WEATHER_API_KEY is not set$"):
@@ -374,7 +374,7 @@ async def test_h11_a_service_that_lacks_what_a_person_must_give_is_not_tried_aga
 
 
 async def test_h11_a_service_whose_own_work_ends_it_is_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep_module, "FIRST_PAUSE", 0)
+    monkeypatch.setattr(upkeep_module, "FIRST_DELAY_SECONDS", 0)
     may_end = asyncio.Event()
     starts: list[Service] = []
 
@@ -395,7 +395,7 @@ async def test_h11_a_service_whose_own_work_ends_it_is_started_anew(monkeypatch:
         async def __aexit__(self, *error: Any) -> None:
             await self.group.__aexit__(*error)
 
-    async with move_in(plan(Plugin("one", services=[Feed]))) as resident:
+    async with run_agent(plan(Plugin("one", services=[Feed]))) as resident:
         assert resident.agent.services[Feed] is starts[0]
         may_end.set()
         await until(lambda: len(starts) == 2 and Feed in resident.agent.services)
@@ -411,7 +411,7 @@ async def test_h13_a_plugin_can_replace_no_part_of_an_agent_and_shows_no_secret_
                 setattr(agent, part, None)
         assert "a-fake-key" not in f"{agent!r} {agent.settings!r} {vars(agent.settings)}"
 
-    async with move_in(plan(Plugin("curious", init=init), settings=settings), is_strict=True):
+    async with run_agent(plan(Plugin("curious", init=init), settings=settings), is_strict=True):
         pass
 
 
@@ -419,7 +419,7 @@ async def test_a_wrong_setting_stops_before_anything_is_opened() -> None:
     log: list[str] = []
     settings = Settings([Layer("the test", {"LOG_LEVEL": "LOUD"})])
     with pytest.raises(ConfigError, match="LOG_LEVEL"):
-        async with move_in(plan(Plugin("one", services=[service("a", log)]), settings=settings)):
+        async with run_agent(plan(Plugin("one", services=[service("a", log)]), settings=settings)):
             pass
 
     assert log == []
@@ -431,7 +431,7 @@ async def test_h14_two_components_of_one_name_stop_before_anything_is_opened() -
         return ProviderResult()
 
     with pytest.raises(PluginError, match="TIME is brought by plugin 'one' and by plugin 'two'"):
-        async with move_in(plan(Plugin("one", providers=[time]), Plugin("two", providers=[time]))):
+        async with run_agent(plan(Plugin("one", providers=[time]), Plugin("two", providers=[time]))):
             pass
 
 
@@ -446,9 +446,9 @@ async def test_a_plugins_store_is_opened_for_this_agent_and_closed_last() -> Non
         log.append("close")
 
     sql = Plugin("sql", store=open_store, services=[service("a", log)])
-    async with move_in(plan(sql)) as resident:
+    async with run_agent(plan(sql)) as resident:
         assert resident.agent.store is kept
-        assert resident.door.records.store is kept
+        assert resident.handle.conversations.store is kept
 
     assert log == ["open True", "start a", "stop a", "close"]
 
@@ -468,7 +468,7 @@ async def test_listeners_hear_the_last_events_while_services_and_store_are_there
         agent.services[counter]
         log.append("heard")
 
-    async with move_in(
+    async with run_agent(
         plan(Plugin("one", services=[counter], store=open_store, listeners=[count]))
     ) as resident:
         resident.agent.events.emit(EmbeddingRequested(resident.agent.id, new_id()))
@@ -483,10 +483,10 @@ async def test_models_are_asked_by_their_own_priority_then_by_their_plugins() ->
         Plugin("high", models=high.plugin.models, priority=5),
         Plugin("own", models=[type(one)(one.type, one.handler, 9) for one in own.plugin.models]),
     ]
-    async with move_in(plan(*plugins)) as resident:
+    async with run_agent(plan(*plugins)) as resident:
         found = await resident.agent.models.text(TextRequest("hi"))
         assert found.text == "own"
-    async with move_in(plan(*plugins[:2])) as resident:
+    async with run_agent(plan(*plugins[:2])) as resident:
         assert (await resident.agent.models.text(TextRequest("hi"), ModelType.TEXT_SMALL)).text == "high"
 
 
@@ -496,7 +496,7 @@ async def test_the_characters_templates_come_over_the_plugins_and_those_over_our
         Plugin("one", templates={"a": "one", "b": "one", "c": "one"}),
         Plugin("two", templates={"b": "two"}),
     ]
-    async with move_in(plan(*plugins, character=character)) as resident:
+    async with run_agent(plan(*plugins, character=character)) as resident:
         templates = resident.agent.templates
 
     assert [templates[name] for name in "abc"] == ["character", "two", "one"]
@@ -508,8 +508,8 @@ async def test_a_door_shows_an_adapter_the_plugins_routes() -> None:
     async def status(agent: Agent, request: RouteRequest) -> RouteResponse:
         return RouteResponse(text=f"{agent.name}: {request.path}")
 
-    async with move_in(plan(Plugin("weather", routes=[status]))) as resident:
-        [bound] = resident.door.routes
+    async with run_agent(plan(Plugin("weather", routes=[status]))) as resident:
+        [bound] = resident.handle.routes
         answer = await bound.handle(RouteRequest("GET", "/status"))
 
     assert (bound.plugin, bound.method, bound.path, bound.is_public) == ("weather", "GET", "/status", True)

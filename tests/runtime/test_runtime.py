@@ -17,17 +17,17 @@ from bot.domain.events import MessageReceived
 from bot.domain.ids import new_id
 from bot.domain.ledger import Delivery, DeliveryState, Outcome
 from bot.domain.task import Task
-from bot.errors import ConfigError, IntakeClosed, NotSent, PluginError, SettingError
-from bot.inbound.agent_handle import AdapterSpec, Door
+from bot.errors import ConfigError, InboxClosed, NotSent, PluginError, SettingError
+from bot.inbound.agent_handle import AdapterSpec, AgentHandle
 from bot.models.types import TextRequest
 from bot.plugin_system.components import Service, evaluator, on, worker
 from bot.plugin_system.plugin import Plugin
 from bot.runtime import runtime as runtime_module
-from bot.runtime.agent_runtime import Blueprint
+from bot.runtime.agent_runtime import AgentConfig
 from bot.runtime.runtime import Runtime
 from bot.settings import Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore
-from bot.testing import RecordingAdapter, ScriptedModel, answer, make_arrival
+from bot.testing import RecordingAdapter, ScriptedModel, make_message, model_answer
 from bot.turn import Turn
 
 NOW = datetime.now(UTC)
@@ -50,8 +50,8 @@ class LoggingAdapter(RecordingAdapter):
         self.log.append(f"disconnect {self.name}")
 
 
-def spec(adapter: RecordingAdapter, opened: list[list[Door]] | None = None) -> AdapterSpec:
-    def open_adapter(doors: Sequence[Door]) -> RecordingAdapter:
+def spec(adapter: RecordingAdapter, opened: list[list[AgentHandle]] | None = None) -> AdapterSpec:
+    def open_adapter(doors: Sequence[AgentHandle]) -> RecordingAdapter:
         if opened is not None:
             opened.append(list(doors))
         return adapter
@@ -59,14 +59,14 @@ def spec(adapter: RecordingAdapter, opened: list[list[Door]] | None = None) -> A
     return AdapterSpec(adapter.platform, open_adapter, SettingsModel)
 
 
-def plan(name: str = "Ada", model: ScriptedModel | None = None, **details: Any) -> Blueprint:
-    plugins = (*details.pop("plugins", ()), (model or ScriptedModel(answer(f"I am {name}."))).plugin)
-    return Blueprint(Character(name=name), plugins, Settings(), **details)
+def plan(name: str = "Ada", model: ScriptedModel | None = None, **details: Any) -> AgentConfig:
+    plugins = (*details.pop("plugins", ()), (model or ScriptedModel(model_answer(f"I am {name}."))).plugin)
+    return AgentConfig(Character(name=name), plugins, Settings(), **details)
 
 
 async def test_agents_live_first_and_platforms_leave_first() -> None:
     log: list[str] = []
-    opened: list[list[Door]] = []
+    opened: list[list[AgentHandle]] = []
 
     async def init(agent: Any) -> None:
         log.append(f"agent {agent.name}")
@@ -75,26 +75,26 @@ async def test_agents_live_first_and_platforms_leave_first() -> None:
     first, second = LoggingAdapter(log, "first"), LoggingAdapter(log, "second")
     async with Runtime(plans, [spec(first, opened), spec(second, opened)]) as runtime:
         assert log == ["agent Ada", "agent Eve", "connect first", "connect second"]
-        assert [door.character.name for door in runtime.doors] == ["Ada", "Eve"]
-        assert opened == [runtime.doors, runtime.doors]
+        assert [door.character.name for door in runtime.handles] == ["Ada", "Eve"]
+        assert opened == [runtime.handles, runtime.handles]
         log.clear()
 
     assert log == ["disconnect second", "disconnect first"]
 
 
 async def test_two_agents_in_one_process_never_meet() -> None:
-    models = [ScriptedModel(answer(f"I am {name}.")) for name in ("Ada", "Eve")]
+    models = [ScriptedModel(model_answer(f"I am {name}.")) for name in ("Ada", "Eve")]
     adapter = RecordingAdapter()
     async with Runtime([plan("Ada", models[0]), plan("Eve", models[1])], [spec(adapter)]) as runtime:
-        ada, eve = runtime.residents
-        arrival = make_arrival("The word is swordfish.", at=NOW)
-        receipts = [await one.inbox.put(arrival) for one in (ada, eve)]
-        await asyncio.gather(ada.inbox.settled(receipts[0].id), eve.inbox.settled(receipts[1].id))
-        await adapter.until_sent(2)
-        only_ada = make_arrival("Only for Ada.", at=NOW)
-        receipt = await ada.inbox.put(only_ada)
-        await ada.inbox.settled(receipt.id)
-        await adapter.until_sent(3)
+        ada, eve = runtime.agents
+        arrival = make_message("The word is swordfish.", sent_at=NOW)
+        receipts = [await one.inbox.submit(arrival) for one in (ada, eve)]
+        await asyncio.gather(ada.inbox.wait_outcome(receipts[0].id), eve.inbox.wait_outcome(receipts[1].id))
+        await adapter.wait_until_sent(2)
+        only_ada = make_message("Only for Ada.", sent_at=NOW)
+        receipt = await ada.inbox.submit(only_ada)
+        await ada.inbox.wait_outcome(receipt.id)
+        await adapter.wait_until_sent(3)
 
         assert ada.agent.id != eve.agent.id
         assert sorted(adapter.texts) == ["I am Ada.", "I am Ada.", "I am Eve."]
@@ -104,7 +104,7 @@ async def test_two_agents_in_one_process_never_meet() -> None:
         assert len(in_ada) == 4
         assert not {one.id for one in in_ada if one.entity_id == ada.agent.id} & {one.id for one in in_eve}
         with pytest.raises(LookupError):
-            await eve.inbox.settled(receipt.id)
+            await eve.inbox.wait_outcome(receipt.id)
         assert not any("Only for Ada." in request.prompt for request in models[1].requests)
 
 
@@ -139,7 +139,7 @@ async def test_h10_a_platform_that_does_not_start_is_off_and_the_others_run() ->
     adapters = [LoggingAdapter(log, "first", SettingError("no token")), LoggingAdapter(log, "second")]
     specs = [replace(spec(adapters[0]), name="other"), spec(adapters[1])]
     async with Runtime([plan()], specs) as runtime:
-        assert runtime.off == {"other": "SettingError: no token"}
+        assert runtime.inactive == {"other": "SettingError: no token"}
         assert runtime.adapters == (adapters[1],)
 
     assert log == ["connect first", "connect second", "disconnect second"]
@@ -161,16 +161,16 @@ async def test_h11_a_platform_that_starts_later_takes_up_what_was_left_of_it(
     class Elsewhere(RecordingAdapter):
         platform = "elsewhere"
 
-    monkeypatch.setattr(upkeep_module, "FIRST_PAUSE", 0)
+    monkeypatch.setattr(upkeep_module, "FIRST_DELAY_SECONDS", 0)
     log: list[str] = []
     store, late = InMemoryStore(), LoggingAdapter(log)
-    [left] = await store.ledger.receive([make_arrival("Hello", at=NOW)], datetime.now(UTC))
+    [left] = await store.ledger.receive([make_message("Hello", sent_at=NOW)], datetime.now(UTC))
     opened = [LoggingAdapter(log, "broken", OSError("no network")), late]
     flaky = AdapterSpec("test", lambda doors: opened.pop(0), SettingsModel)
     async with Runtime([plan(store=store)], [flaky, spec(Elsewhere())]) as runtime:
-        assert await late.until_sent(1) == ["I am Ada."]
-        assert (await runtime.residents[0].inbox.settled(left.receipt.id)).outcome is Outcome.ANSWERED
-        assert runtime.off == {}
+        assert await late.wait_until_sent(1) == ["I am Ada."]
+        assert (await runtime.agents[0].inbox.wait_outcome(left.receipt.id)).outcome is Outcome.ANSWERED
+        assert runtime.inactive == {}
 
     assert log == ["connect broken", "connect adapter", "disconnect adapter"]
 
@@ -194,19 +194,19 @@ async def test_h11_what_is_said_while_a_platform_is_gone_leaves_when_it_is_back(
                 raise RuntimeError("the session is closed")
             return await super().deliver(delivery)
 
-    monkeypatch.setattr(upkeep_module, "FIRST_PAUSE", 0)
+    monkeypatch.setattr(upkeep_module, "FIRST_DELAY_SECONDS", 0)
     first, second = opened = [Ending(), Ending()]
     first.may_begin.set()
     flaky = AdapterSpec("test", lambda doors: opened.pop(0), SettingsModel)
     async with Runtime([plan()], [flaky]) as runtime:
-        inbox = runtime.residents[0].inbox
+        inbox = runtime.agents[0].inbox
         assert first.stay is not None
         first.stay.cancel()
         await second.begins.wait()
-        receipt = await inbox.put(make_arrival("Hello", at=NOW))
-        assert (await inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
+        receipt = await inbox.submit(make_message("Hello", sent_at=NOW))
+        assert (await inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
         second.may_begin.set()
-        assert await second.until_sent(1) == ["I am Ada."]
+        assert await second.wait_until_sent(1) == ["I am Ada."]
 
 
 async def test_a_start_that_fails_leaves_nothing_behind_that_was_taken_in_meanwhile() -> None:
@@ -221,11 +221,11 @@ async def test_a_start_that_fails_leaves_nothing_behind_that_was_taken_in_meanwh
 
     class Early(LoggingAdapter):
         async def __aenter__(self) -> Any:
-            await doors[0][0].inbox.put(make_arrival("Hello", at=NOW))
+            await doors[0][0].inbox.submit(make_message("Hello", sent_at=NOW))
             await asked.wait()
             return await super().__aenter__()
 
-    doors: list[list[Door]] = []
+    doors: list[list[AgentHandle]] = []
     before = asyncio.all_tasks()
     broken = LoggingAdapter(log, "broken", OSError("no network"))
     with pytest.raises(OSError, match="no network"):
@@ -260,15 +260,15 @@ async def test_an_agent_that_cannot_move_in_lets_the_others_move_out() -> None:
 
 async def test_what_an_earlier_process_left_is_taken_up() -> None:
     store, adapter = InMemoryStore(), RecordingAdapter()
-    hello = make_arrival("Hello", at=NOW)
-    done = make_arrival("Bye", at=NOW, room="attic")
+    hello = make_message("Hello", sent_at=NOW)
+    done = make_message("Bye", sent_at=NOW, room="attic")
     received = await store.ledger.receive([hello, done], datetime.now(UTC))
     left, answered = (one.receipt for one in received)
     await store.ledger.save_receipts([replace(answered, outcome=Outcome.ANSWERED)])
     async with Runtime([plan(store=store)], [spec(adapter)]) as runtime:
-        settled = await runtime.residents[0].inbox.settled(left.id)
+        settled = await runtime.agents[0].inbox.wait_outcome(left.id)
         assert settled.outcome is Outcome.ANSWERED
-        assert await adapter.until_sent(1) == ["I am Ada."]
+        assert await adapter.wait_until_sent(1) == ["I am Ada."]
 
 
 async def test_what_was_left_unsent_leaves_before_anything_new() -> None:
@@ -277,19 +277,21 @@ async def test_what_was_left_unsent_leaves_before_anything_new() -> None:
 
         async def __aenter__(self) -> Any:
             [door] = doors[0]
-            receipt = await door.inbox.put(make_arrival("Hello", at=NOW))
-            await door.inbox.settled(receipt.id)
+            receipt = await door.inbox.submit(make_message("Hello", sent_at=NOW))
+            await door.inbox.wait_outcome(receipt.id)
             return self
 
     store = InMemoryStore()
     async with Runtime([plan("Ada", store=store)]) as runtime:  # no platform: its reply is left
-        receipt = await runtime.residents[0].inbox.put(make_arrival("Hello", at=NOW))
-        await runtime.residents[0].inbox.settled(receipt.id)
+        receipt = await runtime.agents[0].inbox.submit(make_message("Hello", sent_at=NOW))
+        await runtime.agents[0].inbox.wait_outcome(receipt.id)
 
-    doors: list[list[Door]] = []
+    doors: list[list[AgentHandle]] = []
     adapter = Eager()
-    async with Runtime([plan("Ada", ScriptedModel(answer("New.")), store=store)], [spec(adapter, doors)]):
-        assert await adapter.until_sent(2) == ["I am Ada.", "New."]
+    async with Runtime(
+        [plan("Ada", ScriptedModel(model_answer("New.")), store=store)], [spec(adapter, doors)]
+    ):
+        assert await adapter.wait_until_sent(2) == ["I am Ada.", "New."]
 
 
 async def test_what_comes_in_while_the_process_starts_is_answered_once() -> None:
@@ -297,15 +299,15 @@ async def test_what_comes_in_while_the_process_starts_is_answered_once() -> None
         """Brings a message before it is even connected."""
 
         async def __aenter__(self) -> Any:
-            self.receipt = await doors[0][0].inbox.put(make_arrival("Hello", at=NOW))
+            self.receipt = await doors[0][0].inbox.submit(make_message("Hello", sent_at=NOW))
             return self
 
-    doors: list[list[Door]] = []
-    adapter, model = Eager(), ScriptedModel(answer("Hi."))
+    doors: list[list[AgentHandle]] = []
+    adapter, model = Eager(), ScriptedModel(model_answer("Hi."))
     async with Runtime([plan(model=model)], [spec(adapter, doors)]) as runtime:
-        await runtime.residents[0].inbox.settled(adapter.receipt.id)
-        await adapter.until_sent(1)
-        await runtime.residents[0].inbox.drain(60)
+        await runtime.agents[0].inbox.wait_outcome(adapter.receipt.id)
+        await adapter.wait_until_sent(1)
+        await runtime.agents[0].inbox.drain(60)
 
     assert adapter.texts == ["Hi."]
     assert len(model.requests) == 1
@@ -317,23 +319,23 @@ async def test_stopping_lets_a_turn_finish_and_its_reply_leave() -> None:
     async def think(request: TextRequest) -> str:
         asked.set()
         await go.wait()
-        return answer("At last.")
+        return model_answer("At last.")
 
     adapter, log = LoggingAdapter([]), []
     async with Runtime([plan(model=ScriptedModel(think))], [spec(adapter)]) as runtime:
-        inbox = runtime.residents[0].inbox
-        await inbox.put(make_arrival("Hello", at=NOW))
+        inbox = runtime.agents[0].inbox
+        await inbox.submit(make_message("Hello", sent_at=NOW))
         await asked.wait()
         asyncio.get_running_loop().call_soon(go.set)
 
-    with pytest.raises(IntakeClosed):
-        await inbox.put(make_arrival("Too late", at=NOW))
+    with pytest.raises(InboxClosed):
+        await inbox.submit(make_message("Too late", sent_at=NOW))
     assert adapter.texts == ["At last."]
     assert log == []
 
 
 async def test_what_does_not_finish_in_time_waits_for_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime_module, "TURNS_DEADLINE", 0)
+    monkeypatch.setattr(runtime_module, "TURNS_TIMEOUT", 0)
     asked = asyncio.Event()
 
     async def hang(request: TextRequest) -> str:
@@ -344,31 +346,31 @@ async def test_what_does_not_finish_in_time_waits_for_the_next_start(monkeypatch
     before = asyncio.all_tasks()
     store = InMemoryStore()
     async with Runtime([plan(model=ScriptedModel(hang), store=store)], [spec(RecordingAdapter())]) as runtime:
-        receipt = await runtime.residents[0].inbox.put(make_arrival("Hello", at=NOW))
+        receipt = await runtime.agents[0].inbox.submit(make_message("Hello", sent_at=NOW))
         await asked.wait()
 
     assert asyncio.all_tasks() == before
     assert [one.id for one in await store.ledger.receipts(is_open=True)] == [receipt.id]
     adapter = RecordingAdapter()
     async with Runtime([plan(store=store)], [spec(adapter)]) as runtime:
-        assert (await runtime.residents[0].inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
-        assert await adapter.until_sent(1) == ["I am Ada."]
+        assert (await runtime.agents[0].inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
+        assert await adapter.wait_until_sent(1) == ["I am Ada."]
 
 
 async def test_what_is_not_sent_in_time_waits_for_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime_module, "SENDS_DEADLINE", 0)
+    monkeypatch.setattr(runtime_module, "SENDS_TIMEOUT", 0)
     store = InMemoryStore()
     busy = RecordingAdapter(faults=[NotSent("busy", retry_after=600)])
     async with Runtime([plan(store=store)], [spec(busy)]) as runtime:
-        receipt = await runtime.residents[0].inbox.put(make_arrival("Hello", at=NOW))
-        await runtime.residents[0].inbox.settled(receipt.id)
+        receipt = await runtime.agents[0].inbox.submit(make_message("Hello", sent_at=NOW))
+        await runtime.agents[0].inbox.wait_outcome(receipt.id)
 
     [part] = await store.ledger.deliveries()
     assert part.state in (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
     await store.ledger.save_delivery(replace(part, state=DeliveryState.PENDING))
     adapter = RecordingAdapter()
     async with Runtime([plan(store=store)], [spec(adapter)]):
-        assert await adapter.until_sent(1) == ["I am Ada."]
+        assert await adapter.wait_until_sent(1) == ["I am Ada."]
 
 
 async def test_a_stop_that_is_cancelled_closes_everything_all_the_same() -> None:
@@ -382,7 +384,7 @@ async def test_a_stop_that_is_cancelled_closes_everything_all_the_same() -> None
 
     async def run() -> None:
         async with Runtime([plan(model=ScriptedModel(hang))], [spec(LoggingAdapter(log))]) as runtime:
-            await runtime.residents[0].inbox.put(make_arrival("Hello", at=NOW))
+            await runtime.agents[0].inbox.submit(make_message("Hello", sent_at=NOW))
             await asked.wait()
             stopping.set()
 
@@ -404,16 +406,16 @@ async def test_k08_a_stop_that_was_asked_for_is_no_attempt_of_the_message(
         await asyncio.Event().wait()
         return ""
 
-    monkeypatch.setattr(runtime_module, "TURNS_DEADLINE", 0)
+    monkeypatch.setattr(runtime_module, "TURNS_TIMEOUT", 0)
     store = InMemoryStore()
-    [received] = await store.ledger.receive([make_arrival("Hello", at=NOW)], datetime.now(UTC))
+    [received] = await store.ledger.receive([make_message("Hello", sent_at=NOW)], datetime.now(UTC))
     for _ in range(5):
         asked = asyncio.Event()
         async with Runtime([plan(model=ScriptedModel(hang), store=store)], [spec(RecordingAdapter())]):
             await asked.wait()
 
     async with Runtime([plan(store=store)], [spec(RecordingAdapter())]) as runtime:
-        settled = await runtime.residents[0].inbox.settled(received.receipt.id)
+        settled = await runtime.agents[0].inbox.wait_outcome(received.receipt.id)
     assert (settled.outcome, settled.attempts) == (Outcome.ANSWERED, 2)
 
 
@@ -429,17 +431,17 @@ async def test_after_a_long_outage_fifty_messages_are_taken_up_at_once_and_new_o
             fifty_and_the_new_one.set()
         await go.wait()
         at_work -= 1
-        return answer("Here I am.")
+        return model_answer("Here I am.")
 
     store = InMemoryStore()
-    arrivals = [make_arrival("Old.", at=NOW, room=f"room {number}") for number in range(120)]
+    arrivals = [make_message("Old.", sent_at=NOW, room=f"room {number}") for number in range(120)]
     await store.ledger.receive(arrivals, datetime.now(UTC))
     adapter = RecordingAdapter()
     async with Runtime([plan(model=ScriptedModel(think), store=store)], [spec(adapter)]) as runtime:
-        await runtime.residents[0].inbox.put(make_arrival("New.", at=NOW))
+        await runtime.agents[0].inbox.submit(make_message("New.", sent_at=NOW))
         await fifty_and_the_new_one.wait()
         go.set()
-        await adapter.until_sent(121)
+        await adapter.wait_until_sent(121)
 
     assert most == 51
 
@@ -457,7 +459,7 @@ async def test_k08_a_platform_that_does_not_disconnect_keeps_nothing_else_from_e
             await super().__aexit__(*error)
             raise OSError("no network")
 
-    monkeypatch.setattr(runtime_module, "DISCONNECT_DEADLINE", 0)
+    monkeypatch.setattr(runtime_module, "DISCONNECT_TIMEOUT", 0)
     log: list[str] = []
     adapters = [LoggingAdapter(log, "first"), Clinging(log, "clinging"), Failing(log, "failing")]
     async with Runtime([plan()], [spec(one) for one in adapters]):
@@ -481,7 +483,7 @@ async def test_k08_everything_that_stops_shares_one_deadline(monkeypatch: pytest
             finally:
                 log.append("platform let go")
 
-    monkeypatch.setattr(runtime_module, "STOP_BUDGET", 0)  # each alone would have five seconds
+    monkeypatch.setattr(runtime_module, "STOP_TIMEOUT", 0)  # each alone would have five seconds
     log: list[str] = []
     plugins = [Plugin("slow", services=[Slow])]
     async with asyncio.timeout(4), Runtime([plan(plugins=plugins)], [spec(Clinging([]))]):
@@ -520,18 +522,18 @@ async def test_k08_what_does_not_let_itself_be_stopped_shares_the_deadline_too(
     async def write(request: TextRequest) -> str:
         if not is_quick.pop():
             await cling("thinking")
-        return answer("Hello.")
+        return model_answer("Hello.")
 
-    monkeypatch.setattr(runtime_module, "TURNS_DEADLINE", 0)
-    monkeypatch.setattr(runtime_module, "STOP_BUDGET", 0)  # each alone would have one or two seconds
+    monkeypatch.setattr(runtime_module, "TURNS_TIMEOUT", 0)
+    monkeypatch.setattr(runtime_module, "STOP_TIMEOUT", 0)  # each alone would have one or two seconds
     plugins = [Plugin("clinging", listeners=[hear], workers=[work])]
     try:
         async with Runtime([plan(model=ScriptedModel(write), plugins=plugins)], [spec(Sending())]) as runtime:
-            [resident] = runtime.residents
+            [resident] = runtime.agents
             task = Task(new_id(), "CLING", next_run=resident.agent.clock())
             await resident.agent.store.tasks.save_task(task)
             for room in ("lobby", "attic"):
-                await resident.inbox.put(make_arrival("Hello", at=NOW, room=room))
+                await resident.inbox.submit(make_message("Hello", sent_at=NOW, room=room))
             async with asyncio.timeout(5):
                 await all_at_work.wait()
             began = time.monotonic()
@@ -543,22 +545,24 @@ async def test_k08_what_does_not_let_itself_be_stopped_shares_the_deadline_too(
 async def test_a_platform_may_be_connected_later() -> None:
     log: list[str] = []
     async with Runtime([plan()]) as runtime:
-        receipt = await runtime.residents[0].inbox.put(make_arrival("Hello", at=NOW))
-        await runtime.residents[0].inbox.settled(receipt.id)
+        receipt = await runtime.agents[0].inbox.submit(make_message("Hello", sent_at=NOW))
+        await runtime.agents[0].inbox.wait_outcome(receipt.id)
         adapter = LoggingAdapter(log)
         await runtime.connect(adapter)
-        assert await adapter.until_sent(1) == ["I am Ada."]
+        assert await adapter.wait_until_sent(1) == ["I am Ada."]
 
     assert log == ["connect adapter", "disconnect adapter"]
 
 
 async def test_what_was_left_of_a_platform_that_is_not_connected_waits_for_a_process_that_has_it() -> None:
-    store, model = InMemoryStore(), ScriptedModel(answer("Hi."))
-    arrivals = [make_arrival(f"Hello {name}", at=NOW, room=name, platform=name) for name in ("test", "other")]
+    store, model = InMemoryStore(), ScriptedModel(model_answer("Hi."))
+    arrivals = [
+        make_message(f"Hello {name}", sent_at=NOW, room=name, platform=name) for name in ("test", "other")
+    ]
     here, there = [one.receipt for one in await store.ledger.receive(arrivals, datetime.now(UTC))]
     async with Runtime([plan(model=model, store=store)], [spec(RecordingAdapter())]) as runtime:
-        await runtime.residents[0].inbox.settled(here.id)
-        await runtime.residents[0].inbox.drain(60)
+        await runtime.agents[0].inbox.wait_outcome(here.id)
+        await runtime.agents[0].inbox.drain(60)
 
     assert len(model.requests) == 1
     assert await store.ledger.receipt(there.id) == there
@@ -566,12 +570,12 @@ async def test_what_was_left_of_a_platform_that_is_not_connected_waits_for_a_pro
 
 async def test_what_was_left_of_a_platform_is_taken_up_when_it_is_connected() -> None:
     store = InMemoryStore()
-    [received] = await store.ledger.receive([make_arrival("Hello", at=NOW)], datetime.now(UTC))
+    [received] = await store.ledger.receive([make_message("Hello", sent_at=NOW)], datetime.now(UTC))
     async with Runtime([plan(store=store)]) as runtime:
         assert await store.ledger.receipt(received.receipt.id) == received.receipt
         adapter = RecordingAdapter()
         await runtime.connect(adapter)
-        assert await adapter.until_sent(1) == ["I am Ada."]
+        assert await adapter.wait_until_sent(1) == ["I am Ada."]
 
 
 async def test_only_what_was_left_of_connected_platforms_is_learnt_from_and_each_once() -> None:
@@ -583,13 +587,13 @@ async def test_only_what_was_left_of_connected_platforms_is_learnt_from_and_each
 
     store = InMemoryStore()
     for platform in ("test", "other"):
-        arrival = make_arrival(f"Hello {platform}", at=NOW, platform=platform, room=platform)
+        arrival = make_message(f"Hello {platform}", sent_at=NOW, platform=platform, room=platform)
         [received] = await store.ledger.receive([arrival], datetime.now(UTC))
-        closed = replace(received.receipt, outcome=Outcome.IGNORED, is_learnt=False)
+        closed = replace(received.receipt, outcome=Outcome.IGNORED, is_evaluated=False)
         await store.ledger.save_receipts([closed])
     async with Runtime([plan(store=store, plugins=[Plugin("look", evaluators=[look])])]) as runtime:
         await runtime.connect(RecordingAdapter())
         await runtime.connect(LoggingAdapter([]))
-        await runtime.residents[0].inbox.drain(60)
+        await runtime.agents[0].inbox.drain(60)
 
     assert looked == ["Hello test"]

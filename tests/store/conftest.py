@@ -13,15 +13,17 @@ from bot.concurrency.clock import Clock
 from bot.domain.ids import derived_id
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
-from plugins.sql.postgres.connection import address_of
+from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
 from plugins.sql.sqlite.connection import Synchronous
 from plugins.sql.sqlite.database import OpenFiles
 from tests.postgres import PostgresServer
 
 AGENT = derived_id("agent")
-EMPTIED = "DELETE FROM agents; SELECT setval(oid::regclass, 1, false) FROM pg_class WHERE relkind = 'S'"
-Opening = Callable[[pytest.FixtureRequest, Clock], AbstractAsyncContextManager[Store]]
+EMPTY_DATABASE = (
+    "DELETE FROM agents; SELECT setval(oid::regclass, 1, false) FROM pg_class WHERE relkind = 'S'"
+)
+OpenStore = Callable[[pytest.FixtureRequest, Clock], AbstractAsyncContextManager[Store]]
 
 
 def memory_store(request: pytest.FixtureRequest, clock: Clock) -> AbstractAsyncContextManager[Store]:
@@ -33,17 +35,17 @@ def sqlite_store(request: pytest.FixtureRequest, clock: Clock) -> AbstractAsyncC
     """Give a store in a copy of a SQLite file that has the schema."""
     path = request.getfixturevalue("tmp_path") / "greenroom.db"
     copyfile(request.getfixturevalue("sqlite_file"), path)
-    return OpenFiles().store_in(path, AGENT, clock=clock, synchronous=Synchronous.NORMAL)
+    return OpenFiles().open_store(path, AGENT, clock=clock, synchronous=Synchronous.NORMAL)
 
 
 def postgres_store(request: pytest.FixtureRequest, clock: Clock) -> AbstractAsyncContextManager[Store]:
     """Give a store on PostgreSQL, in a database that is emptied first."""
     server, name = request.getfixturevalue("postgres_server"), request.getfixturevalue("postgres_database")
-    server.run(EMPTIED, name)
-    return OpenServers().store_at(address_of(server.url(name), "url"), AGENT, clock=clock)
+    server.run(EMPTY_DATABASE, name)
+    return OpenServers().open_store(parse_address(server.url(name), "url"), AGENT, clock=clock)
 
 
-STORES: tuple[Opening, ...] = (memory_store, sqlite_store, postgres_store)
+STORES: tuple[OpenStore, ...] = (memory_store, sqlite_store, postgres_store)
 
 
 class ManualClock:
@@ -84,7 +86,7 @@ def postgres_database(postgres_server: PostgresServer) -> Iterator[str]:
     """Give the name of a database that has the schema: making one costs ten times what emptying one does."""
 
     async def open_once(url: str) -> None:
-        async with OpenServers().use(address_of(url, "url")):
+        async with OpenServers().use(parse_address(url, "url")):
             pass
 
     with postgres_server.database() as name:
@@ -95,7 +97,7 @@ def postgres_database(postgres_server: PostgresServer) -> Iterator[str]:
 @pytest.fixture(params=STORES, ids=lambda one: one.__name__)
 def closed_store(request: pytest.FixtureRequest, clock: ManualClock) -> AbstractAsyncContextManager[Store]:
     """Give a store of each kind that is still to be opened."""
-    opening: Opening = request.param
+    opening: OpenStore = request.param
     return opening(request, clock)
 
 

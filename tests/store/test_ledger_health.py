@@ -7,47 +7,47 @@ from itertools import count
 import pytest
 
 from bot.errors import StoreUnavailable
-from bot.store.ledger import Health
+from bot.store.ledger import StoreHealth
 
-BEGAN = datetime(2026, 5, 4, 12, tzinfo=UTC)
+START = datetime(2026, 5, 4, 12, tzinfo=UTC)
 LOCKED = StoreUnavailable("the database x is locked", cause="db_locked")
 FULL = StoreUnavailable("the database x cannot grow", cause="db_full")
 
 
 @pytest.fixture
-def health() -> Health:
+def health() -> StoreHealth:
     """Give one whose clock goes on by a minute whenever it is looked at."""
     minutes = count()
-    return Health(lambda: BEGAN + timedelta(minutes=next(minutes)))
+    return StoreHealth(lambda: START + timedelta(minutes=next(minutes)))
 
 
 def test_an_outage_is_logged_once_when_it_begins_and_once_when_it_ends(
-    health: Health, caplog: pytest.LogCaptureFixture
+    health: StoreHealth, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG, "bot.store.ledger"):
         for _ in range(5):
-            health.fails(LOCKED)
-        trouble = health.trouble
-        health.recovers()
-        health.recovers()
+            health.fail(LOCKED)
+        trouble = health.problem
+        health.recover()
+        health.recover()
 
     assert trouble is not None
-    assert (trouble.cause, trouble.message, trouble.since) == ("db_locked", str(LOCKED), BEGAN)
-    assert health.trouble is None
+    assert (trouble.cause, trouble.message, trouble.since) == ("db_locked", str(LOCKED), START)
+    assert health.problem is None
     assert len(caplog.records) == 2
 
 
-def test_an_outage_that_changes_its_cause_goes_on_since_it_began(health: Health) -> None:
-    health.fails(LOCKED)
-    health.fails(FULL)
+def test_an_outage_that_changes_its_cause_goes_on_since_it_began(health: StoreHealth) -> None:
+    health.fail(LOCKED)
+    health.fail(FULL)
 
-    assert health.trouble is not None
-    assert (health.trouble.cause, health.trouble.since) == ("db_full", BEGAN)
+    assert health.problem is not None
+    assert (health.problem.cause, health.problem.since) == ("db_full", START)
 
 
-def test_while_nothing_can_be_kept_whoever_wants_to_is_told(health: Health) -> None:
-    health.check()
-    health.fails(LOCKED)
+def test_while_nothing_can_be_kept_whoever_wants_to_is_told(health: StoreHealth) -> None:
+    health.check_available()
+    health.fail(LOCKED)
     with pytest.raises(StoreUnavailable, match="x is locked") as caught:
-        health.check()
+        health.check_available()
     assert caught.value.cause == "db_locked"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.store.similarity import cosine, nearest
+from bot.store.similarity import cosine, find_nearest
 
 
 def test_cosine_measures_direction_and_not_length() -> None:
@@ -27,8 +27,8 @@ def test_vectors_of_two_dimensions_are_never_compared() -> None:
 def test_the_nearest_come_first_and_among_equals_the_earlier() -> None:
     candidates = {"across": (0, 1), "first": (2, 0), "second": (3, 0), "against": (-1, 0)}
 
-    found = nearest((1, 0), candidates.items(), 3)
+    found = find_nearest((1, 0), candidates.items(), 3)
 
     assert [key for key, _ in found] == ["first", "second", "across"]
-    assert nearest((1, 0), candidates.items(), 0) == []
-    assert nearest((1, 0), [], 3) == []
+    assert find_nearest((1, 0), candidates.items(), 0) == []
+    assert find_nearest((1, 0), [], 3) == []

@@ -1,10 +1,10 @@
 """Rules of searching by words."""
 
-from bot.store.similarity import ranked_by_words
+from bot.store.similarity import rank_by_word_overlap
 
 
 def rank(question: str, *texts: str) -> list[int]:
-    return ranked_by_words(question, texts, 3)
+    return rank_by_word_overlap(question, texts, 3)
 
 
 def test_the_text_with_the_rarer_words_comes_first() -> None:

@@ -4,16 +4,20 @@ from dataclasses import replace
 
 from bot.domain.environment import Component, Entity, Relationship
 from bot.domain.ids import derived_id, new_id
-from bot.store.protocols import MOST_NAMES, Store
+from bot.store.protocols import MAX_NAME_MATCHES, Store
 
 LOBBY, ATTIC = derived_id("lobby"), derived_id("attic")
 
 
-def person(name: str, **details: object) -> Entity:
+def build_entity(name: str, **details: object) -> Entity:
     return Entity(derived_id("entity", name), "test", name, (name,), **details)  # type: ignore[arg-type]
 
 
-ALICE, BOB, CAROL = person("Alice"), person("Bob", is_bot=True), person("Carol", metadata={"pic": "c.png"})
+ALICE, BOB, CAROL = (
+    build_entity("Alice"),
+    build_entity("Bob", is_bot=True),
+    build_entity("Carol", metadata={"pic": "c.png"}),
+)
 
 
 async def test_people_are_found_by_id_and_the_unknown_left_out(store: Store) -> None:
@@ -34,11 +38,11 @@ async def test_a_new_name_stands_before_the_former_ones(store: Store) -> None:
 
 
 async def test_of_many_former_names_the_latest_are_kept(store: Store) -> None:
-    for number in range(MOST_NAMES + 5):
+    for number in range(MAX_NAME_MATCHES + 5):
         await store.entities.save_entities([replace(ALICE, names=(f"name {number}",))])
     found = (await store.entities.entities([ALICE.id]))[ALICE.id]
 
-    assert found.names == tuple(f"name {number}" for number in range(MOST_NAMES + 4, 4, -1))
+    assert found.names == tuple(f"name {number}" for number in range(MAX_NAME_MATCHES + 4, 4, -1))
 
 
 async def test_participants_are_listed_the_most_recently_active_first(store: Store) -> None:
@@ -96,21 +100,21 @@ async def test_people_are_found_by_a_name_they_go_by_or_by_their_id_and_never_by
     namesake = Entity(new_id(), "test", "1003", ("Sarah",))
     await store.entities.save_entities([sarah, other, namesake])
 
-    assert {one.id for one in await store.entities.named("Sarah")} == {sarah.id, namesake.id}
-    assert await store.entities.named("Sarah", platform="other") == []
+    assert {one.id for one in await store.entities.entities_by_name("Sarah")} == {sarah.id, namesake.id}
+    assert await store.entities.entities_by_name("Sarah", platform="other") == []
     for name in ('Sarah "S" Smith', "Zoë", "1002"):
-        assert [one.id for one in await store.entities.named(name)] == [other.id]
-    assert [one.id for one in await store.entities.named("sar\\ah_%")] == [sarah.id]
+        assert [one.id for one in await store.entities.entities_by_name(name)] == [other.id]
+    assert [one.id for one in await store.entities.entities_by_name("sar\\ah_%")] == [sarah.id]
     for name in ("Sar", "Smith", "", "%", "100", '"', "sar\\\\ah_%"):
-        assert await store.entities.named(name) == []
+        assert await store.entities.entities_by_name(name) == []
 
 
 async def test_who_has_left_takes_part_no_more_until_they_are_active_again(store: Store) -> None:
     for room in (LOBBY, ATTIC):
         await store.entities.save_entities([ALICE, BOB], room)
-    await store.entities.leave(BOB.id, [LOBBY, new_id()])
-    await store.entities.leave(CAROL.id, [LOBBY])
-    await store.entities.leave(ALICE.id, [])
+    await store.entities.leave_rooms(BOB.id, [LOBBY, new_id()])
+    await store.entities.leave_rooms(CAROL.id, [LOBBY])
+    await store.entities.leave_rooms(ALICE.id, [])
 
     assert await store.entities.participants(LOBBY) == [ALICE]
     assert await store.entities.participants(ATTIC) == [BOB, ALICE]

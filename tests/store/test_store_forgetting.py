@@ -7,53 +7,53 @@ from bot.domain.content import Content
 from bot.domain.edits import FORGOTTEN
 from bot.domain.environment import Component, Relationship
 from bot.domain.ids import delivery_id, derived_id, new_id
-from bot.domain.inbound import Arrival
+from bot.domain.inbound import InboundMessage
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt, Step, StepState
-from bot.domain.memory import Memory, MemoryKind, Scope
+from bot.domain.memory import Memory, MemoryKind, MemoryScope
 from bot.domain.task import Task
-from bot.store.ledger import Commitment
-from bot.store.protocols import AUDIT, Reach, Store
-from bot.testing import make_arrival
+from bot.store.ledger import TurnCommit
+from bot.store.protocols import AUDIT, RecallScope, Store
+from bot.testing import make_message
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)
 SECRET = "the treasure lies under the oak"
 
 
-async def hear(store: Store, author: str, text: str) -> tuple[Arrival, Receipt]:
-    arrival = make_arrival(text, at=NOW, author=author)
-    [received] = await store.ledger.receive([arrival], NOW)
-    return arrival, received.receipt
+async def receive_message(store: Store, author: str, text: str) -> tuple[InboundMessage, Receipt]:
+    message = make_message(text, sent_at=NOW, author=author)
+    [stored] = await store.ledger.receive([message], NOW)
+    return message, stored.receipt
 
 
-async def answer(store: Store, arrival: Arrival, receipt: Receipt, text: str) -> Memory:
+async def commit_reply(store: Store, message: InboundMessage, receipt: Receipt, text: str) -> Memory:
     assert receipt.turn_id is not None
     reply = Memory(
-        new_id(), MemoryKind.MESSAGE, derived_id("agent"), arrival.room.id, arrival.world.id, Content(text),
+        new_id(), MemoryKind.MESSAGE, derived_id("agent"), message.room.id, message.world.id, Content(text),
         NOW, turn_id=receipt.turn_id,
     )  # fmt: skip
-    part = Delivery(
-        delivery_id(receipt.turn_id, 0, 0), receipt.turn_id, arrival.room.id, reply.id, "test", "account",
+    delivery = Delivery(
+        delivery_id(receipt.turn_id, 0, 0), receipt.turn_id, message.room.id, reply.id, "test", "account",
         "lobby", 0, reply.content, NOW,
     )  # fmt: skip
-    closed = replace(
+    closed_receipt = replace(
         receipt, outcome=Outcome.ANSWERED, reason=f"it says {text}", notes=(text,), closed_at=NOW
     )
-    await store.ledger.commit(Commitment((reply,), (part,), (closed,)))
+    await store.ledger.commit(TurnCommit((reply,), (delivery,), (closed_receipt,)))
     await store.ledger.save_step(
-        Step(receipt.turn_id, "answer:1", "answer", StepState.DONE, result={"text": text}, at=NOW)
+        Step(receipt.turn_id, "answer:1", "answer", StepState.DONE, result={"text": text}, recorded_at=NOW)
     )
     return reply
 
 
-async def learn(store: Store, arrival: Arrival, text: str) -> Memory:
+async def add_fact(store: Store, message: InboundMessage, text: str) -> Memory:
     fact = replace(
-        arrival.message,
+        message.message,
         id=new_id(),
         kind=MemoryKind.FACT,
         content=Content(text),
-        source_id=arrival.message.id,
-        scope=Scope.SHARED,
+        source_id=message.message.id,
+        scope=MemoryScope.SHARED,
         embedding=(1.0, 0.0, 0.5),
         embedding_model="m",
     )
@@ -64,19 +64,19 @@ async def learn(store: Store, arrival: Arrival, text: str) -> Memory:
 async def test_messages_answers_facts_and_vectors_of_one_person_are_gone_and_others_stay(
     store: Store,
 ) -> None:
-    hers, receipt = await hear(store, "Alice", SECRET)
-    reply = await answer(store, hers, receipt, SECRET)
+    hers, receipt = await receive_message(store, "Alice", SECRET)
+    reply = await commit_reply(store, hers, receipt, SECRET)
     await store.ledger.save_delivery(
         replace((await store.ledger.deliveries())[0], state=DeliveryState.SENT, external_id="99")
     )
-    fact = await learn(store, hers, SECRET)
-    his, other = await hear(store, "Bob", "Good morning")
-    his_fact = await learn(store, his, "Bob rises early")
-    found = await store.changes.forget(hers.author.id, LATER)
-    assert (found.messages, found.answers, found.drawn) == (1, 1, 1)
+    fact = await add_fact(store, hers, SECRET)
+    his, other = await receive_message(store, "Bob", "Good morning")
+    his_fact = await add_fact(store, his, "Bob rises early")
+    found = await store.edits.erase_entity(hers.author.id, LATER)
+    assert (found.messages, found.replies, found.derived) == (1, 1, 1)
     ids = [hers.message.id, reply.id, fact.id, his.message.id, his_fact.id]
     assert set(await store.memories.memories(ids)) == {his.message.id, his_fact.id}
-    reach = Reach(hers.room.id, hers.world.id)
+    reach = RecallScope(hers.room.id, hers.world.id)
     recalled = await store.memories.recall((1.0, 0.0, 0.5), "m", reach, MemoryKind.FACT)
     assert [one.memory.id for one in recalled] == [his_fact.id]
     assert await store.ledger.receipt(other.id) == other
@@ -85,9 +85,9 @@ async def test_messages_answers_facts_and_vectors_of_one_person_are_gone_and_oth
 
 
 async def test_what_is_left_recognises_a_redelivery_and_holds_no_word_or_name(store: Store) -> None:
-    hers, receipt = await hear(store, "Alice", SECRET)
-    await answer(store, hers, receipt, SECRET)
-    await store.changes.forget(hers.author.id, LATER)
+    hers, receipt = await receive_message(store, "Alice", SECRET)
+    await commit_reply(store, hers, receipt, SECRET)
+    await store.edits.erase_entity(hers.author.id, LATER)
     kept = await store.ledger.receipt(receipt.id)
     assert kept is not None
     assert (kept.outcome, kept.rule, kept.notes) == (Outcome.ANSWERED, FORGOTTEN, ())
@@ -100,16 +100,16 @@ async def test_what_is_left_recognises_a_redelivery_and_holds_no_word_or_name(st
 
 
 async def test_open_work_for_somebody_who_is_forgotten_is_cancelled(store: Store) -> None:
-    hers, receipt = await hear(store, "Alice", SECRET)
+    hers, receipt = await receive_message(store, "Alice", SECRET)
     assert receipt.turn_id is not None
     part = Delivery(
         delivery_id(receipt.turn_id, 0, 0), receipt.turn_id, hers.room.id, new_id(), "test", "account",
         "lobby", 0, Content(SECRET), NOW,
     )  # fmt: skip
-    await store.ledger.commit(Commitment(deliveries=(part,)))
-    found = await store.changes.forget(hers.author.id, LATER)
-    assert [one.id for one in found.removed.receipts] == [receipt.id]
-    assert [one.id for one in found.removed.deliveries] == [part.id]
+    await store.ledger.commit(TurnCommit(deliveries=(part,)))
+    found = await store.edits.erase_entity(hers.author.id, LATER)
+    assert [one.id for one in found.cancelled.receipts] == [receipt.id]
+    assert [one.id for one in found.cancelled.deliveries] == [part.id]
     kept = await store.ledger.receipt(receipt.id)
     assert kept is not None
     assert kept.outcome is Outcome.CANCELLED
@@ -119,8 +119,8 @@ async def test_open_work_for_somebody_who_is_forgotten_is_cancelled(store: Store
 
 
 async def test_details_relationships_tasks_and_log_entries_go_and_a_mark_stays(store: Store) -> None:
-    hers, _ = await hear(store, "Alice", "Hi")
-    his, _ = await hear(store, "Bob", "Hi")
+    hers, _ = await receive_message(store, "Alice", "Hi")
+    his, _ = await receive_message(store, "Bob", "Hi")
     alice, bob = hers.author.id, his.author.id
     await store.entities.save_component(Component(new_id(), alice, "contact", {"phone": "1"}))
     await store.entities.save_component(Component(new_id(), bob, "note", {"a": 1}, source_entity_id=alice))
@@ -132,8 +132,8 @@ async def test_details_relationships_tasks_and_log_entries_go_and_a_mark_stays(s
     await store.tasks.save_task(Task(new_id(), "remind", NOW, entity_id=bob))
     await store.logs.log(AUDIT, {"a": 1}, entity_id=alice)
     await store.logs.log(AUDIT, {"b": 2}, entity_id=bob)
-    found = await store.changes.forget(alice, LATER)
-    assert (found.details, found.relationships, found.tasks) == (2, 2, 1)
+    found = await store.edits.erase_entity(alice, LATER)
+    assert (found.components, found.relationships, found.tasks) == (2, 2, 1)
     [mark] = await store.entities.components(alice)
     assert (mark.type, mark.data) == (FORGOTTEN, {"at": LATER.isoformat()})
     assert [one.data for one in await store.entities.components(bob)] == [{"b": 2}]
@@ -144,14 +144,14 @@ async def test_details_relationships_tasks_and_log_entries_go_and_a_mark_stays(s
 
 
 async def test_who_is_forgotten_and_writes_again_is_known_again(store: Store) -> None:
-    hers, _ = await hear(store, "Alice", SECRET)
-    await store.changes.forget(hers.author.id, LATER)
-    again, _ = await hear(store, "Alice", "Hello again")
+    hers, _ = await receive_message(store, "Alice", SECRET)
+    await store.edits.erase_entity(hers.author.id, LATER)
+    again, _ = await receive_message(store, "Alice", "Hello again")
     assert (await store.entities.entities([again.author.id]))[again.author.id].names == ("Alice",)
     assert [one.content.text for one in await store.memories.recent(again.room.id)] == ["Hello again"]
 
 
 async def test_forgetting_somebody_who_is_not_known_deletes_nothing(store: Store) -> None:
-    await hear(store, "Bob", "Hi")
-    found = await store.changes.forget(derived_id("nobody"), NOW)
+    await receive_message(store, "Bob", "Hi")
+    found = await store.edits.erase_entity(derived_id("nobody"), NOW)
     assert found.total == 0

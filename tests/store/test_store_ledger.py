@@ -10,45 +10,45 @@ import pytest
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.domain.environment import Entity
 from bot.domain.ids import delivery_id, derived_id, new_id
-from bot.domain.inbound import Arrival, Cursor, Received
+from bot.domain.inbound import InboundMessage, StoredEvent, StreamCursor
 from bot.domain.ledger import Delivery, DeliveryState, ModelCall, Outcome, Receipt, Step, StepState
 from bot.domain.memory import Memory, MemoryKind
-from bot.inbound.sanitize import tidied
-from bot.store.ledger import Commitment
+from bot.inbound.sanitize import sanitize_message
+from bot.store.ledger import TurnCommit
 from bot.store.protocols import Store
-from bot.testing import make_arrival
+from bot.testing import make_message
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 FINAL = [outcome for outcome in Outcome if outcome.is_final]
 
 
-async def receive(store: Store, *arrivals: Arrival, at: datetime = NOW) -> list[Receipt]:
-    return [one.receipt for one in await store.ledger.receive(arrivals, at)]
+async def receive(store: Store, *messages: InboundMessage, now: datetime = NOW) -> list[Receipt]:
+    return [stored.receipt for stored in await store.ledger.receive(messages, now)]
 
 
-async def received(store: Store, text: str = "Hello", **details: object) -> Receipt:
-    [receipt] = await receive(store, make_arrival(text, at=NOW, **details))  # type: ignore[arg-type]
+async def receive_text(store: Store, text: str = "Hello", **details: object) -> Receipt:
+    [receipt] = await receive(store, make_message(text, sent_at=NOW, **details))  # type: ignore[arg-type]
     return receipt
 
 
-def reply_to(receipt: Receipt, text: str, turn_id: UUID, ordinal: int = 0) -> Memory:
+def build_reply(receipt: Receipt, text: str, turn_id: UUID, reply_index: int = 0) -> Memory:
     return Memory(
-        id=derived_id(turn_id, str(ordinal)),
+        id=derived_id(turn_id, str(reply_index)),
         kind=MemoryKind.MESSAGE,
         entity_id=derived_id("agent"),
         room_id=receipt.room_id,
         world_id=derived_id("test", "world"),
         content=Content(text=text),
-        created_at=NOW + timedelta(seconds=1 + ordinal),
+        created_at=NOW + timedelta(seconds=1 + reply_index),
         turn_id=turn_id,
     )
 
 
-def parts_of(reply: Memory, texts: Sequence[str], ordinal: int = 0) -> tuple[Delivery, ...]:
+def build_deliveries(reply: Memory, texts: Sequence[str], reply_index: int = 0) -> tuple[Delivery, ...]:
     assert reply.turn_id is not None
     return tuple(
         Delivery(
-            id=delivery_id(reply.turn_id, ordinal, number),
+            id=delivery_id(reply.turn_id, reply_index, number),
             turn_id=reply.turn_id,
             room_id=reply.room_id,
             memory_id=reply.id,
@@ -64,11 +64,11 @@ def parts_of(reply: Memory, texts: Sequence[str], ordinal: int = 0) -> tuple[Del
 
 
 async def test_an_event_is_kept_with_the_rows_it_needs(store: Store) -> None:
-    arrival = make_arrival("Hello", at=NOW)
+    arrival = make_message("Hello", sent_at=NOW)
     [received] = await store.ledger.receive([arrival], NOW)
     receipt = received.receipt
 
-    assert received == Received(receipt, arrival, is_new=True)
+    assert received == StoredEvent(receipt, arrival, is_new=True)
     assert receipt.turn_id is not None
     assert receipt == Receipt(
         receipt.id,
@@ -84,7 +84,7 @@ async def test_an_event_is_kept_with_the_rows_it_needs(store: Store) -> None:
     )
     assert await store.ledger.receipt(receipt.id) == receipt
     assert await store.ledger.receipt(arrival.message.id) == receipt
-    assert await store.ledger.arrival(receipt) == arrival
+    assert await store.ledger.inbound_message(receipt) == arrival
     assert await store.memories.recent(arrival.room.id) == [arrival.message]
     assert await store.entities.participants(arrival.room.id) == [arrival.author]
     assert [room.id for room in await store.worlds.rooms()] == [arrival.room.id]
@@ -93,10 +93,10 @@ async def test_an_event_is_kept_with_the_rows_it_needs(store: Store) -> None:
 
 async def test_an_event_with_attachments_comes_back_whole(store: Store) -> None:
     attachment = Attachment("a1", MediaKind.DOCUMENT, "https://a/b.txt", "text/plain", "b.txt", text="words")
-    arrival = make_arrival(Content(text="see", attachments=(attachment,), source="test"), at=NOW)
+    arrival = make_message(Content(text="see", attachments=(attachment,), source="test"), sent_at=NOW)
     [receipt] = await receive(store, arrival)
 
-    found = await store.ledger.arrival(receipt)
+    found = await store.ledger.inbound_message(receipt)
     assert found is not None
     assert found.message.content == arrival.message.content
 
@@ -105,8 +105,8 @@ async def test_g02_g03_g04_g14_the_worst_that_comes_in_is_kept_and_comes_back_as
     store: Store,
 ) -> None:
     text = "a\0b\ud800c\U000e0041\u202e" + "x\u200b" * 50_000
-    arrival = make_arrival(text, at=datetime(1, 1, 1, tzinfo=UTC), author="\0\ud800", room="\0")
-    arrival = tidied(arrival, NOW)
+    arrival = make_message(text, sent_at=datetime(1, 1, 1, tzinfo=UTC), author="\0\ud800", room="\0")
+    arrival = sanitize_message(arrival, NOW)
     [receipt] = await receive(store, arrival)
 
     assert len(receipt.notes) == 4
@@ -120,13 +120,13 @@ async def test_g02_g03_g04_g14_the_worst_that_comes_in_is_kept_and_comes_back_as
 
 @pytest.mark.parametrize("same", ["event_id", "message_id"])
 async def test_an_event_known_by_either_key_gets_the_receipt_it_has(store: Store, same: str) -> None:
-    first = make_arrival("first", at=NOW)
-    again = make_arrival(
-        "again", at=NOW + timedelta(seconds=9), room="attic" if same == "event_id" else "lobby"
+    first = make_message("first", sent_at=NOW)
+    again = make_message(
+        "again", sent_at=NOW + timedelta(seconds=9), room="attic" if same == "event_id" else "lobby"
     )
     again = replace(again, key=replace(again.key, **{same: getattr(first.key, same)}))
     known = (await store.ledger.receive([first], NOW))[0].receipt
-    assert await store.ledger.receive([again], NOW + timedelta(days=29)) == [Received(known)]
+    assert await store.ledger.receive([again], NOW + timedelta(days=29)) == [StoredEvent(known)]
     assert await store.memories.memories([again.message.id]) == {}
     assert [room.id for room in await store.worlds.rooms()] == [first.room.id]
     assert len(await store.ledger.receipts()) == 1
@@ -142,8 +142,8 @@ async def test_an_event_known_by_either_key_gets_the_receipt_it_has(store: Store
     ids=["a new revision", "another message", "another account"],
 )
 async def test_an_event_that_differs_in_both_keys_is_new(store: Store, other: dict[str, object]) -> None:
-    first = make_arrival("first", at=NOW)
-    second = make_arrival("second", at=NOW)
+    first = make_message("first", sent_at=NOW)
+    second = make_message("second", sent_at=NOW)
     second = replace(second, key=replace(first.key, **other))  # type: ignore[arg-type]
 
     found = await store.ledger.receive([first, second], NOW)
@@ -152,7 +152,7 @@ async def test_an_event_that_differs_in_both_keys_is_new(store: Store, other: di
 
 
 async def test_a_batch_may_hold_the_same_event_twice(store: Store) -> None:
-    first, second = make_arrival("first", at=NOW), make_arrival("second", at=NOW)
+    first, second = make_message("first", sent_at=NOW), make_message("second", sent_at=NOW)
     again = replace(first, message=replace(first.message, id=new_id()))
     found = await store.ledger.receive([first, again, second], NOW)
 
@@ -163,7 +163,7 @@ async def test_a_batch_may_hold_the_same_event_twice(store: Store) -> None:
 
 async def test_a_final_receipt_stays_as_it_is(store: Store) -> None:
     for outcome in FINAL:
-        receipt = await received(store)
+        receipt = await receive_text(store)
         final = replace(receipt, outcome=outcome, reason="because", rule="a rule", closed_at=NOW)
         await store.ledger.save_receipts([final])
         await store.ledger.save_receipts([replace(receipt, outcome=Outcome.CLAIMED), receipt])
@@ -173,14 +173,14 @@ async def test_a_final_receipt_stays_as_it_is(store: Store) -> None:
 
 async def test_a_receipt_comes_back_with_all_it_was_given(store: Store) -> None:
     receipt = replace(
-        await received(store),
+        await receive_text(store),
         outcome=Outcome.CLAIMED,
         reason="a mention",
         rule="mention",
         turn_id=new_id(),
         superseded_by=new_id(),
         attempts=2,
-        carried=1,
+        supersede_count=1,
         claimed_at=NOW + timedelta(seconds=1),
         model_calls=(ModelCall("TEXT_LARGE", "reply", "m", 10, 5, 2, True, 40, 0.5, "slow"),),
         notes=("provider TIME: no answer", "ä"),
@@ -191,7 +191,7 @@ async def test_a_receipt_comes_back_with_all_it_was_given(store: Store) -> None:
 
 
 async def test_a_receipt_that_is_not_known_is_passed_over(store: Store) -> None:
-    receipt = await received(store)
+    receipt = await receive_text(store)
     await store.ledger.save_receipts([replace(receipt, id=new_id()), replace(receipt, attempts=1)])
 
     assert await store.ledger.receipts() == [replace(receipt, attempts=1)]
@@ -199,7 +199,11 @@ async def test_a_receipt_that_is_not_known_is_passed_over(store: Store) -> None:
 
 async def test_receipts_are_listed_newest_first(store: Store) -> None:
     first, second, third = [
-        (await receive(store, make_arrival(name, at=NOW, room=name), at=NOW + timedelta(seconds=number)))[0]
+        (
+            await receive(
+                store, make_message(name, sent_at=NOW, room=name), now=NOW + timedelta(seconds=number)
+            )
+        )[0]
         for number, name in enumerate(["attic", "lobby", "attic"])
     ]
     closed = replace(second, outcome=Outcome.IGNORED)
@@ -214,45 +218,45 @@ async def test_receipts_are_listed_newest_first(store: Store) -> None:
 
 
 async def test_the_arrival_of_a_removed_message_is_gone(store: Store) -> None:
-    receipt = await received(store)
+    receipt = await receive_text(store)
     await store.memories.remove([receipt.memory_id])
 
-    assert await store.ledger.arrival(receipt) is None
+    assert await store.ledger.inbound_message(receipt) is None
     assert await store.ledger.receipt(receipt.id) == receipt
 
 
 async def test_an_arrival_shows_the_author_as_they_are_now(store: Store) -> None:
-    receipt = await received(store, author="Alice")
+    receipt = await receive_text(store, author="Alice")
     alice = Entity(receipt.author_id, "test", "Alice", ("Alice B.",))
     await store.entities.save_entities([alice])
 
-    found = await store.ledger.arrival(receipt)
+    found = await store.ledger.inbound_message(receipt)
     assert found is not None
     assert found.author.names == ("Alice B.", "Alice")
 
 
 async def test_a_commit_moves_reply_parts_and_receipts_together(store: Store) -> None:
-    receipt, turn = await received(store), new_id()
-    reply = reply_to(receipt, "Hello, Alice.", turn)
-    parts = parts_of(reply, ["Hello,", "Alice."])
+    receipt, turn = await receive_text(store), new_id()
+    reply = build_reply(receipt, "Hello, Alice.", turn)
+    parts = build_deliveries(reply, ["Hello,", "Alice."])
     closed = replace(receipt, outcome=Outcome.ANSWERED, turn_id=turn, closed_at=NOW)
 
-    placed = await store.ledger.commit(Commitment((reply,), parts, (closed,)))
+    placed = await store.ledger.commit(TurnCommit((reply,), parts, (closed,)))
 
     assert placed == [replace(part, seq=part.part + 1) for part in parts]
     assert await store.ledger.deliveries(turn_id=turn) == placed
     assert await store.memories.by_turn(turn) == [reply]
     assert await store.memories.recent(receipt.room_id, 1) == [reply]
     assert await store.ledger.receipt(receipt.id) == closed
-    assert await store.ledger.commit(Commitment()) == []
+    assert await store.ledger.commit(TurnCommit()) == []
 
 
 async def test_parts_are_numbered_room_by_room(store: Store) -> None:
-    lobby, attic = await received(store), await received(store, room="attic")
+    lobby, attic = await receive_text(store), await receive_text(store, room="attic")
     seqs = []
     for receipt, texts in ((lobby, ["a", "b"]), (attic, ["c"]), (lobby, ["d"])):
-        reply = reply_to(receipt, "…", new_id())
-        placed = await store.ledger.commit(Commitment((reply,), parts_of(reply, texts)))
+        reply = build_reply(receipt, "…", new_id())
+        placed = await store.ledger.commit(TurnCommit((reply,), build_deliveries(reply, texts)))
         seqs.append([part.seq for part in placed])
 
     assert seqs == [[1, 2], [1], [3]]
@@ -261,10 +265,10 @@ async def test_parts_are_numbered_room_by_room(store: Store) -> None:
 
 
 async def test_a_commit_repeated_changes_nothing(store: Store) -> None:
-    receipt, turn = await received(store), new_id()
-    reply = reply_to(receipt, "Hello.", turn)
-    commitment = Commitment(
-        (reply,), parts_of(reply, ["Hel", "lo."]), (replace(receipt, outcome=Outcome.ANSWERED),)
+    receipt, turn = await receive_text(store), new_id()
+    reply = build_reply(receipt, "Hello.", turn)
+    commitment = TurnCommit(
+        (reply,), build_deliveries(reply, ["Hel", "lo."]), (replace(receipt, outcome=Outcome.ANSWERED),)
     )
     first, second = await store.ledger.commit(commitment)
     sent = replace(first, state=DeliveryState.SENT, attempts=1, external_id="x1", first_attempt_at=NOW)
@@ -276,12 +280,12 @@ async def test_a_commit_repeated_changes_nothing(store: Store) -> None:
 
 
 async def test_a_delivery_comes_back_as_it_was_saved(store: Store) -> None:
-    receipt = await received(store)
-    reply = reply_to(receipt, "Hello.", new_id())
+    receipt = await receive_text(store)
+    reply = build_reply(receipt, "Hello.", new_id())
     picture = Attachment("a", MediaKind.IMAGE, content_type="image/png", name="a.png", data=b"\x89PNG\x00")
-    [part] = parts_of(reply, ["Hello."])
+    [part] = build_deliveries(reply, ["Hello."])
     part = replace(part, content=Content(text="Hello.", attachments=(picture,)), reply_to="m-1")
-    [placed] = await store.ledger.commit(Commitment((reply,), (part,)))
+    [placed] = await store.ledger.commit(TurnCommit((reply,), (part,)))
     assert placed == replace(part, seq=1)
 
     unknown = replace(
@@ -293,11 +297,11 @@ async def test_a_delivery_comes_back_as_it_was_saved(store: Store) -> None:
 
 
 async def test_open_is_what_may_still_leave(store: Store) -> None:
-    receipt = await received(store)
-    reply = reply_to(receipt, "…", new_id())
+    receipt = await receive_text(store)
+    reply = build_reply(receipt, "…", new_id())
     states = list(DeliveryState)
     placed = await store.ledger.commit(
-        Commitment((reply,), parts_of(reply, [state.value for state in states]))
+        TurnCommit((reply,), build_deliveries(reply, [state.value for state in states]))
     )
     for part, state in zip(placed, states, strict=True):
         await store.ledger.save_delivery(replace(part, state=state))
@@ -312,7 +316,7 @@ async def test_open_is_what_may_still_leave(store: Store) -> None:
 
 async def test_a_step_is_written_and_gets_its_new_state(store: Store) -> None:
     turn = new_id()
-    intended = Step(turn, "action:0:FORECAST", "action", StepState.INTENDED, "unsafe", at=NOW)
+    intended = Step(turn, "action:0:FORECAST", "action", StepState.INTENDED, "unsafe", recorded_at=NOW)
     done = replace(intended, state=StepState.DONE, result={"success": True, "data": {"city": ["Köln"]}})
     answer = Step(turn, "answer:1", "answer", StepState.DONE, result={"text": "<response/>"})
     for step in (intended, answer, done, Step(new_id(), "answer:1", "answer", StepState.UNKNOWN)):
@@ -323,34 +327,34 @@ async def test_a_step_is_written_and_gets_its_new_state(store: Store) -> None:
 
 
 async def test_a_receipt_is_found_by_what_its_platform_calls_the_message(store: Store) -> None:
-    lobby = await received(store, "Hello", message_id="77")
-    elsewhere = make_arrival("Hello", at=NOW, message_id="77", room="attic")
+    lobby = await receive_text(store, "Hello", message_id="77")
+    elsewhere = make_message("Hello", sent_at=NOW, message_id="77", room="attic")
     [attic] = await receive(store, replace(elsewhere, key=replace(elsewhere.key, event_id="e-2")))
-    await received(store, "Other", message_id="78")
-    assert await store.ledger.called("77") == [attic, lobby]
-    assert await store.ledger.called("79") == []
+    await receive_text(store, "Other", message_id="78")
+    assert await store.ledger.receipts_by_message_id("77") == [attic, lobby]
+    assert await store.ledger.receipts_by_message_id("79") == []
 
 
 async def test_what_has_not_arrived_is_listed_the_latest_in_the_order_in_which_it_leaves(
     store: Store,
 ) -> None:
-    receipt = await received(store)
+    receipt = await receive_text(store)
     turn = new_id()
-    reply = reply_to(receipt, "Hello.", turn)
+    reply = build_reply(receipt, "Hello.", turn)
     names = ["pending", "attempting", "sent", "failed", "unknown", "cancelled"]
-    parts = await store.ledger.commit(Commitment((reply,), parts_of(reply, names)))
+    parts = await store.ledger.commit(TurnCommit((reply,), build_deliveries(reply, names)))
     for part in parts:
         await store.ledger.save_delivery(replace(part, state=DeliveryState(part.content.text)))
-    listed = [part.content.text for part in await store.ledger.unsent()]
+    listed = [part.content.text for part in await store.ledger.undelivered()]
     assert listed == ["pending", "attempting", "failed", "unknown"]
-    assert [part.content.text for part in await store.ledger.unsent(2)] == ["failed", "unknown"]
+    assert [part.content.text for part in await store.ledger.undelivered(2)] == ["failed", "unknown"]
     assert await store.ledger.delivery(parts[2].id) == replace(parts[2], state=DeliveryState.SENT)
     assert await store.ledger.delivery("nothing") is None
 
 
 async def test_how_far_a_stream_is_read_is_kept_with_the_events_or_not_at_all(store: Store) -> None:
-    at_seven, at_nine = (Cursor("test", "account", "updates", value) for value in ("7", "9"))
-    await store.ledger.receive([make_arrival("Hello", at=NOW)], NOW, at_seven)
+    at_seven, at_nine = (StreamCursor("test", "account", "updates", value) for value in ("7", "9"))
+    await store.ledger.receive([make_message("Hello", sent_at=NOW)], NOW, at_seven)
     assert await store.ledger.cursor("test", "account", "updates") == "7"
     await store.ledger.receive([], NOW, at_nine)
     assert await store.ledger.cursor("test", "account", "updates") == "9"
@@ -358,19 +362,19 @@ async def test_how_far_a_stream_is_read_is_kept_with_the_events_or_not_at_all(st
 
 
 async def test_closed_receipts_are_listed_until_the_evaluators_have_looked_at_them(store: Store) -> None:
-    first, second, third = [await received(store, text) for text in ("one", "two", "three")]
-    closed = [replace(one, outcome=Outcome.ANSWERED, is_learnt=False) for one in (first, second)]
+    first, second, third = [await receive_text(store, text) for text in ("one", "two", "three")]
+    closed = [replace(one, outcome=Outcome.ANSWERED, is_evaluated=False) for one in (first, second)]
     await store.ledger.save_receipts([*closed, replace(third, outcome=Outcome.IGNORED)])
-    assert await store.ledger.unlearnt() == closed
-    assert await store.ledger.unlearnt(1) == closed[:1]
-    await store.ledger.mark_learnt([first.id])
-    assert await store.ledger.unlearnt() == closed[1:]
-    assert await store.ledger.receipt(first.id) == replace(closed[0], is_learnt=True)
+    assert await store.ledger.unevaluated_receipts() == closed
+    assert await store.ledger.unevaluated_receipts(1) == closed[:1]
+    await store.ledger.mark_evaluated([first.id])
+    assert await store.ledger.unevaluated_receipts() == closed[1:]
+    assert await store.ledger.receipt(first.id) == replace(closed[0], is_evaluated=True)
 
 
 async def test_a_step_closes_the_receipts_that_come_with_it(store: Store) -> None:
-    receipt = await received(store)
-    step = Step(new_id(), "answer", "model", StepState.DONE, result={"raw": "Hello."}, at=NOW)
+    receipt = await receive_text(store)
+    step = Step(new_id(), "answer", "model", StepState.DONE, result={"raw": "Hello."}, recorded_at=NOW)
     closed = replace(receipt, outcome=Outcome.SUPERSEDED, closed_at=NOW)
     await store.ledger.save_step(step, [closed])
     assert await store.ledger.steps(step.turn_id) == {step.key: step}

@@ -10,41 +10,41 @@ import pytest
 
 from bot.domain.content import Attachment, Content, MediaKind, MentionContext
 from bot.domain.ids import derived_id, new_id
-from bot.domain.memory import Memory, MemoryKind, Scope
-from bot.store.protocols import Reach, Store
+from bot.domain.memory import Memory, MemoryKind, MemoryScope
+from bot.store.protocols import RecallScope, Store
 
 START = datetime(2026, 5, 4, 12, tzinfo=UTC)
-HERE, THERE = derived_id("world", "here"), derived_id("world", "there")
-LOBBY, ATTIC, ABROAD = derived_id("lobby"), derived_id("attic"), derived_id("abroad")
-WORLD_OF = {LOBBY: HERE, ATTIC: HERE, ABROAD: THERE}
+WORLD, OTHER_WORLD = derived_id("world", "here"), derived_id("world", "there")
+LOBBY, ATTIC, REMOTE_ROOM = derived_id("lobby"), derived_id("attic"), derived_id("abroad")
+WORLD_OF = {LOBBY: WORLD, ATTIC: WORLD, REMOTE_ROOM: OTHER_WORLD}
 MODEL = "model-2"
 
 
-def memory(text: str, *, at: float = 0, room: UUID = LOBBY, **details: object) -> Memory:
-    kept = {"kind": MemoryKind.MESSAGE, "id": new_id(), **details}
+def build_memory(text: str, *, at: float = 0, room: UUID = LOBBY, **details: object) -> Memory:
+    values = {"kind": MemoryKind.MESSAGE, "id": new_id(), **details}
     return Memory(
         entity_id=derived_id("alice"),
         room_id=room,
         world_id=WORLD_OF[room],
         content=Content(text=text),
         created_at=START + timedelta(seconds=at),
-        **kept,  # type: ignore[arg-type]
+        **values,  # type: ignore[arg-type]
     )
 
 
-def fact(text: str, vector: tuple[float, ...], *, room: UUID = LOBBY, **details: object) -> Memory:
-    kept = {"embedding": vector, "embedding_model": MODEL, "kind": MemoryKind.FACT, **details}
-    return memory(text, room=room, **kept)
+def build_fact(text: str, vector: tuple[float, ...], *, room: UUID = LOBBY, **details: object) -> Memory:
+    values = {"embedding": vector, "embedding_model": MODEL, "kind": MemoryKind.FACT, **details}
+    return build_memory(text, room=room, **values)
 
 
-def texts(memories: list[Memory]) -> list[str]:
-    return [one.content.text for one in memories]
+def texts_of(memories: list[Memory]) -> list[str]:
+    return [memory.content.text for memory in memories]
 
 
-async def recalled(store: Store, room: UUID = LOBBY, limit: int = 10, model: str = MODEL) -> list[str]:
-    reach = Reach(room, WORLD_OF[room])
-    found = await store.memories.recall((1.0, 0.0), model, reach, MemoryKind.FACT, limit)
-    return [one.memory.content.text for one in found]
+async def recall_texts(store: Store, room: UUID = LOBBY, limit: int = 10, model: str = MODEL) -> list[str]:
+    scope = RecallScope(room, WORLD_OF[room])
+    matches = await store.memories.recall((1.0, 0.0), model, scope, MemoryKind.FACT, limit)
+    return [match.memory.content.text for match in matches]
 
 
 async def test_a_memory_comes_back_as_it_was_kept(store: Store) -> None:
@@ -61,10 +61,10 @@ async def test_a_memory_comes_back_as_it_was_kept(store: Store) -> None:
         metadata={"tone": {"loud": True, "marks": [1, 2.5, None]}},
     )
     kept = replace(
-        memory("", at=1.25),
+        build_memory("", at=1.25),
         content=content,
         external_id="m-1",
-        scope=Scope.WORLD,
+        scope=MemoryScope.WORLD,
         source_id=new_id(),
         turn_id=new_id(),
         metadata={"confidence": 0.5},
@@ -75,39 +75,39 @@ async def test_a_memory_comes_back_as_it_was_kept(store: Store) -> None:
 
 
 async def test_the_last_memories_of_a_room_come_oldest_first(store: Store) -> None:
-    await store.memories.add([memory(str(at), at=at) for at in (3, 1, 2, 5, 4)])
-    await store.memories.add([memory("elsewhere", at=9, room=ATTIC), fact("a fact", (1.0, 0.0))])
+    await store.memories.add([build_memory(str(at), at=at) for at in (3, 1, 2, 5, 4)])
+    await store.memories.add([build_memory("elsewhere", at=9, room=ATTIC), build_fact("a fact", (1.0, 0.0))])
 
-    assert texts(await store.memories.recent(LOBBY)) == ["1", "2", "3", "4", "5"]
-    assert texts(await store.memories.recent(LOBBY, 2)) == ["4", "5"]
-    assert texts(await store.memories.recent(LOBBY, 0)) == []
-    assert texts(await store.memories.recent(LOBBY, kind=MemoryKind.FACT)) == ["a fact"]
-    assert texts(await store.memories.recent(new_id())) == []
+    assert texts_of(await store.memories.recent(LOBBY)) == ["1", "2", "3", "4", "5"]
+    assert texts_of(await store.memories.recent(LOBBY, 2)) == ["4", "5"]
+    assert texts_of(await store.memories.recent(LOBBY, 0)) == []
+    assert texts_of(await store.memories.recent(LOBBY, kind=MemoryKind.FACT)) == ["a fact"]
+    assert texts_of(await store.memories.recent(new_id())) == []
 
 
 async def test_memories_before_a_moment_exclude_that_moment(store: Store) -> None:
-    await store.memories.add([memory(str(at), at=at) for at in range(5)])
+    await store.memories.add([build_memory(str(at), at=at) for at in range(5)])
 
     before = START + timedelta(seconds=3)
-    assert texts(await store.memories.recent(LOBBY, 2, before=before)) == ["1", "2"]
+    assert texts_of(await store.memories.recent(LOBBY, 2, before=before)) == ["1", "2"]
 
 
 async def test_memories_of_one_moment_come_in_the_order_of_their_ids(store: Store) -> None:
     ids = [new_id() for _ in range(5)]
-    await store.memories.add([memory(str(number), id=ids[number]) for number in (4, 2, 0, 3, 1)])
+    await store.memories.add([build_memory(str(number), id=ids[number]) for number in (4, 2, 0, 3, 1)])
 
-    assert texts(await store.memories.recent(LOBBY)) == ["0", "1", "2", "3", "4"]
-    assert texts(await store.memories.recent(LOBBY, 2)) == ["3", "4"]
+    assert texts_of(await store.memories.recent(LOBBY)) == ["0", "1", "2", "3", "4"]
+    assert texts_of(await store.memories.recent(LOBBY, 2)) == ["3", "4"]
 
 
 async def test_a_memory_whose_id_is_known_replaces_the_older(store: Store) -> None:
-    first, turn = memory("first", at=1, turn_id=new_id()), new_id()
+    first, turn = build_memory("first", at=1, turn_id=new_id()), new_id()
     moved = replace(first, content=Content(text="second"), room_id=ATTIC, turn_id=turn)
-    await store.memories.add([first, memory("other", at=2)])
+    await store.memories.add([first, build_memory("other", at=2)])
     await store.memories.add([moved])
 
-    assert texts(await store.memories.recent(LOBBY)) == ["other"]
-    assert texts(await store.memories.recent(ATTIC)) == ["second"]
+    assert texts_of(await store.memories.recent(LOBBY)) == ["other"]
+    assert texts_of(await store.memories.recent(ATTIC)) == ["second"]
     assert await store.memories.by_turn(turn) == [moved]
     assert first.turn_id is not None
     assert await store.memories.by_turn(first.turn_id) == []
@@ -115,8 +115,11 @@ async def test_a_memory_whose_id_is_known_replaces_the_older(store: Store) -> No
 
 async def test_what_a_turn_made_comes_oldest_first(store: Store) -> None:
     turn = new_id()
-    late, early = memory("late", at=2, turn_id=turn), memory("early", at=1, turn_id=turn, room=ATTIC)
-    await store.memories.add([late, memory("other", turn_id=new_id()), early, memory("none")])
+    late, early = (
+        build_memory("late", at=2, turn_id=turn),
+        build_memory("early", at=1, turn_id=turn, room=ATTIC),
+    )
+    await store.memories.add([late, build_memory("other", turn_id=new_id()), early, build_memory("none")])
 
     assert await store.memories.by_turn(turn) == [early, late]
     assert await store.memories.by_turn(new_id()) == []
@@ -124,15 +127,15 @@ async def test_what_a_turn_made_comes_oldest_first(store: Store) -> None:
 
 async def test_what_is_forgotten_is_gone_everywhere_and_counted(store: Store) -> None:
     turn = new_id()
-    gone, stays = fact("gone", (1.0, 0.0), turn_id=turn), fact("stays", (1.0, 0.0))
+    gone, stays = build_fact("gone", (1.0, 0.0), turn_id=turn), build_fact("stays", (1.0, 0.0))
     await store.memories.add([gone, stays])
 
     assert await store.memories.remove([gone.id, new_id()]) == 1
     assert await store.memories.remove([gone.id]) == 0
     assert await store.memories.memories([gone.id]) == {}
-    assert texts(await store.memories.recent(LOBBY, kind=MemoryKind.FACT)) == ["stays"]
+    assert texts_of(await store.memories.recent(LOBBY, kind=MemoryKind.FACT)) == ["stays"]
     assert await store.memories.by_turn(turn) == []
-    assert await recalled(store) == ["stays"]
+    assert await recall_texts(store) == ["stays"]
 
     await store.memories.add([gone])
     assert await store.memories.by_turn(turn) == [gone]
@@ -140,8 +143,8 @@ async def test_what_is_forgotten_is_gone_everywhere_and_counted(store: Store) ->
 
 async def test_recall_finds_the_nearest_first(store: Store) -> None:
     vectors = {"same": (2.0, 0.0), "near": (1.0, 0.5), "across": (0.0, 1.0), "against": (-1.0, 0.0)}
-    await store.memories.add([fact(text, vector) for text, vector in vectors.items()])
-    reach = Reach(LOBBY, HERE)
+    await store.memories.add([build_fact(text, vector) for text, vector in vectors.items()])
+    reach = RecallScope(LOBBY, WORLD)
     found = await store.memories.recall((1.0, 0.0), MODEL, reach, MemoryKind.FACT, 3)
 
     assert [one.memory.content.text for one in found] == ["same", "near", "across"]
@@ -153,7 +156,7 @@ async def test_recall_finds_the_nearest_first(store: Store) -> None:
     [
         (LOBBY, {"lobby only", "the world here", "everywhere"}),
         (ATTIC, {"the world here", "everywhere"}),
-        (ABROAD, {"everywhere"}),
+        (REMOTE_ROOM, {"everywhere"}),
     ],
 )
 async def test_recall_sees_only_what_the_place_may_see(
@@ -162,118 +165,118 @@ async def test_recall_sees_only_what_the_place_may_see(
     vector = (1.0, 0.0)
     await store.memories.add(
         [
-            fact("lobby only", vector),
-            fact("the world here", vector, scope=Scope.WORLD),
-            fact("everywhere", vector, scope=Scope.SHARED),
+            build_fact("lobby only", vector),
+            build_fact("the world here", vector, scope=MemoryScope.WORLD),
+            build_fact("everywhere", vector, scope=MemoryScope.SHARED),
         ]
     )
 
-    assert set(await recalled(store, asked_in)) == expected
+    assert set(await recall_texts(store, asked_in)) == expected
 
 
 async def test_what_may_not_be_seen_takes_no_place_in_the_limit(store: Store) -> None:
-    await store.memories.add([fact(f"attic {number}", (1.0, 0.0), room=ATTIC) for number in range(20)])
-    await store.memories.add([fact("lobby", (0.1, 1.0))])
+    await store.memories.add([build_fact(f"attic {number}", (1.0, 0.0), room=ATTIC) for number in range(20)])
+    await store.memories.add([build_fact("lobby", (0.1, 1.0))])
 
-    assert await recalled(store, limit=1) == ["lobby"]
+    assert await recall_texts(store, limit=1) == ["lobby"]
 
 
 async def test_recall_compares_only_vectors_of_the_same_model_kind_and_dimension(store: Store) -> None:
     await store.memories.add(
         [
-            fact("mine", (1.0, 0.0)),
-            fact("another model's", (1.0, 0.0), embedding_model="model-3"),
-            fact("longer", (1.0, 0.0, 0.0)),
-            fact("a message", (1.0, 0.0), kind=MemoryKind.MESSAGE),
-            memory("without a vector", kind=MemoryKind.FACT),
+            build_fact("mine", (1.0, 0.0)),
+            build_fact("another model's", (1.0, 0.0), embedding_model="model-3"),
+            build_fact("longer", (1.0, 0.0, 0.0)),
+            build_fact("a message", (1.0, 0.0), kind=MemoryKind.MESSAGE),
+            build_memory("without a vector", kind=MemoryKind.FACT),
         ]
     )
 
-    assert await recalled(store) == ["mine"]
-    assert await recalled(store, model="model-9") == []
-    assert await recalled(store, limit=0) == []
+    assert await recall_texts(store) == ["mine"]
+    assert await recall_texts(store, model="model-9") == []
+    assert await recall_texts(store, limit=0) == []
 
 
 async def test_a_memory_gets_its_vector_later_and_a_newer_one_replaces_it(store: Store) -> None:
-    bare = memory("bare", kind=MemoryKind.FACT)
+    bare = build_memory("bare", kind=MemoryKind.FACT)
     await store.memories.add([bare])
-    assert await recalled(store) == []
+    assert await recall_texts(store) == []
 
     await store.memories.set_embedding(bare.id, (0.0, 1.0), "model-1")
     await store.memories.set_embedding(bare.id, (1.0, 0.0), MODEL)
 
-    assert await recalled(store) == ["bare"]
-    assert await recalled(store, model="model-1") == []
-    assert texts(await store.memories.recent(LOBBY, kind=MemoryKind.FACT)) == ["bare"]
+    assert await recall_texts(store) == ["bare"]
+    assert await recall_texts(store, model="model-1") == []
+    assert texts_of(await store.memories.recent(LOBBY, kind=MemoryKind.FACT)) == ["bare"]
 
 
 async def test_a_vector_for_a_memory_that_is_gone_changes_nothing(store: Store) -> None:
     await store.memories.set_embedding(new_id(), (1.0, 0.0), MODEL)
 
-    assert await recalled(store) == []
+    assert await recall_texts(store) == []
 
 
 async def test_what_has_no_vector_of_a_model_is_found_the_newest_first(store: Store) -> None:
-    first, second = memory("first"), memory("second")
+    first, second = build_memory("first"), build_memory("second")
     await store.memories.add(
         [
             first,
-            fact("mine", (1.0, 0.0)),
-            fact("another model's", (1.0, 0.0), embedding_model="model-3"),
-            memory("sign", kind=MemoryKind.REACTION),
+            build_fact("mine", (1.0, 0.0)),
+            build_fact("another model's", (1.0, 0.0), embedding_model="model-3"),
+            build_memory("sign", kind=MemoryKind.REACTION),
             second,
         ]
     )
     found = await store.memories.unembedded(MODEL)
-    assert texts(list(found.memories)) == ["second", "another model's", "first"]
+    assert texts_of(list(found.memories)) == ["second", "another model's", "first"]
     assert found.before is None
 
     await store.memories.set_embedding(second.id, (1.0, 0.0), MODEL)
     await store.memories.remove([first.id])
-    assert texts(list((await store.memories.unembedded(MODEL)).memories)) == ["another model's"]
+    assert texts_of(list((await store.memories.unembedded(MODEL)).memories)) == ["another model's"]
 
 
 async def test_a_look_for_missing_vectors_is_bounded_and_goes_on_where_the_last_one_ended(
     store: Store,
 ) -> None:
     assert (await store.memories.unembedded(MODEL)).before is None
-    bare = [memory(str(number)) for number in range(1200)]
+    bare = [build_memory(str(number)) for number in range(1200)]
     await store.memories.add(bare)
     found: list[str] = []
     before, looks = None, 0
     while looks == 0 or before is not None:
         seen = await store.memories.unembedded(MODEL, before)
         assert len(seen.memories) <= 1000
-        found += texts(list(seen.memories))
+        found += texts_of(list(seen.memories))
         before, looks = seen.before, looks + 1
     assert found == [str(number) for number in reversed(range(1200))]
     assert looks == 2
 
 
-async def searched(
+async def search_texts(
     store: Store, text: str, room: UUID = LOBBY, limit: int = 10, kind: MemoryKind = MemoryKind.FACT
 ) -> list[str]:
-    return texts(await store.memories.search(text, Reach(room, WORLD_OF[room]), kind, limit))
+    return texts_of(await store.memories.search(text, RecallScope(room, WORLD_OF[room]), kind, limit))
 
 
-def noted(text: str, **details: Any) -> Memory:
-    return memory(text, **{"kind": MemoryKind.FACT, **details})
+def build_note(text: str, **details: Any) -> Memory:
+    return build_memory(text, **{"kind": MemoryKind.FACT, **details})
 
 
 async def test_a_search_finds_what_shares_the_most_words_first(store: Store) -> None:
-    await store.memories.add([noted("The harbour opens at six."), noted("Gulls steal sandwiches.")])
-    await store.memories.add([noted("The harbour master keeps the ledger of the harbour.")])
+    await store.memories.add([build_note("The harbour opens at six."), build_note("Gulls steal sandwiches.")])
+    await store.memories.add([build_note("The harbour master keeps the ledger of the harbour.")])
 
-    assert await searched(store, "Who keeps the LEDGERS of the harbour?") == [
+    assert await search_texts(store, "Who keeps the LEDGERS of the harbour?") == [
         "The harbour master keeps the ledger of the harbour.",
         "The harbour opens at six.",
     ]
-    assert await searched(store, "Who keeps the ledger of the harbour?", limit=1) == [
+    assert await search_texts(store, "Who keeps the ledger of the harbour?", limit=1) == [
         "The harbour master keeps the ledger of the harbour."
     ]
     for nothing in ("Chess?", "", "?!", "%", "'; DROP TABLE words; --", "=", "a NUL \0 and \ud800"):
-        assert await searched(store, nothing) == []
-    assert await searched(store, "harbour", limit=0) == []
+        assert await search_texts(store, nothing) == []
+    assert await search_texts(store, "harbour", limit=0) == []
 
 
 HOSTILE_QUERIES = (
@@ -302,35 +305,37 @@ HOSTILE_QUERIES = (
 async def test_g08_a_search_asks_for_words_and_for_nothing_else(store: Store, query: str) -> None:
     kept = {"harbour": "The harbour opens at six.", "lamp": "A lamp.", "word7": "word7 alone"}
     others = ("100% of it", "snake_case", *(f"other {number}" for number in range(9)))
-    await store.memories.add([noted(text) for text in (*kept.values(), *others)])
+    await store.memories.add([build_note(text) for text in (*kept.values(), *others)])
 
-    found = await searched(store, query)
+    found = await search_texts(store, query)
     assert sorted(found) == sorted(text for word, text in kept.items() if word in query)
     assert await store.memories.count(MemoryKind.FACT) == 14
 
 
 async def test_of_what_a_search_finds_alike_the_newest_comes_first(store: Store) -> None:
-    await store.memories.add([noted(f"lamp {number}") for number in range(2)])
-    await store.memories.add([noted(f"gull {number}") for number in range(2)])
+    await store.memories.add([build_note(f"lamp {number}") for number in range(2)])
+    await store.memories.add([build_note(f"gull {number}") for number in range(2)])
 
-    assert await searched(store, "lamp") == ["lamp 1", "lamp 0"]
+    assert await search_texts(store, "lamp") == ["lamp 1", "lamp 0"]
 
 
 async def test_words_that_most_of_what_may_be_seen_has_find_nothing(store: Store) -> None:
-    await store.memories.add([noted(f"the lamp {number}") for number in range(5)])
-    assert await searched(store, "the lamp") == []
+    await store.memories.add([build_note(f"the lamp {number}") for number in range(5)])
+    assert await search_texts(store, "the lamp") == []
 
-    await store.memories.add([noted(f"a gull {number}", room=ATTIC) for number in range(20)])
-    assert await searched(store, "the lamp") == []
+    await store.memories.add([build_note(f"a gull {number}", room=ATTIC) for number in range(20)])
+    assert await search_texts(store, "the lamp") == []
 
 
 async def test_a_search_reads_every_script_and_case(store: Store) -> None:
-    await store.memories.add([noted("Größe und STRASSE"), noted("Αθήνα"), noted("Москва"), noted("naïveté")])
+    await store.memories.add(
+        [build_note("Größe und STRASSE"), build_note("Αθήνα"), build_note("Москва"), build_note("naïveté")]
+    )
 
-    assert await searched(store, "GRÖSSE") == ["Größe und STRASSE"]
-    assert await searched(store, "αθήνας αθήνα") == ["Αθήνα"]
-    assert await searched(store, "москва") == ["Москва"]
-    assert await searched(store, "naivete") == []
+    assert await search_texts(store, "GRÖSSE") == ["Größe und STRASSE"]
+    assert await search_texts(store, "αθήνας αθήνα") == ["Αθήνα"]
+    assert await search_texts(store, "москва") == ["Москва"]
+    assert await search_texts(store, "naivete") == []
 
 
 @pytest.mark.parametrize(
@@ -338,7 +343,7 @@ async def test_a_search_reads_every_script_and_case(store: Store) -> None:
     [
         (LOBBY, {"lamp: lobby only", "lamp: the world here", "lamp: everywhere"}),
         (ATTIC, {"lamp: the world here", "lamp: everywhere"}),
-        (ABROAD, {"lamp: everywhere"}),
+        (REMOTE_ROOM, {"lamp: everywhere"}),
     ],
 )
 async def test_a_search_sees_only_what_the_place_may_see(
@@ -346,64 +351,66 @@ async def test_a_search_sees_only_what_the_place_may_see(
 ) -> None:
     await store.memories.add(
         [
-            noted("lamp: lobby only"),
-            noted("lamp: the world here", scope=Scope.WORLD),
-            noted("lamp: everywhere", scope=Scope.SHARED),
-            *(noted(f"gull {number}", scope=Scope.SHARED) for number in range(3)),
+            build_note("lamp: lobby only"),
+            build_note("lamp: the world here", scope=MemoryScope.WORLD),
+            build_note("lamp: everywhere", scope=MemoryScope.SHARED),
+            *(build_note(f"gull {number}", scope=MemoryScope.SHARED) for number in range(3)),
         ]
     )
 
-    assert set(await searched(store, "lamp", asked_in)) == expected
+    assert set(await search_texts(store, "lamp", asked_in)) == expected
 
 
 async def test_what_was_said_is_found_in_its_own_room_alone(store: Store) -> None:
     await store.memories.add(
         [
-            memory("the lamp is lit"),
-            memory("gulls"),
-            memory("the tide"),
-            memory("the lamp of the attic", room=ATTIC),
-            memory("a lamp for all", room=ATTIC, scope=Scope.SHARED),
-            noted("a fact about a lamp"),
+            build_memory("the lamp is lit"),
+            build_memory("gulls"),
+            build_memory("the tide"),
+            build_memory("the lamp of the attic", room=ATTIC),
+            build_memory("a lamp for all", room=ATTIC, scope=MemoryScope.SHARED),
+            build_note("a fact about a lamp"),
         ]
     )
 
-    assert await searched(store, "lamp", kind=MemoryKind.MESSAGE) == ["the lamp is lit"]
-    assert await searched(store, "lamp", ABROAD, kind=MemoryKind.MESSAGE) == []
-    assert await searched(store, "lamp", kind=MemoryKind.REACTION) == []
+    assert await search_texts(store, "lamp", kind=MemoryKind.MESSAGE) == ["the lamp is lit"]
+    assert await search_texts(store, "lamp", REMOTE_ROOM, kind=MemoryKind.MESSAGE) == []
+    assert await search_texts(store, "lamp", kind=MemoryKind.REACTION) == []
 
 
 async def test_what_may_not_be_seen_takes_no_place_in_a_search(store: Store) -> None:
-    await store.memories.add([noted(f"lamp lamp {number}", room=ATTIC) for number in range(20)])
-    await store.memories.add([noted("lamp"), noted("gull"), noted("tide")])
+    await store.memories.add([build_note(f"lamp lamp {number}", room=ATTIC) for number in range(20)])
+    await store.memories.add([build_note("lamp"), build_note("gull"), build_note("tide")])
 
-    assert await searched(store, "lamp", limit=1) == ["lamp"]
+    assert await search_texts(store, "lamp", limit=1) == ["lamp"]
 
 
 async def test_a_search_forgets_what_was_replaced_removed_or_moved_away(store: Store) -> None:
-    first, second = noted("a lamp"), noted("another lamp")
-    await store.memories.add([first, second, noted("gull"), noted("tide")])
+    first, second = build_note("a lamp"), build_note("another lamp")
+    await store.memories.add([first, second, build_note("gull"), build_note("tide")])
     await store.memories.add([replace(first, content=Content(text="a candle"))])
-    assert await searched(store, "lamp") == ["another lamp"]
-    assert await searched(store, "candle") == ["a candle"]
+    assert await search_texts(store, "lamp") == ["another lamp"]
+    assert await search_texts(store, "candle") == ["a candle"]
 
     await store.memories.remove([second.id])
-    assert await searched(store, "lamp") == []
+    assert await search_texts(store, "lamp") == []
 
-    await store.memories.add([replace(first, room_id=ATTIC), noted("gull", room=ATTIC)])
-    assert await searched(store, "candle lamp") == []
-    assert await searched(store, "lamp candle", ATTIC) == ["a lamp"]
+    await store.memories.add([replace(first, room_id=ATTIC), build_note("gull", room=ATTIC)])
+    assert await search_texts(store, "candle lamp") == []
+    assert await search_texts(store, "lamp candle", ATTIC) == ["a lamp"]
 
 
 async def test_what_a_search_finds_comes_back_as_it_was_kept(store: Store) -> None:
-    kept = noted("a lamp", embedding=(1.0, 0.5), embedding_model=MODEL, metadata={"tone": "calm"})
+    kept = build_note("a lamp", embedding=(1.0, 0.5), embedding_model=MODEL, metadata={"tone": "calm"})
     await store.memories.add([kept])
 
-    assert await store.memories.search("lamp", Reach(LOBBY, HERE), MemoryKind.FACT) == [kept]
+    assert await store.memories.search("lamp", RecallScope(LOBBY, WORLD), MemoryKind.FACT) == [kept]
 
 
 async def test_memories_are_counted_by_kind_and_room(store: Store) -> None:
-    await store.memories.add([noted("one"), noted("two"), noted("three", room=ATTIC), memory("said")])
+    await store.memories.add(
+        [build_note("one"), build_note("two"), build_note("three", room=ATTIC), build_memory("said")]
+    )
 
     assert await store.memories.count(MemoryKind.FACT) == 3
     assert await store.memories.count(MemoryKind.FACT, LOBBY) == 2
@@ -412,25 +419,25 @@ async def test_memories_are_counted_by_kind_and_room(store: Store) -> None:
 
 
 async def test_what_says_the_same_for_the_same_place_is_kept_once(store: Store) -> None:
-    first = noted("Alice likes  cheese", embedding=(1.0, 0.5), embedding_model=MODEL)
+    first = build_note("Alice likes  cheese", embedding=(1.0, 0.5), embedding_model=MODEL)
     await store.memories.add([first])
 
-    assert await store.memories.add_unique(noted("alice LIKES cheese\n", at=9)) == first
+    assert await store.memories.add_unique(build_note("alice LIKES cheese\n", at=9)) == first
     assert await store.memories.count(MemoryKind.FACT) == 1
 
     others = [
-        noted("Alice likes no cheese"),
-        noted("Alice likes cheese", room=ATTIC),
-        noted("Alice likes cheese", scope=Scope.WORLD),
-        noted("Alice likes cheese", kind=MemoryKind.CUSTOM),
-        replace(noted("Alice likes cheese"), entity_id=derived_id("bob")),
+        build_note("Alice likes no cheese"),
+        build_note("Alice likes cheese", room=ATTIC),
+        build_note("Alice likes cheese", scope=MemoryScope.WORLD),
+        build_note("Alice likes cheese", kind=MemoryKind.CUSTOM),
+        replace(build_note("Alice likes cheese"), entity_id=derived_id("bob")),
     ]
     assert [await store.memories.add_unique(one) for one in others] == others
     assert await store.memories.count(MemoryKind.FACT) == 5
 
 
 async def test_what_is_gone_may_be_kept_again(store: Store) -> None:
-    first, second = noted("Alice likes cheese"), noted("Alice likes cheese")
+    first, second = build_note("Alice likes cheese"), build_note("Alice likes cheese")
     await store.memories.add_unique(first)
     await store.memories.remove([first.id])
     assert await store.memories.add_unique(second) == second
@@ -440,7 +447,7 @@ async def test_what_is_gone_may_be_kept_again(store: Store) -> None:
 
 
 async def test_of_many_who_keep_the_same_at_once_one_does(store: Store) -> None:
-    facts = [noted("Alice likes cheese") for _ in range(8)]
+    facts = [build_note("Alice likes cheese") for _ in range(8)]
     kept = await asyncio.gather(*map(store.memories.add_unique, facts))
 
     assert len({one.id for one in kept}) == 1
@@ -449,4 +456,4 @@ async def test_of_many_who_keep_the_same_at_once_one_does(store: Store) -> None:
 
 async def test_what_was_said_is_told_apart_by_its_id(store: Store) -> None:
     with pytest.raises(ValueError, match="use add"):
-        await store.memories.add_unique(memory("hello"))
+        await store.memories.add_unique(build_memory("hello"))

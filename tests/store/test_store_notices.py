@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 from bot.domain.environment import ChannelType, Entity, Role, Room, World
 from bot.domain.ids import derived_id
-from bot.domain.inbound import Notice, Noticed
+from bot.domain.inbound import MembershipChange, MembershipUpdate
 from bot.store.protocols import Store
-from bot.testing import make_arrival
+from bot.testing import make_message
 from tests.store.conftest import ManualClock
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -19,8 +19,8 @@ LOBBY, ATTIC = (
 )
 
 
-async def tell(store: Store, notice: Notice, at: datetime = NOW) -> Noticed:
-    return await store.changes.notice(notice, at)
+async def apply_update(store: Store, update: MembershipUpdate, now: datetime = NOW) -> MembershipChange:
+    return await store.edits.apply_membership(update, now)
 
 
 async def test_a_world_of_ten_thousand_is_kept_with_its_rooms_and_nobody_is_active(store: Store) -> None:
@@ -28,10 +28,10 @@ async def test_a_world_of_ten_thousand_is_kept_with_its_rooms_and_nobody_is_acti
         Entity(derived_id("member", str(number)), "test", str(number), (f"m{number}",))
         for number in range(10_000)
     )
-    noticed = await tell(store, Notice(WORLD, (LOBBY, ATTIC), people))
-    assert noticed.before is None
-    assert noticed.rooms == {LOBBY.id, ATTIC.id}
-    assert len(noticed.new_people) == 10_000
+    noticed = await apply_update(store, MembershipUpdate(WORLD, (LOBBY, ATTIC), people))
+    assert noticed.previous_world is None
+    assert noticed.new_room_ids == {LOBBY.id, ATTIC.id}
+    assert len(noticed.new_entity_ids) == 10_000
     assert await store.worlds.world(WORLD.id) == WORLD
     assert {room.id for room in await store.worlds.rooms(WORLD.id)} == {LOBBY.id, ATTIC.id}
     assert len(await store.entities.entities([one.id for one in people])) == 10_000
@@ -39,32 +39,38 @@ async def test_a_world_of_ten_thousand_is_kept_with_its_rooms_and_nobody_is_acti
 
 
 async def test_a_listed_room_does_not_come_before_one_in_which_something_was_said(store: Store) -> None:
-    said = make_arrival("Hello", at=NOW)
+    said = make_message("Hello", sent_at=NOW)
     await store.ledger.receive([said], NOW)
-    await tell(store, Notice(WORLD, (LOBBY, ATTIC)))
-    await tell(store, Notice(WORLD, (replace(LOBBY, name="Lobby"),)))
+    await apply_update(store, MembershipUpdate(WORLD, (LOBBY, ATTIC)))
+    await apply_update(store, MembershipUpdate(WORLD, (replace(LOBBY, name="Lobby"),)))
     rooms = await store.worlds.rooms()
     assert rooms[0].id == said.room.id
     assert {room.name for room in rooms[1:]} == {"Lobby", "attic"}
 
 
 async def test_the_same_notice_again_changes_nothing(store: Store) -> None:
-    notice = Notice(WORLD, (LOBBY,), (ALICE, BOB))
-    await tell(store, notice)
-    again = await tell(store, notice)
-    assert again.before == WORLD
-    assert (again.rooms, again.new_people, again.people) == (frozenset(), frozenset(), frozenset())
+    notice = MembershipUpdate(WORLD, (LOBBY,), (ALICE, BOB))
+    await apply_update(store, notice)
+    again = await apply_update(store, notice)
+    assert again.previous_world == WORLD
+    assert (again.new_room_ids, again.new_entity_ids, again.changed_entity_ids) == (
+        frozenset(),
+        frozenset(),
+        frozenset(),
+    )
     assert not again.has_changed(ALICE, WORLD)
 
 
 async def test_a_new_name_and_a_new_role_are_changes(store: Store) -> None:
-    await tell(store, Notice(WORLD, (), (ALICE, BOB)))
-    renamed = await tell(store, Notice(WORLD, people=(replace(ALICE, names=("Alicia",)),)))
-    assert renamed.people == {ALICE.id}
+    await apply_update(store, MembershipUpdate(WORLD, (), (ALICE, BOB)))
+    renamed = await apply_update(
+        store, MembershipUpdate(WORLD, entities=(replace(ALICE, names=("Alicia",)),))
+    )
+    assert renamed.changed_entity_ids == {ALICE.id}
     raised = replace(WORLD, roles={BOB.id: Role.ADMIN})
-    assert (await tell(store, Notice(raised, people=(BOB,)))).has_changed(BOB, raised)
+    assert (await apply_update(store, MembershipUpdate(raised, entities=(BOB,)))).has_changed(BOB, raised)
     lowered = replace(WORLD, roles={BOB.id: Role.MEMBER})
-    assert (await tell(store, Notice(lowered, people=(BOB,)))).has_changed(BOB, lowered)
+    assert (await apply_update(store, MembershipUpdate(lowered, entities=(BOB,)))).has_changed(BOB, lowered)
     kept = await store.worlds.world(WORLD.id)
     assert kept is not None
     assert (kept.role_of(ALICE.id), kept.role_of(BOB.id)) == (Role.ADMIN, Role.MEMBER)
@@ -73,43 +79,43 @@ async def test_a_new_name_and_a_new_role_are_changes(store: Store) -> None:
 async def test_an_event_that_is_known_changes_nothing_for_thirty_days(
     store: Store, clock: ManualClock
 ) -> None:
-    notice = Notice(WORLD, people=(ALICE,), event_id="7")
-    assert (await tell(store, notice, clock.now)).is_new
-    other = replace(notice, people=(BOB,))
-    assert not (await tell(store, other, clock.advance(days=29))).is_new
+    notice = MembershipUpdate(WORLD, entities=(ALICE,), event_id="7")
+    assert (await apply_update(store, notice, clock.now)).is_new
+    other = replace(notice, entities=(BOB,))
+    assert not (await apply_update(store, other, clock.advance(days=29))).is_new
     assert await store.entities.entities([BOB.id]) == {}
-    assert (await tell(store, other, clock.advance(days=2))).is_new
+    assert (await apply_update(store, other, clock.advance(days=2))).is_new
     assert await store.entities.entities([BOB.id]) == {BOB.id: BOB}
 
 
 async def test_who_leaves_takes_part_in_no_room_of_that_world_and_in_those_of_others(store: Store) -> None:
-    await tell(store, Notice(WORLD, (LOBBY, ATTIC), (ALICE, BOB)))
+    await apply_update(store, MembershipUpdate(WORLD, (LOBBY, ATTIC), (ALICE, BOB)))
     for person in (ALICE, BOB):
         await store.entities.save_entities([person], LOBBY.id)
-    elsewhere = make_arrival("Hi", at=NOW, author="Alice").room
-    await store.ledger.receive([make_arrival("Hi", at=NOW + timedelta(seconds=1))], NOW)
+    elsewhere = make_message("Hi", sent_at=NOW, author="Alice").room
+    await store.ledger.receive([make_message("Hi", sent_at=NOW + timedelta(seconds=1))], NOW)
     await store.entities.save_entities([ALICE], elsewhere.id)
-    await tell(store, Notice(WORLD, people=(ALICE,), is_leaving=True))
+    await apply_update(store, MembershipUpdate(WORLD, entities=(ALICE,), is_leaving=True))
     assert await store.entities.participants(LOBBY.id) == [BOB]
     assert ALICE in await store.entities.participants(elsewhere.id)
 
 
 async def test_the_last_message_of_each_room_is_found_in_one_question(store: Store) -> None:
     arrivals = [
-        make_arrival(text, at=NOW, room=room, message_id=text)
+        make_message(text, sent_at=NOW, room=room, message_id=text)
         for text, room in (("1", "lobby"), ("2", "attic"), ("3", "lobby"))
     ]
     await store.ledger.receive(arrivals, NOW)
     edit = replace(arrivals[0], key=replace(arrivals[0].key, event_id="edit", revision=1))
-    await store.changes.revise(edit, NOW)
+    await store.edits.apply_edit(edit, NOW)
     rooms = {arrival.room.external_id: arrival.room.id for arrival in arrivals}
-    seen = await store.ledger.last_seen([*rooms.values(), derived_id("nowhere")])
+    seen = await store.ledger.last_message_ids([*rooms.values(), derived_id("nowhere")])
     assert seen == {rooms["lobby"]: "3", rooms["attic"]: "2"}
 
 
 async def test_an_old_message_from_the_history_is_kept_closed_and_a_young_one_is_not(store: Store) -> None:
-    old = replace(make_arrival("old", at=NOW - timedelta(minutes=16)), is_backfill=True)
-    young = replace(make_arrival("young", at=NOW - timedelta(minutes=14)), is_backfill=True)
+    old = replace(make_message("old", sent_at=NOW - timedelta(minutes=16)), is_backfill=True)
+    young = replace(make_message("young", sent_at=NOW - timedelta(minutes=14)), is_backfill=True)
     first, second = await store.ledger.receive([old, young], NOW)
     assert (first.receipt.outcome, first.receipt.rule) == ("expired", "backfill")
     assert second.receipt.outcome == "claimed"
@@ -120,8 +126,8 @@ async def test_an_old_message_from_the_history_is_kept_closed_and_a_young_one_is
 
 
 async def test_one_old_message_alone_is_kept_closed_likewise(store: Store) -> None:
-    await store.ledger.receive([make_arrival("before", at=NOW)], NOW)
-    old = replace(make_arrival("old", at=NOW - timedelta(hours=1)), is_backfill=True)
+    await store.ledger.receive([make_message("before", sent_at=NOW)], NOW)
+    old = replace(make_message("old", sent_at=NOW - timedelta(hours=1)), is_backfill=True)
     [received] = await store.ledger.receive([old], NOW)
     assert received.receipt.outcome == "expired"
     assert received.receipt not in await store.ledger.receipts(is_open=True)

@@ -18,8 +18,8 @@ async def test_a_value_is_kept_replaced_and_dropped(store: Store) -> None:
     await store.cache.set("key", False)
     assert await store.cache.get("key") is False
 
-    await store.cache.drop("key")
-    await store.cache.drop("key")
+    await store.cache.delete("key")
+    await store.cache.delete("key")
     assert await store.cache.get("key") is None
 
 

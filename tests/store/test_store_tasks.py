@@ -12,8 +12,8 @@ UNTIL = NOW + timedelta(minutes=5)
 ROOM = derived_id("room")
 
 
-def task(name: str = "POST", due: float = 0, **details: object) -> Task:
-    return Task(new_id(), name, NOW + timedelta(seconds=due), **details)  # type: ignore[arg-type]
+def build_task(name: str = "POST", next_run: float = 0, **details: object) -> Task:
+    return Task(new_id(), name, NOW + timedelta(seconds=next_run), **details)  # type: ignore[arg-type]
 
 
 async def claim(store: Store, *names: str, now: datetime = NOW, limit: int = 10) -> list[Task]:
@@ -21,7 +21,7 @@ async def claim(store: Store, *names: str, now: datetime = NOW, limit: int = 10)
 
 
 async def test_a_task_comes_back_as_it_was_saved(store: Store) -> None:
-    kept = task(
+    kept = build_task(
         description="Write something.",
         room_id=ROOM,
         world_id=derived_id("world"),
@@ -39,50 +39,50 @@ async def test_a_task_comes_back_as_it_was_saved(store: Store) -> None:
 
 
 async def test_tasks_are_found_by_everything_given(store: Store) -> None:
-    both = task(room_id=ROOM, tags=frozenset({QUEUE, "a", "b"}), entity_id=derived_id("alice"))
-    one = task(room_id=ROOM, tags=frozenset({"a"}))
-    other = task("REMIND")
+    both = build_task(room_id=ROOM, tags=frozenset({QUEUE, "a", "b"}), entity_id=derived_id("alice"))
+    one = build_task(room_id=ROOM, tags=frozenset({"a"}))
+    other = build_task("REMIND")
     for each in (both, one, other):
         await store.tasks.save_task(each)
 
     async def found(**details: object) -> set[Task]:
-        return set(map(_bare, await store.tasks.tasks(**details)))  # type: ignore[arg-type]
+        return set(map(without_lease, await store.tasks.tasks(**details)))  # type: ignore[arg-type]
 
-    assert await found() == {_bare(both), _bare(one), _bare(other)}
-    assert await found(name="POST") == {_bare(both), _bare(one)}
-    assert await found(room_id=ROOM, tags=["a"]) == {_bare(both), _bare(one)}
-    assert await found(tags=["a", "b"]) == {_bare(both)}
-    assert await found(entity_id=derived_id("alice")) == {_bare(both)}
+    assert await found() == {without_lease(both), without_lease(one), without_lease(other)}
+    assert await found(name="POST") == {without_lease(both), without_lease(one)}
+    assert await found(room_id=ROOM, tags=["a"]) == {without_lease(both), without_lease(one)}
+    assert await found(tags=["a", "b"]) == {without_lease(both)}
+    assert await found(entity_id=derived_id("alice")) == {without_lease(both)}
     assert await found(name="REMIND", room_id=ROOM) == set()
 
 
-def _bare(one: Task) -> Task:
-    return replace(one, metadata=())  # type: ignore[arg-type]  # a mapping cannot stand in a set
+def without_lease(task: Task) -> Task:
+    return replace(task, metadata=())  # type: ignore[arg-type]  # a mapping cannot stand in a set
 
 
 async def test_a_due_task_is_leased_once_and_again_only_when_the_lease_is_over(store: Store) -> None:
-    kept = task()
+    kept = build_task()
     await store.tasks.save_task(kept)
     [first] = await claim(store)
 
-    assert first == replace(kept, leased_until=UNTIL, fence=1)
+    assert first == replace(kept, leased_until=UNTIL, fencing_token=1)
     assert await store.tasks.task(kept.id) == first
     assert await claim(store) == []
     assert await claim(store, now=UNTIL - timedelta(microseconds=1)) == []
 
     [second] = await claim(store, now=UNTIL)
-    assert second.fence == 2
+    assert second.fencing_token == 2
     assert second.leased_until == UNTIL + timedelta(minutes=5)
 
 
 async def test_only_what_is_queued_due_unparked_and_known_is_claimed(store: Store) -> None:
-    due = task("POST")
+    due = build_task("POST")
     for one in (
         due,
-        task("POST", due=0.001),
-        task("POST", tags=frozenset({REPEAT})),
-        task("POST", is_parked=True),
-        task("NOBODY_KNOWS"),
+        build_task("POST", next_run=0.001),
+        build_task("POST", tags=frozenset({REPEAT})),
+        build_task("POST", is_parked=True),
+        build_task("NOBODY_KNOWS"),
     ):
         await store.tasks.save_task(one)
 
@@ -92,7 +92,7 @@ async def test_only_what_is_queued_due_unparked_and_known_is_claimed(store: Stor
 
 
 async def test_the_longest_due_is_claimed_first_and_no_more_than_the_limit(store: Store) -> None:
-    tasks = [task(due=-seconds) for seconds in (1, 3, 2, 4)]
+    tasks = [build_task(next_run=-seconds) for seconds in (1, 3, 2, 4)]
     for one in tasks:
         await store.tasks.save_task(one)
 
@@ -101,21 +101,23 @@ async def test_the_longest_due_is_claimed_first_and_no_more_than_the_limit(store
 
 
 async def test_the_holder_completes_a_task_and_the_lease_ends(store: Store) -> None:
-    await store.tasks.save_task(task())
+    await store.tasks.save_task(build_task())
     [held] = await claim(store)
-    later = replace(held, next_run=NOW + timedelta(minutes=1), attempts=3, last_error="busy", fence=0)
+    later = replace(held, next_run=NOW + timedelta(minutes=1), attempts=3, last_error="busy", fencing_token=0)
 
     assert await store.tasks.complete_task(held, later)
-    assert await store.tasks.task(held.id) == replace(later, leased_until=None, fence=held.fence)
+    assert await store.tasks.task(held.id) == replace(
+        later, leased_until=None, fencing_token=held.fencing_token
+    )
 
     [again] = await claim(store, now=NOW + timedelta(minutes=1))
-    assert again.fence == held.fence + 1
+    assert again.fencing_token == held.fencing_token + 1
     assert await store.tasks.complete_task(again, None)
     assert await store.tasks.task(held.id) is None
 
 
 async def test_who_has_lost_the_lease_changes_nothing(store: Store) -> None:
-    await store.tasks.save_task(task())
+    await store.tasks.save_task(build_task())
     [slow] = await claim(store)
     [quick] = await claim(store, now=UNTIL)
 
@@ -128,7 +130,7 @@ async def test_who_has_lost_the_lease_changes_nothing(store: Store) -> None:
 
 
 async def test_a_task_changed_while_it_runs_stays_leased(store: Store) -> None:
-    before = task()
+    before = build_task()
     await store.tasks.save_task(before)
     [held] = await claim(store)
     await store.tasks.save_task(replace(before, metadata={"done": 3}))
@@ -140,7 +142,7 @@ async def test_a_task_changed_while_it_runs_stays_leased(store: Store) -> None:
 
 
 async def test_a_zombies_change_does_not_take_the_lease_from_its_successor(store: Store) -> None:
-    await store.tasks.save_task(task())
+    await store.tasks.save_task(build_task())
     [zombie] = await claim(store)
     [successor] = await claim(store, now=UNTIL)
     await store.tasks.save_task(replace(zombie, metadata={"progress": 1}))
@@ -150,7 +152,7 @@ async def test_a_zombies_change_does_not_take_the_lease_from_its_successor(store
 
 
 async def test_a_task_is_removed_once(store: Store) -> None:
-    kept = task()
+    kept = build_task()
     await store.tasks.save_task(kept)
     [held] = await claim(store)
 
@@ -161,22 +163,27 @@ async def test_a_task_is_removed_once(store: Store) -> None:
 
 
 async def test_j07_a_lease_that_ends_without_completion_counts_as_an_attempt(store: Store) -> None:
-    await store.tasks.save_task(task(tags=frozenset({QUEUE, REPEAT})))
+    await store.tasks.save_task(build_task(tags=frozenset({QUEUE, REPEAT})))
     [first] = await claim(store)
     [second] = await claim(store, now=UNTIL)
     assert (first.attempts, second.attempts) == (0, 1)
-    assert first.key == second.key
+    assert first.run_key == second.run_key
     assert await store.tasks.task(first.id) == second
 
     assert await store.tasks.complete_task(second, replace(second, attempts=0))
     [third] = await claim(store, now=UNTIL)
     assert third.attempts == 0
-    assert third.key != first.key
+    assert third.run_key != first.run_key
 
 
 async def test_the_next_due_is_what_waits_for_its_time_alone(store: Store) -> None:
     assert await store.tasks.next_due(["POST"]) is None
-    for one in (task(due=5), task(due=2), task("OTHER", due=1), task(due=0, is_parked=True)):
+    for one in (
+        build_task(next_run=5),
+        build_task(next_run=2),
+        build_task("OTHER", next_run=1),
+        build_task(next_run=0, is_parked=True),
+    ):
         await store.tasks.save_task(one)
 
     assert await store.tasks.next_due(["POST", "REMIND"]) == NOW + timedelta(seconds=2)
@@ -186,7 +193,13 @@ async def test_the_next_due_is_what_waits_for_its_time_alone(store: Store) -> No
 
 
 async def test_queued_tasks_are_counted_by_name_and_whether_they_are_parked(store: Store) -> None:
-    for one in (task(), task(), task(is_parked=True), task("OTHER"), task("CHOICE", tags=frozenset())):
+    for one in (
+        build_task(),
+        build_task(),
+        build_task(is_parked=True),
+        build_task("OTHER"),
+        build_task("CHOICE", tags=frozenset()),
+    ):
         await store.tasks.save_task(one)
 
     assert await store.tasks.count_tasks() == {("POST", False): 2, ("POST", True): 1, ("OTHER", False): 1}
@@ -195,7 +208,7 @@ async def test_queued_tasks_are_counted_by_name_and_whether_they_are_parked(stor
 async def test_who_watches_is_told_of_every_task_that_is_saved(store: Store) -> None:
     told: list[bool] = []
     store.tasks.watch(lambda: told.append(True))
-    await store.tasks.save_task(task())
+    await store.tasks.save_task(build_task())
     await claim(store)
 
     assert told == [True]

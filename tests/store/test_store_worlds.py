@@ -6,22 +6,22 @@ from uuid import UUID
 import pytest
 
 from bot.concurrency.clock import Clock
-from bot.domain.environment import Attendance, ChannelType, Role, Room, World
+from bot.domain.environment import ChannelType, ParticipantState, Role, Room, World
 from bot.domain.ids import derived_id, new_id
 from bot.store.protocols import Store
-from bot.testing import make_arrival
+from bot.testing import make_message
 
 ALICE, BOB = derived_id("entity", "alice"), derived_id("entity", "bob")
 WORLD = World(derived_id("world"), "test", "w1", "The World", {ALICE: Role.OWNER}, {"icon": "w.png"})
 
 
-def room(name: str, world: World = WORLD, **details: object) -> Room:
-    kept = {"name": name, "account": "account", **details}
-    return Room(derived_id("room", name), world.id, ChannelType.GROUP, "test", name, **kept)  # type: ignore[arg-type]
+def build_room(name: str, world: World = WORLD, **details: object) -> Room:
+    values = {"name": name, "account": "account", **details}
+    return Room(derived_id("room", name), world.id, ChannelType.GROUP, "test", name, **values)  # type: ignore[arg-type]
 
 
-def ids(rooms: list[Room]) -> list[UUID]:
-    return [one.id for one in rooms]
+def ids_of(rooms: list[Room]) -> list[UUID]:
+    return [room.id for room in rooms]
 
 
 async def test_what_is_not_there_is_none_or_empty(store: Store) -> None:
@@ -29,12 +29,12 @@ async def test_what_is_not_there_is_none_or_empty(store: Store) -> None:
     assert await store.worlds.room(new_id()) is None
     assert await store.worlds.rooms() == []
     assert await store.worlds.rooms(new_id()) == []
-    assert await store.worlds.attendance(new_id()) is Attendance.DEFAULT
+    assert await store.worlds.participant_state(new_id()) is ParticipantState.DEFAULT
 
 
 async def test_a_world_and_its_rooms_come_back_as_they_were_saved(store: Store) -> None:
-    thread = room("thread", parent_id=derived_id("room", "lobby"), metadata={"topic": ["a", 1, None]})
-    await store.worlds.save_world(WORLD, [room("lobby"), thread])
+    thread = build_room("thread", parent_id=derived_id("room", "lobby"), metadata={"topic": ["a", 1, None]})
+    await store.worlds.save_world(WORLD, [build_room("lobby"), thread])
 
     assert await store.worlds.world(WORLD.id) == WORLD
     assert await store.worlds.room(thread.id) == thread
@@ -57,9 +57,9 @@ async def test_a_world_saved_again_is_updated_and_keeps_its_name_and_roles(store
 
 
 async def test_a_room_saved_without_a_name_keeps_the_one_it_had(store: Store) -> None:
-    await store.worlds.save_world(WORLD, [room("lobby")])
-    await store.worlds.save_world(WORLD, [replace(room("lobby"), name="")])
-    found = await store.worlds.room(room("lobby").id)
+    await store.worlds.save_world(WORLD, [build_room("lobby")])
+    await store.worlds.save_world(WORLD, [replace(build_room("lobby"), name="")])
+    found = await store.worlds.room(build_room("lobby").id)
 
     assert found is not None
     assert found.name == "lobby"
@@ -67,24 +67,28 @@ async def test_a_room_saved_without_a_name_keeps_the_one_it_had(store: Store) ->
 
 async def test_rooms_are_listed_the_most_recently_active_first(store: Store) -> None:
     other = World(derived_id("other"), "test", "w2")
-    await store.worlds.save_world(WORLD, [room("a"), room("b"), room("c")])
-    await store.worlds.save_world(other, [room("z", other)])
-    await store.worlds.save_world(WORLD, [room("a")])
+    await store.worlds.save_world(WORLD, [build_room("a"), build_room("b"), build_room("c")])
+    await store.worlds.save_world(other, [build_room("z", other)])
+    await store.worlds.save_world(WORLD, [build_room("a")])
 
-    assert ids(await store.worlds.rooms()) == ids([room("a"), room("z", other), room("c"), room("b")])
-    assert ids(await store.worlds.rooms(WORLD.id)) == ids([room("a"), room("c"), room("b")])
+    assert ids_of(await store.worlds.rooms()) == ids_of(
+        [build_room("a"), build_room("z", other), build_room("c"), build_room("b")]
+    )
+    assert ids_of(await store.worlds.rooms(WORLD.id)) == ids_of(
+        [build_room("a"), build_room("c"), build_room("b")]
+    )
 
 
 async def test_attendance_is_decided_room_by_room(store: Store) -> None:
-    lobby, attic = room("lobby"), room("attic")
+    lobby, attic = build_room("lobby"), build_room("attic")
     await store.worlds.save_world(WORLD, [lobby, attic])
-    await store.worlds.set_attendance(lobby.id, Attendance.MUTED)
-    await store.worlds.set_attendance(attic.id, Attendance.FOLLOWED)
-    await store.worlds.set_attendance(attic.id, Attendance.DEFAULT)
+    await store.worlds.set_participant_state(lobby.id, ParticipantState.MUTED)
+    await store.worlds.set_participant_state(attic.id, ParticipantState.FOLLOWED)
+    await store.worlds.set_participant_state(attic.id, ParticipantState.DEFAULT)
     await store.worlds.save_world(WORLD, [lobby])
 
-    assert await store.worlds.attendance(lobby.id) is Attendance.MUTED
-    assert await store.worlds.attendance(attic.id) is Attendance.DEFAULT
+    assert await store.worlds.participant_state(lobby.id) is ParticipantState.MUTED
+    assert await store.worlds.participant_state(attic.id) is ParticipantState.DEFAULT
 
 
 async def test_a_role_is_given_to_one_person_in_one_world(store: Store) -> None:
@@ -103,14 +107,14 @@ async def test_a_role_is_given_to_one_person_in_one_world(store: Store) -> None:
 
 async def test_a_grant_outlives_what_the_platform_says_at_every_arrival(store: Store, clock: Clock) -> None:
     for number, role in enumerate((Role.ADMIN, Role.MEMBER, Role.NONE)):
-        first = make_arrival("hi", at=clock(), author=f"Bob {number}")
+        first = make_message("hi", sent_at=clock(), author=f"Bob {number}")
         await store.ledger.receive([first], clock())
         await store.worlds.set_role(first.world.id, first.author.id, role)
         for said in (Role.MEMBER, Role.ADMIN):
-            again = make_arrival("hi", at=clock(), author=f"Bob {number}", role=said)
+            again = make_message("hi", sent_at=clock(), author=f"Bob {number}", role=said)
             [received] = await store.ledger.receive([again], clock())
-            assert received.arrival is not None
-            assert received.arrival.world.role_of(first.author.id) is role
+            assert received.inbound is not None
+            assert received.inbound.world.role_of(first.author.id) is role
         found = await store.worlds.world(first.world.id)
         assert found is not None
         assert found.role_of(first.author.id) is role
@@ -129,15 +133,15 @@ async def test_whoever_owns_a_world_on_its_platform_owns_it_whatever_was_granted
 async def test_what_was_set_for_a_world_outlives_arrivals_and_can_be_taken_back(
     store: Store, clock: Clock
 ) -> None:
-    first = make_arrival("hi", at=clock())
+    first = make_message("hi", sent_at=clock())
     await store.ledger.receive([first], clock())
     await store.worlds.set_setting(first.world.id, "CONVERSATION_LENGTH", "7")
     await store.worlds.set_setting(first.world.id, "ON_EDIT", "rerun")
     await store.worlds.set_setting(first.world.id, "ON_EDIT", "")
-    [received] = await store.ledger.receive([make_arrival("again", at=clock())], clock())
+    [received] = await store.ledger.receive([make_message("again", sent_at=clock())], clock())
 
-    assert received.arrival is not None
-    assert received.arrival.world.settings == {"CONVERSATION_LENGTH": "7"}
+    assert received.inbound is not None
+    assert received.inbound.world.settings == {"CONVERSATION_LENGTH": "7"}
 
 
 async def test_a_setting_of_an_unknown_world_is_refused(store: Store) -> None:
@@ -147,7 +151,7 @@ async def test_a_setting_of_an_unknown_world_is_refused(store: Store) -> None:
 
 async def test_the_rooms_of_a_person_are_those_they_take_part_in(store: Store, clock: Clock) -> None:
     for author, place in (("Alice", "a"), ("Bob", "b"), ("Alice", "c")):
-        await store.ledger.receive([make_arrival("hi", at=clock(), author=author, room=place)], clock())
+        await store.ledger.receive([make_message("hi", sent_at=clock(), author=author, room=place)], clock())
     alice = derived_id("test", "entity", "Alice")
 
     assert [one.name for one in await store.worlds.rooms_of(alice)] == ["c", "a"]
@@ -162,12 +166,12 @@ async def test_a_role_in_an_unknown_world_is_refused(store: Store) -> None:
 async def test_what_was_granted_and_set_goes_along_when_a_room_moves_to_another_world(
     store: Store, clock: Clock
 ) -> None:
-    old = make_arrival("hi", at=clock(), room="group")
+    old = make_message("hi", sent_at=clock(), room="group")
     await store.ledger.receive([old], clock())
     await store.worlds.set_role(old.world.id, BOB, Role.ADMIN)
     await store.worlds.set_setting(old.world.id, "ON_EDIT", "rerun")
     world = World(derived_id("supergroup"), "test", "w2", roles={ALICE: Role.OWNER})
-    await store.changes.move(old.room.id, world, replace(old.room, id=new_id(), world_id=world.id))
+    await store.edits.migrate_room(old.room.id, world, replace(old.room, id=new_id(), world_id=world.id))
     found = await store.worlds.world(world.id)
 
     assert found is not None

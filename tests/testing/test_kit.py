@@ -19,11 +19,19 @@ from bot import (
     testing,
 )
 from bot.domain.ledger import DeliveryState, Outcome
-from bot.errors import ModelRefused, NotSent, Unclear
+from bot.errors import DeliveryUnknown, ModelRefused, NotSent
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.prompts.reply_parser.reader import read_reply
 from bot.store.inmemory import InMemoryStore
-from bot.testing import RecordingAdapter, ScriptedModel, Stage, answer, make_arrival, make_turn, on_stage
+from bot.testing import (
+    AgentHarness,
+    RecordingAdapter,
+    ScriptedModel,
+    make_message,
+    make_turn,
+    model_answer,
+    running_agent,
+)
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
@@ -47,8 +55,8 @@ def test_what_the_kit_offers_is_listed_and_sorted() -> None:
     assert all(getattr(testing, name) is not None for name in testing.__all__)
 
 
-async def test_an_agent_on_stage_answers(stage: Stage) -> None:
-    receipt = await stage.say("Hello")
+async def test_an_agent_on_stage_answers(stage: AgentHarness) -> None:
+    receipt = await stage.send("Hello")
 
     assert receipt.outcome is Outcome.ANSWERED
     assert stage.texts == ["Hello."]
@@ -57,8 +65,12 @@ async def test_an_agent_on_stage_answers(stage: Stage) -> None:
 
 
 async def test_everything_on_stage_can_be_chosen() -> None:
-    model, adapter, store = ScriptedModel(answer("Ahoy.")), RecordingAdapter(longest=3), InMemoryStore()
-    async with on_stage(
+    model, adapter, store = (
+        ScriptedModel(model_answer("Ahoy.")),
+        RecordingAdapter(max_length=3),
+        InMemoryStore(),
+    )
+    async with running_agent(
         WEATHER,
         model=model,
         character=Character(name="Eve"),
@@ -67,54 +79,54 @@ async def test_everything_on_stage_can_be_chosen() -> None:
         store=store,
         clock=lambda: NOW,
     ) as stage:
-        receipt = await stage.say("Hello", author="Bob", room="attic")
+        receipt = await stage.send("Hello", author="Bob", room="attic")
 
         assert stage.texts == ["Aho", "y."]
         assert stage.agent.store is store
         assert stage.agent.settings.get("CONVERSATION_LENGTH") == "3"
         assert receipt.received_at == NOW
-        assert "It is autumn." in model.asked(Purpose.REPLY)[0].prompt
+        assert "It is autumn." in model.requests_for(Purpose.REPLY)[0].prompt
         assert (await store.entities.entities([receipt.author_id]))[receipt.author_id].name == "Bob"
 
 
 async def test_an_action_runs_through_the_whole_bot() -> None:
-    model = ScriptedModel(answer(actions=["FORECAST"], parameters={"FORECAST": '{"city": "Köln"}'}))
-    async with on_stage(WEATHER, model=model) as stage:
-        await stage.say("And tomorrow?")
+    model = ScriptedModel(model_answer(actions=["FORECAST"], parameters={"FORECAST": '{"city": "Köln"}'}))
+    async with running_agent(WEATHER, model=model) as stage:
+        await stage.send("And tomorrow?")
 
         assert stage.texts[0] == "Tomorrow in Köln: mild."
 
 
-async def test_a_component_can_be_called_by_hand(stage: Stage) -> None:
+async def test_a_component_can_be_called_by_hand(stage: AgentHarness) -> None:
     turn = make_turn(stage.agent, "And tomorrow?", author="Bob")
 
     assert (await season(turn)).text == "It is autumn."
     result = await forecast(turn, city="Köln")
     assert result is not None
     assert result.data == {"city": "Köln"}
-    assert await stage.adapter.until_sent(1) == ["Tomorrow in Köln: mild."]
+    assert await stage.adapter.wait_until_sent(1) == ["Tomorrow in Köln: mild."]
     assert (turn.author.name, turn.message.content.text) == ("Bob", "And tomorrow?")
 
 
-async def test_a_message_can_be_put_without_waiting(stage: Stage) -> None:
-    receipts = [await stage.put("Hello", room=room) for room in ("attic", "cellar")]
+async def test_a_message_can_be_put_without_waiting(stage: AgentHarness) -> None:
+    receipts = [await stage.submit("Hello", room=room) for room in ("attic", "cellar")]
 
     assert len({receipt.room_id for receipt in receipts}) == 2
-    assert await stage.adapter.until_sent(2) == ["Hello.", "Hello."]
+    assert await stage.adapter.wait_until_sent(2) == ["Hello.", "Hello."]
 
 
 async def test_nothing_runs_on_when_the_stage_is_left() -> None:
     before = asyncio.all_tasks()
-    async with on_stage(WEATHER) as stage:
-        await stage.say("Hello")
-        await stage.put("One more")
+    async with running_agent(WEATHER) as stage:
+        await stage.send("Hello")
+        await stage.submit("One more")
 
     assert asyncio.all_tasks() == before
 
 
 def test_the_same_names_give_the_same_people_and_places() -> None:
-    first, second = make_arrival("a", at=NOW), make_arrival("b", at=NOW)
-    other = make_arrival("a", at=NOW, author="Bob", room="attic", platform="other")
+    first, second = make_message("a", sent_at=NOW), make_message("b", sent_at=NOW)
+    other = make_message("a", sent_at=NOW, author="Bob", room="attic", platform="other")
 
     assert (first.author, first.room, first.world) == (second.author, second.room, second.world)
     assert first.key.event_id != second.key.event_id
@@ -124,12 +136,15 @@ def test_the_same_names_give_the_same_people_and_places() -> None:
         other.room.id,
         other.world.id,
     }
-    assert make_arrival("a", at=NOW, message_id="m1").key == make_arrival("b", at=NOW, message_id="m1").key
+    assert (
+        make_message("a", sent_at=NOW, message_id="m1").key
+        == make_message("b", sent_at=NOW, message_id="m1").key
+    )
 
 
 @pytest.mark.parametrize("text", ["", "Hello.", "a < b & c", "<text>tags</text>", "Grüße\n👋🏽"])
 def test_a_written_answer_reads_as_it_was_meant(text: str) -> None:
-    read = read_reply(answer(text, actions=["REPLY", "FORECAST"], providers=["TIME"], thought="<hm>"))
+    read = read_reply(model_answer(text, actions=["REPLY", "FORECAST"], providers=["TIME"], thought="<hm>"))
 
     assert (read.text, read.thought, read.actions) == (text, "<hm>", ("REPLY", "FORECAST"))
     assert read.providers == ("TIME",)
@@ -137,7 +152,7 @@ def test_a_written_answer_reads_as_it_was_meant(text: str) -> None:
 
 async def test_a_scripted_model_says_its_texts_in_order_and_the_last_for_ever() -> None:
     model = ScriptedModel(["one", "two"])
-    async with on_stage(model=model) as stage:
+    async with running_agent(model=model) as stage:
         said = [(await stage.agent.models.text(TextRequest(f"{number}"))).text for number in range(4)]
 
     assert said == ["one", "two", "two", "two"]
@@ -152,33 +167,33 @@ async def test_a_script_may_be_a_function_wait_and_fail() -> None:
         return request.prompt.upper()
 
     model = ScriptedModel(think)
-    async with on_stage(model=model) as stage:
+    async with running_agent(model=model) as stage:
         assert (await stage.agent.models.text(TextRequest("hi"), ModelType.TEXT_SMALL)).text == "HI"
         with pytest.raises(ModelRefused):
             await stage.agent.models.text(TextRequest("hi", Purpose.CHECK))
 
-    assert model.asked(Purpose.CHECK) == model.requests[1:]
+    assert model.requests_for(Purpose.CHECK) == model.requests[1:]
 
 
 @pytest.mark.parametrize("embeds", [True, False])
 async def test_a_scripted_model_gives_vectors_if_asked_to(embeds: bool) -> None:
-    async with on_stage(model=ScriptedModel(embeds=embeds)) as stage:
-        assert stage.agent.models.serves(ModelType.TEXT_EMBEDDING) is embeds
+    async with running_agent(model=ScriptedModel(can_embed=embeds)) as stage:
+        assert stage.agent.models.has_handler_for(ModelType.TEXT_EMBEDDING) is embeds
         if embeds:
             found = await stage.agent.models.embed(["a", "bcd"])
             assert found.vectors == ((1.0, 1.0), (3.0, 1.0))
 
 
 async def test_a_recording_adapter_fails_as_it_is_told_and_keeps_what_was_sent() -> None:
-    adapter = RecordingAdapter(faults=[NotSent("busy", retry_after=0), Unclear("reset")])
-    async with on_stage(adapter=adapter) as stage:
-        receipt = await stage.say("Hello")
+    adapter = RecordingAdapter(faults=[NotSent("busy", retry_after=0), DeliveryUnknown("reset")])
+    async with running_agent(adapter=adapter) as stage:
+        receipt = await stage.send("Hello")
         assert receipt.turn_id is not None
-        parts = await stage.resident.door.records.deliveries(receipt.turn_id)
+        parts = await stage.agent_runtime.handle.conversations.deliveries(receipt.turn_id)
 
     assert [part.state for part in parts] == [DeliveryState.UNKNOWN]
     assert (len(adapter.attempts), adapter.sent) == (2, [])
-    assert adapter.typings == [("lobby", True), ("lobby", False)]
+    assert adapter.typing_calls == [("lobby", True), ("lobby", False)]
 
 
 @pytest.mark.parametrize(
@@ -186,11 +201,13 @@ async def test_a_recording_adapter_fails_as_it_is_told_and_keeps_what_was_sent()
     [(0, "abcdef", ["abcdef"]), (4, "abcdef", ["abcd", "ef"]), (4, "abcd", ["abcd"]), (4, "", [""])],
 )
 def test_a_recording_adapter_cuts_texts_and_loses_nothing(longest: int, text: str, parts: list[str]) -> None:
-    assert [part.text for part in RecordingAdapter(longest=longest).parts(Content(text=text))] == parts
+    assert [
+        part.text for part in RecordingAdapter(max_length=longest).split_content(Content(text=text))
+    ] == parts
 
 
 async def test_the_store_can_be_looked_at_from_a_plugins_test(
-    stage: Stage, scripted_model: ScriptedModel
+    stage: AgentHarness, scripted_model: ScriptedModel
 ) -> None:
     async def remember(agent: Agent) -> None:
         await agent.store.cache.set("seen", [1])

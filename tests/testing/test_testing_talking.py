@@ -10,41 +10,44 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, web
 
-from bot.testing import Person, Place, Said, Scene, TalkPage, only_from_here
+from bot.testing import EmulatorMessage, EmulatorPage, EmulatorRoom, EmulatorUser, EmulatorView, loopback_only
 
-KIM = Person("1", "Kim")
+KIM = EmulatorUser("1", "Kim")
 
 
-class Inn:
+class FakeView:
     """A room with one person in it and one that stays shut; what is done there is written down."""
 
     platform = "The Inn"
-    longest = 20
+    max_length = 20
 
     def __init__(self) -> None:
-        self.done: list[tuple[str, ...]] = []
+        self.calls: list[tuple[str, ...]] = []
 
-    def places(self) -> Sequence[Place]:
-        return [Place("bar", "the bar", (KIM,), "Say hello."), Place("cellar", "the cellar", ())]
+    def rooms(self) -> Sequence[EmulatorRoom]:
+        return [
+            EmulatorRoom("bar", "the bar", (KIM,), "Say hello."),
+            EmulatorRoom("cellar", "the cellar", ()),
+        ]
 
-    def bots(self) -> Sequence[Person]:
-        return [Person("@ada", "Ada")]
+    def bots(self) -> Sequence[EmulatorUser]:
+        return [EmulatorUser("@ada", "Ada")]
 
-    def said(self, place: str) -> Sequence[Said]:
-        return [Said("7", "Ada", f"in {place}", is_bot=True, buttons=(("yes", "Yes"),))]
+    def messages(self, room_id: str) -> Sequence[EmulatorMessage]:
+        return [EmulatorMessage("7", "Ada", f"in {room_id}", is_bot=True, buttons=(("yes", "Yes"),))]
 
-    async def say(self, place: str, person: str, text: str, answers: str) -> str:
-        self.done.append((place, person, text, answers))
+    async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
+        self.calls.append((room_id, user_id, text, reply_to))
         return "the bar is closed" if text == "beer" else ""
 
-    async def press(self, place: str, person: str, message: str, button: str) -> None:
-        self.done.append((place, person, message, button))
+    async def press_button(self, room_id: str, user_id: str, message_id: str, button_id: str) -> None:
+        self.calls.append((room_id, user_id, message_id, button_id))
 
 
 @asynccontextmanager
-async def visited(scene: Scene) -> AsyncIterator[ClientSession]:
-    app = web.Application(middlewares=[only_from_here()])
-    app.add_routes(TalkPage(scene).routes())
+async def open_page(view: EmulatorView) -> AsyncIterator[ClientSession]:
+    app = web.Application(middlewares=[loopback_only()])
+    app.add_routes(EmulatorPage(view).routes())
     runner = web.AppRunner(app)
     await runner.setup()
     try:
@@ -57,7 +60,7 @@ async def visited(scene: Scene) -> AsyncIterator[ClientSession]:
 
 
 async def test_the_page_may_run_its_own_script_and_load_nothing_from_elsewhere() -> None:
-    async with visited(Inn()) as session, session.get("/") as answer:
+    async with open_page(FakeView()) as session, session.get("/") as answer:
         text, policy = await answer.text(), answer.headers["Content-Security-Policy"]
     assert "<title>The Inn, emulated</title>" in text
     for kind in ("script", "style"):
@@ -68,7 +71,7 @@ async def test_the_page_may_run_its_own_script_and_load_nothing_from_elsewhere()
 
 
 async def test_what_is_shown_is_that_of_the_place_that_is_asked_for() -> None:
-    async with visited(Inn()) as session:
+    async with open_page(FakeView()) as session:
         for asked, place in (("", "bar"), ("?place=cellar", "cellar"), ("?place=attic", "bar")):
             async with session.get(f"/page/shown{asked}") as answer:
                 told = await answer.json()
@@ -76,17 +79,17 @@ async def test_what_is_shown_is_that_of_the_place_that_is_asked_for() -> None:
 
 
 async def test_who_does_not_say_where_and_as_whom_is_the_first_at_the_first_place() -> None:
-    inn = Inn()
-    async with visited(inn) as session:
+    inn = FakeView()
+    async with open_page(inn) as session:
         async with session.post("/page/say", json={"text": " hello ", "answers": "7"}) as answer:
             assert answer.status == 200
         async with session.post("/page/press", json={"message": "7", "button": "yes"}) as answer:
             assert answer.status == 200
-    assert inn.done == [("bar", "1", "hello", "7"), ("bar", "1", "7", "yes")]
+    assert inn.calls == [("bar", "1", "hello", "7"), ("bar", "1", "7", "yes")]
 
 
 async def test_the_platforms_refusal_is_told() -> None:
-    async with visited(Inn()) as session, session.post("/page/say", json={"text": "beer"}) as answer:
+    async with open_page(FakeView()) as session, session.post("/page/say", json={"text": "beer"}) as answer:
         assert (answer.status, await answer.json()) == (400, {"problem": "the bar is closed"})
 
 
@@ -107,7 +110,7 @@ async def test_the_platforms_refusal_is_told() -> None:
     ],
 )
 async def test_what_no_person_there_can_do_is_refused(path: str, form: dict[str, Any], status: int) -> None:
-    inn = Inn()
-    async with visited(inn) as session, session.post(f"/page/{path}", **form) as answer:
+    inn = FakeView()
+    async with open_page(inn) as session, session.post(f"/page/{path}", **form) as answer:
         assert answer.status == status
-    assert inn.done == []
+    assert inn.calls == []

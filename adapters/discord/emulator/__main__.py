@@ -11,11 +11,11 @@ from adapters.discord.emulator.server import emulated
 
 async def serve(names: Sequence[str], port: int) -> None:
     """Tell where it is and what each character needs, and stay."""
-    async with emulated(names, port=port) as trial:
-        sys.stdout.write(f"Be Kim or Robin at {trial.url}\n")
-        for name, variables in trial.settings.items():
-            needed = " ".join(f"{variable}={value}" for variable, value in variables.items())
-            sys.stdout.write(f"{name}: {needed}\n")
+    async with emulated(names, port=port) as platform:
+        sys.stdout.write(f"Be Kim or Robin at {platform.url}\n")
+        for name, variables in platform.settings.items():
+            assignments = " ".join(f"{variable}={value}" for variable, value in variables.items())
+            sys.stdout.write(f"{name}: {assignments}\n")
         sys.stdout.flush()
         await asyncio.Event().wait()
 
@@ -25,9 +25,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m adapters.discord.emulator", description=__doc__)
     parser.add_argument("names", nargs="+", metavar="NAME", help="the characters that will be there")
     parser.add_argument("--port", type=int, default=8055, help="the port of the page (default: 8055)")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with suppress(KeyboardInterrupt):
-        asyncio.run(serve(given.names, given.port))
+        asyncio.run(serve(arguments.names, arguments.port))
 
 
 if __name__ == "__main__":

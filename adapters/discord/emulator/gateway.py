@@ -9,13 +9,13 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
-from adapters.discord.emulator.recorder import Ledger
-from adapters.discord.emulator.state import Town
+from adapters.discord.emulator.recorder import Recorder
+from adapters.discord.emulator.state import PlatformState
 
 DISPATCH, HEARTBEAT, IDENTIFY, RESUME, RECONNECT, INVALID_SESSION, HELLO, ACK = 0, 1, 2, 6, 7, 9, 10, 11
 MESSAGE_CONTENT, GUILD_MEMBERS = 1 << 15, 1 << 1
-DEAD = 4000
-GONE = (ConnectionError, RuntimeError)
+RESUMABLE_CLOSE = 4000
+CLOSED_ERRORS = (ConnectionError, RuntimeError)
 
 
 @dataclass(slots=True)
@@ -25,11 +25,11 @@ class Session:
     id: str
     bot: str
     intents: int
-    told: list[dict[str, Any]] = field(default_factory=list)
-    line: "Line | None" = None
+    sent_events: list[dict[str, Any]] = field(default_factory=list)
+    line: "GatewayLine | None" = None
 
 
-class Line:
+class GatewayLine:
     """One connection; compressed as a whole where that is asked for."""
 
     def __init__(self, socket: web.WebSocketResponse, compress: str) -> None:
@@ -39,16 +39,16 @@ class Line:
     async def send(self, payload: Mapping[str, Any]) -> None:
         """Send one frame; whoever has hung up gets nothing."""
         data = json.dumps(payload)
-        with suppress(*GONE):
+        with suppress(*CLOSED_ERRORS):
             if self._deflate is None:
                 await self._socket.send_str(data)
             else:
-                packed = self._deflate.compress(data.encode()) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
-                await self._socket.send_bytes(packed)
+                compressed = self._deflate.compress(data.encode()) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
+                await self._socket.send_bytes(compressed)
 
     async def close(self, code: int) -> None:
         """Hang up."""
-        with suppress(*GONE):
+        with suppress(*CLOSED_ERRORS):
             await self._socket.close(code=code)
 
 
@@ -60,30 +60,30 @@ class GatewayServer:
     told of no server.
     """
 
-    def __init__(self, town: Town, ledger: Ledger) -> None:
-        self.refuse = 0
+    def __init__(self, state: PlatformState, recorder: Recorder) -> None:
+        self.refusal_code = 0
         self.closes_after = 0
         self.is_mute = False
         self.is_dead = False
-        self.is_late = False
+        self.skips_guilds = False
         self.allowed_intents = MESSAGE_CONTENT | GUILD_MEMBERS
-        self.identifies_left = 1000
-        self.interval = 41_250
+        self.remaining_identifies = 1000
+        self.heartbeat_interval = 41_250
         self.sessions: dict[str, Session] = {}
         self.url = ""
-        self._town, self._ledger = town, ledger
+        self._state, self._recorder = state, recorder
         self._sockets: set[web.WebSocketResponse] = set()
 
-    async def tell(self, event: str, data: Any, bots: set[str] | None = None) -> None:
+    async def dispatch_event(self, event: str, data: Any, bots: set[str] | None = None) -> None:
         """Have something happen, for all bots or some; in a conversation between two only for its bot."""
         match data:
-            case {"channel_id": str(channel)} if channel in self._town.alone:
-                bots = {self._town.alone[channel]}
+            case {"channel_id": str(channel)} if channel in self._state.direct_bots:
+                bots = {self._state.direct_bots[channel]}
         for session in list(self.sessions.values()):
             if bots is None or session.bot in bots:
-                await self._tell(session, event, data)
+                await self._send_event(session, event, data)
 
-    async def drop(self, code: int = DEAD) -> None:
+    async def drop(self, code: int = RESUMABLE_CLOSE) -> None:
         """Close every connection; sessions stay."""
         for session in self.sessions.values():
             line, session.line = session.line, None
@@ -93,15 +93,15 @@ class GatewayServer:
     async def revive(self) -> None:
         """Be heard from again, after having been mute or dead."""
         self.is_mute = self.is_dead = False
-        await self._ledger.note("revived")
+        await self._recorder.record("revived")
 
     async def ask_to_reconnect(self) -> None:
         """Ask every bot to connect anew (opcode 7)."""
-        await self._to_all({"op": RECONNECT, "d": None})
+        await self._send_to_all({"op": RECONNECT, "d": None})
 
     async def invalidate(self, *, is_resumable: bool = False) -> None:
         """Declare all sessions invalid (opcode 9)."""
-        await self._to_all({"op": INVALID_SESSION, "d": is_resumable})
+        await self._send_to_all({"op": INVALID_SESSION, "d": is_resumable})
         if not is_resumable:
             self.sessions.clear()
 
@@ -109,7 +109,7 @@ class GatewayServer:
         """Close everything."""
         await self.revive()
         for socket in list(self._sockets):
-            with suppress(*GONE):
+            with suppress(*CLOSED_ERRORS):
                 await socket.close(code=1001)
 
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
@@ -117,84 +117,88 @@ class GatewayServer:
         socket = web.WebSocketResponse(autoclose=False, max_msg_size=4 * 1024 * 1024, timeout=0.2)
         await socket.prepare(request)
         self._sockets.add(socket)
-        line = Line(socket, request.query.get("compress", ""))
+        line = GatewayLine(socket, request.query.get("compress", ""))
         try:
-            await line.send({"op": HELLO, "d": {"heartbeat_interval": self.interval}, "s": None, "t": None})
+            await line.send(
+                {"op": HELLO, "d": {"heartbeat_interval": self.heartbeat_interval}, "s": None, "t": None}
+            )
             async for frame in socket:
                 if frame.type is WSMsgType.TEXT:
-                    await self._take(line, json.loads(frame.data))
-            await self._ledger.until(lambda: not self.is_dead)
+                    await self._handle_frame(line, json.loads(frame.data))
+            await self._recorder.wait_until(lambda: not self.is_dead)
             await socket.close()
         finally:
             self._sockets.discard(socket)
             for session in self.sessions.values():
                 if session.line is line:
                     session.line = None
-            await self._ledger.note(f"closed:{socket.close_code}")
+            await self._recorder.record(f"closed:{socket.close_code}")
         return socket
 
-    async def _take(self, line: Line, said: Mapping[str, Any]) -> None:
+    async def _handle_frame(self, line: GatewayLine, frame: Mapping[str, Any]) -> None:
         if self.is_dead or self.is_mute:
-            await self._ledger.note("unheard")
+            await self._recorder.record("unheard")
             return
-        match said.get("op"):
+        match frame.get("op"):
             case 1:
-                await self._ledger.note("heartbeat")
+                await self._recorder.record("heartbeat")
                 await line.send({"op": ACK, "d": None, "s": None, "t": None})
             case 2:
-                await self._identify(line, said["d"])
+                await self._identify(line, frame["d"])
             case 6:
-                await self._resume(line, said["d"])
+                await self._resume(line, frame["d"])
 
-    async def _identify(self, line: Line, said: Mapping[str, Any]) -> None:
-        await self._ledger.note("identify")
-        self.identifies_left -= 1
-        bot = self._town.tokens.get(said.get("token", ""))
-        privileged = said.get("intents", 0) & (MESSAGE_CONTENT | GUILD_MEMBERS)
-        if self.refuse or bot is None or privileged & ~self.allowed_intents:
-            await line.close(self.refuse or (4004 if bot is None else 4014))
+    async def _identify(self, line: GatewayLine, payload: Mapping[str, Any]) -> None:
+        await self._recorder.record("identify")
+        self.remaining_identifies -= 1
+        bot = self._state.tokens.get(payload.get("token", ""))
+        privileged = payload.get("intents", 0) & (MESSAGE_CONTENT | GUILD_MEMBERS)
+        if self.refusal_code or bot is None or privileged & ~self.allowed_intents:
+            await line.close(self.refusal_code or (4004 if bot is None else 4014))
             return
-        session = Session(self._town.new_id(), bot, said.get("intents", 0), line=line)
+        session = Session(self._state.new_id(), bot, payload.get("intents", 0), line=line)
         self.sessions[session.id] = session
-        guilds = [one for one in self._town.guilds if self._town.member(one, bot)]
+        guilds = [guild_id for guild_id in self._state.guilds if self._state.find_member(guild_id, bot)]
         ready = {
             "v": 10,
-            "user": self._town.users[bot],
-            "guilds": [{"id": one, "unavailable": True} for one in guilds],
+            "user": self._state.users[bot],
+            "guilds": [{"id": guild_id, "unavailable": True} for guild_id in guilds],
             "session_id": session.id,
             "resume_gateway_url": self.url,
             "application": {"id": bot, "flags": 0},
         }
-        await self._tell(session, "READY", ready)
-        for one in guilds if not self.is_late else ():
-            await self._tell(session, "GUILD_CREATE", self._town.told_guild(one, bot))
-        await self._ledger.note("ready")
+        await self._send_event(session, "READY", ready)
+        for guild_id in guilds if not self.skips_guilds else ():
+            await self._send_event(session, "GUILD_CREATE", self._state.to_guild_create(guild_id, bot))
+        await self._recorder.record("ready")
 
-    async def _resume(self, line: Line, said: Mapping[str, Any]) -> None:
-        await self._ledger.note("resume")
-        session = self.sessions.get(said.get("session_id", ""))
-        if session is None or self._town.tokens.get(said.get("token", "")) != session.bot:
+    async def _resume(self, line: GatewayLine, payload: Mapping[str, Any]) -> None:
+        await self._recorder.record("resume")
+        session = self.sessions.get(payload.get("session_id", ""))
+        if session is None or self._state.tokens.get(payload.get("token", "")) != session.bot:
             await line.send({"op": INVALID_SESSION, "d": False, "s": None, "t": None})
             return
         session.line = line
-        missed = [one for one in session.told if one["s"] > int(said.get("seq") or 0)]
-        for one in missed:
-            await line.send(one)
-        await self._tell(session, "RESUMED", {})
+        missed_events = [
+            sent_event for sent_event in session.sent_events if sent_event["s"] > int(payload.get("seq") or 0)
+        ]
+        for sent_event in missed_events:
+            await line.send(sent_event)
+        await self._send_event(session, "RESUMED", {})
 
-    async def _tell(self, session: Session, event: str, data: Any) -> None:
-        payload = {"op": DISPATCH, "t": event, "s": len(session.told) + 1, "d": data}
-        session.told.append(payload)
+    async def _send_event(self, session: Session, event: str, data: Any) -> None:
+        payload = {"op": DISPATCH, "t": event, "s": len(session.sent_events) + 1, "d": data}
+        session.sent_events.append(payload)
         line = session.line
         if line is None or self.is_dead or self.is_mute:
             return
         await line.send(payload)
-        if self.closes_after and len(session.told) % self.closes_after == 0:
+        if self.closes_after and len(session.sent_events) % self.closes_after == 0:
             session.line = None
-            await self._ledger.note("dropped")
-            await line.close(DEAD)
+            await self._recorder.record("dropped")
+            await line.close(RESUMABLE_CLOSE)
 
-    async def _to_all(self, payload: Mapping[str, Any]) -> None:
+    async def _send_to_all(self, payload: Mapping[str, Any]) -> None:
         for session in self.sessions.values():
             if session.line is not None:
                 await session.line.send({**payload, "s": None, "t": None})

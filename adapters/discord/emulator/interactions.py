@@ -7,23 +7,23 @@ from typing import Any
 from aiohttp import web
 
 from adapters.discord.emulator.gateway import GatewayServer
-from adapters.discord.emulator.recorder import Ledger
-from adapters.discord.emulator.rest import API, Refusal, answer, numbered
-from adapters.discord.emulator.state import ADMINISTRATOR, DM, USUAL, Json, Town
+from adapters.discord.emulator.recorder import Recorder
+from adapters.discord.emulator.rest import API, ApiError, json_response, number_components
+from adapters.discord.emulator.state import ADMINISTRATOR, DEFAULT_PERMISSIONS, DM, Json, PlatformState
 
 COMMAND, COMPONENT = 2, 3
-PRIVATE = 64
+EPHEMERAL_FLAG = 64
 
 
-class Desk:
+class InteractionServer:
     """Hands interactions to bots, and keeps each bot to one acknowledgement."""
 
-    def __init__(self, town: Town, ledger: Ledger, gateway: GatewayServer) -> None:
-        self._town, self._ledger, self._gateway = town, ledger, gateway
-        self._open: dict[str, str] = {}  # by token: the interaction's id
+    def __init__(self, state: PlatformState, recorder: Recorder, gateway: GatewayServer) -> None:
+        self._state, self._recorder, self._gateway = state, recorder, gateway
+        self._interactions: dict[str, str] = {}  # by token: the interaction's id
         self._channels: dict[str, str] = {}  # by interaction
         self._bots: dict[str, str] = {}  # by interaction: who was asked
-        self._seen: defaultdict[str, dict[str, Json]] = defaultdict(dict)  # by channel, then by message
+        self._visible: defaultdict[str, dict[str, Json]] = defaultdict(dict)  # by channel, then by message
 
     def routes(self) -> list[web.RouteDef]:
         """List all routes."""
@@ -31,34 +31,38 @@ class Desk:
         return [
             web.post(API + "/interactions/{id}/{token}/callback", self._acknowledge),
             web.post(API + "/webhooks/{application}/{token}", self._follow_up),
-            web.patch(original, self._change),
-            web.delete(original, self._remove),
+            web.patch(original, self._edit_original),
+            web.delete(original, self._delete_original),
         ]
 
-    async def command(self, bot: str, user: str, channel: str, name: str, **options: Any) -> str:
+    async def run_command(self, bot: str, user: str, channel: str, name: str, **options: Any) -> str:
         """Have somebody give a command; gives the interaction's id."""
-        given = [{"name": one, "type": 3, "value": value} for one, value in options.items()]
-        data = {"id": self._town.new_id(), "name": name, "type": 1, "options": given}
-        return await self._ask(bot, user, channel, COMMAND, data)
+        option_list = [{"name": option, "type": 3, "value": value} for option, value in options.items()]
+        data = {"id": self._state.new_id(), "name": name, "type": 1, "options": option_list}
+        return await self._send_interaction(bot, user, channel, COMMAND, data)
 
-    async def press(self, bot: str, user: str, message: Json, custom_id: str, *values: str) -> str:
+    async def press_component(self, bot: str, user: str, message: Json, custom_id: str, *values: str) -> str:
         """Have somebody press a button, or select from a list; gives the interaction's id."""
         data: Json = {"custom_id": custom_id, "component_type": 3 if values else 2}
         if values:
             data["values"] = list(values)
-        return await self._ask(bot, user, message["channel_id"], COMPONENT, data, message=message)
+        return await self._send_interaction(
+            bot, user, message["channel_id"], COMPONENT, data, message=message
+        )
 
-    def seen(self, channel: str) -> Mapping[str, Json]:
+    def visible_messages(self, channel: str) -> Mapping[str, Json]:
         """Give what bots have shown to whoever asked them in a channel, by the message's id."""
-        return self._seen[channel]
+        return self._visible[channel]
 
-    async def _ask(self, bot: str, user: str, channel_id: str, kind: int, data: Json, **more: Any) -> str:
-        interaction_id, token = self._town.new_id(), f"interaction-{self._town.new_id()}"
-        channel = self._town.channels[channel_id]
-        self._open[token], self._channels[interaction_id] = interaction_id, channel_id
+    async def _send_interaction(
+        self, bot: str, user: str, channel_id: str, kind: int, data: Json, **fields: Any
+    ) -> str:
+        interaction_id, token = self._state.new_id(), f"interaction-{self._state.new_id()}"
+        channel = self._state.channels[channel_id]
+        self._interactions[token], self._channels[interaction_id] = interaction_id, channel_id
         self._bots[interaction_id] = bot
-        self._ledger.answers[interaction_id] = []
-        told: Json = {
+        self._recorder.responses[interaction_id] = []
+        payload: Json = {
             "id": interaction_id,
             "application_id": bot,
             "type": kind,
@@ -70,73 +74,74 @@ class Desk:
             "entitlements": [],
             "authorizing_integration_owners": {},
             "attachment_size_limit": 10_485_760,
-            "app_permissions": USUAL,
+            "app_permissions": DEFAULT_PERMISSIONS,
             "locale": "en-GB",
-            **more,
+            **fields,
         }
         guild_id = channel.get("guild_id")
         if guild_id:
-            is_owner = self._town.guilds[guild_id]["owner_id"] == user
-            member = self._town.member(guild_id, user) or {}
-            told.update(
-                guild_id=guild_id, member={**member, "permissions": ADMINISTRATOR if is_owner else USUAL}
+            is_owner = self._state.guilds[guild_id]["owner_id"] == user
+            member = self._state.find_member(guild_id, user) or {}
+            payload.update(
+                guild_id=guild_id,
+                member={**member, "permissions": ADMINISTRATOR if is_owner else DEFAULT_PERMISSIONS},
             )
         else:
-            told["user"] = self._town.users[user]
-            told["context"] = DM
-        await self._gateway.tell("INTERACTION_CREATE", told, {bot})
+            payload["user"] = self._state.users[user]
+            payload["context"] = DM
+        await self._gateway.dispatch_event("INTERACTION_CREATE", payload, {bot})
         return interaction_id
 
     async def _acknowledge(self, request: web.Request) -> web.Response:
-        shown = self._answers(request)
-        if shown:
-            raise Refusal(400, 40060, "Interaction has already been acknowledged.")
+        responses = self._responses(request)
+        if responses:
+            raise ApiError(400, 40060, "Interaction has already been acknowledged.")
         body = await request.json()
         data = body.get("data") or {}
-        shown.append({"type": body["type"], "content": None, **data})
+        responses.append({"type": body["type"], "content": None, **data})
         if data:
-            self._show(request, shown[0])
-        await self._ledger.note("acknowledged")
+            self._show(request, responses[0])
+        await self._recorder.record("acknowledged")
         return web.Response(status=204)
 
     async def _follow_up(self, request: web.Request) -> web.Response:
         body = await request.json()
-        self._answers(request).append(body)
-        await self._ledger.note("followed up")
-        return answer(self._show(request, body))
+        self._responses(request).append(body)
+        await self._recorder.record("followed up")
+        return json_response(self._show(request, body))
 
-    async def _change(self, request: web.Request) -> web.Response:
-        shown = self._answers(request)
+    async def _edit_original(self, request: web.Request) -> web.Response:
+        responses = self._responses(request)
         body = await request.json()
-        shown[0].update(body)
-        await self._ledger.note("answered")
-        return answer(self._show(request, shown[0]))
+        responses[0].update(body)
+        await self._recorder.record("answered")
+        return json_response(self._show(request, responses[0]))
 
-    async def _remove(self, request: web.Request) -> web.Response:
-        shown = self._answers(request)[0]
-        shown["is_gone"] = True
-        self._seen[self._channel(request)].pop(shown.get("message_id", ""), None)
-        await self._ledger.note("removed")
+    async def _delete_original(self, request: web.Request) -> web.Response:
+        response = self._responses(request)[0]
+        response["is_gone"] = True
+        self._visible[self._channel_of(request)].pop(response.get("message_id", ""), None)
+        await self._recorder.record("removed")
         return web.Response(status=204)
 
-    def _show(self, request: web.Request, shown: Json) -> Json:
+    def _show(self, request: web.Request, response: Json) -> Json:
         """Have what is shown seen as a message, in the place of what it was before."""
-        message = self._as_message(request, shown)
-        message["id"] = shown.setdefault("message_id", message["id"])
-        self._seen[message["channel_id"]][message["id"]] = message
+        message = self._to_message(request, response)
+        message["id"] = response.setdefault("message_id", message["id"])
+        self._visible[message["channel_id"]][message["id"]] = message
         return message
 
-    def _channel(self, request: web.Request) -> str:
-        return self._channels[self._open[request.match_info["token"]]]
+    def _channel_of(self, request: web.Request) -> str:
+        return self._channels[self._interactions[request.match_info["token"]]]
 
-    def _as_message(self, request: web.Request, body: Json) -> Json:
+    def _to_message(self, request: web.Request, body: Json) -> Json:
         """Give what was shown as the message that it is."""
         return {
-            "id": self._town.new_id(),
-            "channel_id": self._channel(request),
-            "author": self._town.users[self._bots[self._open[request.match_info["token"]]]],
+            "id": self._state.new_id(),
+            "channel_id": self._channel_of(request),
+            "author": self._state.users[self._bots[self._interactions[request.match_info["token"]]]],
             "content": body.get("content") or "",
-            "timestamp": self._town.clock().isoformat(),
+            "timestamp": self._state.clock().isoformat(),
             "edited_timestamp": None,
             "tts": False,
             "mention_everyone": False,
@@ -144,14 +149,14 @@ class Desk:
             "mention_roles": [],
             "attachments": [],
             "embeds": [],
-            "components": numbered(body.get("components") or []),
+            "components": number_components(body.get("components") or []),
             "pinned": False,
             "type": 0,
             "flags": body.get("flags", 0),
         }
 
-    def _answers(self, request: web.Request) -> list[Json]:
-        interaction_id = self._open.get(request.match_info["token"])
+    def _responses(self, request: web.Request) -> list[Json]:
+        interaction_id = self._interactions.get(request.match_info["token"])
         if interaction_id is None:
-            raise Refusal(404, 10062, "Unknown interaction")
-        return self._ledger.answers[interaction_id]
+            raise ApiError(404, 10062, "Unknown interaction")
+        return self._recorder.responses[interaction_id]

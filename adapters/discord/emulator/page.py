@@ -3,112 +3,129 @@
 from collections.abc import Iterator, Sequence
 
 from adapters.discord.emulator.gateway import GatewayServer
-from adapters.discord.emulator.interactions import Desk
+from adapters.discord.emulator.interactions import InteractionServer
 from adapters.discord.emulator.people import People
-from adapters.discord.emulator.recorder import Ledger
-from adapters.discord.emulator.state import DM, Json, Town
-from bot.testing import Person, Place, Said
+from adapters.discord.emulator.recorder import Recorder
+from adapters.discord.emulator.state import DM, Json, PlatformState
+from bot.testing import EmulatorMessage, EmulatorRoom, EmulatorUser
 
-IN_CHANNEL = "In a channel a character answers for certain when you mention it or reply to it."
-ALONE = "In a direct message every word is answered. Say hello."
+CHANNEL_HINT = "In a channel a character answers for certain when you mention it or reply to it."
+DIRECT_HINT = "In a direct message every word is answered. Say hello."
 
 
-class DiscordScene:
+class DiscordView:
     """Channels and direct messages; one is any person of the town.
 
     What begins with a command's name is that command, and what comes of it can be seen by everybody here.
     """
 
     platform = "Discord"
-    longest = 2000
+    max_length = 2000
 
     def __init__(
-        self, town: Town, people: People, desk: Desk, gateway: GatewayServer, ledger: Ledger
+        self,
+        state: PlatformState,
+        people: People,
+        interactions: InteractionServer,
+        gateway: GatewayServer,
+        recorder: Recorder,
     ) -> None:
-        self._town, self._people, self._desk, self._gateway = town, people, desk, gateway
-        self._ledger = ledger
+        self._state, self._people, self._interactions, self._gateway = state, people, interactions, gateway
+        self._recorder = recorder
 
-    def places(self) -> Sequence[Place]:
+    def rooms(self) -> Sequence[EmulatorRoom]:
         """List direct messages first: there every message is answered."""
-        channels = sorted(self._town.channels.values(), key=lambda one: bool(one["type"] != DM))
-        return [self._place(one) for one in channels]
+        channels = sorted(self._state.channels.values(), key=lambda channel: bool(channel["type"] != DM))
+        return [self._to_place(channel) for channel in channels]
 
-    def bots(self) -> Sequence[Person]:
+    def bots(self) -> Sequence[EmulatorUser]:
         """List the characters, as one mentions them."""
-        names = [one["global_name"] for one in self._town.users.values() if one["bot"]]
-        return [Person(f"@{name}", name) for name in names]
+        names = [user["global_name"] for user in self._state.users.values() if user["bot"]]
+        return [EmulatorUser(f"@{name}", name) for name in names]
 
-    def said(self, place: str) -> Sequence[Said]:
+    def messages(self, room_id: str) -> Sequence[EmulatorMessage]:
         """List what was said in a channel."""
-        seen = {**self._town.messages[place], **self._desk.seen(place)}
-        return [self._said(seen[one]) for one in sorted(seen, key=int)]
+        messages = {**self._state.messages[room_id], **self._interactions.visible_messages(room_id)}
+        return [self._build_page_message(messages[message_id]) for message_id in sorted(messages, key=int)]
 
-    async def say(self, place: str, person: str, text: str, answers: str) -> str:
+    async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
         """Say something, once every bot can hear it; the name of somebody after an @ is a mention."""
-        there = {one.bot for one in self._gateway.sessions.values()}
-        away = [
-            self._town.users[one]["global_name"] for one in self._town.tokens.values() if one not in there
+        connected_bots = {item.bot for item in self._gateway.sessions.values()}
+        offline_names = [
+            self._state.users[item]["global_name"]
+            for item in self._state.tokens.values()
+            if item not in connected_bots
         ]
-        if away:
-            return f"{', '.join(away)} is not connected yet: try again in a moment"
-        if await self._commanded(place, person, text):
+        if offline_names:
+            return f"{', '.join(offline_names)} is not connected yet: try again in a moment"
+        if await self._try_command(room_id, user_id, text):
             return ""
-        for user in sorted(self._town.users.values(), key=lambda one: -len(one["global_name"])):
+        for user in sorted(self._state.users.values(), key=lambda item: -len(item["global_name"])):
             text = text.replace(f"@{user['global_name']}", f"<@{user['id']}>")
-        await self._people.say(place, person, text, reply_to=answers or None)
+        await self._people.say(room_id, user_id, text, reply_to=reply_to or None)
         return ""
 
-    async def press(self, place: str, person: str, message: str, button: str) -> None:
+    async def press_button(self, room_id: str, user_id: str, message_id: str, button_id: str) -> None:
         """Press a button, or choose from a list."""
-        found = self._desk.seen(place).get(message) or self._town.messages[place][message]
-        custom_id, _, value = button.partition("\n")
-        await self._desk.press(found["author"]["id"], person, found, custom_id, *([value] if value else []))
+        shown_message = (
+            self._interactions.visible_messages(room_id).get(message_id)
+            or self._state.messages[room_id][message_id]
+        )
+        custom_id, _, value = button_id.partition("\n")
+        await self._interactions.press_component(
+            shown_message["author"]["id"], user_id, shown_message, custom_id, *([value] if value else [])
+        )
 
-    async def _commanded(self, place: str, person: str, text: str) -> bool:
+    async def _try_command(self, place: str, person: str, text: str) -> bool:
         """Give a text as a command, to the first of several bots; tells whether it was one."""
-        name, _, rest = text.removeprefix("/").partition(" ")
-        found = next((one for one in self._ledger.commands if one["name"] == name), None)
-        if found is None or not text.startswith("/"):
+        name, _, arguments = text.removeprefix("/").partition(" ")
+        command = next((item for item in self._recorder.commands if item["name"] == name), None)
+        if command is None or not text.startswith("/"):
             return False
-        first = next((one["name"] for one in found.get("options") or ()), "")
-        options = {first: rest.strip()} if first and rest.strip() else {}
-        bot = self._town.alone.get(place) or next(iter(self._town.tokens.values()))
-        await self._desk.command(bot, person, place, name, **options)
+        first_option = next((item["name"] for item in command.get("options") or ()), "")
+        options = {first_option: arguments.strip()} if first_option and arguments.strip() else {}
+        bot = self._state.direct_bots.get(place) or next(iter(self._state.tokens.values()))
+        await self._interactions.run_command(bot, person, place, name, **options)
         return True
 
-    def _place(self, channel: Json) -> Place:
+    def _to_place(self, channel: Json) -> EmulatorRoom:
         if channel["type"] == DM:
-            people = tuple(Person(one["id"], one["global_name"]) for one in channel["recipients"])
-            return Place(channel["id"], channel["name"], people, ALONE)
+            people = tuple(EmulatorUser(user["id"], user["global_name"]) for user in channel["recipients"])
+            return EmulatorRoom(channel["id"], channel["name"], people, DIRECT_HINT)
         people = tuple(
-            Person(one["id"], one["global_name"]) for one in self._town.users.values() if not one["bot"]
+            EmulatorUser(user["id"], user["global_name"])
+            for user in self._state.users.values()
+            if not user["bot"]
         )
-        return Place(channel["id"], f"#{channel['name']}", people, IN_CHANNEL)
+        return EmulatorRoom(channel["id"], f"#{channel['name']}", people, CHANNEL_HINT)
 
-    def _said(self, message: Json) -> Said:
+    def _build_page_message(self, message: Json) -> EmulatorMessage:
         author = message["author"]
-        above = (message.get("referenced_message") or {}).get("author")
-        notes = [f"in answer to {above['global_name']}"] if above else []
-        notes += [f"file: {one['filename']}" for one in message["attachments"]]
-        return Said(
+        referenced_author = (message.get("referenced_message") or {}).get("author")
+        notes = [f"in answer to {referenced_author['global_name']}"] if referenced_author else []
+        notes += [f"file: {attachment['filename']}" for attachment in message["attachments"]]
+        return EmulatorMessage(
             message["id"],
             author["global_name"],
-            self._read(message["content"]),
+            self._with_names(message["content"]),
             is_bot=author["bot"],
             note=", ".join(notes),
             buttons=tuple(_buttons(message)),
         )
 
-    def _read(self, text: str) -> str:
-        for user in self._town.users.values():
+    def _with_names(self, text: str) -> str:
+        for user in self._state.users.values():
             text = text.replace(f"<@{user['id']}>", f"@{user['global_name']}")
         return text
 
 
 def _buttons(message: Json) -> Iterator[tuple[str, str]]:
     for row in message["components"]:
-        for one in row["components"]:
-            if "options" in one:
-                yield from ((f"{one['custom_id']}\n{it['value']}", it["label"]) for it in one["options"])
-            elif "custom_id" in one:
-                yield one["custom_id"], one["label"]
+        for component in row["components"]:
+            if "options" in component:
+                yield from (
+                    (f"{component['custom_id']}\n{option['value']}", option["label"])
+                    for option in component["options"]
+                )
+            elif "custom_id" in component:
+                yield component["custom_id"], component["label"]

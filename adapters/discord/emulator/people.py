@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any
 
 from adapters.discord.emulator.gateway import GatewayServer
-from adapters.discord.emulator.rest import Rest
-from adapters.discord.emulator.state import Json, Town
+from adapters.discord.emulator.rest import RestServer
+from adapters.discord.emulator.state import Json, PlatformState
 
 _USER = re.compile(r"<@!?(\d+)>")
 
@@ -14,8 +14,8 @@ _USER = re.compile(r"<@!?(\d+)>")
 class People:
     """Has people say, change and remove things, come and go; each is told to every bot at once."""
 
-    def __init__(self, town: Town, gateway: GatewayServer, rest: Rest) -> None:
-        self._town, self._gateway, self._rest = town, gateway, rest
+    def __init__(self, state: PlatformState, gateway: GatewayServer, rest: RestServer) -> None:
+        self._state, self._gateway, self._rest = state, gateway, rest
 
     async def say(
         self,
@@ -25,98 +25,100 @@ class People:
         *,
         reply_to: str | None = None,
         files: tuple[tuple[str, bytes, str], ...] = (),
-        at: datetime | None = None,
-        is_told: bool = True,
-        **more: Any,
+        timestamp: datetime | None = None,
+        is_announced: bool = True,
+        **fields: Any,
     ) -> str:
         """Say something, with files as name, bytes and type; not `is_told` while the bots are away."""
         if files:
-            more["attachments"] = [self._rest.keep(channel, *one) for one in files]
-        message = self._town.add_message(channel, author, text, reply_to=reply_to, at=at, **more)
-        if is_told:
-            await self._gateway.tell("MESSAGE_CREATE", message)
+            fields["attachments"] = [self._rest.store_file(channel, *file) for file in files]
+        message = self._state.add_message(
+            channel, author, text, reply_to=reply_to, timestamp=timestamp, **fields
+        )
+        if is_announced:
+            await self._gateway.dispatch_event("MESSAGE_CREATE", message)
         return str(message["id"])
 
     async def edit(self, channel: str, message_id: str, text: str) -> None:
         """Change what was said."""
-        message = self._town.messages[channel][message_id]
-        message.update(content=text, edited_timestamp=self._town.clock().isoformat())
+        message = self._state.messages[channel][message_id]
+        message.update(content=text, edited_timestamp=self._state.clock().isoformat())
         message["mentions"] = [
-            self._town.users[one] for one in _USER.findall(text) if one in self._town.users
+            self._state.users[user_id] for user_id in _USER.findall(text) if user_id in self._state.users
         ]
-        await self._gateway.tell("MESSAGE_UPDATE", message)
+        await self._gateway.dispatch_event("MESSAGE_UPDATE", message)
 
     async def delete(self, channel: str, *message_ids: str) -> None:
         """Take back what was said; several at once as a moderator does."""
         for message_id in message_ids:
-            self._town.messages[channel].pop(message_id, None)
-        place = self._place(channel)
+            self._state.messages[channel].pop(message_id, None)
+        location = self._location(channel)
         if len(message_ids) == 1:
-            await self._gateway.tell("MESSAGE_DELETE", {**place, "id": message_ids[0]})
+            await self._gateway.dispatch_event("MESSAGE_DELETE", {**location, "id": message_ids[0]})
         else:
-            await self._gateway.tell("MESSAGE_DELETE_BULK", {**place, "ids": list(message_ids)})
+            await self._gateway.dispatch_event("MESSAGE_DELETE_BULK", {**location, "ids": list(message_ids)})
 
-    async def unreact(self, channel: str, message_id: str, user: str = "", sign: str = "") -> None:
+    async def unreact(self, channel: str, message_id: str, user: str = "", emoji: str = "") -> None:
         """Take a sign off a message; everybody's where nobody is named, all where none is."""
-        told: Json = {**self._place(channel), "message_id": message_id}
-        told |= {"emoji": {"id": None, "name": sign}} if sign else {}
-        told |= {"user_id": user, "burst": False, "type": 0} if user else {}
-        kind = "" if user else "_EMOJI" if sign else "_ALL"
-        await self._gateway.tell(f"MESSAGE_REACTION_REMOVE{kind}", told)
+        payload: Json = {**self._location(channel), "message_id": message_id}
+        payload |= {"emoji": {"id": None, "name": emoji}} if emoji else {}
+        payload |= {"user_id": user, "burst": False, "type": 0} if user else {}
+        kind = "" if user else "_EMOJI" if emoji else "_ALL"
+        await self._gateway.dispatch_event(f"MESSAGE_REACTION_REMOVE{kind}", payload)
 
-    async def react(self, channel: str, message_id: str, user: str, sign: str) -> None:
+    async def react(self, channel: str, message_id: str, user: str, emoji: str) -> None:
         """Put a sign on a message."""
-        told: Json = {
-            **self._place(channel),
+        payload: Json = {
+            **self._location(channel),
             "user_id": user,
             "message_id": message_id,
-            "emoji": {"id": None, "name": sign},
+            "emoji": {"id": None, "name": emoji},
             "burst": False,
             "type": 0,
         }
-        member = self._town.member(told.get("guild_id", ""), user)
+        member = self._state.find_member(payload.get("guild_id", ""), user)
         if member is not None:
-            told["member"] = member
-        await self._gateway.tell("MESSAGE_REACTION_ADD", told)
+            payload["member"] = member
+        await self._gateway.dispatch_event("MESSAGE_REACTION_ADD", payload)
 
     async def join(self, guild: str, user: str) -> None:
         """Come into a server."""
-        member = self._town.add_member(guild, user)
-        await self._gateway.tell("GUILD_MEMBER_ADD", {**member, "guild_id": guild})
+        member = self._state.add_member(guild, user)
+        await self._gateway.dispatch_event("GUILD_MEMBER_ADD", {**member, "guild_id": guild})
 
     async def leave(self, guild: str, user: str) -> None:
         """Leave a server."""
-        members = self._town.guilds[guild]["members"]
-        members[:] = [one for one in members if one["user"]["id"] != user]
-        told = {"guild_id": guild, "user": self._town.users[user]}
-        await self._gateway.tell("GUILD_MEMBER_REMOVE", told)
+        members = self._state.guilds[guild]["members"]
+        members[:] = [member for member in members if member["user"]["id"] != user]
+        payload = {"guild_id": guild, "user": self._state.users[user]}
+        await self._gateway.dispatch_event("GUILD_MEMBER_REMOVE", payload)
 
     async def open_channel(self, guild: str, name: str, kind: int = 0, parent: str | None = None) -> str:
         """Open a channel, or a thread in one; gives its id."""
-        channel = self._town.add_channel(guild, name, kind, parent)
+        channel = self._state.add_channel(guild, name, kind, parent)
         event = "THREAD_CREATE" if kind in (10, 11, 12) else "CHANNEL_CREATE"
-        await self._gateway.tell(event, {**self._town.channels[channel], "newly_created": True})
+        await self._gateway.dispatch_event(event, {**self._state.channels[channel], "newly_created": True})
         return channel
 
     async def close_channel(self, channel: str) -> None:
         """Remove a channel or a thread."""
-        gone = self._town.channels.pop(channel)
-        event = "THREAD_DELETE" if gone["type"] in (10, 11, 12) else "CHANNEL_DELETE"
-        await self._gateway.tell(event, gone)
+        removed = self._state.channels.pop(channel)
+        event = "THREAD_DELETE" if removed["type"] in (10, 11, 12) else "CHANNEL_DELETE"
+        await self._gateway.dispatch_event(event, removed)
 
     async def invite(self, guild: str, bot: str) -> None:
         """Let a bot into a server."""
-        self._town.add_member(guild, bot)
-        told = {**self._town.told_guild(guild, bot)}
-        del told["unavailable"]
-        await self._gateway.tell("GUILD_CREATE", told, {bot})
+        self._state.add_member(guild, bot)
+        payload = {**self._state.to_guild_create(guild, bot)}
+        del payload["unavailable"]
+        await self._gateway.dispatch_event("GUILD_CREATE", payload, {bot})
 
     async def expel(self, guild: str, bot: str) -> None:
         """Throw a bot out of a server."""
-        members = self._town.guilds[guild]["members"]
-        members[:] = [one for one in members if one["user"]["id"] != bot]
-        await self._gateway.tell("GUILD_DELETE", {"id": guild}, {bot})
+        members = self._state.guilds[guild]["members"]
+        members[:] = [member for member in members if member["user"]["id"] != bot]
+        await self._gateway.dispatch_event("GUILD_DELETE", {"id": guild}, {bot})
 
-    def _place(self, channel: str) -> Json:
-        guild = self._town.channels[channel].get("guild_id")
+    def _location(self, channel: str) -> Json:
+        guild = self._state.channels[channel].get("guild_id")
         return {"channel_id": channel, **({"guild_id": guild} if guild else {})}

@@ -6,14 +6,14 @@ from typing import Any
 from aiohttp import web
 
 from adapters.discord.emulator.gateway import GatewayServer
-from adapters.discord.emulator.recorder import Ledger, Shown, told_by
-from adapters.discord.emulator.state import THREADS, Json, Town
+from adapters.discord.emulator.recorder import Recorder, ShownMessage, notified_by
+from adapters.discord.emulator.state import THREADS, Json, PlatformState
 
 API = "/api/v10"
-LONGEST, LONGEST_NONCE, LONGEST_CUSTOM_ID, MOST_EMBEDS = 2000, 25, 100, 10
+MAX_TEXT_LENGTH, MAX_NONCE_LENGTH, MAX_CUSTOM_ID_LENGTH, MAX_EMBEDS = 2000, 25, 100, 10
 
 
-class Refusal(Exception):
+class ApiError(Exception):
     """An answer that refuses, with Discord's own code for it."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
@@ -21,54 +21,56 @@ class Refusal(Exception):
         self.status, self.code = status, code
 
 
-class Rest:
+class RestServer:
     """Answers requests by what is known of the town, and writes down what people would see."""
 
-    def __init__(self, town: Town, ledger: Ledger, gateway: GatewayServer) -> None:
-        self.silent: dict[str, tuple[int, int]] = {}  # channels that refuse: status and code
+    def __init__(self, state: PlatformState, recorder: Recorder, gateway: GatewayServer) -> None:
+        self.refused_channels: dict[str, tuple[int, int]] = {}  # channels that refuse: status and code
         self.uploads: dict[str, bytes] = {}
-        self.base = ""
-        self._town, self._ledger, self._gateway = town, ledger, gateway
+        self.base_url = ""
+        self._state, self._recorder, self._gateway = state, recorder, gateway
 
     def routes(self) -> list[web.RouteDef]:
         """List all routes."""
         message = "/channels/{channel}/messages/{message}"
         return [
-            web.get(API + "/users/@me", self._me),
-            web.get(API + "/oauth2/applications/@me", self._application),
-            web.get(API + "/applications/@me", self._application),
-            web.get(API + "/gateway/bot", self._way),
-            web.get(API + "/users/@me/guilds", self._guilds),
-            web.get(API + "/guilds/{guild}", self._guild),
-            web.get(API + "/guilds/{guild}/channels", self._channels),
-            web.get(API + "/guilds/{guild}/threads/active", self._threads),
-            web.put(API + "/applications/{application}/commands", self._register),
-            web.get(API + "/channels/{channel}/messages", self._history),
-            web.post(API + "/channels/{channel}/messages", self._say),
-            web.patch(API + message, self._edit),
-            web.delete(API + message, self._delete),
-            web.post(API + "/channels/{channel}/typing", self._typing),
-            web.get("/attachments/{channel}/{id}/{name}", self._file),
+            web.get(API + "/users/@me", self._get_user),
+            web.get(API + "/oauth2/applications/@me", self._get_application),
+            web.get(API + "/applications/@me", self._get_application),
+            web.get(API + "/gateway/bot", self._get_gateway),
+            web.get(API + "/users/@me/guilds", self._list_guilds),
+            web.get(API + "/guilds/{guild}", self._get_guild),
+            web.get(API + "/guilds/{guild}/channels", self._list_channels),
+            web.get(API + "/guilds/{guild}/threads/active", self._list_threads),
+            web.put(API + "/applications/{application}/commands", self._register_commands),
+            web.get(API + "/channels/{channel}/messages", self._list_messages),
+            web.post(API + "/channels/{channel}/messages", self._create_message),
+            web.patch(API + message, self._edit_message),
+            web.delete(API + message, self._delete_message),
+            web.post(API + "/channels/{channel}/typing", self._start_typing),
+            web.get("/attachments/{channel}/{id}/{name}", self._get_file),
         ]
 
     def bot_of(self, request: web.Request) -> str:
         """Tell whose token a request has; refuses one without."""
         token = request.headers.get("Authorization", "").removeprefix("Bot ")
-        bot = self._town.tokens.get(token)
+        bot = self._state.tokens.get(token)
         if bot is None:
-            raise Refusal(401, 0, "401: Unauthorized")
+            raise ApiError(401, 0, "401: Unauthorized")
         return bot
 
-    async def _me(self, request: web.Request) -> web.Response:
-        return answer({**self._town.users[self.bot_of(request)], "locale": "en-GB", "mfa_enabled": False})
+    async def _get_user(self, request: web.Request) -> web.Response:
+        return json_response(
+            {**self._state.users[self.bot_of(request)], "locale": "en-GB", "mfa_enabled": False}
+        )
 
-    async def _application(self, request: web.Request) -> web.Response:
+    async def _get_application(self, request: web.Request) -> web.Response:
         bot = self.bot_of(request)
         flags = (1 << 19 if self._gateway.allowed_intents & 1 << 15 else 0) | (
             1 << 15 if self._gateway.allowed_intents & 1 << 1 else 0
         )
-        user = self._town.users[bot]
-        return answer(
+        user = self._state.users[bot]
+        return json_response(
             {
                 "id": bot,
                 "name": user["username"],
@@ -83,7 +85,7 @@ class Rest:
                 "flags": flags,
                 "flags_new": str(flags),
                 "type": None,
-                "approximate_guild_count": len(self._town.guilds),
+                "approximate_guild_count": len(self._state.guilds),
                 "approximate_user_install_count": 0,
                 "approximate_user_authorization_count": 0,
                 "eligible_oauth2_scopes": [],
@@ -94,125 +96,136 @@ class Rest:
             }
         )
 
-    async def _way(self, request: web.Request) -> web.Response:
+    async def _get_gateway(self, request: web.Request) -> web.Response:
         self.bot_of(request)
         limit = {
             "total": 1000,
-            "remaining": max(self._gateway.identifies_left, 0),
+            "remaining": max(self._gateway.remaining_identifies, 0),
             "reset_after": 14_400_000,
             "max_concurrency": 1,
         }
-        return answer({"url": self._gateway.url, "shards": 1, "session_start_limit": limit})
+        return json_response({"url": self._gateway.url, "shards": 1, "session_start_limit": limit})
 
-    async def _guilds(self, request: web.Request) -> web.Response:
+    async def _list_guilds(self, request: web.Request) -> web.Response:
         bot = self.bot_of(request)
-        there = [one for name, one in self._town.guilds.items() if self._town.member(name, bot)]
-        return answer([{"id": one["id"], "name": one["name"]} for one in there])
+        joined = [guild for name, guild in self._state.guilds.items() if self._state.find_member(name, bot)]
+        return json_response([{"id": guild["id"], "name": guild["name"]} for guild in joined])
 
-    async def _guild(self, request: web.Request) -> web.Response:
-        guild = self._known(request, "guild", self._town.guilds, 10004, "Unknown Guild")
-        return answer({name: value for name, value in guild.items() if name != "members"})
+    async def _get_guild(self, request: web.Request) -> web.Response:
+        guild = self._find(request, "guild", self._state.guilds, 10004, "Unknown Guild")
+        return json_response({name: value for name, value in guild.items() if name != "members"})
 
-    async def _channels(self, request: web.Request) -> web.Response:
-        return answer([one for one in self._of_guild(request) if one["type"] not in THREADS])
+    async def _list_channels(self, request: web.Request) -> web.Response:
+        return json_response(
+            [channel for channel in self._channels_of(request) if channel["type"] not in THREADS]
+        )
 
-    async def _threads(self, request: web.Request) -> web.Response:
-        threads = [one for one in self._of_guild(request) if one["type"] in THREADS]
-        return answer({"threads": threads, "members": []})
+    async def _list_threads(self, request: web.Request) -> web.Response:
+        threads = [channel for channel in self._channels_of(request) if channel["type"] in THREADS]
+        return json_response({"threads": threads, "members": []})
 
-    async def _register(self, request: web.Request) -> web.Response:
+    async def _register_commands(self, request: web.Request) -> web.Response:
         bot = self.bot_of(request)
-        self._ledger.commands = await request.json()
-        await self._ledger.note("commands")
-        more = {"application_id": bot, "version": "1", "dm_permission": True, "nsfw": False}
-        named = [{**more, **one, "id": self._town.new_id()} for one in self._ledger.commands]
-        for one in named:  # a number where it is asked for, a text where it is told
-            needed = one.get("default_member_permissions")
-            one["default_member_permissions"] = None if needed is None else str(needed)
-        return answer(named)
+        self._recorder.commands = await request.json()
+        await self._recorder.record("commands")
+        defaults = {"application_id": bot, "version": "1", "dm_permission": True, "nsfw": False}
+        registered = [
+            {**defaults, **command, "id": self._state.new_id()} for command in self._recorder.commands
+        ]
+        for command in registered:  # a number where it is asked for, a text where it is told
+            permissions = command.get("default_member_permissions")
+            command["default_member_permissions"] = None if permissions is None else str(permissions)
+        return json_response(registered)
 
-    async def _history(self, request: web.Request) -> web.Response:
+    async def _list_messages(self, request: web.Request) -> web.Response:
         self.bot_of(request)
-        channel = self._channel(request)
+        channel = self._find_channel(request)
         limit = min(max(int(request.query.get("limit", "50")), 1), 100)
         after, before = int(request.query.get("after", 0)), int(request.query.get("before", 1 << 63))
-        found = self._town.history(
-            channel["id"], lambda name: after < name < before, limit, is_oldest_first="after" in request.query
+        messages = self._state.history(
+            channel["id"],
+            lambda message_id: after < message_id < before,
+            limit,
+            is_oldest_first="after" in request.query,
         )
-        await self._ledger.note("history")
-        return answer(found)
+        await self._recorder.record("history")
+        return json_response(messages)
 
-    async def _say(self, request: web.Request) -> web.Response:
-        bot, channel = self.bot_of(request), self._channel(request)
-        body, files = await _read(request)
-        check(body, has_files=bool(files))
+    async def _create_message(self, request: web.Request) -> web.Response:
+        bot, channel = self.bot_of(request), self._find_channel(request)
+        body, files = await _read_message(request)
+        check_message(body, has_files=bool(files))
         nonce = str(body.get("nonce") or "")
-        if body.get("enforce_nonce") and (known := self._town.known_nonce(bot, nonce)):
-            await self._ledger.note("same nonce")
-            return answer(self._town.messages[channel["id"]][known])
+        if body.get("enforce_nonce") and (existing_id := self._state.find_nonce(bot, nonce)):
+            await self._recorder.record("same nonce")
+            return json_response(self._state.messages[channel["id"]][existing_id])
         reference = body.get("message_reference") or {}
-        more: Json = {
-            "embeds": [{"type": "rich", **one} for one in body.get("embeds") or ()],
-            "components": numbered(body.get("components") or []),
+        fields: Json = {
+            "embeds": [{"type": "rich", **embed} for embed in body.get("embeds") or ()],
+            "components": number_components(body.get("components") or []),
         }
-        more["attachments"] = [self._kept(channel["id"], name, data) for name, data in files.items()]
+        fields["attachments"] = [
+            self._store_attachment(channel["id"], name, data) for name, data in files.items()
+        ]
         if nonce:
-            more["nonce"] = nonce
-        message = self._town.add_message(
-            channel["id"], bot, body.get("content") or "", reply_to=reference.get("message_id"), **more
+            fields["nonce"] = nonce
+        message = self._state.add_message(
+            channel["id"], bot, body.get("content") or "", reply_to=reference.get("message_id"), **fields
         )
-        self._town.keep_nonce(bot, nonce, message["id"])
-        replied = (message.get("referenced_message") or {}).get("author", {}).get("id", "")
+        self._state.store_nonce(bot, nonce, message["id"])
+        replied_to = (message.get("referenced_message") or {}).get("author", {}).get("id", "")
         texts = [message["content"]]
-        shown = Shown(message["id"], channel["id"], bot, texts, body, nonce, told_by(body, replied), files)
-        self._ledger.shown.append(shown)
-        await self._gateway.tell("MESSAGE_CREATE", message)
-        await self._ledger.note("said")
-        return answer(message)
+        record = ShownMessage(
+            message["id"], channel["id"], bot, texts, body, nonce, notified_by(body, replied_to), files
+        )
+        self._recorder.messages.append(record)
+        await self._gateway.dispatch_event("MESSAGE_CREATE", message)
+        await self._recorder.record("said")
+        return json_response(message)
 
-    async def _edit(self, request: web.Request) -> web.Response:
-        bot, message = self.bot_of(request), self._message(request)
+    async def _edit_message(self, request: web.Request) -> web.Response:
+        bot, message = self.bot_of(request), self._find_message(request)
         if message["author"]["id"] != bot:
-            raise Refusal(403, 50005, "Cannot edit a message authored by another user")
-        body, _ = await _read(request)
-        check({**message, **body}, has_files=bool(message["attachments"]))
+            raise ApiError(403, 50005, "Cannot edit a message authored by another user")
+        body, _ = await _read_message(request)
+        check_message({**message, **body}, has_files=bool(message["attachments"]))
         message.update({name: body[name] for name in ("content", "embeds", "components") if name in body})
-        message["edited_timestamp"] = self._town.clock().isoformat()
-        shown = self._ledger.find(message["id"])
-        if shown is not None:
-            shown.texts.append(message["content"])
-            shown.message.update(body)
-        await self._gateway.tell("MESSAGE_UPDATE", message)
-        await self._ledger.note("edited")
-        return answer(message)
+        message["edited_timestamp"] = self._state.clock().isoformat()
+        record = self._recorder.find(message["id"])
+        if record is not None:
+            record.texts.append(message["content"])
+            record.message.update(body)
+        await self._gateway.dispatch_event("MESSAGE_UPDATE", message)
+        await self._recorder.record("edited")
+        return json_response(message)
 
-    async def _delete(self, request: web.Request) -> web.Response:
+    async def _delete_message(self, request: web.Request) -> web.Response:
         self.bot_of(request)
-        message = self._message(request)
-        del self._town.messages[message["channel_id"]][message["id"]]
-        shown = self._ledger.find(message["id"])
-        if shown is not None:
-            shown.is_gone = True
-        await self._ledger.note("deleted")
+        message = self._find_message(request)
+        del self._state.messages[message["channel_id"]][message["id"]]
+        record = self._recorder.find(message["id"])
+        if record is not None:
+            record.is_gone = True
+        await self._recorder.record("deleted")
         return web.Response(status=204)
 
-    async def _typing(self, request: web.Request) -> web.Response:
+    async def _start_typing(self, request: web.Request) -> web.Response:
         self.bot_of(request)
-        channel = self._channel(request)
-        await self._ledger.note(f"typing:{channel['id']}")
+        channel = self._find_channel(request)
+        await self._recorder.record(f"typing:{channel['id']}")
         return web.Response(status=204)
 
-    async def _file(self, request: web.Request) -> web.Response:
+    async def _get_file(self, request: web.Request) -> web.Response:
         data = self.uploads.get(request.match_info["id"])
         if data is None:
             raise web.HTTPNotFound
         return web.Response(body=data, content_type=request.query.get("type", "application/octet-stream"))
 
-    def keep(self, channel_id: str, name: str, data: bytes, content_type: str) -> Json:
+    def store_file(self, channel_id: str, name: str, data: bytes, content_type: str) -> Json:
         """Keep a file, and describe it as an attachment."""
-        file_id = self._town.new_id()
+        file_id = self._state.new_id()
         self.uploads[file_id] = data
-        url = f"{self.base}/attachments/{channel_id}/{file_id}/{name}?type={content_type}"
+        url = f"{self.base_url}/attachments/{channel_id}/{file_id}/{name}?type={content_type}"
         return {
             "id": file_id,
             "filename": name,
@@ -222,69 +235,71 @@ class Rest:
             "content_type": content_type,
         }
 
-    def _kept(self, channel_id: str, name: str, data: bytes) -> Json:
-        return self.keep(channel_id, name, data, "application/octet-stream")
+    def _store_attachment(self, channel_id: str, name: str, data: bytes) -> Json:
+        return self.store_file(channel_id, name, data, "application/octet-stream")
 
-    def _of_guild(self, request: web.Request) -> list[Json]:
-        guild = self._known(request, "guild", self._town.guilds, 10004, "Unknown Guild")
-        return [one for one in self._town.channels.values() if one.get("guild_id") == guild["id"]]
+    def _channels_of(self, request: web.Request) -> list[Json]:
+        guild = self._find(request, "guild", self._state.guilds, 10004, "Unknown Guild")
+        return [
+            channel for channel in self._state.channels.values() if channel.get("guild_id") == guild["id"]
+        ]
 
-    def _channel(self, request: web.Request) -> Json:
-        channel = self._known(request, "channel", self._town.channels, 10003, "Unknown Channel")
-        if channel["id"] in self.silent:
-            status, code = self.silent[channel["id"]]
-            raise Refusal(status, code, "Missing Access" if status == 403 else "Unknown Channel")
+    def _find_channel(self, request: web.Request) -> Json:
+        channel = self._find(request, "channel", self._state.channels, 10003, "Unknown Channel")
+        if channel["id"] in self.refused_channels:
+            status, code = self.refused_channels[channel["id"]]
+            raise ApiError(status, code, "Missing Access" if status == 403 else "Unknown Channel")
         return channel
 
-    def _message(self, request: web.Request) -> Json:
-        said = self._town.messages[self._channel(request)["id"]]
-        return self._known(request, "message", said, 10008, "Unknown Message")
+    def _find_message(self, request: web.Request) -> Json:
+        messages = self._state.messages[self._find_channel(request)["id"]]
+        return self._find(request, "message", messages, 10008, "Unknown Message")
 
-    def _known(self, request: web.Request, name: str, books: Any, code: int, message: str) -> Json:
+    def _find(self, request: web.Request, name: str, items: Any, code: int, message: str) -> Json:
         self.bot_of(request)
-        found: Json | None = books.get(request.match_info[name])
-        if found is None:
-            raise Refusal(404, code, message)
-        return found
+        item: Json | None = items.get(request.match_info[name])
+        if item is None:
+            raise ApiError(404, code, message)
+        return item
 
 
-def answer(data: Any, status: int = 200) -> web.Response:
+def json_response(data: Any, status: int = 200) -> web.Response:
     """Answer in JSON; of the type that Discord gives, without a charset."""
     return web.Response(status=status, body=json.dumps(data).encode(), content_type="application/json")
 
 
-def numbered(components: list[Json]) -> list[Json]:
+def number_components(components: list[Json]) -> list[Json]:
     """Give components as they come back: each with a number."""
     rows: list[Json] = []
     count = 0
     for row in components:
         count += 1
-        number, inside = count, []
-        for one in row.get("components", ()):
+        row_number, numbered_row = count, []
+        for component in row.get("components", ()):
             count += 1
-            inside.append({**one, "id": count})
-        rows.append({**row, "id": number, "components": inside})
+            numbered_row.append({**component, "id": count})
+        rows.append({**row, "id": row_number, "components": numbered_row})
     return rows
 
 
-def check(body: Json, *, has_files: bool) -> None:
+def check_message(body: Json, *, has_files: bool) -> None:
     """Refuse what Discord refuses."""
     text, components = body.get("content") or "", body.get("components") or []
-    if len(text) > LONGEST:
-        raise Refusal(400, 50035, "Invalid Form Body: content must be 2000 or fewer in length")
-    if len(str(body.get("nonce") or "")) > LONGEST_NONCE:
-        raise Refusal(400, 50035, "Invalid Form Body: nonce")
-    if len(body.get("embeds") or ()) > MOST_EMBEDS:
-        raise Refusal(400, 50035, "Invalid Form Body: embeds")
+    if len(text) > MAX_TEXT_LENGTH:
+        raise ApiError(400, 50035, "Invalid Form Body: content must be 2000 or fewer in length")
+    if len(str(body.get("nonce") or "")) > MAX_NONCE_LENGTH:
+        raise ApiError(400, 50035, "Invalid Form Body: nonce")
+    if len(body.get("embeds") or ()) > MAX_EMBEDS:
+        raise ApiError(400, 50035, "Invalid Form Body: embeds")
     for row in components:
-        for one in row.get("components", ()):
-            if not 0 < len(one.get("custom_id", "")) <= LONGEST_CUSTOM_ID:
-                raise Refusal(400, 50035, "Invalid Form Body: custom_id")
+        for component in row.get("components", ()):
+            if not 0 < len(component.get("custom_id", "")) <= MAX_CUSTOM_ID_LENGTH:
+                raise ApiError(400, 50035, "Invalid Form Body: custom_id")
     if not (text.strip() or has_files or body.get("embeds") or components):
-        raise Refusal(400, 50006, "Cannot send an empty message")
+        raise ApiError(400, 50006, "Cannot send an empty message")
 
 
-async def _read(request: web.Request) -> tuple[Json, dict[str, bytes]]:
+async def _read_message(request: web.Request) -> tuple[Json, dict[str, bytes]]:
     """Read a message's JSON and the files beside it."""
     if not request.content_type.startswith("multipart/"):
         return await request.json(), {}

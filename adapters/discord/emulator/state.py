@@ -23,14 +23,14 @@ TEXT, DM, VOICE, CATEGORY, NEWS, NEWS_THREAD, THREAD, PRIVATE_THREAD, STAGE, FOR
     15,
 )
 THREADS = (NEWS_THREAD, THREAD, PRIVATE_THREAD)
-ADMINISTRATOR, USUAL = "8", "1099515874304"
+ADMINISTRATOR, DEFAULT_PERMISSIONS = "8", "1099515874304"
 _USER = re.compile(r"<@!?(\d+)>")
 _ROLE = re.compile(r"<@&(\d+)>")
 
 Json = dict[str, Any]
 
 
-class Town:
+class PlatformState:
     """All that is known, in the form in which Discord tells it."""
 
     def __init__(self, clock: Clock) -> None:
@@ -40,15 +40,17 @@ class Town:
         self.guilds: dict[str, Json] = {}
         self.channels: dict[str, Json] = {}
         self.messages: dict[str, OrderedDict[str, Json]] = {}
-        self.alone: dict[str, str] = {}  # of conversations between two where others are near: whose they are
+        self.direct_bots: dict[
+            str, str
+        ] = {}  # of conversations between two where others are near: whose they are
         self._nonces: dict[tuple[str, str], tuple[datetime, str]] = {}
         self._count = 0
 
-    def new_id(self, at: datetime | None = None) -> str:
+    def new_id(self, timestamp: datetime | None = None) -> str:
         """Make an id that tells its time, as Discord's do, and is greater than all before of that moment."""
         self._count += 1
-        moment = int((at or self.clock()).timestamp() * 1000) - EPOCH
-        return str((moment << 22) | (self._count & 0x3FFFFF))
+        milliseconds = int((timestamp or self.clock()).timestamp() * 1000) - EPOCH
+        return str((milliseconds << 22) | (self._count & 0x3FFFFF))
 
     def add_user(self, name: str, *, is_bot: bool = False, nickname: str = "") -> str:
         """Add a person or a bot, and give its id."""
@@ -70,7 +72,7 @@ class Town:
         """Add a server, and give its id."""
         guild_id = self.new_id()
         now = self.clock().isoformat()
-        everyone = _role(guild_id, "@everyone", USUAL, 0)
+        everyone = _build_role(guild_id, "@everyone", DEFAULT_PERMISSIONS, 0)
         self.guilds[guild_id] = {
             "id": guild_id,
             "name": name,
@@ -121,11 +123,11 @@ class Town:
     ) -> str:
         """Add a role, give it to somebody, and give its id; `bot` is whose own role it is."""
         role_id = self.new_id()
-        role = _role(role_id, name, permissions, len(self.guilds[guild_id]["roles"]))
+        role = _build_role(role_id, name, permissions, len(self.guilds[guild_id]["roles"]))
         if bot:
             role.update(managed=True, tags={"bot_id": bot})
         self.guilds[guild_id]["roles"].append(role)
-        member = self.member(guild_id, holder)
+        member = self.find_member(guild_id, holder)
         if member is not None:
             member["roles"].append(role_id)
         return role_id
@@ -140,34 +142,34 @@ class Town:
             channel.update(guild_id=guild_id, position=0, permission_overwrites=[], parent_id=parent)
         if kind in THREADS and guild_id is not None:
             now = self.clock().isoformat()
-            data = {
+            thread_data = {
                 "archived": False,
                 "auto_archive_duration": 1440,
                 "archive_timestamp": now,
                 "locked": False,
             }
             owner = self.guilds[guild_id]["owner_id"]
-            channel.update(owner_id=owner, thread_metadata=data, message_count=0, member_count=1)
+            channel.update(owner_id=owner, thread_metadata=thread_data, message_count=0, member_count=1)
         if kind in (VOICE, STAGE):
             channel.update(bitrate=64000, user_limit=0, rtc_region=None)
         self.channels[channel_id] = channel
         self.messages[channel_id] = OrderedDict()
         return channel_id
 
-    def member(self, guild_id: str, user_id: str) -> Json | None:
+    def find_member(self, guild_id: str, user_id: str) -> Json | None:
         """Find somebody in a server."""
         members = self.guilds[guild_id]["members"] if guild_id in self.guilds else ()
-        return next((one for one in members if one["user"]["id"] == user_id), None)
+        return next((member for member in members if member["user"]["id"] == user_id), None)
 
-    def told_guild(self, guild_id: str, bot_id: str) -> Json:
+    def to_guild_create(self, guild_id: str, bot_id: str) -> Json:
         """Tell of a server as GUILD_CREATE does: of its members only the bot itself."""
-        here = [one for one in self.channels.values() if one.get("guild_id") == guild_id]
-        own = self.member(guild_id, bot_id)
+        channels = [channel for channel in self.channels.values() if channel.get("guild_id") == guild_id]
+        bot_member = self.find_member(guild_id, bot_id)
         return {
             **self.guilds[guild_id],
-            "members": [own] if own else [],
-            "channels": [one for one in here if one["type"] not in THREADS],
-            "threads": [one for one in here if one["type"] in THREADS],
+            "members": [bot_member] if bot_member else [],
+            "channels": [channel for channel in channels if channel["type"] not in THREADS],
+            "threads": [channel for channel in channels if channel["type"] in THREADS],
             "presences": [],
             "voice_states": [],
             "stage_instances": [],
@@ -177,73 +179,75 @@ class Town:
         }
 
     def add_message(
-        self, channel_id: str, author: str, text: str, *, at: datetime | None = None, **more: Any
+        self, channel_id: str, author: str, text: str, *, timestamp: datetime | None = None, **fields: Any
     ) -> Json:
         """Keep a message and give it as Discord tells it."""
         channel = self.channels[channel_id]
         guild_id = channel.get("guild_id")
-        named = [one for one in dict.fromkeys(_USER.findall(text)) if one in self.users]
-        replied = self._replied(channel_id, more.pop("reply_to", None))
-        if replied and replied.get("referenced_message"):
-            named = list(dict.fromkeys((*named, replied["referenced_message"]["author"]["id"])))
+        mentioned = [user_id for user_id in dict.fromkeys(_USER.findall(text)) if user_id in self.users]
+        reply_fields = self._reply_fields(channel_id, fields.pop("reply_to", None))
+        if reply_fields and reply_fields.get("referenced_message"):
+            mentioned = list(dict.fromkeys((*mentioned, reply_fields["referenced_message"]["author"]["id"])))
         message: Json = {
-            "id": self.new_id(at),
+            "id": self.new_id(timestamp),
             "channel_id": channel_id,
             "author": self.users[author],
             "content": text,
-            "timestamp": (at or self.clock()).isoformat(),
+            "timestamp": (timestamp or self.clock()).isoformat(),
             "edited_timestamp": None,
             "tts": False,
             "mention_everyone": False,
-            "mentions": [self.users[one] for one in named],
+            "mentions": [self.users[user_id] for user_id in mentioned],
             "mention_roles": _ROLE.findall(text),
             "attachments": [],
             "embeds": [],
             "components": [],
             "pinned": False,
-            "type": 19 if replied else 0,
+            "type": 19 if reply_fields else 0,
             "flags": 0,
-            **replied,
-            **more,
+            **reply_fields,
+            **fields,
         }
         if guild_id is not None:
             message["guild_id"] = guild_id
-            if member := self.member(guild_id, author):
+            if member := self.find_member(guild_id, author):
                 message["member"] = {name: value for name, value in member.items() if name != "user"}
         self.messages[channel_id][message["id"]] = message
         channel["last_message_id"] = message["id"]
         return message
 
-    def _replied(self, channel_id: str, message_id: str | None) -> Json:
+    def _reply_fields(self, channel_id: str, message_id: str | None) -> Json:
         if not message_id:
             return {}
         reference = {"type": 0, "message_id": message_id, "channel_id": channel_id}
-        said = self.messages[channel_id].get(message_id)
+        original = self.messages[channel_id].get(message_id)
         referenced = (
-            {name: value for name, value in said.items() if name != "referenced_message"} if said else None
+            {name: value for name, value in original.items() if name != "referenced_message"}
+            if original
+            else None
         )
         return {"message_reference": reference, "referenced_message": referenced}
 
-    def known_nonce(self, author: str, nonce: str) -> str:
+    def find_nonce(self, author: str, nonce: str) -> str:
         """Give the message that an author has sent under a nonce lately."""
-        at, message_id = self._nonces.get((author, nonce), (None, ""))
-        return message_id if at is not None and self.clock() - at <= NONCE_WINDOW else ""
+        stored_at, message_id = self._nonces.get((author, nonce), (None, ""))
+        return message_id if stored_at is not None and self.clock() - stored_at <= NONCE_WINDOW else ""
 
-    def keep_nonce(self, author: str, nonce: str, message_id: str) -> None:
+    def store_nonce(self, author: str, nonce: str, message_id: str) -> None:
         """Remember under which nonce something was sent."""
         self._nonces[author, nonce] = (self.clock(), message_id)
 
     def history(
-        self, channel_id: str, wanted: Callable[[int], bool], limit: int, *, is_oldest_first: bool
+        self, channel_id: str, is_included: Callable[[int], bool], limit: int, *, is_oldest_first: bool
     ) -> list[Json]:
         """List messages of a channel, the newest first; of too many those at one end or the other."""
-        found = [one for name, one in self.messages[channel_id].items() if wanted(int(name))]
-        found.sort(key=lambda one: int(one["id"]))
-        kept = found[:limit] if is_oldest_first else found[-limit:]
-        return [_in_history(one) for one in reversed(kept)]
+        matches = [message for name, message in self.messages[channel_id].items() if is_included(int(name))]
+        matches.sort(key=lambda message: int(message["id"]))
+        page = matches[:limit] if is_oldest_first else matches[-limit:]
+        return [_to_history_form(message) for message in reversed(page)]
 
 
-def _role(role_id: str, name: str, permissions: str, position: int) -> Json:
+def _build_role(role_id: str, name: str, permissions: str, position: int) -> Json:
     return {
         "id": role_id,
         "name": name,
@@ -258,6 +262,6 @@ def _role(role_id: str, name: str, permissions: str, position: int) -> Json:
     }
 
 
-def _in_history(message: Mapping[str, Any]) -> Json:
+def _to_history_form(message: Mapping[str, Any]) -> Json:
     """History names neither the server nor the member, and nonces only for a while."""
     return {name: value for name, value in message.items() if name not in ("guild_id", "member", "nonce")}

@@ -1,15 +1,15 @@
 """A Telegram on this machine: for tests, for plugin authors, and for trying a character out."""
 
-from adapters.telegram.emulator.api_schema import Description
-from adapters.telegram.emulator.faults import Fault, markup_refused, refusal, too_many
+from adapters.telegram.emulator.api_schema import ApiSchema
+from adapters.telegram.emulator.faults import Fault, build_refusal, refuse_markup, too_many_requests
 from adapters.telegram.emulator.server import Emulator, emulated
 
 __all__ = [
-    "Description",
+    "ApiSchema",
     "Emulator",
     "Fault",
+    "build_refusal",
     "emulated",
-    "markup_refused",
-    "refusal",
-    "too_many",
+    "refuse_markup",
+    "too_many_requests",
 ]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-SIMPLE: Mapping[str, type | tuple[type, ...]] = {
+PRIMITIVE_TYPES: Mapping[str, type | tuple[type, ...]] = {
     "Integer": int,
     "String": str,
     "Boolean": bool,
@@ -14,62 +14,68 @@ SIMPLE: Mapping[str, type | tuple[type, ...]] = {
 }
 
 
-class Description:
+class ApiSchema:
     """Knows every method's parameters and every type's fields; the file is the one that names both."""
 
-    def __init__(self, told: Mapping[str, Any]) -> None:
-        self._methods: Mapping[str, Any] = told["methods"]
-        self._types: Mapping[str, Any] = told["types"]
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self._methods: Mapping[str, Any] = data["methods"]
+        self._types: Mapping[str, Any] = data["types"]
 
     @classmethod
-    def read(cls, path: Path) -> Self:
+    def load(cls, path: Path) -> Self:
         """Read the machine-readable description from a file of JSON."""
         return cls(json.loads(path.read_text(encoding="utf-8")))
 
-    def of_call(self, method: str, parameters: Mapping[str, Any], files: Mapping[str, Any]) -> list[str]:
+    def find_call_problems(
+        self, method: str, parameters: Mapping[str, Any], files: Mapping[str, Any]
+    ) -> list[str]:
         """Tell what is wrong with a call."""
-        described = self._methods.get(method)
-        if described is None:
+        method_schema = self._methods.get(method)
+        if method_schema is None:
             return [f"{method}: there is no such method"]
-        fields = {one["name"]: one for one in described.get("fields", ())}
-        found = [f"{method}: {name} is no parameter" for name in parameters if name not in fields]
-        for name, one in fields.items():
-            if one["required"] and name not in parameters and name not in files:
-                found.append(f"{method}: {name} is missing")
+        fields = {field["name"]: field for field in method_schema.get("fields", ())}
+        problems = [f"{method}: {name} is no parameter" for name in parameters if name not in fields]
+        for name, field in fields.items():
+            if field["required"] and name not in parameters and name not in files:
+                problems.append(f"{method}: {name} is missing")
             if name in parameters and name not in files:
-                found += self._of_value(f"{method}.{name}", parameters[name], one["types"])
-        return found
+                problems += self._check_value(f"{method}.{name}", parameters[name], field["types"])
+        return problems
 
-    def of_result(self, method: str, result: Any) -> list[str]:
+    def find_result_problems(self, method: str, result: Any) -> list[str]:
         """Tell what is wrong with an answer."""
-        described = self._methods.get(method)
-        return [] if described is None else self._of_value(f"{method}()", result, described["returns"])
+        method_schema = self._methods.get(method)
+        return (
+            []
+            if method_schema is None
+            else self._check_value(f"{method}()", result, method_schema["returns"])
+        )
 
-    def _of_value(self, where: str, value: Any, types: list[str]) -> list[str]:
-        problems = [list(self._against(where, value, one)) for one in types]
+    def _check_value(self, path: str, value: Any, types: list[str]) -> list[str]:
+        problems = [list(self._check_type(path, value, type_name)) for type_name in types]
         return min(problems, key=len, default=[])
 
-    def _against(self, where: str, value: Any, kind: str) -> Iterator[str]:
-        described = self._types.get(kind, {})
-        if kind.startswith("Array of ") and isinstance(value, list):
-            for place, one in enumerate(value):
-                yield from self._of_value(f"{where}[{place}]", one, [kind.removeprefix("Array of ")])
-        elif kind in SIMPLE and isinstance(value, SIMPLE[kind]):
+    def _check_type(self, path: str, value: Any, type_name: str) -> Iterator[str]:
+        type_schema = self._types.get(type_name, {})
+        if type_name.startswith("Array of ") and isinstance(value, list):
+            for index, item in enumerate(value):
+                yield from self._check_value(f"{path}[{index}]", item, [type_name.removeprefix("Array of ")])
+        elif type_name in PRIMITIVE_TYPES and isinstance(value, PRIMITIVE_TYPES[type_name]):
             return
-        elif "subtypes" in described:
-            yield from self._of_value(where, value, described["subtypes"])
-        elif isinstance(value, dict) and kind not in SIMPLE:
-            yield from self._of_object(where, value, kind, described)
-        elif kind != "InputFile" or not isinstance(value, str):
-            yield f"{where}: {type(value).__name__} for {kind}"
+        elif "subtypes" in type_schema:
+            yield from self._check_value(path, value, type_schema["subtypes"])
+        elif isinstance(value, dict) and type_name not in PRIMITIVE_TYPES:
+            yield from self._check_object(path, value, type_name, type_schema)
+        elif type_name != "InputFile" or not isinstance(value, str):
+            yield f"{path}: {type(value).__name__} for {type_name}"
 
-    def _of_object(
-        self, where: str, value: Mapping[str, Any], kind: str, described: Mapping[str, Any]
+    def _check_object(
+        self, path: str, value: Mapping[str, Any], type_name: str, type_schema: Mapping[str, Any]
     ) -> Iterator[str]:
-        fields = {one["name"]: one for one in described.get("fields", ())}
-        yield from (f"{where}: {name} is no field of {kind}" for name in value if name not in fields)
-        for name, one in fields.items():
+        fields = {field["name"]: field for field in type_schema.get("fields", ())}
+        yield from (f"{path}: {name} is no field of {type_name}" for name in value if name not in fields)
+        for name, field in fields.items():
             if name in value:
-                yield from self._of_value(f"{where}.{name}", value[name], one["types"])
-            elif one["required"]:
-                yield f"{where}: {name} is missing in {kind}"
+                yield from self._check_value(f"{path}.{name}", value[name], field["types"])
+            elif field["required"]:
+                yield f"{path}: {name} is missing in {type_name}"

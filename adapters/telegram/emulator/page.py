@@ -3,92 +3,101 @@
 from collections.abc import Sequence
 
 from adapters.telegram.emulator.people import Chat, People, User
-from adapters.telegram.emulator.recorder import Ledger
-from adapters.telegram.emulator.state import Message, Town
-from bot.testing import Person, Place, Said
+from adapters.telegram.emulator.recorder import Recorder
+from adapters.telegram.emulator.state import Message, PlatformState
+from bot.testing import EmulatorMessage, EmulatorRoom, EmulatorUser
 
-IN_GROUP = "In the group a character answers for certain when you mention it or reply to it."
-ALONE = "In a private chat every word is answered. Say hello."
+GROUP_HINT = "In the group a character answers for certain when you mention it or reply to it."
+PRIVATE_HINT = "In a private chat every word is answered. Say hello."
 
 
-class TelegramScene:
+class TelegramView:
     """A private chat with each bot, and a group with all of them and two people."""
 
     platform = "Telegram"
-    longest = 4096
+    max_length = 4096
 
-    def __init__(self, town: Town, people: People, ledger: Ledger) -> None:
-        self._town, self._people, self._ledger = town, people, ledger
+    def __init__(self, state: PlatformState, people: People, recorder: Recorder) -> None:
+        self._state, self._people, self._recorder = state, people, recorder
         self._chats: dict[str, tuple[Chat, str, list[User]]] = {}
 
-    def places(self) -> Sequence[Place]:
+    def rooms(self) -> Sequence[EmulatorRoom]:
         """List private chats first: there every message is answered."""
         return [
-            Place(
+            EmulatorRoom(
                 place,
                 name,
-                tuple(Person(str(one["id"]), one["first_name"]) for one in people),
-                ALONE if chat["type"] == "private" else IN_GROUP,
+                tuple(EmulatorUser(str(user["id"]), user["first_name"]) for user in people),
+                PRIVATE_HINT if chat["type"] == "private" else GROUP_HINT,
             )
-            for place, (chat, name, people) in self._opened().items()
+            for place, (chat, name, people) in self._open_chats().items()
         ]
 
-    def bots(self) -> Sequence[Person]:
+    def bots(self) -> Sequence[EmulatorUser]:
         """List the bots, as one mentions them."""
-        users = [bot.user for bot in self._town.bots.values()]
-        return [Person(f"@{one['username']}", one["first_name"]) for one in users]
+        users = [bot.user for bot in self._state.bots.values()]
+        return [EmulatorUser(f"@{user['username']}", user["first_name"]) for user in users]
 
-    def said(self, place: str) -> Sequence[Said]:
+    def messages(self, room_id: str) -> Sequence[EmulatorMessage]:
         """List what is to be seen in a chat."""
-        number = self._chats[place][0]["id"]
-        gone = {one.id for one in self._ledger.shown if one.is_gone and one.chat == number}
+        chat_id = self._chats[room_id][0]["id"]
+        removed_ids = {
+            message.id
+            for message in self._recorder.messages
+            if message.is_gone and message.chat_id == chat_id
+        }
         return [
-            _said(one)
-            for (chat, _), one in self._town.messages.items()
-            if chat == number and one["message_id"] not in gone
+            _build_page_message(message)
+            for (chat, _), message in self._state.messages.items()
+            if chat == chat_id and message["message_id"] not in removed_ids
         ]
 
-    async def say(self, place: str, person: str, text: str, answers: str) -> str:
+    async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
         """Write something."""
-        chat, _, people = self._chats[place]
-        above = self._town.messages.get((chat["id"], int(answers))) if answers.isdecimal() else None
-        self._people.say(chat, _one(people, person), text, reply_to=above)
+        chat, _, people = self._chats[room_id]
+        replied_to = self._state.messages.get((chat["id"], int(reply_to))) if reply_to.isdecimal() else None
+        self._people.say(chat, _find_user(people, user_id), text, reply_to=replied_to)
         return ""
 
-    async def press(self, place: str, person: str, message: str, button: str) -> None:
+    async def press_button(self, room_id: str, user_id: str, message_id: str, button_id: str) -> None:
         """Press a button below a message."""
-        chat, _, people = self._chats[place]
-        self._people.press(self._town.messages[chat["id"], int(message)], _one(people, person), button)
+        chat, _, people = self._chats[room_id]
+        self._people.press(
+            self._state.messages[chat["id"], int(message_id)], _find_user(people, user_id), button_id
+        )
 
-    def _opened(self) -> dict[str, tuple[Chat, str, list[User]]]:
+    def _open_chats(self) -> dict[str, tuple[Chat, str, list[User]]]:
         """Open the chats when somebody first looks: then the bots are known."""
         if not self._chats:
-            kim, robin = (self._people.person(name, username=name.lower()) for name in ("Kim", "Robin"))
-            for place, bot in enumerate(self._town.bots.values()):
-                user = self._people.person("Kim", username="kim") if place else kim
-                chat = self._people.private(user)
-                self._town.members[chat["id"]] = {user["id"]: "member", bot.id: "member"}
+            kim, robin = (self._people.add_user(name, username=name.lower()) for name in ("Kim", "Robin"))
+            for index, bot in enumerate(self._state.bots.values()):
+                user = self._people.add_user("Kim", username="kim") if index else kim
+                chat = self._people.open_private_chat(user)
+                self._state.members[chat["id"]] = {user["id"]: "member", bot.id: "member"}
                 self._chats[str(chat["id"])] = (chat, f"{bot.user['first_name']} and Kim", [user])
-            group = self._people.group("Harbour", kim, robin, owner=kim)
+            group = self._people.add_group("Harbour", kim, robin, owner=kim)
             self._chats[str(group["id"])] = (group, "Harbour, a group", [kim, robin])
         return self._chats
 
 
-def _one(people: Sequence[User], person: str) -> User:
-    return next(one for one in people if str(one["id"]) == person)
+def _find_user(people: Sequence[User], person: str) -> User:
+    return next(user for user in people if str(user["id"]) == person)
 
 
-def _said(message: Message) -> Said:
+def _build_page_message(message: Message) -> EmulatorMessage:
     rows = message.get("reply_markup", {}).get("inline_keyboard", [])
-    above = message.get("reply_to_message", {}).get("from", {}).get("first_name")
+    replied_name = message.get("reply_to_message", {}).get("from", {}).get("first_name")
     author = message.get("from", {})
-    return Said(
+    return EmulatorMessage(
         str(message["message_id"]),
         author.get("first_name", ""),
         message.get("text") or message.get("caption") or "(a file)",
         is_bot=bool(author.get("is_bot")),
-        note=f"in answer to {above}" if above else "",
+        note=f"in answer to {replied_name}" if replied_name else "",
         buttons=tuple(
-            (one["callback_data"], one["text"]) for row in rows for one in row if "callback_data" in one
+            (button["callback_data"], button["text"])
+            for row in rows
+            for button in row
+            if "callback_data" in button
         ),
     )

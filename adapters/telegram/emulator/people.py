@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adapters.telegram.emulator.state import Message, Town, entities_of
+from adapters.telegram.emulator.state import Message, PlatformState, find_entities
 
 User = Mapping[str, Any]
 Chat = Mapping[str, Any]
@@ -12,23 +12,23 @@ Chat = Mapping[str, Any]
 class People:
     """Acts for people, chat by chat; each deed becomes updates for the bots that see it."""
 
-    def __init__(self, town: Town) -> None:
-        self._town = town
+    def __init__(self, state: PlatformState) -> None:
+        self._state = state
 
-    def person(self, name: str, *, username: str = "", is_bot: bool = False) -> dict[str, Any]:
+    def add_user(self, name: str, *, username: str = "", is_bot: bool = False) -> dict[str, Any]:
         """Let somebody have an account."""
-        user: dict[str, Any] = {"id": self._town.number(), "is_bot": is_bot, "first_name": name}
+        user: dict[str, Any] = {"id": self._state.new_number(), "is_bot": is_bot, "first_name": name}
         if username:
             user["username"] = username
-        self._town.users[user["id"]] = user
+        self._state.users[user["id"]] = user
         return user
 
-    def private(self, user: User) -> dict[str, Any]:
+    def open_private_chat(self, user: User) -> dict[str, Any]:
         """Have somebody open the private chat with every bot."""
         chat = {"id": user["id"], "type": "private", "first_name": user["first_name"]}
-        return self._chat(chat, {user["id"]: "member"})
+        return self._add_chat(chat, {user["id"]: "member"})
 
-    def group(
+    def add_group(
         self,
         title: str,
         *members: User,
@@ -38,22 +38,22 @@ class People:
         username: str = "",
     ) -> dict[str, Any]:
         """Make a group with every bot in it; its ids look like Telegram's."""
-        number = self._town.number()
+        number = self._state.new_number()
         chat_id = -1_000_000_000_000 - number if kind != "group" else -number
         chat: dict[str, Any] = {"id": chat_id, "type": kind, "title": title}
         chat |= {"is_forum": True} if is_forum else {}
         chat |= {"username": username} if username else {}
-        statuses = {one["id"]: "member" for one in members}
-        return self._chat(chat, statuses | ({owner["id"]: "creator"} if owner else {}))
+        statuses = {member["id"]: "member" for member in members}
+        return self._add_chat(chat, statuses | ({owner["id"]: "creator"} if owner else {}))
 
-    def topic(self, chat: Chat, user: User, name: str) -> int:
+    def add_topic(self, chat: Chat, user: User, name: str) -> int:
         """Begin a topic in a forum, and give its number."""
-        number = self._town.next_message(chat["id"])
-        message = self._message(chat, user, number)
-        message |= {"message_thread_id": number, "is_topic_message": True}
+        message_id = self._state.new_message_id(chat["id"])
+        message = self._build_message(chat, user, message_id)
+        message |= {"message_thread_id": message_id, "is_topic_message": True}
         message["forum_topic_created"] = {"name": name, "icon_color": 7322096}
-        self._town.deliver("message", self._town.keep(message))
-        return number
+        self._state.deliver_message("message", self._state.store_message(message))
+        return message_id
 
     def say(
         self,
@@ -66,117 +66,126 @@ class People:
         **fields: Any,
     ) -> Message:
         """Write something, or send what `fields` hold."""
-        message = self._message(chat, user, self._town.next_message(chat["id"]))
+        message = self._build_message(chat, user, self._state.new_message_id(chat["id"]))
         if text:
             message |= {"text": text}
-        if text and (entities := entities_of(text)):
+        if text and (entities := find_entities(text)):
             message |= {"entities": entities}
         if thread is not None:
             message |= {"message_thread_id": thread, "is_topic_message": True}
-            reply_to = reply_to or self._town.messages.get((chat["id"], thread))
+            reply_to = reply_to or self._state.messages.get((chat["id"], thread))
         if reply_to is not None:
             message["reply_to_message"] = {k: v for k, v in reply_to.items() if k != "reply_to_message"}
         message |= fields
         kind = "channel_post" if chat["type"] == "channel" else "message"
-        self._town.deliver(kind, self._town.keep(message))
+        self._state.deliver_message(kind, self._state.store_message(message))
         return message
 
     def edit(self, message: Message, text: str) -> Message:
         """Change what was said."""
-        message = {**message, "text": text, "entities": entities_of(text)}
-        message["edit_date"] = self._town.seconds()
+        message = {**message, "text": text, "entities": find_entities(text)}
+        message["edit_date"] = self._state.unix_time()
         kind = "edited_channel_post" if message["chat"]["type"] == "channel" else "edited_message"
-        self._town.deliver(kind, self._town.keep(message))
+        self._state.deliver_message(kind, self._state.store_message(message))
         return message
 
-    def file(self, content: bytes, *, name: str = "file", **fields: Any) -> dict[str, Any]:
+    def store_file(self, content: bytes, *, name: str = "file", **fields: Any) -> dict[str, Any]:
         """Have Telegram keep a file, and give what a message holds of it."""
-        number = self._town.number()
-        file_id = f"file-{number}"
-        self._town.files[file_id] = (f"documents/{number}/{name}", content)
-        return {"file_id": file_id, "file_unique_id": f"unique-{number}", "file_size": len(content), **fields}
+        file_number = self._state.new_number()
+        file_id = f"file-{file_number}"
+        self._state.files[file_id] = (f"documents/{file_number}/{name}", content)
+        return {
+            "file_id": file_id,
+            "file_unique_id": f"unique-{file_number}",
+            "file_size": len(content),
+            **fields,
+        }
 
-    def picture(self, content: bytes) -> list[dict[str, Any]]:
+    def store_photo(self, content: bytes) -> list[dict[str, Any]]:
         """Have Telegram keep a picture, in one size."""
-        return [self.file(content, name="photo.jpg", width=640, height=480)]
+        return [self.store_file(content, name="photo.jpg", width=640, height=480)]
 
-    def album(self, chat: Chat, user: User, contents: Sequence[bytes], caption: str = "") -> list[Message]:
+    def send_album(
+        self, chat: Chat, user: User, contents: Sequence[bytes], caption: str = ""
+    ) -> list[Message]:
         """Send pictures that belong together."""
-        fields: dict[str, Any] = {"media_group_id": str(self._town.number())}
-        found = []
-        for place, content in enumerate(contents):
-            words: dict[str, Any] = {"caption": caption} if caption and not place else {}
-            found.append(self.say(chat, user, photo=self.picture(content), **fields, **words))
-        return found
+        fields: dict[str, Any] = {"media_group_id": str(self._state.new_number())}
+        messages = []
+        for index, content in enumerate(contents):
+            caption_fields: dict[str, Any] = {"caption": caption} if caption and not index else {}
+            messages.append(self.say(chat, user, photo=self.store_photo(content), **fields, **caption_fields))
+        return messages
 
     def press(self, message: Message, user: User, data: str) -> str:
         """Press a button, and give the query's number."""
-        number = str(self._town.number())
+        query_id = str(self._state.new_number())
         query = {
-            "id": number,
+            "id": query_id,
             "from": dict(user),
             "message": message,
             "chat_instance": str(message["chat"]["id"]),
             "data": data,
         }
-        for bot in self._town.in_chat(message["chat"]["id"]):
+        for bot in self._state.bots_in(message["chat"]["id"]):
             if message.get("from", {}).get("id") == bot.id:
-                self._town.tell(bot, "callback_query", query)
-        return number
+                self._state.notify(bot, "callback_query", query)
+        return query_id
 
-    def react(self, message: Message, user: User, *signs: str, before: Sequence[str] = ()) -> None:
+    def react(self, message: Message, user: User, *emojis: str, old_emojis: Sequence[str] = ()) -> None:
         """Put signs on a message."""
         update = {
             "chat": message["chat"],
             "message_id": message["message_id"],
             "user": dict(user),
-            "date": self._town.seconds(),
-            "old_reaction": [{"type": "emoji", "emoji": one} for one in before],
-            "new_reaction": [{"type": "emoji", "emoji": one} for one in signs],
+            "date": self._state.unix_time(),
+            "old_reaction": [{"type": "emoji", "emoji": emoji} for emoji in old_emojis],
+            "new_reaction": [{"type": "emoji", "emoji": emoji} for emoji in emojis],
         }
-        for bot in self._town.in_chat(message["chat"]["id"]):
-            self._town.tell(bot, "message_reaction", update)
+        for bot in self._state.bots_in(message["chat"]["id"]):
+            self._state.notify(bot, "message_reaction", update)
 
-    def change_member(self, chat: Chat, user: User, status: str, by: User | None = None) -> None:
+    def change_member(self, chat: Chat, user: User, status: str, actor: User | None = None) -> None:
         """Let somebody in, put them out, make them an administrator; a bot is told of itself."""
-        before = self._town.members[chat["id"]].get(user["id"], "left")
+        old_status = self._state.members[chat["id"]].get(user["id"], "left")
         update = {
             "chat": dict(chat),
-            "from": dict(by or user),
-            "date": self._town.seconds(),
-            "old_chat_member": member_of(user, before),
-            "new_chat_member": member_of(user, status),
+            "from": dict(actor or user),
+            "date": self._state.unix_time(),
+            "old_chat_member": build_member(user, old_status),
+            "new_chat_member": build_member(user, status),
         }
-        told = list(self._town.in_chat(chat["id"]))
-        self._town.members[chat["id"]][user["id"]] = status
-        told = list({one.id: one for one in (*told, *self._town.in_chat(chat["id"]))}.values())
-        for bot in told:
-            self._town.tell(bot, "my_chat_member" if bot.id == user["id"] else "chat_member", update)
+        notified = list(self._state.bots_in(chat["id"]))
+        self._state.members[chat["id"]][user["id"]] = status
+        notified = list(
+            {record.id: record for record in (*notified, *self._state.bots_in(chat["id"]))}.values()
+        )
+        for bot in notified:
+            self._state.notify(bot, "my_chat_member" if bot.id == user["id"] else "chat_member", update)
 
-    def migrate(self, chat: Chat, user: User, *, tells: bool = True) -> dict[str, Any]:
+    def migrate(self, chat: Chat, user: User, *, is_announced: bool = True) -> dict[str, Any]:
         """Make a supergroup of a group; nothing that `tells` of it may reach the bots."""
-        new = self.group(chat["title"], kind="supergroup")
-        self._town.members[new["id"]] = dict(self._town.members[chat["id"]])
-        self._town.moved[chat["id"]] = new["id"]
-        if tells:
-            self.say(chat, user, migrate_to_chat_id=new["id"])
-            self.say(new, user, migrate_from_chat_id=chat["id"])
-        return new
+        supergroup = self.add_group(chat["title"], kind="supergroup")
+        self._state.members[supergroup["id"]] = dict(self._state.members[chat["id"]])
+        self._state.migrated_chats[chat["id"]] = supergroup["id"]
+        if is_announced:
+            self.say(chat, user, migrate_to_chat_id=supergroup["id"])
+            self.say(supergroup, user, migrate_from_chat_id=chat["id"])
+        return supergroup
 
-    def _chat(self, chat: dict[str, Any], statuses: dict[int, str]) -> dict[str, Any]:
-        known = self._town.chats.setdefault(chat["id"], chat)
-        bots = {bot.id: "member" for bot in self._town.bots.values()}
-        self._town.members.setdefault(chat["id"], {}).update({**bots, **statuses})
-        return known
+    def _add_chat(self, chat: dict[str, Any], statuses: dict[int, str]) -> dict[str, Any]:
+        stored = self._state.chats.setdefault(chat["id"], chat)
+        bots = {bot.id: "member" for bot in self._state.bots.values()}
+        self._state.members.setdefault(chat["id"], {}).update({**bots, **statuses})
+        return stored
 
-    def _message(self, chat: Chat, user: User, number: int) -> Message:
-        message: Message = {"message_id": number, "date": self._town.seconds(), "chat": dict(chat)}
+    def _build_message(self, chat: Chat, user: User, message_id: int) -> Message:
+        message: Message = {"message_id": message_id, "date": self._state.unix_time(), "chat": dict(chat)}
         if chat["type"] == "channel":
             return {**message, "sender_chat": dict(chat)}
         return {**message, "from": dict(user)}
 
 
-def member_of(user: User, status: str) -> dict[str, Any]:
+def build_member(user: User, status: str) -> dict[str, Any]:
     """Make a chat's member as Telegram describes one."""
     member: dict[str, Any] = {"status": status, "user": dict(user)}
     match status:

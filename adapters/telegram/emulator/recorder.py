@@ -8,12 +8,12 @@ from typing import Any
 
 
 @dataclass(slots=True)
-class Shown:
+class ShownMessage:
     """One message of a bot: every text it has had, and whether it was taken away."""
 
-    chat: int
+    chat_id: int
     id: int
-    thread: int | None
+    thread_id: int | None
     message: dict[str, Any]
     texts: list[str]
     files: dict[str, bytes] = field(default_factory=dict)
@@ -31,41 +31,46 @@ class Shown:
         return [button for row in rows for button in row]
 
 
-class Ledger:
+class Recorder:
     """Keeps what was shown and asked; whoever waits for something is woken by every entry."""
 
     def __init__(self) -> None:
-        self.shown: list[Shown] = []
+        self.messages: list[ShownMessage] = []
         self.calls: list[tuple[str, Mapping[str, Any]]] = []
         self.counts: Counter[str] = Counter()
         self.alerts: dict[str, str] = {}  # by query: what was answered to the press of a button
         self.problems: list[str] = []  # what does not agree with the published description
         self._changed = asyncio.Event()
 
-    def said(self, chat: int | None = None, thread: int | None = None) -> list[str]:
+    def texts(self, chat_id: int | None = None, thread_id: int | None = None) -> list[str]:
         """List how the messages of bots read now, those that are still there."""
         return [
-            one.text
-            for one in self.shown
-            if not one.is_gone and chat in (None, one.chat) and thread in (None, one.thread)
+            message.text
+            for message in self.messages
+            if not message.is_gone
+            and chat_id in (None, message.chat_id)
+            and thread_id in (None, message.thread_id)
         ]
 
-    def asked(self, method: str) -> list[Mapping[str, Any]]:
+    def calls_of(self, method: str) -> list[Mapping[str, Any]]:
         """List the parameters with which a method was called."""
         return [parameters for name, parameters in self.calls if name == method]
 
-    def find(self, chat: int, message_id: int) -> Shown | None:
+    def find(self, chat_id: int, message_id: int) -> ShownMessage | None:
         """Find a message of a bot."""
-        return next((one for one in self.shown if (one.chat, one.id) == (chat, message_id)), None)
+        return next(
+            (message for message in self.messages if (message.chat_id, message.id) == (chat_id, message_id)),
+            None,
+        )
 
-    def note(self, name: str) -> None:
+    def record(self, name: str) -> None:
         """Count something that happened, and wake whoever waits."""
         self.counts[name] += 1
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def until(self, is_so: Callable[[], object], seconds: float = 60.0) -> None:
+    async def wait_until(self, predicate: Callable[[], object], timeout: float = 60.0) -> None:
         """Wait until something is so, looking after every entry; else raises TimeoutError."""
-        async with asyncio.timeout(seconds):
-            while not is_so():
+        async with asyncio.timeout(timeout):
+            while not predicate():
                 await self._changed.wait()

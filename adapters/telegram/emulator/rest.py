@@ -5,10 +5,10 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from adapters.telegram.emulator.faults import refusal
-from adapters.telegram.emulator.people import member_of
-from adapters.telegram.emulator.recorder import Ledger, Shown
-from adapters.telegram.emulator.state import BotRecord, Town
+from adapters.telegram.emulator.faults import build_refusal
+from adapters.telegram.emulator.people import build_member
+from adapters.telegram.emulator.recorder import Recorder, ShownMessage
+from adapters.telegram.emulator.state import BotRecord, PlatformState
 
 FILE_METHODS = {
     "sendPhoto": "photo",
@@ -17,41 +17,41 @@ FILE_METHODS = {
     "sendAudio": "audio",
     "sendVideo": "video",
 }
-LONGEST_TEXT, LONGEST_CAPTION = 4096, 1024
+MAX_TEXT_LENGTH, MAX_CAPTION_LENGTH = 4096, 1024
 Parameters = Mapping[str, Any]
 Files = Mapping[str, tuple[str, bytes]]
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """Telegram does not do it; `body` is what it answers."""
 
     def __init__(self, code: int, description: str, **parameters: Any) -> None:
         super().__init__(description)
         self.code = code
-        self.body = refusal(code, description, **parameters)
+        self.body = build_refusal(code, description, **parameters)
 
 
-class Methods:
+class BotApi:
     """Carries out what a bot asks for."""
 
-    def __init__(self, town: Town, ledger: Ledger) -> None:
-        self._town, self._ledger = town, ledger
-        self._known: dict[str, Callable[[BotRecord, Parameters, Files], Awaitable[Any]]] = {
+    def __init__(self, state: PlatformState, recorder: Recorder) -> None:
+        self._state, self._recorder = state, recorder
+        self._methods: dict[str, Callable[[BotRecord, Parameters, Files], Awaitable[Any]]] = {
             "getMe": self._get_me,
             "getUpdates": self._get_updates,
             "setWebhook": self._set_webhook,
             "deleteWebhook": self._delete_webhook,
-            "getWebhookInfo": self._webhook_info,
+            "getWebhookInfo": self._get_webhook_info,
             "sendMessage": self._send_message,
-            "sendChatAction": self._nothing,
-            "editMessageText": self._edit,
-            "editMessageCaption": self._edit,
-            "editMessageMedia": self._edit,
-            "deleteMessage": self._delete,
-            "answerCallbackQuery": self._answer,
+            "sendChatAction": self._send_chat_action,
+            "editMessageText": self._edit_message,
+            "editMessageCaption": self._edit_message,
+            "editMessageMedia": self._edit_message,
+            "deleteMessage": self._delete_message,
+            "answerCallbackQuery": self._answer_callback_query,
             "setMyCommands": self._set_commands,
             "getMyCommands": self._get_commands,
-            "getChatAdministrators": self._administrators,
+            "getChatAdministrators": self._get_administrators,
             "getFile": self._get_file,
         }
 
@@ -59,9 +59,9 @@ class Methods:
         """Carry out one call; raises Refused."""
         if method in FILE_METHODS:
             return await self._send_file(bot, method, parameters, files)
-        if method not in self._known:
-            raise Refused(404, "Not Found: method not found")
-        return await self._known[method](bot, parameters, files)
+        if method not in self._methods:
+            raise ApiError(404, "Not Found: method not found")
+        return await self._methods[method](bot, parameters, files)
 
     async def _get_me(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
         return bot.user
@@ -69,38 +69,38 @@ class Methods:
     async def _get_updates(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
         """Give what waits, or wait for it; a newer poll ends an older one."""
         if bot.webhook:
-            raise Refused(
+            raise ApiError(
                 409, "Conflict: can't use getUpdates method while webhook is active; delete the webhook first"
             )
-        if bot.poll is not None:
-            bot.poll.set()
-        bot.poll = taken_over = asyncio.Event()
+        if bot.active_poll is not None:
+            bot.active_poll.set()
+        bot.active_poll = superseded = asyncio.Event()
         if (offset := int(parameters.get("offset", 0))) != 0:
             bot.confirm(offset)
         if "allowed_updates" in parameters:
-            bot.allowed = tuple(parameters["allowed_updates"])
+            bot.allowed_updates = tuple(parameters["allowed_updates"])
         try:
-            await self._wait(bot, taken_over, float(parameters.get("timeout", 0)))
+            await self._wait(bot, superseded, float(parameters.get("timeout", 0)))
         finally:
-            if bot.poll is taken_over:
-                bot.poll = None
-        found = bot.pending(self._town.clock())[: int(parameters.get("limit", 100))]
-        self._ledger.note("updates given" if found else "updates asked for")
-        return found
+            if bot.active_poll is superseded:
+                bot.active_poll = None
+        updates = bot.pending(self._state.clock())[: int(parameters.get("limit", 100))]
+        self._recorder.record("updates given" if updates else "updates asked for")
+        return updates
 
-    async def _wait(self, bot: BotRecord, taken_over: asyncio.Event, seconds: float) -> None:
-        bot.arrived.clear()
-        if bot.pending(self._town.clock()) or not seconds:
+    async def _wait(self, bot: BotRecord, superseded: asyncio.Event, seconds: float) -> None:
+        bot.update_arrived.clear()
+        if bot.pending(self._state.clock()) or not seconds:
             return
-        self._ledger.note("waiting")
-        waits = [asyncio.ensure_future(one.wait()) for one in (bot.arrived, taken_over)]
+        self._recorder.record("waiting")
+        waiters = [asyncio.ensure_future(waiter.wait()) for waiter in (bot.update_arrived, superseded)]
         try:
-            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for one in waits:
-                one.cancel()
-        if taken_over.is_set():
-            raise Refused(
+            for waiter in waiters:
+                waiter.cancel()
+        if superseded.is_set():
+            raise ApiError(
                 409,
                 "Conflict: terminated by other getUpdates request; make sure that only one bot instance "
                 "is running",
@@ -108,87 +108,92 @@ class Methods:
 
     async def _set_webhook(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
         bot.webhook, bot.secret = str(parameters.get("url", "")), str(parameters.get("secret_token", ""))
-        bot.allowed = tuple(parameters.get("allowed_updates", ()))
-        bot.arrived.set()
+        bot.allowed_updates = tuple(parameters.get("allowed_updates", ()))
+        bot.update_arrived.set()
         return True
 
     async def _delete_webhook(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
         bot.webhook = ""
         return True
 
-    async def _webhook_info(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
-        waiting = len(bot.pending(self._town.clock()))
-        return {"url": bot.webhook, "has_custom_certificate": False, "pending_update_count": waiting}
+    async def _get_webhook_info(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+        pending_count = len(bot.pending(self._state.clock()))
+        return {"url": bot.webhook, "has_custom_certificate": False, "pending_update_count": pending_count}
 
-    async def _nothing(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
-        self._chat(bot, parameters)
+    async def _send_chat_action(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+        self._find_chat(bot, parameters)
         return True
 
     async def _send_message(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
         text = str(parameters.get("text", ""))
         if not text.strip():
-            raise Refused(400, "Bad Request: message text is empty")
-        self._check_text(text, parameters.get("entities", ()), LONGEST_TEXT, "message")
-        message = self._message(bot, parameters)
+            raise ApiError(400, "Bad Request: message text is empty")
+        self._check_text(text, parameters.get("entities", ()), MAX_TEXT_LENGTH, "message")
+        message = self._build_message(bot, parameters)
         message["text"] = text
         if parameters.get("entities"):
             message["entities"] = parameters["entities"]
-        return self._show(message, text, {})
+        return self._publish(message, text, {})
 
     async def _send_file(self, bot: BotRecord, method: str, parameters: Parameters, files: Files) -> Any:
         kind = FILE_METHODS[method]
         caption = str(parameters.get("caption", ""))
-        self._check_text(caption, parameters.get("caption_entities", ()), LONGEST_CAPTION, "message caption")
-        message = self._message(bot, parameters)
-        number = self._town.number()
-        found: dict[str, Any] = {"file_id": f"sent-{number}", "file_unique_id": f"sent-unique-{number}"}
+        self._check_text(
+            caption, parameters.get("caption_entities", ()), MAX_CAPTION_LENGTH, "message caption"
+        )
+        message = self._build_message(bot, parameters)
+        file_number = self._state.new_number()
+        file_fields: dict[str, Any] = {
+            "file_id": f"sent-{file_number}",
+            "file_unique_id": f"sent-unique-{file_number}",
+        }
         if kind == "photo":
-            message["photo"] = [{**found, "width": 640, "height": 480}]
+            message["photo"] = [{**file_fields, "width": 640, "height": 480}]
         else:
             size = {"width": 640, "height": 480} if kind == "video" else {}
-            message[kind] = {**found, **size, **({} if kind == "document" else {"duration": 1})}
+            message[kind] = {**file_fields, **size, **({} if kind == "document" else {"duration": 1})}
         if caption:
             message["caption"] = caption
-        return self._show(message, caption, dict(files.values()))
+        return self._publish(message, caption, dict(files.values()))
 
-    async def _edit(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
-        chat = self._chat(bot, parameters)
-        shown = self._ledger.find(chat["id"], int(parameters["message_id"]))
+    async def _edit_message(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+        chat = self._find_chat(bot, parameters)
+        shown = self._recorder.find(chat["id"], int(parameters["message_id"]))
         if shown is None or shown.is_gone:
-            raise Refused(400, "Bad Request: message to edit not found")
+            raise ApiError(400, "Bad Request: message to edit not found")
         media = parameters.get("media", {})
         text = str(parameters.get("text", parameters.get("caption", media.get("caption", ""))))
         if "text" in parameters and "text" not in shown.message:
-            raise Refused(400, "Bad Request: there is no text in the message to edit")
+            raise ApiError(400, "Bad Request: there is no text in the message to edit")
         entities = parameters.get("entities", parameters.get("caption_entities", ()))
-        self._check_text(text, entities, LONGEST_TEXT, "message")
+        self._check_text(text, entities, MAX_TEXT_LENGTH, "message")
         markup = parameters.get("reply_markup", {})
         if text == shown.text and markup == shown.message.get("reply_markup", {}) and not media:
-            raise Refused(
+            raise ApiError(
                 400,
                 "Bad Request: message is not modified: specified new message content and reply markup are "
                 "exactly the same as a current content and reply markup of the message",
             )
         shown.texts.append(text)
         shown.message |= {"text" if "text" in parameters else "caption": text}
-        shown.message |= {"edit_date": self._town.seconds()}
+        shown.message |= {"edit_date": self._state.unix_time()}
         shown.message.pop("reply_markup", None)
         if markup:
             shown.message["reply_markup"] = markup
-        self._ledger.note("edited")
+        self._recorder.record("edited")
         return shown.message
 
-    async def _delete(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
-        chat = self._chat(bot, parameters)
-        shown = self._ledger.find(chat["id"], int(parameters["message_id"]))
+    async def _delete_message(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+        chat = self._find_chat(bot, parameters)
+        shown = self._recorder.find(chat["id"], int(parameters["message_id"]))
         if shown is None or shown.is_gone:
-            raise Refused(400, "Bad Request: message to delete not found")
+            raise ApiError(400, "Bad Request: message to delete not found")
         shown.is_gone = True
-        self._ledger.note("deleted")
+        self._recorder.record("deleted")
         return True
 
-    async def _answer(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
-        self._ledger.alerts[str(parameters["callback_query_id"])] = str(parameters.get("text", ""))
+    async def _answer_callback_query(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+        self._recorder.alerts[str(parameters["callback_query_id"])] = str(parameters.get("text", ""))
         return True
 
     async def _set_commands(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
@@ -198,21 +203,21 @@ class Methods:
     async def _get_commands(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
         return bot.commands.get(parameters.get("scope", {}).get("type", "default"), [])
 
-    async def _administrators(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
-        chat = self._chat(bot, parameters)
-        people = {**self._town.users, **{one.id: one.user for one in self._town.bots.values()}}
-        statuses = self._town.members[chat["id"]].items()
+    async def _get_administrators(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+        chat = self._find_chat(bot, parameters)
+        people = {**self._state.users, **{record.id: record.user for record in self._state.bots.values()}}
+        statuses = self._state.members[chat["id"]].items()
         return [
-            member_of(people[user], status)
+            build_member(people[user], status)
             for user, status in statuses
             if status in ("creator", "administrator")
         ]
 
     async def _get_file(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
         file_id = str(parameters.get("file_id", ""))
-        if file_id not in self._town.files:
-            raise Refused(400, "Bad Request: invalid file_id")
-        path, content = self._town.files[file_id]
+        if file_id not in self._state.files:
+            raise ApiError(400, "Bad Request: invalid file_id")
+        path, content = self._state.files[file_id]
         return {
             "file_id": file_id,
             "file_unique_id": f"unique-{file_id}",
@@ -220,66 +225,66 @@ class Methods:
             "file_path": path,
         }
 
-    def _chat(self, bot: BotRecord, parameters: Parameters) -> dict[str, Any]:
-        number = int(parameters.get("chat_id", 0))
-        if number in self._town.moved:
-            raise Refused(
+    def _find_chat(self, bot: BotRecord, parameters: Parameters) -> dict[str, Any]:
+        chat_id = int(parameters.get("chat_id", 0))
+        if chat_id in self._state.migrated_chats:
+            raise ApiError(
                 400,
                 "Bad Request: group chat was upgraded to a supergroup chat",
-                migrate_to_chat_id=self._town.moved[number],
+                migrate_to_chat_id=self._state.migrated_chats[chat_id],
             )
-        if number not in self._town.chats:
-            raise Refused(400, "Bad Request: chat not found")
-        status = self._town.members[number].get(bot.id, "left")
+        if chat_id not in self._state.chats:
+            raise ApiError(400, "Bad Request: chat not found")
+        status = self._state.members[chat_id].get(bot.id, "left")
         if status in ("left", "kicked"):
-            kind = self._town.chats[number]["type"]
+            kind = self._state.chats[chat_id]["type"]
             is_private = kind == "private"
-            raise Refused(
+            raise ApiError(
                 403,
                 "Forbidden: bot was blocked by the user"
                 if is_private
                 else f"Forbidden: bot was kicked from the {kind} chat",
             )
-        return self._town.chats[number]
+        return self._state.chats[chat_id]
 
-    def _check_text(self, text: str, entities: Any, longest: int, what: str) -> None:
+    def _check_text(self, text: str, entities: Any, max_length: int, label: str) -> None:
         size = len(text.encode("utf-16-le")) // 2
-        if size > longest:
-            raise Refused(400, f"Bad Request: {what} is too long")
-        for one in entities:
-            if one["offset"] < 0 or one["length"] < 1 or one["offset"] + one["length"] > size:
-                raise Refused(400, "Bad Request: can't parse entities: wrong offset or length")
+        if size > max_length:
+            raise ApiError(400, f"Bad Request: {label} is too long")
+        for entity in entities:
+            if entity["offset"] < 0 or entity["length"] < 1 or entity["offset"] + entity["length"] > size:
+                raise ApiError(400, "Bad Request: can't parse entities: wrong offset or length")
 
-    def _message(self, bot: BotRecord, parameters: Parameters) -> dict[str, Any]:
-        chat = self._chat(bot, parameters)
+    def _build_message(self, bot: BotRecord, parameters: Parameters) -> dict[str, Any]:
+        chat = self._find_chat(bot, parameters)
         message: dict[str, Any] = {
-            "message_id": self._town.next_message(chat["id"]),
+            "message_id": self._state.new_message_id(chat["id"]),
             "from": bot.user,
-            "date": self._town.seconds(),
+            "date": self._state.unix_time(),
             "chat": chat,
         }
         if thread := parameters.get("message_thread_id"):
             message |= {"message_thread_id": int(thread), "is_topic_message": True}
         if reply := parameters.get("reply_parameters"):
-            replied = self._town.messages.get((chat["id"], int(reply["message_id"])))
+            replied = self._state.messages.get((chat["id"], int(reply["message_id"])))
             if replied is None and not reply.get("allow_sending_without_reply"):
-                raise Refused(400, "Bad Request: message to be replied not found")
+                raise ApiError(400, "Bad Request: message to be replied not found")
             if replied is not None:
                 message["reply_to_message"] = {k: v for k, v in replied.items() if k != "reply_to_message"}
         if parameters.get("reply_markup"):
             message["reply_markup"] = parameters["reply_markup"]
         return message
 
-    def _show(self, message: dict[str, Any], text: str, files: dict[str, bytes]) -> Any:
-        self._town.keep(message)
+    def _publish(self, message: dict[str, Any], text: str, files: dict[str, bytes]) -> Any:
+        self._state.store_message(message)
         thread = message.get("message_thread_id")
-        shown = Shown(message["chat"]["id"], message["message_id"], thread, message, [text], files)
-        self._ledger.shown.append(shown)
-        self._ledger.note("shown")
+        shown = ShownMessage(message["chat"]["id"], message["message_id"], thread, message, [text], files)
+        self._recorder.messages.append(shown)
+        self._recorder.record("shown")
         return message
 
 
-def read_value(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """Read a form's value: what is JSON of an object, a list, a number or a truth value is that."""
     if text[:1] in "[{" or text in ("true", "false") or text.lstrip("-").isdecimal():
         try:

@@ -12,20 +12,20 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import web
 
-from adapters.telegram.emulator.api_schema import Description
-from adapters.telegram.emulator.faults import Fault, refusal
-from adapters.telegram.emulator.page import TelegramScene
+from adapters.telegram.emulator.api_schema import ApiSchema
+from adapters.telegram.emulator.faults import Fault, build_refusal
+from adapters.telegram.emulator.page import TelegramView
 from adapters.telegram.emulator.people import People
-from adapters.telegram.emulator.recorder import Ledger
-from adapters.telegram.emulator.rest import Files, Methods, Refused, read_value
-from adapters.telegram.emulator.state import BotRecord, Town
+from adapters.telegram.emulator.recorder import Recorder
+from adapters.telegram.emulator.rest import ApiError, BotApi, Files, parse_value
+from adapters.telegram.emulator.state import BotRecord, PlatformState
 from bot import Clock
-from bot.platform import Trial
-from bot.testing import TalkPage, only_from_here
+from bot.platform import EmulatedPlatform
+from bot.testing import EmulatorPage, loopback_only
 
-TEXTS = frozenset({"text", "caption", "url", "secret_token", "callback_query_id", "file_id"})
-MOST_UPLOAD = 64 << 20
-HOOK_SECONDS = 10.0
+TEXT_PARAMETERS = frozenset({"text", "caption", "url", "secret_token", "callback_query_id", "file_id"})
+MAX_UPLOAD_BYTES = 64 << 20
+WEBHOOK_TIMEOUT = 10.0
 HOSTS = ("api.telegram.org",)
 
 
@@ -45,22 +45,22 @@ class Emulator:
         self,
         *,
         clock: Clock = _now,
-        description: Description | None = None,
+        schema: ApiSchema | None = None,
         port: int = 0,
         hosts: Iterable[str] = HOSTS,
     ) -> None:
-        self.town = Town(clock)
-        self.people = People(self.town)
-        self.ledger = Ledger()
+        self.state = PlatformState(clock)
+        self.people = People(self.state)
+        self.recorder = Recorder()
         self.faults: list[Fault] = []
         self.url = ""
-        self._methods = Methods(self.town, self.ledger)
-        self._description = description
+        self._api = BotApi(self.state, self.recorder)
+        self._schema = schema
         self._port, self._hosts = port, hosts
         self._runner: web.AppRunner | None = None
-        self._hooks: set[asyncio.Task[None]] = set()
+        self._webhook_tasks: set[asyncio.Task[None]] = set()
 
-    def bot(
+    def add_bot(
         self, token: str, *, username: str = "ada_bot", name: str = "Ada", reads_all: bool = True
     ) -> BotRecord:
         """Let there be a bot with this token."""
@@ -73,16 +73,16 @@ class Emulator:
             "can_read_all_group_messages": reads_all,
             "supports_inline_queries": False,
         }
-        record = self.town.bots[token] = BotRecord(token, user)
-        for members in self.town.members.values():
+        record = self.state.bots[token] = BotRecord(token, user)
+        for members in self.state.members.values():
             members.setdefault(record.id, "member")
         return record
 
     async def __aenter__(self) -> Self:
-        app = web.Application(middlewares=[only_from_here(self._hosts)], client_max_size=MOST_UPLOAD)
+        app = web.Application(middlewares=[loopback_only(self._hosts)], client_max_size=MAX_UPLOAD_BYTES)
         app.router.add_route("*", "/bot{token}/{method}", self._call)
         app.router.add_get("/file/bot{token}/{path:.+}", self._file)
-        app.add_routes(TalkPage(TelegramScene(self.town, self.people, self.ledger)).routes())
+        app.add_routes(EmulatorPage(TelegramView(self.state, self.people, self.recorder)).routes())
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
@@ -92,10 +92,10 @@ class Emulator:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for task in self._hooks:
+        for task in self._webhook_tasks:
             task.cancel()
-        if self._hooks:
-            await asyncio.wait(self._hooks)
+        if self._webhook_tasks:
+            await asyncio.wait(self._webhook_tasks)
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -104,100 +104,102 @@ class Emulator:
         return {"TELEGRAM_BOT_TOKEN": bot.token, "TELEGRAM_API_BASE_URL": self.url}
 
     async def _call(self, request: web.Request) -> web.StreamResponse:
-        bot = self.town.bots.get(request.match_info["token"])
+        bot = self.state.bots.get(request.match_info["token"])
         method = request.match_info["method"]
-        parameters, files = await _read(request)
-        self.ledger.calls.append((method, parameters))
-        self.ledger.note(method)
-        fault = next((one for one in self.faults if one.concerns(method, parameters)), None)
+        parameters, files = await _parse_request(request)
+        self.recorder.calls.append((method, parameters))
+        self.recorder.record(method)
+        fault = next(
+            (candidate for candidate in self.faults if candidate.applies_to(method, parameters)), None
+        )
         if fault is not None and not fault.is_late:
-            return await fault.answer(request)
+            return await fault.respond(request)
         if bot is None:
-            return web.json_response(refusal(401, "Unauthorized"), status=401)
+            return web.json_response(build_refusal(401, "Unauthorized"), status=401)
         try:
-            result = await self._methods.call(bot, method, parameters, files)
-        except Refused as error:
+            result = await self._api.call(bot, method, parameters, files)
+        except ApiError as error:
             return web.json_response(error.body, status=error.code)
         if fault is not None:
-            return await fault.answer(request)
-        if self._description is not None:
-            self.ledger.problems += self._description.of_call(method, parameters, files)
-            self.ledger.problems += self._description.of_result(method, result)
+            return await fault.respond(request)
+        if self._schema is not None:
+            self.recorder.problems += self._schema.find_call_problems(method, parameters, files)
+            self.recorder.problems += self._schema.find_result_problems(method, result)
         if method == "setWebhook":
-            self._begin_hook(bot)
+            self._start_webhook(bot)
         return web.json_response({"ok": True, "result": result})
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
-        if request.match_info["token"] not in self.town.bots:
-            return web.json_response(refusal(401, "Unauthorized"), status=401)
-        for path, content in self.town.files.values():
+        if request.match_info["token"] not in self.state.bots:
+            return web.json_response(build_refusal(401, "Unauthorized"), status=401)
+        for path, content in self.state.files.values():
             if path == request.match_info["path"]:
                 return web.Response(body=content)
-        return web.json_response(refusal(404, "Not Found"), status=404)
+        return web.json_response(build_refusal(404, "Not Found"), status=404)
 
-    def _begin_hook(self, bot: BotRecord) -> None:
-        task = asyncio.get_running_loop().create_task(self._deliver(bot))
-        self._hooks.add(task)
-        task.add_done_callback(self._hooks.discard)
+    def _start_webhook(self, bot: BotRecord) -> None:
+        task = asyncio.get_running_loop().create_task(self._deliver_updates(bot))
+        self._webhook_tasks.add(task)
+        task.add_done_callback(self._webhook_tasks.discard)
 
-    async def _deliver(self, bot: BotRecord) -> None:
+    async def _deliver_updates(self, bot: BotRecord) -> None:
         """Deliver by webhook, several at once, each until it is taken."""
-        timeout = aiohttp.ClientTimeout(total=HOOK_SECONDS)
-        given: set[int] = set()
+        timeout = aiohttp.ClientTimeout(total=WEBHOOK_TIMEOUT)
+        started: set[int] = set()
         async with aiohttp.ClientSession(timeout=timeout) as session, asyncio.TaskGroup() as group:
             while bot.webhook:
-                bot.arrived.clear()
-                for update in bot.pending(self.town.clock()):
-                    if id(update) not in given:
-                        given.add(id(update))
-                        group.create_task(self._deliver_one(session, bot, update))
-                await bot.arrived.wait()
+                bot.update_arrived.clear()
+                for update in bot.pending(self.state.clock()):
+                    if id(update) not in started:
+                        started.add(id(update))
+                        group.create_task(self._deliver_update(session, bot, update))
+                await bot.update_arrived.wait()
 
-    async def _deliver_one(self, session: aiohttp.ClientSession, bot: BotRecord, update: Any) -> None:
+    async def _deliver_update(self, session: aiohttp.ClientSession, bot: BotRecord, update: Any) -> None:
         while bot.webhook:
             headers = {"X-Telegram-Bot-Api-Secret-Token": bot.secret} if bot.secret else {}
             try:
-                async with session.post(bot.webhook, json=update, headers=headers) as answer:
-                    self.ledger.note(f"webhook {answer.status}")
-                    if answer.status == 200:
-                        bot.queue = [one for one in bot.queue if one[1] is not update]
+                async with session.post(bot.webhook, json=update, headers=headers) as response:
+                    self.recorder.record(f"webhook {response.status}")
+                    if response.status == 200:
+                        bot.queue = [entry for entry in bot.queue if entry[1] is not update]
                         return
             except aiohttp.ClientError:
-                self.ledger.note("webhook failed")
+                self.recorder.record("webhook failed")
             await asyncio.sleep(0.05)
 
 
-async def _read(request: web.Request) -> tuple[Mapping[str, Any], Files]:
+async def _parse_request(request: web.Request) -> tuple[Mapping[str, Any], Files]:
     """Read a call's parameters and files, in whichever of the three ways they were sent."""
     if request.content_type == "application/json":
         body = json.loads(await request.read() or b"{}")
         return body, {}
-    parameters: dict[str, Any] = {name: read_value(value) for name, value in request.query.items()}
+    parameters: dict[str, Any] = {name: parse_value(value) for name, value in request.query.items()}
     files: dict[str, tuple[str, bytes]] = {}
     for name, value in (await request.post()).items():
         if isinstance(value, web.FileField):
             files[name] = (value.filename, value.file.read())
         else:
             text = str(value)
-            parameters[name] = text if name in TEXTS else read_value(text)
+            parameters[name] = text if name in TEXT_PARAMETERS else parse_value(text)
     return parameters, files
 
 
-FIRST = 1_000_001
+FIRST_BOT_ID = 1_000_001
 # What is meant for the real Telegram: its chats are not here, and nothing is delivered to its address.
-ELSEWHERE = {"TELEGRAM_ALLOWED_CHATS": "", "TELEGRAM_WEBHOOK_URL": ""}
+NEUTRAL_SETTINGS = {"TELEGRAM_ALLOWED_CHATS": "", "TELEGRAM_WEBHOOK_URL": ""}
 
 
 @asynccontextmanager
-async def emulated(names: Sequence[str], *, port: int = 0) -> AsyncIterator[Trial]:
+async def emulated(names: Sequence[str], *, port: int = 0) -> AsyncIterator[EmulatedPlatform]:
     """Put up a Telegram with a bot for each of these characters, as long as the block lasts.
 
     `settings` are to be put over those of each character; the page is for whoever wants to talk there.
     """
     async with Emulator(port=port) as emulator:
         settings = {}
-        for number, name in enumerate(names, FIRST):
+        for number, name in enumerate(names, FIRST_BOT_ID):
             handle = re.sub(r"\W+", "_", name.casefold(), flags=re.ASCII).strip("_") or f"bot_{number}"
-            bot = emulator.bot(f"{number}:emulated-token", username=f"{handle[:28]}_bot", name=name)
-            settings[name] = {**ELSEWHERE, **emulator.settings(bot)}
-        yield Trial(f"{emulator.url}/", settings)
+            bot = emulator.add_bot(f"{number}:emulated-token", username=f"{handle[:28]}_bot", name=name)
+            settings[name] = {**NEUTRAL_SETTINGS, **emulator.settings(bot)}
+        yield EmulatedPlatform(f"{emulator.url}/", settings)

@@ -9,8 +9,10 @@ from typing import Any
 
 from bot import Clock
 
-KEPT = timedelta(hours=24)
-_MARKED = re.compile(r"(?P<command>^/\w{1,64}(?:@\w+)?)|(?P<mention>(?<!\w)@\w{3,32})|(?P<url>https?://\S+)")
+UPDATE_TTL = timedelta(hours=24)
+_ENTITY_PATTERN = re.compile(
+    r"(?P<command>^/\w{1,64}(?:@\w+)?)|(?P<mention>(?<!\w)@\w{3,32})|(?P<url>https?://\S+)"
+)
 Message = dict[str, Any]
 
 
@@ -24,10 +26,10 @@ class BotRecord:
     queue: list[tuple[datetime, dict[str, Any]]] = field(default_factory=list)
     webhook: str = ""
     secret: str = ""
-    allowed: tuple[str, ...] = ()
+    allowed_updates: tuple[str, ...] = ()
     commands: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    poll: asyncio.Event | None = None  # set where another poll takes over
+    update_arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    active_poll: asyncio.Event | None = None  # set where another poll takes over
 
     @property
     def id(self) -> int:
@@ -36,7 +38,9 @@ class BotRecord:
 
     def pending(self, now: datetime) -> list[dict[str, Any]]:
         """List what waits; what is older than a day is gone."""
-        self.queue = [(at, update) for at, update in self.queue if now - at < KEPT]
+        self.queue = [
+            (received_at, update) for received_at, update in self.queue if now - received_at < UPDATE_TTL
+        ]
         return [update for _, update in self.queue]
 
     def confirm(self, offset: int) -> None:
@@ -44,10 +48,12 @@ class BotRecord:
         if offset < 0:
             self.queue = self.queue[offset:]
         else:
-            self.queue = [(at, update) for at, update in self.queue if update["update_id"] >= offset]
+            self.queue = [
+                (received_at, update) for received_at, update in self.queue if update["update_id"] >= offset
+            ]
 
 
-class Town:
+class PlatformState:
     """Keeps everybody and everything; what happens becomes an update for each bot that may see it."""
 
     def __init__(self, clock: Clock) -> None:
@@ -57,48 +63,48 @@ class Town:
         self.members: dict[int, dict[int, str]] = {}  # by chat and user: the status
         self.users: dict[int, dict[str, Any]] = {}
         self.messages: dict[tuple[int, int], Message] = {}
-        self.moved: dict[int, int] = {}
+        self.migrated_chats: dict[int, int] = {}
         self.files: dict[str, tuple[str, bytes]] = {}
         self._next_id = 100
         self._last_message: dict[int, int] = {}
 
-    def number(self) -> int:
+    def new_number(self) -> int:
         """Give a number that nothing has yet."""
         self._next_id += 1
         return self._next_id
 
-    def next_message(self, chat: int) -> int:
+    def new_message_id(self, chat_id: int) -> int:
         """Give the number of a chat's next message."""
-        self._last_message[chat] = self._last_message.get(chat, 0) + 1
-        return self._last_message[chat]
+        self._last_message[chat_id] = self._last_message.get(chat_id, 0) + 1
+        return self._last_message[chat_id]
 
-    def seconds(self) -> int:
+    def unix_time(self) -> int:
         """Give the time as Telegram writes it."""
         return int(self.clock().timestamp())
 
-    def keep(self, message: Message) -> Message:
+    def store_message(self, message: Message) -> Message:
         """Keep what was said."""
         self.messages[message["chat"]["id"], message["message_id"]] = message
         return message
 
-    def in_chat(self, chat: int) -> Iterable[BotRecord]:
+    def bots_in(self, chat_id: int) -> Iterable[BotRecord]:
         """List the bots that are in a chat."""
-        there = self.members.get(chat, {})
-        return [one for one in self.bots.values() if there.get(one.id, "left") not in ("left", "kicked")]
+        statuses = self.members.get(chat_id, {})
+        return [bot for bot in self.bots.values() if statuses.get(bot.id, "left") not in ("left", "kicked")]
 
-    def tell(self, bot: BotRecord, kind: str, content: Mapping[str, Any]) -> None:
+    def notify(self, bot: BotRecord, kind: str, content: Mapping[str, Any]) -> None:
         """Give a bot an update, if it asks for that kind."""
-        if bot.allowed and kind not in bot.allowed:
+        if bot.allowed_updates and kind not in bot.allowed_updates:
             return
-        self.push(bot, {"update_id": bot.next_update, kind: dict(content)})
+        self.enqueue(bot, {"update_id": bot.next_update, kind: dict(content)})
         bot.next_update += 1
 
-    def push(self, bot: BotRecord, update: Any) -> None:
+    def enqueue(self, bot: BotRecord, update: Any) -> None:
         """Give a bot an update as it is, be it nonsense."""
         bot.queue.append((self.clock(), update))
-        bot.arrived.set()
+        bot.update_arrived.set()
 
-    def sees(self, bot: BotRecord, message: Mapping[str, Any]) -> bool:
+    def is_visible_to(self, bot: BotRecord, message: Mapping[str, Any]) -> bool:
         """Tell whether a bot is shown a message: in privacy mode only what is addressed to it."""
         chat = message["chat"]
         if chat["type"] in ("private", "channel") or bot.user["can_read_all_group_messages"]:
@@ -114,18 +120,18 @@ class Town:
         is_command = text.startswith("/") and ("@" not in text.split()[0] or name in text.split()[0].lower())
         return bool(is_command or name in text.lower() or replied == bot.id)
 
-    def deliver(self, kind: str, message: Message) -> None:
+    def deliver_message(self, kind: str, message: Message) -> None:
         """Give a message to every bot in its chat but the one that wrote it."""
-        for bot in self.in_chat(message["chat"]["id"]):
-            if message.get("from", {}).get("id") != bot.id and self.sees(bot, message):
-                self.tell(bot, kind, message)
+        for bot in self.bots_in(message["chat"]["id"]):
+            if message.get("from", {}).get("id") != bot.id and self.is_visible_to(bot, message):
+                self.notify(bot, kind, message)
 
 
-def entities_of(text: str) -> list[dict[str, Any]]:
+def find_entities(text: str) -> list[dict[str, Any]]:
     """Find commands, mentions and addresses, as Telegram does."""
-    found = []
-    for one in _MARKED.finditer(text):
-        kind = {"command": "bot_command", "mention": "mention", "url": "url"}[str(one.lastgroup)]
-        start = len(text[: one.start()].encode("utf-16-le")) // 2
-        found.append({"type": kind, "offset": start, "length": len(one[0].encode("utf-16-le")) // 2})
-    return found
+    entities = []
+    for match in _ENTITY_PATTERN.finditer(text):
+        kind = {"command": "bot_command", "mention": "mention", "url": "url"}[str(match.lastgroup)]
+        start = len(text[: match.start()].encode("utf-16-le")) // 2
+        entities.append({"type": kind, "offset": start, "length": len(match[0].encode("utf-16-le")) // 2})
+    return entities

@@ -1,6 +1,6 @@
 """An X on this machine: for tests, for plugin authors, and for trying a character out."""
 
 from adapters.x.emulator.clock import FastClock
-from adapters.x.emulator.server import Call, Emulator, Fault, Way, emulated
+from adapters.x.emulator.server import Call, Emulator, Fault, FaultKind, emulated
 
-__all__ = ["Call", "Emulator", "FastClock", "Fault", "Way", "emulated"]
+__all__ = ["Call", "Emulator", "FastClock", "Fault", "FaultKind", "emulated"]

@@ -2,61 +2,61 @@
 
 from collections.abc import Mapping, Sequence
 
-from adapters.x.emulator.state import EmulatedWorld, Forbidden, Made
-from bot.testing import Person, Place, Said
+from adapters.x.emulator.state import PlatformState, PostForbidden, PostRecord
+from bot.testing import EmulatorMessage, EmulatorRoom, EmulatorUser
 
 TIMELINE = "timeline"
 HINT = "Mention a character, or reply to it. It looks every few seconds whether somebody has."
 
 
-class XScene:
+class XView:
     """One timeline of all posts; one is anybody who is no character."""
 
     platform = "X"
-    longest = 1000
+    max_length = 1000
 
-    def __init__(self, world: EmulatedWorld, bots: Mapping[str, str]) -> None:
-        self._world, self._bots = world, bots
+    def __init__(self, state: PlatformState, bots: Mapping[str, str]) -> None:
+        self._state, self._bots = state, bots
 
-    def places(self) -> Sequence[Place]:
+    def rooms(self) -> Sequence[EmulatorRoom]:
         """List the one place there is."""
         people = tuple(
-            Person(number, f"@{name}")
-            for number, name in self._world.people.items()
+            EmulatorUser(number, f"@{name}")
+            for number, name in self._state.usernames.items()
             if number not in self._bots
         )
-        return [Place(TIMELINE, "all posts", people, HINT)]
+        return [EmulatorRoom(TIMELINE, "all posts", people, HINT)]
 
-    def bots(self) -> Sequence[Person]:
+    def bots(self) -> Sequence[EmulatorUser]:
         """List the characters, as one mentions them."""
-        handles = [f"@{name}" for name in self._bots.values()]
-        return [Person(one, one) for one in handles]
+        mentions = [f"@{name}" for name in self._bots.values()]
+        return [EmulatorUser(mention, mention) for mention in mentions]
 
-    def said(self, place: str) -> Sequence[Said]:
+    def messages(self, room_id: str) -> Sequence[EmulatorMessage]:
         """List the posts there are."""
-        return [self._said(one) for one in self._world.posts.values() if not one.is_deleted]
+        return [self._build_page_message(post) for post in self._state.posts.values() if not post.is_deleted]
 
-    async def say(self, place: str, person: str, text: str, answers: str) -> str:
+    async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
         """Post something."""
         try:
-            self._world.post(person, text, answers=answers)
-        except Forbidden as error:
+            self._state.create_post(user_id, text, reply_to_id=reply_to)
+        except PostForbidden as error:
             return str(error)
         return ""
 
-    async def press(self, place: str, person: str, message: str, button: str) -> None:
+    async def press_button(self, room_id: str, user_id: str, message_id: str, button_id: str) -> None:
         """Press nothing: posts have no buttons."""
 
-    def _said(self, made: Made) -> Said:
-        above = self._world.posts.get(made.answers)
-        notes = [f"in answer to @{self._world.people[above.author_id]}"] if above else []
-        counted = {"like": made.likes, "repost": made.reposts, "picture": made.pictures}
-        notes += [f"{len(one)} {name}{'s' * (len(one) > 1)}" for name, one in counted.items() if one]
-        notes += ["quotes a post"] if made.quotes else []
-        return Said(
-            made.id,
-            f"@{self._world.people[made.author_id]}",
-            made.text,
-            is_bot=made.author_id in self._bots,
+    def _build_page_message(self, post: PostRecord) -> EmulatorMessage:
+        replied_post = self._state.posts.get(post.reply_to_id)
+        notes = [f"in answer to @{self._state.usernames[replied_post.author_id]}"] if replied_post else []
+        counts = {"like": post.likes, "repost": post.reposts, "picture": post.pictures}
+        notes += [f"{len(items)} {name}{'s' * (len(items) > 1)}" for name, items in counts.items() if items]
+        notes += ["quotes a post"] if post.quoted_id else []
+        return EmulatorMessage(
+            post.id,
+            f"@{self._state.usernames[post.author_id]}",
+            post.text,
+            is_bot=post.author_id in self._bots,
             note=", ".join(notes),
         )

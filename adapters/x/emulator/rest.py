@@ -12,14 +12,14 @@ from oauthlib.oauth1 import Client  # type: ignore[import-untyped]  # it has no 
 from oauthlib.oauth1.rfc5849 import signature  # type: ignore[import-untyped]  # likewise
 from oauthlib.oauth1.rfc5849.utils import parse_authorization_header  # type: ignore[import-untyped]  # likewise
 
-from adapters.x.emulator.state import EmulatedWorld, Forbidden, Made
+from adapters.x.emulator.state import PlatformState, PostForbidden, PostRecord
 
-Told = tuple[int, dict[str, Any]]
-SMALLEST_SEARCH = 10
+ApiResponse = tuple[int, dict[str, Any]]
+MIN_SEARCH_SIZE = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ApiRequest:
     """A call: in whose name, of what, and with what."""
 
     user_id: str
@@ -30,11 +30,11 @@ class Asked:
     @property
     def id(self) -> str:
         """The number in the path."""
-        found = re.findall(r"(?<=[a-z]/)\d+(?=/|$)", self.path)
-        return str(found[0]) if found else ""
+        ids = re.findall(r"(?<=[a-z]/)\d+(?=/|$)", self.path)
+        return str(ids[0]) if ids else ""
 
 
-class Problem(Exception):
+class ApiError(Exception):
     """A refusal, in X's words."""
 
     def __init__(self, status: int, title: str, detail: str) -> None:
@@ -43,156 +43,160 @@ class Problem(Exception):
         self.body = {"title": title, "detail": detail, "status": status, "type": "about:blank"}
 
 
-class Answers:
+class RestServer:
     """The endpoints."""
 
-    def __init__(self, world: EmulatedWorld) -> None:
-        self._world = world
-        self._pages: dict[str, str] = {}
-        self._routes: dict[str, Callable[[Asked], Told]] = {
-            "GET /2/users/me": self._me,
-            "GET /2/users/:id/mentions": self._mentions,
-            "GET /2/users/:id/tweets": self._tweets,
-            "GET /2/tweets": self._lookup,
-            "GET /2/tweets/search/recent": self._search,
-            "POST /2/tweets": self._create,
-            "DELETE /2/tweets/:id": self._delete,
-            "POST /2/users/:id/likes": self._like,
-            "POST /2/users/:id/retweets": self._repost,
-            "POST /2/media/upload": self._upload,
-            "POST /2/media/metadata": self._describe,
+    def __init__(self, state: PlatformState) -> None:
+        self._state = state
+        self._page_tokens: dict[str, str] = {}
+        self._routes: dict[str, Callable[[ApiRequest], ApiResponse]] = {
+            "GET /2/users/me": self._get_user,
+            "GET /2/users/:id/mentions": self._list_mentions,
+            "GET /2/users/:id/tweets": self._list_posts,
+            "GET /2/tweets": self._get_posts,
+            "GET /2/tweets/search/recent": self._search_posts,
+            "POST /2/tweets": self._create_post,
+            "DELETE /2/tweets/:id": self._delete_post,
+            "POST /2/users/:id/likes": self._like_post,
+            "POST /2/users/:id/retweets": self._repost_post,
+            "POST /2/media/upload": self._upload_media,
+            "POST /2/media/metadata": self._describe_media,
         }
 
-    def answer(self, endpoint: str, asked: Asked) -> Told:
+    def handle(self, endpoint: str, request: ApiRequest) -> ApiResponse:
         """Answer a call; raises Problem."""
         route = self._routes.get(endpoint)
         if route is None:
-            raise Problem(404, "Not Found", f"there is no {endpoint}")
+            raise ApiError(404, "Not Found", f"there is no {endpoint}")
         try:
-            return route(asked)
-        except Forbidden as error:
-            raise Problem(403, "Forbidden", str(error)) from error
+            return route(request)
+        except PostForbidden as error:
+            raise ApiError(403, "Forbidden", str(error)) from error
 
-    def _me(self, asked: Asked) -> Told:
-        return 200, {"data": self._person(asked.user_id)}
+    def _get_user(self, request: ApiRequest) -> ApiResponse:
+        return 200, {"data": self._user_payload(request.user_id)}
 
-    def _mentions(self, asked: Asked) -> Told:
-        return 200, self._page(self._world.naming(asked.id), asked.query)
+    def _list_mentions(self, request: ApiRequest) -> ApiResponse:
+        return 200, self._build_page(self._state.posts_mentioning(request.id), request.query)
 
-    def _tweets(self, asked: Asked) -> Told:
-        return 200, self._page(self._world.by(asked.id), asked.query)
+    def _list_posts(self, request: ApiRequest) -> ApiResponse:
+        return 200, self._build_page(self._state.posts_by(request.id), request.query)
 
-    def _search(self, asked: Asked) -> Told:
-        if int(asked.query.get("max_results", 10)) < SMALLEST_SEARCH:
-            raise Problem(400, "Invalid Request", f"max_results is less than {SMALLEST_SEARCH}")
-        wanted = asked.query.get("query", "").removesuffix(" -is:retweet")  # there are none here
-        words = wanted.strip("()").casefold().split()
-        posts = (one for one in self._world.posts.values() if not one.is_deleted)
-        return 200, self._page(
-            (one for one in posts if all(word in one.text.casefold() for word in words)), asked.query
+    def _search_posts(self, request: ApiRequest) -> ApiResponse:
+        if int(request.query.get("max_results", 10)) < MIN_SEARCH_SIZE:
+            raise ApiError(400, "Invalid Request", f"max_results is less than {MIN_SEARCH_SIZE}")
+        query = request.query.get("query", "").removesuffix(" -is:retweet")  # there are none here
+        words = query.strip("()").casefold().split()
+        posts = (post for post in self._state.posts.values() if not post.is_deleted)
+        return 200, self._build_page(
+            (post for post in posts if all(word in post.text.casefold() for word in words)), request.query
         )
 
-    def _lookup(self, asked: Asked) -> Told:
-        wanted = asked.query.get("ids", "").split(",")
-        found = [self._world.posts[one] for one in wanted if one in self._world.posts]
-        return 200, self._told([one for one in found if not one.is_deleted], asked.query)
+    def _get_posts(self, request: ApiRequest) -> ApiResponse:
+        ids = request.query.get("ids", "").split(",")
+        posts = [self._state.posts[item] for item in ids if item in self._state.posts]
+        return 200, self._build_payload([item for item in posts if not item.is_deleted], request.query)
 
-    def _create(self, asked: Asked) -> Told:
-        made = self._world.post(
-            asked.user_id,
-            str(asked.body.get("text", "")),
-            answers=str(asked.body.get("reply", {}).get("in_reply_to_tweet_id", "")),
-            quotes=str(asked.body.get("quote_tweet_id", "")),
-            pictures=tuple(asked.body.get("media", {}).get("media_ids", ())),
+    def _create_post(self, request: ApiRequest) -> ApiResponse:
+        post = self._state.create_post(
+            request.user_id,
+            str(request.body.get("text", "")),
+            reply_to_id=str(request.body.get("reply", {}).get("in_reply_to_tweet_id", "")),
+            quoted_id=str(request.body.get("quote_tweet_id", "")),
+            pictures=tuple(request.body.get("media", {}).get("media_ids", ())),
         )
-        return 201, {"data": {"id": made.id, "text": made.text, "edit_history_tweet_ids": [made.id]}}
+        return 201, {"data": {"id": post.id, "text": post.text, "edit_history_tweet_ids": [post.id]}}
 
-    def _delete(self, asked: Asked) -> Told:
-        made = self._world.posts.get(asked.id)
-        if made is None or made.author_id != asked.user_id:
-            raise Problem(403, "Forbidden", "You are not permitted to delete this Tweet.")
-        made.is_deleted = True
+    def _delete_post(self, request: ApiRequest) -> ApiResponse:
+        post = self._state.posts.get(request.id)
+        if post is None or post.author_id != request.user_id:
+            raise ApiError(403, "Forbidden", "You are not permitted to delete this Tweet.")
+        post.is_deleted = True
         return 200, {"data": {"deleted": True}}
 
-    def _like(self, asked: Asked) -> Told:
-        self._visible(asked).likes.add(asked.user_id)
+    def _like_post(self, request: ApiRequest) -> ApiResponse:
+        self._visible_post(request).likes.add(request.user_id)
         return 200, {"data": {"liked": True}}
 
-    def _repost(self, asked: Asked) -> Told:
-        self._visible(asked).reposts.add(asked.user_id)
+    def _repost_post(self, request: ApiRequest) -> ApiResponse:
+        self._visible_post(request).reposts.add(request.user_id)
         return 200, {"data": {"retweeted": True}}
 
-    def _upload(self, asked: Asked) -> Told:
-        if asked.body.get("media_category") != "tweet_image":
-            raise Problem(400, "Invalid Request", "media_category is not known")
-        data = base64.b64decode(str(asked.body.get("media", "")), validate=True)
-        media_id = self._world.new_id()
-        self._world.pictures[media_id] = {"data": data, "type": asked.body.get("media_type"), "alt": ""}
+    def _upload_media(self, request: ApiRequest) -> ApiResponse:
+        if request.body.get("media_category") != "tweet_image":
+            raise ApiError(400, "Invalid Request", "media_category is not known")
+        data = base64.b64decode(str(request.body.get("media", "")), validate=True)
+        media_id = self._state.new_id()
+        self._state.pictures[media_id] = {"data": data, "type": request.body.get("media_type"), "alt": ""}
         return 200, {"data": {"id": media_id, "media_key": f"3_{media_id}", "size": len(data)}, "meta": {}}
 
-    def _describe(self, asked: Asked) -> Told:
-        picture = self._world.pictures.get(str(asked.body.get("id", "")))
+    def _describe_media(self, request: ApiRequest) -> ApiResponse:
+        picture = self._state.pictures.get(str(request.body.get("id", "")))
         if picture is None:
-            raise Problem(404, "Not Found", "there is no such media")
-        picture["alt"] = asked.body.get("metadata", {}).get("alt_text", {}).get("text", "")
-        return 200, {"data": {"id": asked.body["id"]}}
+            raise ApiError(404, "Not Found", "there is no such media")
+        picture["alt"] = request.body.get("metadata", {}).get("alt_text", {}).get("text", "")
+        return 200, {"data": {"id": request.body["id"]}}
 
-    def _visible(self, asked: Asked) -> Made:
-        made = self._world.posts.get(str(asked.body.get("tweet_id", "")))
-        if made is None or made.is_deleted:
-            raise Problem(404, "Not Found", "there is no such Tweet")
-        return made
+    def _visible_post(self, request: ApiRequest) -> PostRecord:
+        post = self._state.posts.get(str(request.body.get("tweet_id", "")))
+        if post is None or post.is_deleted:
+            raise ApiError(404, "Not Found", "there is no such Tweet")
+        return post
 
-    def _page(self, posts: Iterable[Made], query: Mapping[str, str]) -> dict[str, Any]:
+    def _build_page(self, posts: Iterable[PostRecord], query: Mapping[str, str]) -> dict[str, Any]:
         """Give a page, newest first, between what was asked for."""
         since, until = int(query.get("since_id", 0)), int(query.get("until_id", 0))
         start = query.get("start_time")
-        begin = datetime.fromisoformat(start) if start else None
+        start_time = datetime.fromisoformat(start) if start else None
         if token := query.get("pagination_token"):
-            until = int(self._pages.get(token, "0"))
-        found = [
-            one
-            for one in sorted(posts, key=lambda one: int(one.id), reverse=True)
-            if int(one.id) > since
-            and (not until or int(one.id) < until)
-            and (begin is None or one.at >= begin)
+            until = int(self._page_tokens.get(token, "0"))
+        matches = [
+            post
+            for post in sorted(posts, key=lambda post: int(post.id), reverse=True)
+            if int(post.id) > since
+            and (not until or int(post.id) < until)
+            and (start_time is None or post.created_at >= start_time)
         ]
         size = int(query.get("max_results", 10))
         if not 5 <= size <= 100:
-            raise Problem(400, "Invalid Request", f"max_results {size} is not between 5 and 100")
-        told = self._told(found[:size], query)
-        told["meta"] = {"result_count": len(found[:size])}
-        if len(found) > size:
-            last = found[size - 1].id
-            self._pages[f"after-{last}"] = last
-            told["meta"]["next_token"] = f"after-{last}"
-        return told
+            raise ApiError(400, "Invalid Request", f"max_results {size} is not between 5 and 100")
+        payload = self._build_payload(matches[:size], query)
+        payload["meta"] = {"result_count": len(matches[:size])}
+        if len(matches) > size:
+            last_id = matches[size - 1].id
+            self._page_tokens[f"after-{last_id}"] = last_id
+            payload["meta"]["next_token"] = f"after-{last_id}"
+        return payload
 
-    def _told(self, posts: list[Made], query: Mapping[str, str]) -> dict[str, Any]:
+    def _build_payload(self, posts: list[PostRecord], query: Mapping[str, str]) -> dict[str, Any]:
         expansions = query.get("expansions", "").split(",")
-        others: dict[str, Made] = {}
+        referenced: dict[str, PostRecord] = {}
         if "referenced_tweets.id" in expansions:
-            referred = (name for one in posts for name in (one.answers, one.quotes) if name)
-            others = {name: self._world.posts[name] for name in referred if name in self._world.posts}
-        people = {one.author_id for one in (*posts, *others.values())}
-        told: dict[str, Any] = {"data": [self._world.shown(one) for one in posts]} if posts else {}
+            referenced_ids = (name for item in posts for name in (item.reply_to_id, item.quoted_id) if name)
+            referenced = {
+                name: self._state.posts[name] for name in referenced_ids if name in self._state.posts
+            }
+        user_ids = {item.author_id for item in (*posts, *referenced.values())}
+        payload: dict[str, Any] = {"data": [self._state.to_payload(item) for item in posts]} if posts else {}
         includes: dict[str, Any] = {}
-        if "author_id" in expansions and people:
-            includes["users"] = [self._person(one) for one in sorted(people)]
-        if others:
-            includes["tweets"] = [self._world.shown(one) for one in others.values() if not one.is_deleted]
-        shown = [key for one in (*posts, *others.values()) for key in one.pictures]
-        if "attachments.media_keys" in expansions and shown:
-            includes["media"] = [self._picture(key) for key in shown]
-        return {**told, "includes": includes} if includes else told
+        if "author_id" in expansions and user_ids:
+            includes["users"] = [self._user_payload(item) for item in sorted(user_ids)]
+        if referenced:
+            includes["tweets"] = [
+                self._state.to_payload(item) for item in referenced.values() if not item.is_deleted
+            ]
+        media_keys = [key for item in (*posts, *referenced.values()) for key in item.pictures]
+        if "attachments.media_keys" in expansions and media_keys:
+            includes["media"] = [self._media_payload(key) for key in media_keys]
+        return {**payload, "includes": includes} if includes else payload
 
-    def _picture(self, key: str) -> dict[str, str]:
-        picture = self._world.pictures[key]
+    def _media_payload(self, key: str) -> dict[str, str]:
+        picture = self._state.pictures[key]
         url = f"https://pbs.twimg.com/media/{key}.png"
         return {"media_key": f"3_{key}", "type": "photo", "url": url, "alt_text": picture["alt"]}
 
-    def _person(self, user_id: str) -> dict[str, str]:
-        username = self._world.people[user_id]
+    def _user_payload(self, user_id: str) -> dict[str, str]:
+        username = self._state.usernames[user_id]
         return {"id": user_id, "username": username, "name": username.replace("_", " ").title()}
 
 
@@ -218,15 +222,15 @@ class Keys:
         return f"emulated-token-secret-of-{self.user_id}"
 
 
-def fault_of(method: str, url: str, header: str, keys: Keys) -> str:
+def signature_problem(method: str, url: str, header: str, keys: Keys) -> str:
     """Say what is wrong with a request's signature; blank where it is right."""
     try:
-        given = dict(parse_authorization_header(header))
+        parameters = dict(parse_authorization_header(header))
     except ValueError:
         return "the Authorization header cannot be read"
-    if given.get("oauth_consumer_key") != keys.api_key or given.get("oauth_token") != keys.token:
+    if parameters.get("oauth_consumer_key") != keys.api_key or parameters.get("oauth_token") != keys.token:
         return "the keys are not known"
-    if not given.get(NONCE) or not given.get(TIMESTAMP, "").isdecimal():
+    if not parameters.get(NONCE) or not parameters.get(TIMESTAMP, "").isdecimal():
         return "there is no nonce, or no timestamp"
     query = url.partition("?")[2]
     collected = signature.collect_parameters(query, headers={"Authorization": header})
@@ -240,7 +244,7 @@ def fault_of(method: str, url: str, header: str, keys: Keys) -> str:
         resource_owner_secret=keys.token_secret,
     )
     expected = signature.sign_hmac_sha1_with_client(base, signer)
-    return "" if unquote(given.get(SIGNATURE, "")) == expected else "the signature is wrong"
+    return "" if unquote(parameters.get(SIGNATURE, "")) == expected else "the signature is wrong"
 
 
 def token_of(header: str) -> str:
@@ -253,5 +257,5 @@ def token_of(header: str) -> str:
 
 def nonce_of(header: str) -> str:
     """Give what makes a request one of a kind."""
-    given = dict(parse_authorization_header(header))
-    return f"{given.get(TIMESTAMP)} {given.get(NONCE)}"
+    parameters = dict(parse_authorization_header(header))
+    return f"{parameters.get(TIMESTAMP)} {parameters.get(NONCE)}"

@@ -17,21 +17,29 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from adapters.x.emulator.page import XScene
-from adapters.x.emulator.rest import Answers, Asked, Keys, Problem, fault_of, nonce_of, token_of
-from adapters.x.emulator.state import EmulatedWorld
+from adapters.x.emulator.page import XView
+from adapters.x.emulator.rest import (
+    ApiError,
+    ApiRequest,
+    Keys,
+    RestServer,
+    nonce_of,
+    signature_problem,
+    token_of,
+)
+from adapters.x.emulator.state import PlatformState
 from adapters.x.rate_limits import endpoint_of
 from bot import Clock, system_clock
-from bot.platform import Trial
-from bot.testing import TalkPage, only_from_here
+from bot.platform import EmulatedPlatform
+from bot.testing import EmulatorPage, loopback_only
 
 HOST = "127.0.0.1"
 HOSTS = ("api.x.com", "api.twitter.com", "upload.twitter.com")
 USERNAME = "greenroom_bot"
-PLENTY = (10_000, 900.0)
+DEFAULT_LIMIT = (10_000, 900.0)
 
 
-class Way(StrEnum):
+class FaultKind(StrEnum):
     """How a call goes wrong."""
 
     REFUSED = "refused"  # with a status, and nothing is done
@@ -47,7 +55,7 @@ class Fault:
     """What goes wrong with the next call of an endpoint, such as `POST /2/tweets`."""
 
     endpoint: str
-    way: Way = Way.REFUSED
+    kind: FaultKind = FaultKind.REFUSED
     status: int = 503
     body: str = '{"title": "Service Unavailable"}'
     headers: dict[str, str] = field(default_factory=dict)
@@ -61,7 +69,7 @@ class Call:
     path: str
     body: dict[str, Any]
     status: int
-    at: datetime
+    received_at: datetime
 
     @property
     def is_write(self) -> bool:
@@ -90,16 +98,16 @@ class Emulator:
         self._clock = clock
         self.limits = dict(limits or {})
         self.monthly_reads = monthly_reads
-        self.world = EmulatedWorld(clock)
+        self.state = PlatformState(clock)
         self._accounts: dict[str, Keys] = {}
         self._bots: dict[str, str] = {}
         self.user_id = self.add_account(username).user_id
         self.calls: list[Call] = []
         self.faults: deque[Fault] = deque()
         self.reads: Counter[str] = Counter()  # by month
-        self.renewed_at: Callable[[datetime], str] | None = None  # in place of the windows' own word
+        self.reset_override: Callable[[datetime], str] | None = None  # in place of the windows' own word
         self.is_revoked = False
-        self._answers = Answers(self.world)
+        self._rest = RestServer(self.state)
         self._port, self._hosts = port, hosts
         self._windows: dict[tuple[str, str], tuple[datetime, int]] = {}
         self._nonces: set[str] = set()
@@ -108,8 +116,8 @@ class Emulator:
         self.url = ""
 
     async def __aenter__(self) -> Self:
-        app = web.Application(middlewares=[only_from_here(self._hosts)], client_max_size=16 * 1024 * 1024)
-        app.router.add_routes(TalkPage(XScene(self.world, self._bots)).routes())
+        app = web.Application(middlewares=[loopback_only(self._hosts)], client_max_size=16 * 1024 * 1024)
+        app.router.add_routes(EmulatorPage(XView(self.state, self._bots)).routes())
         app.router.add_route("*", "/2/{path:.*}", self._serve)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
@@ -127,7 +135,7 @@ class Emulator:
 
     def add_account(self, username: str) -> Keys:
         """Give somebody keys, with which a bot may speak in their name."""
-        keys = Keys(self.world.person(username))
+        keys = Keys(self.state.user_id_of(username))
         self._accounts[keys.token] = keys
         self._bots[keys.user_id] = username
         return keys
@@ -150,26 +158,28 @@ class Emulator:
     @property
     def writes(self) -> list[Call]:
         """Every call that would have changed something."""
-        return [one for one in self.calls if one.is_write]
+        return [call for call in self.calls if call.is_write]
 
     @property
-    def said(self) -> list[str]:
+    def bot_texts(self) -> list[str]:
         """What the bot has posted, oldest first."""
-        return [one.text for one in self.world.by(self.user_id)]
+        return [post.text for post in self.state.posts_by(self.user_id)]
 
-    def say(self, username: str, text: str, *, answers: str = "", quotes: str = "") -> str:
+    def say(self, username: str, text: str, *, reply_to_id: str = "", quoted_id: str = "") -> str:
         """Have somebody post something; gives back its id."""
-        made = self.world.post(self.world.person(username), text, answers=answers, quotes=quotes)
-        return made.id
+        post = self.state.create_post(
+            self.state.user_id_of(username), text, reply_to_id=reply_to_id, quoted_id=quoted_id
+        )
+        return post.id
 
-    def fail(self, *faults: Fault) -> None:
+    def add_faults(self, *faults: Fault) -> None:
         """Have the next calls of these endpoints go wrong."""
         self.faults.extend(faults)
 
-    async def until(self, is_so: Callable[[], bool]) -> None:
+    async def wait_until(self, predicate: Callable[[], bool]) -> None:
         """Wait until something is so, looking after each call."""
         async with self._changed:
-            await self._changed.wait_for(is_so)
+            await self._changed.wait_for(predicate)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
@@ -178,91 +188,99 @@ class Emulator:
             body = json.loads(raw) if raw else {}
         except ValueError:
             body = {}
-        fault = next((one for one in self.faults if one.endpoint == endpoint), None)
+        fault = next((candidate for candidate in self.faults if candidate.endpoint == endpoint), None)
         if fault is not None:
             self.faults.remove(fault)
-        if fault is not None and fault.way in (Way.REFUSED, Way.CUT):
-            status, told, headers = fault.status, fault.body, dict(fault.headers)
+        if fault is not None and fault.kind in (FaultKind.REFUSED, FaultKind.CUT):
+            status, text, headers = fault.status, fault.body, dict(fault.headers)
         else:
-            status, told, headers = self._answered(request, endpoint, body)
-        if fault is not None and fault.way in (Way.BROKEN, Way.FAILED):
-            status, told = (status, "<html>") if fault.way is Way.BROKEN else (fault.status, fault.body)
+            status, text, headers = self._respond(request, endpoint, body)
+        if fault is not None and fault.kind in (FaultKind.BROKEN, FaultKind.FAILED):
+            status, text = (
+                (status, "<html>") if fault.kind is FaultKind.BROKEN else (fault.status, fault.body)
+            )
         self.calls.append(Call(endpoint, request.path_qs, body, status, self._clock()))
         try:
-            if fault is not None and fault.way in (Way.CUT, Way.LOST) and request.transport is not None:
+            if (
+                fault is not None
+                and fault.kind in (FaultKind.CUT, FaultKind.LOST)
+                and request.transport is not None
+            ):
                 request.transport.abort()
-            return web.Response(status=status, text=told, headers=headers, content_type="application/json")
+            return web.Response(status=status, text=text, headers=headers, content_type="application/json")
         finally:
             async with self._changed:
                 self._changed.notify_all()
 
-    def _answered(
+    def _respond(
         self, request: web.Request, endpoint: str, body: dict[str, Any]
     ) -> tuple[int, str, dict[str, str]]:
         try:
-            user_id = self._caller(request)
-        except Problem as problem:
+            user_id = self._authenticate(request)
+        except ApiError as problem:
             return problem.status, json.dumps(problem.body), {}
         try:
-            headers = self._counted((user_id, endpoint))
-            asked = Asked(user_id, request.path, dict(request.query), body)
-            status, told = self._answers.answer(endpoint, asked)
-            self._count_reads(told)
-        except Problem as problem:
+            headers = self._count_call((user_id, endpoint))
+            api_request = ApiRequest(user_id, request.path, dict(request.query), body)
+            status, payload = self._rest.handle(endpoint, api_request)
+            self._count_reads(payload)
+        except ApiError as problem:
             headers = self._headers((user_id, endpoint)) if problem.status == 429 else {}
             return problem.status, json.dumps(problem.body), headers
-        return status, json.dumps(told), headers
+        return status, json.dumps(payload), headers
 
-    def _caller(self, request: web.Request) -> str:
+    def _authenticate(self, request: web.Request) -> str:
         """Tell which account calls; raises Problem where that is not certain."""
         header = request.headers.get("Authorization", "")
         url = f"https://{request.headers.get('Host', '')}{request.raw_path}"
         keys = self._accounts.get(token_of(header))
-        fault = fault_of(request.method, url, header, keys) if keys else "the keys are not known"
+        problem = signature_problem(request.method, url, header, keys) if keys else "the keys are not known"
         if self.is_revoked:
-            fault = "the token was revoked"
-        if not fault and nonce_of(header) in self._nonces:
-            fault = "the nonce was used before"
-        if fault or keys is None:
-            raise Problem(401, "Unauthorized", fault)
+            problem = "the token was revoked"
+        if not problem and nonce_of(header) in self._nonces:
+            problem = "the nonce was used before"
+        if problem or keys is None:
+            raise ApiError(401, "Unauthorized", problem)
         self._nonces.add(nonce_of(header))
         return keys.user_id
 
-    def _counted(self, window: tuple[str, str]) -> dict[str, str]:
-        limit, seconds = self.limits.get(window[1], PLENTY)
+    def _count_call(self, window: tuple[str, str]) -> dict[str, str]:
+        limit, seconds = self.limits.get(window[1], DEFAULT_LIMIT)
         now = self._clock()
-        until, used = self._windows.get(window, (now, 0))
-        if until <= now:
-            until, used = now + timedelta(seconds=seconds), 0
-        self._windows[window] = (until, used + 1)
-        if used >= limit:
-            raise Problem(429, "Too Many Requests", "Too Many Requests")
+        window_end, used_calls = self._windows.get(window, (now, 0))
+        if window_end <= now:
+            window_end, used_calls = now + timedelta(seconds=seconds), 0
+        self._windows[window] = (window_end, used_calls + 1)
+        if used_calls >= limit:
+            raise ApiError(429, "Too Many Requests", "Too Many Requests")
         return self._headers(window)
 
     def _headers(self, window: tuple[str, str]) -> dict[str, str]:
-        limit, _ = self.limits.get(window[1], PLENTY)
-        until, used = self._windows.get(window, (self._clock(), 0))
-        reset = self.renewed_at(until) if self.renewed_at else str(int(until.timestamp()) + 1)
+        limit, _ = self.limits.get(window[1], DEFAULT_LIMIT)
+        window_end, used_calls = self._windows.get(window, (self._clock(), 0))
+        reset = (
+            self.reset_override(window_end) if self.reset_override else str(int(window_end.timestamp()) + 1)
+        )
         return {
             "x-rate-limit-limit": str(limit),
-            "x-rate-limit-remaining": str(max(limit - used, 0)),
+            "x-rate-limit-remaining": str(max(limit - used_calls, 0)),
             "x-rate-limit-reset": reset,
         }
 
-    def _count_reads(self, told: dict[str, Any]) -> None:
+    def _count_reads(self, payload: dict[str, Any]) -> None:
         month = self._clock().strftime("%Y-%m")
-        listed = told.get("data")
-        cost = len(listed) if isinstance(listed, list) else 0
-        cost += len(told.get("includes", {}).get("tweets", []))
+        items = payload.get("data")
+        cost = len(items) if isinstance(items, list) else 0
+        cost += len(payload.get("includes", {}).get("tweets", []))
         if self.monthly_reads is not None and cost and self.reads[month] + cost > self.monthly_reads:
-            raise Problem(429, "UsageCapExceeded", "Usage cap exceeded: Monthly product cap")
+            raise ApiError(429, "UsageCapExceeded", "Usage cap exceeded: Monthly product cap")
         self.reads[month] += cost
 
 
-LONGEST_HANDLE = 15
+MAX_USERNAME_LENGTH = 15
 # What counts here: the people are others, reading costs nothing, what is written is to be seen, and whoever
 # tries something out does not wait a minute for the next look at the mentions (the shortest pause is 5 s).
-HERE = {
+NEUTRAL_SETTINGS = {
     "X_TARGET_USERS": "",
     "X_DRY_RUN": "",
     "X_POLL_INTERVAL": "5",
@@ -273,26 +291,32 @@ HERE = {
 
 
 @asynccontextmanager
-async def emulated(names: Sequence[str], *, port: int = 0) -> AsyncIterator[Trial]:
+async def emulated(names: Sequence[str], *, port: int = 0) -> AsyncIterator[EmulatedPlatform]:
     """Put up an X with these characters and two people, as long as the block lasts.
 
     `settings` are to be put over those of each character; the page is for whoever wants to talk there.
     """
-    handles = _handles(names)
-    async with Emulator(username=handles[0] if handles else "nobody", port=port) as emulator:
-        accounts = {name: emulator.add_account(one) for name, one in zip(names, handles, strict=True)}
-        for person in ("robin", "kim"):
-            emulator.world.person(person)
-        settings = {name: {**HERE, **emulator.environment_of(keys)} for name, keys in accounts.items()}
-        yield Trial(f"{emulator.url}/", settings)
+    usernames = _build_usernames(names)
+    async with Emulator(username=usernames[0] if usernames else "nobody", port=port) as emulator:
+        accounts = {
+            name: emulator.add_account(username) for name, username in zip(names, usernames, strict=True)
+        }
+        for person_name in ("robin", "kim"):
+            emulator.state.user_id_of(person_name)
+        settings = {
+            name: {**NEUTRAL_SETTINGS, **emulator.environment_of(keys)} for name, keys in accounts.items()
+        }
+        yield EmulatedPlatform(f"{emulator.url}/", settings)
 
 
-def _handles(names: Sequence[str]) -> list[str]:
+def _build_usernames(names: Sequence[str]) -> list[str]:
     """Make a handle of each name, no two alike."""
-    found: list[str] = []
+    usernames: list[str] = []
     for name in names:
-        handle = re.sub(r"\W+", "_", name.casefold(), flags=re.ASCII).strip("_")[:LONGEST_HANDLE] or "bot"
-        while handle in found:
-            handle = f"{handle[: LONGEST_HANDLE - 2]}_{len(found)}"
-        found.append(handle)
-    return found
+        username = (
+            re.sub(r"\W+", "_", name.casefold(), flags=re.ASCII).strip("_")[:MAX_USERNAME_LENGTH] or "bot"
+        )
+        while username in usernames:
+            username = f"{username[: MAX_USERNAME_LENGTH - 2]}_{len(usernames)}"
+        usernames.append(username)
+    return usernames

@@ -8,163 +8,171 @@ from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
-from adapters.x.outgoing import LONGEST, weight
+from adapters.x.outgoing import MAX_WEIGHT, text_weight
 from bot import Clock
 
-SAME_AGAIN = timedelta(hours=24)  # so long the same text is not taken twice
+DUPLICATE_WINDOW = timedelta(hours=24)  # so long the same text is not taken twice
 _NAME = re.compile(r"@(\w{1,15})")
 _URL = re.compile(r"https?://\S+")
 
 
-class Forbidden(Exception):
+class PostForbidden(Exception):
     """X does not want it; the text is its reason."""
 
 
 @dataclass(slots=True)
-class Made:
+class PostRecord:
     """One post as it is."""
 
     id: str
     author_id: str
     text: str
-    at: datetime
+    created_at: datetime
     conversation_id: str
-    answers: str = ""
-    quotes: str = ""
+    reply_to_id: str = ""
+    quoted_id: str = ""
     pictures: tuple[str, ...] = ()
     is_deleted: bool = False
     likes: set[str] = field(default_factory=set)
     reposts: set[str] = field(default_factory=set)
 
 
-class EmulatedWorld:
+class PlatformState:
     """People and posts; what is written here is the truth against which the bot is held."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._numbers = count(1)
-        self.people: dict[str, str] = {}
-        self.posts: dict[str, Made] = {}
+        self.usernames: dict[str, str] = {}
+        self.posts: dict[str, PostRecord] = {}
         self.pictures: dict[str, dict[str, Any]] = {}
         self.blocked: set[tuple[str, str]] = set()  # who has blocked whom
 
-    def person(self, username: str) -> str:
+    def user_id_of(self, username: str) -> str:
         """Give the number of somebody with this handle, who is made where there is none."""
-        known = next((number for number, name in self.people.items() if name == username), None)
-        if known is None:
-            known = str(1000 + len(self.people))
-            self.people[known] = username
-        return known
+        user_id = next((number for number, name in self.usernames.items() if name == username), None)
+        if user_id is None:
+            user_id = str(1000 + len(self.usernames))
+            self.usernames[user_id] = username
+        return user_id
 
-    def post(
+    def create_post(
         self,
         author_id: str,
         text: str,
         *,
-        answers: str = "",
-        quotes: str = "",
+        reply_to_id: str = "",
+        quoted_id: str = "",
         pictures: tuple[str, ...] = (),
-    ) -> Made:
+    ) -> PostRecord:
         """Make a post; raises Forbidden as X would."""
-        above = self._check(author_id, text, answers, quotes, pictures)
-        number = self.new_id()
-        conversation = above.conversation_id if above else number
-        made = Made(number, author_id, text, self._clock(), conversation, answers, quotes, pictures)
-        self.posts[number] = made
-        return made
+        replied_post = self._check(author_id, text, reply_to_id, quoted_id, pictures)
+        post_id = self.new_id()
+        conversation = replied_post.conversation_id if replied_post else post_id
+        post = PostRecord(
+            post_id, author_id, text, self._clock(), conversation, reply_to_id, quoted_id, pictures
+        )
+        self.posts[post_id] = post
+        return post
 
     def new_id(self) -> str:
         """Give a number that grows with time, as X's do."""
         return str(int(self._clock().timestamp() * 1000) * 1000 + next(self._numbers))
 
-    def by(self, author_id: str) -> list[Made]:
+    def posts_by(self, author_id: str) -> list[PostRecord]:
         """List what somebody has posted, oldest first."""
-        return [one for one in self.posts.values() if one.author_id == author_id and not one.is_deleted]
+        return [post for post in self.posts.values() if post.author_id == author_id and not post.is_deleted]
 
-    def naming(self, user_id: str) -> Iterator[Made]:
+    def posts_mentioning(self, user_id: str) -> Iterator[PostRecord]:
         """List the posts of others that name somebody, or answer them."""
-        for one in self.posts.values():
-            if one.author_id != user_id and not one.is_deleted and user_id in self.named(one):
-                yield one
+        for post in self.posts.values():
+            if post.author_id != user_id and not post.is_deleted and user_id in self.mentioned_ids(post):
+                yield post
 
-    def named(self, made: Made) -> list[str]:
+    def mentioned_ids(self, post: PostRecord) -> list[str]:
         """List whom a post names: in so many words, or by answering them."""
-        handles = {name.casefold() for name in _NAME.findall(made.text)}
-        found = [number for number, name in self.people.items() if name.casefold() in handles]
-        above = self.posts.get(made.answers)
-        if above is not None and above.author_id not in (*found, made.author_id):
-            found.append(above.author_id)
-        return found
+        usernames = {name.casefold() for name in _NAME.findall(post.text)}
+        user_ids = [number for number, name in self.usernames.items() if name.casefold() in usernames]
+        replied_post = self.posts.get(post.reply_to_id)
+        if replied_post is not None and replied_post.author_id not in (*user_ids, post.author_id):
+            user_ids.append(replied_post.author_id)
+        return user_ids
 
-    def shown(self, made: Made) -> dict[str, Any]:
+    def to_payload(self, post: PostRecord) -> dict[str, Any]:
         """Give a post as X tells it: names before replies, short addresses, escapes."""
-        above = self.posts.get(made.answers)
-        text, addresses = self._shortened(made)
-        handle = self.people[above.author_id] if above else ""
-        if handle and not text.startswith("@"):
-            text = f"@{handle} {text}"
+        replied_post = self.posts.get(post.reply_to_id)
+        text, urls = self._shorten_urls(post)
+        username = self.usernames[replied_post.author_id] if replied_post else ""
+        if username and not text.startswith("@"):
+            text = f"@{username} {text}"
         text = html.escape(text, quote=False)
-        told: dict[str, Any] = {
-            "id": made.id,
+        payload: dict[str, Any] = {
+            "id": post.id,
             "text": text,
-            "author_id": made.author_id,
-            "conversation_id": made.conversation_id,
-            "created_at": made.at.strftime("%Y-%m-%dT%H:%M:%S.000Z"),
-            "edit_history_tweet_ids": [made.id],
+            "author_id": post.author_id,
+            "conversation_id": post.conversation_id,
+            "created_at": post.created_at.strftime("%Y-%m-%dT%H:%M:%S.000Z"),
+            "edit_history_tweet_ids": [post.id],
         }
-        people = [{"id": one, "username": self.people[one]} for one in self.named(made)]
+        users = [{"id": item, "username": self.usernames[item]} for item in self.mentioned_ids(post)]
         entities = {
-            "urls": [{**one, **_span(text, one["url"])} for one in addresses],
-            "mentions": [{**one, **_span(text, f"@{one['username']}")} for one in people],
+            "urls": [{**item, **_span(text, item["url"])} for item in urls],
+            "mentions": [{**item, **_span(text, f"@{item['username']}")} for item in users],
         }
-        if found := {kind: listed for kind, listed in entities.items() if listed}:
-            told["entities"] = found
-        references = [("replied_to", made.answers), ("quoted", made.quotes)]
-        if referred := [{"type": kind, "id": one} for kind, one in references if one]:
-            told["referenced_tweets"] = referred
-        if above:
-            told["in_reply_to_user_id"] = above.author_id
-        if made.pictures:
-            told["attachments"] = {"media_keys": [f"3_{key}" for key in made.pictures]}
-        return told
+        if entities_present := {kind: items for kind, items in entities.items() if items}:
+            payload["entities"] = entities_present
+        references = [("replied_to", post.reply_to_id), ("quoted", post.quoted_id)]
+        if references_present := [{"type": kind, "id": item} for kind, item in references if item]:
+            payload["referenced_tweets"] = references_present
+        if replied_post:
+            payload["in_reply_to_user_id"] = replied_post.author_id
+        if post.pictures:
+            payload["attachments"] = {"media_keys": [f"3_{key}" for key in post.pictures]}
+        return payload
 
-    def _shortened(self, made: Made) -> tuple[str, list[dict[str, Any]]]:
+    def _shorten_urls(self, post: PostRecord) -> tuple[str, list[dict[str, Any]]]:
         """Put a short address in the place of each one, and of what hangs on the post."""
-        text, found = made.text, []
-        for number, address in enumerate(dict.fromkeys(_URL.findall(made.text))):
-            short = f"https://t.co/{made.id[-6:]}{number}"
+        text, urls = post.text, []
+        for index, address in enumerate(dict.fromkeys(_URL.findall(post.text))):
+            short = f"https://t.co/{post.id[-6:]}{index}"
             text = text.replace(address, short)
-            found.append({"url": short, "expanded_url": address})
-        for key in made.pictures:
+            urls.append({"url": short, "expanded_url": address})
+        for key in post.pictures:
             short = f"https://t.co/p{key[-6:]}"
             text = f"{text} {short}".strip()
-            found.append({"url": short, "expanded_url": "https://x.com/photo", "media_key": f"3_{key}"})
-        if made.quotes:
-            short = f"https://t.co/q{made.quotes[-6:]}"
+            urls.append({"url": short, "expanded_url": "https://x.com/photo", "media_key": f"3_{key}"})
+        if post.quoted_id:
+            short = f"https://t.co/q{post.quoted_id[-6:]}"
             text = f"{text} {short}"
-            found.append({"url": short, "expanded_url": f"https://twitter.com/i/web/status/{made.quotes}"})
-        return text, found
+            urls.append({"url": short, "expanded_url": f"https://twitter.com/i/web/status/{post.quoted_id}"})
+        return text, urls
 
     def _check(
-        self, author_id: str, text: str, answers: str, quotes: str, pictures: tuple[str, ...]
-    ) -> Made | None:
+        self, author_id: str, text: str, reply_to_id: str, quoted_id: str, pictures: tuple[str, ...]
+    ) -> PostRecord | None:
         if not text and not pictures:
-            raise Forbidden("Your post has neither text nor media.")
-        if weight(text) > LONGEST:
-            raise Forbidden("Your post is too long.")
+            raise PostForbidden("Your post has neither text nor media.")
+        if text_weight(text) > MAX_WEIGHT:
+            raise PostForbidden("Your post is too long.")
         now = self._clock()
-        for one in self.by(author_id):
-            if one.text == text and one.answers == answers and now - one.at < SAME_AGAIN:
-                raise Forbidden("You are not allowed to create a Tweet with duplicate content.")
+        for post in self.posts_by(author_id):
+            if (
+                post.text == text
+                and post.reply_to_id == reply_to_id
+                and now - post.created_at < DUPLICATE_WINDOW
+            ):
+                raise PostForbidden("You are not allowed to create a Tweet with duplicate content.")
         if any(key not in self.pictures for key in pictures):
-            raise Forbidden("Your media IDs are invalid.")
-        for wanted in filter(None, (answers, quotes)):
-            there = self.posts.get(wanted)
-            if there is None or there.is_deleted:
-                raise Forbidden("You attempted to reply to a Tweet that is deleted or not visible to you.")
-            if (there.author_id, author_id) in self.blocked:
-                raise Forbidden("You are not permitted to perform this action.")
-        return self.posts.get(answers)
+            raise PostForbidden("Your media IDs are invalid.")
+        for referenced_id in filter(None, (reply_to_id, quoted_id)):
+            referenced = self.posts.get(referenced_id)
+            if referenced is None or referenced.is_deleted:
+                raise PostForbidden(
+                    "You attempted to reply to a Tweet that is deleted or not visible to you."
+                )
+            if (referenced.author_id, author_id) in self.blocked:
+                raise PostForbidden("You are not permitted to perform this action.")
+        return self.posts.get(reply_to_id)
 
 
 def _span(text: str, part: str) -> dict[str, int]:

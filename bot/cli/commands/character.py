@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from bot.characters import LoadedCharacter, load_character, parse_character
-from bot.cli.characters import is_foreign, settings_of
+from bot.cli.characters import is_elizaos_file, read_character_settings
 from bot.cli.process.exit_codes import Exit
-from bot.cli.process.shutdown import aside
+from bot.cli.process.shutdown import print_notice
 from bot.errors import CharacterError, ConfigError, SettingError
-from bot.logs import harmless
+from bot.logs import strip_terminal_codes
 from bot.plugin_system.loading import load_plugins
 
 DEFAULT_NAME = "Ada"
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckResult:
     """What checking one file gave: a character and notes on its plugins, or what is wrong."""
 
     path: Path
@@ -50,57 +50,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check, or write."""
     if args.verb == "new":
-        return _write(args.file, " ".join(args.name.split()))
-    results = [_checked(path) for path in args.files]
+        return _write_file(args.file, " ".join(args.name.split()))
+    results = [_check_file(path) for path in args.files]
     is_fine = not any(result.error for result in results)
     if args.json:
-        told = {"ok": is_fine, "characters": [result.to_json() for result in results]}
-        print(json.dumps(told, ensure_ascii=False, indent=2))
+        document = {"ok": is_fine, "characters": [result.to_json() for result in results]}
+        print(json.dumps(document, ensure_ascii=False, indent=2))
     else:
         for result in results:
-            _tell(result)
+            _print_result(result)
     return Exit.OK if is_fine else Exit.CONFIG
 
 
-def _checked(path: Path) -> Checked:
+def _check_file(path: Path) -> CheckResult:
     try:
         loaded = load_character(path)
     except CharacterError as error:
-        return Checked(path, error=str(error))
+        return CheckResult(path, error=str(error))
     try:
-        return Checked(path, loaded, tuple(_plugin_notes(path, loaded)))
+        return CheckResult(path, loaded, tuple(_plugin_notes(path, loaded)))
     except ConfigError as error:
-        return Checked(path, loaded, error=f"{path}: {error}")
+        return CheckResult(path, loaded, error=f"{path}: {error}")
 
 
 def _plugin_notes(path: Path, loaded: LoadedCharacter) -> Iterator[str]:
     """Look for the plugins that are named; those of the file's own folder are not run for a check."""
-    own = [name for name in loaded.character.plugins if name.startswith((".", "/", "~"))]
-    for name in own:
-        place = path.resolve().parent / Path(name).expanduser()
-        if not place.exists() and not place.with_name(f"{place.name}.py").exists():
+    local_plugins = [name for name in loaded.character.plugins if name.startswith((".", "/", "~"))]
+    for name in local_plugins:
+        path_of_plugin = path.resolve().parent / Path(name).expanduser()
+        if not path_of_plugin.exists() and not path_of_plugin.with_name(f"{path_of_plugin.name}.py").exists():
             yield f"{name}: there is no such file or folder"
-    others = tuple(name for name in loaded.character.plugins if name not in own)
-    character = loaded.character.model_copy(update={"plugins": others})
+    installed_plugins = tuple(name for name in loaded.character.plugins if name not in local_plugins)
+    character = loaded.character.model_copy(update={"plugins": installed_plugins})
     with suppress(SettingError):  # the settings of this machine are no matter of the file
-        settings = settings_of(loaded)
-        yield from load_plugins(character, settings, folder=path.parent, is_foreign=is_foreign(loaded)).notes
+        settings = read_character_settings(loaded)
+        yield from load_plugins(
+            character, settings, folder=path.parent, is_foreign_format=is_elizaos_file(loaded)
+        ).notes
 
 
-def _tell(result: Checked) -> None:
+def _print_result(result: CheckResult) -> None:
     if result.loaded is not None and not result.error:
         report = result.loaded.report
-        print(harmless(f"{result.path}: ok: {result.loaded.character.name} ({report.format})"))
-        for line in (*report.lines(), *(f"plugin   {note}" for note in result.plugins)):
-            print(harmless(f"  {line}"))
+        print(strip_terminal_codes(f"{result.path}: ok: {result.loaded.character.name} ({report.format})"))
+        for line in (*report.format_lines(), *(f"plugin   {note}" for note in result.plugins)):
+            print(strip_terminal_codes(f"  {line}"))
     else:
-        aside(harmless(f"bot: {result.error}", keep="\n"))
+        print_notice(strip_terminal_codes(f"bot: {result.error}", allowed="\n"))
 
 
-def _write(path: Path | None, name: str) -> int:
+def _write_file(path: Path | None, name: str) -> int:
     name = name or (path.stem.replace("_", " ").replace("-", " ").title() if path else DEFAULT_NAME)
     path = path or Path(re.sub(r"[^\w-]+", "_", name.lower()).strip("_") or "character").with_suffix(".json")
-    text = json.dumps(_beginning(name), ensure_ascii=False, indent=2) + "\n"
+    text = json.dumps(_starter_character(name), ensure_ascii=False, indent=2) + "\n"
     parse_character(text, source=str(path))
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -113,7 +115,7 @@ def _write(path: Path | None, name: str) -> int:
     return Exit.OK
 
 
-def _beginning(name: str) -> dict[str, Any]:
+def _starter_character(name: str) -> dict[str, Any]:
     """A whole character in few lines, every part of it to be replaced."""
     return {
         "name": name,

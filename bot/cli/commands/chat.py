@@ -8,51 +8,51 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, redirect_
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
-from bot.cli.characters import Part, add_character_option, read_part, tell_notes
-from bot.cli.message_report import explain
+from bot.cli.characters import CharacterConfig, add_character_option, load_character_config, print_notes
+from bot.cli.message_report import explain_receipt
 from bot.cli.process.exit_codes import Exit
-from bot.cli.process.shutdown import aside, stoppable, swept
+from bot.cli.process.shutdown import handle_stop_signals, print_notice, stop_remaining_tasks
 from bot.domain.ledger import Outcome, Receipt
-from bot.errors import ModelRefused, ModelUnavailable, PluginError, PromptTooLong, StoreRefused
+from bot.errors import ModelRefused, ModelUnavailable, PluginError, PromptTooLong, StoreInaccessible
 from bot.inbound.agent_handle import AdapterSpec
-from bot.logs import harmless, logging_to_stderr
+from bot.logs import configure_logging, strip_terminal_codes
 from bot.plugin_system.loading import find_adapter
-from bot.plugin_system.plugin import schemas_of, storage_of
-from bot.runtime.agent_runtime import Blueprint
+from bot.plugin_system.plugin import collect_schemas, find_storage
+from bot.runtime.agent_runtime import AgentConfig
 from bot.runtime.runtime import Runtime
 from bot.settings import CoreSettings
 from bot.store.inmemory import InMemoryStore
 from bot.text import is_blank
 
 CONSOLE = "console"
-FINISHING = "finishing the message under way; Ctrl-C again ends at once"
+STOP_NOTICE = "finishing the message under way; Ctrl-C again ends at once"
 # The rules of receipts whose message no model could answer.
-REFUSED = frozenset(one.__name__ for one in (ModelRefused, PromptTooLong))
-UNANSWERED = REFUSED | {ModelUnavailable.__name__}
-QUIT = "/quit  End the talk; so does Ctrl-D."
+PERMANENT_FAILURES = frozenset(error_type.__name__ for error_type in (ModelRefused, PromptTooLong))
+MODEL_FAILURES = PERMANENT_FAILURES | {ModelUnavailable.__name__}
+QUIT_HELP = "/quit  End the talk; so does Ctrl-D."
 
 
 @runtime_checkable
-class Terminal(Protocol):
+class TerminalSession(Protocol):
     """What the console adapter has beside an adapter's own duties."""
 
     @property
     def is_interactive(self) -> bool:
         """Whether a person sits at a terminal."""
 
-    async def read(self) -> str | None:
+    async def read_line(self) -> str | None:
         """Wait for the next line; None at the end."""
 
-    async def say(self, text: str) -> Receipt:
+    async def send_message(self, text: str) -> Receipt:
         """Give the agent a line; back when the replies are written."""
 
-    async def command(self, line: str) -> str:
+    async def run_command(self, line: str) -> str:
         """Give the agent a command; back with what to show, when all that is said to it is written."""
 
     async def show(self, text: str) -> None:
         """Write something that is no reply."""
 
-    def restore(self) -> None:
+    def restore_terminal(self) -> None:
         """Give the terminal back as it was found."""
 
 
@@ -63,102 +63,116 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Talk until the input ends."""
-    part = read_part(args.character)
-    spec = _console()
-    tell_notes([part])
-    core = part.settings.load(CoreSettings)
-    level = part.settings.get("LOG_LEVEL") or "WARNING"
-    with logging_to_stderr(level=level, format=core.log_format, secrets=part.secrets):
-        return asyncio.run(_talk(part, spec))
+    config = load_character_config(args.character)
+    spec = _find_console()
+    print_notes([config])
+    core = config.settings.load(CoreSettings)
+    level = config.settings.get("LOG_LEVEL") or "WARNING"
+    with configure_logging(level=level, format=core.log_format, secrets=config.secrets):
+        return asyncio.run(_run_chat(config, spec))
 
 
-async def _talk(part: Part, spec: AdapterSpec) -> int:
-    talk = Talk(part.name)
-    with stoppable(talk.note_end) as stop, ExitStack() as stack:
-        async with swept(), _kept(part) as plan, Runtime([plan], [spec]) as runtime:
+async def _run_chat(config: CharacterConfig, spec: AdapterSpec) -> int:
+    conversation = Conversation(config.name)
+    with handle_stop_signals(conversation.announce_stop) as stop_request, ExitStack() as stack:
+        async with (
+            stop_remaining_tasks(),
+            _with_store(config) as agent_config,
+            Runtime([agent_config], [spec]) as runtime,
+        ):
             [terminal] = runtime.adapters
-            if not isinstance(terminal, Terminal):
+            if not isinstance(terminal, TerminalSession):
                 raise PluginError("the console adapter found here is not the one this command needs")
-            stack.callback(terminal.restore)
+            stack.callback(terminal.restore_terminal)
             if not terminal.is_interactive:
                 stack.enter_context(redirect_stdout(sys.stderr))  # stdout is for replies alone
-            await talk.hold(terminal)
-    return stop.code or talk.code
+            await conversation.run(terminal)
+    return stop_request.exit_code or conversation.exit_code
 
 
 @asynccontextmanager
-async def _kept(part: Part) -> AsyncIterator[Blueprint]:
+async def _with_store(config: CharacterConfig) -> AsyncIterator[AgentConfig]:
     """Open what keeps the talk; memory, and a word about it, where another process has that."""
-    plan, storage, schemas = part.blueprint, storage_of(part.plugins), schemas_of(part.plugins)
+    agent_config, storage, schemas = (
+        config.agent_config,
+        find_storage(config.plugins),
+        collect_schemas(config.plugins),
+    )
     async with AsyncExitStack() as stack:
         if storage is not None:
             try:
-                store = await stack.enter_async_context(storage.open(plan.agent_id, plan.settings, schemas))
-            except StoreRefused as error:
-                aside(harmless(f"this talk is forgotten at its end: {error}"))
-                store = InMemoryStore(plan.clock)
-            plan = replace(plan, store=store)
-        yield plan
+                store = await stack.enter_async_context(
+                    storage.open(agent_config.agent_id, agent_config.settings, schemas)
+                )
+            except StoreInaccessible as error:
+                print_notice(strip_terminal_codes(f"this talk is forgotten at its end: {error}"))
+                store = InMemoryStore(agent_config.clock)
+            agent_config = replace(agent_config, store=store)
+        yield agent_config
 
 
-class Talk:
+class Conversation:
     """One conversation at a terminal, and how it went."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._last: Receipt | None = None
+        self._last_receipt: Receipt | None = None
         self._failures: list[str] = []
         self._count = 0
-        self._farewell: str | None = None
+        self._stop_notice: str | None = None
 
     @property
-    def code(self) -> int:
+    def exit_code(self) -> int:
         """The exit code: a fault only where no message at all could be answered by the model."""
         if not self._count or len(self._failures) < self._count:
             return Exit.OK
-        if REFUSED.issuperset(self._failures):
+        if PERMANENT_FAILURES.issuperset(self._failures):
             return Exit.CONFIG
-        return Exit.TRY_AGAIN if UNANSWERED.issuperset(self._failures) else Exit.OK
+        return Exit.TRY_AGAIN if MODEL_FAILURES.issuperset(self._failures) else Exit.OK
 
-    async def hold(self, terminal: Terminal) -> None:
+    async def run(self, terminal: TerminalSession) -> None:
         """Take line after line, each once the former has its outcome."""
         if terminal.is_interactive:
             await terminal.show(f"You are talking to {self._name}. /help tells what else there is.")
         while True:
-            self._farewell = "" if terminal.is_interactive else None
-            line = await terminal.read()
-            self._farewell = FINISHING
+            self._stop_notice = "" if terminal.is_interactive else None
+            line = await terminal.read_line()
+            self._stop_notice = STOP_NOTICE
             if line is None or (terminal.is_interactive and line.strip() == "/quit"):
                 break
             if terminal.is_interactive and line.startswith("/"):
-                if shown := await self._answered(terminal, line.strip()):
-                    await terminal.show(shown)
+                if response := await self._run_command(terminal, line.strip()):
+                    await terminal.show(response)
             elif not is_blank(line):
-                self._note(await terminal.say(line))
+                self._record(await terminal.send_message(line))
         if terminal.is_interactive and line is None:
             await terminal.show("")
 
-    def note_end(self) -> None:
+    def announce_stop(self) -> None:
         """Say that a signal was heard, and leave the prompt's line."""
-        if self._farewell is not None:
-            aside(self._farewell)
+        if self._stop_notice is not None:
+            print_notice(self._stop_notice)
 
-    async def _answered(self, terminal: Terminal, line: str) -> str:
+    async def _run_command(self, terminal: TerminalSession, line: str) -> str:
         if line == "/why":  # told in full: whoever sits here runs the bot
-            return "\n".join(explain(self._last)) if self._last else "there has been no message yet"
-        shown = await terminal.command(line)
-        return f"{shown}\n{QUIT}" if line == "/help" else shown
+            return (
+                "\n".join(explain_receipt(self._last_receipt))
+                if self._last_receipt
+                else "there has been no message yet"
+            )
+        response = await terminal.run_command(line)
+        return f"{response}\n{QUIT_HELP}" if line == "/help" else response
 
-    def _note(self, receipt: Receipt) -> None:
-        self._last = receipt
+    def _record(self, receipt: Receipt) -> None:
+        self._last_receipt = receipt
         self._count += 1
         if receipt.outcome is Outcome.FAILED:
             self._failures.append(receipt.rule)
-            aside(harmless(f"bot: not answered: {receipt.reason}"))
+            print_notice(strip_terminal_codes(f"bot: not answered: {receipt.reason}"))
 
 
-def _console() -> AdapterSpec:
-    found = find_adapter(CONSOLE)
-    if isinstance(found, str):
-        raise PluginError(found)
-    return found
+def _find_console() -> AdapterSpec:
+    spec = find_adapter(CONSOLE)
+    if isinstance(spec, str):
+        raise PluginError(spec)
+    return spec

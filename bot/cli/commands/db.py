@@ -6,18 +6,18 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bot.cli.characters import Part, add_character_option, read_part
+from bot.cli.characters import CharacterConfig, add_character_option, load_character_config
 from bot.cli.process.exit_codes import Exit
-from bot.cli.running_bot import kept_by
-from bot.logs import harmless, logging_to_stderr
-from bot.plugin_system.plugin import schemas_of
-from bot.store.storage import Checkup, Storage, Upgraded
+from bot.cli.running_bot import require_storage
+from bot.logs import configure_logging, strip_terminal_codes
+from bot.plugin_system.plugin import collect_schemas
+from bot.store.storage import CheckReport, Storage, UpgradeResult
 
-NOTHING = (
+NO_DATABASE = (
     "there is no database yet: the first `bot run` or `bot chat` makes it; if there should be one, look at "
     "BOT_DATA_DIR, DATABASE_URL and the folder you are in"
 )
-Act = Callable[[argparse.Namespace, Storage, Part], int]
+DatabaseCommand = Callable[[argparse.Namespace, Storage, CharacterConfig], int]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,8 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     backup.add_argument(
         "file", metavar="FILE", type=Path, nargs="?", help="the copy (default: beside the database, dated)"
     )
-    acts: dict[argparse.ArgumentParser, Act] = {upgrade: _upgrade, check: _check, backup: _backup}
-    for command, act in acts.items():
+    handlers: dict[argparse.ArgumentParser, DatabaseCommand] = {
+        upgrade: _upgrade,
+        check: _check,
+        backup: _backup,
+    }
+    for command, act in handlers.items():
         add_character_option(command)
         command.add_argument("--json", action="store_true", help="print the outcome as JSON")
         command.set_defaults(act=act)
@@ -38,50 +42,61 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do what is asked to the database that the character's settings name."""
-    part = read_part(args.character)
-    storage = kept_by(part)
-    level = part.settings.get("LOG_LEVEL") or "WARNING"
-    with logging_to_stderr(level=level, secrets=part.secrets):
-        act: Act = args.act
-        return act(args, storage, part)
+    config = load_character_config(args.character)
+    storage = require_storage(config)
+    level = config.settings.get("LOG_LEVEL") or "WARNING"
+    with configure_logging(level=level, secrets=config.secrets):
+        command: DatabaseCommand = args.act
+        return command(args, storage, config)
 
 
-def _upgrade(args: argparse.Namespace, storage: Storage, part: Part) -> int:
-    done = asyncio.run(storage.upgrade(part.settings, schemas_of(part.plugins)))
-    told = {"place": done.place, "before": done.before, "after": done.after}
-    print(json.dumps(told, ensure_ascii=False) if args.json else harmless(_upgraded(done)))
+def _upgrade(args: argparse.Namespace, storage: Storage, config: CharacterConfig) -> int:
+    result = asyncio.run(storage.upgrade(config.settings, collect_schemas(config.plugins)))
+    document = {"place": result.location, "before": result.old_version, "after": result.new_version}
+    print(
+        json.dumps(document, ensure_ascii=False)
+        if args.json
+        else strip_terminal_codes(_format_upgrade(result))
+    )
     return Exit.OK
 
 
-def _upgraded(done: Upgraded) -> str:
-    if done.before is None:
-        return f"{done.place}: made, with schema {done.after}"
-    if done.before == done.after:
-        return f"{done.place}: up to date, schema {done.after}"
-    return f"{done.place}: from schema {done.before} to {done.after}"
+def _format_upgrade(result: UpgradeResult) -> str:
+    if result.old_version is None:
+        return f"{result.location}: made, with schema {result.new_version}"
+    if result.old_version == result.new_version:
+        return f"{result.location}: up to date, schema {result.new_version}"
+    return f"{result.location}: from schema {result.old_version} to {result.new_version}"
 
 
-def _check(args: argparse.Namespace, storage: Storage, part: Part) -> int:
-    found = asyncio.run(storage.check(part.settings))
-    problems = list(found.problems) if found.is_there else [NOTHING]
+def _check(args: argparse.Namespace, storage: Storage, config: CharacterConfig) -> int:
+    report = asyncio.run(storage.check(config.settings))
+    problems = list(report.problems) if report.exists else [NO_DATABASE]
     if args.json:
-        told = {"ok": not problems, "place": found.place, "facts": dict(found.facts), "problems": problems}
-        print(json.dumps(told, ensure_ascii=False, indent=2))
+        document = {
+            "ok": not problems,
+            "place": report.location,
+            "facts": dict(report.facts),
+            "problems": problems,
+        }
+        print(json.dumps(document, ensure_ascii=False, indent=2))
     else:
-        print("\n".join(harmless(line) for line in _lines(found, problems)))
+        print("\n".join(strip_terminal_codes(line) for line in _report_lines(report, problems)))
     return Exit.CONFIG if problems else Exit.OK
 
 
-def _lines(found: Checkup, problems: list[str]) -> Iterator[str]:
-    yield f"{found.place}: {'not well' if problems else 'all is well'}"
-    for name, value in found.facts.items():
+def _report_lines(report: CheckReport, problems: list[str]) -> Iterator[str]:
+    yield f"{report.location}: {'not well' if problems else 'all is well'}"
+    for name, value in report.facts.items():
         yield f"  {name:<17} {value if isinstance(value, str) else format(value, ',')}"
     for problem in problems:
         yield f"  → {problem}"
 
 
-def _backup(args: argparse.Namespace, storage: Storage, part: Part) -> int:
-    copy = asyncio.run(storage.backup(part.settings, args.file))
-    told = {"file": str(copy), "bytes": copy.stat().st_size}
-    print(json.dumps(told, ensure_ascii=False) if args.json else harmless(f"copied to {copy}"))
+def _backup(args: argparse.Namespace, storage: Storage, config: CharacterConfig) -> int:
+    copy = asyncio.run(storage.backup(config.settings, args.file))
+    document = {"file": str(copy), "bytes": copy.stat().st_size}
+    print(
+        json.dumps(document, ensure_ascii=False) if args.json else strip_terminal_codes(f"copied to {copy}")
+    )
     return Exit.OK

@@ -10,19 +10,19 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-from bot.cli.characters import Part, add_character_option, read_part
-from bot.cli.message_report import part_json, place_of
+from bot.cli.characters import CharacterConfig, add_character_option, load_character_config
+from bot.cli.message_report import part_json, room_label
 from bot.cli.process.exit_codes import Exit, UsageError
-from bot.cli.running_bot import kept_by, looked_into, neighbour_of
+from bot.cli.running_bot import find_running_bot, open_store_for_reading, require_storage
 from bot.domain.ledger import DeliveryState
-from bot.errors import ConfigError, StoreRefused, TryAgain
-from bot.inbound.agent_handle import Records
-from bot.logs import harmless, logging_to_stderr
-from bot.outbound.undelivered import Unsent
-from bot.plugin_system.plugin import schemas_of
+from bot.errors import ConfigError, StoreInaccessible, TemporaryError
+from bot.inbound.agent_handle import ConversationReader
+from bot.logs import configure_logging, strip_terminal_codes
+from bot.outbound.undelivered import UndeliveredParts
+from bot.plugin_system.plugin import collect_schemas
 from bot.text import shorten
 
-MOST, LONGEST = 100, 60
+DEFAULT_LIMIT, MAX_TEXT_LENGTH = 100, 60
 SEND, DROP = "send", "drop"
 
 
@@ -30,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
     commands = parser.add_subparsers(title="commands", required=True, metavar="list|send|drop", dest="act")
     listing = commands.add_parser("list", help="what waits, is under way, is held or has failed")
-    listing.add_argument("--limit", metavar="N", type=int, default=MOST, help=f"at most so many ({MOST})")
+    listing.add_argument(
+        "--limit", metavar="N", type=int, default=DEFAULT_LIMIT, help=f"at most so many ({DEFAULT_LIMIT})"
+    )
     send = commands.add_parser(SEND, help="put held or failed parts back, so that they leave")
     drop = commands.add_parser(DROP, help="give parts up for good")
     for command in (send, drop):
@@ -44,51 +46,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List, or decide."""
-    part = read_part(args.character)
-    with logging_to_stderr(level=part.settings.get("LOG_LEVEL") or "WARNING", secrets=part.secrets):
+    config = load_character_config(args.character)
+    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
         if args.act == "list":
-            told = asyncio.run(_listed(part, args.limit))
-            lines = list(_lines(told)) or ["everything has arrived"]
+            parts = asyncio.run(_load_parts(config, args.limit))
+            lines = list(_part_lines(parts)) or ["everything has arrived"]
         else:
-            told = [_decided(part, args.act, one) for one in dict.fromkeys(args.ids)]
-            lines = [f"{one['id']}: {one['note']}" for one in told]
+            parts = [_decide(config, args.act, part_id) for part_id in dict.fromkeys(args.ids)]
+            lines = [f"{part_id['id']}: {part_id['note']}" for part_id in parts]
     if args.json:
-        print(json.dumps({"parts": told}, ensure_ascii=False, indent=2))
+        print(json.dumps({"parts": parts}, ensure_ascii=False, indent=2))
     else:
-        print(harmless("\n".join(lines), keep="\n"))
+        print(strip_terminal_codes("\n".join(lines), allowed="\n"))
     return Exit.OK
 
 
-async def _listed(part: Part, limit: int) -> list[dict[str, Any]]:
+async def _load_parts(config: CharacterConfig, limit: int) -> list[dict[str, Any]]:
     """Look up what has not arrived; names are those of the HTTP API."""
-    async with looked_into(part) as store:
-        records = Records(store)
-        found = await Unsent(store.ledger).parts(max(limit, 1))
-        rooms = {one.room_id: await records.room(one.room_id) for one in found}
+    async with open_store_for_reading(config) as store:
+        conversations = ConversationReader(store)
+        deliveries = await UndeliveredParts(store.ledger).parts(max(limit, 1))
+        rooms = {delivery.room_id: await conversations.room(delivery.room_id) for delivery in deliveries}
     return [
         {
-            **part_json(one),
-            "room_id": str(one.room_id),
-            "room": place_of(rooms[one.room_id], one.room_id),
-            "platform": one.platform,
-            "text": one.content.text,
+            **part_json(delivery),
+            "room_id": str(delivery.room_id),
+            "room": room_label(rooms[delivery.room_id], delivery.room_id),
+            "platform": delivery.platform,
+            "text": delivery.content.text,
         }
-        for one in found
+        for delivery in deliveries
     ]
 
 
-def _lines(parts: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _part_lines(parts: Sequence[dict[str, Any]]) -> Iterator[str]:
     now = datetime.now(UTC)
-    for one in parts:
-        held = ", held" if one["state"] == DeliveryState.UNKNOWN else ""
-        age = _told_age(now - datetime.fromisoformat(one["created_at"]))
-        yield f"{one['id']}  {one['state']}{held}, {age} old, {one['attempts']} attempts, for {one['room']}"
-        yield f"  {shorten(one['text'], LONGEST)!r}"
-        if one["cause"]:
-            yield f"  → {shorten(one['cause'], 200)}"
+    for part in parts:
+        held = ", held" if part["state"] == DeliveryState.UNKNOWN else ""
+        age = _format_age(now - datetime.fromisoformat(part["created_at"]))
+        yield f"{part['id']}  {part['state']}{held}, {age} old, {part['attempts']} attempts, for {part['room']}"
+        yield f"  {shorten(part['text'], MAX_TEXT_LENGTH)!r}"
+        if part["cause"]:
+            yield f"  → {shorten(part['cause'], 200)}"
 
 
-def _told_age(age: timedelta) -> str:
+def _format_age(age: timedelta) -> str:
     seconds = max(int(age.total_seconds()), 0)
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
@@ -96,39 +98,43 @@ def _told_age(age: timedelta) -> str:
     return f"{seconds} s"
 
 
-def _decided(part: Part, act: str, delivery_id: str) -> dict[str, Any]:
+def _decide(config: CharacterConfig, act: str, delivery_id: str) -> dict[str, Any]:
     """Decide about one part: in the books themselves or, where a bot has them open, through that bot."""
-    if kept_by(part).is_shared(part.settings):
-        with suppress(ConfigError, TryAgain):  # a running bot would not see what is changed behind its back
-            return _decided_there(part, act, delivery_id)
+    if require_storage(config).is_shared(config.settings):
+        with suppress(
+            ConfigError, TemporaryError
+        ):  # a running bot would not see what is changed behind its back
+            return _decide_via_running_bot(config, act, delivery_id)
     try:
-        return asyncio.run(_decided_here(part, act, delivery_id))
-    except StoreRefused as error:
+        return asyncio.run(_decide_in_store(config, act, delivery_id))
+    except StoreInaccessible as error:
         refusal = error
     try:
-        return _decided_there(part, act, delivery_id)
-    except (ConfigError, TryAgain) as error:
+        return _decide_via_running_bot(config, act, delivery_id)
+    except (ConfigError, TemporaryError) as error:
         raise type(error)(f"{refusal}\nand asking that process does not help: {error}") from None
 
 
-async def _decided_here(part: Part, act: str, delivery_id: str) -> dict[str, Any]:
-    agent_id = part.blueprint.agent_id
-    async with looked_into(part) as store:
+async def _decide_in_store(config: CharacterConfig, act: str, delivery_id: str) -> dict[str, Any]:
+    agent_id = config.agent_config.agent_id
+    async with open_store_for_reading(config) as store:
         if await store.ledger.delivery(delivery_id) is None:
             raise UsageError(f"there is no part {delivery_id!r}: `bot outbox list` shows them")
-    async with kept_by(part).open(agent_id, part.settings, schemas_of(part.plugins)) as store:
-        unsent = Unsent(store.ledger)
-        decided = await (unsent.send(delivery_id) if act == SEND else unsent.drop(delivery_id))
-    if decided is None or not decided.is_done:
-        raise UsageError(f"part {delivery_id}: {decided.note if decided else 'it is gone'}")
-    return {"id": delivery_id, "state": decided.part.state.value, "note": decided.note}
+    async with require_storage(config).open(
+        agent_id, config.settings, collect_schemas(config.plugins)
+    ) as store:
+        undelivered = UndeliveredParts(store.ledger)
+        decision = await (undelivered.retry(delivery_id) if act == SEND else undelivered.drop(delivery_id))
+    if decision is None or not decision.is_done:
+        raise UsageError(f"part {delivery_id}: {decision.note if decision else 'it is gone'}")
+    return {"id": delivery_id, "state": decision.part.state.value, "note": decision.note}
 
 
-def _decided_there(part: Part, act: str, delivery_id: str) -> dict[str, Any]:
-    neighbour = neighbour_of(part)
-    reply = neighbour.post(f"/api/outbox/{quote(delivery_id, safe='')}/{act}")
+def _decide_via_running_bot(config: CharacterConfig, act: str, delivery_id: str) -> dict[str, Any]:
+    running_bot = find_running_bot(config)
+    reply = running_bot.post(f"/api/outbox/{quote(delivery_id, safe='')}/{act}")
     if reply.status is HTTPStatus.OK:
         return {name: reply.body.get(name, "") for name in ("id", "state", "note")}
     if reply.status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
         raise UsageError(f"part {delivery_id}: {reply.problem}")
-    raise ConfigError(f"the bot at {neighbour} refuses: {reply.problem}")
+    raise ConfigError(f"the bot at {running_bot} refuses: {reply.problem}")

@@ -8,18 +8,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from string import Template
 
-from bot.cli.characters import Part, add_character_option, read_part
-from bot.cli.doctor.checks import Status, lines_of
-from bot.cli.doctor.plugin_checks import brought, check_plugin
+from bot.cli.characters import CharacterConfig, add_character_option, load_character_config
+from bot.cli.doctor.checks import Status, finding_lines
+from bot.cli.doctor.plugin_checks import check_plugin, list_components
 from bot.cli.process.exit_codes import Exit, UsageError
-from bot.cli.variables import variables
+from bot.cli.variables import list_variables
 from bot.errors import PluginError
-from bot.logs import harmless
+from bot.logs import strip_terminal_codes
 from bot.plugin_system.loading import OFFLINE, PLUGIN_GROUP, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
-from bot.text import nearest
+from bot.text import find_closest
 
-OURS = "greenroom"
+GREENROOM = "greenroom"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,64 +36,64 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """List, check or write."""
     if args.verb == "list":
-        return _list(read_part(args.character))
+        return _print_list(load_character_config(args.character))
     if args.verb == "check":
         return _check(args.plugin)
-    return _write(args.name)
+    return _write_files(args.name)
 
 
-def _list(part: Part) -> int:
-    on = {plugin.name for plugin in part.plugins}
-    known: dict[str, Plugin | str] = {name: _found(name) for name in plugin_names()}
-    known |= {plugin.name: plugin for plugin in part.plugins}
-    for name, plugin in known.items():
+def _print_list(config: CharacterConfig) -> int:
+    enabled_names = {plugin.name for plugin in config.plugins}
+    plugins: dict[str, Plugin | str] = {name: _load_plugin(name) for name in plugin_names()}
+    plugins |= {plugin.name: plugin for plugin in config.plugins}
+    for name, plugin in plugins.items():
         if isinstance(plugin, str):
-            print(harmless(f"{name:<12} off  {plugin}"))
+            print(strip_terminal_codes(f"{name:<12} off  {plugin}"))
             continue
-        state = "on " if name in on else "off"
-        print(harmless(f"{name:<12} {state}  {plugin.description}"))
-        if name not in on:
-            print(harmless(f"{'':<17} off because {_why_off(plugin, part)}"))
-        for line in (*_origin(name), *brought(plugin), *_variables(plugin)):
-            print(harmless(f"{'':<17} {line}"))
+        state = "on " if name in enabled_names else "off"
+        print(strip_terminal_codes(f"{name:<12} {state}  {plugin.description}"))
+        if name not in enabled_names:
+            print(strip_terminal_codes(f"{'':<17} off because {_off_reason(plugin, config)}"))
+        for line in (*_origin_lines(name), *list_components(plugin), *_variable_lines(plugin)):
+            print(strip_terminal_codes(f"{'':<17} {line}"))
     return Exit.OK
 
 
-def _origin(name: str) -> Iterator[str]:
+def _origin_lines(name: str) -> Iterator[str]:
     """Say which distribution an installed plugin of other people's came with, and in which version."""
     for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP, name=name):
-        if entry.dist is not None and entry.dist.name != OURS:
+        if entry.dist is not None and entry.dist.name != GREENROOM:
             yield f"installed with {entry.dist.name} {entry.dist.version}: {entry.value}"
 
 
-def _found(name: str) -> Plugin | str:
+def _load_plugin(name: str) -> Plugin | str:
     try:
         return find_plugin(name) or "it has gone"
     except PluginError as error:
         return str(error)
 
 
-def _why_off(plugin: Plugin, part: Part) -> str:
-    if missing := plugin.lacks(part.settings):
+def _off_reason(plugin: Plugin, config: CharacterConfig) -> str:
+    if missing := plugin.missing_settings(config.settings):
         return f"something is missing: {missing}"
     if plugin.name == OFFLINE:
         return "another plugin brings a model"
-    return f"{part.path.name} does not name it among its plugins"
+    return f"{config.path.name} does not name it among its plugins"
 
 
-def _variables(plugin: Plugin) -> Iterator[str]:
+def _variable_lines(plugin: Plugin) -> Iterator[str]:
     if plugin.settings is not None:
-        yield f"settings: {', '.join(one.name for one in variables(plugin.settings))}"
+        yield f"settings: {', '.join(variable.name for variable in list_variables(plugin.settings))}"
 
 
 def _check(name: str) -> int:
-    findings = list(check_plugin(_named(name)))
+    findings = list(check_plugin(_find_named(name)))
     for finding in findings:
-        print("\n".join(lines_of(finding)))
+        print("\n".join(finding_lines(finding)))
     return Exit.CONFIG if any(finding.status is Status.FAIL for finding in findings) else Exit.OK
 
 
-def _named(name: str) -> Plugin:
+def _find_named(name: str) -> Plugin:
     if "/" in name or name.endswith(".py"):
         name = name if name.startswith((".", "/", "~")) else f"./{name}"
     plugin = find_plugin(name)
@@ -101,22 +101,28 @@ def _named(name: str) -> Plugin:
         return plugin
     if Path(f"{name}.py").is_file() or Path(name, "__init__.py").is_file():
         raise PluginError(f"plugin {name!r} is not installed; for the one in this folder say ./{name}")
-    near = nearest(name, plugin_names())
-    raise PluginError(f"plugin {name!r} is not known: {_hint(near, plugin_names())}")
+    suggestion = find_closest(name, plugin_names())
+    raise PluginError(f"plugin {name!r} is not known: {_hint(suggestion, plugin_names())}")
 
 
-def _hint(near: str | None, names: Sequence[str]) -> str:
-    return f"did you mean {near!r}?" if near else f"there are: {', '.join(names)}; a path begins with ./"
+def _hint(suggestion: str | None, names: Sequence[str]) -> str:
+    return (
+        f"did you mean {suggestion!r}?"
+        if suggestion
+        else f"there are: {', '.join(names)}; a path begins with ./"
+    )
 
 
-def _write(name: str) -> int:
+def _write_files(name: str) -> int:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise UsageError(f"{name!r} cannot be a plugin's name: lower-case letters, digits and _ only")
     if name in plugin_names():
         raise UsageError(f"there is a plugin called {name!r} already: take another name")
     files = {Path(path): text for path, text in plugin_files(name).items()}
-    if there := [str(path) for path in files if path.exists()]:
-        raise PluginError(f"{' and '.join(there)} exist already and are left as they are: take another name")
+    if existing_paths := [str(path) for path in files if path.exists()]:
+        raise PluginError(
+            f"{' and '.join(existing_paths)} exist already and are left as they are: take another name"
+        )
     for path, text in files.items():
         try:
             path.write_text(text, encoding="utf-8")
@@ -198,15 +204,15 @@ _TEST = Template('''\
 import asyncio
 
 from bot import Outcome, Receipt
-from bot.testing import ScriptedModel, answer, on_stage
+from bot.testing import ScriptedModel, model_answer, running_agent
 
 from $name import plugin
 
 
 def test_the_die_is_thrown_and_told() -> None:
     async def talk() -> tuple[Receipt, list[str]]:
-        model = ScriptedModel(answer(actions=["ROLL_DICE"], parameters={"sides": 2}))
-        async with on_stage(plugin, model=model) as stage:
+        model = ScriptedModel(model_answer(actions=["ROLL_DICE"], parameters={"sides": 2}))
+        async with running_agent(plugin, model=model) as stage:
             receipt = await stage.say("Throw a coin for me, will you?")
             return receipt, stage.texts
 

@@ -9,38 +9,38 @@ from pathlib import Path
 from typing import TextIO
 from uuid import UUID
 
-from bot.background.posting import MOST_COMPARED, Post, write_post
-from bot.cli.characters import Part, add_character_option, read_part, tell_notes
+from bot.background.posting import MAX_COMPARED_POSTS, Post, write_post
+from bot.cli.characters import CharacterConfig, add_character_option, load_character_config, print_notes
 from bot.cli.process.exit_codes import Exit, UsageError
-from bot.cli.process.shutdown import aside
+from bot.cli.process.shutdown import print_notice
 from bot.cli.publishing import (
-    Sent,
-    address_of,
-    at_desk,
-    check_arrived,
-    parts_of,
-    publish_beside,
-    spec_of,
+    PublishedPart,
+    check_all_sent,
+    find_x_adapter,
+    open_publishing,
+    post_url,
+    publish_via_running_bot,
+    split_post,
 )
-from bot.cli.running_bot import looked_into
+from bot.cli.running_bot import open_store_for_reading
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.domain.environment import ChannelType
 from bot.domain.ids import new_id
 from bot.domain.memory import Memory
-from bot.errors import ConfigError, StoreRefused
+from bot.errors import ConfigError, StoreInaccessible
 from bot.inbound.agent_handle import AdapterSpec
-from bot.logs import harmless, logging_to_stderr
-from bot.outbound.content_filter import cleared
-from bot.plugin_system.plugin import storage_of
-from bot.runtime.agent_runtime import move_in
+from bot.logs import configure_logging, strip_terminal_codes
+from bot.outbound.content_filter import filter_outgoing
+from bot.plugin_system.plugin import find_storage
+from bot.runtime.agent_runtime import run_agent
 from bot.settings import CoreSettings
 from bot.store.protocols import Store
 from bot.text import is_blank
 
-MOST_PICTURES = 4
-KINDS = frozenset({"image/jpeg", "image/png", "image/webp"})
-MOST_BYTES = 5 * 1024 * 1024
-ASK_FIRST = "nobody can be asked here: add --yes to publish it, or --dry-run to see it"
+MAX_PICTURES = 4
+PICTURE_TYPES = frozenset({"image/jpeg", "image/png", "image/webp"})
+MAX_PICTURE_BYTES = 5 * 1024 * 1024
+CONFIRMATION_NEEDED = "nobody can be asked here: add --yes to publish it, or --dry-run to see it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,122 +64,124 @@ def run(args: argparse.Namespace) -> int:
     """Show a post, and publish it if that is wanted; prints its address."""
     if args.text is not None and is_blank(args.text):
         raise UsageError("--text holds nothing to post")
-    pictures = _pictures(args.media, args.alt)
-    part = read_part(args.character)
-    spec = None if args.dry_run else spec_of(part)
-    secrets = part.secrets | (part.settings.secrets(spec.settings) if spec else frozenset())
-    core = part.settings.load(CoreSettings)
-    level = part.settings.get("LOG_LEVEL") or "WARNING"
-    with logging_to_stderr(level=level, format=core.log_format, secrets=secrets):
+    pictures = _read_pictures(args.media, args.alt)
+    config = load_character_config(args.character)
+    spec = None if args.dry_run else find_x_adapter(config)
+    secrets = config.secrets | (config.settings.secrets(spec.settings) if spec else frozenset())
+    core = config.settings.load(CoreSettings)
+    level = config.settings.get("LOG_LEVEL") or "WARNING"
+    with configure_logging(level=level, format=core.log_format, secrets=secrets):
         if args.resume:
-            return _told(asyncio.run(_resumed(part, spec_of(part))))
-        post = _drafted(part, args.text)
-        content = cleared(Content(text=post.text, attachments=pictures), part.secrets) or Content()
-        if spec is None or part.settings.load(spec.settings).model_dump().get("x_dry_run"):
+            return _print_result(asyncio.run(_resume(config, find_x_adapter(config))))
+        post = _build_post(config, args.text)
+        content = filter_outgoing(Content(text=post.text, attachments=pictures), config.secrets) or Content()
+        if spec is None or config.settings.load(spec.settings).model_dump().get("x_dry_run"):
             _show(content, sys.stdout)
             return Exit.OK
         _show(content, sys.stderr)
-        if args.yes or _is_wanted():
-            return _told(asyncio.run(_published(part, spec, content)))
-    aside("not published")
+        if args.yes or _is_confirmed():
+            return _print_result(asyncio.run(_publish(config, spec, content)))
+    print_notice("not published")
     return Exit.OK
 
 
-def _drafted(part: Part, text: str | None) -> Post:
+def _build_post(config: CharacterConfig, text: str | None) -> Post:
     if text is not None:
         return Post(text)
-    tell_notes([part])
-    post = asyncio.run(written(part))
+    print_notes([config])
+    post = asyncio.run(draft_post(config))
     if post.image_prompt:
-        aside(harmless(f"a picture for it: {post.image_prompt}"))
+        print_notice(strip_terminal_codes(f"a picture for it: {post.image_prompt}"))
     return post
 
 
 def _show(content: Content, file: TextIO) -> None:
     """Show a post as it leaves: one that is too long as the thread that it becomes."""
-    parts = parts_of(content)
-    text = "\n\n".join(one.text for one in parts)
-    print(harmless(text, keep="\n"), file=file, flush=True)
+    parts = split_post(content)
+    text = "\n\n".join(part.text for part in parts)
+    print(strip_terminal_codes(text, allowed="\n"), file=file, flush=True)
     if len(parts) > 1:
-        aside(f"a thread of {len(parts)} posts")
+        print_notice(f"a thread of {len(parts)} posts")
 
 
-def _is_wanted() -> bool:
+def _is_confirmed() -> bool:
     if not sys.stdin.isatty():
-        raise UsageError(ASK_FIRST)
-    aside("Publish it on X? [y/N] ")
+        raise UsageError(CONFIRMATION_NEEDED)
+    print_notice("Publish it on X? [y/N] ")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-async def _published(part: Part, spec: AdapterSpec, content: Content) -> list[Sent]:
+async def _publish(config: CharacterConfig, spec: AdapterSpec, content: Content) -> list[PublishedPart]:
     try:
-        async with at_desk(part, spec) as desk:
-            return await desk.publish(content)
-    except StoreRefused as error:
+        async with open_publishing(config, spec) as session:
+            return await session.publish(content)
+    except StoreInaccessible as error:
         refusal = error
-    return await asyncio.to_thread(publish_beside, part, content, refusal)
+    return await asyncio.to_thread(publish_via_running_bot, config, content, refusal)
 
 
-async def _resumed(part: Part, spec: AdapterSpec) -> list[Sent]:
-    async with at_desk(part, spec) as desk:
-        return await desk.go_on()
+async def _resume(config: CharacterConfig, spec: AdapterSpec) -> list[PublishedPart]:
+    async with open_publishing(config, spec) as session:
+        return await session.resume()
 
 
-def _told(parts: Sequence[Sent]) -> int:
+def _print_result(parts: Sequence[PublishedPart]) -> int:
     """Print where the post is; raises TryAgain where not all of it has arrived."""
-    if address := address_of(parts):
-        print(address, flush=True)
-    check_arrived(parts)
+    if url := post_url(parts):
+        print(url, flush=True)
+    check_all_sent(parts)
     return Exit.OK
 
 
-def _pictures(files: Sequence[Path], alts: Sequence[str]) -> tuple[Attachment, ...]:
+def _read_pictures(files: Sequence[Path], alts: Sequence[str]) -> tuple[Attachment, ...]:
     """Read the pictures that go with it; raises UsageError for what is none."""
-    if len(files) > MOST_PICTURES:
-        raise UsageError(f"--media: a post has at most {MOST_PICTURES} pictures")
+    if len(files) > MAX_PICTURES:
+        raise UsageError(f"--media: a post has at most {MAX_PICTURES} pictures")
     if len(alts) > len(files):
         raise UsageError("--alt says what a picture shows: give a --media for each")
-    shown = [*alts, *[""] * (len(files) - len(alts))]
-    return tuple(_picture(file, alt) for file, alt in zip(files, shown, strict=True))
+    descriptions = [*alts, *[""] * (len(files) - len(alts))]
+    return tuple(_read_picture(file, alt) for file, alt in zip(files, descriptions, strict=True))
 
 
-def _picture(file: Path, alt: str) -> Attachment:
+def _read_picture(file: Path, alt: str) -> Attachment:
     kind = mimetypes.guess_type(file.name)[0] or ""
-    if kind not in KINDS:
+    if kind not in PICTURE_TYPES:
         raise UsageError(f"--media {file}: X takes JPEG, PNG and WebP")
     try:
         data = file.read_bytes()
     except OSError as error:
         raise UsageError(f"--media {file}: {error.strerror}") from None
-    if not 0 < len(data) <= MOST_BYTES:
+    if not 0 < len(data) <= MAX_PICTURE_BYTES:
         raise UsageError(f"--media {file}: a picture has at most 5 MB, and something in it")
     return Attachment(
         new_id().hex, MediaKind.IMAGE, content_type=kind, name=file.name, description=alt, data=data
     )
 
 
-async def written(part: Part) -> Post:
+async def draft_post(config: CharacterConfig) -> Post:
     """Have a post written that is unlike the last ones."""
-    recent = await _recent(part)
-    async with move_in(part.rehearsal) as resident:
-        return await write_post(resident.agent, resident.registry, recent)
+    recent = await _load_recent_posts(config)
+    async with run_agent(config.dry_run_config) as agent_runtime:
+        return await write_post(agent_runtime.agent, agent_runtime.registry, recent)
 
 
-async def _recent(part: Part) -> list[Memory]:
+async def _load_recent_posts(config: CharacterConfig) -> list[Memory]:
     """Read its last posts, also beside a running bot; none, and a word, where they cannot be read."""
-    if storage_of(part.plugins) is None:
+    if find_storage(config.plugins) is None:
         return []
     try:
-        async with looked_into(part) as store:
-            return await _posts(store, part.blueprint.agent_id)
+        async with open_store_for_reading(config) as store:
+            return await _find_posts(store, config.agent_config.agent_id)
     except ConfigError as error:
-        aside(harmless(f"recent posts are not known: {error}"))
+        print_notice(strip_terminal_codes(f"recent posts are not known: {error}"))
         return []
 
 
-async def _posts(store: Store, agent_id: UUID) -> list[Memory]:
+async def _find_posts(store: Store, agent_id: UUID) -> list[Memory]:
     """List what it said last in feeds of its own, oldest first."""
     rooms = [room for room in await store.worlds.rooms() if room.type is ChannelType.FEED]
-    found = [one for room in rooms for one in await store.memories.recent(room.id, MOST_COMPARED)]
-    own = [one for one in found if one.entity_id == agent_id]
-    return sorted(own, key=lambda one: (one.created_at, one.id))[-MOST_COMPARED:]
+    memories = [
+        memory for room in rooms for memory in await store.memories.recent(room.id, MAX_COMPARED_POSTS)
+    ]
+    posts = [memory for memory in memories if memory.entity_id == agent_id]
+    return sorted(posts, key=lambda memory: (memory.created_at, memory.id))[-MAX_COMPARED_POSTS:]

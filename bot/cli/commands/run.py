@@ -10,18 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from bot.adapter.adapter import Adapter
-from bot.adapter.connection_status import Standing
-from bot.cli.characters import Part, add_character_option, read_parts, tell_notes
-from bot.cli.emulation import Stage, staged
-from bot.cli.platforms import PAGE, Platform, named_emulators, named_platforms, survey
-from bot.cli.process.crash_loop import Boots, CrashLoop
+from bot.adapter.connection_status import ConnectionState
+from bot.cli.characters import CharacterConfig, add_character_option, load_character_configs, print_notes
+from bot.cli.emulation import EmulatedRun, run_emulators
+from bot.cli.platforms import WEB, Platform, list_platforms, parse_emulators, parse_platforms
+from bot.cli.process.crash_loop import CrashLoop, StartHistory
 from bot.cli.process.exit_codes import UsageError
-from bot.cli.process.limits import allow_many_files, look_seldom
-from bot.cli.process.shutdown import aside, ending_at_once, stoppable, swept
-from bot.cli.process.watchdog import watching
+from bot.cli.process.limits import raise_file_limit, reduce_gc_frequency
+from bot.cli.process.shutdown import exit_on_signal, handle_stop_signals, print_notice, stop_remaining_tasks
+from bot.cli.process.watchdog import run_watchdog
 from bot.errors import ConfigError
 from bot.inbound.agent_handle import AdapterSpec
-from bot.logs import harmless, logging_to_stderr
+from bot.logs import configure_logging, strip_terminal_codes
 from bot.runtime.runtime import Runtime
 from bot.settings import CoreSettings
 
@@ -31,7 +31,7 @@ STOPPING = "stopping: nothing more is taken in, what is under way is finished; a
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    add_character_option(parser, several=True)
+    add_character_option(parser, is_repeatable=True)
     parser.add_argument("--only", metavar="NAMES", default="", help="platforms, as in discord,telegram,x,web")
     parser.add_argument(
         "--emulate",
@@ -50,35 +50,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run until a signal comes."""
-    with ending_at_once():
-        allow_many_files()
+    with exit_on_signal():
+        raise_file_limit()
         return _run(args)
 
 
 def _run(args: argparse.Namespace) -> int:
-    only = named_platforms(args.only) if args.only else []
+    only = parse_platforms(args.only) if args.only else []
     files = args.character or []
     if args.emulate:
-        emulated = named_emulators(args.emulate)
+        emulated = parse_emulators(args.emulate)
         _refuse_contradiction(only, [spec.name for spec in emulated])
-        return asyncio.run(_on_stage(files, only, emulated, is_strict=args.strict))
-    parts, platforms = _looked_over(files, only)
-    with _judged(parts, platforms) as boots:
-        return asyncio.run(_live(parts, platforms, boots, is_strict=args.strict))
+        return asyncio.run(_run_emulated(files, only, emulated, is_strict=args.strict))
+    configs, platforms = _load_configs(files, only)
+    with _track_start(configs, platforms) as start_history:
+        return asyncio.run(_run_until_stopped(configs, platforms, start_history, is_strict=args.strict))
 
 
-async def _on_stage(
+async def _run_emulated(
     files: Sequence[Path], only: Sequence[str], emulated: Sequence[AdapterSpec], *, is_strict: bool
 ) -> int:
     """Run as long as the emulated platforms are up; they outlive the adapters."""
-    async with staged(emulated, files) as stage:
-        parts, platforms = _looked_over(files, only, stage)
-        with _judged(parts, platforms) as boots:
-            return await _live(parts, platforms, boots, stage, is_strict=is_strict)
+    async with run_emulators(emulated, files) as emulated_run:
+        configs, platforms = _load_configs(files, only, emulated_run)
+        with _track_start(configs, platforms) as start_history:
+            return await _run_until_stopped(
+                configs, platforms, start_history, emulated_run, is_strict=is_strict
+            )
 
 
 def _refuse_contradiction(only: Sequence[str], emulated: Sequence[str]) -> None:
-    real = [name for name in only if name not in (PAGE, *emulated)]
+    real = [name for name in only if name not in (WEB, *emulated)]
     if real:
         raise UsageError(
             f"--only {','.join(real)}: beside --emulate nothing real is connected: name it there too, or not"
@@ -87,117 +89,126 @@ def _refuse_contradiction(only: Sequence[str], emulated: Sequence[str]) -> None:
         raise UsageError(f"--emulate {','.join(missing)}: --only leaves it out: name it there too")
 
 
-def _looked_over(
-    files: Sequence[Path], only: Sequence[str], stage: Stage | None = None
-) -> tuple[list[Part], list[Platform]]:
+def _load_configs(
+    files: Sequence[Path], only: Sequence[str], emulated_run: EmulatedRun | None = None
+) -> tuple[list[CharacterConfig], list[Platform]]:
     """Read the characters and see what is on; raises ConfigError where nothing is."""
-    parts = read_parts(files, stage.layers if stage else ())
-    tell_notes(parts)
-    parts = [stage.invited(part) for part in parts] if stage else parts
-    platforms = survey(parts, only, stage.pages if stage else {})
-    specs = [one.spec for one in platforms if one.is_on and one.spec]
+    configs = load_character_configs(files, emulated_run.layers if emulated_run else ())
+    print_notes(configs)
+    configs = [emulated_run.enable_for(config) for config in configs] if emulated_run else configs
+    platforms = list_platforms(configs, only, emulated_run.urls if emulated_run else {})
+    specs = [platform.spec for platform in platforms if platform.is_on and platform.spec]
     if not specs:
-        raise ConfigError("\n".join(["nothing is on:", *map(_line, platforms)]))
-    for part in parts:
+        raise ConfigError("\n".join(["nothing is on:", *map(_platform_line, platforms)]))
+    for config in configs:
         for spec in specs:
-            part.settings.load(spec.settings)
-    return parts, platforms
+            config.settings.load(spec.settings)
+    return configs, platforms
 
 
 @contextmanager
-def _judged(parts: Sequence[Part], platforms: Sequence[Platform]) -> Iterator[Boots]:
+def _track_start(configs: Sequence[CharacterConfig], platforms: Sequence[Platform]) -> Iterator[StartHistory]:
     """Log, and judge how the start ends."""
-    specs = [one.spec for one in platforms if one.is_on and one.spec]
+    specs = [platform.spec for platform in platforms if platform.is_on and platform.spec]
     secrets = {
         secret
-        for part in parts
-        for secret in part.secrets | part.settings.secrets(*(spec.settings for spec in specs))
+        for config in configs
+        for secret in config.secrets | config.settings.secrets(*(spec.settings for spec in specs))
     }
-    core = parts[0].settings.load(CoreSettings)
-    boots = Boots(core.bot_data_dir, limit=core.crash_loop_boots)
+    core = configs[0].settings.load(CoreSettings)
+    start_history = StartHistory(core.bot_data_dir, limit=core.crash_loop_boots)
     with (
-        logging_to_stderr(level=core.log_level, format=core.log_format, secrets=secrets),
-        boots.judged(),
+        configure_logging(level=core.log_level, format=core.log_format, secrets=secrets),
+        start_history.track_outcome(),
     ):
-        yield boots
+        yield start_history
 
 
-async def _live(
-    parts: Sequence[Part],
+async def _run_until_stopped(
+    configs: Sequence[CharacterConfig],
     platforms: Sequence[Platform],
-    boots: Boots,
-    stage: Stage | None = None,
+    start_history: StartHistory,
+    emulated_run: EmulatedRun | None = None,
     *,
     is_strict: bool,
 ) -> int:
-    def notice() -> None:
-        boots.strike_out()
-        aside(STOPPING)
+    def on_stop() -> None:
+        start_history.clear()
+        print_notice(STOPPING)
 
-    kept_off = [one for one in platforms if one.is_on and one.name != PAGE]
-    loop = boots.loop() if kept_off else None
-    if loop is not None:
-        platforms = [replace(one, why_off=str(loop)) if one in kept_off else one for one in platforms]
-    with stoppable(notice) as stop, watching(stop):
-        if loop is None:
-            boots.begin()
-        specs = [one.spec for one in platforms if one.is_on and one.spec]
-        plans = [part.blueprint for part in parts]
-        tidy = nullcontext() if stage else swept()  # what is emulated is there until the very end
-        async with tidy, Runtime(plans, specs, is_strict=is_strict) as runtime:
-            for line in stage.told(parts) if stage else ():
-                _tell(line)
-            for part, resident in zip(parts, runtime.residents, strict=True):
-                _tell(_introduced(part))
-                for name, cause in resident.off.items():
-                    _tell(f"  without the plugin {name}: {cause}")
-            _tell_platforms(platforms, runtime)
-            if loop is not None:
-                await _try_again(kept_off, runtime, loop, boots)
-            look_seldom()
+    held_back = [platform for platform in platforms if platform.is_on and platform.name != WEB]
+    crash_loop = start_history.find_crash_loop() if held_back else None
+    if crash_loop is not None:
+        platforms = [
+            replace(platform, off_reason=str(crash_loop)) if platform in held_back else platform
+            for platform in platforms
+        ]
+    with handle_stop_signals(on_stop) as stop_request, run_watchdog(stop_request):
+        if crash_loop is None:
+            start_history.record_start()
+        specs = [platform.spec for platform in platforms if platform.is_on and platform.spec]
+        agent_configs = [config.agent_config for config in configs]
+        cleanup = (
+            nullcontext() if emulated_run else stop_remaining_tasks()
+        )  # what is emulated is there until the very end
+        async with cleanup, Runtime(agent_configs, specs, is_strict=is_strict) as runtime:
+            for line in emulated_run.summary_lines(configs) if emulated_run else ():
+                _print_line(line)
+            for config, agent_runtime in zip(configs, runtime.agents, strict=True):
+                _print_line(_describe(config))
+                for name, cause in agent_runtime.inactive.items():
+                    _print_line(f"  without the plugin {name}: {cause}")
+            _print_platforms(platforms, runtime)
+            if crash_loop is not None:
+                await _retry_after_crash_loop(held_back, runtime, crash_loop, start_history)
+            reduce_gc_frequency()
             await asyncio.Event().wait()
-    return stop.code
+    return stop_request.exit_code
 
 
-async def _try_again(platforms: Sequence[Platform], runtime: Runtime, loop: CrashLoop, boots: Boots) -> None:
+async def _retry_after_crash_loop(
+    platforms: Sequence[Platform], runtime: Runtime, crash_loop: CrashLoop, start_history: StartHistory
+) -> None:
     """Connect what a crash loop has kept off, once its time is over."""
-    names = ", ".join(one.name for one in platforms)
-    logger.error("%s: not connected: %s", names, loop)
-    await asyncio.sleep(max(0.0, loop.until - time.time()))
-    boots.begin()
+    names = ", ".join(held_platform.name for held_platform in platforms)
+    logger.error("%s: not connected: %s", names, crash_loop)
+    await asyncio.sleep(max(0.0, crash_loop.retry_at - time.time()))
+    start_history.record_start()
     for platform in platforms:
         if platform.spec is not None:
-            await runtime.open(platform.spec)
-    _tell_platforms(platforms, runtime)
+            await runtime.start_adapter(platform.spec)
+    _print_platforms(platforms, runtime)
 
 
-def _introduced(part: Part) -> str:
-    stores = [plugin.name for plugin in part.plugins if plugin.store is not None]
-    kept = f"kept by: {stores[0]}" if stores else "kept until the process ends"
-    return f"{part.name}  from {part.path}, model: {', '.join(part.writers)}, {kept}"
+def _describe(config: CharacterConfig) -> str:
+    stores = [plugin.name for plugin in config.plugins if plugin.store is not None]
+    storage_text = f"kept by: {stores[0]}" if stores else "kept until the process ends"
+    return f"{config.name}  from {config.path}, model: {', '.join(config.text_plugins)}, {storage_text}"
 
 
-def _tell_platforms(platforms: Sequence[Platform], runtime: Runtime) -> None:
+def _print_platforms(platforms: Sequence[Platform], runtime: Runtime) -> None:
     connected = {adapter.platform: adapter for adapter in runtime.adapters}
     for platform in platforms:
-        told = replace(platform, why_off=platform.why_off or runtime.off.get(platform.name, ""))
-        _tell(_line(told, connected.get(platform.name)))
+        shown_platform = replace(
+            platform, off_reason=platform.off_reason or runtime.inactive.get(platform.name, "")
+        )
+        _print_line(_platform_line(shown_platform, connected.get(platform.name)))
 
 
-def _line(platform: Platform, adapter: Adapter | None = None) -> str:
+def _platform_line(platform: Platform, adapter: Adapter | None = None) -> str:
     if not platform.is_on:
-        return f"  {platform.name:<9} off  {platform.why_off}"
-    where = f"emulated: {platform.page}" if platform.page else getattr(adapter, "url", "")
-    return f"  {platform.name:<9} on   {where or _standing(adapter)}".rstrip()
+        return f"  {platform.name:<9} off  {platform.off_reason}"
+    details = f"emulated: {platform.emulator_url}" if platform.emulator_url else getattr(adapter, "url", "")
+    return f"  {platform.name:<9} on   {details or _connection_summary(adapter)}".rstrip()
 
 
-def _standing(adapter: Adapter | None) -> str:
+def _connection_summary(adapter: Adapter | None) -> str:
     """Say how accounts stand that are not connected yet; the log has the rest."""
-    links = adapter.links if adapter is not None else ()
-    others = (link.state.standing for link in links if link.state.standing is not Standing.CONNECTED)
-    return ", ".join(dict.fromkeys(others))
+    links = adapter.connections if adapter is not None else ()
+    states = (link.snapshot.state for link in links if link.snapshot.state is not ConnectionState.CONNECTED)
+    return ", ".join(dict.fromkeys(states))
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     with suppress(OSError):  # nobody reads it: the character is there for others than the operator
-        print(harmless(line), flush=True)
+        print(strip_terminal_codes(line), flush=True)

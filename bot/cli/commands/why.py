@@ -10,23 +10,23 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from bot.cli.characters import Part, add_character_option, read_part
-from bot.cli.message_report import Case, case_of, place_of, priced
+from bot.cli.characters import CharacterConfig, add_character_option, load_character_config
+from bot.cli.message_report import MessageReport, build_report, format_price, room_label
 from bot.cli.process.exit_codes import Exit, UsageError
-from bot.cli.running_bot import looked_into
-from bot.domain.costs import Spending, summed
+from bot.cli.running_bot import open_store_for_reading
+from bot.domain.costs import CostEntry, sum_costs
 from bot.domain.environment import Room
 from bot.domain.ledger import Receipt
-from bot.inbound.agent_handle import Records
-from bot.logs import harmless, logging_to_stderr
+from bot.inbound.agent_handle import ConversationReader
+from bot.logs import configure_logging, strip_terminal_codes
 from bot.store.protocols import Store
-from bot.text import nearest, shorten
+from bot.text import find_closest, shorten
 
-WIDTH = 40
-NOBODY = "(nobody: tasks, posts)"
+NAME_WIDTH = 40
+NO_PERSON = "(nobody: tasks, posts)"
 
 
-class By(StrEnum):
+class GroupBy(StrEnum):
     """What sums are made by."""
 
     DAY = "day"
@@ -36,83 +36,93 @@ class By(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class CostReport:
     """The sums of some days; `sums` are by `by`, each with its name, the dearest first but days in order."""
 
     days: int
-    by: By
-    total: Spending
-    sums: Sequence[tuple[str, Spending]]
+    by: GroupBy
+    total: CostEntry
+    sums: Sequence[tuple[str, CostEntry]]
 
     def lines(self) -> Iterator[str]:
         """Tell them to a person."""
         period = "today (UTC)" if self.days == 1 else f"the last {self.days} days (UTC)"
-        yield f"{period}: {told(self.total)}"
-        for name, one in self.sums:
-            yield f"  {shorten(name, WIDTH):<{WIDTH}}  {told(one)}"
-        if self.total.unpriced:
+        yield f"{period}: {format_costs(self.total)}"
+        for name, entry in self.sums:
+            yield f"  {shorten(name, NAME_WIDTH):<{NAME_WIDTH}}  {format_costs(entry)}"
+        if self.total.unpriced_calls:
             yield "what has no price is not in the dollars: MODEL_PRICES gives one, `name=in/out`"
-        if self.total.estimated:
-            yield f"the tokens of {self.total.estimated} calls are estimated: their provider did not count"
+        if self.total.estimated_calls:
+            yield f"the tokens of {self.total.estimated_calls} calls are estimated: their provider did not count"
 
     def to_json(self) -> dict[str, Any]:
         """Give them as JSON."""
-        sums = [{"name": name, **self._id(one), **one.to_json()} for name, one in self.sums]
+        sums = [{"name": name, **self._id_field(entry), **entry.to_json()} for name, entry in self.sums]
         return {"days": self.days, "by": self.by.value, "total": self.total.to_json(), "sums": sums}
 
-    def _id(self, one: Spending) -> Mapping[str, str | None]:
-        ids = {By.ROOM: one.room_id, By.PERSON: one.person_id}
-        found = ids.get(self.by)
-        return {"id": str(found) if found else None} if self.by in ids else {}
+    def _id_field(self, entry: CostEntry) -> Mapping[str, str | None]:
+        ids = {GroupBy.ROOM: entry.room_id, GroupBy.PERSON: entry.person_id}
+        entry_id = ids.get(self.by)
+        return {"id": str(entry_id) if entry_id else None} if self.by in ids else {}
 
 
-async def costs_of(store: Store, now: datetime, *, days: int, by: By) -> Costs:
+async def build_cost_report(store: Store, now: datetime, *, days: int, by: GroupBy) -> CostReport:
     """Sum up what was spent today and on the days before."""
     today = now.date()
-    spent = await store.spending.spent(today - timedelta(days=days - 1), today)
-    total = summed(spent, lambda one: None).get(None, Spending(today, ""))
+    entries = await store.costs.costs_between(today - timedelta(days=days - 1), today)
+    total = sum_costs(entries, lambda entry: None).get(None, CostEntry(today, ""))
     keys = {
-        By.DAY: lambda one: one.day,
-        By.ROOM: lambda one: one.room_id,
-        By.PERSON: lambda one: one.person_id,
+        GroupBy.DAY: lambda entry: entry.day,
+        GroupBy.ROOM: lambda entry: entry.room_id,
+        GroupBy.PERSON: lambda entry: entry.person_id,
     }
-    sums = list(summed(spent, keys.get(by, lambda one: one.model)).values())
-    sums.sort(key=lambda one: (one.day if by is By.DAY else today, -one.cost, -one.tokens))
+    sums = list(sum_costs(entries, keys.get(by, lambda entry: entry.model)).values())
+    sums.sort(key=lambda entry: (entry.day if by is GroupBy.DAY else today, -entry.cost, -entry.tokens))
     names = await _names(store, sums, by)
-    return Costs(days, by, total, list(zip(names, sums, strict=True)))
+    return CostReport(days, by, total, list(zip(names, sums, strict=True)))
 
 
-async def _names(store: Store, sums: Sequence[Spending], by: By) -> list[str]:
-    if by is By.ROOM:
+async def _names(store: Store, sums: Sequence[CostEntry], by: GroupBy) -> list[str]:
+    if by is GroupBy.ROOM:
         rooms = {room.id: room for room in await store.worlds.rooms()}
-        return [place_of(rooms.get(one.room_id), one.room_id) if one.room_id else NOBODY for one in sums]
-    if by is By.PERSON:
-        ids = {one.person_id for one in sums if one.person_id}
+        return [
+            room_label(rooms.get(entry.room_id), entry.room_id) if entry.room_id else NO_PERSON
+            for entry in sums
+        ]
+    if by is GroupBy.PERSON:
+        ids = {entry.person_id for entry in sums if entry.person_id}
         people = await store.entities.entities(ids)
-        known: dict[UUID, str] = {key: f"{one.name or key} ({one.platform})" for key, one in people.items()}
-        return [known.get(one.person_id, str(one.person_id)) if one.person_id else NOBODY for one in sums]
-    return [one.day.isoformat() if by is By.DAY else one.model for one in sums]
+        people_names: dict[UUID, str] = {
+            key: f"{entry.name or key} ({entry.platform})" for key, entry in people.items()
+        }
+        return [
+            people_names.get(entry.person_id, str(entry.person_id)) if entry.person_id else NO_PERSON
+            for entry in sums
+        ]
+    return [entry.day.isoformat() if by is GroupBy.DAY else entry.model for entry in sums]
 
 
-def told(one: Spending) -> str:
+def format_costs(entry: CostEntry) -> str:
     """Tell a sum to a person."""
-    return ", ".join(_told(one))
+    return ", ".join(_cost_parts(entry))
 
 
-def _told(one: Spending) -> Iterator[str]:
-    is_unknown = 0 < one.unpriced == one.calls - one.failed
-    yield priced(None if is_unknown else one.cost)
-    yield "1 call" if one.calls == 1 else f"{one.calls:,} calls"
-    if one.failed:
-        yield f"{one.failed:,} failed"
-    if one.unpriced and not is_unknown:
-        yield f"{one.unpriced:,} without a price"
-    yield f"{one.tokens_in:,} tokens in" + (f" ({one.tokens_cached:,} cached)" if one.tokens_cached else "")
-    yield f"{one.tokens_out:,} out"
+def _cost_parts(entry: CostEntry) -> Iterator[str]:
+    is_unknown = 0 < entry.unpriced_calls == entry.calls - entry.failed_calls
+    yield format_price(None if is_unknown else entry.cost)
+    yield "1 call" if entry.calls == 1 else f"{entry.calls:,} calls"
+    if entry.failed_calls:
+        yield f"{entry.failed_calls:,} failed"
+    if entry.unpriced_calls and not is_unknown:
+        yield f"{entry.unpriced_calls:,} without a price"
+    yield f"{entry.tokens_in:,} tokens in" + (
+        f" ({entry.tokens_cached:,} cached)" if entry.tokens_cached else ""
+    )
+    yield f"{entry.tokens_out:,} out"
 
 
-LAST = 5
-DAYS = 7
+DEFAULT_LAST = 5
+DEFAULT_DAYS = 7
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -125,14 +135,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--room", metavar="R", help="only of this room: its id or its name")
     parser.add_argument(
-        "--last", metavar="N", type=_count, help=f"the last so many messages (default: {LAST})"
+        "--last", metavar="N", type=_positive_int, help=f"the last so many messages (default: {DEFAULT_LAST})"
     )
     parser.add_argument("--costs", action="store_true", help="instead, what the models have cost, in sums")
     parser.add_argument(
-        "--by", choices=[by.value for by in By], help="what the costs are summed by (default: day)"
+        "--by", choices=[by.value for by in GroupBy], help="what the costs are summed by (default: day)"
     )
     parser.add_argument(
-        "--days", metavar="N", type=_count, help=f"of so many days, today included (default: {DAYS})"
+        "--days",
+        metavar="N",
+        type=_positive_int,
+        help=f"of so many days, today included (default: {DEFAULT_DAYS})",
     )
     add_character_option(parser)
     parser.add_argument("--json", action="store_true", help="print what is known as JSON")
@@ -146,80 +159,92 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--costs needs neither a message nor --room nor --last: `--costs --by room`")
     if not args.costs and (args.by or args.days):
         raise UsageError("--by and --days belong to --costs")
-    part = read_part(args.character)
-    with logging_to_stderr(level=part.settings.get("LOG_LEVEL") or "WARNING", secrets=part.secrets):
+    config = load_character_config(args.character)
+    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
         if args.costs:
-            return _tell_costs(part, args)
-        cases = asyncio.run(_cases(part, args.message, args.room, args.last or LAST))
+            return _print_costs(config, args)
+        reports = asyncio.run(_load_reports(config, args.message, args.room, args.last or DEFAULT_LAST))
     if args.json:
-        print(json.dumps({"messages": [case.to_json() for case in cases]}, ensure_ascii=False, indent=2))
-    elif cases:
-        print("\n\n".join("\n".join(map(harmless, case.lines())) for case in cases))
+        print(
+            json.dumps({"messages": [report.to_json() for report in reports]}, ensure_ascii=False, indent=2)
+        )
+    elif reports:
+        print("\n\n".join("\n".join(map(strip_terminal_codes, report.lines())) for report in reports))
     else:
         print("there has been no message yet")
     return Exit.OK
 
 
-def _tell_costs(part: Part, args: argparse.Namespace) -> int:
-    costs = asyncio.run(_costs(part, args.days or DAYS, By(args.by or By.DAY)))
+def _print_costs(config: CharacterConfig, args: argparse.Namespace) -> int:
+    costs = asyncio.run(_load_costs(config, args.days or DEFAULT_DAYS, GroupBy(args.by or GroupBy.DAY)))
     if args.json:
         print(json.dumps(costs.to_json(), ensure_ascii=False, indent=2))
     else:
-        print("\n".join(map(harmless, costs.lines())))
+        print("\n".join(map(strip_terminal_codes, costs.lines())))
     return Exit.OK
 
 
-async def _costs(part: Part, days: int, by: By) -> Costs:
-    async with looked_into(part) as store:
-        return await costs_of(store, part.blueprint.clock(), days=days, by=by)
+async def _load_costs(config: CharacterConfig, days: int, by: GroupBy) -> CostReport:
+    async with open_store_for_reading(config) as store:
+        return await build_cost_report(store, config.agent_config.clock(), days=days, by=by)
 
 
-async def _cases(part: Part, message: str | None, room: str | None, last: int) -> list[Case]:
+async def _load_reports(
+    config: CharacterConfig, message: str | None, room: str | None, last: int
+) -> list[MessageReport]:
     """Look up what is asked for, oldest first."""
-    agent_id = part.blueprint.agent_id
-    async with looked_into(part) as store:
-        records = Records(store)
+    agent_id = config.agent_config.agent_id
+    async with open_store_for_reading(config) as store:
+        conversations = ConversationReader(store)
         if message:
-            receipts: Sequence[Receipt] = await _of_message(store, message)
+            receipts: Sequence[Receipt] = await _find_receipts(store, message)
         else:
-            rooms = [None] if room is None else [one.id for one in await _rooms(records, room)]
-            found = [one for room_id in rooms for one in await records.receipts(room_id=room_id, limit=last)]
-            receipts = sorted(found, key=lambda one: one.received_at, reverse=True)[:last]
-        return [await case_of(records, receipt, agent_id) for receipt in reversed(receipts)]
+            rooms = [None] if room is None else [item.id for item in await _find_rooms(conversations, room)]
+            matches = [
+                item
+                for room_id in rooms
+                for item in await conversations.receipts(room_id=room_id, limit=last)
+            ]
+            receipts = sorted(matches, key=lambda item: item.received_at, reverse=True)[:last]
+        return [await build_report(conversations, receipt, agent_id) for receipt in reversed(receipts)]
 
 
-async def _of_message(store: Store, name: str) -> Sequence[Receipt]:
+async def _find_receipts(store: Store, name: str) -> Sequence[Receipt]:
     """Find receipts by any name of their message, or by a reply's id; raises UsageError for none."""
     try:
-        sought = UUID(name)
+        message_id = UUID(name)
     except ValueError:
-        sought = None
-    if sought is not None:
-        reply = (await store.memories.memories([sought])).get(sought)
-        for one in (sought, reply.content.in_reply_to if reply else None):
-            if one is not None and (receipt := await store.ledger.receipt(one)) is not None:
+        message_id = None
+    if message_id is not None:
+        reply = (await store.memories.memories([message_id])).get(message_id)
+        for candidate_id in (message_id, reply.content.in_reply_to if reply else None):
+            if candidate_id is not None and (receipt := await store.ledger.receipt(candidate_id)) is not None:
                 return [receipt]
-    found = await store.ledger.called(name)
-    if not found:
+    receipts = await store.ledger.receipts_by_message_id(name)
+    if not receipts:
         raise UsageError(f"no message {name!r} is known; `bot why --last 20` lists the latest")
-    return found
+    return receipts
 
 
-async def _rooms(records: Records, name: str) -> list[Room]:
+async def _find_rooms(conversations: ConversationReader, name: str) -> list[Room]:
     """Find rooms by id, by name, or by what the platform calls them; raises UsageError for none."""
-    wanted = name.casefold()
-    rooms = await records.rooms()
-    found = [one for one in rooms if wanted in (str(one.id), one.name.casefold(), one.external_id.casefold())]
-    if not found:
-        names = list(dict.fromkeys(one.name or one.external_id for one in rooms))
-        near = nearest(name, names)
-        latest = ", ".join(place_of(one, one.id) for one in rooms[:5]) or "none yet"
-        hint = f"did you mean {near!r}?" if near else f"the latest are: {latest}"
+    folded_name = name.casefold()
+    rooms = await conversations.rooms()
+    matches = [
+        room
+        for room in rooms
+        if folded_name in (str(room.id), room.name.casefold(), room.external_id.casefold())
+    ]
+    if not matches:
+        names = list(dict.fromkeys(room.name or room.external_id for room in rooms))
+        suggestion = find_closest(name, names)
+        latest = ", ".join(room_label(room, room.id) for room in rooms[:5]) or "none yet"
+        hint = f"did you mean {suggestion!r}?" if suggestion else f"the latest are: {latest}"
         raise UsageError(f"no room {name!r} is known; {hint}")
-    return found
+    return matches
 
 
-def _count(text: str) -> int:
+def _positive_int(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError("it must be 1 or more")

@@ -3,90 +3,90 @@
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 
-from bot.background.posting import POST
-from bot.cli.characters import Part
-from bot.cli.doctor.checks import CORRECT, Finding, Status
+from bot.background.posting import POST_WORKER
+from bot.cli.characters import CharacterConfig
+from bot.cli.doctor.checks import SETTINGS_ADVICE, Finding, Status
 from bot.cli.platforms import Platform
-from bot.cli.running_bot import looked_into
+from bot.cli.running_bot import open_store_for_reading
 from bot.domain.task import Task
-from bot.errors import BotError, ConfigError, TryAgain
-from bot.plugin_system.plugin import storage_of
-from bot.store.storage import Checkup
+from bot.errors import BotError, ConfigError, TemporaryError
+from bot.plugin_system.plugin import find_storage
+from bot.store.storage import CheckReport
 from bot.text import shorten
 
-DEADLINE = 30.0
-LATER = "look at the network and at the platform's status page, then try again"
+TIMEOUT_SECONDS = 30.0
+RETRY_ADVICE = "look at the network and at the platform's status page, then try again"
 
 
-def check_accounts(part: Part, platforms: Sequence[Platform]) -> Iterator[Finding]:
+def check_accounts(config: CharacterConfig, platforms: Sequence[Platform]) -> Iterator[Finding]:
     """Have each platform that is on look at its account; nobody there notices."""
     for platform in platforms:
         if platform.is_on and platform.spec is not None and platform.spec.check is not None:
-            yield from _findings(part, platform)
+            yield from _check_account(config, platform)
 
 
-def _findings(part: Part, platform: Platform) -> Iterator[Finding]:
+def _check_account(config: CharacterConfig, platform: Platform) -> Iterator[Finding]:
     try:
-        found = asyncio.run(_looked_at(part, platform))
+        report = asyncio.run(_run_account_check(config, platform))
     except TimeoutError:
-        what = f"{platform.name}: no answer within {DEADLINE:g} s"
-        yield Finding(Status.FAIL, "account", what, LATER, is_outside=True)
-    except TryAgain as error:
-        yield Finding(Status.FAIL, "account", f"{platform.name}: {error}", LATER, is_outside=True)
+        message = f"{platform.name}: no answer within {TIMEOUT_SECONDS:g} s"
+        yield Finding(Status.FAIL, "account", message, RETRY_ADVICE, is_outside=True)
+    except TemporaryError as error:
+        yield Finding(Status.FAIL, "account", f"{platform.name}: {error}", RETRY_ADVICE, is_outside=True)
     except ConfigError as error:
-        yield Finding(Status.FAIL, "account", f"{platform.name}: {error}", CORRECT)
+        yield Finding(Status.FAIL, "account", f"{platform.name}: {error}", SETTINGS_ADVICE)
     else:
-        facts = ", ".join(f"{name}: {value}" for name, value in found.facts.items())
-        if found.is_there:
-            yield Finding(Status.OK, "account", f"{found.place}{f' ({facts})' if facts else ''}")
-        for problem in found.problems:
-            yield Finding(Status.FAIL, "account", f"{found.place}: {problem}", CORRECT)
+        facts = ", ".join(f"{name}: {value}" for name, value in report.facts.items())
+        if report.exists:
+            yield Finding(Status.OK, "account", f"{report.location}{f' ({facts})' if facts else ''}")
+        for problem in report.problems:
+            yield Finding(Status.FAIL, "account", f"{report.location}: {problem}", SETTINGS_ADVICE)
 
 
-async def _looked_at(part: Part, platform: Platform) -> Checkup:
+async def _run_account_check(config: CharacterConfig, platform: Platform) -> CheckReport:
     """Ask the platform, giving it what its notes in the books say."""
 
-    async def read(of: str, account: str, name: str) -> str | None:
-        if storage_of(part.plugins) is None:
+    async def read_cursor(platform_name: str, account: str, name: str) -> str | None:
+        if find_storage(config.plugins) is None:
             return None
         try:
-            async with looked_into(part) as store:
-                return await store.ledger.cursor(of, account, name)
+            async with open_store_for_reading(config) as store:
+                return await store.ledger.cursor(platform_name, account, name)
         except BotError:  # the database's own check tells
             return None
 
     assert platform.spec is not None
     assert platform.spec.check is not None
-    async with asyncio.timeout(DEADLINE):
-        return await platform.spec.check(part.settings, read)
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        return await platform.spec.check(config.settings, read_cursor)
 
 
-MOST_SHOWN = 5
+MAX_PARKED_LISTED = 5
 
 
-def check_tasks(part: Part) -> Iterator[Finding]:
+def check_tasks(config: CharacterConfig) -> Iterator[Finding]:
     """Look at the tasks that are kept; where the database cannot be read, its own check tells."""
-    if storage_of(part.plugins) is None:
+    if find_storage(config.plugins) is None:
         return
     try:
-        counts, parked = asyncio.run(_tasks(part))
+        counts, parked = asyncio.run(_load_tasks(config))
     except BotError:
         return
     if counts:
         yield Finding(Status.OK, "tasks", f"{sum(counts.values())} for later")
-    known = {POST, *(worker.name for plugin in part.plugins for worker in plugin.workers)}
-    for name in sorted({name for name, _ in counts} - known):
+    worker_names = {POST_WORKER, *(worker.name for plugin in config.plugins for worker in plugin.workers)}
+    for name in sorted({name for name, _ in counts} - worker_names):
         count = counts.get((name, False), 0) + counts.get((name, True), 0)
         advice = "give the character the plugin again that left them"
         yield Finding(Status.WARN, "tasks", f"{count} of {name} wait: no plugin has this worker", advice)
-    for task in parked[:MOST_SHOWN]:
-        what = f"{task.name} is parked after {task.attempts} failures: {shorten(task.last_error, 200)}"
+    for task in parked[:MAX_PARKED_LISTED]:
+        message = f"{task.name} is parked after {task.attempts} failures: {shorten(task.last_error, 200)}"
         advice = "correct the cause; what a plugin schedules at its start begins anew with the next one"
-        yield Finding(Status.WARN, "tasks", f"{what} ({task.id})", advice)
+        yield Finding(Status.WARN, "tasks", f"{message} ({task.id})", advice)
 
 
-async def _tasks(part: Part) -> tuple[Mapping[tuple[str, bool], int], list[Task]]:
-    async with looked_into(part) as store:
+async def _load_tasks(config: CharacterConfig) -> tuple[Mapping[tuple[str, bool], int], list[Task]]:
+    async with open_store_for_reading(config) as store:
         counts = await store.tasks.count_tasks()
         names = sorted(name for name, is_parked in counts if is_parked)
         return counts, [

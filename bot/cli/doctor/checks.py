@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from bot.characters import LoadedCharacter
-from bot.cli.characters import ENV_FILE, Part
+from bot.cli.characters import ENV_FILE, CharacterConfig
 from bot.cli.platforms import Platform
-from bot.cli.variables import Group, variables
+from bot.cli.variables import SettingsGroup, list_variables
 from bot.errors import ConfigError, SettingError
-from bot.logs import harmless
-from bot.plugin_system.plugin import storage_of
+from bot.logs import strip_terminal_codes
+from bot.plugin_system.plugin import find_storage
 from bot.settings import CoreSettings, Settings
 
-OLDEST_PYTHON = (3, 11)
-LIKENESS = 0.85
-PRIVATE = 0o077
-CORRECT = "correct it where it stands; `bot settings` tells what each variable is"
+MIN_PYTHON = (3, 11)
+NAME_SIMILARITY = 0.85
+OTHERS_MODE_BITS = 0o077
+SETTINGS_ADVICE = "correct it where it stands; `bot settings` tells what each variable is"
 
 
 class Status(StrEnum):
@@ -42,7 +42,7 @@ class Finding:
 
     status: Status
     check: str
-    what: str
+    message: str
     advice: str = ""
     is_outside: bool = False
 
@@ -51,21 +51,24 @@ class Finding:
         return asdict(self)
 
 
-def lines_of(finding: Finding) -> Iterator[str]:
+def finding_lines(finding: Finding) -> Iterator[str]:
     """Tell a finding to a person."""
-    yield harmless(f"{finding.status:<5} {finding.check:<10} {finding.what}", keep="\n")
+    yield strip_terminal_codes(f"{finding.status:<5} {finding.check:<10} {finding.message}", allowed="\n")
     if finding.advice:
-        yield harmless(f"{'':<16} → {finding.advice}")
+        yield strip_terminal_codes(f"{'':<16} → {finding.advice}")
 
 
 def check_python() -> Iterator[Finding]:
     """Look at the interpreter."""
-    version, oldest = platform.python_version(), ".".join(map(str, OLDEST_PYTHON))
-    if sys.version_info >= OLDEST_PYTHON:
+    version, min_version = platform.python_version(), ".".join(map(str, MIN_PYTHON))
+    if sys.version_info >= MIN_PYTHON:
         yield Finding(Status.OK, "python", version)
     else:
         yield Finding(
-            Status.FAIL, "python", version, f"install Python {oldest} or newer and set the bot up with it"
+            Status.FAIL,
+            "python",
+            version,
+            f"install Python {min_version} or newer and set the bot up with it",
         )
 
 
@@ -78,97 +81,101 @@ def check_character(path: Path, loaded: LoadedCharacter) -> Iterator[Finding]:
         yield Finding(Status.WARN, "character", f"{path}: {note}", "move it to .env: files get handed on")
 
 
-def check_plugins(part: Part) -> Iterator[Finding]:
+def check_plugins(config: CharacterConfig) -> Iterator[Finding]:
     """Look at which plugins are on."""
-    yield Finding(Status.OK, "plugins", ", ".join(plugin.name for plugin in part.plugins))
+    yield Finding(Status.OK, "plugins", ", ".join(plugin.name for plugin in config.plugins))
     advice = "set what it asks for, or take it out of the character's plugins"
-    for note in part.notes:
+    for note in config.notes:
         yield Finding(Status.WARN, "plugins", note, advice)
 
 
-def check_settings(settings: Settings, groups: Sequence[Group]) -> Iterator[Finding]:
+def check_settings(settings: Settings, groups: Sequence[SettingsGroup]) -> Iterator[Finding]:
     """Look at the value of every variable, and at names in `.env` that were probably meant otherwise."""
-    wrong = 0
+    error_count = 0
     for group in groups:
         try:
             settings.load(group.model)
         except SettingError as error:
             for line in str(error).splitlines():
-                wrong += 1
-                yield Finding(Status.FAIL, "settings", line, CORRECT)
-    known = {variable.name for group in groups for variable in variables(group.model)}
-    if not wrong:
-        count = sum(name in settings for name in known)
-        yield Finding(Status.OK, "settings", f"{count} of {len(known)} variables are set, all well-formed")
+                error_count += 1
+                yield Finding(Status.FAIL, "settings", line, SETTINGS_ADVICE)
+    known_names = {variable.name for group in groups for variable in list_variables(group.model)}
+    if not error_count:
+        count = sum(name in settings for name in known_names)
+        yield Finding(
+            Status.OK, "settings", f"{count} of {len(known_names)} variables are set, all well-formed"
+        )
     for name in settings:
-        if settings.source_of(name) == str(ENV_FILE) and name not in known:
-            near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=LIKENESS)
-            if near:
-                what = f"{name} (in {ENV_FILE}) is not a variable of any part of the bot"
-                yield Finding(Status.WARN, "settings", what, f"did you mean {near[0]}?")
+        if settings.source_of(name) == str(ENV_FILE) and name not in known_names:
+            suggestions = difflib.get_close_matches(name.upper(), known_names, n=1, cutoff=NAME_SIMILARITY)
+            if suggestions:
+                message = f"{name} (in {ENV_FILE}) is not a variable of any part of the bot"
+                yield Finding(Status.WARN, "settings", message, f"did you mean {suggestions[0]}?")
 
 
-def check_files(core: CoreSettings, *, mend: bool = False) -> Iterator[Finding]:
+def check_files(core: CoreSettings, *, fix: bool = False) -> Iterator[Finding]:
     """Look at whether the data can be written, and who else can read it; with `mend` nobody can any more."""
     folder = core.bot_data_dir
-    place = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    existing_folder = next(
+        folder_path for folder_path in (folder, *folder.absolute().parents) if folder_path.exists()
+    )
     try:
-        with tempfile.TemporaryFile(dir=place):
+        with tempfile.TemporaryFile(dir=existing_folder):
             pass
     except OSError as error:
         advice = "make it a folder that the bot may write to, or set BOT_DATA_DIR to another"
         yield Finding(Status.FAIL, "data", f"{folder}: {error.strerror or error}", advice)
         return
-    state = "writable" if place == folder else "it is made when it is first needed"
+    state = "writable" if existing_folder == folder else "it is made when it is first needed"
     yield Finding(Status.OK, "data", f"{folder}: {state}")
-    suspects = [ENV_FILE, folder, *(sorted(folder.iterdir()) if folder.is_dir() else [])]
-    for path in suspects:
-        if path.exists() and path.stat().st_mode & PRIVATE:
-            yield _mended(path) if mend else _readable(path)
+    paths = [ENV_FILE, folder, *(sorted(folder.iterdir()) if folder.is_dir() else [])]
+    for path in paths:
+        if path.exists() and path.stat().st_mode & OTHERS_MODE_BITS:
+            yield _fix_permissions(path) if fix else _permission_warning(path)
 
 
-def _readable(path: Path) -> Finding:
-    advice = f"chmod {_own_mode(path):o} {path}, or have `bot doctor --fix` do it"
+def _permission_warning(path: Path) -> Finding:
+    advice = f"chmod {_private_mode(path):o} {path}, or have `bot doctor --fix` do it"
     return Finding(Status.WARN, "data", f"{path} can be read by others", advice)
 
 
-def _mended(path: Path) -> Finding:
+def _fix_permissions(path: Path) -> Finding:
     try:
-        path.chmod(_own_mode(path))
+        path.chmod(_private_mode(path))
     except OSError as error:
-        what = f"{path} can be read by others, and that cannot be changed: {error.strerror or error}"
-        return Finding(Status.WARN, "data", what, "see to it as whoever owns it")
+        message = f"{path} can be read by others, and that cannot be changed: {error.strerror or error}"
+        return Finding(Status.WARN, "data", message, "see to it as whoever owns it")
     return Finding(Status.OK, "data", f"{path}: could be read by others, and no more")
 
 
-def _own_mode(path: Path) -> int:
+def _private_mode(path: Path) -> int:
     return 0o700 if path.is_dir() else 0o600
 
 
-def check_database(part: Part) -> Iterator[Finding]:
+def check_database(config: CharacterConfig) -> Iterator[Finding]:
     """Look at what keeps the character's store, beside a bot that may have it open."""
-    storage = storage_of(part.plugins)
+    storage = find_storage(config.plugins)
     if storage is None:
         advice = "name the plugin sql in its file, or set DATABASE_URL, to have it remembered"
         yield Finding(Status.WARN, "database", "memory alone: a restart forgets everything", advice)
         return
     try:
-        found = asyncio.run(storage.check(part.settings))
+        report = asyncio.run(storage.check(config.settings))
     except ConfigError as error:
         yield Finding(Status.FAIL, "database", str(error), "see `bot db check`")
         return
-    state = f"schema {found.facts.get('schema')}" if found.is_there else "it is made when it is first needed"
-    if not found.problems:
-        yield Finding(Status.OK, "database", f"{found.place}: {state}")
-    for problem in found.problems:
-        yield Finding(Status.FAIL, "database", f"{found.place}: {problem}", "`bot db check` tells more")
+    state = f"schema {report.facts.get('schema')}" if report.exists else "it is made when it is first needed"
+    if not report.problems:
+        yield Finding(Status.OK, "database", f"{report.location}: {state}")
+    for problem in report.problems:
+        yield Finding(Status.FAIL, "database", f"{report.location}: {problem}", "`bot db check` tells more")
 
 
-def check_port(settings: Settings, page: Platform) -> Iterator[Finding]:
+def check_port(settings: Settings, platform: Platform) -> Iterator[Finding]:
     """Look at whether the web page's port is free."""
-    if page.spec is None or not page.is_on:
+    if platform.spec is None or not platform.is_on:
         return
-    values = settings.load(page.spec.settings).model_dump()
+    values = settings.load(platform.spec.settings).model_dump()
     host, port = str(values.get("server_host", "")), int(values.get("server_port", 0))
     if not host or not port:
         return
@@ -184,6 +191,6 @@ def check_port(settings: Settings, page: Platform) -> Iterator[Finding]:
 
 def check_platforms(platforms: Sequence[Platform]) -> Iterator[Finding]:
     """Look at what `bot run` would start."""
-    for one in platforms:
-        state = "on" if one.is_on else f"off, {one.why_off}"
-        yield Finding(Status.OK, "platforms", f"{one.name}: {state}")
+    for surveyed in platforms:
+        state = "on" if surveyed.is_on else f"off, {surveyed.off_reason}"
+        yield Finding(Status.OK, "platforms", f"{surveyed.name}: {state}")

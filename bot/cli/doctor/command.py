@@ -7,10 +7,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from bot.characters import load_character
-from bot.cli.characters import Part, add_character_option, default_character, read_part, settings_of
+from bot.cli.characters import (
+    CharacterConfig,
+    add_character_option,
+    default_character,
+    load_character_config,
+    read_character_settings,
+)
 from bot.cli.doctor.account_checks import check_accounts, check_tasks
 from bot.cli.doctor.checks import (
-    CORRECT,
+    SETTINGS_ADVICE,
     Finding,
     Status,
     check_character,
@@ -21,14 +27,14 @@ from bot.cli.doctor.checks import (
     check_port,
     check_python,
     check_settings,
-    lines_of,
+    finding_lines,
 )
 from bot.cli.doctor.model_checks import check_budget, check_model
-from bot.cli.platforms import PAGE, survey
+from bot.cli.platforms import WEB, list_platforms
 from bot.cli.process.exit_codes import Exit
-from bot.cli.variables import known_groups
+from bot.cli.variables import find_settings_groups
 from bot.errors import ConfigError, SettingError
-from bot.logs import logging_to_stderr
+from bot.logs import configure_logging
 from bot.settings import CoreSettings, Settings
 
 
@@ -44,22 +50,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Look at everything, whatever the first fault is, and tell."""
     findings: list[Finding] = []
-    for finding in _findings(args):
-        if finding.what in [earlier.what for earlier in findings]:
+    for finding in _collect_findings(args):
+        if finding.message in [earlier.message for earlier in findings]:
             continue
         findings.append(finding)
         if not args.json:
-            print("\n".join(lines_of(finding)), flush=True)
+            print("\n".join(finding_lines(finding)), flush=True)
     failed = [finding for finding in findings if finding.status is Status.FAIL]
     if args.json:
-        told = {"ok": not failed, "findings": [finding.to_json() for finding in findings]}
-        print(json.dumps(told, ensure_ascii=False, indent=2))
+        document = {"ok": not failed, "findings": [finding.to_json() for finding in findings]}
+        print(json.dumps(document, ensure_ascii=False, indent=2))
     if not failed:
         return Exit.OK
     return Exit.TRY_AGAIN if all(finding.is_outside for finding in failed) else Exit.CONFIG
 
 
-def _findings(args: argparse.Namespace) -> Iterator[Finding]:
+def _collect_findings(args: argparse.Namespace) -> Iterator[Finding]:
     yield from check_python()
     path = args.character or default_character()
     loaded = None
@@ -70,44 +76,44 @@ def _findings(args: argparse.Namespace) -> Iterator[Finding]:
     else:
         yield from check_character(path, loaded)
     try:
-        settings = settings_of(loaded)
+        settings = read_character_settings(loaded)
     except ConfigError as error:
         yield Finding(Status.FAIL, "settings", str(error), "save .env as plain text in UTF-8")
         return
-    part = None
+    config = None
     if loaded is not None:
         try:
-            part = read_part(path)
+            config = load_character_config(path)
         except SettingError as error:
             for line in str(error).splitlines():
-                yield Finding(Status.FAIL, "settings", line, CORRECT)
+                yield Finding(Status.FAIL, "settings", line, SETTINGS_ADVICE)
         except ConfigError as error:
             yield Finding(Status.FAIL, "plugins", str(error), "`bot plugin list` shows what there is")
-    yield from _about(settings, part, mend=args.fix)
+    yield from _settings_findings(settings, config, fix=args.fix)
 
 
-def _about(settings: Settings, part: Part | None, *, mend: bool) -> Iterator[Finding]:
+def _settings_findings(settings: Settings, config: CharacterConfig | None, *, fix: bool) -> Iterator[Finding]:
     """Give what can be told with settings, and with a character that loads where there is one."""
-    groups, problems = known_groups(part.plugins if part else ())
+    groups, problems = find_settings_groups(config.plugins if config else ())
     yield from check_settings(settings, groups)
     for problem in problems:
         yield Finding(Status.OK, "platforms", f"not to be had: {problem}")
     with suppress(SettingError):
-        yield from check_files(settings.load(CoreSettings), mend=mend)
-    if part is None:
+        yield from check_files(settings.load(CoreSettings), fix=fix)
+    if config is None:
         return
-    yield from check_plugins(part)
-    yield from check_database(part)
-    yield from check_tasks(part)
-    platforms = survey([part])
+    yield from check_plugins(config)
+    yield from check_database(config)
+    yield from check_tasks(config)
+    platforms = list_platforms([config])
     yield from check_platforms(platforms)
     for platform in platforms:
-        if platform.name == PAGE:
-            yield from check_port(part.settings, platform)
-    yield from check_budget(part.settings)
-    level = part.settings.get("LOG_LEVEL") or "ERROR"
-    specs = [one.spec for one in platforms if one.spec is not None]
-    secrets = part.secrets | part.settings.secrets(*(spec.settings for spec in specs))
-    with logging_to_stderr(level=level, secrets=secrets):
-        yield from check_accounts(part, platforms)
-        yield from asyncio.run(check_model(part))
+        if platform.name == WEB:
+            yield from check_port(config.settings, platform)
+    yield from check_budget(config.settings)
+    level = config.settings.get("LOG_LEVEL") or "ERROR"
+    specs = [connected.spec for connected in platforms if connected.spec is not None]
+    secrets = config.secrets | config.settings.secrets(*(spec.settings for spec in specs))
+    with configure_logging(level=level, secrets=secrets):
+        yield from check_accounts(config, platforms)
+        yield from asyncio.run(check_model(config))

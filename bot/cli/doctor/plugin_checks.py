@@ -4,54 +4,56 @@ import re
 from collections.abc import Iterator
 
 from bot.cli.doctor.checks import Finding, Status
-from bot.cli.variables import variables
+from bot.cli.variables import list_variables
 from bot.errors import PluginError, SettingError
 from bot.plugin_system.components import Service
 from bot.plugin_system.loading import BOOTSTRAP, find_plugin, sort_plugins
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
-from bot.settings import read_settings
+from bot.settings import load_settings
 
-NAME = re.compile(r"[a-z][a-z0-9_-]*")
+NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 def check_plugin(plugin: Plugin) -> Iterator[Finding]:
     """Look at a plugin as it would stand beside the others."""
-    parts = list(brought(plugin))
+    component_lines = list(list_components(plugin))
     yield Finding(Status.OK, "plugin", plugin.name)
-    yield from (Finding(Status.OK, "brings", part) for part in parts)
-    if not parts and plugin.init is None and plugin.store is None and not plugin.templates:
+    yield from (Finding(Status.OK, "brings", line) for line in component_lines)
+    if not component_lines and plugin.init is None and plugin.store is None and not plugin.templates:
         yield Finding(Status.WARN, "brings", "nothing at all", "give Plugin(...) actions, providers, …")
-    if not NAME.fullmatch(plugin.name):
+    if not NAME_PATTERN.fullmatch(plugin.name):
         advice = "use lower-case letters, digits, _ and - : it stands in paths and character files"
         yield Finding(Status.WARN, "name", repr(plugin.name), advice)
-    yield from _descriptions(plugin)
-    yield from _company(plugin)
-    yield from _settings(plugin)
+    yield from _check_descriptions(plugin)
+    yield from _check_compatibility(plugin)
+    yield from _check_settings(plugin)
 
 
-def brought(plugin: Plugin) -> Iterator[str]:
+def list_components(plugin: Plugin) -> Iterator[str]:
     """Say what a plugin brings, a line a kind."""
     kinds = {
-        "actions": [one.spec.name for one in plugin.actions],
-        "providers": [one.spec.name for one in plugin.providers],
-        "evaluators": [one.spec.name for one in plugin.evaluators],
-        "services": [one.__name__ for one in plugin.services],
-        "models": [one.type.value for one in plugin.models],
-        "workers": [one.name for one in plugin.workers],
-        "listeners": [one.kind.__name__ for one in plugin.listeners],
-        "commands": [f"/{one.spec.name}" for one in plugin.commands],
-        "routes": [f"{one.method} /plugins/{plugin.name}{one.path}" for one in plugin.routes],
+        "actions": [component.spec.name for component in plugin.actions],
+        "providers": [component.spec.name for component in plugin.providers],
+        "evaluators": [component.spec.name for component in plugin.evaluators],
+        "services": [component.__name__ for component in plugin.services],
+        "models": [component.type.value for component in plugin.models],
+        "workers": [component.name for component in plugin.workers],
+        "listeners": [component.kind.__name__ for component in plugin.listeners],
+        "commands": [f"/{component.spec.name}" for component in plugin.commands],
+        "routes": [
+            f"{component.method} /plugins/{plugin.name}{component.path}" for component in plugin.routes
+        ],
     }
     for kind, names in kinds.items():
         if names:
             yield f"{kind}: {', '.join(names)}"
 
 
-def _descriptions(plugin: Plugin) -> Iterator[Finding]:
-    described = {one.spec.name: one.spec.description for one in plugin.actions}
-    described |= {one.spec.name: one.spec.description for one in plugin.providers}
-    for name, description in described.items():
+def _check_descriptions(plugin: Plugin) -> Iterator[Finding]:
+    descriptions = {component.spec.name: component.spec.description for component in plugin.actions}
+    descriptions |= {component.spec.name: component.spec.description for component in plugin.providers}
+    for name, description in descriptions.items():
         if not description.strip():
             yield Finding(
                 Status.WARN, "text", f"{name} has no description", "it is all the model knows of it"
@@ -63,26 +65,26 @@ def _descriptions(plugin: Plugin) -> Iterator[Finding]:
                 yield Finding(Status.WARN, "text", f"{action.spec.name}: {name} has no description", advice)
 
 
-def _company(plugin: Plugin) -> Iterator[Finding]:
+def _check_compatibility(plugin: Plugin) -> Iterator[Finding]:
     """Look at how it gets on with bootstrap and with those it requires."""
-    for kind in plugin.services:
-        if not (isinstance(kind, type) and issubclass(kind, Service)):
-            yield Finding(Status.FAIL, "services", f"{kind!r} is no Service", "derive it from bot.Service")
-    others: dict[str, Plugin] = {}
+    for service in plugin.services:
+        if not (isinstance(service, type) and issubclass(service, Service)):
+            yield Finding(Status.FAIL, "services", f"{service!r} is no Service", "derive it from bot.Service")
+    required_plugins: dict[str, Plugin] = {}
     try:
         for name in dict.fromkeys([BOOTSTRAP, *plugin.requires]):
-            found = find_plugin(name)
-            if found is not None and found.name != plugin.name:
-                others[found.name] = found
-        Registry(sort_plugins([*others.values(), plugin]))
+            required_plugin = find_plugin(name)
+            if required_plugin is not None and required_plugin.name != plugin.name:
+                required_plugins[required_plugin.name] = required_plugin
+        Registry(sort_plugins([*required_plugins.values(), plugin]))
     except PluginError as error:
         yield Finding(Status.FAIL, "company", str(error), "it cannot be loaded like this")
 
 
-def _settings(plugin: Plugin) -> Iterator[Finding]:
-    settings = read_settings()
+def _check_settings(plugin: Plugin) -> Iterator[Finding]:
+    settings = load_settings()
     if plugin.settings is not None:
-        for variable in variables(plugin.settings):
+        for variable in list_variables(plugin.settings):
             if not variable.description:
                 advice = 'say what it is for: Field(…, description="…")'
                 yield Finding(Status.WARN, "settings", f"{variable.name} has no description", advice)
@@ -90,5 +92,7 @@ def _settings(plugin: Plugin) -> Iterator[Finding]:
             settings.load(plugin.settings)
         except SettingError as error:
             yield Finding(Status.WARN, "settings", str(error), "correct it where it stands")
-    if missing := plugin.lacks(settings):
-        yield Finding(Status.WARN, "settings", f"it is off here: {missing}", "set it before using the plugin")
+    if missing_reason := plugin.missing_settings(settings):
+        yield Finding(
+            Status.WARN, "settings", f"it is off here: {missing_reason}", "set it before using the plugin"
+        )

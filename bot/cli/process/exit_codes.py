@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from bot.errors import ConfigError, FetchError, ModelError, ModelRefused, TryAgain
+from bot.errors import ConfigError, FetchError, ModelError, ModelRefused, TemporaryError
 
 
 class Exit(IntEnum):
@@ -26,6 +26,6 @@ def exit_code(error: Exception) -> Exit:
         return Exit.USAGE
     if isinstance(error, ConfigError | ModelRefused):
         return Exit.CONFIG
-    if isinstance(error, TryAgain | ModelError | FetchError):
+    if isinstance(error, TemporaryError | ModelError | FetchError):
         return Exit.TRY_AGAIN
     return Exit.INTERNAL

@@ -12,18 +12,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from bot.cli.process.exit_codes import Exit
-from bot.cli.process.shutdown import Stop
-from bot.runtime.runtime import STOP_BUDGET
+from bot.cli.process.shutdown import StopRequest
+from bot.runtime.runtime import STOP_TIMEOUT
 
 logger = logging.getLogger(__name__)
 
-TICK = 0.5
-LIVELY = 1.0
-FROZEN = 5.0
-HOPELESS = 60.0
-FRAMES = 6
-LAST_WORDS = 0.4  # for what comes after the runtime's own stop
-GRACE = 2.5
+POLL_SECONDS = 0.5
+RESPONSIVE_SECONDS = 1.0
+BLOCKED_WARNING_SECONDS = 5.0
+RESTART_SECONDS = 60.0
+MAX_FRAMES = 6
+FLUSH_TIMEOUT = 0.4  # for what comes after the runtime's own stop
+EXIT_GRACE_SECONDS = 2.5
 
 
 class Watchdog:
@@ -35,95 +35,99 @@ class Watchdog:
     all stacks where a frozen loop could not do its part.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, stop: Stop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, stop_request: StopRequest) -> None:
         self._loop = loop
-        self._stop = stop
-        self._main = threading.get_ident()
-        self._asked: float | None = None  # when the loop was asked; None once it has turned
-        self._is_told = False
-        self._looks = 0  # at a loop that stands still; not seconds: the process itself may have been halted
-        self._is_over = threading.Event()
+        self._stop_request = stop_request
+        self._main_thread_id = threading.get_ident()
+        self._pinged_at: float | None = None  # when the loop was asked; None once it has turned
+        self._is_reported = False
+        self._blocked_polls = (
+            0  # at a loop that stands still; not seconds: the process itself may have been halted
+        )
+        self._stopped = threading.Event()
 
     def start(self) -> None:
         """Begin to watch."""
         threading.Thread(target=self._watch, name="greenroom-watchdog", daemon=True).start()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Watch no more."""
-        self._is_over.set()
+        self._stopped.set()
 
     def _watch(self) -> None:
-        while not self._is_over.wait(self._pause()):
-            silence = self._silence()
-            if self._stop.by is not None:
-                self._hurry(silence)
+        while not self._stopped.wait(self._poll_seconds()):
+            blocked_seconds = self._blocked_seconds()
+            if self._stop_request.received_signal is not None:
+                self._enforce_stop(blocked_seconds)
                 continue
-            self._looks = self._looks + 1 if silence else 0
-            if self._looks * TICK >= HOPELESS:
-                _start_again()
-            elif silence >= FROZEN and not self._is_told:
-                self._is_told = True
-                logger.warning("the bot stands still for %.0f s already: %s", silence, self._standing())
+            self._blocked_polls = self._blocked_polls + 1 if blocked_seconds else 0
+            if self._blocked_polls * POLL_SECONDS >= RESTART_SECONDS:
+                _restart_process()
+            elif blocked_seconds >= BLOCKED_WARNING_SECONDS and not self._is_reported:
+                self._is_reported = True
+                logger.warning(
+                    "the bot stands still for %.0f s already: %s", blocked_seconds, self._blocking_location()
+                )
 
-    def _pause(self) -> float:
-        if self._stop.by is None:
-            return TICK
-        left = self._stop.at + STOP_BUDGET + LAST_WORDS - time.monotonic()
-        return min(TICK, left) if left > 0 else TICK
+    def _poll_seconds(self) -> float:
+        if self._stop_request.received_signal is None:
+            return POLL_SECONDS
+        remaining = self._stop_request.received_at + STOP_TIMEOUT + FLUSH_TIMEOUT - time.monotonic()
+        return min(POLL_SECONDS, remaining) if remaining > 0 else POLL_SECONDS
 
-    def _silence(self) -> float:
+    def _blocked_seconds(self) -> float:
         """Tell for how long the loop has not turned; one that is closed has done all it had to."""
-        if self._asked is not None:
-            return time.monotonic() - self._asked
-        self._asked = time.monotonic()
+        if self._pinged_at is not None:
+            return time.monotonic() - self._pinged_at
+        self._pinged_at = time.monotonic()
         try:
-            self._loop.call_soon_threadsafe(self._turned)
+            self._loop.call_soon_threadsafe(self._on_heartbeat)
         except RuntimeError:
-            self._asked = None
+            self._pinged_at = None
         return 0.0
 
-    def _turned(self) -> None:
-        if self._is_told and self._asked is not None:
-            logger.warning("the bot goes on, after %.0f s", time.monotonic() - self._asked)
-        self._asked, self._is_told = None, False
+    def _on_heartbeat(self) -> None:
+        if self._is_reported and self._pinged_at is not None:
+            logger.warning("the bot goes on, after %.0f s", time.monotonic() - self._pinged_at)
+        self._pinged_at, self._is_reported = None, False
 
-    def _hurry(self, silence: float) -> None:
-        late = time.monotonic() - self._stop.at - STOP_BUDGET - LAST_WORDS
-        if late >= 0 and silence < LIVELY:
-            os._exit(self._stop.code)
-        if late >= GRACE:
-            _show_stacks("something blocks the stop")
+    def _enforce_stop(self, blocked_seconds: float) -> None:
+        overdue_seconds = time.monotonic() - self._stop_request.received_at - STOP_TIMEOUT - FLUSH_TIMEOUT
+        if overdue_seconds >= 0 and blocked_seconds < RESPONSIVE_SECONDS:
+            os._exit(self._stop_request.exit_code)
+        if overdue_seconds >= EXIT_GRACE_SECONDS:
+            _dump_stacks("something blocks the stop")
             os._exit(Exit.TRY_AGAIN)
 
-    def _standing(self) -> str:
+    def _blocking_location(self) -> str:
         """Name the places in the code in which the loop's thread stands, the innermost first."""
-        frame = sys._current_frames().get(self._main)
-        places = [] if frame is None else traceback.extract_stack(frame)[-FRAMES:]
-        return " in ".join(f"{one.name} ({one.filename}:{one.lineno})" for one in reversed(places))
+        frame = sys._current_frames().get(self._main_thread_id)
+        frames = [] if frame is None else traceback.extract_stack(frame)[-MAX_FRAMES:]
+        return " in ".join(f"{entry.name} ({entry.filename}:{entry.lineno})" for entry in reversed(frames))
 
 
-def _start_again() -> None:
+def _restart_process() -> None:
     """Become a new process of the same command: nothing else ends code that never waits."""
-    _show_stacks(f"it stands still for {HOPELESS:.0f} s and starts again")
+    _dump_stacks(f"it stands still for {RESTART_SECONDS:.0f} s and starts again")
     if sys.platform != "win32":  # there the new process would not be this one
         with suppress(OSError, ValueError):
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     os._exit(Exit.TRY_AGAIN)
 
 
-def _show_stacks(cause: str) -> None:
+def _dump_stacks(cause: str) -> None:
     with suppress(OSError, ValueError, AttributeError):  # nobody reads it
         os.write(2, f"bot: {cause}; these are the stacks of all threads\n".encode())
         faulthandler.dump_traceback(file=2)
 
 
 @contextmanager
-def watching(stop: Stop) -> Iterator[None]:
+def run_watchdog(stop_request: StopRequest) -> Iterator[None]:
     """Watch the running loop as long as the block lasts; once it is to stop, until the process is gone."""
-    watchdog = Watchdog(asyncio.get_running_loop(), stop)
+    watchdog = Watchdog(asyncio.get_running_loop(), stop_request)
     watchdog.start()
     try:
         yield
     finally:
-        if stop.by is None:
-            watchdog.end()
+        if stop_request.received_signal is None:
+            watchdog.stop()

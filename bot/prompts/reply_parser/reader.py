@@ -9,23 +9,29 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from bot.prompts.reply_parser.cleanup import MAX_CHARS, bare, plain, said, without_partial
-from bot.prompts.reply_parser.field_scanner import shape_of
-from bot.prompts.reply_parser.json_objects import Found, object_in
+from bot.prompts.reply_parser.cleanup import (
+    MAX_CHARS,
+    strip_partial_markup,
+    strip_wrapping,
+    unescape_field,
+    visible_text,
+)
+from bot.prompts.reply_parser.field_scanner import build_shape
+from bot.prompts.reply_parser.json_objects import JsonObject, first_object
 from bot.prompts.reply_parser.parts import (
     ACTIONS,
     MAX_ACTIONS,
     PARAMETERS,
     TEXTS,
     THOUGHTS,
-    by_action,
-    free_text,
-    parts_of,
-    scalar,
-    string,
-    structure_of,
+    arguments_by_action,
+    find_structure,
+    first_string,
+    first_text,
+    parse_parts,
+    scalar_text,
 )
-from bot.prompts.reply_parser.tag_tree import Tree, read_tree
+from bot.prompts.reply_parser.tag_tree import TagTree, parse_tag_tree
 
 __all__ = [
     "MAX_ACTIONS",
@@ -33,16 +39,16 @@ __all__ = [
     "Decision",
     "NextStep",
     "Reply",
-    "Tree",
+    "TagTree",
+    "parse_tag_tree",
     "read_decision",
     "read_fields",
     "read_object",
     "read_reply",
     "read_step",
-    "read_tree",
 ]
 
-_DECISION_SHAPE = shape_of(("name", *THOUGHTS), items=("action",))
+_DECISION_SHAPE = build_shape(("name", *THOUGHTS), items=("action",))
 _DECISION_KEYS = ("action", "name", *THOUGHTS)
 _WORD = re.compile(r"[A-Za-z_]+")
 _WORDS = "RESPOND|IGNORE|STOP|NONE|REPLY"
@@ -61,8 +67,8 @@ class Reply:
     providers: tuple[str, ...] = ()
     parameters: Mapping[str, Mapping[str, object]] = field(default_factory=dict)  # by name in `actions`
     calls: tuple[tuple[str, Mapping[str, object]], ...] = ()  # actions called as functions
-    complete: bool = True  # False when cut off in the middle
-    tagged: bool = True  # False when plain prose was taken as the text
+    is_complete: bool = True  # False when cut off in the middle
+    is_tagged: bool = True  # False when plain prose was taken as the text
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,7 @@ class NextStep:
     parameters: Mapping[str, object] = field(default_factory=dict)  # of that action
     is_finish: bool = False
     text: str = ""
-    complete: bool = True
+    is_complete: bool = True
 
 
 def read_reply(raw: str) -> Reply:
@@ -92,16 +98,16 @@ def read_reply(raw: str) -> Reply:
     Prose without tags is the text, and its action is REPLY; so it is for text without actions. An
     answer that breaks off within `<actions>` or `<parameters>` has neither.
     """
-    parts = parts_of(raw)
+    parts = parse_parts(raw)
     actions = parts.actions or (("REPLY",) if parts.text else ())
     return Reply(
         text=parts.text,
         thought=parts.thought,
         actions=actions if parts.may_act else (),
         providers=parts.providers,
-        parameters=by_action(parts.arguments, parts.actions) if parts.may_act else {},
-        complete=parts.is_complete,
-        tagged=not parts.is_prose,
+        parameters=arguments_by_action(parts.arguments, parts.actions) if parts.may_act else {},
+        is_complete=parts.is_complete,
+        is_tagged=not parts.is_prose,
     )
 
 
@@ -111,9 +117,9 @@ def read_step(raw: str) -> NextStep:
     `parameters` are the arguments of that one action, however deep the model put them. Prose without
     tags is the text of a last step. Never raises.
     """
-    parts = parts_of(raw)
+    parts = parse_parts(raw)
     action = parts.actions[0] if parts.actions and parts.may_act else ""
-    keyed = by_action(parts.arguments, (action,)) if action else {}
+    keyed = arguments_by_action(parts.arguments, (action,)) if action else {}
     return NextStep(
         thought=parts.thought,
         action=action,
@@ -121,7 +127,7 @@ def read_step(raw: str) -> NextStep:
         parameters=keyed.get(action, parts.arguments) if parts.may_act else {},
         is_finish=bool(parts.is_prose and parts.text) or parts.finish.strip().lower() in ("true", "yes", "1"),
         text=parts.text,
-        complete=parts.is_complete,
+        is_complete=parts.is_complete,
     )
 
 
@@ -130,19 +136,21 @@ def read_decision(raw: str) -> Decision:
 
     In running prose the word counts only in capitals or after `action:`. Never raises.
     """
-    text, _ = bare(raw)
-    found = structure_of(text, _DECISION_SHAPE, _DECISION_KEYS)
-    if isinstance(found, Found):
-        members = found.folded()
-        return Decision(_word(string(members, ("action",))), said(string(members, THOUGHTS)))
-    if found is None:
-        return Decision(_bare_word(text))
-    reasoning = free_text(found, THOUGHTS)
-    written = found.first("action")
-    if written is None:
-        return Decision(_bare_word(found.prose or found.before), reasoning)
-    is_sure = not written.is_cut and not found.may_quote
-    return Decision(_word(plain(written.body)) if is_sure else "", reasoning)
+    text, _ = strip_wrapping(raw)
+    structure = find_structure(text, _DECISION_SHAPE, _DECISION_KEYS)
+    if isinstance(structure, JsonObject):
+        members = structure.lowercase_members()
+        return Decision(
+            _first_word(first_string(members, ("action",))), visible_text(first_string(members, THOUGHTS))
+        )
+    if structure is None:
+        return Decision(_find_bare_word(text))
+    reasoning = first_text(structure, THOUGHTS)
+    action_field = structure.first_field("action")
+    if action_field is None:
+        return Decision(_find_bare_word(structure.prose or structure.before), reasoning)
+    is_certain = not action_field.is_cut and not structure.may_quote
+    return Decision(_first_word(unescape_field(action_field.body)) if is_certain else "", reasoning)
 
 
 def read_fields(raw: str, names: Collection[str]) -> dict[str, str]:
@@ -150,14 +158,18 @@ def read_fields(raw: str, names: Collection[str]) -> dict[str, str]:
 
     A field that the end of the answer cut off is left out: half a post is none. Never raises.
     """
-    text, _ = bare(raw)
-    given = {name.lower(): name for name in names}
-    found = structure_of(text, shape_of(given, message={"text"} & given.keys()), tuple(given))
-    if isinstance(found, Found):
-        members = found.folded()
-        return {name: scalar(members[key]) for key, name in given.items() if key in members}
-    fields = [part for key in given if found and (part := found.first(key)) and not part.is_cut]
-    return {given[part.name]: said(plain(part.body)) for part in fields}
+    text, _ = strip_wrapping(raw)
+    names_by_key = {name.lower(): name for name in names}
+    structure = find_structure(
+        text, build_shape(names_by_key, message={"text"} & names_by_key.keys()), tuple(names_by_key)
+    )
+    if isinstance(structure, JsonObject):
+        members = structure.lowercase_members()
+        return {name: scalar_text(members[key]) for key, name in names_by_key.items() if key in members}
+    fields = [
+        part for key in names_by_key if structure and (part := structure.first_field(key)) and not part.is_cut
+    ]
+    return {names_by_key[part.name]: visible_text(unescape_field(part.body)) for part in fields}
 
 
 def read_object(raw: str) -> dict[str, object]:
@@ -165,18 +177,18 @@ def read_object(raw: str) -> dict[str, object]:
 
     One that was cut off is none. Never raises.
     """
-    text, _ = bare(raw)
-    return object_in(text)
+    text, _ = strip_wrapping(raw)
+    return first_object(text)
 
 
-def _word(written: str) -> str:
+def _first_word(written: str) -> str:
     word = _WORD.search(written)
     return word[0].upper() if word else ""
 
 
-def _bare_word(prose: str) -> str:
-    found = _BARE_WORD.search(prose)
-    return found[found.lastindex or 0].upper() if found else ""
+def _find_bare_word(prose: str) -> str:
+    match = _BARE_WORD.search(prose)
+    return match[match.lastindex or 0].upper() if match else ""
 
 
 _PROVIDERS = ("providers", "provider")
@@ -190,7 +202,7 @@ _HALF_A_TAG = re.compile(r"<[/!]?[\w\[]{0,16}\s*+\Z")
 _CDATA, _CDATA_END = "<![CDATA[", "]]>"
 
 
-def text_so_far(raw: str, *, has_functions: bool = False) -> str:
+def partial_reply_text(raw: str, *, has_functions: bool = False) -> str:
     """Read how far the text of a plain reply is written; "" while, or where, it is none. Never raises.
 
     Shown is only what follows whole `<actions>` that say REPLY, or nothing, in an answer that asks for no
@@ -200,32 +212,32 @@ def text_so_far(raw: str, *, has_functions: bool = False) -> str:
     """
     raw = raw[:MAX_CHARS]
     head = _HEAD.match(raw)
-    at = head.end() if head else 0
+    position = head.end() if head else 0
     is_plain = has_functions
-    while opening := _OPENING.match(raw, at):
+    while opening := _OPENING.match(raw, position):
         name = opening[1].lower()
         if name in TEXTS:
-            return _text(raw[opening.end() :]) if is_plain else ""
-        closing = _closing(raw, name, opening.end())
+            return _read_partial_text(raw[opening.end() :]) if is_plain else ""
+        closing = _find_closing(raw, name, opening.end())
         if closing is None:
             return ""
-        body, at = raw[opening.end() : closing.start()], closing.end()
-        is_awry = name in _PROVIDERS or (name in ACTIONS and not _PLAIN_REPLY.fullmatch(body))
-        if is_awry and body.strip():
+        body, position = raw[opening.end() : closing.start()], closing.end()
+        is_unexpected = name in _PROVIDERS or (name in ACTIONS and not _PLAIN_REPLY.fullmatch(body))
+        if is_unexpected and body.strip():
             return ""
         is_plain = is_plain or name in ACTIONS
     return ""
 
 
-def _closing(raw: str, name: str, at: int) -> re.Match[str] | None:
+def _find_closing(raw: str, name: str, position: int) -> re.Match[str] | None:
     """Find where a field ends: at its first closing tag behind which another field opens."""
-    return next((found for found in _CLOSING.finditer(raw, at) if found[1].lower() == name), None)
+    return next((match for match in _CLOSING.finditer(raw, position) if match[1].lower() == name), None)
 
 
-def _text(body: str) -> str:
-    if own := _OWN_TAG.search(body):
-        body = body[: own.start()]
+def _read_partial_text(body: str) -> str:
+    if answer_tag := _OWN_TAG.search(body):
+        body = body[: answer_tag.start()]
     section = body.rfind(_CDATA)
     if section >= 0 and body[:section].strip() and body.find(_CDATA_END, section) < 0:
         body = body[:section]
-    return said(plain(without_partial(_HALF_A_TAG.sub("", body), TEXTS[0])))
+    return visible_text(unescape_field(strip_partial_markup(_HALF_A_TAG.sub("", body), TEXTS[0])))

@@ -4,12 +4,12 @@ import json
 import re
 from typing import TypeAlias
 
-from bot.prompts.reply_parser.cleanup import Tag, bare, plain, tags_in
-from bot.prompts.reply_parser.json_objects import decoded, object_in
+from bot.prompts.reply_parser.cleanup import Tag, find_tags, strip_wrapping, unescape_field
+from bot.prompts.reply_parser.json_objects import decode_value, first_object
 
 MAX_DEPTH = 64
 
-Tree: TypeAlias = "str | dict[str, Tree] | list[Tree]"
+TagTree: TypeAlias = "str | dict[str, TagTree] | list[TagTree]"
 
 _TAG = re.compile(
     r"<(?:(/?)([a-z_][\w.:-]*+)(?=[\s/>])[^<>]*?(/?)>|!\[CDATA\[)",
@@ -23,7 +23,7 @@ _ROOTS = ("output", "response")
 _JSON = re.compile(r"\s*+[\[{]")
 
 
-def read_tree(raw: str) -> Tree:
+def parse_tag_tree(raw: str) -> TagTree:
     """Read nested tags: `<a><b>1</b><b>2</b><c>3</c></a>` is `{"a": {"b": ["1", "2"], "c": "3"}}`.
 
     The root `<response>` is left out, and so is prose beside tags, but words with mark-up like `<b>`
@@ -31,44 +31,44 @@ def read_tree(raw: str) -> Tree:
     as well, its scalars as strings. Tags deeper than MAX_DEPTH are text; a value that the end of the
     answer cut off is missing. Without tags or JSON the tree is the text itself. Never raises.
     """
-    text, _ = bare(raw)
-    if _JSON.match(text) and (value := decoded(text)) and not text[value[1] :].strip():
-        return _tree_of(value[0], MAX_DEPTH)
+    text, _ = strip_wrapping(raw)
+    if _JSON.match(text) and (value := decode_value(text)) and not text[value[1] :].strip():
+        return _tree_from_json(value[0], MAX_DEPTH)
     root = _ROOT.search(text)
-    tree = nested(text[root.start() :] if root else text, root="response")
+    tree = parse_tags(text[root.start() :] if root else text, root="response")
     for name in _ROOTS:
         if isinstance(tree, dict) and [key.lower() for key in tree] == [name]:
             tree = next(iter(tree.values()))
-    if isinstance(tree, str) and (members := object_in(text)):
-        return _tree_of(members, MAX_DEPTH)
+    if isinstance(tree, str) and (members := first_object(text)):
+        return _tree_from_json(members, MAX_DEPTH)
     return tree
 
 
-def nested(text: str, *, root: str = "") -> Tree:
+def parse_tags(text: str, *, root: str = "") -> TagTree:
     """Read the nested tags of a text that is bare already, no further than the end of `root`."""
     stack = _Stack(text)
-    for tag in tags_in(text, _TAG):
-        stack.add(tag)
+    for tag in find_tags(text, _TAG):
+        stack.add_tag(tag)
         if tag.name == root and len(stack.nodes) == 1:
             break
-    return stack.tree()
+    return stack.build_tree()
 
 
 class _Node:
     """A tag that is open: what stands in it so far."""
 
-    __slots__ = ("at", "children", "has_words", "name", "start", "written")
+    __slots__ = ("at", "children", "words_start", "name", "start", "written")
 
     def __init__(self, name: str, written: str, start: int) -> None:
         self.name, self.written, self.start = name, written, start
-        self.at = start  # where the words begin that no child holds
+        self.words_start = start  # where the words begin that no child holds
         self.has_words = False
-        self.children: list[tuple[str, Tree]] = []
+        self.children: list[tuple[str, TagTree]] = []
 
-    def pass_words(self, text: str, until: int, after: int) -> None:
+    def note_words(self, text: str, until: int, after: int) -> None:
         """Take note of words before a child, or before the end."""
-        self.has_words = self.has_words or bool(text[self.at : until].strip())
-        self.at = after
+        self.has_words = self.has_words or bool(text[self.words_start : until].strip())
+        self.words_start = after
 
     def is_text(self) -> bool:
         """Tell words with mark-up among them from a list of values."""
@@ -84,22 +84,22 @@ class _Stack:
         self.text = text
         self.nodes = [_Node("", "", 0)]
         self.open: dict[str, int] = {}
-        self.too_deep = 0
+        self.skipped_depth = 0
 
-    def add(self, tag: Tag) -> None:
+    def add_tag(self, tag: Tag) -> None:
         """Take the next tag; one that closes nothing is text."""
         written = self.text[tag.start + 1 : tag.start + 1 + len(tag.name)]
         if tag.is_empty:
-            self.nodes[-1].pass_words(self.text, tag.start, tag.end)
+            self.nodes[-1].note_words(self.text, tag.start, tag.end)
             self.nodes[-1].children.append((written, ""))
-        elif tag.opens and len(self.nodes) <= MAX_DEPTH:
-            self.nodes[-1].pass_words(self.text, tag.start, tag.end)
+        elif tag.is_opening and len(self.nodes) <= MAX_DEPTH:
+            self.nodes[-1].note_words(self.text, tag.start, tag.end)
             self.nodes.append(_Node(tag.name, written, tag.end))
             self.open[tag.name] = self.open.get(tag.name, 0) + 1
-        elif tag.opens:
-            self.too_deep += 1
-        elif self.too_deep:
-            self.too_deep -= 1
+        elif tag.is_opening:
+            self.skipped_depth += 1
+        elif self.skipped_depth:
+            self.skipped_depth -= 1
         elif self.open.get(tag.name):
             self._close(tag)
 
@@ -110,53 +110,53 @@ class _Stack:
             self.nodes[-1].children += orphan.children
             self.nodes[-1].has_words = True
         node = self._pop()
-        node.pass_words(self.text, tag.start, tag.end)
-        self.nodes[-1].children.append((node.written, self._value(node, tag.start)))
-        self.nodes[-1].at = tag.end
+        node.note_words(self.text, tag.start, tag.end)
+        self.nodes[-1].children.append((node.written, self._node_value(node, tag.start)))
+        self.nodes[-1].words_start = tag.end
 
     def _pop(self) -> _Node:
         node = self.nodes.pop()
         self.open[node.name] -= 1
         return node
 
-    def tree(self) -> Tree:
+    def build_tree(self) -> TagTree:
         """End the answer: what is still open and holds whole values counts, a value cut off does not."""
         is_cut = len(self.nodes) > 1
         while len(self.nodes) > 1:
             node = self._pop()
             if node.children:
-                self.nodes[-1].children.append((node.written, _grouped(node.children)))
+                self.nodes[-1].children.append((node.written, _group_children(node.children)))
         top = self.nodes[0]
-        top.pass_words(self.text, len(self.text), len(self.text))
+        top.note_words(self.text, len(self.text), len(self.text))
         if not top.is_text():
-            return _grouped(top.children)
-        return {} if is_cut and self.text.lstrip().startswith("<") else plain(self.text).strip()
+            return _group_children(top.children)
+        return {} if is_cut and self.text.lstrip().startswith("<") else unescape_field(self.text).strip()
 
-    def _value(self, node: _Node, end: int) -> Tree:
+    def _node_value(self, node: _Node, end: int) -> TagTree:
         if not node.is_text() and not _JSON.match(self.text, node.start, end):
-            return _grouped(node.children)
-        return plain(self.text[node.start : end]).strip()
+            return _group_children(node.children)
+        return unescape_field(self.text[node.start : end]).strip()
 
 
-def _grouped(children: list[tuple[str, Tree]]) -> dict[str, Tree]:
-    grouped: dict[str, Tree] = {}
+def _group_children(children: list[tuple[str, TagTree]]) -> dict[str, TagTree]:
+    grouped: dict[str, TagTree] = {}
     for name, value in children:
-        known = grouped.get(name)
-        if isinstance(known, list):
-            known.append(value)
+        existing = grouped.get(name)
+        if isinstance(existing, list):
+            existing.append(value)
         else:
-            grouped[name] = value if known is None else [known, value]
+            grouped[name] = value if existing is None else [existing, value]
     return grouped
 
 
-def _tree_of(value: object, depth: int) -> Tree:
+def _tree_from_json(value: object, depth: int) -> TagTree:
     """Turn decoded JSON into a tree; what lies deeper than `depth` is left out."""
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, dict | list) and not depth:
         return ""
     if isinstance(value, dict):
-        return {str(key): _tree_of(item, depth - 1) for key, item in value.items()}
+        return {str(key): _tree_from_json(item, depth - 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [_tree_of(item, depth - 1) for item in value]
+        return [_tree_from_json(item, depth - 1) for item in value]
     return "" if value is None else json.dumps(value)

@@ -10,11 +10,11 @@ from typing import Any
 from uuid import UUID
 
 from bot.concurrency.clock import Clock
-from bot.domain.costs import Key, Spending
+from bot.domain.costs import CostEntry, CostKey
 from bot.store.protocols import LogEntry
 
-MOST_LOGS = 10_000
-FIRST_SWEEP = 1000
+MAX_LOGS = 10_000
+MIN_SWEEP_SIZE = 1000
 
 
 class InMemoryCache:
@@ -23,7 +23,7 @@ class InMemoryCache:
     def __init__(self, clock: Clock) -> None:
         self._values: dict[str, tuple[str, datetime | None]] = {}
         self._clock = clock
-        self._sweep_at = FIRST_SWEEP
+        self._sweep_at = MIN_SWEEP_SIZE
 
     async def get(self, key: str) -> Any | None:
         text, expires_at = self._values.get(key, ("null", None))
@@ -37,10 +37,10 @@ class InMemoryCache:
         if len(self._values) >= self._sweep_at:
             self._sweep()
 
-    async def drop(self, key: str) -> None:
+    async def delete(self, key: str) -> None:
         self._values.pop(key, None)
 
-    def is_first(self, key: str, until: datetime) -> bool:
+    def add_if_absent(self, key: str, until: datetime) -> bool:
         """Note that something has happened, and tell whether that was not known."""
         _, end = self._values.get(key, ("", self._clock()))
         if end is None or end > self._clock():
@@ -51,10 +51,10 @@ class InMemoryCache:
     def _sweep(self) -> None:
         """Drop what has expired and is never asked for again."""
         now = self._clock()
-        over = [key for key, (_, end) in self._values.items() if end is not None and end <= now]
-        for key in over:
+        expired = [key for key, (_, end) in self._values.items() if end is not None and end <= now]
+        for key in expired:
             del self._values[key]
-        self._sweep_at = max(FIRST_SWEEP, 2 * len(self._values))
+        self._sweep_at = max(MIN_SWEEP_SIZE, 2 * len(self._values))
 
 
 class InMemoryLogs:
@@ -62,7 +62,7 @@ class InMemoryLogs:
 
     def __init__(self, clock: Clock) -> None:
         self._kinds: defaultdict[str, deque[tuple[int, dict[str, Any]]]]
-        self._kinds = defaultdict(lambda: deque(maxlen=MOST_LOGS))
+        self._kinds = defaultdict(lambda: deque(maxlen=MAX_LOGS))
         self._count = 0
         self._clock = clock
 
@@ -79,41 +79,41 @@ class InMemoryLogs:
         self._kinds[kind].append((self._count, {**entry, "body": dict(body)}))
 
     async def log_all(self, entries: Sequence[LogEntry]) -> None:
-        for one in entries:
-            await self.log(one.kind, one.body, room_id=one.room_id, entity_id=one.entity_id)
+        for entry in entries:
+            await self.log(entry.kind, entry.body, room_id=entry.room_id, entity_id=entry.entity_id)
 
     async def logs(
         self, *, kind: str | None = None, room_id: UUID | None = None, limit: int = 100
     ) -> list[Mapping[str, Any]]:
-        wanted = [reversed(entries) for name, entries in self._kinds.items() if kind in (None, name)]
-        newest = merge(*wanted, key=itemgetter(0), reverse=True)
-        found = (entry for _, entry in newest if room_id in (None, entry["room_id"]))
-        return [entry for entry, _ in zip(found, range(limit), strict=False)]
+        queues = [reversed(entries) for name, entries in self._kinds.items() if kind in (None, name)]
+        newest = merge(*queues, key=itemgetter(0), reverse=True)
+        matches = (entry for _, entry in newest if room_id in (None, entry["room_id"]))
+        return [entry for entry, _ in zip(matches, range(limit), strict=False)]
 
-    def forget(self, entity_id: UUID) -> None:
+    def erase(self, entity_id: UUID) -> None:
         """Delete the entries about somebody."""
         for entries in self._kinds.values():
-            kept = [one for one in entries if one[1]["entity_id"] != entity_id]
+            remaining = [entry for entry in entries if entry[1]["entity_id"] != entity_id]
             entries.clear()
-            entries.extend(kept)
+            entries.extend(remaining)
 
 
-MOST = 100_000
+MAX_COST_ENTRIES = 100_000
 
 
-class InMemorySpending:
-    """Keeps the latest sums; see `SpendingStore`."""
+class InMemoryCosts:
+    """Keeps the latest sums; see `CostStore`."""
 
     def __init__(self) -> None:
-        self._sums: dict[Key, Spending] = {}
+        self._sums: dict[CostKey, CostEntry] = {}
 
-    async def add(self, spendings: Sequence[Spending]) -> None:
-        for one in spendings:
-            known = self._sums.get(one.key)
-            self._sums[one.key] = one if known is None else known.plus(one)
-        while len(self._sums) > MOST:
+    async def add(self, entries: Sequence[CostEntry]) -> None:
+        for entry in entries:
+            total = self._sums.get(entry.key)
+            self._sums[entry.key] = entry if total is None else total.plus(entry)
+        while len(self._sums) > MAX_COST_ENTRIES:
             del self._sums[next(iter(self._sums))]
 
-    async def spent(self, since: date, until: date) -> list[Spending]:
-        found = (one for one in self._sums.values() if since <= one.day <= until)
-        return sorted(found, key=lambda one: one.day)
+    async def costs_between(self, since: date, until: date) -> list[CostEntry]:
+        entries = (entry for entry in self._sums.values() if since <= entry.day <= until)
+        return sorted(entries, key=lambda entry: entry.day)

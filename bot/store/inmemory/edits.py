@@ -7,21 +7,27 @@ from uuid import UUID
 
 from bot.domain.content import Content
 from bot.domain.edits import (
-    LATEST,
-    Forgotten,
+    MAX_SCANNED_ROWS,
+    DeletionResult,
+    EditResult,
+    ErasureResult,
     Reaction,
-    Removed,
-    Revised,
-    blotted,
-    cancelled,
-    opted_out,
-    sent_as,
-    unasked,
-    weighed,
-    withheld,
+    cancel_receipt,
+    cancel_unsent,
+    messages_by_external_id,
+    opt_out_component,
+    orphaned_deliveries,
+    plan_edit,
+    redact_receipt,
 )
 from bot.domain.environment import Room, World
-from bot.domain.inbound import REMEMBERED, Arrival, Notice, Noticed, Received
+from bot.domain.inbound import (
+    MEMBERSHIP_EVENT_TTL,
+    InboundMessage,
+    MembershipChange,
+    MembershipUpdate,
+    StoredEvent,
+)
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
 from bot.store.inmemory.cache_logs_costs import InMemoryCache, InMemoryLogs
@@ -30,11 +36,11 @@ from bot.store.inmemory.ledger import InMemoryLedger
 from bot.store.inmemory.memories import InMemoryMemories
 from bot.store.inmemory.tasks import InMemoryTasks
 
-EVERY = 10**9
+NO_LIMIT = 10**9
 
 
-class InMemoryChanges:
-    """Changes what is kept; see `ChangeStore`. Nothing that waits comes between, so each call is atomic."""
+class InMemoryEdits:
+    """Changes what is kept; see `EditStore`. Nothing that waits comes between, so each call is atomic."""
 
     def __init__(
         self,
@@ -50,149 +56,189 @@ class InMemoryChanges:
         self._memories, self._tasks = memories, tasks
         self._cache, self._logs = cache, logs
 
-    async def revise(self, arrival: Arrival, at: datetime, *, is_answering: bool = False) -> Revised:
-        receipt = self._ledger.book.known(arrival.key)
+    async def apply_edit(
+        self, edit: InboundMessage, now: datetime, *, is_answering: bool = False
+    ) -> EditResult:
+        receipt = self._ledger.receipt_table.find_by_key(edit.key)
         if receipt is not None:
-            return Revised(Received(receipt))
-        known = self._ledger.book.of_messages(arrival.key.room_id, [arrival.key.message_id])
-        if not known:
-            [received] = await self._ledger.receive([arrival], at)
-            return Revised(received)
-        before = (await self._memories.memories([known[0].memory_id])).get(known[0].memory_id)
-        edit = weighed(arrival, at, known, before, is_answering=is_answering)
-        self._ledger.book.insert(edit.receipt)
-        self._ledger.book.save(edit.closed)
-        if edit.message is None:
-            return Revised(Received(edit.receipt))
-        self._memories.put(edit.message)
-        world, [room] = self._worlds.put(arrival.world, [arrival.room])
-        author = self._entities.put(arrival.author, room.id)
-        kept = Arrival(arrival.key, world, room, author, edit.message)
-        attendance = self._worlds.attendance_of(room.id)
-        return Revised(Received(edit.receipt, kept, attendance, is_new=True), before, edit.closed)
-
-    async def remove(self, room_id: UUID, message_ids: Collection[str], at: datetime) -> Removed:
-        gone = self._ledger.book.of_messages(room_id, message_ids)
-        parts = await self._ledger.deliveries(room_id=room_id)
-        named = {receipt.memory_id for receipt in gone} | sent_as(parts, message_ids)
-        messages = tuple(await self._memories.memories(named))
-        others = await self._ledger.receipts(room_id=room_id, limit=LATEST)
-        reason = "the message that it answers was removed"
-        deliveries = withheld(unasked(parts, gone, others), reason)
-        receipts = [one for one in gone if not one.outcome.is_final]
-        removed = Removed(
-            len(messages),
-            messages,
-            tuple(cancelled(one, at, "its message was removed") for one in receipts),
-            tuple(deliveries),
+            return EditResult(StoredEvent(receipt))
+        receipts = self._ledger.receipt_table.find_by_messages(edit.key.room_id, [edit.key.message_id])
+        if not receipts:
+            [event] = await self._ledger.receive([edit], now)
+            return EditResult(event)
+        previous = (await self._memories.memories([receipts[0].memory_id])).get(receipts[0].memory_id)
+        plan = plan_edit(edit, now, receipts, previous, is_answering=is_answering)
+        self._ledger.receipt_table.insert(plan.receipt)
+        self._ledger.receipt_table.save(plan.superseded)
+        if plan.message is None:
+            return EditResult(StoredEvent(plan.receipt))
+        self._memories.upsert(plan.message)
+        world, [room] = self._worlds.upsert(edit.world, [edit.room])
+        author = self._entities.upsert(edit.author, room.id)
+        stored = InboundMessage(edit.key, world, room, author, plan.message)
+        participant_state = self._worlds.participant_state_of(room.id)
+        return EditResult(
+            StoredEvent(plan.receipt, stored, participant_state, is_new=True), previous, plan.superseded
         )
-        await self._forget(messages)
-        await self._cancel(removed)
-        return removed
 
-    async def clear(self, room_id: UUID, at: datetime) -> Removed:
-        said = [memory for memory in self._memories.all() if memory.room_id == room_id]
-        removed = await self.abandon([room_id], at, "its room was cleared")
-        await self._forget([memory.id for memory in said])
-        return replace(removed, count=sum(memory.kind is MemoryKind.MESSAGE for memory in said))
+    async def delete_messages(
+        self, room_id: UUID, message_ids: Collection[str], now: datetime
+    ) -> DeletionResult:
+        message_receipts = self._ledger.receipt_table.find_by_messages(room_id, message_ids)
+        room_deliveries = await self._ledger.deliveries(room_id=room_id)
+        memory_ids = {receipt.memory_id for receipt in message_receipts} | messages_by_external_id(
+            room_deliveries, message_ids
+        )
+        stored_ids = tuple(await self._memories.memories(memory_ids))
+        room_receipts = await self._ledger.receipts(room_id=room_id, limit=MAX_SCANNED_ROWS)
+        reason = "the message that it answers was removed"
+        cancelled_deliveries = cancel_unsent(
+            orphaned_deliveries(room_deliveries, message_receipts, room_receipts), reason
+        )
+        open_receipts = [
+            open_receipt for open_receipt in message_receipts if not open_receipt.outcome.is_final
+        ]
+        result = DeletionResult(
+            len(stored_ids),
+            stored_ids,
+            tuple(
+                cancel_receipt(open_receipt, now, "its message was removed") for open_receipt in open_receipts
+            ),
+            tuple(cancelled_deliveries),
+        )
+        await self._delete_memories(stored_ids)
+        await self._save_cancelled(result)
+        return result
 
-    async def abandon(self, room_ids: Collection[UUID], at: datetime, reason: str) -> Removed:
-        receipts = await self._ledger.receipts(is_open=True, limit=EVERY)
-        removed = Removed(
-            receipts=tuple(cancelled(one, at, reason) for one in receipts if one.room_id in room_ids),
+    async def clear_room(self, room_id: UUID, now: datetime) -> DeletionResult:
+        memories = [memory for memory in self._memories.all() if memory.room_id == room_id]
+        result = await self.cancel_open_work([room_id], now, "its room was cleared")
+        await self._delete_memories([memory.id for memory in memories])
+        return replace(result, message_count=sum(memory.kind is MemoryKind.MESSAGE for memory in memories))
+
+    async def cancel_open_work(
+        self, room_ids: Collection[UUID], now: datetime, reason: str
+    ) -> DeletionResult:
+        open_receipts = await self._ledger.receipts(is_open=True, limit=NO_LIMIT)
+        result = DeletionResult(
+            receipts=tuple(
+                cancel_receipt(receipt, now, reason)
+                for receipt in open_receipts
+                if receipt.room_id in room_ids
+            ),
             deliveries=tuple(
-                withheld([part for part in await self._open_parts() if part.room_id in room_ids], reason)
+                cancel_unsent(
+                    [delivery for delivery in await self._open_deliveries() if delivery.room_id in room_ids],
+                    reason,
+                )
             ),
         )
-        await self._cancel(removed)
-        return removed
+        await self._save_cancelled(result)
+        return result
 
-    async def react(self, reaction: Reaction) -> Memory | None:
-        parts = await self._ledger.deliveries(room_id=reaction.room.id)
-        about = [
-            one.memory_id for one in self._ledger.book.of_messages(reaction.room.id, [reaction.message_id])
+    async def save_reaction(self, reaction: Reaction) -> Memory | None:
+        deliveries = await self._ledger.deliveries(room_id=reaction.room.id)
+        memory_ids = [
+            receipt.memory_id
+            for receipt in self._ledger.receipt_table.find_by_messages(
+                reaction.room.id, [reaction.message_id]
+            )
         ]
-        about += sent_as(parts, [reaction.message_id])
-        there = await self._memories.memories(about)
-        memory = reaction.about(next(iter(there), None))
+        memory_ids += messages_by_external_id(deliveries, [reaction.message_id])
+        memories = await self._memories.memories(memory_ids)
+        memory = reaction.to_memory(next(iter(memories), None))
         if await self._memories.memories([memory.id]):
             return None
-        self._worlds.put(reaction.world, [reaction.room])
-        self._entities.put(reaction.author, reaction.room.id)
-        self._memories.put(memory)
+        self._worlds.upsert(reaction.world, [reaction.room])
+        self._entities.upsert(reaction.author, reaction.room.id)
+        self._memories.upsert(memory)
         return memory
 
-    async def notice(self, notice: Notice, at: datetime) -> Noticed:
-        if notice.key and not self._cache.is_first(notice.key, at + REMEMBERED):
-            return Noticed(is_new=False)
-        before = await self._worlds.world(notice.world.id)
-        self._worlds.put(notice.world, ())
-        rooms = self._worlds.list_rooms(notice.rooms)
-        known = await self._entities.entities([one.id for one in notice.people])
-        kept = [self._entities.put(one, None) for one in notice.people]
-        if notice.is_leaving:
-            there = [room.id for room in await self._worlds.rooms(notice.world.id)]
-            for one in kept:
-                await self._entities.leave(one.id, there)
-        return Noticed(
-            before=before,
-            rooms=rooms,
-            new_people=frozenset(one.id for one in kept) - known.keys(),
-            people=frozenset(one.id for one in kept if known.get(one.id) != one),
+    async def apply_membership(self, update: MembershipUpdate, now: datetime) -> MembershipChange:
+        if update.event_key and not self._cache.add_if_absent(update.event_key, now + MEMBERSHIP_EVENT_TTL):
+            return MembershipChange(is_new=False)
+        previous_world = await self._worlds.world(update.world.id)
+        self._worlds.upsert(update.world, ())
+        new_room_ids = self._worlds.add_rooms(update.rooms)
+        existing = await self._entities.entities([entity.id for entity in update.entities])
+        stored = [self._entities.upsert(entity, None) for entity in update.entities]
+        if update.is_leaving:
+            room_ids = [room.id for room in await self._worlds.rooms(update.world.id)]
+            for entity in stored:
+                await self._entities.leave_rooms(entity.id, room_ids)
+        return MembershipChange(
+            previous_world=previous_world,
+            new_room_ids=new_room_ids,
+            new_entity_ids=frozenset(entity.id for entity in stored) - existing.keys(),
+            changed_entity_ids=frozenset(entity.id for entity in stored if existing.get(entity.id) != entity),
         )
 
-    async def forget(self, entity_id: UUID, at: datetime) -> Forgotten:
-        said = {memory.id for memory in self._memories.all() if memory.entity_id == entity_id}
-        kept = await self._memories.memories(said)
-        messages = sum(one.kind is MemoryKind.MESSAGE for one in kept.values())
-        parts = await self._open_parts()
-        receipts = self._ledger.forget(entity_id, at)
-        turns = {receipt.turn_id for receipt in receipts if receipt.turn_id is not None}
-        waiting = withheld((part for part in parts if part.turn_id in turns), "it was forgotten")
-        answers = {one.id for turn_id in turns for one in await self._memories.by_turn(turn_id)} - said
-        removed = Removed(
-            receipts=tuple(blotted(one, at) for one in receipts if not one.outcome.is_final),
-            deliveries=tuple(replace(part, content=Content()) for part in waiting),
+    async def erase_entity(self, entity_id: UUID, now: datetime) -> ErasureResult:
+        memory_ids = {memory.id for memory in self._memories.all() if memory.entity_id == entity_id}
+        memories = await self._memories.memories(memory_ids)
+        message_count = sum(item.kind is MemoryKind.MESSAGE for item in memories.values())
+        open_deliveries = await self._open_deliveries()
+        receipts = self._ledger.redact_author(entity_id, now)
+        turn_ids = {receipt.turn_id for receipt in receipts if receipt.turn_id is not None}
+        pending = cancel_unsent(
+            (delivery for delivery in open_deliveries if delivery.turn_id in turn_ids), "it was forgotten"
         )
-        await self._cancel(removed)
-        count = len(self._memories.all())
-        await self._forget(said | answers)
-        drawn = count - len(self._memories.all()) - messages - len(answers)
-        details, ties = self._entities.forget(entity_id, opted_out(entity_id, at))
-        self._logs.forget(entity_id)
-        tasks = self._tasks.forget(entity_id)
-        return Forgotten(messages, len(answers), drawn, details, ties, tasks, removed)
+        reply_ids = {
+            item.id for turn_id in turn_ids for item in await self._memories.by_turn(turn_id)
+        } - memory_ids
+        cancelled = DeletionResult(
+            receipts=tuple(redact_receipt(item, now) for item in receipts if not item.outcome.is_final),
+            deliveries=tuple(replace(delivery, content=Content()) for delivery in pending),
+        )
+        await self._save_cancelled(cancelled)
+        total_before = len(self._memories.all())
+        await self._delete_memories(memory_ids | reply_ids)
+        derived_count = total_before - len(self._memories.all()) - message_count - len(reply_ids)
+        component_count, relationship_count = self._entities.erase(
+            entity_id, opt_out_component(entity_id, now)
+        )
+        self._logs.erase(entity_id)
+        task_count = self._tasks.erase(entity_id)
+        return ErasureResult(
+            message_count,
+            len(reply_ids),
+            derived_count,
+            component_count,
+            relationship_count,
+            task_count,
+            cancelled,
+        )
 
-    async def move(self, room_id: UUID, world: World, room: Room) -> list[Delivery]:
-        self._worlds.move(room_id, world, room)
-        self._entities.move(room_id, room.id)
-        self._tasks.move(room_id, room.id)
+    async def migrate_room(self, room_id: UUID, world: World, room: Room) -> list[Delivery]:
+        self._worlds.migrate_room(room_id, world, room)
+        self._entities.migrate_room(room_id, room.id)
+        self._tasks.migrate_room(room_id, room.id)
         for memory in self._memories.all():
             if memory.room_id == room_id:
-                self._memories.put(replace(memory, room_id=room.id, world_id=room.world_id))
-        waiting = [
-            part
-            for part in await self._open_parts()
-            if part.room_id == room_id and part.state is DeliveryState.PENDING
+                self._memories.upsert(replace(memory, room_id=room.id, world_id=room.world_id))
+        pending = [
+            delivery
+            for delivery in await self._open_deliveries()
+            if delivery.room_id == room_id and delivery.state is DeliveryState.PENDING
         ]
         return [
-            self._ledger.put_last(
-                replace(part, room_id=room.id, account=room.account, target=room.external_id)
+            self._ledger.append_delivery(
+                replace(delivery, room_id=room.id, account=room.account, target=room.external_id)
             )
-            for part in waiting
+            for delivery in pending
         ]
 
-    async def _open_parts(self) -> list[Delivery]:
+    async def _open_deliveries(self) -> list[Delivery]:
         return await self._ledger.deliveries(is_open=True)
 
-    async def _cancel(self, removed: Removed) -> None:
-        self._ledger.book.save(removed.receipts)
-        for part in removed.deliveries:
-            await self._ledger.save_delivery(part)
+    async def _save_cancelled(self, cancelled: DeletionResult) -> None:
+        self._ledger.receipt_table.save(cancelled.receipts)
+        for delivery in cancelled.deliveries:
+            await self._ledger.save_delivery(delivery)
 
-    async def _forget(self, ids: Iterable[UUID]) -> None:
+    async def _delete_memories(self, ids: Iterable[UUID]) -> None:
         """Remove memories, and what was drawn from them, and from that."""
-        gone = set(ids)
-        while gone:
-            await self._memories.remove(gone)
-            gone = {memory.id for memory in self._memories.all() if memory.source_id in gone}
+        deleted = set(ids)
+        while deleted:
+            await self._memories.remove(deleted)
+            deleted = {memory.id for memory in self._memories.all() if memory.source_id in deleted}

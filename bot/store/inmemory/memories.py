@@ -7,20 +7,26 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from bot.domain.memory import Memory, MemoryKind, Recalled
-from bot.store.protocols import Reach, Unembedded, audience_of
-from bot.store.similarity import LAST_SAID, SAID, nearest, ranked_by_words, wording
+from bot.domain.memory import Memory, MemoryKind, MemoryMatch
+from bot.store.protocols import RecallScope, UnembeddedPage, recall_audience
+from bot.store.similarity import (
+    MAX_TRANSCRIPT_SCAN,
+    TRANSCRIPT_KINDS,
+    find_nearest,
+    normalize_wording,
+    rank_by_word_overlap,
+)
 
-WINDOW = 1000
-EMBEDDED = (MemoryKind.MESSAGE, MemoryKind.FACT)
+PAGE_SIZE = 1000
+EMBEDDED_KINDS = (MemoryKind.MESSAGE, MemoryKind.FACT)
 
 
-def _age(memory: Memory) -> tuple[datetime, UUID]:
+def _sort_key(memory: Memory) -> tuple[datetime, UUID]:
     return (memory.created_at, memory.id)
 
 
-def _likeness(memory: Memory) -> tuple[MemoryKind, UUID, UUID | None, str]:
-    return memory.kind, memory.entity_id, audience_of(memory), wording(memory.content.text)
+def _identity_key(memory: Memory) -> tuple[MemoryKind, UUID, UUID | None, str]:
+    return memory.kind, memory.entity_id, recall_audience(memory), normalize_wording(memory.content.text)
 
 
 class InMemoryMemories:
@@ -33,22 +39,26 @@ class InMemoryMemories:
 
     async def add(self, memories: Sequence[Memory]) -> None:
         for memory in memories:
-            self.put(memory)
+            self.upsert(memory)
 
     async def add_unique(self, memory: Memory) -> Memory:
-        if memory.kind in SAID:
+        if memory.kind in TRANSCRIPT_KINDS:
             raise ValueError(f"a {memory.kind} is told from others by its id: use add")
-        found = (one for one in self._memories.values() if _likeness(one) == _likeness(memory))
-        known = next(found, None)
-        if known is None:
-            self.put(memory)
-        return known or memory
+        matches = (
+            other for other in self._memories.values() if _identity_key(other) == _identity_key(memory)
+        )
+        existing = next(matches, None)
+        if existing is None:
+            self.upsert(memory)
+        return existing or memory
 
     async def memories(self, ids: Collection[UUID]) -> dict[UUID, Memory]:
-        return {one: self._memories[one] for one in ids if one in self._memories}
+        return {memory_id: self._memories[memory_id] for memory_id in ids if memory_id in self._memories}
 
     async def count(self, kind: MemoryKind, room_id: UUID | None = None) -> int:
-        return sum(one.kind is kind and room_id in (None, one.room_id) for one in self._memories.values())
+        return sum(
+            memory.kind is kind and room_id in (None, memory.room_id) for memory in self._memories.values()
+        )
 
     async def recent(
         self,
@@ -58,18 +68,18 @@ class InMemoryMemories:
         kind: MemoryKind = MemoryKind.MESSAGE,
         before: datetime | None = None,
     ) -> list[Memory]:
-        lane = self._rooms.get((room_id, kind), [])
+        room_memories = self._rooms.get((room_id, kind), [])
         if before is not None:
-            lane = [memory for memory in lane if memory.created_at < before]
-        return lane[-limit:] if limit else []
+            room_memories = [memory for memory in room_memories if memory.created_at < before]
+        return room_memories[-limit:] if limit else []
 
     async def by_turn(self, turn_id: UUID) -> list[Memory]:
-        found = (self._memories.get(one) for one in self._turns.get(turn_id, ()))
-        return sorted((memory for memory in found if memory is not None), key=_age)
+        memories = (self._memories.get(memory_id) for memory_id in self._turns.get(turn_id, ()))
+        return sorted((memory for memory in memories if memory is not None), key=_sort_key)
 
     async def recall(
-        self, embedding: Sequence[float], model: str, reach: Reach, kind: MemoryKind, limit: int = 10
-    ) -> list[Recalled]:
+        self, embedding: Sequence[float], model: str, scope: RecallScope, kind: MemoryKind, limit: int = 10
+    ) -> list[MemoryMatch]:
         candidates = (
             (memory, memory.embedding)
             for memory in self._memories.values()
@@ -77,57 +87,62 @@ class InMemoryMemories:
             and memory.embedding is not None
             and memory.embedding_model == model
             and len(memory.embedding) == len(embedding)
-            and reach.covers(memory)
+            and scope.covers(memory)
         )
-        return [Recalled(memory, score) for memory, score in nearest(embedding, candidates, limit)]
+        return [MemoryMatch(memory, score) for memory, score in find_nearest(embedding, candidates, limit)]
 
-    async def search(self, text: str, reach: Reach, kind: MemoryKind, limit: int = 10) -> list[Memory]:
-        if kind in SAID:
-            found = self._rooms.get((reach.room_id, kind), [])[-LAST_SAID:]
+    async def search(self, text: str, scope: RecallScope, kind: MemoryKind, limit: int = 10) -> list[Memory]:
+        if kind in TRANSCRIPT_KINDS:
+            candidates = self._rooms.get((scope.room_id, kind), [])[-MAX_TRANSCRIPT_SCAN:]
         else:
-            found = [one for one in self._memories.values() if one.kind is kind and reach.covers(one)]
-        newest = found[::-1]
-        return [newest[place] for place in ranked_by_words(text, [one.content.text for one in newest], limit)]
+            candidates = [
+                memory for memory in self._memories.values() if memory.kind is kind and scope.covers(memory)
+            ]
+        newest = candidates[::-1]
+        return [
+            newest[index]
+            for index in rank_by_word_overlap(text, [memory.content.text for memory in newest], limit)
+        ]
 
     async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
         memory = self._memories.get(memory_id)
         if memory is not None:
-            self.put(replace(memory, embedding=tuple(embedding), embedding_model=model))
+            self.upsert(replace(memory, embedding=tuple(embedding), embedding_model=model))
 
-    async def unembedded(self, model: str, before: int | None = None) -> Unembedded:
-        kept = list(self._memories.values())
-        end = len(kept) if before is None else before
-        start = max(0, end - WINDOW)
-        bare = [
+    async def unembedded(self, model: str, before: int | None = None) -> UnembeddedPage:
+        memories = list(self._memories.values())
+        end = len(memories) if before is None else before
+        start = max(0, end - PAGE_SIZE)
+        unembedded = [
             memory
-            for memory in reversed(kept[start:end])
-            if memory.kind in EMBEDDED and (memory.embedding is None or memory.embedding_model != model)
+            for memory in reversed(memories[start:end])
+            if memory.kind in EMBEDDED_KINDS and (memory.embedding is None or memory.embedding_model != model)
         ]
-        return Unembedded(tuple(bare), start or None)
+        return UnembeddedPage(tuple(unembedded), start or None)
 
     async def remove(self, ids: Collection[UUID]) -> int:
-        removed = [self._memories.pop(one) for one in ids if one in self._memories]
+        removed = [self._memories.pop(memory_id) for memory_id in ids if memory_id in self._memories]
         for memory in removed:
-            self._take_out(memory)
+            self._remove_from_indexes(memory)
         return len(removed)
 
     def all(self) -> list[Memory]:
         """List all memories."""
         return list(self._memories.values())
 
-    def put(self, memory: Memory) -> None:
+    def upsert(self, memory: Memory) -> None:
         """Insert, or replace the memory of that id."""
-        lane = self._rooms[memory.room_id, memory.kind]
-        known = self._memories.get(memory.id)
-        if known is not None:
-            self._take_out(known)
+        room_memories = self._rooms[memory.room_id, memory.kind]
+        stored = self._memories.get(memory.id)
+        if stored is not None:
+            self._remove_from_indexes(stored)
         if memory.turn_id is not None:
             self._turns[memory.turn_id][memory.id] = None
         self._memories[memory.id] = memory
-        insort(lane, memory, key=_age)
+        insort(room_memories, memory, key=_sort_key)
 
-    def _take_out(self, memory: Memory) -> None:
-        lane = self._rooms[memory.room_id, memory.kind]
-        del lane[bisect_left(lane, _age(memory), key=_age)]
+    def _remove_from_indexes(self, memory: Memory) -> None:
+        room_memories = self._rooms[memory.room_id, memory.kind]
+        del room_memories[bisect_left(room_memories, _sort_key(memory), key=_sort_key)]
         if memory.turn_id is not None:
             del self._turns[memory.turn_id][memory.id]

@@ -5,14 +5,14 @@ from typing import Self
 
 from bot.concurrency.clock import Clock, system_clock
 from bot.errors import ConfigError
-from bot.store.inmemory.cache_logs_costs import InMemoryCache, InMemoryLogs, InMemorySpending
-from bot.store.inmemory.edits import InMemoryChanges
+from bot.store.inmemory.cache_logs_costs import InMemoryCache, InMemoryCosts, InMemoryLogs
+from bot.store.inmemory.edits import InMemoryEdits
 from bot.store.inmemory.environment import InMemoryEntities, InMemoryWorlds
 from bot.store.inmemory.ledger import InMemoryLedger
 from bot.store.inmemory.memories import InMemoryMemories
 from bot.store.inmemory.tasks import InMemoryTasks
-from bot.store.ledger import Sharing
-from bot.store.protocols import Tables
+from bot.store.ledger import WorkSharing
+from bot.store.protocols import PluginTables
 
 
 class InMemoryStore:
@@ -26,15 +26,15 @@ class InMemoryStore:
         self.cache = InMemoryCache(clock)
         self.logs = InMemoryLogs(clock)
         self.ledger = InMemoryLedger(self.worlds, self.entities, self.memories)
-        self.spending = InMemorySpending()
-        self.changes = InMemoryChanges(
+        self.costs = InMemoryCosts()
+        self.edits = InMemoryEdits(
             self.ledger, self.worlds, self.entities, self.memories, self.tasks, self.cache, self.logs
         )
 
-    sharing: Sharing | None = None
+    sharing: WorkSharing | None = None
 
     @property
-    def tables(self) -> Tables:
+    def tables(self) -> PluginTables:
         """Refuse: a database has tables, this process has none."""
         raise ConfigError("a plugin's tables need a database: give the character the sql plugin")
 

@@ -14,26 +14,26 @@ class InMemoryTasks:
 
     def __init__(self) -> None:
         self._tasks: dict[UUID, Task] = {}
-        self._watching: list[Callable[[], None]] = []
+        self._watchers: list[Callable[[], None]] = []
 
     async def save_task(self, task: Task) -> None:
-        known = self._tasks.get(task.id)
-        if known is not None:
-            task = replace(task, leased_until=known.leased_until, fence=known.fence)
+        stored = self._tasks.get(task.id)
+        if stored is not None:
+            task = replace(task, leased_until=stored.leased_until, fencing_token=stored.fencing_token)
         self._tasks[task.id] = task
-        for saved in self._watching:
-            saved()
+        for on_saved in self._watchers:
+            on_saved()
 
-    def watch(self, saved: Callable[[], None]) -> None:
-        self._watching.append(saved)
+    def watch(self, on_saved: Callable[[], None]) -> None:
+        self._watchers.append(on_saved)
 
     async def next_due(self, names: Collection[str]) -> datetime | None:
-        waiting = (
+        due_times = (
             task.next_run
             for task in self._tasks.values()
             if task.name in names and _is_eligible(task) and task.leased_until is None
         )
-        return min(waiting, default=None)
+        return min(due_times, default=None)
 
     async def count_tasks(self) -> Mapping[tuple[str, bool], int]:
         return Counter((task.name, task.is_parked) for task in self._tasks.values() if QUEUE in task.tags)
@@ -64,45 +64,45 @@ class InMemoryTasks:
         now: datetime,
         until: datetime,
         limit: int = 10,
-        besides: Collection[UUID] = (),
+        excluded_room_ids: Collection[UUID] = (),
     ) -> list[Task]:
         due = [
             task
             for task in self._tasks.values()
             if task.name in names
             and _is_eligible(task)
-            and task.room_id not in besides
+            and task.room_id not in excluded_room_ids
             and task.next_run <= now
             and (task.leased_until is None or task.leased_until <= now)
         ]
         due.sort(key=lambda task: task.next_run)
-        claimed = [task.leased(until) for task in due[:limit]]
+        claimed = [task.lease(until) for task in due[:limit]]
         self._tasks.update((task.id, task) for task in claimed)
         return claimed
 
     async def complete_task(self, task: Task, replacement: Task | None) -> bool:
-        held = self._tasks.get(task.id)
-        if held is None or held.fence != task.fence:
+        stored = self._tasks.get(task.id)
+        if stored is None or stored.fencing_token != task.fencing_token:
             return False
         if replacement is None:
             del self._tasks[task.id]
         else:
-            self._tasks[task.id] = replace(replacement, leased_until=None, fence=held.fence)
+            self._tasks[task.id] = replace(replacement, leased_until=None, fencing_token=stored.fencing_token)
         return True
 
     async def delete_task(self, task_id: UUID) -> bool:
         return self._tasks.pop(task_id, None) is not None
 
-    def forget(self, entity_id: UUID) -> int:
+    def erase(self, entity_id: UUID) -> int:
         """Delete what is to be done for somebody, and count it."""
-        kept = {task.id: task for task in self._tasks.values() if task.entity_id != entity_id}
-        count, self._tasks = len(self._tasks) - len(kept), kept
+        remaining = {task.id: task for task in self._tasks.values() if task.entity_id != entity_id}
+        count, self._tasks = len(self._tasks) - len(remaining), remaining
         return count
 
-    def move(self, room_id: UUID, other_id: UUID) -> None:
+    def migrate_room(self, room_id: UUID, new_room_id: UUID) -> None:
         """Have all tasks of a room belong to another one."""
         self._tasks = {
-            task.id: replace(task, room_id=other_id) if task.room_id == room_id else task
+            task.id: replace(task, room_id=new_room_id) if task.room_id == room_id else task
             for task in self._tasks.values()
         }
 

@@ -8,7 +8,7 @@ from bot import (
     AWAITING_CHOICE,
     ActionResult,
     Effect,
-    Example,
+    ExampleLine,
     Role,
     Task,
     Turn,
@@ -60,8 +60,8 @@ async def has_choices(turn: Turn) -> bool:
     effect=Effect.UNSAFE,
     examples=[
         [
-            Example("Robin", "Take the second one"),
-            Example("Ada", "As you wish.", ("REPLY", "CHOOSE_OPTION")),
+            ExampleLine("Robin", "Take the second one"),
+            ExampleLine("Ada", "As you wish.", ("REPLY", "CHOOSE_OPTION")),
         ]
     ],
 )

@@ -10,7 +10,7 @@ from bot import (
     Component,
     Effect,
     Entity,
-    Example,
+    ExampleLine,
     Role,
     Turn,
     World,
@@ -40,8 +40,8 @@ SHAPES = {
     effect=Effect.IDEMPOTENT,
     examples=[
         [
-            Example("Robin", "My mail is robin@example.org"),
-            Example("Ada", "Noted.", ("REPLY", "UPDATE_CONTACT")),
+            ExampleLine("Robin", "My mail is robin@example.org"),
+            ExampleLine("Ada", "Noted.", ("REPLY", "UPDATE_CONTACT")),
         ]
     ],
 )

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from uuid import UUID
 
 from bot import ChannelType, Entity, Room, Turn, short_id
-from bot.text import clean_name
+from bot.text import sanitize_name
 from plugins.bootstrap.actions.permissions import own_words, says
 
 MOST_TOLD = 5
@@ -23,7 +23,7 @@ def titles(person: Entity) -> tuple[str, ...]:
 
 def described(person: Entity) -> str:
     """Name somebody so that nobody else can be meant."""
-    return f"{clean_name(person.name)} (id {short_id(person.id)}, {person.platform})"
+    return f"{sanitize_name(person.name)} (id {short_id(person.id)}, {person.platform})"
 
 
 async def people_called(turn: Turn, name: str, platform: str | None = None) -> list[Entity]:
@@ -32,7 +32,7 @@ async def people_called(turn: Turn, name: str, platform: str | None = None) -> l
     Raises NotFound where so many have the name that somebody may be missing from the list.
     """
     entities = turn.agent.store.entities
-    named = await entities.named(name, platform=platform, limit=MOST_NAMESAKES)
+    named = await entities.entities_by_name(name, platform=platform, limit=MOST_NAMESAKES)
     if len(named) == MOST_NAMESAKES:
         raise NotFound(f"too many people are called {shown(name)}: ask for the id of the one who is meant")
     found = {one.id: one for one in named}
@@ -102,7 +102,7 @@ def bare(name: str) -> str:
 
 def shown(name: str) -> str:
     """Quote a name from a model."""
-    return f"“{clean_name(name)}”"
+    return f"“{sanitize_name(name)}”"
 
 
 def private_rooms(rooms: Iterable[Room], reached: Collection[str]) -> list[Room]:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from bot import ActionResult, Effect, Entity, Example, Role, Room, Turn, World, action, short_id
-from bot.text import clean_name
+from bot import ActionResult, Effect, Entity, ExampleLine, Role, Room, Turn, World, action, short_id
+from bot.text import sanitize_name
 from plugins.bootstrap.actions.contacts import accepts_messages
 from plugins.bootstrap.actions.lookup import (
     NotFound,
@@ -44,8 +44,8 @@ class Target:
     effect=Effect.KEYED,
     examples=[
         [
-            Example("Robin", "Ada, tell #news that the engine is repaired"),
-            Example("Ada", "They will be glad.", ("REPLY", "SEND_MESSAGE")),
+            ExampleLine("Robin", "Ada, tell #news that the engine is repaired"),
+            ExampleLine("Ada", "They will be glad.", ("REPLY", "SEND_MESSAGE")),
         ]
     ],
 )
@@ -70,7 +70,7 @@ async def send_message(
     request = asked_by(turn, "SEND_MESSAGE", arguments, world=target.world, needs=target.needs, spoken=spoken)
     if cause := await authorize(turn.agent, request):
         return refused(cause)
-    is_here, key = target.room.id == turn.room.id, f"{turn.id} {turn.next_reply}"
+    is_here, key = target.room.id == turn.room.id, f"{turn.id} {turn.next_reply_index}"
     said = await turn.reply(text) if is_here else await turn.agent.say(target.room, text, key=key)
     if said is None:
         return refused("nothing was left to say")
@@ -85,7 +85,7 @@ async def _target(turn: Turn, name: str, platform: str) -> Target:
     rooms = [one for one in await rooms_called(turn, name) if platform in ("", one.platform)]
     people = await people_called(turn, name, platform or None)
     if len(rooms) + (1 if people else 0) > 1:
-        choice = [f"room {clean_name(one.name)} ({one.platform}, {one.external_id})" for one in rooms]
+        choice = [f"room {sanitize_name(one.name)} ({one.platform}, {one.external_id})" for one in rooms]
         choice += [described(one) for one in people]
         raise NotFound(f"{shown(name)} may be {', '.join(choice[:5])}: ask which one is meant")
     if rooms:
@@ -94,7 +94,7 @@ async def _target(turn: Turn, name: str, platform: str) -> Target:
 
 
 async def _in_room(turn: Turn, room: Room) -> Target:
-    if not turn.agent.outbox.reaches(room.platform):
+    if not turn.agent.outbox.is_connected(room.platform):
         raise NotFound(f"{room.platform} is not connected just now")
     world = await turn.agent.store.worlds.world(room.world_id)
     if world is None:
@@ -102,7 +102,7 @@ async def _in_room(turn: Turn, room: Room) -> Target:
     if room.id == turn.room.id:
         return Target(room, "this room", world, Role.NONE)
     names = tuple(filter(None, (room.name, room.external_id, short_id(room.id), str(room.id))))
-    return Target(room, f"room {clean_name(room.name)}", world, Role.ADMIN, names)
+    return Target(room, f"room {sanitize_name(room.name)}", world, Role.ADMIN, names)
 
 
 async def _alone_with(turn: Turn, person: Entity) -> Target:
@@ -112,7 +112,7 @@ async def _alone_with(turn: Turn, person: Entity) -> Target:
     """
     worlds, outbox = turn.agent.store.worlds, turn.agent.outbox
     rooms = await worlds.rooms_of(person.id)
-    alone = private_rooms(rooms, {one.platform for one in rooms if outbox.reaches(one.platform)})
+    alone = private_rooms(rooms, {one.platform for one in rooms if outbox.is_connected(one.platform)})
     if not alone:
         raise NotFound(f"{described(person)} has never written to me in private where I am connected")
     found = [await worlds.world(one) for one in dict.fromkeys(room.world_id for room in rooms)]
@@ -122,5 +122,7 @@ async def _alone_with(turn: Turn, person: Entity) -> Target:
         return Target(alone[0], described(person), turn.world, Role.NONE)
     if await accepts_messages(turn.agent, person):
         return Target(alone[0], described(person), turn.world, Role.NONE, titles(person))
-    ruled = [world for world in shared if all(world.role_of(actor).reaches(Role.ADMIN) for actor in actors)]
+    ruled = [
+        world for world in shared if all(world.role_of(actor).is_at_least(Role.ADMIN) for actor in actors)
+    ]
     return Target(alone[0], described(person), (ruled or shared)[0], Role.ADMIN, titles(person))

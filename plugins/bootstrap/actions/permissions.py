@@ -14,7 +14,7 @@ from bot import (
     Content,
     Memory,
     MemoryKind,
-    Outgoing,
+    OutgoingReply,
     Role,
     Room,
     Task,
@@ -87,7 +87,7 @@ async def authorize(agent: Agent, request: Request) -> str:
 
 
 def _refusal(request: Request, world: World, role: Role) -> str:
-    if not role.reaches(request.needs):
+    if not role.is_at_least(request.needs):
         return f"{request.action} needs the role {request.needs} here, and this is a {role}"
     for group in request.spoken:
         if not any(says(request.words, one) for one in group):
@@ -107,7 +107,7 @@ def needed_in(room: Room) -> Role:
 
 def decides_here(turn: Turn) -> bool:
     """Whether the author is one who decides about this room."""
-    return turn.role.reaches(needed_in(turn.room))
+    return turn.role.is_at_least(needed_in(turn.room))
 
 
 def own_words(turn: Turn) -> str:
@@ -162,4 +162,4 @@ async def report(agent: Agent, task: Task, room: Room, text: str) -> None:
         created_at=agent.clock(),
         turn_id=task.id,
     )
-    await agent.outbox.commit([Outgoing(memory, room)])
+    await agent.outbox.commit([OutgoingReply(memory, room)])

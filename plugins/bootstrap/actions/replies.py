@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from bot import ActionResult, Attachment, Content, Effect, Example, MediaKind, Turn, action, derived_id
+from bot import ActionResult, Attachment, Content, Effect, ExampleLine, MediaKind, Turn, action, derived_id
 from bot.models import ImageRequest, ModelError, ModelType, Purpose, TextRequest
-from bot.prompts import render
+from bot.prompts import render_template
 from bot.text import escape_line, shorten
 from plugins.bootstrap.actions.permissions import asked_by, authorize, refused
 
@@ -60,7 +60,7 @@ Write only the description.
 
 def can_draw(turn: Turn) -> bool:
     """Whether any model draws."""
-    return turn.agent.models.serves(ModelType.IMAGE)
+    return turn.agent.models.has_handler_for(ModelType.IMAGE)
 
 
 @action(
@@ -71,8 +71,8 @@ def can_draw(turn: Turn) -> bool:
     effect=Effect.UNSAFE,
     examples=[
         [
-            Example("Robin", "Draw me a steam engine"),
-            Example("Ada", "Here it comes.", ("REPLY", "GENERATE_IMAGE")),
+            ExampleLine("Robin", "Draw me a steam engine"),
+            ExampleLine("Ada", "Here it comes.", ("REPLY", "GENERATE_IMAGE")),
         ]
     ],
 )
@@ -87,7 +87,7 @@ async def generate_image(
         return refused(cause)
     models = turn.agent.models
     values = {**turn.state.values, "subject": escape_line(subject)}
-    prompt = render(turn.agent.templates[IMAGE], values)
+    prompt = render_template(turn.agent.templates[IMAGE], values)
     try:
         described = await models.text(TextRequest(prompt, Purpose.IMAGE), ModelType.TEXT_SMALL)
         drawn = await models.draw(ImageRequest(shorten(described.text.strip() or subject, LONGEST)))

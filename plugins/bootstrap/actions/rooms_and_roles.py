@@ -6,10 +6,10 @@ from uuid import UUID
 from bot import (
     ActionResult,
     Agent,
-    Attendance,
     Effect,
     Entity,
-    Example,
+    ExampleLine,
+    ParticipantState,
     Role,
     Task,
     Turn,
@@ -34,9 +34,9 @@ from plugins.bootstrap.actions.permissions import (
 )
 
 STATED = {
-    Attendance.FOLLOWED: "this room is followed: every message here is answered",
-    Attendance.MUTED: "this room is muted: only messages that name the character are answered",
-    Attendance.DEFAULT: "this room is neither followed nor muted",
+    ParticipantState.FOLLOWED: "this room is followed: every message here is answered",
+    ParticipantState.MUTED: "this room is muted: only messages that name the character are answered",
+    ParticipantState.DEFAULT: "this room is neither followed nor muted",
 }
 
 
@@ -45,16 +45,18 @@ def can_follow(turn: Turn) -> bool:
     return turn.room.type not in ALONE and decides_here(turn)
 
 
-async def _attend(turn: Turn, name: str, wanted: Attendance, *, over: frozenset[Attendance]) -> ActionResult:
+async def _attend(
+    turn: Turn, name: str, wanted: ParticipantState, *, over: frozenset[ParticipantState]
+) -> ActionResult:
     """Change what was decided about the room, where it is one of `over`; else it stays as it is."""
     request = asked_by(turn, name, {"room": turn.room.id}, needs=needed_in(turn.room))
     if cause := await authorize(turn.agent, request):
         return refused(cause)
     worlds = turn.agent.store.worlds
-    before = await worlds.attendance(turn.room.id)
+    before = await worlds.participant_state(turn.room.id)
     after = wanted if before in over else before
     if after is not before:
-        await worlds.set_attendance(turn.room.id, after)
+        await worlds.set_participant_state(turn.room.id, after)
     return ActionResult(text=STATED[after], values={"attendance": after.value})
 
 
@@ -66,14 +68,14 @@ async def _attend(turn: Turn, name: str, wanted: Attendance, *, over: frozenset[
     effect=Effect.IDEMPOTENT,
     examples=[
         [
-            Example("Robin", "Ada, please take part in everything here"),
-            Example("Ada", "Gladly.", ("REPLY", "FOLLOW_ROOM")),
+            ExampleLine("Robin", "Ada, please take part in everything here"),
+            ExampleLine("Ada", "Gladly.", ("REPLY", "FOLLOW_ROOM")),
         ]
     ],
 )
 async def follow_room(turn: Turn) -> ActionResult:
     """Follow the room, muted or not."""
-    return await _attend(turn, "FOLLOW_ROOM", Attendance.FOLLOWED, over=frozenset(Attendance))
+    return await _attend(turn, "FOLLOW_ROOM", ParticipantState.FOLLOWED, over=frozenset(ParticipantState))
 
 
 @action(
@@ -85,8 +87,8 @@ async def follow_room(turn: Turn) -> ActionResult:
 )
 async def unfollow_room(turn: Turn) -> ActionResult:
     """Follow the room no more; a muted one stays muted."""
-    over = frozenset({Attendance.FOLLOWED})
-    return await _attend(turn, "UNFOLLOW_ROOM", Attendance.DEFAULT, over=over)
+    over = frozenset({ParticipantState.FOLLOWED})
+    return await _attend(turn, "UNFOLLOW_ROOM", ParticipantState.DEFAULT, over=over)
 
 
 @action(
@@ -97,14 +99,14 @@ async def unfollow_room(turn: Turn) -> ActionResult:
     effect=Effect.IDEMPOTENT,
     examples=[
         [
-            Example("Robin", "Ada, be quiet in here from now on"),
-            Example("Ada", "Call me when you need me.", ("REPLY", "MUTE_ROOM")),
+            ExampleLine("Robin", "Ada, be quiet in here from now on"),
+            ExampleLine("Ada", "Call me when you need me.", ("REPLY", "MUTE_ROOM")),
         ]
     ],
 )
 async def mute_room(turn: Turn) -> ActionResult:
     """Mute the room, followed or not."""
-    return await _attend(turn, "MUTE_ROOM", Attendance.MUTED, over=frozenset(Attendance))
+    return await _attend(turn, "MUTE_ROOM", ParticipantState.MUTED, over=frozenset(ParticipantState))
 
 
 @action(
@@ -116,7 +118,9 @@ async def mute_room(turn: Turn) -> ActionResult:
 )
 async def unmute_room(turn: Turn) -> ActionResult:
     """Mute the room no more; a followed one stays followed."""
-    return await _attend(turn, "UNMUTE_ROOM", Attendance.DEFAULT, over=frozenset({Attendance.MUTED}))
+    return await _attend(
+        turn, "UNMUTE_ROOM", ParticipantState.DEFAULT, over=frozenset({ParticipantState.MUTED})
+    )
 
 
 def among_many(turn: Turn) -> bool:
@@ -133,8 +137,8 @@ def among_many(turn: Turn) -> bool:
     effect=Effect.KEYED,
     examples=[
         [
-            Example("Robin", "Ada, make Sam an admin"),
-            Example("Ada", "One moment.", ("REPLY", "UPDATE_ROLE")),
+            ExampleLine("Robin", "Ada, make Sam an admin"),
+            ExampleLine("Ada", "One moment.", ("REPLY", "UPDATE_ROLE")),
         ]
     ],
 )

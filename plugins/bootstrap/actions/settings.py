@@ -10,7 +10,7 @@ from bot import (
     ChannelType,
     CoreSettings,
     Effect,
-    Example,
+    ExampleLine,
     Role,
     Task,
     Turn,
@@ -40,8 +40,8 @@ DEFAULT = "default"
     effect=Effect.KEYED,
     examples=[
         [
-            Example("Robin", "Ada, set CONVERSATION_LENGTH to 12"),
-            Example("Ada", "One moment.", ("REPLY", "UPDATE_SETTINGS")),
+            ExampleLine("Robin", "Ada, set CONVERSATION_LENGTH to 12"),
+            ExampleLine("Ada", "One moment.", ("REPLY", "UPDATE_SETTINGS")),
         ]
     ],
 )
@@ -57,11 +57,11 @@ async def update_settings(
     request = asked_by(
         turn,
         "UPDATE_SETTINGS",
-        {"name": name, "old": turn.setting(name) or DEFAULT, "new": value},
+        {"name": name, "old": turn.find_setting(name) or DEFAULT, "new": value},
         needs=Role.ADMIN,
         spoken=((name, name.replace("_", " ")), (value,)),
     )
-    said = f"{name} would be {value} here, instead of {turn.setting(name) or DEFAULT}."
+    said = f"{name} would be {value} here, instead of {turn.find_setting(name) or DEFAULT}."
     return await ask_to_confirm(turn, request, "CHANGE_SETTING", {"name": name, "value": value}, said)
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from bot import Content, Entity, Memory, MemoryKind, Reach, Scope, Turn, derived_id, short_id
+from bot import Content, Entity, Memory, MemoryKind, MemoryScope, RecallScope, Turn, derived_id, short_id
 from bot.models import ModelError, ModelType
-from bot.text import clean_name, escape_line, shorten
+from bot.text import escape_line, sanitize_name, shorten
 from plugins.bootstrap.evaluators.fact_filters import (
     KINDS,
     LONGEST_FACT,
@@ -132,7 +132,7 @@ def _fact(turn: Turn, claim: Claim, source: Memory) -> Memory:
         world_id=turn.world.id,
         content=Content(text=text, source=source.content.source),
         created_at=source.created_at,
-        scope=Scope.ROOM,
+        scope=MemoryScope.ROOM,
         source_id=source.id,
     )
 
@@ -150,7 +150,7 @@ def _wording(fact: Memory) -> tuple[UUID, str]:
 
 async def _embedded(turn: Turn, facts: Sequence[Memory]) -> list[Memory]:
     models = turn.agent.models
-    if not facts or not models.serves(ModelType.TEXT_EMBEDDING):
+    if not facts or not models.has_handler_for(ModelType.TEXT_EMBEDDING):
         return list(facts)
     try:
         given = await models.embed([one.content.text for one in facts])
@@ -164,7 +164,7 @@ async def _embedded(turn: Turn, facts: Sequence[Memory]) -> list[Memory]:
 
 async def _unlike_in_meaning(turn: Turn, facts: Sequence[Memory], gone: set[UUID]) -> list[Memory]:
     """Leave out what the same person has said here already in other words."""
-    reach = Reach(turn.room.id, turn.world.id)
+    reach = RecallScope(turn.room.id, turn.world.id)
     fresh = []
     for fact in facts:
         near = []
@@ -188,6 +188,6 @@ def _says_the_same(known: Memory, fact: Memory) -> bool:
 def quoted(fact: Memory, people: Mapping[UUID, Entity]) -> str:
     """Write a fact as a quote, with who said it and on which day."""
     author = people.get(fact.entity_id)
-    name = clean_name(author.name if author is not None else "")
+    name = sanitize_name(author.name if author is not None else "")
     said = escape_line(fact.content.text.replace('"', "'"))
     return f'{name} (id {short_id(fact.entity_id)}), {fact.created_at:%Y-%m-%d}: "{said}"'

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from bot.prompts import Tree, read_tree
+from bot.prompts import TagTree, parse_tag_tree
 
 MOST = 20
 _NUMBER = re.compile(r"\d{1,6}")
@@ -53,7 +53,7 @@ class Insights:
 
 def read_insights(raw: str) -> Insights:
     """Read the tags that the template asks for, or JSON of that shape; what is neither notes nothing."""
-    tree = read_tree(raw)
+    tree = parse_tag_tree(raw)
     claims = [_claim(one) for one in _listed(tree, "facts", "fact")]
     wishes = [_wish(one) for one in _listed(tree, "forgotten", "fact")]
     ties = [_tie(one) for one in _listed(tree, "relationships", "relationship")]
@@ -64,7 +64,7 @@ def read_insights(raw: str) -> Insights:
     )
 
 
-def _claim(one: Tree) -> Claim:
+def _claim(one: TagTree) -> Claim:
     if not isinstance(one, dict):
         return Claim(_text(one))
     text = _first(one, "text", "fact", "claim", "content")
@@ -73,14 +73,14 @@ def _claim(one: Tree) -> Claim:
     return Claim(text, message, replaces, about, kind)
 
 
-def _wish(one: Tree) -> Wish | None:
+def _wish(one: TagTree) -> Wish | None:
     if not isinstance(one, dict):
         return None
     fact = _number(_first(one, "number", "fact", "id"))
     return Wish(fact, _number(_first(one, "message", "source"))) if fact is not None else None
 
 
-def _tie(one: Tree) -> Tie:
+def _tie(one: TagTree) -> Tie:
     if not isinstance(one, dict):
         return Tie("", "")
     source, target = _first(one, "source", "sourceEntityId"), _first(one, "target", "targetEntityId")
@@ -88,7 +88,7 @@ def _tie(one: Tree) -> Tie:
     return Tie(source, target, tuple(tag for tag in tags if tag))
 
 
-def _listed(tree: Tree, plural: str, singular: str) -> Iterator[Tree]:
+def _listed(tree: TagTree, plural: str, singular: str) -> Iterator[TagTree]:
     """List what stands under a name: `<facts><fact>…`, several of those, or a list in JSON."""
     found = _folded(tree).get(plural, "") if isinstance(tree, dict) else ""
     for group in found if isinstance(found, list) else [found]:
@@ -101,16 +101,16 @@ def _listed(tree: Tree, plural: str, singular: str) -> Iterator[Tree]:
             yield group
 
 
-def _folded(tree: Mapping[str, Tree]) -> dict[str, Tree]:
+def _folded(tree: Mapping[str, TagTree]) -> dict[str, TagTree]:
     return {name.casefold(): value for name, value in tree.items()}
 
 
-def _first(tree: Mapping[str, Tree], *names: str) -> str:
+def _first(tree: Mapping[str, TagTree], *names: str) -> str:
     members = _folded(tree)
     return next((text for name in names if (text := _text(members.get(name.casefold(), "")))), "")
 
 
-def _text(value: Tree) -> str:
+def _text(value: TagTree) -> str:
     """Give a value as one text: a list by commas, also one of `<tag>a</tag><tag>b</tag>`."""
     if isinstance(value, list):
         return ", ".join(filter(None, map(_text, value)))

@@ -8,7 +8,7 @@ from typing import Any, Self
 from uuid import UUID
 
 from bot import Content, Entity, Memory, MemoryKind, Turn, derived_id, short_id
-from bot.prompts import Line, render_history
+from bot.prompts import HistoryLine, render_history
 from bot.text import is_blank
 
 
@@ -131,7 +131,9 @@ class Material:
         is_agent = message.entity_id == self.agent_id
         known = people.get(message.entity_id)
         name = agent_name if is_agent else known.name if known is not None else ""
-        line = Line(message.created_at, name, short_id(message.entity_id), message.content.text, is_agent)
+        line = HistoryLine(
+            message.created_at, name, short_id(message.entity_id), message.content.text, is_agent
+        )
         return render_history([line]).splitlines()[-1]
 
 
@@ -142,7 +144,7 @@ def enough(length: int) -> int:
 
 def conversation_length(turn: Turn) -> int:
     """Tell how many of a room's last messages the model is shown."""
-    return int(turn.setting("CONVERSATION_LENGTH") or 20)
+    return int(turn.find_setting("CONVERSATION_LENGTH") or 20)
 
 
 async def gathered(turn: Turn) -> Material:

@@ -9,7 +9,7 @@ from uuid import UUID
 from bot import Agent, Entity, Memory, Service, Turn, evaluator, on, short_id
 from bot.events import ChannelCleared, MessageReceived
 from bot.models import ModelError, ModelType, PromptTooLong, Purpose, TextRequest
-from bot.prompts import render
+from bot.prompts import render_template
 from plugins.bootstrap.evaluators.facts import allowed, erased, known_facts, numbered, quoted, weighed
 from plugins.bootstrap.evaluators.model_output import read_insights
 from plugins.bootstrap.evaluators.progress import Heard, Material, conversation_length, gathered, mark
@@ -46,7 +46,7 @@ class Reflections(Service):
 
 def is_due(turn: Turn) -> bool | Awaitable[bool]:
     """Tell whether enough has been said since the last time, or a talk goes on after a long pause."""
-    if not turn.agent.models.serves(ModelType.TEXT_SMALL):
+    if not turn.agent.models.has_handler_for(ModelType.TEXT_SMALL):
         return False
     reflections = turn.agent.services[Reflections]
     if reflections.is_upon(turn.room.id):
@@ -144,7 +144,7 @@ async def _asked(
         ),
         "seen": material.seen,
     }
-    prompt = render(turn.agent.templates[TEMPLATE], values)
+    prompt = render_template(turn.agent.templates[TEMPLATE], values)
     request = TextRequest(prompt, purpose=Purpose.REFLECTION)
     return (await turn.agent.models.text(request, ModelType.TEXT_SMALL)).text
 

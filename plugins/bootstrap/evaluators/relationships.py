@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from bot import Entity, Relationship, Turn, short_id
-from bot.text import clean_name
+from bot.text import sanitize_name
 from plugins.bootstrap.evaluators.fact_filters import addresses, is_order
 from plugins.bootstrap.evaluators.model_output import Tie
 from plugins.bootstrap.evaluators.progress import Material, Place
@@ -72,7 +72,7 @@ def _clean(turn: Turn, tags: Sequence[str]) -> Iterator[str]:
     for tag in tags:
         is_short = len(tag) <= LONGEST_TAG and len(tag.split()) <= MOST_WORDS
         if is_short and not addresses(tag) and not is_order(tag, turn.agent.name):
-            yield clean_name(tag).casefold()
+            yield sanitize_name(tag).casefold()
 
 
 def _grown(turn: Turn, known: Relationship, tags: Sequence[str], material: Material) -> Relationship | None:

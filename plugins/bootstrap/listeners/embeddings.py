@@ -39,7 +39,7 @@ class Backlog(Service):
         self._loop: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        if self.agent.models.serves(ModelType.TEXT_EMBEDDING):
+        if self.agent.models.has_handler_for(ModelType.TEXT_EMBEDDING):
             self._loop = asyncio.get_running_loop().create_task(self._run())
         return self
 
@@ -64,7 +64,7 @@ class Backlog(Service):
         found = await store.memories.unembedded("")
         if not found.memories and found.before is None:
             return 0  # nothing has been said yet: not even the name of the model is worth a call
-        self.model = (await embed([PROBE], first_choice=True)).model
+        self.model = (await embed([PROBE], first_handler_only=True)).model
         count, before = 0, None
         while True:
             found = await store.memories.unembedded(self.model, before)
@@ -103,7 +103,7 @@ class Backlog(Service):
         """Embed a batch; one that is refused goes one by one, and what is refused then is left alone."""
         agent = self.agent
         try:
-            result = await agent.models.embed([one.content.text for one in memories], first_choice=True)
+            result = await agent.models.embed([one.content.text for one in memories], first_handler_only=True)
         except ModelRefused as error:
             if len(memories) > 1:
                 return sum([await self._embed([one]) for one in memories])

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
-from bot import Agent, Gathering, Service, on
+from bot import Agent, Batcher, Service, on
 from bot.events import (
     ActionCompleted,
     ActionStarted,
@@ -42,7 +42,7 @@ class Courses(Service):
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
         self.under_way: dict[UUID, Course] = {}
-        self.entries = Gathering(agent.store.logs.log_all, what="log entries")
+        self.entries = Batcher(agent.store.logs.log_all, label="log entries")
 
     async def __aenter__(self) -> Self:
         await self.entries.__aenter__()

@@ -113,7 +113,7 @@ def providers(turn: Turn) -> ProviderResult:
     found = [
         spec
         for spec in turn.agent.catalog.providers
-        if spec.is_dynamic and not spec.is_private and spec.name not in TOLD_ANYWAY
+        if spec.is_dynamic and not spec.is_hidden and spec.name not in TOLD_ANYWAY
     ]
     if not found:
         return ProviderResult()

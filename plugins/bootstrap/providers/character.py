@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from bot import Memory, MemoryKind, ProviderResult, Reach, Turn, provider
+from bot import Memory, MemoryKind, ProviderResult, RecallScope, Turn, provider
 from bot.models import ModelError, ModelType
-from bot.prompts import TemplateError, render
-from bot.text import clean_name
+from bot.prompts import TemplateError, render_template
+from bot.text import sanitize_name
 from plugins.bootstrap.evaluators.facts import quoted
 
 NAMES = ("Robin", "Sam", "Alex", "Kim", "Jo", "Max", "Chris", "Toni", "Sasha", "Mika")
@@ -21,7 +21,7 @@ LONGEST = 6_000
 def character(turn: Turn) -> ProviderResult:
     """Tell who the character is; the style is the room's: posts for a feed, chat elsewhere."""
     who = turn.agent.character
-    name = clean_name(who.name)
+    name = sanitize_name(who.name)
     is_feed = turn.room.type in ("FEED", "BROADCAST")
     values = {"agentName": name, "agent": name, "user": NAMES[0], **PLACEHOLDERS}
     sections = [
@@ -50,7 +50,7 @@ def _facts(turn: Turn) -> list[str]:
 def _rendered(section: str, values: Mapping[str, str]) -> str:
     """Fill in placeholders; a section with braces that are no placeholder stays as it was written."""
     try:
-        return render(section, values)
+        return render_template(section, values)
     except TemplateError:
         return section
 
@@ -83,7 +83,7 @@ async def facts(turn: Turn) -> ProviderResult:
     Where no model compares meanings, their words are compared. What was said elsewhere is not known here
     unless its scope says so.
     """
-    reach = Reach(turn.room.id, turn.world.id)
+    reach = RecallScope(turn.room.id, turn.world.id)
     found = await _near(turn, reach)
     found += await _latest(turn, reach) if len(found) < MOST_FACTS else []
     unlike = {(one.entity_id, one.content.text): one for one in found if reach.covers(one)}
@@ -96,13 +96,13 @@ async def facts(turn: Turn) -> ProviderResult:
     return ProviderResult(text="\n".join([heading, *lines]), data={"facts": tuple(chosen)})
 
 
-async def _near(turn: Turn, reach: Reach) -> list[Memory]:
+async def _near(turn: Turn, reach: RecallScope) -> list[Memory]:
     """Find what is nearest in meaning to the newest messages, or shares the most words with them."""
     agent = turn.agent
     newest = await agent.store.memories.recent(turn.room.id, NEWEST_MESSAGES)
     texts = [one.content.text for one in newest if one.id != turn.message.id] + [turn.message.content.text]
     asked = "\n".join(texts)[-LONGEST_QUESTION:]
-    if agent.models.serves(ModelType.TEXT_EMBEDDING):
+    if agent.models.has_handler_for(ModelType.TEXT_EMBEDDING):
         with suppress(ModelError):  # words will do
             given = await agent.models.embed([asked], is_urgent=True)
             vector, model = given.vectors[0], given.model
@@ -111,7 +111,7 @@ async def _near(turn: Turn, reach: Reach) -> list[Memory]:
     return await agent.store.memories.search(asked, reach, MemoryKind.FACT, MOST_FACTS)
 
 
-async def _latest(turn: Turn, reach: Reach) -> list[Memory]:
+async def _latest(turn: Turn, reach: RecallScope) -> list[Memory]:
     """List the latest of this room, then those of its world that may be known here, newest first."""
     memories = turn.agent.store.memories
     here = await memories.recent(turn.room.id, MOST_FACTS, kind=MemoryKind.FACT)

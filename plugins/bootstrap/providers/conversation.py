@@ -6,8 +6,8 @@ from functools import lru_cache
 from uuid import UUID
 
 from bot import Agent, Attachment, Memory, ProviderResult, Service, Turn, provider, short_id
-from bot.prompts import Line, last_lines, render_history
-from bot.text import cut_line, escape_line, shorten
+from bot.prompts import HistoryLine, render_history, truncate_history
+from bot.text import escape_line, shorten, truncate_line
 
 MOST_ROOMS = 10_000
 LONGEST_HISTORY = 65_536
@@ -46,7 +46,7 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     However fast a room talks on, the message to be answered stands among them; however long others write,
     no more than a prompt can bear is told.
     """
-    limit = int(turn.setting("CONVERSATION_LENGTH") or 20)
+    limit = int(turn.find_setting("CONVERSATION_LENGTH") or 20)
     last = await turn.agent.store.memories.recent(turn.room.id, limit)
     messages = turn.agent.services[Beginnings].since(turn.room.id, last, limit)
     names = {turn.agent.id: turn.agent.name} | {one.author.id: one.author.name for one in turn.inputs}
@@ -64,15 +64,15 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     )
 
 
-def _bounded(lines: Sequence[Line], answered: Line | None) -> str:
+def _bounded(lines: Sequence[HistoryLine], answered: HistoryLine | None) -> str:
     """Write the last of these lines, as many as a prompt can bear, and the one that is to be answered."""
-    history = last_lines(render_history(lines), LONGEST_HISTORY)
+    history = truncate_history(render_history(lines), LONGEST_HISTORY)
     if answered is None or (own := render_history([answered])).splitlines()[-1] in history.splitlines():
         return history
     return f"{own}\n{history}"
 
 
-def _message_line(turn: Turn, message: Memory, name: str) -> Line:
+def _message_line(turn: Turn, message: Memory, name: str) -> HistoryLine:
     content, text = message.content, message.content.text
     if content.attachments:
         files = [
@@ -81,11 +81,11 @@ def _message_line(turn: Turn, message: Memory, name: str) -> Line:
         text = " ".join(filter(None, [text, *files]))
     is_agent = message.entity_id == turn.agent.id
     is_open = message.id == turn.message.id
-    make = _kept_line if len(text) <= LONGEST_KEPT else Line
+    make = _kept_line if len(text) <= LONGEST_KEPT else HistoryLine
     return make(message.created_at, name, short_id(message.entity_id), text, is_agent, is_open)
 
 
-_kept_line = lru_cache(maxsize=4096)(Line)  # all but the newest stood in the last prompt too
+_kept_line = lru_cache(maxsize=4096)(HistoryLine)  # all but the newest stood in the last prompt too
 
 
 MOST_MESSAGES = 10
@@ -123,7 +123,7 @@ def _last(found: Iterable[Attachment]) -> list[str]:
 def _attachment_line(attachment: Attachment) -> str:
     title = escape_line(shorten(attachment.title or attachment.name or "untitled", 100))
     says = attachment.description or attachment.text or attachment.problem or "not read"
-    return f"{attachment.kind.lower()} {title}: {cut_line(says, LONGEST)}"
+    return f"{attachment.kind.lower()} {title}: {truncate_line(says, LONGEST)}"
 
 
 @provider("TIME", "The present date and time.", position=110)

@@ -16,7 +16,7 @@ from bot import (
     provider,
     short_id,
 )
-from bot.text import clean_name, escape_line, shorten
+from bot.text import escape_line, sanitize_name, shorten
 
 MAX_ENTITIES_SHOWN = 20
 
@@ -36,7 +36,7 @@ def _entity_line(turn: Turn, person: Entity) -> str:
     marks = [f"id {short_id(person.id)}"]
     marks += [role.lower()] if role in (Role.OWNER, Role.ADMIN) else []
     marks += ["a bot"] if person.is_bot else []
-    return f"{clean_name(person.name)} ({', '.join(marks)})"
+    return f"{sanitize_name(person.name)} ({', '.join(marks)})"
 
 
 MAX_ROLES_SHOWN = 30
@@ -49,11 +49,11 @@ async def roles(turn: Turn) -> ProviderResult:
     if turn.room.type in ONE_ON_ONE_TYPES:
         return ProviderResult()
     named = turn.world.roles.keys() | turn.world.grants.keys()
-    held = {one: role for one in named if (role := turn.world.role_of(one)).reaches(Role.ADMIN)}
+    held = {one: role for one in named if (role := turn.world.role_of(one)).is_at_least(Role.ADMIN)}
     order = sorted(held, key=lambda one: (-held[one].rank, short_id(one)))[:MAX_ROLES_SHOWN]
     people = await turn.agent.store.entities.entities(order)
     lines = [
-        f"- {clean_name(people[one].name)} (id {short_id(one)}): {held[one].lower()}"
+        f"- {sanitize_name(people[one].name)} (id {short_id(one)}): {held[one].lower()}"
         for one in order
         if one in people
     ]
@@ -92,17 +92,17 @@ def _relationship_line(
     sides = []
     for side in (one.source_id, one.target_id):
         person = named.get(side)
-        name = clean_name(person.name if person is not None else "")
+        name = sanitize_name(person.name if person is not None else "")
         sides.append("you" if side == turn.agent.id else f"{name} (id {short_id(side)})")
-    tags = ", ".join(map(clean_name, shown["tags"])) or "known"
+    tags = ", ".join(map(sanitize_name, shown["tags"])) or "known"
     return f"- {' → '.join(sides)}: {tags}; {shown['interactions']} messages"
 
 
 @provider("WORLD", "The world and the room of the conversation.", position=-40, dynamic=True)
 def world(turn: Turn) -> ProviderResult:
     """Name the world and the room."""
-    place = clean_name(turn.world.name) if turn.world.name else ""
-    room = clean_name(turn.room.name) if turn.room.name else ""
+    place = sanitize_name(turn.world.name) if turn.world.name else ""
+    room = sanitize_name(turn.room.name) if turn.room.name else ""
     where = [f"World: {place}" if place else "", f"Room: {room} ({turn.room.type})" if room else ""]
     lines = [line for line in where if line]
     text = "\n".join(["# Place", *lines]) if lines else ""
@@ -117,7 +117,7 @@ LONGEST = 100
 @provider("SETTINGS", "What is set for this place, for those who look after it.", position=-35, dynamic=True)
 def settings(turn: Turn) -> ProviderResult:
     """List what can be set here and how it is set now; everything else is the operator's and stays unsaid."""
-    if not turn.role.reaches(Role.ADMIN):
+    if not turn.role.is_at_least(Role.ADMIN):
         return ProviderResult()
     values = {name: _value(turn, name) for name in sorted(WORLD_SETTINGS)}
     lines = [
@@ -129,7 +129,7 @@ def settings(turn: Turn) -> ProviderResult:
 def _value(turn: Turn, name: str) -> str:
     default = CoreSettings.model_fields[name.lower()].get_default()
     written = ",".join(default) if isinstance(default, tuple) else str(default)
-    return turn.setting(name) or written
+    return turn.find_setting(name) or written
 
 
 ONE_ON_ONE_ADVICE = (

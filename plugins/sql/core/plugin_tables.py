@@ -18,8 +18,8 @@ from plugins.sql.sqlite.threads import Work
 T = TypeVar("T")
 
 
-class SqlTables:
-    """Runs what plugins do with their tables beside the store's own work; see `Tables`.
+class SqlPluginTables:
+    """Runs what plugins do with their tables beside the store's own work; see `PluginTables`.
 
     The engine is made when somebody asks for it, and closed with the store.
     """
@@ -51,36 +51,38 @@ class SqlTables:
 
 
 @asynccontextmanager
-async def open_tables(database: Access, make_engine: Callable[[], AsyncEngine]) -> AsyncIterator[SqlTables]:
+async def open_plugin_tables(
+    database: Access, make_engine: Callable[[], AsyncEngine]
+) -> AsyncIterator[SqlPluginTables]:
     """Give plugins their way to the tables of an open database."""
-    tables = SqlTables(database, make_engine)
+    tables = SqlPluginTables(database, make_engine)
     try:
         yield tables
     finally:
         await tables.close()
 
 
-def reading_engine(path: Path) -> AsyncEngine:
+def build_read_only_engine(path: Path) -> AsyncEngine:
     """Describe connections to a file that change nothing, not even its log."""
     engine = create_async_engine(URL.create("sqlite+aiosqlite", database=str(path)))
-    event.listen(engine.sync_engine, "connect", _restrict)
+    event.listen(engine.sync_engine, "connect", _make_read_only)
     return engine
 
 
-def _restrict(connection: Any, record: object) -> None:
+def _make_read_only(connection: Any, record: object) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA query_only = ON")
     cursor.execute("PRAGMA wal_autocheckpoint = 0")
     cursor.close()
 
 
-NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")  # with what stands before it, no longer than a name may be
+PLUGIN_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")  # with what stands before it, no longer than a name may be
 
 
-def checked(schemas: Schemas) -> Schemas:
+def check_schemas(schemas: Schemas) -> Schemas:
     """Let schemas through that keep to their own names; raises PluginError for others."""
     for name, schema in schemas.items():
-        if not NAME.fullmatch(name):
+        if not PLUGIN_NAME.fullmatch(name):
             raise PluginError(
                 f"plugin {name!r} keeps tables: its name must be small letters, digits and underscores"
             )
@@ -89,11 +91,11 @@ def checked(schemas: Schemas) -> Schemas:
         if bool(schema.version) != (schema.migrations is not None):
             raise PluginError(f"plugin {name!r}: its schema needs both a version and migrations, or neither")
         for table in schema.metadata.tables.values():
-            _check(name, table)
+            _check_table(name, table)
     return schemas
 
 
-def _check(name: str, table: Table) -> None:
+def _check_table(name: str, table: Table) -> None:
     if table.schema is not None or not table.name.startswith(f"{name}_"):
         raise PluginError(f"plugin {name!r}: call its table {table.fullname!r} {name}_{table.name}")
     for key in table.foreign_keys:
@@ -105,32 +107,34 @@ def _check(name: str, table: Table) -> None:
             )
 
 
-def additions(connection: Connection, metadata: MetaData) -> list[Executable]:
+def find_additions(connection: Connection, metadata: MetaData) -> list[Executable]:
     """List what makes a database's tables those of a plugin that keeps no history.
 
     Raises PluginError for a column that existing rows cannot get.
     """
     inspector = inspect(connection)
     existing = set(inspector.get_table_names())
-    found: list[Executable] = []
+    statements: list[Executable] = []
     for table in metadata.sorted_tables:
         indexes = set()
         if table.name not in existing:
-            found.append(CreateTable(table))
+            statements.append(CreateTable(table))
         else:
             columns = {column["name"] for column in inspector.get_columns(table.name)}
-            found += [_added(connection, column) for column in table.columns if column.name not in columns]
+            statements += [
+                _add_column(connection, column) for column in table.columns if column.name not in columns
+            ]
             indexes = {index["name"] for index in inspector.get_indexes(table.name)}
-        found += [CreateIndex(index) for index in table.indexes if index.name not in indexes]
-    return found
+        statements += [CreateIndex(index) for index in table.indexes if index.name not in indexes]
+    return statements
 
 
-def _added(connection: Connection, column: Column[object]) -> Executable:
+def _add_column(connection: Connection, column: Column[object]) -> Executable:
     if not column.nullable or column.primary_key or column.unique or column.foreign_keys:
         raise PluginError(
             f"{column.table.name} has no column {column.name} yet, and rows that are there cannot get one: "
             "let it be empty (nullable, without a key), or give the plugin's schema migrations"
         )
     table = connection.dialect.identifier_preparer.format_table(column.table)
-    added = str(CreateColumn(column).compile(dialect=connection.dialect))
-    return text(f"ALTER TABLE {table} ADD COLUMN {added}".replace(":", r"\:"))
+    definition = str(CreateColumn(column).compile(dialect=connection.dialect))
+    return text(f"ALTER TABLE {table} ADD COLUMN {definition}".replace(":", r"\:"))

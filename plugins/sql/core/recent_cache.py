@@ -16,20 +16,22 @@ from sqlalchemy import Connection
 from bot import Memory
 from plugins.sql.core.statements import Row
 
-MOST_LANES = 256
-MOST_LIMIT = 50  # of those that were asked for more, nothing is kept
-LARGEST = 2_000  # characters of content and metadata as they are written; a lane with more in one is not kept
-MOST_CHANGES = 10_000
-WRITING = "greenroom-recents-told"
-TELL = "greenroom_memory"
-LANE = "{row}.agent_id, {row}.room_id, {row}.kind"
-EVENTS = {
-    "DELETE": f"SELECT {TELL}({LANE.format(row='old')});",
-    "UPDATE": f"SELECT {TELL}({LANE.format(row='old')}); SELECT {TELL}({LANE.format(row='new')});",
+MAX_WINDOWS = 256
+MAX_LIMIT = 50  # of those that were asked for more, nothing is kept
+MAX_TEXT_LENGTH = (
+    2_000  # characters of content and metadata as they are written; a lane with more in one is not kept
+)
+MAX_TRACKED_CHANGES = 10_000
+INFO_KEY = "greenroom-recents-told"
+SQL_FUNCTION = "greenroom_memory"
+KEY_COLUMNS = "{row}.agent_id, {row}.room_id, {row}.kind"
+TRIGGERS = {
+    "DELETE": f"SELECT {SQL_FUNCTION}({KEY_COLUMNS.format(row='old')});",
+    "UPDATE": f"SELECT {SQL_FUNCTION}({KEY_COLUMNS.format(row='old')}); SELECT {SQL_FUNCTION}({KEY_COLUMNS.format(row='new')});",
 }
 
 
-class Lane(NamedTuple):
+class WindowKey(NamedTuple):
     """The memories of one kind in a room."""
 
     agent: int
@@ -44,124 +46,124 @@ class _Window:
     limit: int
     memories: list[Memory]
 
-    def put(self, memory: Memory) -> None:
-        place = bisect_left(self.memories, _place(memory), key=_place)
-        is_there = self.memories[place : place + 1] and self.memories[place].id == memory.id
-        self.memories[place : place + bool(is_there)] = [memory]
+    def insert(self, memory: Memory) -> None:
+        index = bisect_left(self.memories, _sort_key(memory), key=_sort_key)
+        is_present = self.memories[index : index + 1] and self.memories[index].id == memory.id
+        self.memories[index : index + bool(is_present)] = [memory]
         del self.memories[: -self.limit]
 
 
-class Recents:
+class RecentMemoryCache:
     """One file's lanes that were asked for last, each as far as it was asked for."""
 
-    def __init__(self, as_read: Callable[[Row, Memory], Memory]) -> None:
-        self._as_read = as_read
+    def __init__(self, as_stored: Callable[[Row, Memory], Memory]) -> None:
+        self._as_stored = as_stored
         self._lock = Lock()
-        self._kept: dict[Lane, _Window] = {}
-        self._changed: dict[
-            Lane, int
+        self._windows: dict[WindowKey, _Window] = {}
+        self._changed_in: dict[
+            WindowKey, int
         ] = {}  # the version that each has changed in, if not before all of these
-        self._first = self._version = 0
-        self._told: list[tuple[Lane, Row, Memory]] = []  # in the transaction that is being written
-        self._stirred: set[Lane] = set()
+        self._first_version = self._version = 0
+        self._pending: list[tuple[WindowKey, Row, Memory]] = []  # in the transaction that is being written
+        self._invalidated: set[WindowKey] = set()
 
     @property
     def version(self) -> int:
         """To be asked for before a lane is read."""
         return self._version
 
-    def watch(self, connection: Connection) -> None:
+    def attach(self, connection: Connection) -> None:
         """Have the connection that writes tell of every memory that changes or goes."""
         driver: Any = connection.connection.driver_connection
-        driver.create_function(TELL, 3, lambda *lane: self._stirred.add(Lane(*lane)))
-        for event, told in EVENTS.items():
-            name = f"{TELL}_{event.lower()}"
-            driver.execute(f"CREATE TEMP TRIGGER {name} AFTER {event} ON main.memories BEGIN {told} END")
-        connection.info[WRITING] = self
+        driver.create_function(SQL_FUNCTION, 3, lambda *columns: self._invalidated.add(WindowKey(*columns)))
+        for event, action in TRIGGERS.items():
+            name = f"{SQL_FUNCTION}_{event.lower()}"
+            driver.execute(f"CREATE TEMP TRIGGER {name} AFTER {event} ON main.memories BEGIN {action} END")
+        connection.info[INFO_KEY] = self
 
-    def tell(self, rows: Sequence[Row], memories: Sequence[Memory]) -> None:
+    def notify(self, rows: Sequence[Row], memories: Sequence[Memory]) -> None:
         """Note memories that are put there, with what is written of each."""
         for row, memory in zip(rows, memories, strict=True):
-            self._told.append((Lane(row[0], row[4], row[2]), row[1:], memory))
+            self._pending.append((WindowKey(row[0], row[4], row[2]), row[1:], memory))
 
-    def settle(self) -> None:
+    def on_commit(self) -> None:
         """What was told is committed."""
-        if not self._told and not self._stirred:
+        if not self._pending and not self._invalidated:
             return
-        told, stirred = self._told, self._stirred
-        self._told, self._stirred = [], set()
+        pending, invalidated = self._pending, self._invalidated
+        self._pending, self._invalidated = [], set()
         with self._lock:
             self._version += 1
-            for lane in stirred:
-                self._drop(lane)
-            for lane, row, memory in told:
-                self._changed[lane] = self._version
-                window = self._kept.get(lane)
-                if window is None or lane in stirred or not (known := self._known(row, memory)):
-                    self._kept.pop(lane, None)
+            for key in invalidated:
+                self._drop(key)
+            for key, row, memory in pending:
+                self._changed_in[key] = self._version
+                window = self._windows.get(key)
+                if window is None or key in invalidated or not (stored := self._to_stored(row, memory)):
+                    self._windows.pop(key, None)
                 else:
-                    window.put(known)
-            if len(self._changed) > MOST_CHANGES:
-                self._changed, self._first = {}, self._version
+                    window.insert(stored)
+            if len(self._changed_in) > MAX_TRACKED_CHANGES:
+                self._changed_in, self._first_version = {}, self._version
 
-    def _known(self, row: Row, memory: Memory) -> Memory | None:
+    def _to_stored(self, row: Row, memory: Memory) -> Memory | None:
         """Give a memory as it comes back; None for one that is too large, or that cannot be read at all."""
         try:
-            return self._as_read(row, memory) if is_small(row) else None
+            return self._as_stored(row, memory) if is_small(row) else None
         except Exception:  # whoever reads it is told; it is committed, and what is beside it is all right
             return None
 
-    def undo(self) -> None:
+    def on_rollback(self) -> None:
         """What was told is not so."""
-        self._told.clear()
-        self._stirred.clear()
+        self._pending.clear()
+        self._invalidated.clear()
 
-    def doubt(self) -> None:
+    def invalidate(self) -> None:
         """Of what was told some is not so: all of it is read anew."""
-        self._stirred |= {lane for lane, *_ in self._told}
-        self._told.clear()
+        self._invalidated |= {key for key, *_ in self._pending}
+        self._pending.clear()
 
     def clear(self) -> None:
         """Nobody knows what has changed."""
         with self._lock:
             self._version += 1
-            self._first = self._version
-            self._kept.clear()
-            self._changed.clear()
+            self._first_version = self._version
+            self._windows.clear()
+            self._changed_in.clear()
 
-    def get(self, lane: Lane, limit: int) -> list[Memory] | None:
+    def get(self, key: WindowKey, limit: int) -> list[Memory] | None:
         """Give the last memories of a lane, oldest first; None where they must be read."""
         with self._lock:
-            window = self._kept.pop(lane, None)
+            window = self._windows.pop(key, None)
             if window is None:
                 return None
-            self._kept[lane] = window  # the last one to go
+            self._windows[key] = window  # the last one to go
             return window.memories[-limit:] if 1 <= limit <= window.limit else None
 
-    def keep(self, lane: Lane, limit: int, memories: Sequence[Memory], version: int) -> None:
+    def store(self, key: WindowKey, limit: int, memories: Sequence[Memory], version: int) -> None:
         """Keep what was read of a lane after that version, unless it has changed since."""
         with self._lock:
-            if not 1 <= limit <= MOST_LIMIT or self._changed.get(lane, self._first) > version:
+            if not 1 <= limit <= MAX_LIMIT or self._changed_in.get(key, self._first_version) > version:
                 return
-            self._kept[lane] = _Window(limit, list(memories))
-            while len(self._kept) > MOST_LANES:
-                del self._kept[next(iter(self._kept))]
+            self._windows[key] = _Window(limit, list(memories))
+            while len(self._windows) > MAX_WINDOWS:
+                del self._windows[next(iter(self._windows))]
 
-    def _drop(self, lane: Lane) -> None:
-        self._changed[lane] = self._version
-        self._kept.pop(lane, None)
+    def _drop(self, key: WindowKey) -> None:
+        self._changed_in[key] = self._version
+        self._windows.pop(key, None)
 
 
 def is_small(row: Row) -> bool:
     """Tell whether a memory, given as its columns, takes little room."""
-    return len(row[5]) + len(row[11]) <= LARGEST
+    return len(row[5]) + len(row[11]) <= MAX_TEXT_LENGTH
 
 
-def told_by(connection: Connection) -> Recents | None:
+def recent_cache_of(connection: Connection) -> RecentMemoryCache | None:
     """Give the recents that a connection tells of what it writes, if any."""
-    found: Any = connection.info.get(WRITING)
-    return found if isinstance(found, Recents) else None
+    cache: Any = connection.info.get(INFO_KEY)
+    return cache if isinstance(cache, RecentMemoryCache) else None
 
 
-def _place(memory: Memory) -> tuple[datetime, bytes]:
+def _sort_key(memory: Memory) -> tuple[datetime, bytes]:
     return memory.created_at, memory.id.bytes

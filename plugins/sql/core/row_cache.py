@@ -11,70 +11,70 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from bot import Attendance, Entity, Room, World
+from bot import Entity, ParticipantState, Room, World
 
 T = TypeVar("T")
-MOST = 10_000
-PLACE = "greenroom-known"
+MAX_ROWS = 10_000
+INFO_KEY = "greenroom-known"
 
 
-class Rows(Generic[T]):
+class CachedRows(Generic[T]):
     """Some rows of one table as they are kept; all of them are forgotten when they become too many."""
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, T] = {}
+        self._rows: dict[Hashable, T] = {}
 
     def get(self, key: Hashable) -> T | None:
         """Find a row."""
-        return self._kept.get(key)
+        return self._rows.get(key)
 
-    def put(self, key: Hashable, kept: T) -> None:
+    def put(self, key: Hashable, row: T) -> None:
         """Note what a row is now."""
-        if len(self._kept) >= MOST:
-            self._kept.clear()
-        self._kept[key] = kept
+        if len(self._rows) >= MAX_ROWS:
+            self._rows.clear()
+        self._rows[key] = row
 
     def drop(self, key: Hashable) -> None:
         """Know a row no longer."""
-        self._kept.pop(key, None)
+        self._rows.pop(key, None)
 
 
 @dataclass(slots=True)
-class Known:
+class RowCache:
     """Worlds, rooms, people and attendance by agent and id; the latest room, and who spoke last in one.
 
     `version` is the file's, as others have made it: it is another one once anybody else has committed.
     """
 
     version: int = 0
-    worlds: Rows[World] = field(default_factory=Rows)
-    rooms: Rows[Room] = field(default_factory=Rows)
-    entities: Rows[Entity] = field(default_factory=Rows)
-    attendance: Rows[Attendance] = field(default_factory=Rows)
-    latest_rooms: Rows[UUID] = field(default_factory=Rows)
-    latest_speakers: Rows[UUID] = field(default_factory=Rows)
+    worlds: CachedRows[World] = field(default_factory=CachedRows)
+    rooms: CachedRows[Room] = field(default_factory=CachedRows)
+    entities: CachedRows[Entity] = field(default_factory=CachedRows)
+    participant_states: CachedRows[ParticipantState] = field(default_factory=CachedRows)
+    latest_rooms: CachedRows[UUID] = field(default_factory=CachedRows)
+    latest_speakers: CachedRows[UUID] = field(default_factory=CachedRows)
 
 
-def keep_knowledge(connection: Connection) -> None:
+def enable_row_cache(connection: Connection) -> None:
     """Begin to know what this connection writes."""
-    connection.info[PLACE] = Known()
+    connection.info[INFO_KEY] = RowCache()
 
 
-def known_to(connection: Connection) -> Known:
+def row_cache_of(connection: Connection) -> RowCache:
     """Give what a connection knows: nothing, where it is not the only one that writes."""
-    found: Any = connection.info.get(PLACE)
-    return found if isinstance(found, Known) else Known()
+    cache: Any = connection.info.get(INFO_KEY)
+    return cache if isinstance(cache, RowCache) else RowCache()
 
 
-def forget_unless(connection: Connection, version: int) -> bool:
+def invalidate_unless(connection: Connection, version: int) -> bool:
     """Forget everything where the file's version is not the one that the knowledge is of; tells whether."""
-    is_strange = PLACE in connection.info and known_to(connection).version != version
-    if is_strange:
-        connection.info[PLACE] = Known(version)
-    return is_strange
+    is_outdated = INFO_KEY in connection.info and row_cache_of(connection).version != version
+    if is_outdated:
+        connection.info[INFO_KEY] = RowCache(version)
+    return is_outdated
 
 
-def forget(connection: Connection) -> None:
+def invalidate(connection: Connection) -> None:
     """Forget everything: a transaction was undone."""
-    if PLACE in connection.info:
-        connection.info[PLACE] = Known(known_to(connection).version)
+    if INFO_KEY in connection.info:
+        connection.info[INFO_KEY] = RowCache(row_cache_of(connection).version)

@@ -7,11 +7,11 @@ from pydantic import Field, SecretStr, field_validator
 
 from bot import SettingError, Settings, SettingsModel
 from plugins.sql.sqlite.connection import Synchronous
-from plugins.sql.stores.retention import Keeping
+from plugins.sql.stores.retention import RetentionPolicy
 
 FILE_NAME = "greenroom.db"
-POSTGRES = ("postgres", "postgresql")
-PREFIXES = ("sqlite:///", "sqlite+pysqlite:///", "sqlite+aiosqlite:///")
+POSTGRES_SCHEMES = ("postgres", "postgresql")
+SQLITE_PREFIXES = ("sqlite:///", "sqlite+pysqlite:///", "sqlite+aiosqlite:///")
 
 
 class SqlSettings(SettingsModel):
@@ -44,31 +44,31 @@ class SqlSettings(SettingsModel):
     sql_log_days: int = Field(30, ge=1, description="For how many days entries of the log are kept.")
 
     @property
-    def keeping(self) -> Keeping:
+    def retention(self) -> RetentionPolicy:
         """How long what is over is kept."""
         days = timedelta(days=self.sql_receipt_days)
-        return Keeping(receipts=days, deliveries=days, logs=timedelta(days=self.sql_log_days))
+        return RetentionPolicy(receipts=days, deliveries=days, logs=timedelta(days=self.sql_log_days))
 
     @field_validator("sql_synchronous", mode="before")
     @classmethod
-    def _in_capitals(cls, value: object) -> object:
+    def _to_upper(cls, value: object) -> object:
         return value.upper() if isinstance(value, str) else value
 
 
-def postgres_in(settings: Settings) -> str:
+def find_postgres_variable(settings: Settings) -> str:
     """Name the variable that means a PostgreSQL database; empty where none does."""
     if settings.get("POSTGRES_URL"):
         return "POSTGRES_URL"
     scheme = (settings.get("DATABASE_URL") or "").partition("://")[0].split("+")[0]
-    return "DATABASE_URL" if scheme in POSTGRES else ""
+    return "DATABASE_URL" if scheme in POSTGRES_SCHEMES else ""
 
 
-def file_of(settings: Settings) -> Path:
+def find_database_file(settings: Settings) -> Path:
     """Find the SQLite file that the settings mean; raises SettingError where it is no database of ours."""
     url = settings.get("DATABASE_URL")
     if url is None:
         return Path(settings.get("BOT_DATA_DIR") or "data") / FILE_NAME
-    prefix = next((one for one in PREFIXES if url.startswith(one)), None)
+    prefix = next((candidate for candidate in SQLITE_PREFIXES if url.startswith(candidate)), None)
     path = url.removeprefix(prefix or "").partition("?")[0]
     if prefix is None or path in ("", ":memory:"):
         raise SettingError(
@@ -79,10 +79,10 @@ def file_of(settings: Settings) -> Path:
     return Path(path)
 
 
-def promise(settings: Settings) -> str:
+def privacy_statement(settings: Settings) -> str:
     """Tell people for how long what they say is kept."""
-    kept = settings.load(SqlSettings)
+    sql_settings = settings.load(SqlSettings)
     return (
         "For how long: messages and what was learnt from them until you have them deleted; what became of "
-        f"each message {kept.sql_receipt_days} days or longer; the log of my work {kept.sql_log_days} days."
+        f"each message {sql_settings.sql_receipt_days} days or longer; the log of my work {sql_settings.sql_log_days} days."
     )

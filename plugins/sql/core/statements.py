@@ -41,7 +41,7 @@ class Driver(Protocol):
         """Execute a text and give all rows."""
 
 
-class OfSqlite:
+class SqliteDriver:
     """SQLite's driver in the standard library."""
 
     def run(self, connection: Connection, text: str, values: Row) -> int:
@@ -58,7 +58,7 @@ class OfSqlite:
         return cursor.fetchall()
 
 
-class OfPostgres:
+class PostgresDriver:
     """asyncpg, waited for inside the function that `run_sync` runs; it keeps what it has prepared."""
 
     def run(self, connection: Connection, text: str, values: Row) -> int:
@@ -69,11 +69,11 @@ class OfPostgres:
         await_only(_asyncpg(connection).executemany(text, rows))
 
     def rows(self, connection: Connection, text: str, values: Row) -> Sequence[Row]:
-        found: Sequence[Row] = await_only(_asyncpg(connection).fetch(text, *values))
-        return found
+        rows: Sequence[Row] = await_only(_asyncpg(connection).fetch(text, *values))
+        return rows
 
 
-DRIVERS: dict[str, Driver] = {"sqlite": OfSqlite(), "postgresql": OfPostgres()}
+DRIVERS: dict[str, Driver] = {"sqlite": SqliteDriver(), "postgresql": PostgresDriver()}
 
 
 def _asyncpg(connection: Connection) -> Any:
@@ -98,36 +98,36 @@ class Statement:
 
     def run(self, connection: Connection, *values: Any) -> int:
         """Execute it and count the rows it changed."""
-        compiled = self._on(connection)
+        compiled = self._compiled_on(connection)
         return compiled.driver.run(connection, compiled.sql, compiled.arrange(values))
 
     def rows(self, connection: Connection, *values: Any) -> Sequence[Row]:
         """Execute it and give all rows."""
-        compiled = self._on(connection)
+        compiled = self._compiled_on(connection)
         return compiled.driver.rows(connection, compiled.sql, compiled.arrange(values))
 
     def first(self, connection: Connection, *values: Any) -> Row | None:
         """Execute it and give the first row."""
-        found = self.rows(connection, *values)
-        return found[0] if found else None
+        rows = self.rows(connection, *values)
+        return rows[0] if rows else None
 
     def run_many(self, connection: Connection, rows: Sequence[Row]) -> None:
         """Execute it once for every row of values; nothing is done where there is none."""
         if len(rows) == 1:
             self.run(connection, *rows[0])
         elif rows:
-            compiled = self._on(connection)
+            compiled = self._compiled_on(connection)
             compiled.driver.run_many(connection, compiled.sql, [compiled.arrange(row) for row in rows])
 
     def text(self, dialect: Dialect) -> tuple[str, int]:
         """Give the text that the driver is handed, and how many values go with it."""
-        compiled = self._for(dialect)
+        compiled = self._compiled_for(dialect)
         return compiled.sql, compiled.count
 
-    def _on(self, connection: Connection) -> "_Compiled":
-        return self._for(connection.dialect)
+    def _compiled_on(self, connection: Connection) -> "_Compiled":
+        return self._compiled_for(connection.dialect)
 
-    def _for(self, dialect: Dialect) -> "_Compiled":
+    def _compiled_for(self, dialect: Dialect) -> "_Compiled":
         compiled = self._compiled.get(dialect.name)
         if compiled is None:
             compiled = _Compiled(self._build(INSERTS[dialect.name]), self._names, dialect)
@@ -135,7 +135,7 @@ class Statement:
         return compiled
 
 
-class Listing:
+class ListStatement:
     """A statement about a list, compiled for 1, 2, 4 … items; a list in between is filled up with its last.
 
     `build` is given the parameters of each item, `width` of them in a row.
@@ -146,35 +146,35 @@ class Listing:
         build: Callable[[list[BindParameter[Any]]], Executable],
         *names: str,
         width: int = 1,
-        most: int = 256,
+        max_items: int = 256,
     ) -> None:
         self._build = build
         self._names = names
         self._width = width
-        self._most = most
+        self._max_items = max_items
         self._sizes: dict[int, Statement] = {}
 
     def rows(self, connection: Connection, *values: Any, ids: Sequence[Any]) -> list[Row]:
         """Execute it for the whole list, and give all rows."""
-        found: list[Row] = []
-        for part, statement in self._parts(ids):
-            found += statement.rows(connection, *values, *part)
-        return found
+        rows: list[Row] = []
+        for batch, statement in self._batches(ids):
+            rows += statement.rows(connection, *values, *batch)
+        return rows
 
     def count(self, connection: Connection, *values: Any, ids: Sequence[Any]) -> int:
         """Execute it for the whole list, and count the rows it changed."""
-        parts = self._parts(ids)
-        return sum(statement.run(connection, *values, *part) for part, statement in parts)
+        batches = self._batches(ids)
+        return sum(statement.run(connection, *values, *batch) for batch, statement in batches)
 
-    def _parts(self, ids: Sequence[Any]) -> Iterable[tuple[Sequence[Any], Statement]]:
-        step = self._most * self._width
+    def _batches(self, ids: Sequence[Any]) -> Iterable[tuple[Sequence[Any], Statement]]:
+        step = self._max_items * self._width
         for start in range(0, len(ids), step):
-            part = list(ids[start : start + step])
-            count = len(part) // self._width
+            batch = list(ids[start : start + step])
+            count = len(batch) // self._width
             size = 1 << (count - 1).bit_length()
-            yield part + part[-self._width :] * (size - count), self.sized(size)
+            yield batch + batch[-self._width :] * (size - count), self.for_size(size)
 
-    def sized(self, size: int) -> Statement:
+    def for_size(self, size: int) -> Statement:
         """Give the statement for lists of so many items."""
         statement = self._sizes.get(size)
         if statement is None:
@@ -194,17 +194,17 @@ class _Compiled:
         order: list[str] = compiled.positiontup or []
         constants = [name for name in order if name not in names]
         self._constants = tuple(compiled.params[name] for name in constants)
-        places = {name: place for place, name in enumerate((*names, *constants))}
-        self._order = tuple(places[name] for name in order)
+        indices = {name: index for index, name in enumerate((*names, *constants))}
+        self._order = tuple(indices[name] for name in order)
         self.count = len(order)
-        self._is_straight = self._order == tuple(range(len(names)))
+        self._is_in_order = self._order == tuple(range(len(names)))
 
     def arrange(self, values: Row) -> tuple[Any, ...]:
         """Put the values in the order in which the text names them."""
-        if self._is_straight:
+        if self._is_in_order:
             return tuple(values)
-        given = (*values, *self._constants)
-        return tuple([given[place] for place in self._order])
+        all_values = (*values, *self._constants)
+        return tuple([all_values[index] for index in self._order])
 
 
 def insert_into(
@@ -221,72 +221,72 @@ def upsert(table: Table, keys: Sequence[str], columns: Sequence[str]) -> Stateme
 
     def build(insert: Insert) -> Executable:
         statement = begin(insert)
-        changed = {name: statement.excluded[name] for name in columns if name not in keys}
-        return statement.on_conflict_do_update(index_elements=list(keys), set_=changed)  # type: ignore[no-any-return]
+        updates = {name: statement.excluded[name] for name in columns if name not in keys}
+        return statement.on_conflict_do_update(index_elements=list(keys), set_=updates)  # type: ignore[no-any-return]
 
     return Statement(build, *columns)
 
 
-def value(column: ColumnElement[Any], name: str) -> BindParameter[Any]:
+def typed_parameter(column: ColumnElement[Any], name: str) -> BindParameter[Any]:
     """Name a value that is of a column's type."""
     return bindparam(name, type_=column.type)
 
 
-def same(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+def equals(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
     """Compare a column with a value."""
-    return column == value(column, name)
+    return column == typed_parameter(column, name)
 
 
-def limit() -> BindParameter[Any]:
+def limit_parameter() -> BindParameter[Any]:
     """Name the value that bounds how many rows come back."""
     return bindparam("limit", type_=Integer())
 
 
-def flag(column: ColumnElement[Any], *, is_set: bool = True) -> ColumnElement[bool]:
+def flag_equals(column: ColumnElement[Any], *, is_set: bool = True) -> ColumnElement[bool]:
     """Tell whether a flag is set, spelled out: with a parameter in it a partial index would not be used."""
     return column == literal_column("1" if is_set else "0")
 
 
-DIALECT: Any = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it so
+POSTGRES_DIALECT: Any = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it so
 
 
-class Spelled:
+class RawStatement:
     """A statement as a text; every `?` in it stands for a value, in the order in which `rows` takes them."""
 
     def __init__(self, text: str) -> None:
         number = count(1)
-        self.text = "".join(f"${next(number)}" if one == "?" else one for one in text)
+        self.text = "".join(f"${next(number)}" if character == "?" else character for character in text)
 
     def rows(self, connection: Connection, *values: Any) -> Sequence[Row]:
         """Execute it and give all rows."""
         return DRIVERS["postgresql"].rows(connection, self.text, values)
 
 
-def given(table: Table, names: Sequence[str]) -> str:
+def values_row(table: Table, names: Sequence[str]) -> str:
     """Spell a query that gives one row, of values for these columns."""
     return "SELECT " + ", ".join(f"CAST(? AS {_type(table, name)}) AS {name}" for name in names)
 
 
-def listed(table: Table, names: Sequence[str]) -> str:
+def values_table(table: Table, names: Sequence[str]) -> str:
     """Spell a source of rows for these columns, and their numbers from 1 on: a list of values a column."""
     lists = ", ".join(f"CAST(? AS {_type(table, name)}[])" for name in names)
     return f"unnest({lists}) WITH ORDINALITY AS new ({', '.join(names)}, number)"
 
 
-def columns(names: Sequence[str], source: str = "") -> str:
+def column_list(names: Sequence[str], source: str = "") -> str:
     """Spell a list of columns."""
     return ", ".join(f"{source}.{name}" if source else name for name in names)
 
 
-def changes(names: Sequence[str], source: str) -> str:
+def assignments(names: Sequence[str], source: str) -> str:
     """Spell what gives columns the values they have in a source."""
     return ", ".join(f"{name} = {source}.{name}" for name in names)
 
 
-def turned(rows: Sequence[Row], width: int) -> list[list[Any]]:
+def transpose(rows: Sequence[Row], width: int) -> list[list[Any]]:
     """Turn rows into a list a column."""
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
 
 
 def _type(table: Table, name: str) -> str:
-    return str(table.c[name].type.compile(dialect=DIALECT))
+    return str(table.c[name].type.compile(dialect=POSTGRES_DIALECT))

@@ -16,35 +16,35 @@ from sqlalchemy.exc import DBAPIError
 
 from bot import ConfigError
 from bot.store import NO_SCHEMAS, Schema, Schemas
-from plugins.sql.core.plugin_tables import additions, checked
+from plugins.sql.core.plugin_tables import check_schemas, find_additions
 from plugins.sql.core.schema import VERSION, metadata
 
 logger = logging.getLogger(__name__)
 
-MIGRATING = "plugins.sql.migrations.alembic_runner"
-OURS = "sql"
-OUR_SCHEMA = Schema(metadata, version=VERSION, migrations=Path(__file__).parents[1] / "migrations")
-LOCK = 0x67726E6D  # any number, as long as every version of Greenroom takes the same
+ALEMBIC_RUNNER = "plugins.sql.migrations.alembic_runner"
+CORE_NAME = "sql"
+CORE_SCHEMA = Schema(metadata, version=VERSION, migrations=Path(__file__).parents[1] / "migrations")
+LOCK_KEY = 0x67726E6D  # any number, as long as every version of Greenroom takes the same
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class OutdatedSchema:
     """Tables that are not as the code wants them: whose, and at which versions they are.
 
     `found` is None where there are none yet. Without a history both are empty.
     """
 
     name: str
-    found: str | None
-    wanted: str
+    current_version: str | None
+    target_version: str
 
 
-def bring_up_to_date(
+def upgrade_schemas(
     connection: Connection,
-    place: Path | str,
+    location: Path | str,
     schemas: Schemas = NO_SCHEMAS,
     *,
-    ours: Schema = OUR_SCHEMA,
+    core: Schema = CORE_SCHEMA,
     before_change: Callable[[str], Path] | None = None,
 ) -> None:
     """Make the tables that are missing, and bring older ones to this version; all of it or nothing.
@@ -54,81 +54,91 @@ def bring_up_to_date(
     path of the backup it made. Raises ConfigError where the tables were made by newer code or by another
     program.
     """
-    wanted = {OURS: ours, **checked(schemas)}
-    behind = outdated(connection, wanted)
-    changes = [one for one in behind if one.found is not None]
-    for one in changes:
-        _refuse_what_is_not_ours(connection, one, wanted[one.name], place)
-    if changes and before_change is not None:
-        mark = f"before-{changes[0].name}-{changes[0].wanted}".rstrip("-")
+    targets = {CORE_NAME: core, **check_schemas(schemas)}
+    outdated = find_outdated(connection, targets)
+    existing = [schema for schema in outdated if schema.current_version is not None]
+    for schema in existing:
+        _check_ownership(connection, schema, targets[schema.name], location)
+    if existing and before_change is not None:
+        mark = f"before-{existing[0].name}-{existing[0].target_version}".rstrip("-")
         logger.info("database backed up to %s", before_change(mark))
-    if behind:
-        with _alone(connection):
-            for one in outdated(connection, wanted):  # asked again: somebody else may have been quicker
-                _advance(connection, one, wanted[one.name], place)
-    for one in changes:
-        logger.info("%s: the tables of %s went from %s to %s", place, one.name, one.found, one.wanted)
+    if outdated:
+        with _exclusive_transaction(connection):
+            for schema in find_outdated(
+                connection, targets
+            ):  # asked again: somebody else may have been quicker
+                _upgrade_schema(connection, schema, targets[schema.name], location)
+    for schema in existing:
+        logger.info(
+            "%s: the tables of %s went from %s to %s",
+            location,
+            schema.name,
+            schema.current_version,
+            schema.target_version,
+        )
 
 
-def outdated(connection: Connection, schemas: Schemas) -> list[Behind]:
+def find_outdated(connection: Connection, schemas: Schemas) -> list[OutdatedSchema]:
     """List the schemas that are not as they should be; a transaction that is open stays so."""
     was_open = connection.in_transaction()
     tables = set(inspect(connection).get_table_names())
-    behind = []
+    outdated = []
     for name, schema in schemas.items():
-        found = _found(connection, name, schema, tables)
-        is_behind = found != schema.version if schema.migrations else additions(connection, schema.metadata)
-        if is_behind:
-            behind.append(Behind(name, found, schema.version))
+        version = _find_current_version(connection, name, schema, tables)
+        is_outdated = (
+            version != schema.version if schema.migrations else find_additions(connection, schema.metadata)
+        )
+        if is_outdated:
+            outdated.append(OutdatedSchema(name, version, schema.version))
     if not was_open:
         connection.rollback()
-    return behind
+    return outdated
 
 
-def version_of(connection: Connection, name: str = OURS) -> str | None:
+def find_version(connection: Connection, name: str = CORE_NAME) -> str | None:
     """Read the version of a schema; None where there is none yet."""
-    table = version_table(name)
-    found = _version(connection, table) if inspect(connection).has_table(table) else None
+    table = version_table_name(name)
+    version = _read_version(connection, table) if inspect(connection).has_table(table) else None
     connection.rollback()
-    return found
+    return version
 
 
-def version_table(name: str) -> str:
+def version_table_name(name: str) -> str:
     """Name the table that keeps the version of a schema."""
     return f"alembic_version_{name}"
 
 
-def _found(connection: Connection, name: str, schema: Schema, tables: set[str]) -> str | None:
+def _find_current_version(connection: Connection, name: str, schema: Schema, tables: set[str]) -> str | None:
     """Tell at which version the tables are: None where there are none, "" where nobody noted one."""
-    table = version_table(name)
+    table = version_table_name(name)
     if schema.migrations and table in tables:
-        return _version(connection, table) or ""
+        return _read_version(connection, table) or ""
     return "" if tables & set(schema.metadata.tables) else None
 
 
-def _version(connection: Connection, table: str) -> str | None:
+def _read_version(connection: Connection, table: str) -> str | None:
     row = connection.exec_driver_sql(f"SELECT version_num FROM {table}").first()
     return str(row[0]) if row else None
 
 
-def _refuse_what_is_not_ours(
-    connection: Connection, behind: Behind, schema: Schema, place: Path | str
+def _check_ownership(
+    connection: Connection, outdated: OutdatedSchema, schema: Schema, location: Path | str
 ) -> None:
     """Raise ConfigError for tables that somebody else has made, or newer code than this."""
-    if behind.name == OURS and not behind.found:
-        taken = sorted(set(inspect(connection).get_table_names()) & set(schema.metadata.tables))
+    if outdated.name == CORE_NAME and not outdated.current_version:
+        conflicts = sorted(set(inspect(connection).get_table_names()) & set(schema.metadata.tables))
         connection.rollback()
         raise ConfigError(
-            f"{place} already has tables called {', '.join(taken)} that are not ours: set DATABASE_URL to "
+            f"{location} already has tables called {', '.join(conflicts)} that are not ours: set DATABASE_URL to "
             "another database"
         )
     if schema.migrations:  # Alembic takes half a second to load
-        where = f"{place}: {version_table(behind.name)}"
-        import_module(MIGRATING).require_known(schema, behind.found, where)
+        label = f"{location}: {version_table_name(outdated.name)}"
+        import_module(ALEMBIC_RUNNER).require_known(schema, outdated.current_version, label)
 
 
 @contextmanager
-def _alone(connection: Connection) -> Iterator[None]:
+def _exclusive_transaction(connection: Connection) -> Iterator[None]:
     """One transaction beside which nobody else changes the schema.
 
     Tables are copied where SQLite cannot alter them, so its foreign keys are off meanwhile and looked
@@ -142,10 +152,10 @@ def _alone(connection: Connection) -> Iterator[None]:
         if is_sqlite:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         else:
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
         yield
-        if is_sqlite and (broken := connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()):
-            raise ConfigError(f"{len(broken)} rows would be left without what they belong to")
+        if is_sqlite and (orphans := connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()):
+            raise ConfigError(f"{len(orphans)} rows would be left without what they belong to")
         connection.commit()
     except BaseException:
         connection.rollback()
@@ -156,22 +166,24 @@ def _alone(connection: Connection) -> Iterator[None]:
             connection.rollback()
 
 
-def _advance(connection: Connection, behind: Behind, schema: Schema, place: Path | str) -> None:
+def _upgrade_schema(
+    connection: Connection, outdated: OutdatedSchema, schema: Schema, location: Path | str
+) -> None:
     if schema.migrations is None:
-        for statement in additions(connection, schema.metadata):
+        for statement in find_additions(connection, schema.metadata):
             connection.execute(statement)
-    elif behind.found is None:
-        _create(connection, behind.name, schema, place)
+    elif outdated.current_version is None:
+        _create_tables(connection, outdated.name, schema, location)
     else:
-        import_module(MIGRATING).migrate(connection, schema, version_table(behind.name))
+        import_module(ALEMBIC_RUNNER).migrate(connection, schema, version_table_name(outdated.name))
 
 
-def _create(connection: Connection, name: str, schema: Schema, place: Path | str) -> None:
+def _create_tables(connection: Connection, name: str, schema: Schema, location: Path | str) -> None:
     """Make the tables as they are now: what is new needs no history."""
-    if name == OURS and connection.dialect.name == "postgresql":
-        add_vectors(connection, place)
+    if name == CORE_NAME and connection.dialect.name == "postgresql":
+        add_vector_extension(connection, location)
     schema.metadata.create_all(connection, checkfirst=False)
-    table = version_table(name)
+    table = version_table_name(name)
     connection.exec_driver_sql(
         f"CREATE TABLE {table} (version_num VARCHAR(32) NOT NULL, "
         f"CONSTRAINT {table}_pkc PRIMARY KEY (version_num))"  # as Alembic makes it
@@ -179,25 +191,29 @@ def _create(connection: Connection, name: str, schema: Schema, place: Path | str
     connection.execute(text(f"INSERT INTO {table} VALUES (:version)"), {"version": schema.version})
 
 
-def add_vectors(connection: Connection, place: Path | str) -> None:
+def add_vector_extension(connection: Connection, location: Path | str) -> None:
     """Add pgvector to the database; raises ConfigError where that cannot be."""
     if _has_halfvec(connection):
         return
-    found = connection.exec_driver_sql("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").first()
-    if found is None:
+    extension = connection.exec_driver_sql(
+        "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"
+    ).first()
+    if extension is None:
         raise ConfigError(
-            f"{place}: this PostgreSQL server has no pgvector; install it there (0.7 or newer; the package "
+            f"{location}: this PostgreSQL server has no pgvector; install it there (0.7 or newer; the package "
             "is called postgresql-<version>-pgvector on Debian), or set DATABASE_URL to a SQLite file"
         )
     try:
         connection.exec_driver_sql("CREATE EXTENSION IF NOT EXISTS vector")
     except DBAPIError as error:
         raise ConfigError(
-            f"{place}: pgvector cannot be added ({error.orig}); have the database's owner run "
+            f"{location}: pgvector cannot be added ({error.orig}); have the database's owner run "
             "CREATE EXTENSION vector in it"
         ) from error
     if not _has_halfvec(connection):
-        raise ConfigError(f"{place}: its pgvector is older than 0.7; have it updated, with ALTER EXTENSION")
+        raise ConfigError(
+            f"{location}: its pgvector is older than 0.7; have it updated, with ALTER EXTENSION"
+        )
 
 
 def _has_halfvec(connection: Connection) -> bool:

@@ -38,24 +38,24 @@ def id_or_none(value: bytes | None) -> UUID | None:
     return None if value is None or value == NO_ID else id_of(value)
 
 
-def moment(value: datetime) -> int:
+def microseconds_of(value: datetime) -> int:
     """Write a moment as microseconds since 1970 in UTC; raises TypeError for one without a time zone."""
     return (value - EPOCH) // MICROSECOND
 
 
-def moment_or_none(value: datetime | None) -> int | None:
+def microseconds_or_none(value: datetime | None) -> int | None:
     """Write a moment that may be missing."""
-    return None if value is None else moment(value)
+    return None if value is None else microseconds_of(value)
 
 
-def moment_of(value: int) -> datetime:
+def datetime_of(value: int) -> datetime:
     """Read a moment."""
     return EPOCH + timedelta(microseconds=value)
 
 
-def moment_of_or_none(value: int | None) -> datetime | None:
+def datetime_or_none(value: int | None) -> datetime | None:
     """Read a moment that may be missing."""
-    return None if value is None else moment_of(value)
+    return None if value is None else datetime_of(value)
 
 
 def storable_text(text: str) -> str:
@@ -65,7 +65,7 @@ def storable_text(text: str) -> str:
     return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
 
 
-def _plain(value: object) -> Any:
+def _to_plain(value: object) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Set):
@@ -73,13 +73,13 @@ def _plain(value: object) -> Any:
     return str(value)  # a plugin's odd value must not cost the reply that is committed with it
 
 
-_escaped = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=_plain).encode
-_read = json.JSONDecoder().raw_decode  # nothing stands before or after what we have written ourselves
+_encode_escaped = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=_to_plain).encode
+_decode = json.JSONDecoder().raw_decode  # nothing stands before or after what we have written ourselves
 
 
 def loads(text: str) -> Any:
     """Read data."""
-    return {} if text == "{}" else _read(text)[0]
+    return {} if text == "{}" else _decode(text)[0]
 
 
 def dumps(value: Any) -> str:
@@ -89,13 +89,13 @@ def dumps(value: Any) -> str:
     where that does not know it either.
     """
     try:
-        return to_json(value, fallback=_plain).decode()
+        return to_json(value, fallback=_to_plain).decode()
     except ValueError:  # half a surrogate pair, from a model: escaped, it comes back as it was
-        return _escaped(value)
+        return _encode_escaped(value)
 
 
 NOT_MENTIONED = MentionContext()
-WORDS = ("url", "content_type", "name", "title", "description", "text", "problem")
+TEXT_FIELDS = ("url", "content_type", "name", "title", "description", "text", "problem")
 
 
 def content_text(content: Content) -> str:
@@ -108,7 +108,7 @@ def content_text(content: Content) -> str:
     if content.providers:
         data["providers"] = content.providers
     if content.attachments:
-        data["attachments"] = [_attachment_data(one) for one in content.attachments]
+        data["attachments"] = [_attachment_data(attachment) for attachment in content.attachments]
     if content.url:
         data["url"] = content.url
     if content.in_reply_to is not None:
@@ -119,7 +119,7 @@ def content_text(content: Content) -> str:
     if content.metadata:
         data["metadata"] = content.metadata
     if content.choices:
-        data["choices"] = [(one.label, one.value) for one in content.choices]
+        data["choices"] = [(attachment.label, attachment.value) for attachment in content.choices]
     return dumps(data)
 
 
@@ -134,26 +134,26 @@ def content_of(text: str) -> Content:
         thought=data.get("thought", ""),
         actions=tuple(data.get("actions", ())),
         providers=tuple(data.get("providers", ())),
-        attachments=tuple(_attachment_of(one) for one in data.get("attachments", ())),
+        attachments=tuple(_attachment_of(item) for item in data.get("attachments", ())),
         source=data["source"],
         url=data.get("url", ""),
         in_reply_to=UUID(reply_to) if reply_to else None,
         mention=MentionContext(*data["mention"]) if "mention" in data else NOT_MENTIONED,
         metadata=data.get("metadata", {}),
-        choices=tuple(Choice(*one) for one in data.get("choices", ())),
+        choices=tuple(Choice(*item) for item in data.get("choices", ())),
     )
 
 
 def _attachment_data(attachment: Attachment) -> dict[str, Any]:
     data: dict[str, Any] = {"id": attachment.id, "kind": attachment.kind.value}
-    data |= {name: value for name in WORDS if (value := getattr(attachment, name))}
+    data |= {name: value for name in TEXT_FIELDS if (value := getattr(attachment, name))}
     if attachment.data is not None:
         data["data"] = base64.b64encode(attachment.data).decode("ascii")
     return data
 
 
 def _attachment_of(data: dict[str, Any]) -> Attachment:
-    given = dict(data)
-    encoded = given.pop("data", None)
-    kind = MediaKind(given.pop("kind"))
-    return Attachment(kind=kind, data=None if encoded is None else base64.b64decode(encoded), **given)
+    fields = dict(data)
+    encoded = fields.pop("data", None)
+    kind = MediaKind(fields.pop("kind"))
+    return Attachment(kind=kind, data=None if encoded is None else base64.b64decode(encoded), **fields)

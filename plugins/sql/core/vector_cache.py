@@ -16,19 +16,19 @@ from sqlalchemy import Connection
 
 from plugins.sql.core.statements import Row
 
-LARGE = 500  # vectors; fewer are read as quickly
-MOST_BYTES = 128 * 1024 * 1024
-WRITING, SEARCHING = "greenroom-matrices-watched", "greenroom-matrices-seen"
-TELL = "greenroom_vector"
-KEY = "{row}.agent_id, {row}.model, {row}.dimension, {row}.kind, {row}.audience, {row}.memory"
-EVENTS = {
-    "INSERT": f"SELECT {TELL}({KEY.format(row='new')}, 1);",
-    "DELETE": f"SELECT {TELL}({KEY.format(row='old')}, 0);",
-    "UPDATE": f"SELECT {TELL}({KEY.format(row='old')}, 0); SELECT {TELL}({KEY.format(row='new')}, 0);",
+MIN_CACHED_VECTORS = 500  # vectors; fewer are read as quickly
+MAX_BYTES = 128 * 1024 * 1024
+WRITER_KEY, SEARCHER_KEY = "greenroom-matrices-watched", "greenroom-matrices-seen"
+SQL_FUNCTION = "greenroom_vector"
+KEY_COLUMNS = "{row}.agent_id, {row}.model, {row}.dimension, {row}.kind, {row}.audience, {row}.memory"
+TRIGGERS = {
+    "INSERT": f"SELECT {SQL_FUNCTION}({KEY_COLUMNS.format(row='new')}, 1);",
+    "DELETE": f"SELECT {SQL_FUNCTION}({KEY_COLUMNS.format(row='old')}, 0);",
+    "UPDATE": f"SELECT {SQL_FUNCTION}({KEY_COLUMNS.format(row='old')}, 0); SELECT {SQL_FUNCTION}({KEY_COLUMNS.format(row='new')}, 0);",
 }
 
 
-class Audience(NamedTuple):
+class RecallAudience(NamedTuple):
     """Vectors that can be compared with one another, and are met together."""
 
     agent: int
@@ -43,7 +43,7 @@ class Matrix:
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._positions: list[int] = [row[0] for row in rows]
-        self._units = _units([row[1] for row in rows])
+        self._unit_vectors = _to_unit_vectors([row[1] for row in rows])
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -51,7 +51,7 @@ class Matrix:
     @property
     def size(self) -> int:
         """How many bytes it takes."""
-        return int(self._units.nbytes)
+        return int(self._unit_vectors.nbytes)
 
     @property
     def newest(self) -> int:
@@ -60,124 +60,126 @@ class Matrix:
 
     def extend(self, other: "Matrix") -> None:
         """Take in what has come since; room for more is made now and then."""
-        numpy, count, added = _numpy(), len(self), len(other)
-        if count + added > len(self._units):
-            grown = numpy.empty((count + added + count // 2, self._units.shape[1]), numpy.float32)
-            grown[:count] = self._units[:count]
-            self._units = grown
-        self._units[count : count + added] = other._units[:added]
+        numpy, count, added_count = _numpy(), len(self), len(other)
+        if count + added_count > len(self._unit_vectors):
+            enlarged = numpy.empty(
+                (count + added_count + count // 2, self._unit_vectors.shape[1]), numpy.float32
+            )
+            enlarged[:count] = self._unit_vectors[:count]
+            self._unit_vectors = enlarged
+        self._unit_vectors[count : count + added_count] = other._unit_vectors[:added_count]
         self._positions += other._positions
 
-    def nearest(self, wanted: Sequence[float], most: int) -> list[tuple[int, float]]:
+    def find_nearest(self, vector: Sequence[float], limit: int) -> list[tuple[int, float]]:
         """Find the positions of the nearest, with how near they are, the nearest first."""
         numpy, count = _numpy(), len(self)
-        query = numpy.asarray(wanted, dtype=numpy.float32)
+        query = numpy.asarray(vector, dtype=numpy.float32)
         length = numpy.sqrt(query @ query)
         # not `@`: that is handed to several threads, which wait for one another on a busy machine
-        scores = numpy.einsum("ij,j->i", self._units[:count], query / length if length else query)
-        most = min(most, count)
-        best = numpy.argpartition(-scores, most - 1)[:most]
+        scores = numpy.einsum("ij,j->i", self._unit_vectors[:count], query / length if length else query)
+        limit = min(limit, count)
+        best = numpy.argpartition(-scores, limit - 1)[:limit]
         order = best[numpy.argsort(-scores[best], kind="stable")]
-        return [(self._positions[place], float(scores[place])) for place in order]
+        return [(self._positions[index], float(scores[index])) for index in order]
 
 
-class Matrices:
+class VectorCache:
     """One file's matrices, the ones that were needed last; `most` bytes of them."""
 
-    def __init__(self, most: int = MOST_BYTES) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._lock = Lock()
-        self._kept: dict[Audience, Matrix] = {}
-        self._told: list[tuple[Audience, int, bool]] = []  # in the transaction that is being written
+        self._matrices: dict[RecallAudience, Matrix] = {}
+        self._pending: list[tuple[RecallAudience, int, bool]] = []  # in the transaction that is being written
         self.version = 0
 
-    def watch(self, connection: Connection) -> None:
+    def attach(self, connection: Connection) -> None:
         """Have the connection that writes tell of every vector."""
         driver: Any = connection.connection.driver_connection
-        driver.create_function(TELL, 7, self._note)
-        for event, told in EVENTS.items():
-            name = f"{TELL}_{event.lower()}"
-            driver.execute(f"CREATE TEMP TRIGGER {name} AFTER {event} ON main.embeddings BEGIN {told} END")
-        connection.info[WRITING] = self
+        driver.create_function(SQL_FUNCTION, 7, self._record_change)
+        for event, action in TRIGGERS.items():
+            name = f"{SQL_FUNCTION}_{event.lower()}"
+            driver.execute(f"CREATE TEMP TRIGGER {name} AFTER {event} ON main.embeddings BEGIN {action} END")
+        connection.info[WRITER_KEY] = self
 
-    def settle(self) -> None:
+    def on_commit(self) -> None:
         """What was told is committed: what can no longer be completed by reading on is read anew."""
-        told, self._told = self._told, []
-        if not told:
+        pending, self._pending = self._pending, []
+        if not pending:
             return
         with self._lock:
             self.version += 1
-            for audience, position, is_new in told:
-                matrix = self._kept.get(audience)
+            for audience, position, is_new in pending:
+                matrix = self._matrices.get(audience)
                 if matrix is not None and not (is_new and position > matrix.newest):
-                    del self._kept[audience]
+                    del self._matrices[audience]
 
-    def undo(self) -> None:
+    def on_rollback(self) -> None:
         """What was told is not so."""
-        self._told.clear()
+        self._pending.clear()
 
     def clear(self) -> None:
         """Nobody knows what has changed."""
         with self._lock:
             self.version += 1
-            self._kept.clear()
+            self._matrices.clear()
 
-    def get(self, audience: Audience) -> Matrix | None:
+    def get(self, audience: RecallAudience) -> Matrix | None:
         """Find a matrix; there may be newer vectors than it holds."""
         with self._lock:
-            found = self._kept.pop(audience, None)
-            if found is not None:
-                self._kept[audience] = found  # the last one to go
-        return found
+            matrix = self._matrices.pop(audience, None)
+            if matrix is not None:
+                self._matrices[audience] = matrix  # the last one to go
+        return matrix
 
-    def keep(self, audience: Audience, known: Matrix | None, newer: Matrix, version: int) -> None:
+    def store(self, audience: RecallAudience, cached: Matrix | None, newer: Matrix, version: int) -> None:
         """Keep what was read of an audience, unless a vector has come or gone since that version."""
         with self._lock:
-            if version != self.version or self._kept.get(audience) is not known:
+            if version != self.version or self._matrices.get(audience) is not cached:
                 return
-            if known is not None:
-                known.extend(newer)
-                newer = self._kept.pop(audience)
-            if len(newer) >= LARGE:
-                self._kept[audience] = newer
-            while sum(one.size for one in self._kept.values()) > self._most:
-                del self._kept[next(iter(self._kept))]
+            if cached is not None:
+                cached.extend(newer)
+                newer = self._matrices.pop(audience)
+            if len(newer) >= MIN_CACHED_VECTORS:
+                self._matrices[audience] = newer
+            while sum(matrix.size for matrix in self._matrices.values()) > self._max_bytes:
+                del self._matrices[next(iter(self._matrices))]
 
-    def _note(self, *told: Any) -> None:
-        *audience, position, is_new = told
-        self._told.append((Audience(*audience), position, bool(is_new)))
+    def _record_change(self, *values: Any) -> None:
+        *audience, position, is_new = values
+        self._pending.append((RecallAudience(*audience), position, bool(is_new)))
 
 
 @dataclass(slots=True)
-class View:
+class VectorCacheView:
     """What a searching connection sees of the matrices, and their version when its transaction began."""
 
-    matrices: Matrices
+    cache: VectorCache
     version: int = 0
 
 
-def search_with(connection: Connection, matrices: Matrices) -> None:
+def enable_vector_search(connection: Connection, cache: VectorCache) -> None:
     """Let a connection search in matrices."""
-    connection.info[SEARCHING] = View(matrices)
+    connection.info[SEARCHER_KEY] = VectorCacheView(cache)
 
 
-def begun(connection: Connection) -> None:
+def on_begin(connection: Connection) -> None:
     """Note what is settled before a transaction sees anything."""
     view = view_of(connection)
     if view is not None:
-        view.version = view.matrices.version
+        view.version = view.cache.version
 
 
-def view_of(connection: Connection) -> View | None:
+def view_of(connection: Connection) -> VectorCacheView | None:
     """Give what a connection sees, where it searches in matrices at all."""
-    found: Any = connection.info.get(SEARCHING)
-    return found if isinstance(found, View) else None
+    view: Any = connection.info.get(SEARCHER_KEY)
+    return view if isinstance(view, VectorCacheView) else None
 
 
-def watched_by(connection: Connection) -> Matrices:
+def vector_cache_of(connection: Connection) -> VectorCache:
     """Give the matrices that a connection tells of what it writes; where it tells none, some of no use."""
-    found: Any = connection.info.get(WRITING)
-    return found if isinstance(found, Matrices) else Matrices()
+    cache: Any = connection.info.get(WRITER_KEY)
+    return cache if isinstance(cache, VectorCache) else VectorCache()
 
 
 @lru_cache(maxsize=1)
@@ -192,7 +194,7 @@ def _numpy() -> Any:
     return import_module("numpy")
 
 
-def _units(vectors: Sequence[bytes]) -> Any:
+def _to_unit_vectors(vectors: Sequence[bytes]) -> Any:
     numpy = _numpy()
     matrix = numpy.frombuffer(b"".join(vectors), dtype="<f2").reshape(len(vectors), -1).astype(numpy.float32)
     lengths = numpy.sqrt(numpy.einsum("ij,ij->i", matrix, matrix))[:, None]

@@ -12,15 +12,15 @@ from bot import ConfigError, PluginError
 from bot.store import Schema
 
 
-def require_known(schema: Schema, found: str | None, where: str) -> None:
+def check_history(schema: Schema, version: str | None, label: str) -> None:
     """Raise ConfigError for a version that the history does not know: newer code has written it.
 
     And PluginError for a history that does not lead to the version it should.
     """
     script = _scripts(schema)
-    if found and found not in {one.revision for one in script.walk_revisions()}:
+    if version and version not in {revision.revision for revision in script.walk_revisions()}:
         raise ConfigError(
-            f"{where} has version {found}, this program knows {schema.version}: update it, or put back the "
+            f"{label} has version {version}, this program knows {schema.version}: update it, or put back the "
             "backup that was made before the update"
         )
     if script.get_heads() != [schema.version]:

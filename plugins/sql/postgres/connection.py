@@ -9,20 +9,26 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import asyncpg  # type: ignore[import-untyped]  # it brings no types
 
 from bot import SettingError
-from plugins.sql.core.settings import POSTGRES
+from plugins.sql.core.settings import POSTGRES_SCHEMES
 
-CONNECTING, WORKING, FROZEN = 5.0, 30.0, 5.0
+CONNECT_TIMEOUT, STATEMENT_TIMEOUT, IDLE_TRANSACTION_TIMEOUT = 5.0, 30.0, 5.0
 POOLER_OPTIONS = ("prepared_statement_cache_size", "statement_cache_size")
-IGNORED = (*POOLER_OPTIONS, "channel_binding", "pgbouncer")  # other programs' words in the same address
-STATEMENTS = 500  # more than there are
-SETTINGS = {
+IGNORED_OPTIONS = (
+    *POOLER_OPTIONS,
+    "channel_binding",
+    "pgbouncer",
+)  # other programs' words in the same address
+MAX_CACHED_STATEMENTS = 500  # more than there are
+SERVER_SETTINGS = {
     "jit": "off",  # it compiles for longer than our statements run
     "plan_cache_mode": "force_generic_plan",  # everything is found by keys: one plan does for all values
-    "statement_timeout": str(int(WORKING * 1000)),
-    "idle_in_transaction_session_timeout": str(int(FROZEN * 1000)),  # a frozen process lets go of its rows
+    "statement_timeout": str(int(STATEMENT_TIMEOUT * 1000)),
+    "idle_in_transaction_session_timeout": str(
+        int(IDLE_TRANSACTION_TIMEOUT * 1000)
+    ),  # a frozen process lets go of its rows
 }
-VECTORS = "SELECT n.nspname FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace "
-VECTORS += "WHERE t.oid = to_regtype('halfvec')"
+FIND_VECTOR_SCHEMA = "SELECT n.nspname FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace "
+FIND_VECTOR_SCHEMA += "WHERE t.oid = to_regtype('halfvec')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +39,17 @@ class Address:
     be left on them, and nothing is prepared.
     """
 
-    place: str
+    label: str
     url: str = field(repr=False)
     is_pooled: bool = False
 
 
-def address_of(url: str, name: str) -> Address:
+def parse_address(url: str, name: str) -> Address:
     """Read an address; raises SettingError, which speaks of the setting by this name."""
     parts = urlsplit(url)
     try:
         host = f"{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}"
-        if parts.scheme.partition("+")[0] not in POSTGRES:
+        if parts.scheme.partition("+")[0] not in POSTGRES_SCHEMES:
             raise ValueError(parts.scheme)
     except ValueError:
         raise SettingError(
@@ -51,10 +57,10 @@ def address_of(url: str, name: str) -> Address:
         ) from None
     options = parse_qsl(parts.query, keep_blank_values=True)
     is_pooled = any(key in POOLER_OPTIONS and value == "0" for key, value in options)
-    kept = [(key, value) for key, value in options if key not in IGNORED]
+    driver_options = [(key, value) for key, value in options if key not in IGNORED_OPTIONS]
     return Address(
         f"postgresql://{host}{parts.path}",
-        parts._replace(scheme="postgresql", query=urlencode(kept)).geturl(),
+        parts._replace(scheme="postgresql", query=urlencode(driver_options)).geturl(),
         is_pooled,
     )
 
@@ -63,43 +69,43 @@ async def connect(address: Address, *, is_bounded: bool = True) -> Any:
     """Open a connection of the driver; what runs on it ends in half a minute if it `is_bounded`."""
     settings = {"application_name": "greenroom"}
     if not address.is_pooled and is_bounded:
-        settings |= SETTINGS
-    async with asyncio.timeout(CONNECTING):
+        settings |= SERVER_SETTINGS
+    async with asyncio.timeout(CONNECT_TIMEOUT):
         connection = await asyncpg.connect(
             address.url,
-            command_timeout=WORKING if is_bounded else None,
-            statement_cache_size=0 if address.is_pooled else STATEMENTS,
+            command_timeout=STATEMENT_TIMEOUT if is_bounded else None,
+            statement_cache_size=0 if address.is_pooled else MAX_CACHED_STATEMENTS,
             max_cached_statement_lifetime=0,
             max_cacheable_statement_size=0,
             server_settings=settings,
         )
         try:
-            await _teach_vectors(connection)
+            await _register_vector_codec(connection)
         except BaseException:  # stopped, or too slow: nobody else knows of it
             connection.terminate()
             raise
     return connection
 
 
-async def _teach_vectors(connection: Any) -> None:
-    schema = await connection.fetchval(VECTORS)
+async def _register_vector_codec(connection: Any) -> None:
+    schema = await connection.fetchval(FIND_VECTOR_SCHEMA)
     if schema is not None:
         await connection.set_type_codec(
-            "halfvec", schema=schema, format="binary", encoder=_wired, decoder=_unwired
+            "halfvec", schema=schema, format="binary", encoder=_encode_vector, decoder=_decode_vector
         )
 
 
-def _wired(vector: bytes) -> bytes:
+def _encode_vector(vector: bytes) -> bytes:
     """Write a vector as the server takes it: how many numbers, a gap, and each in the network's order."""
     count = len(vector) // 2
-    return struct.pack(">HH", count, 0) + _turned(vector, "<", ">")
+    return struct.pack(">HH", count, 0) + _swap_bytes(vector, "<", ">")
 
 
-def _unwired(data: bytes) -> bytes:
-    return _turned(data[4:], ">", "<")
+def _decode_vector(data: bytes) -> bytes:
+    return _swap_bytes(data[4:], ">", "<")
 
 
-def _turned(numbers: bytes, before: str, after: str) -> bytes:
+def _swap_bytes(numbers: bytes, source: str, target: str) -> bytes:
     """Turn round the two bytes of each number."""
     count = len(numbers) // 2
-    return struct.pack(f"{after}{count}H", *struct.unpack(f"{before}{count}H", numbers))
+    return struct.pack(f"{target}{count}H", *struct.unpack(f"{source}{count}H", numbers))

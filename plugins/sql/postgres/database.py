@@ -13,21 +13,21 @@ from typing import Any, TypeVar
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from bot.store import NO_SCHEMAS, Health, Schemas, StoreUnavailable
-from plugins.sql.core.upgrade import bring_up_to_date
+from bot.store import NO_SCHEMAS, Schemas, StoreHealth, StoreUnavailable
+from plugins.sql.core.upgrade import upgrade_schemas
 from plugins.sql.postgres.connection import Address, connect
-from plugins.sql.postgres.errors import SLOW, Mend, at_opening, explained, mend_of
+from plugins.sql.postgres.errors import SLOW, ErrorAction, action_for, explain_error, opening_error
 from plugins.sql.sqlite.threads import Work
 
 T = TypeVar("T")
-PATIENCE = 10.0
+MAX_WAIT_SECONDS = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
-MOST_COLLISIONS = 6
-LETTING_GO = 2.0
+MAX_COLLISIONS = 6
+CLOSE_TIMEOUT = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PooledConnection:
     """An open connection: SQLAlchemy's, and the driver's beneath it."""
 
     connection: AsyncConnection
@@ -37,7 +37,7 @@ class Line:
         """Run work outside any transaction: each of its statements is one by itself."""
         return await self.connection.run_sync(work)
 
-    async def run_whole(self, work: Work[T]) -> T:
+    async def run_in_transaction(self, work: Work[T]) -> T:
         """Run work in a transaction."""
         await self.driver.execute("BEGIN")
         try:
@@ -51,94 +51,98 @@ class Line:
     async def close(self) -> None:
         """Hang up; a server that does not answer is not waited for."""
         with suppress(Exception):
-            async with asyncio.timeout(LETTING_GO):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self.connection.close()
         self.driver.terminate()
 
 
-class Lines:
+class ConnectionPool:
     """At most so many connections: opened when they are needed, dropped where they break."""
 
-    def __init__(self, dial: Callable[[], Awaitable[Line]], most: int) -> None:
-        self._dial = dial
-        self._free: asyncio.LifoQueue[Line | None] = asyncio.LifoQueue()
-        self._most = most
-        for _ in range(most):
+    def __init__(self, connect: Callable[[], Awaitable[PooledConnection]], size: int) -> None:
+        self._connect = connect
+        self._free: asyncio.LifoQueue[PooledConnection | None] = asyncio.LifoQueue()
+        self._size = size
+        for _ in range(size):
             self._free.put_nowait(None)
 
     @asynccontextmanager
-    async def line(self) -> AsyncIterator[Line]:
+    async def acquire(self) -> AsyncIterator[PooledConnection]:
         """Lend one out, waiting for it where need be."""
-        line = await self._free.get()
+        connection = await self._free.get()
         try:
-            if line is not None and line.driver.is_closed():
-                await line.close()
-                line = None
-            line = line or await self._dial()
-            yield line
+            if connection is not None and connection.driver.is_closed():
+                await connection.close()
+                connection = None
+            connection = connection or await self._connect()
+            yield connection
         finally:
-            if line is not None and (line.driver.is_closed() or line.driver.is_in_transaction()):
-                await line.close()
-                line = None
-            self._free.put_nowait(line)
+            if connection is not None and (
+                connection.driver.is_closed() or connection.driver.is_in_transaction()
+            ):
+                await connection.close()
+                connection = None
+            self._free.put_nowait(connection)
 
     async def close(self) -> None:
         """Hang up everywhere, once what is lent out has come back."""
-        for _ in range(self._most):
-            line = await self._free.get()
-            if line is not None:
-                await line.close()
+        for _ in range(self._size):
+            connection = await self._free.get()
+            if connection is not None:
+                await connection.close()
 
 
-class Desk:
+class QueryRunner:
     """Runs work on some lines, and waits for a server that is away for ten seconds at most.
 
     Once `health` knows of trouble nobody waits any longer: there is one try, and its error.
     """
 
-    def __init__(self, lines: Lines, place: str, health: Health) -> None:
-        self._lines = lines
-        self._place = place
+    def __init__(self, pool: ConnectionPool, label: str, health: StoreHealth) -> None:
+        self._pool = pool
+        self._label = label
         self._health = health
 
-    async def whole(self, work: Work[T]) -> T:
+    async def run_in_transaction(self, work: Work[T]) -> T:
         """Run work in one transaction; it may be run several times, and be kept before the last."""
-        return await self._persist(lambda line: line.run_whole(work))
+        return await self._run_with_retries(lambda connection: connection.run_in_transaction(work))
 
-    async def once(self, work: Work[T]) -> T:
+    async def run(self, work: Work[T]) -> T:
         """Run work that is one statement, or that only reads: no transaction is opened for it."""
-        return await self._persist(lambda line: line.run(work))
+        return await self._run_with_retries(lambda connection: connection.run(work))
 
-    async def _persist(self, run: Callable[[Line], Awaitable[T]]) -> T:
-        end, collisions = time.monotonic() + PATIENCE, 0
-        for tries in count(1):
+    async def _run_with_retries(self, run_on: Callable[[PooledConnection], Awaitable[T]]) -> T:
+        end, collisions = time.monotonic() + MAX_WAIT_SECONDS, 0
+        for attempt in count(1):
             try:
-                async with self._lines.line() as line:
-                    return await run(line)
+                async with self._pool.acquire() as connection:
+                    return await run_on(connection)
             except Exception as error:
-                mend = mend_of(error)
-                collisions += mend is Mend.AGAIN
-                may_wait = mend is Mend.WAIT and self._health.trouble is None and time.monotonic() < end
-                if not may_wait and (mend is not Mend.AGAIN or collisions == MOST_COLLISIONS):
-                    raise self._noted(error) from error
-            await asyncio.sleep(_pause_after(tries))
+                action = action_for(error)
+                collisions += action is ErrorAction.RETRY
+                may_wait = (
+                    action is ErrorAction.WAIT and self._health.problem is None and time.monotonic() < end
+                )
+                if not may_wait and (action is not ErrorAction.RETRY or collisions == MAX_COLLISIONS):
+                    raise self._record_failure(error) from error
+            await asyncio.sleep(_retry_delay(attempt))
         raise AssertionError("it is tried for ever, or ends in an error")
 
-    def _noted(self, error: Exception) -> BaseException:
-        found = explained(error, self._place)
-        if isinstance(found, StoreUnavailable) and found.cause != SLOW:
-            self._health.fails(found)
-        return found
+    def _record_failure(self, error: Exception) -> BaseException:
+        explained = explain_error(error, self._label)
+        if isinstance(explained, StoreUnavailable) and explained.cause != SLOW:
+            self._health.fail(explained)
+        return explained
 
 
-def _pause_after(tries: int) -> float:
+def _retry_delay(attempt: int) -> float:
     """Wait longer every time, and not all at once."""
-    longest: float = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(tries, 8))
+    longest: float = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(attempt, 8))
     return longest * random.uniform(0.5, 1.0)
 
 
-ROAD, INTAKE, SEARCHES = 8, 4, 2
-LOOK_EVERY = 1.0
+MAIN_CONNECTIONS, INBOX_CONNECTIONS, SEARCH_CONNECTIONS = 8, 4, 2
+RECHECK_SECONDS = 1.0
 
 
 class PostgresDatabase:
@@ -152,99 +156,104 @@ class PostgresDatabase:
     def __init__(self, address: Address, direct: Address | None = None) -> None:
         self.address = address
         self.direct = direct or address
-        self.health = Health()
-        self._engine = engine_of(address).execution_options(isolation_level="AUTOCOMMIT")
-        self._lines = tuple(Lines(self._dial, most) for most in (ROAD, INTAKE, SEARCHES))
-        self.road, self.intake, self.searches = (Desk(one, address.place, self.health) for one in self._lines)
-        self._lookout: asyncio.Task[None] | None = None
-        self._leaving: set[asyncio.Task[None]] = set()
+        self.health = StoreHealth()
+        self._engine = build_engine(address).execution_options(isolation_level="AUTOCOMMIT")
+        self._pools = tuple(
+            ConnectionPool(self._connect, size)
+            for size in (MAIN_CONNECTIONS, INBOX_CONNECTIONS, SEARCH_CONNECTIONS)
+        )
+        self.main_queries, self.inbox_queries, self.search_queries = (
+            QueryRunner(pool, address.label, self.health) for pool in self._pools
+        )
+        self._recheck_task: asyncio.Task[None] | None = None
+        self._abandoned: set[asyncio.Task[None]] = set()
 
     async def open(self, schemas: Schemas = NO_SCHEMAS) -> None:
         """Find the server and bring the schema up to date; raises ConfigError, or StoreUnavailable."""
-        engine = engine_of(self.address, is_bounded=False)
+        engine = build_engine(self.address, is_bounded=False)
         try:
             async with engine.connect() as connection:
-                await connection.run_sync(bring_up_to_date, self.address.place, schemas)
+                await connection.run_sync(upgrade_schemas, self.address.label, schemas)
         except Exception as error:
-            raise at_opening(error, self.address.place) from error
+            raise opening_error(error, self.address.label) from error
         finally:
             await engine.dispose()
-        if self._lookout is None:
-            self._lookout = asyncio.get_running_loop().create_task(self._look_out())
+        if self._recheck_task is None:
+            self._recheck_task = asyncio.get_running_loop().create_task(self._recheck_regularly())
 
     async def close(self) -> None:
         """Finish what was asked for, and hang up."""
-        if self._lookout is not None:
-            self._lookout.cancel()
-            await asyncio.wait({self._lookout})
-        await asyncio.gather(*(one.close() for one in self._lines), *self._leaving)
+        if self._recheck_task is not None:
+            self._recheck_task.cancel()
+            await asyncio.wait({self._recheck_task})
+        await asyncio.gather(*(pool.close() for pool in self._pools), *self._abandoned)
         await self._engine.dispose()
 
     @property
-    def is_sole(self) -> bool:
+    def is_sole_writer(self) -> bool:
         """Whether nobody but this process changes what is kept: others may be at work."""
         return False
 
     @property
-    def recents(self) -> None:
+    def recent_cache(self) -> None:
         """What is known without reading: nothing."""
 
-    async def write(self, work: Work[T], *, lasting: bool = True) -> T:
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
         """Run work that changes something, in a transaction."""
-        return await self.road.whole(work)
+        return await self.main_queries.run_in_transaction(work)
 
     async def read(self, work: Work[T]) -> T:
         """Run work that only reads, and quickly."""
-        return await self.road.once(work)
+        return await self.main_queries.run(work)
 
     async def search(self, work: Work[T]) -> T:
         """Run work that only reads, and may take its time."""
-        return await self.searches.once(work)
+        return await self.search_queries.run(work)
 
-    async def _dial(self) -> Line:
+    async def _connect(self) -> PooledConnection:
         """Open a connection; whoever is stopped meanwhile leaves none behind."""
-        dialling = asyncio.get_running_loop().create_task(self._dialled())
+        opening = asyncio.get_running_loop().create_task(self._open_connection())
         try:
-            return await asyncio.shield(dialling)
+            return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            leaving = asyncio.get_running_loop().create_task(_hung_up(dialling))
-            self._leaving.add(leaving)
-            leaving.add_done_callback(self._leaving.discard)
+            closing = asyncio.get_running_loop().create_task(_close_abandoned(opening))
+            self._abandoned.add(closing)
+            closing.add_done_callback(self._abandoned.discard)
             raise
 
-    async def _dialled(self) -> Line:
+    async def _open_connection(self) -> PooledConnection:
         connection = await self._engine.connect()
-        return Line(connection, (await connection.get_raw_connection()).driver_connection)
+        return PooledConnection(connection, (await connection.get_raw_connection()).driver_connection)
 
-    async def _look_out(self) -> None:
+    async def _recheck_regularly(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_EVERY)
-            if self.health.trouble is not None:
-                await self._look()
+            await asyncio.sleep(RECHECK_SECONDS)
+            if self.health.problem is not None:
+                await self._recheck()
 
-    async def _look(self) -> None:
+    async def _recheck(self) -> None:
         try:
-            line = await self._dial()
+            connection = await self._connect()
             try:
-                await line.driver.execute("CREATE TEMPORARY TABLE greenroom_trial ()")
+                await connection.driver.execute("CREATE TEMPORARY TABLE greenroom_trial ()")
             finally:
-                await line.close()
+                await connection.close()
         except Exception:  # it is not over: the next look may find it so
             return
-        self.health.recovers()
+        self.health.recover()
 
 
-async def _hung_up(dialling: asyncio.Task[Line]) -> None:
+async def _close_abandoned(opening: asyncio.Task[PooledConnection]) -> None:
     with suppress(Exception):  # nobody waits for it any more
-        await (await dialling).close()
+        await (await opening).close()
 
 
-def engine_of(address: Address, *, is_bounded: bool = True) -> AsyncEngine:
+def build_engine(address: Address, *, is_bounded: bool = True) -> AsyncEngine:
     """Describe connections to a database; what runs on them ends in half a minute if they are bounded."""
     creator: Any = partial(connect, address, is_bounded=is_bounded)
     return create_async_engine("postgresql+asyncpg://", poolclass=NullPool, async_creator=creator)
 
 
-def reading_engine_of(address: Address) -> AsyncEngine:
+def build_read_only_engine(address: Address) -> AsyncEngine:
     """Describe connections that change nothing, for what plugins ask by themselves."""
-    return engine_of(address).execution_options(postgresql_readonly=True)
+    return build_engine(address).execution_options(postgresql_readonly=True)

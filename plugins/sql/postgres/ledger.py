@@ -11,12 +11,17 @@ from functools import partial
 from sqlalchemy import Connection
 
 from bot import Receipt
-from bot.platform import Arrival, Cursor, Delivery
-from bot.store import Commitment, LaneLost, Received, Step, first_claim
-from plugins.sql.core.base import Owner
+from bot.platform import Delivery, InboundMessage, StreamCursor
+from bot.store import LeaseLost, Step, StoredEvent, TurnCommit, new_receipt
+from plugins.sql.core.base import AgentRow
 from plugins.sql.postgres.database import PostgresDatabase
-from plugins.sql.postgres.leases import Lanes, share
-from plugins.sql.postgres.ledger_statements import Hold, commit_at_once, receive_at_once, save_part_at_once
+from plugins.sql.postgres.leases import RoomLeases, assign_rooms
+from plugins.sql.postgres.ledger_statements import (
+    LeaseClaim,
+    commit_in_one_statement,
+    receive_in_one_statement,
+    save_delivery_in_one_statement,
+)
 from plugins.sql.stores import search
 from plugins.sql.stores.ledger import SAVE_STEP, SqlLedger, step_values
 from plugins.sql.stores.receipts import receive
@@ -28,97 +33,107 @@ class PostgresLedger(SqlLedger):
     What is written of a room, on behalf of a message in it, is written only by who holds its lane.
     """
 
-    def __init__(self, database: PostgresDatabase, owner: Owner, lanes: Lanes) -> None:
-        super().__init__(database, owner)
-        self._road, self._intake = database.road, database.intake
-        self._lanes = lanes
+    def __init__(self, database: PostgresDatabase, agent_row: AgentRow, leases: RoomLeases) -> None:
+        super().__init__(database, agent_row)
+        self._main_queries, self._inbox_queries = database.main_queries, database.inbox_queries
+        self._leases = leases
 
     async def receive(
-        self, arrivals: Sequence[Arrival], at: datetime, cursor: Cursor | None = None
-    ) -> list[Received]:
-        received: list[Received] = []
-        if len(arrivals) == 1 and arrivals[0].message.embedding is None and not arrivals[0].is_backfill:
-            received += await self._receive_one(arrivals[0], at, cursor)
+        self, messages: Sequence[InboundMessage], now: datetime, cursor: StreamCursor | None = None
+    ) -> list[StoredEvent]:
+        received: list[StoredEvent] = []
+        if len(messages) == 1 and messages[0].message.embedding is None and not messages[0].is_backfill:
+            received += await self._receive_single(messages[0], now, cursor)
         if not received:
-            work = partial(_receive, self._owner, self._lanes.worker, arrivals, at, cursor)
-            received += await self._intake.whole(work)
-        self._lanes.note(received)
+            work = partial(
+                _receive_in_transaction, self._agent_row, self._leases.worker, messages, now, cursor
+            )
+            received += await self._inbox_queries.run_in_transaction(work)
+        self._leases.note_received(received)
         return received
 
     async def save_receipts(self, receipts: Sequence[Receipt]) -> None:
-        await self.commit(Commitment(receipts=tuple(receipts)))
+        await self.commit(TurnCommit(receipts=tuple(receipts)))
 
-    async def commit(self, commitment: Commitment) -> list[Delivery]:
-        hold = await self._lanes.hold_for(commitment)
-        has_vectors = any(one.embedding is not None for one in commitment.replies)
-        run, carry_out = (
-            (self._road.whole, _commit_with_vectors) if has_vectors else (self._road.once, commit_at_once)
+    async def commit(self, turn_commit: TurnCommit) -> list[Delivery]:
+        claim = await self._leases.claim_for_commit(turn_commit)
+        has_vectors = any(reply.embedding is not None for reply in turn_commit.replies)
+        run, execute = (
+            (self._main_queries.run_in_transaction, _commit_with_vectors)
+            if has_vectors
+            else (self._main_queries.run, commit_in_one_statement)
         )
-        with self._losing(hold):
-            placed = await run(partial(carry_out, self._agent, hold, commitment))
-        ours = [part for part in placed if self._lanes.holds(part.room_id)]
-        if len(ours) < len(placed):
-            self._lanes.ring()
-        return ours
+        with self._drop_lost_rooms(claim):
+            stored = await run(partial(execute, self._agent, claim, turn_commit))
+        local = [delivery for delivery in stored if self._leases.holds(delivery.room_id)]
+        if len(local) < len(stored):
+            self._leases.request_notify()
+        return local
 
     async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
         values = step_values(self._agent, step)
         if not receipts:
-            await self._road.once(lambda db: SAVE_STEP.run(db, *values))
+            await self._main_queries.run(lambda db: SAVE_STEP.run(db, *values))
             return
-        closing = Commitment(receipts=tuple(receipts))
-        hold = await self._lanes.hold_for(closing)
+        turn_commit = TurnCommit(receipts=tuple(receipts))
+        claim = await self._leases.claim_for_commit(turn_commit)
 
         def save(connection: Connection) -> None:
-            commit_at_once(self._agent, hold, closing, connection)
+            commit_in_one_statement(self._agent, claim, turn_commit, connection)
             SAVE_STEP.run(connection, *values)
 
-        with self._losing(hold):
-            await self._road.whole(save)
+        with self._drop_lost_rooms(claim):
+            await self._main_queries.run_in_transaction(save)
 
     async def save_delivery(self, delivery: Delivery) -> None:
-        hold = self._lanes.hold_of(delivery.room_id)
-        with self._losing(hold):
-            is_known = await self._road.once(partial(save_part_at_once, self._agent, hold, delivery))
-        if not is_known:
+        claim = self._leases.claim_for_room(delivery.room_id)
+        with self._drop_lost_rooms(claim):
+            is_stored = await self._main_queries.run(
+                partial(save_delivery_in_one_statement, self._agent, claim, delivery)
+            )
+        if not is_stored:
             await super().save_delivery(delivery)
 
     @contextmanager
-    def _losing(self, hold: Hold) -> Iterator[None]:
+    def _drop_lost_rooms(self, claim: LeaseClaim) -> Iterator[None]:
         try:
             yield
-        except LaneLost:
-            self._lanes.drop(hold.rooms)
+        except LeaseLost:
+            self._leases.remove(claim.rooms)
             raise
 
-    async def _receive_one(self, arrival: Arrival, at: datetime, cursor: Cursor | None) -> list[Received]:
-        claim, own_id = first_claim(arrival, at), self._owner.id
-        found = await self._intake.once(
-            partial(receive_at_once, self._agent, own_id, self._lanes.worker, arrival, claim, cursor)
+    async def _receive_single(
+        self, inbound: InboundMessage, now: datetime, cursor: StreamCursor | None
+    ) -> list[StoredEvent]:
+        receipt, agent_id = new_receipt(inbound, now), self._agent_row.id
+        event = await self._inbox_queries.run(
+            partial(
+                receive_in_one_statement, self._agent, agent_id, self._leases.worker, inbound, receipt, cursor
+            )
         )
-        return [found] if found is not None else []
+        return [event] if event is not None else []
 
 
-def _receive(
-    owner: Owner,
+def _receive_in_transaction(
+    agent_row: AgentRow,
     worker: int | None,
-    arrivals: Sequence[Arrival],
-    at: datetime,
-    cursor: Cursor | None,
+    inbound_messages: Sequence[InboundMessage],
+    now: datetime,
+    cursor: StreamCursor | None,
     connection: Connection,
-) -> list[Received]:
-    received = receive(owner, arrivals, at, cursor, connection)
-    return received if worker is None else share(connection, owner.number, worker, received)
+) -> list[StoredEvent]:
+    received = receive(agent_row, inbound_messages, now, cursor, connection)
+    return received if worker is None else assign_rooms(connection, agent_row.number, worker, received)
 
 
 def _commit_with_vectors(
-    agent: int, hold: Hold, commitment: Commitment, connection: Connection
+    agent: int, claim: LeaseClaim, turn_commit: TurnCommit, connection: Connection
 ) -> list[Delivery]:
-    placed = commit_at_once(agent, hold, commitment, connection)
-    kept = [
-        search.Kept(one.id, one.embedding, one.embedding_model)
-        for one in commitment.replies
-        if one.embedding is not None
+    stored = commit_in_one_statement(agent, claim, turn_commit, connection)
+    vectors = [
+        search.StoredVector(reply.id, reply.embedding, reply.embedding_model)
+        for reply in turn_commit.replies
+        if reply.embedding is not None
     ]
-    search.replace(connection, agent, kept)
-    return placed
+    search.replace_embeddings(connection, agent, vectors)
+    return stored

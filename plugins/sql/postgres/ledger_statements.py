@@ -7,9 +7,9 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from bot import Attendance, Outcome, Receipt
-from bot.platform import Arrival, Cursor, Delivery
-from bot.store import Commitment, LaneLost, Received
+from bot import Outcome, ParticipantState, Receipt
+from bot.platform import Delivery, InboundMessage, StreamCursor
+from bot.store import LeaseLost, StoredEvent, TurnCommit
 from plugins.sql.core.schema import (
     cursors,
     deliveries,
@@ -21,15 +21,23 @@ from plugins.sql.core.schema import (
     workers,
     worlds,
 )
-from plugins.sql.core.statements import Row, Spelled, changes, columns, given, listed, turned
+from plugins.sql.core.statements import (
+    RawStatement,
+    Row,
+    assignments,
+    column_list,
+    transpose,
+    values_row,
+    values_table,
+)
 from plugins.sql.core.values import storable_text
-from plugins.sql.stores.deliveries import LATER_NAMES as PART_LATER
-from plugins.sql.stores.deliveries import NAMES as PART_NAMES
-from plugins.sql.stores.deliveries import delivery_of, part_values
+from plugins.sql.stores.deliveries import DELIVERY_NAMES as PART_NAMES
+from plugins.sql.stores.deliveries import DELIVERY_STATE_NAMES as PART_LATER
+from plugins.sql.stores.deliveries import delivery_of, delivery_values
 from plugins.sql.stores.entities import ENTITY_NAMES, entity_of, entity_values
 from plugins.sql.stores.memories import MEMORY_NAMES, memory_values
-from plugins.sql.stores.receipts import LATER_NAMES as RECEIPT_LATER
-from plugins.sql.stores.receipts import NAMES, first_values, later_values, with_role
+from plugins.sql.stores.receipts import RECEIPT_NAMES, fixed_values, state_values, with_role
+from plugins.sql.stores.receipts import RECEIPT_STATE_NAMES as RECEIPT_LATER
 from plugins.sql.stores.worlds import (
     ROOM_NAMES,
     WORLD_NAMES,
@@ -40,26 +48,28 @@ from plugins.sql.stores.worlds import (
 )
 
 CURSOR_NAMES = ("agent_id", "platform", "account", "name", "value")
-KEPT = {"outcome": "'received'", "turn_id": "NULL", "attempts": "0", "claimed_at": "NULL"}
-BOOKED = ", ".join(
-    f"CASE WHEN lane.is_ours THEN receipt.{name} ELSE {KEPT[name]} END" if name in KEPT else f"receipt.{name}"
-    for name in NAMES
+UNCLAIMED_VALUES = {"outcome": "'received'", "turn_id": "NULL", "attempts": "0", "claimed_at": "NULL"}
+RECEIPT_VALUES = ", ".join(
+    f"CASE WHEN lane.is_ours THEN receipt.{name} ELSE {UNCLAIMED_VALUES[name]} END"
+    if name in UNCLAIMED_VALUES
+    else f"receipt.{name}"
+    for name in RECEIPT_NAMES
 )
-NO_CURSOR = (None,) * 4
+NO_CURSOR_VALUES = (None,) * 4
 
 # Nothing is found in `place` where the event is known, or a row is missing or other than it was given:
 # then nothing happens at all. A lane is taken where it is free; of another's room the event is only kept.
-RECEIVE = Spelled(
+RECEIVE = RawStatement(
     f"""
-WITH receipt AS ({given(receipts, NAMES)}),
-message AS ({given(memories, MEMORY_NAMES)}),
-world AS ({given(worlds, WORLD_NAMES)}),
-room AS ({given(rooms, ROOM_NAMES)}),
-author AS ({given(entities, ENTITY_NAMES)}),
-stream AS ({given(cursors, CURSOR_NAMES)}),
-own AS ({given(participants, ["entity_id"])}, {given(workers, ["position"]).removeprefix("SELECT ")}),
+WITH receipt AS ({values_row(receipts, RECEIPT_NAMES)}),
+message AS ({values_row(memories, MEMORY_NAMES)}),
+world AS ({values_row(worlds, WORLD_NAMES)}),
+room AS ({values_row(rooms, ROOM_NAMES)}),
+author AS ({values_row(entities, ENTITY_NAMES)}),
+stream AS ({values_row(cursors, CURSOR_NAMES)}),
+own AS ({values_row(participants, ["entity_id"])}, {values_row(workers, ["position"]).removeprefix("SELECT ")}),
 place AS MATERIALIZED (
-  SELECT {columns(WORLD_NAMES[1:], "w")}, {columns(ROOM_NAMES[1:], "r")}, {columns(ENTITY_NAMES[1:], "e")},
+  SELECT {column_list(WORLD_NAMES[1:], "w")}, {column_list(ROOM_NAMES[1:], "r")}, {column_list(ENTITY_NAMES[1:], "e")},
     coalesce(p.attendance, 'DEFAULT') AS attendance, l.owner
   FROM receipt CROSS JOIN own
   CROSS JOIN world JOIN worlds w ON w.agent_id = world.agent_id AND w.id = world.id
@@ -95,13 +105,13 @@ lane AS (
   FROM place, own
 ),
 booked AS (
-  INSERT INTO receipts ({columns(NAMES)}) SELECT {BOOKED} FROM lane, receipt
+  INSERT INTO receipts ({column_list(RECEIPT_NAMES)}) SELECT {RECEIPT_VALUES} FROM lane, receipt
   ON CONFLICT DO NOTHING RETURNING agent_id, room_id, author_id
 ),
 said AS (
-  INSERT INTO memories ({columns(MEMORY_NAMES)})
-  SELECT {columns(MEMORY_NAMES, "message")} FROM message, booked
-  ON CONFLICT (agent_id, id) DO UPDATE SET {changes(MEMORY_NAMES[2:], "excluded")}
+  INSERT INTO memories ({column_list(MEMORY_NAMES)})
+  SELECT {column_list(MEMORY_NAMES, "message")} FROM message, booked
+  ON CONFLICT (agent_id, id) DO UPDATE SET {assignments(MEMORY_NAMES[2:], "excluded")}
 ),
 spoke AS (
   INSERT INTO participants (agent_id, room_id, entity_id, attendance, active)
@@ -118,50 +128,50 @@ moved AS (
   WHERE rooms.agent_id = booked.agent_id AND rooms.id = booked.room_id AND rooms.active < latest.active
 ),
 read AS (
-  INSERT INTO cursors ({columns(CURSOR_NAMES)}) SELECT {columns(CURSOR_NAMES, "stream")} FROM stream, booked
+  INSERT INTO cursors ({column_list(CURSOR_NAMES)}) SELECT {column_list(CURSOR_NAMES, "stream")} FROM stream, booked
   WHERE stream.value IS NOT NULL
-  ON CONFLICT ({columns(CURSOR_NAMES[:-1])}) DO UPDATE SET value = excluded.value
+  ON CONFLICT ({column_list(CURSOR_NAMES[:-1])}) DO UPDATE SET value = excluded.value
 )
 SELECT place.*, lane.is_ours FROM place, lane, booked
 """
 )
-WORLD, ROOM, ENTITY = (len(names) - 1 for names in (WORLD_NAMES, ROOM_NAMES, ENTITY_NAMES))
+WORLD_WIDTH, ROOM_WIDTH, ENTITY_WIDTH = (len(names) - 1 for names in (WORLD_NAMES, ROOM_NAMES, ENTITY_NAMES))
 
 
-def receive_at_once(
+def receive_in_one_statement(
     agent: int,
-    own_id: UUID,
+    agent_id: UUID,
     worker: int | None,
-    arrival: Arrival,
+    inbound: InboundMessage,
     receipt: Receipt,
-    cursor: Cursor | None,
+    cursor: StreamCursor | None,
     connection: Connection,
-) -> Received | None:
+) -> StoredEvent | None:
     """Keep an event; None, and nothing has happened, where that takes more than this."""
-    found = RECEIVE.rows(
+    rows = RECEIVE.rows(
         connection,
-        *first_values(agent, receipt),
-        *later_values(receipt),
-        *memory_values(agent, arrival.message),
-        *world_values(agent, arrival.world),
-        *room_values(agent, arrival.room),
-        *entity_values(agent, arrival.author),
+        *fixed_values(agent, receipt),
+        *state_values(receipt),
+        *memory_values(agent, inbound.message),
+        *world_values(agent, inbound.world),
+        *room_values(agent, inbound.room),
+        *entity_values(agent, inbound.author),
         agent,
-        *_stream(cursor),
-        own_id.bytes,
+        *_cursor_values(cursor),
+        agent_id.bytes,
         worker,
     )
-    return _received(arrival, receipt, found[0]) if found else None
+    return _stored_event_of(inbound, receipt, rows[0]) if rows else None
 
 
-def unclaimed(receipt: Receipt) -> Receipt:
+def without_claim(receipt: Receipt) -> Receipt:
     """Give the receipt that an event has while the process that works on its room has not seen it."""
     return replace(receipt, outcome=Outcome.RECEIVED, turn_id=None, attempts=0, claimed_at=None)
 
 
-def _stream(cursor: Cursor | None) -> Row:
+def _cursor_values(cursor: StreamCursor | None) -> Row:
     if cursor is None:
-        return NO_CURSOR
+        return NO_CURSOR_VALUES
     return (
         storable_text(cursor.platform),
         storable_text(cursor.account),
@@ -170,24 +180,26 @@ def _stream(cursor: Cursor | None) -> Row:
     )
 
 
-def _received(arrival: Arrival, receipt: Receipt, row: Row) -> Received:
-    place = tuple(row)
-    author = entity_of(place[WORLD + ROOM : WORLD + ROOM + ENTITY])
-    world, room = world_of(place[:WORLD]), room_of(place[WORLD : WORLD + ROOM])
-    attendance, _, is_ours = place[WORLD + ROOM + ENTITY :]
-    kept = Arrival(arrival.key, with_role(world, author), room, author, arrival.message)
-    if not is_ours:
-        return Received(unclaimed(receipt), kept, Attendance(attendance), is_new=True, is_ours=False)
-    return Received(receipt, kept, Attendance(attendance), is_new=True)
+def _stored_event_of(inbound: InboundMessage, receipt: Receipt, row: Row) -> StoredEvent:
+    values = tuple(row)
+    author = entity_of(values[WORLD_WIDTH + ROOM_WIDTH : WORLD_WIDTH + ROOM_WIDTH + ENTITY_WIDTH])
+    world, room = world_of(values[:WORLD_WIDTH]), room_of(values[WORLD_WIDTH : WORLD_WIDTH + ROOM_WIDTH])
+    participant, _, is_local = values[WORLD_WIDTH + ROOM_WIDTH + ENTITY_WIDTH :]
+    stored = InboundMessage(inbound.key, with_role(world, author), room, author, inbound.message)
+    if not is_local:
+        return StoredEvent(
+            without_claim(receipt), stored, ParticipantState(participant), is_new=True, is_room_owned=False
+        )
+    return StoredEvent(receipt, stored, ParticipantState(participant), is_new=True)
 
 
-PART = (*PART_NAMES[1:-1], "seq")
-CLOSED_NAMES = (*RECEIPT_LATER, "agent_id", "id")
-PLACED_NAMES = (*PART_NAMES, "seq")
+RETURNED_NAMES = (*PART_NAMES[1:-1], "seq")
+UPDATED_NAMES = (*RECEIPT_LATER, "agent_id", "id")
+INSERTED_NAMES = (*PART_NAMES, "seq")
 
 # `own` is who asks, and the rooms it must hold; without a worker nobody shares the work. A lane that is
 # held stays so until the statement is over: whoever takes it away waits for that.
-OWN = f"""own AS ({given(workers, ["agent_id", "position"])}, CAST(? AS bytea[]) AS rooms),
+CHECK_LEASES = f"""own AS ({values_row(workers, ["agent_id", "position"])}, CAST(? AS bytea[]) AS rooms),
 held AS MATERIALIZED (
   SELECT l.room_id FROM own JOIN lanes l ON l.agent_id = own.agent_id AND l.room_id = ANY(own.rooms)
   WHERE l.owner = own.position FOR SHARE OF l
@@ -196,40 +208,40 @@ may AS MATERIALIZED (
   SELECT position IS NULL OR (SELECT count(*) FROM held) = cardinality(rooms) AS go FROM own
 )"""
 # Where every receipt is closed already somebody else has done so, and nothing new is kept.
-COMMIT = Spelled(
+COMMIT_TURN = RawStatement(
     f"""
-WITH {OWN},
+WITH {CHECK_LEASES},
 closed AS (
-  UPDATE receipts r SET {changes(RECEIPT_LATER, "new")} FROM may, {listed(receipts, CLOSED_NAMES)}
+  UPDATE receipts r SET {assignments(RECEIPT_LATER, "new")} FROM may, {values_table(receipts, UPDATED_NAMES)}
   WHERE may.go AND r.agent_id = new.agent_id AND r.id = new.id AND r.is_open = 1 RETURNING 1
 ),
 news AS MATERIALIZED (
   SELECT go AND (CAST(? AS integer) = 0 OR EXISTS (SELECT FROM closed)) AS go FROM may
 ),
 said AS (
-  INSERT INTO memories ({columns(MEMORY_NAMES)})
-  SELECT {columns(MEMORY_NAMES, "new")} FROM news, {listed(memories, MEMORY_NAMES)} WHERE news.go
-  ON CONFLICT (agent_id, id) DO UPDATE SET {changes(MEMORY_NAMES[2:], "excluded")}
+  INSERT INTO memories ({column_list(MEMORY_NAMES)})
+  SELECT {column_list(MEMORY_NAMES, "new")} FROM news, {values_table(memories, MEMORY_NAMES)} WHERE news.go
+  ON CONFLICT (agent_id, id) DO UPDATE SET {assignments(MEMORY_NAMES[2:], "excluded")}
 ),
 placed AS (
-  INSERT INTO deliveries ({columns(PLACED_NAMES)})
-  SELECT {columns(PART_NAMES, "new")}, new.seq + coalesce((
+  INSERT INTO deliveries ({column_list(INSERTED_NAMES)})
+  SELECT {column_list(PART_NAMES, "new")}, new.seq + coalesce((
     SELECT max(d.seq) FROM deliveries d WHERE d.agent_id = new.agent_id AND d.room_id = new.room_id), 0)
-  FROM news, {listed(deliveries, PLACED_NAMES)} WHERE news.go ORDER BY new.number
-  ON CONFLICT (agent_id, id) DO NOTHING RETURNING {columns(PART)}
+  FROM news, {values_table(deliveries, INSERTED_NAMES)} WHERE news.go ORDER BY new.number
+  ON CONFLICT (agent_id, id) DO NOTHING RETURNING {column_list(RETURNED_NAMES)}
 )
 SELECT may.go, part.* FROM may LEFT JOIN (
   SELECT * FROM placed
-  UNION ALL SELECT {columns(PART, "d")} FROM own JOIN deliveries d ON d.agent_id = own.agent_id
+  UNION ALL SELECT {column_list(RETURNED_NAMES, "d")} FROM own JOIN deliveries d ON d.agent_id = own.agent_id
     AND d.id = ANY(CAST(? AS text[]))
 ) part ON true
 """
 )
-SAVE_PART = Spelled(
+SAVE_DELIVERY = RawStatement(
     f"""
-WITH {OWN}, new AS ({given(deliveries, (*PART_LATER, "agent_id", "id"))}),
+WITH {CHECK_LEASES}, new AS ({values_row(deliveries, (*PART_LATER, "agent_id", "id"))}),
 saved AS (
-  UPDATE deliveries d SET {changes(PART_LATER, "new")} FROM may, new
+  UPDATE deliveries d SET {assignments(PART_LATER, "new")} FROM may, new
   WHERE may.go AND d.agent_id = new.agent_id AND d.id = new.id RETURNING 1
 )
 SELECT may.go, (SELECT count(*) FROM saved) FROM may
@@ -238,55 +250,59 @@ SELECT may.go, (SELECT count(*) FROM saved) FROM may
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class LeaseClaim:
     """Who writes, and of which rooms that must be its work; a `worker` of None asks for nothing."""
 
     worker: int | None = None
     rooms: frozenset[UUID] = frozenset()
 
 
-def commit_at_once(agent: int, hold: Hold, commitment: Commitment, connection: Connection) -> list[Delivery]:
+def commit_in_one_statement(
+    agent: int, claim: LeaseClaim, turn_commit: TurnCommit, connection: Connection
+) -> list[Delivery]:
     """Carry out a commitment without vectors; raises LaneLost, and nothing has happened, where a lane is."""
-    parts = commitment.deliveries
-    ids = [part.id for part in parts]
-    rows = COMMIT.rows(
+    deliveries = turn_commit.deliveries
+    ids = [delivery.id for delivery in deliveries]
+    rows = COMMIT_TURN.rows(
         connection,
-        *_own(agent, hold),
-        *turned(
-            [(*later_values(one), agent, one.id.bytes) for one in commitment.receipts], len(CLOSED_NAMES)
+        *_claim_values(agent, claim),
+        *transpose(
+            [(*state_values(one), agent, one.id.bytes) for one in turn_commit.receipts], len(UPDATED_NAMES)
         ),
-        len(commitment.receipts),
-        *turned([memory_values(agent, one) for one in commitment.replies], len(MEMORY_NAMES)),
-        *turned(_placed(agent, parts), len(PLACED_NAMES)),
+        len(turn_commit.receipts),
+        *transpose([memory_values(agent, one) for one in turn_commit.replies], len(MEMORY_NAMES)),
+        *transpose(_numbered_rows(agent, deliveries), len(INSERTED_NAMES)),
         ids,
     )
-    _see_that_it_went(rows)
-    placed = {row[1]: delivery_of(tuple(row)[1:]) for row in rows if row[1] is not None}
-    return [placed[one] for one in ids if one in placed]
+    _check_leases_held(rows)
+    stored = {row[1]: delivery_of(tuple(row)[1:]) for row in rows if row[1] is not None}
+    return [stored[one] for one in ids if one in stored]
 
 
-def save_part_at_once(agent: int, hold: Hold, part: Delivery, connection: Connection) -> bool:
+def save_delivery_in_one_statement(
+    agent: int, claim: LeaseClaim, delivery: Delivery, connection: Connection
+) -> bool:
     """Write a part's new state; False where it is not in the outbox. Raises LaneLost as above."""
-    later = part_values(agent, part)[PART_NAMES.index(PART_LATER[0]) :]
-    rows = SAVE_PART.rows(connection, *_own(agent, hold), *later, agent, part.id)
-    _see_that_it_went(rows)
+    state_values = delivery_values(agent, delivery)[PART_NAMES.index(PART_LATER[0]) :]
+    rows = SAVE_DELIVERY.rows(connection, *_claim_values(agent, claim), *state_values, agent, delivery.id)
+    _check_leases_held(rows)
     return bool(rows[0][1])
 
 
-def _see_that_it_went(rows: Sequence[Row]) -> None:
+def _check_leases_held(rows: Sequence[Row]) -> None:
     if not rows[0][0]:
-        raise LaneLost
+        raise LeaseLost
 
 
-def _own(agent: int, hold: Hold) -> Row:
-    return (agent, hold.worker, [one.bytes for one in hold.rooms])
+def _claim_values(agent: int, claim: LeaseClaim) -> Row:
+    return (agent, claim.worker, [room_id.bytes for room_id in claim.rooms])
 
 
-def _placed(agent: int, parts: Sequence[Delivery]) -> list[Row]:
+def _numbered_rows(agent: int, deliveries: Sequence[Delivery]) -> list[Row]:
     """Number the parts of each room; the last number it has is added by the database."""
     numbers: Counter[UUID] = Counter()
     rows: list[Row] = []
-    for part in parts:
-        numbers[part.room_id] += 1
-        rows.append((*part_values(agent, part), numbers[part.room_id]))
+    for delivery in deliveries:
+        numbers[delivery.room_id] += 1
+        rows.append((*delivery_values(agent, delivery), numbers[delivery.room_id]))
     return rows

@@ -12,23 +12,23 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from bot import BotError, Clock, ConfigError, SettingError, Settings, system_clock
-from bot.store import NO_SCHEMAS, Checkup, Schemas, Storage, Store, Upgraded
-from plugins.sql.core.base import register
-from plugins.sql.core.plugin_tables import open_tables
+from bot.store import NO_SCHEMAS, CheckReport, Schemas, Storage, Store, UpgradeResult
+from plugins.sql.core.base import ensure_agent
+from plugins.sql.core.plugin_tables import open_plugin_tables
 from plugins.sql.core.schema import VERSION
-from plugins.sql.core.settings import SqlSettings, postgres_in
-from plugins.sql.core.upgrade import version_of
-from plugins.sql.postgres.connection import Address, address_of
-from plugins.sql.postgres.database import PostgresDatabase, engine_of, reading_engine_of
-from plugins.sql.postgres.errors import at_opening
-from plugins.sql.postgres.leases import Lanes
+from plugins.sql.core.settings import SqlSettings, find_postgres_variable
+from plugins.sql.core.upgrade import find_version
+from plugins.sql.postgres.connection import Address, parse_address
+from plugins.sql.postgres.database import PostgresDatabase, build_engine, build_read_only_engine
+from plugins.sql.postgres.errors import opening_error
+from plugins.sql.postgres.leases import RoomLeases
 from plugins.sql.postgres.ledger import PostgresLedger
 from plugins.sql.postgres.work_sharing import PostgresSharing
-from plugins.sql.sqlite.check import age, counted
-from plugins.sql.sqlite.storage import owner_in
+from plugins.sql.sqlite.check import count_rows, find_version_problem
+from plugins.sql.sqlite.storage import find_agent_row
 from plugins.sql.sqlite.threads import Work
-from plugins.sql.stores.audit_log import MOST_BREAKS, breaks
-from plugins.sql.stores.retention import DEFAULTS, Keeping, Retention
+from plugins.sql.stores.audit_log import MAX_BREAKS, find_breaks
+from plugins.sql.stores.retention import DEFAULT_RETENTION, Retention, RetentionPolicy
 from plugins.sql.stores.store import SqlStore
 
 T = TypeVar("T")
@@ -45,9 +45,13 @@ class PostgresStorage(Storage):
         self, agent_id: UUID, settings: Settings, schemas: Schemas = NO_SCHEMAS
     ) -> AsyncIterator[Store]:
         """Open one agent's store; other processes may have it open too."""
-        keeping = settings.load(SqlSettings).keeping
-        async with self._servers.store_at(
-            _address(settings), agent_id, direct=_direct(settings), schemas=schemas, keeping=keeping
+        retention = settings.load(SqlSettings).retention
+        async with self._servers.open_store(
+            _address(settings),
+            agent_id,
+            direct=_direct_address(settings),
+            schemas=schemas,
+            retention=retention,
         ) as store:
             yield store
 
@@ -56,92 +60,92 @@ class PostgresStorage(Storage):
         return True
 
     @asynccontextmanager
-    async def look(self, agent_id: UUID, settings: Settings) -> AsyncIterator[Store]:
+    async def open_read_only(self, agent_id: UUID, settings: Settings) -> AsyncIterator[Store]:
         """Open one agent's store for reading alone."""
         address = _address(settings)
-        database = _LookedAt(address)
+        database = _ReadOnlyDatabase(address)
         try:
-            owner = await _asked(address, partial(owner_in, address.place, agent_id))
-            async with open_tables(database, partial(reading_engine_of, address)) as tables:
-                yield SqlStore(database, owner, tables)
+            agent_row = await _run_once(address, partial(find_agent_row, address.label, agent_id))
+            async with open_plugin_tables(database, partial(build_read_only_engine, address)) as tables:
+                yield SqlStore(database, agent_row, tables)
         finally:
             await database.close()
 
-    async def check(self, settings: Settings) -> Checkup:
+    async def check(self, settings: Settings) -> CheckReport:
         """Look what the database holds."""
         address = _address(settings)
         try:
-            return await _asked(address, partial(_examined, address.place))
+            return await _run_once(address, partial(_check_database, address.label))
         except BotError as error:
-            return Checkup(address.place, problems=(str(error),))
+            return CheckReport(address.label, problems=(str(error),))
 
-    async def upgrade(self, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> Upgraded:
+    async def upgrade(self, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> UpgradeResult:
         """Give the database the schema of this version; it is copied by its own tools."""
         address = _address(settings)
-        before = await _asked(address, version_of)
+        previous = await _run_once(address, find_version)
         async with self._servers.use(address, schemas):
-            return Upgraded(address.place, before, VERSION)
+            return UpgradeResult(address.label, previous, VERSION)
 
     async def backup(self, settings: Settings, file: Path | None = None) -> Path:
         """Say who does that."""
         raise ConfigError(
-            f"{_address(settings).place} is a PostgreSQL database: copy it with its own tool, as in "
+            f"{_address(settings).label} is a PostgreSQL database: copy it with its own tool, as in "
             "`pg_dump --format=custom --file=greenroom.dump` and the address"
         )
 
 
-class _LookedAt(PostgresDatabase):
+class _ReadOnlyDatabase(PostgresDatabase):
     """A database that is only read."""
 
-    async def write(self, work: Work[T], *, lasting: bool = True) -> T:
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
         """Refuse."""
-        raise ConfigError(f"the database {self.address.place} was opened for reading alone")
+        raise ConfigError(f"the database {self.address.label} was opened for reading alone")
 
 
 def _address(settings: Settings) -> Address:
-    name = postgres_in(settings)
-    return address_of(settings.get(name) or "", f"{name} (in {settings.source_of(name)})")
+    name = find_postgres_variable(settings)
+    return parse_address(settings.get(name) or "", f"{name} (in {settings.source_of(name)})")
 
 
-def _direct(settings: Settings) -> Address | None:
+def _direct_address(settings: Settings) -> Address | None:
     """Find the way past a pooler; raises SettingError where one is needed and none is given."""
     name = "POSTGRES_DIRECT_URL"
     if url := settings.get(name):
-        return address_of(url, f"{name} (in {settings.source_of(name)})")
+        return parse_address(url, f"{name} (in {settings.source_of(name)})")
     if _address(settings).is_pooled:
         raise SettingError(
-            f"{postgres_in(settings)} leads to a pooler: set {name} to the address of the server itself, "
+            f"{find_postgres_variable(settings)} leads to a pooler: set {name} to the address of the server itself, "
             "over which this process says that it lives"
         )
     return None
 
 
-async def _asked(address: Address, work: Work[T]) -> T:
+async def _run_once(address: Address, work: Work[T]) -> T:
     """Ask something over a connection of its own."""
-    engine = engine_of(address)
+    engine = build_engine(address)
     try:
         async with engine.connect() as connection:
             return await connection.run_sync(work)
     except BotError:
         raise
     except Exception as error:
-        raise at_opening(error, address.place) from error
+        raise opening_error(error, address.label) from error
     finally:
         await engine.dispose()
 
 
-def _examined(place: str, connection: Connection) -> Checkup:
-    found = version_of(connection)
-    if found is None:
-        return Checkup(place, is_there=False)
+def _check_database(label: str, connection: Connection) -> CheckReport:
+    version = find_version(connection)
+    if version is None:
+        return CheckReport(label, exists=False)
     server = connection.exec_driver_sql("SHOW server_version").scalar_one()
     size = connection.exec_driver_sql("SELECT pg_database_size(current_database())").scalar_one()
-    facts: dict[str, str | int] = {"schema": found, "server": f"PostgreSQL {server}", "bytes": int(size)}
-    problems = list(age(found))
-    if found == VERSION:
-        facts |= counted(connection)
-        problems += islice(breaks(connection), MOST_BREAKS)
-    return Checkup(place, facts=facts, problems=tuple(problems))
+    facts: dict[str, str | int] = {"schema": version, "server": f"PostgreSQL {server}", "bytes": int(size)}
+    problems = list(find_version_problem(version))
+    if version == VERSION:
+        facts |= count_rows(connection)
+        problems += islice(find_breaks(connection), MAX_BREAKS)
+    return CheckReport(label, facts=facts, problems=tuple(problems))
 
 
 @dataclass(slots=True)
@@ -176,25 +180,25 @@ class OpenServers:
                 await held.database.close()
 
     @asynccontextmanager
-    async def store_at(
+    async def open_store(
         self,
         address: Address,
         agent_id: UUID,
         *,
         direct: Address | None = None,
         schemas: Schemas = NO_SCHEMAS,
-        keeping: Keeping = DEFAULTS,
+        retention: RetentionPolicy = DEFAULT_RETENTION,
         clock: Clock = system_clock,
     ) -> AsyncIterator[SqlStore]:
         """Open the store of one agent."""
         async with (
             self.use(address, schemas, direct) as database,
-            open_tables(database, partial(reading_engine_of, address)) as tables,
+            open_plugin_tables(database, partial(build_read_only_engine, address)) as tables,
         ):
-            owner = await database.write(partial(register, agent_id=agent_id))
-            store = SqlStore(database, owner, tables, clock)
-            lanes = Lanes(database, owner)
-            store.ledger = PostgresLedger(database, owner, lanes)
-            store.sharing = PostgresSharing(database, owner, lanes)
-            async with Retention(database, owner, keeping, clock=clock):
+            agent_row = await database.write(partial(ensure_agent, agent_id=agent_id))
+            store = SqlStore(database, agent_row, tables, clock)
+            leases = RoomLeases(database, agent_row)
+            store.ledger = PostgresLedger(database, agent_row, leases)
+            store.sharing = PostgresSharing(database, agent_row, leases)
+            async with Retention(database, agent_row, retention, clock=clock):
                 yield store

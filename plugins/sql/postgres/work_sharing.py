@@ -13,31 +13,31 @@ from typing import Any
 from uuid import UUID
 
 from bot.store import OpenWork, StoreUnavailable
-from plugins.sql.core.base import Owner
-from plugins.sql.core.statements import Row, Spelled
+from plugins.sql.core.base import AgentRow
+from plugins.sql.core.statements import RawStatement, Row
 from plugins.sql.postgres.connection import Address, connect
 from plugins.sql.postgres.database import PostgresDatabase
-from plugins.sql.postgres.errors import explained
-from plugins.sql.postgres.leases import Lanes
+from plugins.sql.postgres.errors import explain_error
+from plugins.sql.postgres.leases import RoomLeases
 
-LEASE, SILENCE, GRACE = 4.0, 0.75, 2.0
-RINGS_APART = 0.005
+LEASE_SECONDS, MAX_SILENCE_SECONDS, RECONNECT_GRACE_SECONDS = 4.0, 0.75, 2.0
+NOTIFY_INTERVAL_SECONDS = 0.005
 LOCK_CLASS = 0x67726E72  # any number that no other program takes
 CHANNEL = "greenroom"
 
 NOW = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"
-OPEN = """
+OPEN_ROOMS = """
   SELECT room_id FROM receipts WHERE agent_id = $1 AND is_open = 1
   UNION SELECT room_id FROM deliveries WHERE agent_id = $1 AND is_open = 1
 """
-FREE = "UPDATE lanes SET owner = NULL WHERE agent_id = $1 AND owner = $2"
-LEAVE = "DELETE FROM workers WHERE position = $1"
-JOIN = f"INSERT INTO workers (agent_id, alive_until) VALUES ($1, {NOW} + $2) RETURNING position"
-RENEW = f"UPDATE workers SET alive_until = {NOW} + $2 WHERE position = $1 RETURNING position"
-LOCK = f"SELECT pg_try_advisory_lock({LOCK_CLASS}, CAST($1 % 2147483647 AS integer))"
+FREE_LEASES = "UPDATE lanes SET owner = NULL WHERE agent_id = $1 AND owner = $2"
+DELETE_WORKER = "DELETE FROM workers WHERE position = $1"
+INSERT_WORKER = f"INSERT INTO workers (agent_id, alive_until) VALUES ($1, {NOW} + $2) RETURNING position"
+RENEW_WORKER = f"UPDATE workers SET alive_until = {NOW} + $2 WHERE position = $1 RETURNING position"
+TAKE_LOCK = f"SELECT pg_try_advisory_lock({LOCK_CLASS}, CAST($1 % 2147483647 AS integer))"
 # Whoever is silent or has let go of its lock is dead. What it leaves, and what is nobody's, becomes ours
 # where something is open there, else free. Who has joined this very moment may lose a room so: no harm.
-INHERIT = f"""
+TAKE_OVER_ROOMS = f"""
 WITH buried AS (
   DELETE FROM workers w WHERE w.agent_id = $1 AND w.position <> $2 AND (
     w.alive_until < {NOW} OR w.alive_until < {NOW} + $3 AND NOT EXISTS (
@@ -49,7 +49,7 @@ WITH buried AS (
 alive AS MATERIALIZED (
   SELECT position FROM workers WHERE agent_id = $1 AND position NOT IN (SELECT position FROM buried)
 ),
-open AS MATERIALIZED ({OPEN}),
+open AS MATERIALIZED ({OPEN_ROOMS}),
 wanted AS MATERIALIZED (
   SELECT room_id FROM lanes WHERE agent_id = $1 AND owner = ANY(ARRAY(SELECT position FROM buried))
   UNION SELECT room_id FROM open
@@ -72,141 +72,149 @@ found AS (
 )
 SELECT room_id FROM inherited WHERE owner = $2 UNION ALL SELECT room_id FROM found
 """
-OPEN_OF_OURS = Spelled(
+ROOMS_WITH_OPEN_RECEIPTS = RawStatement(
     "SELECT r.room_id FROM receipts r JOIN lanes l ON l.agent_id = r.agent_id AND l.room_id = r.room_id "
     "WHERE r.agent_id = ? AND r.is_open = 1 AND l.owner = ?"
 )
-UNSENT_OF_OURS = Spelled(
+ROOMS_WITH_OPEN_DELIVERIES = RawStatement(
     "SELECT d.room_id FROM deliveries d JOIN lanes l ON l.agent_id = d.agent_id AND l.room_id = d.room_id "
     "WHERE d.agent_id = ? AND d.is_open = 1 AND l.owner = ?"
 )
-RING = Spelled(f"SELECT pg_notify('{CHANNEL}', '')")
+NOTIFY = RawStatement(f"SELECT pg_notify('{CHANNEL}', '')")
 
 
 class PostgresSharing:
-    """Shares the work with the other processes that have this agent's store open; see `Sharing`."""
+    """Shares the work with the other processes that have this agent's store open; see `WorkSharing`."""
 
-    def __init__(self, database: PostgresDatabase, owner: Owner, lanes: Lanes) -> None:
+    def __init__(self, database: PostgresDatabase, agent_row: AgentRow, leases: RoomLeases) -> None:
         self._database = database
-        self._agent = owner.number
-        self._lanes = lanes
-        self._line = _LifeLine(database.direct, self._bell_rings)
-        self._bell = asyncio.Event()
-        self._ringing: asyncio.Task[None] | None = None
+        self._agent = agent_row.number
+        self._leases = leases
+        self._heartbeat = _HeartbeatConnection(database.direct, self._on_notify)
+        self._notified = asyncio.Event()
+        self._notify_task: asyncio.Task[None] | None = None
 
-    def holds(self, room_id: UUID) -> bool:
+    def owns_room(self, room_id: UUID) -> bool:
         """Tell whether a room is this process's work."""
-        return self._lanes.holds(room_id)
+        return self._leases.holds(room_id)
 
     async def join(self) -> None:
         """Begin to share, as somebody new."""
-        async with self._line.speaking() as call:
-            self._lanes.begin(await call.fetchval(JOIN, self._agent, _micro(LEASE)))
-        if self._ringing is None:
-            self._ringing = asyncio.get_running_loop().create_task(self._ring())
-        await self.keep_alive()
+        async with self._heartbeat.connected() as connection:
+            self._leases.start(
+                await connection.fetchval(INSERT_WORKER, self._agent, _microseconds(LEASE_SECONDS))
+            )
+        if self._notify_task is None:
+            self._notify_task = asyncio.get_running_loop().create_task(self._send_notifications())
+        await self.heartbeat()
 
-    async def keep_alive(self) -> bool:
+    async def heartbeat(self) -> bool:
         """Say that this process lives, and take over what the dead have left.
 
         False where it has itself been taken for dead.
         """
-        worker = self._lanes.worker
-        async with self._line.speaking() as call:
-            if not await call.fetchval(RENEW, worker, _micro(LEASE)):
-                self._lanes.lose()
-                self._line.hang_up()  # and so give back its lock
+        worker = self._leases.worker
+        async with self._heartbeat.connected() as connection:
+            if not await connection.fetchval(RENEW_WORKER, worker, _microseconds(LEASE_SECONDS)):
+                self._leases.lose_all()
+                self._heartbeat.disconnect()  # and so give back its lock
                 return False
-            await self._line.lock(worker)
-            if not self._line.is_fresh:
-                rows = await call.fetch(INHERIT, self._agent, worker, _micro(LEASE - SILENCE))
-                self._lanes.add(UUID(bytes=row[0]) for row in rows)
+            await self._heartbeat.hold_lock(worker)
+            if not self._heartbeat.is_recovering:
+                rows = await connection.fetch(
+                    TAKE_OVER_ROOMS, self._agent, worker, _microseconds(LEASE_SECONDS - MAX_SILENCE_SECONDS)
+                )
+                self._leases.add(UUID(bytes=row[0]) for row in rows)
         return True
 
     async def open_work(self) -> OpenWork:
         """Tell in which of our rooms messages are open, and in which parts are."""
-        key = (self._agent, self._lanes.worker)
-        messages = await self._database.road.once(lambda db: OPEN_OF_OURS.rows(db, *key))
-        parts = await self._database.road.once(lambda db: UNSENT_OF_OURS.rows(db, *key))
-        return OpenWork(_rooms(messages), _rooms(parts))
+        key = (self._agent, self._leases.worker)
+        receipt_rows = await self._database.main_queries.run(
+            lambda db: ROOMS_WITH_OPEN_RECEIPTS.rows(db, *key)
+        )
+        delivery_rows = await self._database.main_queries.run(
+            lambda db: ROOMS_WITH_OPEN_DELIVERIES.rows(db, *key)
+        )
+        return OpenWork(_room_ids(receipt_rows), _room_ids(delivery_rows))
 
-    async def wait(self, seconds: float) -> None:
+    async def wait_for_work(self, timeout: float) -> None:
         """Wait until somebody rings, but no longer than this."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._bell.wait()
-        self._bell.clear()
+            async with asyncio.timeout(timeout):
+                await self._notified.wait()
+        self._notified.clear()
 
     async def leave(self) -> None:
         """Give all rooms back; where the server is away it finds out by itself."""
-        if self._ringing is not None:
-            self._ringing.cancel()
-            await asyncio.wait({self._ringing})
+        if self._notify_task is not None:
+            self._notify_task.cancel()
+            await asyncio.wait({self._notify_task})
         with suppress(StoreUnavailable):
-            async with self._line.speaking() as call:
-                await call.execute(FREE, self._agent, self._lanes.worker)
-                await call.execute(LEAVE, self._lanes.worker)
-                await call.execute(RING.text)
-        self._lanes.lose()
-        self._line.hang_up()
+            async with self._heartbeat.connected() as connection:
+                await connection.execute(FREE_LEASES, self._agent, self._leases.worker)
+                await connection.execute(DELETE_WORKER, self._leases.worker)
+                await connection.execute(NOTIFY.text)
+        self._leases.lose_all()
+        self._heartbeat.disconnect()
 
-    def _bell_rings(self, *_: object) -> None:
-        self._bell.set()
+    def _on_notify(self, *_: object) -> None:
+        self._notified.set()
 
-    async def _ring(self) -> None:
+    async def _send_notifications(self) -> None:
         """Pass rings on, not too many: each takes a lock that all commits of the server wait for."""
         while True:
-            await self._lanes.rung.wait()
-            self._lanes.rung.clear()
+            await self._leases.notify_requested.wait()
+            self._leases.notify_requested.clear()
             with suppress(StoreUnavailable):  # they look by themselves too
-                await self._database.road.once(RING.rows)
-            await asyncio.sleep(RINGS_APART)
+                await self._database.main_queries.run(NOTIFY.rows)
+            await asyncio.sleep(NOTIFY_INTERVAL_SECONDS)
 
 
-class _LifeLine:
+class _HeartbeatConnection:
     """The one connection that says that this process lives, and hears the bell; it is opened when needed."""
 
-    def __init__(self, address: Address, on_bell: Callable[..., None]) -> None:
+    def __init__(self, address: Address, on_notify: Callable[..., None]) -> None:
         self._address = address
-        self._on_bell = on_bell
+        self._on_notify = on_notify
         self._connection: Any = None
         self._is_locked = False
-        self._cut_off_until = 0.0
+        self._recovering_until = 0.0
 
     @property
-    def is_fresh(self) -> bool:
+    def is_recovering(self) -> bool:
         """Whether it was cut off just now: then the others may have been too, and need a moment."""
-        return time.monotonic() < self._cut_off_until
+        return time.monotonic() < self._recovering_until
 
     @asynccontextmanager
-    async def speaking(self) -> AsyncIterator[Any]:
+    async def connected(self) -> AsyncIterator[Any]:
         """Give the connection; it is dropped where that fails, which raises StoreUnavailable."""
         try:
             if self._connection is None or self._connection.is_closed():
                 self._is_locked = False
                 self._connection = await connect(self._address)
-                await self._connection.add_listener(CHANNEL, self._on_bell)
+                await self._connection.add_listener(CHANNEL, self._on_notify)
             yield self._connection
         except Exception as error:
-            self._cut_off_until = time.monotonic() + GRACE
-            self.hang_up()
-            raise explained(error, self._address.place) from error
+            self._recovering_until = time.monotonic() + RECONNECT_GRACE_SECONDS
+            self.disconnect()
+            raise explain_error(error, self._address.label) from error
 
-    async def lock(self, number: int | None) -> None:
+    async def hold_lock(self, number: int | None) -> None:
         """Hold the lock that goes with this connection; an earlier one of ours may still have it."""
         if not self._is_locked:
-            self._is_locked = await self._connection.fetchval(LOCK, number)
+            self._is_locked = await self._connection.fetchval(TAKE_LOCK, number)
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """Drop the connection, and with it the lock."""
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
 
 
-def _rooms(rows: Iterable[Row]) -> frozenset[UUID]:
+def _room_ids(rows: Iterable[Row]) -> frozenset[UUID]:
     return frozenset(UUID(bytes=row[0]) for row in rows)
 
 
-def _micro(seconds: float) -> int:
+def _microseconds(seconds: float) -> int:
     return int(seconds * 1_000_000)

@@ -16,55 +16,55 @@ from sqlalchemy import Connection, Engine, delete, update
 from bot import ConfigError, Outcome, system_clock
 from bot.platform import DeliveryState
 from plugins.sql.core.schema import cursors, deliveries, receipts
-from plugins.sql.core.statements import flag
-from plugins.sql.core.values import moment
+from plugins.sql.core.statements import flag_equals
+from plugins.sql.core.values import microseconds_of
 from plugins.sql.sqlite import connection as sqlite
-from plugins.sql.sqlite.check import reading
+from plugins.sql.sqlite.check import open_for_reading
 
 logger = logging.getLogger(__name__)
 
 
-def back_up(connection: Connection, path: Path, mark: str) -> Path:
+def back_up(connection: Connection, path: Path, suffix: str) -> Path:
     """Copy the file as a whole, for nobody but its owner.
 
     The copy gets its name once it is complete and on the disk: what bears it can be relied on.
     """
-    copy = path.with_name(f"{path.name}.{mark}")
-    partial = copy.with_name(f"{copy.name}.part")
-    partial.unlink(missing_ok=True)
-    handle = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    copy = path.with_name(f"{path.name}.{suffix}")
+    unfinished = copy.with_name(f"{copy.name}.part")
+    unfinished.unlink(missing_ok=True)
+    handle = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        connection.exec_driver_sql("VACUUM INTO ?", (str(partial),))
-        stamp(partial)
+        connection.exec_driver_sql("VACUUM INTO ?", (str(unfinished),))
+        stamp_copy(unfinished)
         os.fsync(handle)
     finally:
         os.close(handle)
         connection.rollback()
-    partial.replace(copy)
+    unfinished.replace(copy)
     return copy
 
 
-def copied(path: Path, target: Path | None = None) -> Path:
+def copy_database(path: Path, target: Path | None = None) -> Path:
     """Copy a file as it is at one moment, for nobody but its owner; gives the copy.
 
     Raises ConfigError where the target is there already, or cannot be written.
     """
     now = f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
     target = target or path.with_name(f"{path.stem}-{now}{path.suffix}")
-    with reading(path) as connection:
-        _make(target)
+    with open_for_reading(path) as connection:
+        _create_target(target)
         try:
             connection.exec_driver_sql("PRAGMA query_only = OFF")  # it would keep the copy from being written
             connection.exec_driver_sql("VACUUM INTO ?", (str(target),))
-            stamp(target)
-            _flush(target)
+            stamp_copy(target)
+            _sync_to_disk(target)
         except BaseException:
             target.unlink()
             raise
     return target
 
 
-def _make(target: Path) -> None:
+def _create_target(target: Path) -> None:
     try:
         os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
@@ -73,7 +73,7 @@ def _make(target: Path) -> None:
         raise ConfigError(f"{target} cannot be written: {error.strerror}; name another file") from None
 
 
-def _flush(target: Path) -> None:
+def _sync_to_disk(target: Path) -> None:
     handle = os.open(target, os.O_RDWR)
     try:
         os.fsync(handle)
@@ -81,22 +81,22 @@ def _flush(target: Path) -> None:
         os.close(handle)
 
 
-IS_COPY = 0x6772636F
-MARK, MINUTE = slice(68, 72), slice(60, 64)  # SQLite's `application_id` and `user_version`
-WRITE_VERSION = 18
-WITH_LOG = 2
-REASON = "the database was put back from a copy of {made}: {what} since"
+COPY_MARK = 0x6772636F
+MARK_BYTES, MINUTE_BYTES = slice(68, 72), slice(60, 64)  # SQLite's `application_id` and `user_version`
+WRITE_VERSION_BYTE = 18
+WAL_WRITE_VERSION = 2
+REASON_TEMPLATE = "the database was put back from a copy of {made}: {what} since"
 
 
-def stamp(path: Path) -> None:
+def stamp_copy(path: Path) -> None:
     """Mark a finished copy as one."""
     minute = int(system_clock().timestamp()) // 60
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version = {minute}")
-        connection.execute(f"PRAGMA application_id = {IS_COPY}")
+        connection.execute(f"PRAGMA application_id = {COPY_MARK}")
 
 
-def hold_what_was_open(engine: Engine, path: Path) -> bool:
+def hold_open_work(engine: Engine, path: Path) -> bool:
     """Where the file is a copy that was put back, settle what was open in it; tells whether it is one.
 
     Parts become `unknown`, messages `parked`, and how far streams were read is forgotten: what came in
@@ -104,15 +104,15 @@ def hold_what_was_open(engine: Engine, path: Path) -> bool:
     transaction. Nothing is done to a damaged copy.
     """
     header = _header(path)
-    if int.from_bytes(header[MARK], "big") != IS_COPY:
+    if int.from_bytes(header[MARK_BYTES], "big") != COPY_MARK:
         return False
-    if header[WRITE_VERSION] != WITH_LOG:
-        _set_aside_foreign_log(path)
+    if header[WRITE_VERSION_BYTE] != WAL_WRITE_VERSION:
+        _move_foreign_log(path)
     with closing(engine.connect()) as connection:
-        sqlite.check(connection, path)
-        made = datetime.fromtimestamp(int.from_bytes(header[MINUTE], "big") * 60, UTC)
+        sqlite.check_integrity(connection, path)
+        copied_at = datetime.fromtimestamp(int.from_bytes(header[MINUTE_BYTES], "big") * 60, UTC)
         sqlite.begin(connection, to_write=True)
-        messages, parts = _hold(connection, made)
+        message_count, delivery_count = _hold_rows(connection, copied_at)
         for number in ("application_id", "user_version"):
             connection.exec_driver_sql(f"PRAGMA {number} = 0")
         sqlite.commit(connection)
@@ -120,9 +120,9 @@ def hold_what_was_open(engine: Engine, path: Path) -> bool:
         "the database %s is a copy of %s: %d messages and %d parts that were open in it are held, since "
         "they may have been answered after it was made; `bot outbox list` shows the parts",
         path,
-        _shown(made),
-        messages,
-        parts,
+        _format_time(copied_at),
+        message_count,
+        delivery_count,
     )
     return True
 
@@ -132,28 +132,35 @@ def _header(path: Path) -> bytes:
         return file.read(100)
 
 
-def _set_aside_foreign_log(path: Path) -> None:
+def _move_foreign_log(path: Path) -> None:
     """Keep SQLite from applying a log of the database that was here before: a fresh copy has none."""
     log = path.with_name(f"{path.name}-wal")
     if log.exists() and log.stat().st_size:
-        aside = log.replace(path.with_name(f"{path.name}-wal.before-copy"))
-        logger.warning("%s belongs to the database that was here before; it is kept as %s", log, aside)
+        renamed = log.replace(path.with_name(f"{path.name}-wal.before-copy"))
+        logger.warning("%s belongs to the database that was here before; it is kept as %s", log, renamed)
     path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
 
 
-def _hold(connection: Connection, made: datetime) -> tuple[int, int]:
-    now = moment(system_clock())
-    answered = REASON.format(made=_shown(made), what="it may have been answered")
-    sent = REASON.format(made=_shown(made), what="it may have been sent")
-    parked = {"outcome": Outcome.PARKED.value, "reason": answered, "rule": "restore", "closed_at": now}
-    held = {"state": DeliveryState.UNKNOWN.value, "cause": sent}
+def _hold_rows(connection: Connection, copied_at: datetime) -> tuple[int, int]:
+    now = microseconds_of(system_clock())
+    receipt_reason = REASON_TEMPLATE.format(made=_format_time(copied_at), what="it may have been answered")
+    delivery_reason = REASON_TEMPLATE.format(made=_format_time(copied_at), what="it may have been sent")
+    receipt_values = {
+        "outcome": Outcome.PARKED.value,
+        "reason": receipt_reason,
+        "rule": "restore",
+        "closed_at": now,
+    }
+    delivery_values = {"state": DeliveryState.UNKNOWN.value, "cause": delivery_reason}
     messages = connection.execute(
-        update(receipts).where(flag(receipts.c.is_open)).values(is_open=0, **parked)
+        update(receipts).where(flag_equals(receipts.c.is_open)).values(is_open=0, **receipt_values)
     )
-    parts = connection.execute(update(deliveries).where(flag(deliveries.c.is_open)).values(is_open=0, **held))
+    parts = connection.execute(
+        update(deliveries).where(flag_equals(deliveries.c.is_open)).values(is_open=0, **delivery_values)
+    )
     connection.execute(delete(cursors))
     return messages.rowcount, parts.rowcount
 
 
-def _shown(made: datetime) -> str:
-    return made.astimezone().strftime("%Y-%m-%d %H:%M")
+def _format_time(copied_at: datetime) -> str:
+    return copied_at.astimezone().strftime("%Y-%m-%d %H:%M")

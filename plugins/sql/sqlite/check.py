@@ -10,15 +10,15 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DatabaseError
 
 from bot import BotError, ConfigError
-from bot.store import Checkup
+from bot.store import CheckReport
 from plugins.sql.core.schema import VERSION
-from plugins.sql.core.upgrade import version_of
+from plugins.sql.core.upgrade import find_version
 from plugins.sql.sqlite import connection as sqlite
-from plugins.sql.sqlite.health import at_opening
-from plugins.sql.stores.audit_log import MOST_BREAKS, breaks
+from plugins.sql.sqlite.health import opening_error
+from plugins.sql.stores.audit_log import MAX_BREAKS, find_breaks
 
-COUNTED = ("agents", "rooms", "entities", "memories", "receipts", "deliveries", "tasks")
-DAMAGED = "keep the file, and put a backup in its place"
+COUNTED_TABLES = ("agents", "rooms", "entities", "memories", "receipts", "deliveries", "tasks")
+DAMAGE_REMEDY = "keep the file, and put a backup in its place"
 
 
 def require_file(path: Path) -> None:
@@ -31,10 +31,10 @@ def require_file(path: Path) -> None:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[Connection]:
+def open_for_reading(path: Path) -> Iterator[Connection]:
     """Open a file that is there, for reading alone; its faults say what to do."""
     require_file(path)
-    engine = sqlite.engine_of(path)
+    engine = sqlite.build_engine(path)
     try:
         connection = sqlite.open_reader(engine)
         try:
@@ -42,51 +42,55 @@ def reading(path: Path) -> Iterator[Connection]:
         finally:
             connection.close()
     except DatabaseError as error:
-        raise at_opening(error, path) from error
+        raise opening_error(error, path) from error
     finally:
         engine.dispose()
 
 
-def version_in(path: Path) -> str | None:
+def read_version(path: Path) -> str | None:
     """Read the version of a file's schema; None where there is no file, or nothing in it."""
     if not path.is_file():
         return None
-    with reading(path) as connection:
-        return version_of(connection)
+    with open_for_reading(path) as connection:
+        return find_version(connection)
 
 
-def examined(path: Path) -> Checkup:
+def check_file(path: Path) -> CheckReport:
     """Look at a file as a whole; a large one takes a while."""
     if not path.is_file():
-        return Checkup(str(path), is_there=False)
+        return CheckReport(str(path), exists=False)
     try:
-        with reading(path) as connection:
-            found = version_of(connection)
-            problems = [*_damage(connection), *age(found)]
-            facts: dict[str, str | int] = {"schema": found or "none", **_sizes(path)}
-            if found == VERSION:
-                facts |= counted(connection)
-                problems += islice(breaks(connection), MOST_BREAKS)
+        with open_for_reading(path) as connection:
+            version = find_version(connection)
+            problems = [*_find_damage(connection), *find_version_problem(version)]
+            facts: dict[str, str | int] = {"schema": version or "none", **_sizes(path)}
+            if version == VERSION:
+                facts |= count_rows(connection)
+                problems += islice(find_breaks(connection), MAX_BREAKS)
     except BotError as error:
-        return Checkup(str(path), problems=(str(error),))
-    return Checkup(str(path), facts=facts, problems=tuple(problems))
+        return CheckReport(str(path), problems=(str(error),))
+    return CheckReport(str(path), facts=facts, problems=tuple(problems))
 
 
-def _damage(connection: Connection) -> Iterator[str]:
+def _find_damage(connection: Connection) -> Iterator[str]:
     for (line,) in connection.exec_driver_sql("PRAGMA integrity_check(5)").fetchall():
         if line != "ok":
-            yield f"it is damaged ({line}): {DAMAGED}"
-    strays: dict[str, int] = {}
+            yield f"it is damaged ({line}): {DAMAGE_REMEDY}"
+    orphans: dict[str, int] = {}
     for table, *_ in connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall():
-        strays[table] = strays.get(table, 0) + 1
-    for table, count in strays.items():
-        yield f"{count} rows of {table} belong to nothing: {DAMAGED}"
+        orphans[table] = orphans.get(table, 0) + 1
+    for table, count in orphans.items():
+        yield f"{count} rows of {table} belong to nothing: {DAMAGE_REMEDY}"
 
 
-def age(found: str | None) -> Iterator[str]:
+def find_version_problem(version: str | None) -> Iterator[str]:
     """Tell whether newer code has written a schema."""
-    if found is not None and found != VERSION and not (found.isdecimal() and int(found) < int(VERSION)):
-        yield f"its schema is {found}, this version of Greenroom knows {VERSION}: update Greenroom"
+    if (
+        version is not None
+        and version != VERSION
+        and not (version.isdecimal() and int(version) < int(VERSION))
+    ):
+        yield f"its schema is {version}, this version of Greenroom knows {VERSION}: update Greenroom"
 
 
 def _sizes(path: Path) -> dict[str, int]:
@@ -94,14 +98,16 @@ def _sizes(path: Path) -> dict[str, int]:
     return {"bytes": path.stat().st_size, "bytes in the log": log.stat().st_size if log.exists() else 0}
 
 
-def counted(connection: Connection) -> dict[str, int]:
+def count_rows(connection: Connection) -> dict[str, int]:
     """Count what people ask after."""
     query = "SELECT count(*) FROM {}"
-    return {one: int(connection.exec_driver_sql(query.format(one)).scalar_one()) for one in COUNTED}
+    return {
+        table: int(connection.exec_driver_sql(query.format(table)).scalar_one()) for table in COUNTED_TABLES
+    }
 
 
-MOUNTS = Path("/proc/self/mountinfo")
-REMOTE = frozenset(
+MOUNTS_FILE = Path("/proc/self/mountinfo")
+NETWORK_FILE_SYSTEMS = frozenset(
     [
         "9p",
         "afs",
@@ -123,7 +129,7 @@ REMOTE = frozenset(
         "vboxsf",
     ]
 )
-SYNCHRONISED = (
+SYNCHRONISED_FOLDERS = (
     "dropbox",
     "google drive",
     "googledrive",
@@ -138,17 +144,17 @@ SYNCHRONISED = (
 ADVICE = "set BOT_DATA_DIR or DATABASE_URL to a folder on this machine's own disk, and copy backups there"
 
 
-def doubts(path: Path, mounts: Path = MOUNTS) -> Iterator[str]:
+def find_location_problems(path: Path, mounts: Path = MOUNTS_FILE) -> Iterator[str]:
     """Say what speaks against keeping a database at this place."""
-    place = os.path.realpath(path)
-    kind = _kind_of_disk(place, mounts)
-    if kind in REMOTE:
+    real_path = os.path.realpath(path)
+    file_system = _file_system_of(real_path, mounts)
+    if file_system in NETWORK_FILE_SYSTEMS:
         yield (
-            f"the database {path} lies on a network's disk ({kind}), where locks and commits cannot be "
+            f"the database {path} lies on a network's disk ({file_system}), where locks and commits cannot be "
             f"relied on: {ADVICE}"
         )
-    folders = Path(place).parent.parts
-    name = next((one for one in folders if one.casefold().startswith(SYNCHRONISED)), None)
+    folders = Path(real_path).parent.parts
+    name = next((folder for folder in folders if folder.casefold().startswith(SYNCHRONISED_FOLDERS)), None)
     if name is not None:
         yield (
             f"the database {path} lies in a folder that is synchronised ({name!r}), which may replace it "
@@ -156,9 +162,9 @@ def doubts(path: Path, mounts: Path = MOUNTS) -> Iterator[str]:
         )
 
 
-def _kind_of_disk(place: str, mounts: Path) -> str:
+def _file_system_of(real_path: str, mounts: Path) -> str:
     """Find the kind of file system by the longest mount point above a place; blank where nobody knows."""
-    best, kind = "", ""
+    longest_match, file_system = "", ""
     try:
         lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
@@ -166,6 +172,8 @@ def _kind_of_disk(place: str, mounts: Path) -> str:
     for line in lines:
         front, _, back = line.partition(" - ")
         point = front.split()[4].encode().decode("unicode_escape")
-        if len(point) >= len(best) and (place == point or place.startswith(point.rstrip("/") + "/")):
-            best, kind = point, back.split()[0]
-    return kind
+        if len(point) >= len(longest_match) and (
+            real_path == point or real_path.startswith(point.rstrip("/") + "/")
+        ):
+            longest_match, file_system = point, back.split()[0]
+    return file_system

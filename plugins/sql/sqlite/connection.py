@@ -15,14 +15,14 @@ from sqlalchemy.pool import NullPool
 
 from bot import ConfigError
 from plugins.sql.core import vector_cache
-from plugins.sql.core.recent_cache import told_by
-from plugins.sql.core.row_cache import forget, forget_unless, keep_knowledge
+from plugins.sql.core.recent_cache import recent_cache_of
+from plugins.sql.core.row_cache import enable_row_cache, invalidate, invalidate_unless
 
-PATIENCE = 10.0
-LARGE = 64 * 1024 * 1024
-LOG_SIZE = 64 * 1024 * 1024
-CACHE = 8 * 1024 * 1024  # of pages: in a large file each message touches many
-TRIAL, TRIAL_SIZE = "greenroom_trial", 64 * 1024
+BUSY_TIMEOUT_SECONDS = 10.0
+MAX_FULL_CHECK_BYTES = 64 * 1024 * 1024
+MAX_LOG_BYTES = 64 * 1024 * 1024
+PAGE_CACHE_BYTES = 8 * 1024 * 1024  # of pages: in a large file each message touches many
+PROBE_TABLE, PROBE_BYTES = "greenroom_trial", 64 * 1024
 
 
 class Synchronous(StrEnum):
@@ -46,7 +46,7 @@ def create_file(path: Path) -> None:
         ) from None
 
 
-def engine_of(path: Path, connected: type[sqlite3.Connection] = sqlite3.Connection) -> Engine:
+def build_engine(path: Path, connection_class: type[sqlite3.Connection] = sqlite3.Connection) -> Engine:
     """Describe connections to a file; each belongs to the thread that opens it.
 
     A test may have them made of a class that fails when it is told to.
@@ -56,8 +56,8 @@ def engine_of(path: Path, connected: type[sqlite3.Connection] = sqlite3.Connecti
         poolclass=NullPool,
         connect_args={
             "isolation_level": None,  # transactions begin where we say so
-            "timeout": PATIENCE,
-            "factory": connected,
+            "timeout": BUSY_TIMEOUT_SECONDS,
+            "factory": connection_class,
         },
     )
 
@@ -69,41 +69,41 @@ def open_writer(engine: Engine, synchronous: Synchronous) -> Connection:
         "journal_mode = WAL",
         f"synchronous = {synchronous}",
         "wal_autocheckpoint = 0",
-        f"journal_size_limit = {LOG_SIZE}",
-        f"cache_size = -{CACHE // 1024}",
+        f"journal_size_limit = {MAX_LOG_BYTES}",
+        f"cache_size = -{PAGE_CACHE_BYTES // 1024}",
         "foreign_keys = ON",
         "temp_store = MEMORY",
     ):
-        _pragma(connection, pragma)
-    keep_knowledge(connection)
+        run_pragma(connection, pragma)
+    enable_row_cache(connection)
     return connection
 
 
 def set_synchronous(connection: Connection, level: Synchronous) -> None:
     """Say when the commits from here on count as kept."""
-    driver(connection).execute(f"PRAGMA synchronous = {level}")
+    driver_of(connection).execute(f"PRAGMA synchronous = {level}")
 
 
 def open_reader(engine: Engine) -> Connection:
     """Open a connection that only reads."""
     connection = engine.connect()
     for pragma in ("query_only = ON", "wal_autocheckpoint = 0", "temp_store = MEMORY"):
-        _pragma(connection, pragma)
+        run_pragma(connection, pragma)
     return connection
 
 
 def close_writer(connection: Connection) -> None:
     """Write the log back into the file, where nothing hinders it, and close."""
     try:
-        _pragma(connection, "wal_checkpoint(TRUNCATE)")
+        run_pragma(connection, "wal_checkpoint(TRUNCATE)")
     finally:
         connection.close()
 
 
 def checkpoint(connection: Connection) -> bool:
     """Write the log back into the file as far as no reader needs it; tells whether that was all of it."""
-    _, length, done = driver(connection).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    return bool(length == done)
+    _, length, written = driver_of(connection).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    return bool(length == written)
 
 
 def check_log(path: Path, needed_since: int | None) -> None:
@@ -126,81 +126,81 @@ def check_writable(connection: Connection) -> None:
     roll_back(connection)
 
 
-def try_out(connection: Connection) -> None:
+def probe_writes(connection: Connection) -> None:
     """Do everything that may fail for want of space or permission, and leave nothing of it behind."""
-    cursor = driver(connection)
-    cursor.execute(f"DROP TABLE IF EXISTS {TRIAL}")
-    cursor.execute(f"CREATE TABLE {TRIAL} AS SELECT zeroblob({TRIAL_SIZE})")
-    cursor.execute(f"DROP TABLE {TRIAL}")
+    cursor = driver_of(connection)
+    cursor.execute(f"DROP TABLE IF EXISTS {PROBE_TABLE}")
+    cursor.execute(f"CREATE TABLE {PROBE_TABLE} AS SELECT zeroblob({PROBE_BYTES})")
+    cursor.execute(f"DROP TABLE {PROBE_TABLE}")
 
 
-def wait_for_locks(connection: Connection, seconds: float) -> None:
+def set_busy_timeout(connection: Connection, seconds: float) -> None:
     """Say how long to wait for other programs' locks."""
-    driver(connection).execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
+    driver_of(connection).execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
 
 
 def begin(connection: Connection, *, to_write: bool = False) -> None:
     """Begin a transaction past SQLAlchemy, which takes longer for it than SQLite does."""
-    cursor = driver(connection)
+    cursor = driver_of(connection)
     cursor.execute("BEGIN IMMEDIATE" if to_write else "BEGIN")
     if not to_write:
-        vector_cache.begun(connection)
+        vector_cache.on_begin(connection)
         return
     [version] = cursor.execute("PRAGMA data_version").fetchone()
-    if forget_unless(connection, version):
-        vector_cache.watched_by(connection).clear()
-        if recents := told_by(connection):
-            recents.clear()
+    if invalidate_unless(connection, version):
+        vector_cache.vector_cache_of(connection).clear()
+        if recent_cache := recent_cache_of(connection):
+            recent_cache.clear()
 
 
 def commit(connection: Connection) -> None:
     """Commit what `begin` began."""
-    driver(connection).commit()
-    vector_cache.watched_by(connection).settle()
-    if recents := told_by(connection):
-        recents.settle()
-    _forget(connection)
+    driver_of(connection).commit()
+    vector_cache.vector_cache_of(connection).on_commit()
+    if recent_cache := recent_cache_of(connection):
+        recent_cache.on_commit()
+    _end_core_transaction(connection)
 
 
 def roll_back(connection: Connection) -> None:
     """Undo what was done since `begin`."""
-    driver(connection).rollback()
-    vector_cache.watched_by(connection).undo()
-    if recents := told_by(connection):
-        recents.undo()
-    _forget(connection)
-    forget(connection)
+    driver_of(connection).rollback()
+    vector_cache.vector_cache_of(connection).on_rollback()
+    if recent_cache := recent_cache_of(connection):
+        recent_cache.on_rollback()
+    _end_core_transaction(connection)
+    invalidate(connection)
 
 
-def _forget(connection: Connection) -> None:
+def _end_core_transaction(connection: Connection) -> None:
     if connection.in_transaction():  # a job has used Core, which then thinks that it began one itself
         connection.rollback()
 
 
-def driver(connection: Connection) -> sqlite3.Connection:
+def driver_of(connection: Connection) -> sqlite3.Connection:
     """Give the driver's own connection."""
-    found: Any = connection.connection.driver_connection
-    assert isinstance(found, sqlite3.Connection)
-    return found
+    driver_connection: Any = connection.connection.driver_connection
+    assert isinstance(driver_connection, sqlite3.Connection)
+    return driver_connection
 
 
-def check(connection: Connection, path: Path) -> None:
+def check_integrity(connection: Connection, path: Path) -> None:
     """Raise ConfigError where the file is damaged; a large one is only looked at from outside."""
     size = path.stat().st_size
-    if size <= LARGE:
-        found = _pragma(connection, "quick_check(1)")
+    if size <= MAX_FULL_CHECK_BYTES:
+        result = run_pragma(connection, "quick_check(1)")
     else:
         log = path.with_name(f"{path.name}-wal")
-        needed = _pragma(connection, "page_count") * _pragma(connection, "page_size")
+        needed = run_pragma(connection, "page_count") * run_pragma(connection, "page_size")
         is_whole = size >= needed or (log.exists() and log.stat().st_size > 0)
-        found = "ok" if is_whole else f"{needed - size} bytes are missing at its end"
-    if found != "ok":
+        result = "ok" if is_whole else f"{needed - size} bytes are missing at its end"
+    if result != "ok":
         raise ConfigError(
-            f"the database {path} is damaged ({found}): keep the file, and put a backup in its place"
+            f"the database {path} is damaged ({result}): keep the file, and put a backup in its place"
         )
 
 
-def _pragma(connection: Connection, text: str) -> Any:
+def run_pragma(connection: Connection, text: str) -> Any:
     result = connection.exec_driver_sql(f"PRAGMA {text}")
     row = result.first() if result.returns_rows else None
     connection.rollback()

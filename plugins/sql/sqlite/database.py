@@ -16,31 +16,31 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DatabaseError
 
 from bot import Clock, PluginError, system_clock
-from bot.store import NO_SCHEMAS, Health, Schemas
-from plugins.sql.core.base import register
-from plugins.sql.core.plugin_tables import open_tables, reading_engine
-from plugins.sql.core.recent_cache import Recents
-from plugins.sql.core.upgrade import bring_up_to_date
-from plugins.sql.core.vector_cache import Matrices, search_with
+from bot.store import NO_SCHEMAS, Schemas, StoreHealth
+from plugins.sql.core.base import ensure_agent
+from plugins.sql.core.plugin_tables import build_read_only_engine, open_plugin_tables
+from plugins.sql.core.recent_cache import RecentMemoryCache
+from plugins.sql.core.upgrade import upgrade_schemas
+from plugins.sql.core.vector_cache import VectorCache, enable_vector_search
 from plugins.sql.sqlite import connection as sqlite
-from plugins.sql.sqlite.backup import back_up, hold_what_was_open
-from plugins.sql.sqlite.check import doubts
+from plugins.sql.sqlite.backup import back_up, hold_open_work
+from plugins.sql.sqlite.check import find_location_problems
 from plugins.sql.sqlite.connection import Synchronous
 from plugins.sql.sqlite.file_lock import FileLock
-from plugins.sql.sqlite.health import Watch, at_opening
+from plugins.sql.sqlite.health import FileMonitor, opening_error
 from plugins.sql.sqlite.threads import Reader, Work
 from plugins.sql.sqlite.writer import Writer
-from plugins.sql.stores.memories import as_read
-from plugins.sql.stores.retention import DEFAULTS, Keeping, Retention
+from plugins.sql.stores.memories import as_stored
+from plugins.sql.stores.retention import DEFAULT_RETENTION, Retention, RetentionPolicy
 from plugins.sql.stores.store import SqlStore
 
 logger = logging.getLogger(__name__)
 
-FAULTS = (DatabaseError, sqlite3.Error)  # as Core has them, and as the driver itself
+DATABASE_ERRORS = (DatabaseError, sqlite3.Error)  # as Core has them, and as the driver itself
 T = TypeVar("T")
 
 
-class Database:
+class SqliteDatabase:
     """Runs synchronous work with a connection, off the event loop.
 
     `write` returns once what was written is committed. `read` sees every write that has returned.
@@ -54,21 +54,25 @@ class Database:
         path: Path,
         synchronous: sqlite.Synchronous = sqlite.Synchronous.FULL,
         schemas: Schemas = NO_SCHEMAS,
-        connected: type[sqlite3.Connection] = sqlite3.Connection,
+        connection_class: type[sqlite3.Connection] = sqlite3.Connection,
     ) -> None:
         self.path = path
         self.schemas = schemas
         self._synchronous = synchronous
-        self._engine = sqlite.engine_of(path, connected)
+        self._engine = sqlite.build_engine(path, connection_class)
         self._lock = FileLock(path)
-        self.health = Health()
-        self._watch = Watch(path, self.health)
+        self.health = StoreHealth()
+        self._monitor = FileMonitor(path, self.health)
         open_reader = partial(sqlite.open_reader, self._engine)
-        self._writer = Writer(self._open, self._close, self._watch, self._lock.note_log, self._synchronous)
-        self._reader = Reader("greenroom-sql-reader", open_reader, self._watch.of_reader)
-        self._searcher = Reader("greenroom-sql-searcher", self._open_searcher, self._watch.of_reader)
-        self._matrices = Matrices()
-        self.recents = Recents(as_read)
+        self._writer = Writer(
+            self._open, self._close, self._monitor, self._lock.record_log, self._synchronous
+        )
+        self._reader = Reader("greenroom-sql-reader", open_reader, self._monitor.explain_reader_error)
+        self._searcher = Reader(
+            "greenroom-sql-searcher", self._open_searcher, self._monitor.explain_reader_error
+        )
+        self._vector_cache = VectorCache()
+        self.recent_cache = RecentMemoryCache(as_stored)
 
     async def open(self) -> None:
         """Lock, check and upgrade the file, and start the threads.
@@ -87,13 +91,13 @@ class Database:
         self._engine.dispose()
 
     @property
-    def is_sole(self) -> bool:
+    def is_sole_writer(self) -> bool:
         """Whether nobody but this process changes what is kept: the lock sees to it."""
         return True
 
-    async def write(self, work: Work[T], *, lasting: bool = True) -> T:
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
         """Run work that changes something, together with whatever else waits; a failure undoes it alone."""
-        return await self._writer.run(work, lasting=lasting)
+        return await self._writer.run(work, durable=durable)
 
     async def read(self, work: Work[T]) -> T:
         """Run work that only reads, and quickly."""
@@ -104,38 +108,38 @@ class Database:
         return await self._searcher.run(work)
 
     @property
-    def commits(self) -> int:
+    def commit_count(self) -> int:
         """How many transactions have been committed."""
-        return self._writer.commits
+        return self._writer.commit_count
 
     def _open(self) -> Connection:
         sqlite.create_file(self.path)
         self._lock.acquire()
         try:
-            for doubt in doubts(self.path):
-                logger.warning("%s", doubt)
-            return self._opened()
-        except FAULTS as error:
+            for problem in find_location_problems(self.path):
+                logger.warning("%s", problem)
+            return self._open_checked()
+        except DATABASE_ERRORS as error:
             self._lock.release()
-            raise at_opening(error, self.path) from error
+            raise opening_error(error, self.path) from error
         except BaseException:
             self._lock.release()
             raise
 
-    def _opened(self) -> Connection:
-        if hold_what_was_open(self._engine, self.path):
-            self._lock.note_log(is_needed=False)
+    def _open_checked(self) -> Connection:
+        if hold_open_work(self._engine, self.path):
+            self._lock.record_log(is_needed=False)
         else:
             sqlite.check_log(self.path, self._lock.log_needed_since)
         connection = sqlite.open_writer(self._engine, self._synchronous)
         try:
-            sqlite.check(connection, self.path)
+            sqlite.check_integrity(connection, self.path)
             sqlite.check_writable(connection)
             backup = partial(back_up, connection, self.path)
-            bring_up_to_date(connection, self.path, self.schemas, before_change=backup)
-            self._matrices.watch(connection)
-            self.recents.watch(connection)
-            self._watch.begin(connection)
+            upgrade_schemas(connection, self.path, self.schemas, before_change=backup)
+            self._vector_cache.attach(connection)
+            self.recent_cache.attach(connection)
+            self._monitor.start(connection)
         except BaseException:
             connection.close()
             raise
@@ -143,22 +147,22 @@ class Database:
 
     def _open_searcher(self) -> Connection:
         connection = sqlite.open_reader(self._engine)
-        search_with(connection, self._matrices)
+        enable_vector_search(connection, self._vector_cache)
         return connection
 
     def _close(self, connection: Connection) -> None:
         try:
             sqlite.close_writer(connection)
-            self._lock.note_log(is_needed=False)
-        except FAULTS as error:
-            raise at_opening(error, self.path) from error
+            self._lock.record_log(is_needed=False)
+        except DATABASE_ERRORS as error:
+            raise opening_error(error, self.path) from error
         finally:
             self._lock.release()
 
 
 @dataclass(slots=True)
 class _Held:
-    database: Database
+    database: SqliteDatabase
     users: int = 0
 
 
@@ -169,8 +173,8 @@ class OpenFiles:
     opened a second one would be refused by the lock.
     """
 
-    def __init__(self, connected: type[sqlite3.Connection] = sqlite3.Connection) -> None:
-        self._connected = connected
+    def __init__(self, connection_class: type[sqlite3.Connection] = sqlite3.Connection) -> None:
+        self._connection_class = connection_class
         self._held: dict[Path, _Held] = {}
 
     @asynccontextmanager
@@ -179,14 +183,16 @@ class OpenFiles:
         path: Path,
         synchronous: Synchronous = Synchronous.FULL,
         schemas: Schemas = NO_SCHEMAS,
-    ) -> AsyncIterator[Database]:
+    ) -> AsyncIterator[SqliteDatabase]:
         """Open a file, or join those who have it open; the last one to leave closes it."""
-        key = _absolute(path)
-        held = self._held.setdefault(key, _Held(Database(key, synchronous, schemas, self._connected)))
+        key = _absolute_path(path)
+        held = self._held.setdefault(
+            key, _Held(SqliteDatabase(key, synchronous, schemas, self._connection_class))
+        )
         held.users += 1
         try:
             await held.database.open()
-            _see_that_it_has(held.database, schemas)
+            _check_schemas(held.database, schemas)
             yield held.database
         finally:
             held.users -= 1
@@ -195,27 +201,27 @@ class OpenFiles:
                 await held.database.close()
 
     @asynccontextmanager
-    async def store_in(
+    async def open_store(
         self,
         path: Path,
         agent_id: UUID,
         *,
         synchronous: Synchronous = Synchronous.FULL,
         schemas: Schemas = NO_SCHEMAS,
-        keeping: Keeping = DEFAULTS,
+        retention: RetentionPolicy = DEFAULT_RETENTION,
         clock: Clock = system_clock,
     ) -> AsyncIterator[SqlStore]:
         """Open the store of one agent in a file."""
         async with (
             self.use(path, synchronous, schemas) as database,
-            open_tables(database, partial(reading_engine, database.path)) as tables,
+            open_plugin_tables(database, partial(build_read_only_engine, database.path)) as tables,
         ):
-            owner = await database.write(partial(register, agent_id=agent_id))
-            async with Retention(database, owner, keeping, clock=clock):
-                yield SqlStore(database, owner, tables, clock)
+            agent_row = await database.write(partial(ensure_agent, agent_id=agent_id))
+            async with Retention(database, agent_row, retention, clock=clock):
+                yield SqlStore(database, agent_row, tables, clock)
 
 
-def _see_that_it_has(database: Database, schemas: Schemas) -> None:
+def _check_schemas(database: SqliteDatabase, schemas: Schemas) -> None:
     """Raise PluginError where the file was opened without these: it is changed at its opening alone."""
     if missing := sorted(set(schemas) - set(database.schemas)):
         raise PluginError(
@@ -224,5 +230,5 @@ def _see_that_it_has(database: Database, schemas: Schemas) -> None:
         )
 
 
-def _absolute(path: Path) -> Path:
+def _absolute_path(path: Path) -> Path:
     return Path(os.path.abspath(path))

@@ -5,7 +5,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from bot.store import StoreRefused
+from bot.store import StoreInaccessible
 
 if sys.platform == "win32":
     import msvcrt
@@ -13,8 +13,8 @@ else:
     import fcntl
 
 
-HOLDER = 32
-NEEDED = b"the log holds what the file does not\n"
+HOLDER_BYTES = 32
+LOG_NEEDED_TEXT = b"the log holds what the file does not\n"
 
 
 class FileLock:
@@ -38,43 +38,43 @@ class FileLock:
         try:
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise StoreRefused(
+            raise StoreInaccessible(
                 f"{self._path} cannot be made: {error.strerror}; see to its directory"
             ) from None
         try:
-            _lock(handle)
+            _lock_handle(handle)
         except (BlockingIOError, PermissionError):  # the second is how Windows says it
-            holder = os.read(handle, HOLDER).decode("ascii", "replace").strip()
+            holder = os.read(handle, HOLDER_BYTES).decode("ascii", "replace").strip()
             os.close(handle)
-            raise StoreRefused(
+            raise StoreInaccessible(
                 f"{self._database} is in use by another Greenroom process"
                 f"{f' ({holder})' if holder else ''}: stop that one, or give this one its own BOT_DATA_DIR "
                 "or DATABASE_URL"
             ) from None
         except OSError as error:
             os.close(handle)
-            raise StoreRefused(
+            raise StoreInaccessible(
                 f"{self._path} cannot be locked where it is ({error.strerror}): set BOT_DATA_DIR or "
                 "DATABASE_URL to a folder on this machine's own disk"
             ) from None
         self._handle = handle
-        if os.fstat(handle).st_size > HOLDER:
+        if os.fstat(handle).st_size > HOLDER_BYTES:
             self.log_needed_since = os.fstat(handle).st_mtime_ns
-        self._write(0, f"process {os.getpid()}\n".ljust(HOLDER).encode("ascii"))
+        self._write(0, f"process {os.getpid()}\n".ljust(HOLDER_BYTES).encode("ascii"))
 
-    def note_log(self, *, is_needed: bool) -> None:
+    def record_log(self, *, is_needed: bool) -> None:
         """Write down whether the log holds what the file does not: who comes next will want it then."""
         if self._handle is not None:
-            self._write(HOLDER, NEEDED if is_needed else b"")
+            self._write(HOLDER_BYTES, LOG_NEEDED_TEXT if is_needed else b"")
 
-    def _write(self, place: int, words: bytes) -> None:
+    def _write(self, offset: int, data: bytes) -> None:
         """Write down something that helps whoever comes next; where it cannot be, the lock holds as well."""
         assert self._handle is not None
         with suppress(OSError):
-            if place:
-                os.truncate(self._handle, place)
-            os.lseek(self._handle, place, os.SEEK_SET)
-            os.write(self._handle, words)
+            if offset:
+                os.truncate(self._handle, offset)
+            os.lseek(self._handle, offset, os.SEEK_SET)
+            os.write(self._handle, data)
 
     def release(self) -> None:
         """Give the lock back; the file stays, because removing it would race with the next holder."""
@@ -83,7 +83,7 @@ class FileLock:
             self._handle = None
 
 
-def _lock(handle: int) -> None:
+def _lock_handle(handle: int) -> None:
     if sys.platform == "win32":
         os.lseek(handle, 1024, os.SEEK_SET)  # a byte that nobody reads: Windows keeps readers off locked ones
         msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)

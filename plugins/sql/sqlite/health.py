@@ -10,88 +10,88 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from bot import BotError, ConfigError
-from bot.store import Health, StoreRefused, StoreUnavailable
+from bot.store import StoreHealth, StoreInaccessible, StoreUnavailable
 from plugins.sql.sqlite import connection as sqlite
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY = 1.0
+RECHECK_SECONDS = 1.0
 
 
-class Watch:
+class FileMonitor:
     """Tells the health of one file; what a damaged one holds is read on, but nothing is written any more.
 
     All but `of_reader` is for the thread that writes.
     """
 
-    def __init__(self, path: Path, health: Health) -> None:
+    def __init__(self, path: Path, health: StoreHealth) -> None:
         self._path = path
         self._health = health
         self._connection: Connection | None = None
-        self._place: tuple[int, int] | None = None
-        self._next_look = 0.0
+        self._file_id: tuple[int, int] | None = None
+        self._next_recheck_at = 0.0
 
     @property
-    def is_in_trouble(self) -> bool:
+    def has_problem(self) -> bool:
         """Whether nothing can be kept just now."""
-        return self._health.trouble is not None
+        return self._health.problem is not None
 
-    def begin(self, connection: Connection) -> None:
+    def start(self, connection: Connection) -> None:
         """Watch over the connection that writes from now on."""
         self._connection = connection
-        self._place = self._found()
+        self._file_id = self._find_file_id()
 
     def check(self) -> None:
         """Raise StoreUnavailable where nothing may be written: the file is damaged, or not where it was."""
-        trouble = self._health.trouble
-        if trouble is not None and trouble.cause == DAMAGED:
-            self._health.check()
-        if self._found() != self._place:
-            raise gone(self._path)
+        problem = self._health.problem
+        if problem is not None and problem.cause == DAMAGED:
+            self._health.check_available()
+        if self._find_file_id() != self._file_id:
+            raise missing_file_error(self._path)
 
     def explain(self, error: BaseException) -> BaseException:
         """Put a writer's error into words, and note it where it is the file's fault."""
-        found = explained(error, self._path)
-        if isinstance(found, StoreUnavailable):
-            if not self.is_in_trouble and self._connection is not None:
-                sqlite.wait_for_locks(self._connection, 0.0)  # nobody waits for long twice
-            self._note(found)
-            self._next_look = time.monotonic() + LOOK_EVERY
-        return found
+        explained = explain_error(error, self._path)
+        if isinstance(explained, StoreUnavailable):
+            if not self.has_problem and self._connection is not None:
+                sqlite.set_busy_timeout(self._connection, 0.0)  # nobody waits for long twice
+            self._record(explained)
+            self._next_recheck_at = time.monotonic() + RECHECK_SECONDS
+        return explained
 
-    def of_reader(self, error: BaseException) -> BaseException:
+    def explain_reader_error(self, error: BaseException) -> BaseException:
         """Put a reader's error into words; a damaged file is one for the writer too."""
-        found = explained(error, self._path)
-        if isinstance(found, StoreUnavailable) and found.cause == DAMAGED:
-            self._note(found)
-        return found
+        explained = explain_error(error, self._path)
+        if isinstance(explained, StoreUnavailable) and explained.cause == DAMAGED:
+            self._record(explained)
+        return explained
 
-    def look(self, connection: Connection) -> float | None:
+    def recheck(self, connection: Connection) -> float | None:
         """See whether it is over, once a second; tells after how many seconds to look again."""
-        if not self.is_in_trouble:
+        if not self.has_problem:
             return None
-        if time.monotonic() >= self._next_look:
+        if time.monotonic() >= self._next_recheck_at:
             try:
                 self.check()
-                sqlite.try_out(connection)
+                sqlite.probe_writes(connection)
             except Exception as error:  # it is not over: the next look may find it so
                 self.explain(error)
             else:
-                sqlite.wait_for_locks(connection, sqlite.PATIENCE)
-                self._health.recovers()
-        return LOOK_EVERY
+                sqlite.set_busy_timeout(connection, sqlite.BUSY_TIMEOUT_SECONDS)
+                self._health.recover()
+        return RECHECK_SECONDS
 
-    def _note(self, error: StoreUnavailable) -> None:
-        trouble = self._health.trouble
-        if trouble is None or trouble.cause != DAMAGED:  # from that there is no way back
-            self._health.fails(error)
+    def _record(self, error: StoreUnavailable) -> None:
+        problem = self._health.problem
+        if problem is None or problem.cause != DAMAGED:  # from that there is no way back
+            self._health.fail(error)
 
-    def _found(self) -> tuple[int, int] | None:
+    def _find_file_id(self) -> tuple[int, int] | None:
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError:
             return None
-        return (found.st_dev, found.st_ino)
+        return (status.st_dev, status.st_ino)
 
 
 LOCKED, FULL, READ_ONLY, DAMAGED, UNREACHABLE = (
@@ -130,10 +130,10 @@ FAULTS = {
         DAMAGED, "is no SQLite database: stop the bot, keep the file, and put a backup in its place"
     ),
 }
-GONE = "is not where it was: put it back, or restart the bot if another one is meant to take its place"
+MISSING = "is not where it was: put it back, or restart the bot if another one is meant to take its place"
 
 
-def explained(error: BaseException, path: Path) -> BaseException:
+def explain_error(error: BaseException, path: Path) -> BaseException:
     """Turn a fault of the file into one that says what to do; other errors stay what they are."""
     origin = error.orig if isinstance(error, DBAPIError) else error
     fault = _fault_of(origin)
@@ -144,19 +144,19 @@ def explained(error: BaseException, path: Path) -> BaseException:
     return StoreUnavailable(f"the database {path} {fault.remedy} ({origin})", cause=fault.cause)
 
 
-def gone(path: Path) -> StoreUnavailable:
+def missing_file_error(path: Path) -> StoreUnavailable:
     """Say that a file which is open is not to be found any more."""
-    return StoreUnavailable(f"the database {path} {GONE}", cause=UNREACHABLE)
+    return StoreUnavailable(f"the database {path} {MISSING}", cause=UNREACHABLE)
 
 
-def at_opening(error: Exception, path: Path) -> BotError:
+def opening_error(error: Exception, path: Path) -> BotError:
     """Say why a file cannot be opened or closed: ConfigError where waiting alone does not mend it."""
-    found = explained(error, path)
-    if not isinstance(found, StoreUnavailable):
+    explained = explain_error(error, path)
+    if not isinstance(explained, StoreUnavailable):
         return ConfigError(f"the database {path} cannot be used ({error})")
-    if found.cause in (LOCKED, FULL):
-        return found
-    return StoreRefused(str(found)) if found.cause == READ_ONLY else ConfigError(str(found))
+    if explained.cause in (LOCKED, FULL):
+        return explained
+    return StoreInaccessible(str(explained)) if explained.cause == READ_ONLY else ConfigError(str(explained))
 
 
 def is_full(error: Exception) -> bool:

@@ -13,17 +13,26 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DatabaseError
 
 from bot import ConfigError, Settings
-from bot.store import NO_SCHEMAS, Checkup, Health, Schemas, Storage, Store, StoreRefused, Upgraded
-from plugins.sql.core.base import FIND_AGENT, Owner
-from plugins.sql.core.plugin_tables import open_tables, reading_engine
+from bot.store import (
+    NO_SCHEMAS,
+    CheckReport,
+    Schemas,
+    Storage,
+    Store,
+    StoreHealth,
+    StoreInaccessible,
+    UpgradeResult,
+)
+from plugins.sql.core.base import FIND_AGENT, AgentRow
+from plugins.sql.core.plugin_tables import build_read_only_engine, open_plugin_tables
 from plugins.sql.core.schema import VERSION
-from plugins.sql.core.settings import SqlSettings, file_of
-from plugins.sql.core.upgrade import version_of
+from plugins.sql.core.settings import SqlSettings, find_database_file
+from plugins.sql.core.upgrade import find_version
 from plugins.sql.sqlite import connection as sqlite
-from plugins.sql.sqlite.backup import copied
-from plugins.sql.sqlite.check import examined, require_file, version_in
+from plugins.sql.sqlite.backup import copy_database
+from plugins.sql.sqlite.check import check_file, read_version, require_file
 from plugins.sql.sqlite.database import OpenFiles
-from plugins.sql.sqlite.health import at_opening, explained
+from plugins.sql.sqlite.health import explain_error, opening_error
 from plugins.sql.sqlite.threads import Reader, Work
 from plugins.sql.stores.store import SqlStore
 
@@ -41,57 +50,57 @@ class SqliteStorage(Storage):
         self, agent_id: UUID, settings: Settings, schemas: Schemas = NO_SCHEMAS
     ) -> AsyncIterator[Store]:
         """Open one agent's store; agents of one process share a file."""
-        path, options = file_of(settings), settings.load(SqlSettings)
-        _see_that_it_can_be_written(path)
-        async with self._files.store_in(
-            path, agent_id, synchronous=options.sql_synchronous, schemas=schemas, keeping=options.keeping
+        path, options = find_database_file(settings), settings.load(SqlSettings)
+        _check_writable(path)
+        async with self._files.open_store(
+            path, agent_id, synchronous=options.sql_synchronous, schemas=schemas, retention=options.retention
         ) as store:
             yield store
 
-    def look(self, agent_id: UUID, settings: Settings) -> AbstractAsyncContextManager[Store]:
+    def open_read_only(self, agent_id: UUID, settings: Settings) -> AbstractAsyncContextManager[Store]:
         """Open one agent's store for reading alone."""
-        return looked_at(file_of(settings), agent_id)
+        return open_read_only(find_database_file(settings), agent_id)
 
-    async def check(self, settings: Settings) -> Checkup:
+    async def check(self, settings: Settings) -> CheckReport:
         """Look whether the file is whole, and what it holds."""
-        return await asyncio.to_thread(examined, file_of(settings))
+        return await asyncio.to_thread(check_file, find_database_file(settings))
 
-    async def upgrade(self, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> Upgraded:
+    async def upgrade(self, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> UpgradeResult:
         """Give the file the schema of this version; an older one is copied before."""
-        path = file_of(settings)
-        _see_that_it_can_be_written(path)
-        before = await asyncio.to_thread(version_in, path)
+        path = find_database_file(settings)
+        _check_writable(path)
+        previous = await asyncio.to_thread(read_version, path)
         async with self._files.use(path, schemas=schemas):
-            return Upgraded(str(path), before, VERSION)
+            return UpgradeResult(str(path), previous, VERSION)
 
     async def backup(self, settings: Settings, file: Path | None = None) -> Path:
         """Copy the file as it is at one moment."""
-        return await asyncio.to_thread(copied, file_of(settings), file)
+        return await asyncio.to_thread(copy_database, find_database_file(settings), file)
 
 
-def _see_that_it_can_be_written(path: Path) -> None:
+def _check_writable(path: Path) -> None:
     """Raise StoreRefused where the file, or the directory that it is to be in, is closed to us."""
-    nearest = next(one for one in (path, *path.absolute().parents) if one.exists())
-    directory = nearest.parent if nearest == path else nearest
+    existing = next(candidate for candidate in (path, *path.absolute().parents) if candidate.exists())
+    directory = existing.parent if existing == path else existing
     if not directory.is_dir():
-        raise StoreRefused(f"{path} cannot be made: {directory} is no directory; {REMEDY}")
-    for one in (directory, nearest):
-        if not os.access(one, os.W_OK):
-            raise StoreRefused(f"{path} cannot be written: {one} is closed to this user; {REMEDY}")
+        raise StoreInaccessible(f"{path} cannot be made: {directory} is no directory; {REMEDY}")
+    for candidate in (directory, existing):
+        if not os.access(candidate, os.W_OK):
+            raise StoreInaccessible(f"{path} cannot be written: {candidate} is closed to this user; {REMEDY}")
 
 
 T = TypeVar("T")
 
 
-class LookedAt:
+class ReadOnlyDatabase:
     """A database that is only read; see `Access`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.health = Health()
-        self._engine = sqlite.engine_of(path)
+        self.health = StoreHealth()
+        self._engine = sqlite.build_engine(path)
         self._reader = Reader(
-            "greenroom-sql-look", partial(sqlite.open_reader, self._engine), partial(explained, path=path)
+            "greenroom-sql-look", partial(sqlite.open_reader, self._engine), partial(explain_error, path=path)
         )
 
     async def open(self) -> None:
@@ -104,15 +113,15 @@ class LookedAt:
         self._engine.dispose()
 
     @property
-    def is_sole(self) -> bool:
+    def is_sole_writer(self) -> bool:
         """Whether nobody but this process changes what is kept: another one does."""
         return False
 
     @property
-    def recents(self) -> None:
+    def recent_cache(self) -> None:
         """What is known without reading: nothing."""
 
-    async def write(self, work: Work[T], *, lasting: bool = True) -> T:
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
         """Refuse."""
         raise ConfigError(f"the database {self._path} was opened for reading alone")
 
@@ -126,42 +135,42 @@ class LookedAt:
 
 
 @asynccontextmanager
-async def looked_at(path: Path, agent_id: UUID) -> AsyncIterator[SqlStore]:
+async def open_read_only(path: Path, agent_id: UUID) -> AsyncIterator[SqlStore]:
     """Open one agent's store in a file for reading alone.
 
     Raises ConfigError where the file is missing or damaged, has another schema, or does not know the agent.
     """
     require_file(path)
-    database = LookedAt(path)
+    database = ReadOnlyDatabase(path)
     try:
         try:
             await database.open()
         except DatabaseError as error:
-            raise at_opening(error, path) from error
-        owner = await database.read(partial(owner_in, path, agent_id))
-        async with open_tables(database, partial(reading_engine, path)) as tables:
-            yield SqlStore(database, owner, tables)
+            raise opening_error(error, path) from error
+        agent_row = await database.read(partial(find_agent_row, path, agent_id))
+        async with open_plugin_tables(database, partial(build_read_only_engine, path)) as tables:
+            yield SqlStore(database, agent_row, tables)
     finally:
         await database.close()
 
 
-def owner_in(place: Path | str, agent_id: UUID, connection: Connection) -> Owner:
+def find_agent_row(location: Path | str, agent_id: UUID, connection: Connection) -> AgentRow:
     """Find an agent in a database that is to be read; raises ConfigError where that cannot be."""
-    found = version_of(connection)
-    if found != VERSION:
+    version = find_version(connection)
+    if version != VERSION:
         raise ConfigError(
-            f"the database {place} has schema {found or 'none'}, this version of Greenroom reads {VERSION}: "
-            f"{_remedy(found)}"
+            f"the database {location} has schema {version or 'none'}, this version of Greenroom reads {VERSION}: "
+            f"{_remedy(version)}"
         )
     row = FIND_AGENT.first(connection, agent_id.bytes)
     if row is None:
         raise ConfigError(
-            f"the database {place} holds nothing of this character: name the one you mean with -c FILE"
+            f"the database {location} holds nothing of this character: name the one you mean with -c FILE"
         )
-    return Owner(agent_id, row[0])
+    return AgentRow(agent_id, row[0])
 
 
-def _remedy(found: str | None) -> str:
-    if found is None or (found.isdecimal() and int(found) < int(VERSION)):
+def _remedy(version: str | None) -> str:
+    if version is None or (version.isdecimal() and int(version) < int(VERSION)):
         return "stop the bot and run `bot db upgrade`"
     return "update Greenroom"

@@ -28,7 +28,7 @@ class Job:
     work: Work[Any]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
-    is_lasting: bool = True
+    is_durable: bool = True
     result: Any = None
     error: BaseException | None = None
 
@@ -39,13 +39,13 @@ class Worker(ABC):
     Started once; `run` is for any event loop.
     """
 
-    def __init__(self, name: str, *, most: int) -> None:
+    def __init__(self, name: str, *, max_batch: int) -> None:
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._ready: Future[None] = Future()
-        self._ended: Future[None] = Future()
+        self._stopped: Future[None] = Future()
         self._is_closed = False
         self._is_stopping = False
-        self._most = most
+        self._max_batch = max_batch
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
 
     async def start(self) -> None:
@@ -60,16 +60,16 @@ class Worker(ABC):
         if self._thread.ident is None:
             return
         self._queue.put(None)
-        await asyncio.shield(asyncio.wrap_future(self._ended))
+        await asyncio.shield(asyncio.wrap_future(self._stopped))
         self._thread.join()  # it has said its last word: there is nothing to wait for
 
-    async def run(self, work: Work[T], *, lasting: bool = True) -> T:
+    async def run(self, work: Work[T], *, durable: bool = True) -> T:
         """Have something done, and wait for its result."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         if self._is_closed:
             raise RuntimeError("the database is closed")
-        self._queue.put(Job(work, loop, future, lasting))
+        self._queue.put(Job(work, loop, future, durable))
         return await future
 
     @abstractmethod
@@ -84,7 +84,7 @@ class Worker(ABC):
         """Close the connection, in the thread."""
         connection.close()
 
-    def _idle(self, connection: Connection, *, is_quiet: bool) -> float | None:
+    def _on_idle(self, connection: Connection, *, is_quiet: bool) -> float | None:
         """Do what can wait until nobody waits; tells after how many quiet seconds to be called again."""
         return None
 
@@ -94,12 +94,12 @@ class Worker(ABC):
         except BaseException as error:  # whoever starts the thread is told
             self._is_closed = True
             self._ready.set_exception(error)
-            self._ended.set_result(None)
+            self._stopped.set_result(None)
             return
         self._ready.set_result(None)
         try:
-            while batch := self._next(connection):
-                self._work(connection, batch)
+            while batch := self._next_batch(connection):
+                self._run_batch(connection, batch)
         finally:
             self._is_closed = True
             self._end(connection)
@@ -110,26 +110,26 @@ class Worker(ABC):
         except Exception as error:  # a full disk, say: what is committed is kept all the same
             logger.warning("the database was not closed properly: %s", error)
         finally:
-            self._ended.set_result(None)
+            self._stopped.set_result(None)
 
-    def _work(self, connection: Connection, batch: list[Job]) -> None:
+    def _run_batch(self, connection: Connection, batch: list[Job]) -> None:
         try:
             self._serve(connection, batch)
         except BaseException as error:  # those who wait must hear of it, and the thread must live
             logger.exception("a batch of %d database jobs failed", len(batch))
             for job in batch:
                 job.error = job.error or error
-        _deliver(batch)
+        _deliver_results(batch)
 
-    def _next(self, connection: Connection) -> list[Job]:
+    def _next_batch(self, connection: Connection) -> list[Job]:
         """Take all that waits, at most so many; nothing more comes once the thread is to stop."""
         if self._is_stopping:
             return []
-        job = self._first(connection)
+        job = self._wait_for_job(connection)
         batch: list[Job] = []
         while job is not None:
             batch.append(job)
-            if len(batch) == self._most:
+            if len(batch) == self._max_batch:
                 return batch
             try:
                 job = self._queue.get_nowait()
@@ -138,20 +138,20 @@ class Worker(ABC):
         self._is_stopping = True
         return batch
 
-    def _first(self, connection: Connection) -> Job | None:
+    def _wait_for_job(self, connection: Connection) -> Job | None:
         is_quiet = False
         while True:
             try:
                 return self._queue.get_nowait()
             except Empty:
-                pause = self._idle(connection, is_quiet=is_quiet)
+                timeout = self._on_idle(connection, is_quiet=is_quiet)
             try:
-                return self._queue.get(timeout=pause)
+                return self._queue.get(timeout=timeout)
             except Empty:
                 is_quiet = True
 
 
-def _deliver(batch: Sequence[Job]) -> None:
+def _deliver_results(batch: Sequence[Job]) -> None:
     """Wake those who wait: one call a loop, however many jobs there are."""
     loops: defaultdict[asyncio.AbstractEventLoop, list[Job]] = defaultdict(list)
     for job in batch:
@@ -175,7 +175,7 @@ def _resolve(jobs: Sequence[Job]) -> None:
             job.future.set_result(job.result)
 
 
-MOST_JOBS = 64
+MAX_BATCH = 64
 
 
 class Reader(Worker):
@@ -187,7 +187,7 @@ class Reader(Worker):
         open_connection: Callable[[], Connection],
         explain: Callable[[BaseException], BaseException],
     ) -> None:
-        super().__init__(name, most=MOST_JOBS)
+        super().__init__(name, max_batch=MAX_BATCH)
         self._open_connection = open_connection
         self._explain = explain
 
@@ -198,11 +198,11 @@ class Reader(Worker):
         begin(connection)  # takes no lock yet: the first question does
         try:
             for job in batch:
-                self._serve_one(connection, job)
+                self._serve_job(connection, job)
         finally:
             roll_back(connection)
 
-    def _serve_one(self, connection: Connection, job: Job) -> None:
+    def _serve_job(self, connection: Connection, job: Job) -> None:
         try:
             job.result = job.work(connection)
         except BaseException as error:  # noted for whoever waits; the others have their own answers

@@ -13,78 +13,81 @@ from sqlalchemy import Connection, select
 
 from bot.store import AUDIT
 from plugins.sql.core.schema import logs
-from plugins.sql.core.statements import Row, Spelled, Statement, same
-from plugins.sql.core.values import dumps, loads, moment_of
+from plugins.sql.core.statements import RawStatement, Row, Statement, equals
+from plugins.sql.core.values import datetime_of, dumps, loads
 
-AFTER, SEAL, FORGOTTEN = "$after", "$seal", "$forgotten"  # beside whatever an entry says
-KIND, AT, BODY = 1, 2, 5  # where a row for the table has them
-MOST_BREAKS = 5  # told by a check: they are alike
+PREVIOUS_SEAL, SEAL, ERASED = "$after", "$seal", "$forgotten"  # beside whatever an entry says
+KIND_INDEX, AT_INDEX, BODY_INDEX = 1, 2, 5  # where a row for the table has them
+MAX_BREAKS = 5  # told by a check: they are alike
 SUSPECT = "the bot never does that; find out who else can write to the database"
-LOCK = int.from_bytes(b"decision")
+LOCK_KEY = int.from_bytes(b"decision")
 
-_OF_AGENT = (same(logs.c.agent_id, "agent"), same(logs.c.kind, "kind"))
-LAST = Statement(
+_OF_AGENT = (equals(logs.c.agent_id, "agent"), equals(logs.c.kind, "kind"))
+LAST_ENTRY = Statement(
     lambda _: select(logs.c.body).where(*_OF_AGENT).order_by(logs.c.position.desc()).limit(1), "agent", "kind"
 )
-THEIRS = Statement(
-    lambda _: select(logs.c.position, logs.c.body).where(*_OF_AGENT, same(logs.c.entity_id, "entity")),
+ENTRIES_OF_ENTITY = Statement(
+    lambda _: select(logs.c.position, logs.c.body).where(*_OF_AGENT, equals(logs.c.entity_id, "entity")),
     "agent",
     "kind",
     "entity",
 )
-ALONE = Spelled("SELECT pg_advisory_xact_lock(?)")
-ALL = "SELECT agent_id, at, body FROM logs WHERE kind = '{}' ORDER BY agent_id, position"
+ACQUIRE_LOCK = RawStatement("SELECT pg_advisory_xact_lock(?)")
+ALL_ENTRIES = "SELECT agent_id, at, body FROM logs WHERE kind = '{}' ORDER BY agent_id, position"
 
 
-def sealed(connection: Connection, rows: Sequence[Row]) -> Sequence[Row]:
+def seal_entries(connection: Connection, rows: Sequence[Row]) -> Sequence[Row]:
     """Seal those of one agent's new entries that are decisions; nobody else does so until the commit."""
-    if not any(row[KIND] == AUDIT for row in rows):
+    if not any(row[KIND_INDEX] == AUDIT for row in rows):
         return rows
     if connection.dialect.name == "postgresql":
-        ALONE.rows(connection, LOCK)
-    last = LAST.first(connection, rows[0][0], AUDIT)
-    after = str(loads(last[0]).get(SEAL, "")) if last else ""
-    done: list[Row] = []
+        ACQUIRE_LOCK.rows(connection, LOCK_KEY)
+    last_entry = LAST_ENTRY.first(connection, rows[0][0], AUDIT)
+    previous = str(loads(last_entry[0]).get(SEAL, "")) if last_entry else ""
+    sealed_rows: list[Row] = []
     for row in rows:
-        if row[KIND] == AUDIT:
-            body = loads(row[BODY])
-            links = {AFTER: after, SEAL: _seal(after, row[AT], body)}
-            row, after = (*row[:BODY], dumps({**body, **links})), links[SEAL]
-        done.append(row)
-    return done
+        if row[KIND_INDEX] == AUDIT:
+            body = loads(row[BODY_INDEX])
+            links = {PREVIOUS_SEAL: previous, SEAL: _seal(previous, row[AT_INDEX], body)}
+            row, previous = (*row[:BODY_INDEX], dumps({**body, **links})), links[SEAL]
+        sealed_rows.append(row)
+    return sealed_rows
 
 
-def said(body: Mapping[str, Any]) -> dict[str, Any] | None:
+def entry_content(body: Mapping[str, Any]) -> dict[str, Any] | None:
     """Give what an entry says, without its seal; None where whoever it was about is forgotten."""
-    if body.get(FORGOTTEN) is True:
+    if body.get(ERASED) is True:
         return None
-    return {name: value for name, value in body.items() if name not in (AFTER, SEAL)}
+    return {name: value for name, value in body.items() if name not in (PREVIOUS_SEAL, SEAL)}
 
 
-def emptied(connection: Connection, agent: int, entity: bytes) -> list[tuple[int, str]]:
+def build_tombstones(connection: Connection, agent: int, entity: bytes) -> list[tuple[int, str]]:
     """Give, by its position, what is left of each decision on somebody's request when they are forgotten."""
     return [
-        (position, dumps({FORGOTTEN: True, AFTER: body.get(AFTER, ""), SEAL: body.get(SEAL, "")}))
-        for position, text in THEIRS.rows(connection, agent, AUDIT, entity)
+        (
+            position,
+            dumps({ERASED: True, PREVIOUS_SEAL: body.get(PREVIOUS_SEAL, ""), SEAL: body.get(SEAL, "")}),
+        )
+        for position, text in ENTRIES_OF_ENTITY.rows(connection, agent, AUDIT, entity)
         for body in [loads(text)]
     ]
 
 
-def breaks(connection: Connection) -> Iterator[str]:
+def find_breaks(connection: Connection) -> Iterator[str]:
     """Tell of each place in which the log is not as it was written; of what came before seals, nothing."""
-    last: dict[int, str] = {}
-    for agent, at, text in connection.exec_driver_sql(ALL.format(AUDIT)):
+    last_seals: dict[int, str] = {}
+    for agent, at, text in connection.exec_driver_sql(ALL_ENTRIES.format(AUDIT)):
         body = loads(text)
-        after, seal, content = body.get(AFTER), body.get(SEAL), said(body)
-        moment = f"{moment_of(at):%Y-%m-%d %H:%M:%S}"
-        if agent in last and after != last[agent]:
-            yield f"before the decision of {moment}, others were taken out of the log: {SUSPECT}"
-        if content is not None and seal is not None and seal != _seal(str(after), at, content):
-            yield f"the decision of {moment} was changed afterwards: {SUSPECT}"
-        if seal is not None or agent in last:
-            last[agent] = str(seal)
+        previous, seal, content = body.get(PREVIOUS_SEAL), body.get(SEAL), entry_content(body)
+        time_text = f"{datetime_of(at):%Y-%m-%d %H:%M:%S}"
+        if agent in last_seals and previous != last_seals[agent]:
+            yield f"before the decision of {time_text}, others were taken out of the log: {SUSPECT}"
+        if content is not None and seal is not None and seal != _seal(str(previous), at, content):
+            yield f"the decision of {time_text} was changed afterwards: {SUSPECT}"
+        if seal is not None or agent in last_seals:
+            last_seals[agent] = str(seal)
 
 
-def _seal(after: str, at: int, body: Mapping[str, Any]) -> str:
-    written = json.dumps([after, at, body], sort_keys=True, separators=(",", ":"))
-    return sha256(written.encode()).hexdigest()
+def _seal(previous: str, at: int, body: Mapping[str, Any]) -> str:
+    serialized = json.dumps([previous, at, body], sort_keys=True, separators=(",", ":"))
+    return sha256(serialized.encode()).hexdigest()

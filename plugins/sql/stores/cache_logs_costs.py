@@ -12,120 +12,143 @@ from sqlalchemy import Connection, and_, delete, select
 from sqlalchemy.sql.expression import Executable
 
 from bot import Clock
-from bot.store import AUDIT, LogEntry, Spending
-from plugins.sql.core.base import Access, Book, Owner
+from bot.store import AUDIT, CostEntry, LogEntry
+from plugins.sql.core.base import Access, AgentRow, SqlStorePart
 from plugins.sql.core.schema import cache, logs, spending
-from plugins.sql.core.statements import Insert, Row, Statement, insert_into, limit, same, upsert, value
+from plugins.sql.core.statements import (
+    Insert,
+    Row,
+    Statement,
+    equals,
+    insert_into,
+    limit_parameter,
+    typed_parameter,
+    upsert,
+)
 from plugins.sql.core.values import (
     NO_ID,
+    datetime_of,
     dumps,
     id_bytes,
     id_or_none,
     loads,
-    moment,
-    moment_of,
-    moment_or_none,
+    microseconds_of,
+    microseconds_or_none,
     storable_text,
 )
-from plugins.sql.stores.audit_log import said, sealed
+from plugins.sql.stores.audit_log import entry_content, seal_entries
 
-MOST_LOGS, MOST_DECISIONS = 10_000, 1_000_000
-SWEEP_EVERY = 500
+MAX_LOGS, MAX_DECISIONS = 10_000, 1_000_000
+TRIM_INTERVAL = 500
 
 CACHE_NAMES = ("agent_id", "key", "value", "expires_at")
 LOG_NAMES = ("agent_id", "kind", "at", "room_id", "entity_id", "body")
 LOG = tuple(logs.c[name] for name in LOG_NAMES[1:])
-OF_AGENT = same(logs.c.agent_id, "agent")
-NEWEST = logs.c.position.desc()
+OF_AGENT = equals(logs.c.agent_id, "agent")
+NEWEST_FIRST = logs.c.position.desc()
 
-SET = upsert(cache, ("agent_id", "key"), CACHE_NAMES)
-GET = Statement(
+SET_VALUE = upsert(cache, ("agent_id", "key"), CACHE_NAMES)
+GET_VALUE = Statement(
     lambda _: select(cache.c.value, cache.c.expires_at).where(
-        same(cache.c.agent_id, "agent"), same(cache.c.key, "key")
+        equals(cache.c.agent_id, "agent"), equals(cache.c.key, "key")
     ),
     "agent",
     "key",
 )
-DROP = Statement(
-    lambda _: delete(cache).where(same(cache.c.agent_id, "agent"), same(cache.c.key, "key")), "agent", "key"
+DELETE_VALUE = Statement(
+    lambda _: delete(cache).where(equals(cache.c.agent_id, "agent"), equals(cache.c.key, "key")),
+    "agent",
+    "key",
 )
-SWEEP = Statement(
+DELETE_EXPIRED = Statement(
     lambda _: delete(cache).where(
-        same(cache.c.agent_id, "agent"), cache.c.expires_at <= value(cache.c.expires_at, "now")
+        equals(cache.c.agent_id, "agent"), cache.c.expires_at <= typed_parameter(cache.c.expires_at, "now")
     ),
     "agent",
     "now",
 )
-LOG_ENTRY = Statement(lambda insert: insert_into(logs, LOG_NAMES)(insert), *LOG_NAMES)
-ALL = Statement(lambda _: select(*LOG).where(OF_AGENT).order_by(NEWEST).limit(limit()), "agent", "limit")
-OF_KIND = Statement(
-    lambda _: select(*LOG).where(OF_AGENT, same(logs.c.kind, "kind")).order_by(NEWEST).limit(limit()),
+INSERT_LOG = Statement(lambda insert: insert_into(logs, LOG_NAMES)(insert), *LOG_NAMES)
+ALL_LOGS = Statement(
+    lambda _: select(*LOG).where(OF_AGENT).order_by(NEWEST_FIRST).limit(limit_parameter()), "agent", "limit"
+)
+LOGS_OF_KIND = Statement(
+    lambda _: (
+        select(*LOG)
+        .where(OF_AGENT, equals(logs.c.kind, "kind"))
+        .order_by(NEWEST_FIRST)
+        .limit(limit_parameter())
+    ),
     "agent",
     "kind",
     "limit",
 )
-OF_ROOM = Statement(
-    lambda _: select(*LOG).where(OF_AGENT, same(logs.c.room_id, "room")).order_by(NEWEST).limit(limit()),
+LOGS_OF_ROOM = Statement(
+    lambda _: (
+        select(*LOG)
+        .where(OF_AGENT, equals(logs.c.room_id, "room"))
+        .order_by(NEWEST_FIRST)
+        .limit(limit_parameter())
+    ),
     "agent",
     "room",
     "limit",
 )
-OF_BOTH = Statement(
+LOGS_OF_ROOM_AND_KIND = Statement(
     lambda _: (
         select(*LOG)
-        .where(and_(OF_AGENT, same(logs.c.room_id, "room"), same(logs.c.kind, "kind")))
-        .order_by(NEWEST)
-        .limit(limit())
+        .where(and_(OF_AGENT, equals(logs.c.room_id, "room"), equals(logs.c.kind, "kind")))
+        .order_by(NEWEST_FIRST)
+        .limit(limit_parameter())
     ),
     "agent",
     "room",
     "kind",
     "limit",
 )
-SAME_KIND = and_(OF_AGENT, same(logs.c.kind, "kind"))
+SAME_KIND = and_(OF_AGENT, equals(logs.c.kind, "kind"))
 
 
-def _all_but(most: int) -> Statement:
+def _delete_all_but(count: int) -> Statement:
     """Delete all but the last entries of a kind."""
-    oldest_kept = select(logs.c.position).where(SAME_KIND).order_by(NEWEST).limit(1).offset(most)
+    newest_deleted = select(logs.c.position).where(SAME_KIND).order_by(NEWEST_FIRST).limit(1).offset(count)
     return Statement(
-        lambda _: delete(logs).where(SAME_KIND, logs.c.position <= oldest_kept.scalar_subquery()),
+        lambda _: delete(logs).where(SAME_KIND, logs.c.position <= newest_deleted.scalar_subquery()),
         "agent",
         "kind",
     )
 
 
-FORGET, FORGET_DECISIONS = _all_but(MOST_LOGS), _all_but(MOST_DECISIONS)
+DELETE_OLD_LOGS, DELETE_OLD_DECISIONS = _delete_all_but(MAX_LOGS), _delete_all_but(MAX_DECISIONS)
 
 
-class SqlCache(Book):
+class SqlCache(SqlStorePart):
     """Keeps small values; see `CacheStore`. Setting one takes out those that are over."""
 
-    def __init__(self, database: Access, owner: Owner, clock: Clock) -> None:
-        super().__init__(database, owner)
+    def __init__(self, database: Access, agent_row: AgentRow, clock: Clock) -> None:
+        super().__init__(database, agent_row)
         self._clock = clock
 
     async def get(self, key: str) -> Any | None:
-        row = await self._database.read(lambda db: GET.first(db, self._agent, storable_text(key)))
-        if row is None or (row[1] is not None and row[1] <= moment(self._clock())):
+        row = await self._database.read(lambda db: GET_VALUE.first(db, self._agent, storable_text(key)))
+        if row is None or (row[1] is not None and row[1] <= microseconds_of(self._clock())):
             return None
         return loads(row[0])
 
     async def set(self, key: str, value: Any, *, expires_at: datetime | None = None) -> None:
-        row = (self._agent, storable_text(key), json.dumps(value), moment_or_none(expires_at))
-        await self._database.write(partial(_set, row, moment(self._clock())))
+        row = (self._agent, storable_text(key), json.dumps(value), microseconds_or_none(expires_at))
+        await self._database.write(partial(_set_value, row, microseconds_of(self._clock())))
 
-    async def drop(self, key: str) -> None:
-        await self._database.write(lambda db: DROP.run(db, self._agent, storable_text(key)))
+    async def delete(self, key: str) -> None:
+        await self._database.write(lambda db: DELETE_VALUE.run(db, self._agent, storable_text(key)))
 
 
-class SqlLogs(Book):
+class SqlLogs(SqlStorePart):
     """Keeps the last ten thousand entries of each kind, of decisions the last million; see `LogStore`."""
 
-    def __init__(self, database: Access, owner: Owner, clock: Clock) -> None:
-        super().__init__(database, owner)
+    def __init__(self, database: Access, agent_row: AgentRow, clock: Clock) -> None:
+        super().__init__(database, agent_row)
         self._clock = clock
-        self._written: Counter[str] = Counter()
+        self._written_counts: Counter[str] = Counter()
 
     async def log(
         self,
@@ -135,90 +158,101 @@ class SqlLogs(Book):
         room_id: UUID | None = None,
         entity_id: UUID | None = None,
     ) -> None:
-        await self._keep([LogEntry(kind, body, room_id, entity_id)], lasting=True)
+        await self._insert([LogEntry(kind, body, room_id, entity_id)], durable=True)
 
     async def log_all(self, entries: Sequence[LogEntry]) -> None:
-        await self._keep(entries, lasting=False)
+        await self._insert(entries, durable=False)
 
-    async def _keep(self, entries: Sequence[LogEntry], *, lasting: bool) -> None:
-        at = moment(self._clock())
-        rows = [_log_row(self._agent, at, one) for one in entries]
-        await self._database.write(partial(_log, rows, self._to_sweep(entries)), lasting=lasting)
+    async def _insert(self, entries: Sequence[LogEntry], *, durable: bool) -> None:
+        at = microseconds_of(self._clock())
+        rows = [_log_row(self._agent, at, entry) for entry in entries]
+        await self._database.write(partial(_insert_logs, rows, self._kinds_to_trim(entries)), durable=durable)
 
-    def _to_sweep(self, entries: Sequence[LogEntry]) -> list[str]:
+    def _kinds_to_trim(self, entries: Sequence[LogEntry]) -> list[str]:
         """Count what is kept, and tell of which kinds the oldest are to go now."""
         kinds = []
-        for kind, count in Counter(one.kind for one in entries).items():
-            before = self._written[kind]
-            self._written[kind] += count
-            if not before or before // SWEEP_EVERY != self._written[kind] // SWEEP_EVERY:
+        for kind, count in Counter(entry.kind for entry in entries).items():
+            before = self._written_counts[kind]
+            self._written_counts[kind] += count
+            if not before or before // TRIM_INTERVAL != self._written_counts[kind] // TRIM_INTERVAL:
                 kinds.append(storable_text(kind))
         return kinds
 
     async def logs(
         self, *, kind: str | None = None, room_id: UUID | None = None, limit: int = 100
     ) -> list[Mapping[str, Any]]:
-        found = await self._database.read(partial(_logs, self._agent, kind, id_bytes(room_id), limit))
-        entries = (_entry_of(row) for row in found)
+        rows = await self._database.read(partial(_find_logs, self._agent, kind, id_bytes(room_id), limit))
+        entries = (_entry_of(row) for row in rows)
         return [entry for entry in entries if entry["body"] is not None]
 
 
-def _set(row: Row, now: int, connection: Connection) -> None:
-    SWEEP.run(connection, row[0], now)
-    SET.run(connection, *row)
+def _set_value(row: Row, now: int, connection: Connection) -> None:
+    DELETE_EXPIRED.run(connection, row[0], now)
+    SET_VALUE.run(connection, *row)
 
 
-def _log_row(agent: int, at: int, one: LogEntry) -> Row:
-    return agent, storable_text(one.kind), at, id_bytes(one.room_id), id_bytes(one.entity_id), dumps(one.body)
+def _log_row(agent: int, at: int, entry: LogEntry) -> Row:
+    return (
+        agent,
+        storable_text(entry.kind),
+        at,
+        id_bytes(entry.room_id),
+        id_bytes(entry.entity_id),
+        dumps(entry.body),
+    )
 
 
-def _log(rows: Sequence[Row], to_sweep: Sequence[str], connection: Connection) -> None:
-    LOG_ENTRY.run_many(connection, sealed(connection, rows))
-    for kind in to_sweep:
-        (FORGET_DECISIONS if kind == AUDIT else FORGET).run(connection, rows[0][0], kind)
+def _insert_logs(rows: Sequence[Row], kinds_to_trim: Sequence[str], connection: Connection) -> None:
+    INSERT_LOG.run_many(connection, seal_entries(connection, rows))
+    for kind in kinds_to_trim:
+        (DELETE_OLD_DECISIONS if kind == AUDIT else DELETE_OLD_LOGS).run(connection, rows[0][0], kind)
 
 
-def _logs(agent: int, kind: str | None, room: bytes | None, most: int, connection: Connection) -> list[Row]:
+def _find_logs(
+    agent: int, kind: str | None, room: bytes | None, limit: int, connection: Connection
+) -> list[Row]:
     if room is None:
         return list(
-            ALL.rows(connection, agent, most) if kind is None else OF_KIND.rows(connection, agent, kind, most)
+            ALL_LOGS.rows(connection, agent, limit)
+            if kind is None
+            else LOGS_OF_KIND.rows(connection, agent, kind, limit)
         )
     if kind is None:
-        return list(OF_ROOM.rows(connection, agent, room, most))
-    return list(OF_BOTH.rows(connection, agent, room, kind, most))
+        return list(LOGS_OF_ROOM.rows(connection, agent, room, limit))
+    return list(LOGS_OF_ROOM_AND_KIND.rows(connection, agent, room, kind, limit))
 
 
 def _entry_of(row: Row) -> dict[str, Any]:
     kind, at, room_id, entity_id, body = row
     return {
         "kind": kind,
-        "at": moment_of(at),
+        "at": datetime_of(at),
         "room_id": id_or_none(room_id),
         "entity_id": id_or_none(entity_id),
-        "body": said(loads(body)) if kind == AUDIT else loads(body),
+        "body": entry_content(loads(body)) if kind == AUDIT else loads(body),
     }
 
 
 NANO = 1_000_000_000
-KEYS = ("agent_id", "day", "room_id", "person_id", "model")
-FIGURES = ("calls", "tokens_in", "tokens_cached", "tokens_out", "cost", "unpriced", "estimated", "failed")
-NAMES = (*KEYS, *FIGURES)
+COST_KEYS = ("agent_id", "day", "room_id", "person_id", "model")
+COST_SUMS = ("calls", "tokens_in", "tokens_cached", "tokens_out", "cost", "unpriced", "estimated", "failed")
+COST_NAMES = (*COST_KEYS, *COST_SUMS)
 
 
-def _adding(insert: Insert) -> Executable:
-    statement = insert_into(spending, NAMES)(insert)
-    sums: dict[str, Any] = {name: spending.c[name] + statement.excluded[name] for name in FIGURES}
-    return statement.on_conflict_do_update(index_elements=list(KEYS), set_=sums)  # type: ignore[no-any-return]
+def _add_to_sums(insert: Insert) -> Executable:
+    statement = insert_into(spending, COST_NAMES)(insert)
+    sums: dict[str, Any] = {name: spending.c[name] + statement.excluded[name] for name in COST_SUMS}
+    return statement.on_conflict_do_update(index_elements=list(COST_KEYS), set_=sums)  # type: ignore[no-any-return]
 
 
-ADD = Statement(_adding, *NAMES)
-SPENT = Statement(
+ADD_COST = Statement(_add_to_sums, *COST_NAMES)
+COSTS_BETWEEN = Statement(
     lambda _: (
-        select(*(spending.c[name] for name in NAMES[1:]))
+        select(*(spending.c[name] for name in COST_NAMES[1:]))
         .where(
-            same(spending.c.agent_id, "agent"),
-            spending.c.day >= value(spending.c.day, "since"),
-            spending.c.day <= value(spending.c.day, "until"),
+            equals(spending.c.agent_id, "agent"),
+            spending.c.day >= typed_parameter(spending.c.day, "since"),
+            spending.c.day <= typed_parameter(spending.c.day, "until"),
         )
         .order_by(spending.c.day)
     ),
@@ -228,46 +262,46 @@ SPENT = Statement(
 )
 
 
-class SqlSpending(Book):
-    """Keeps the sums; see `SpendingStore`."""
+class SqlCosts(SqlStorePart):
+    """Keeps the sums; see `CostStore`."""
 
-    async def add(self, spendings: Sequence[Spending]) -> None:
+    async def add(self, entries: Sequence[CostEntry]) -> None:
         rows = sorted(
-            _cost_row(self._agent, one) for one in spendings
+            _cost_row(self._agent, entry) for entry in entries
         )  # in one order: nobody waits in a circle
-        await self._database.write(lambda db: ADD.run_many(db, rows), lasting=False)
+        await self._database.write(lambda db: ADD_COST.run_many(db, rows), durable=False)
 
-    async def spent(self, since: date, until: date) -> list[Spending]:
-        return await self._database.search(partial(_spent, self._agent, since, until))
-
-
-def _spent(agent: int, since: date, until: date, connection: Connection) -> list[Spending]:
-    rows = SPENT.rows(connection, agent, since.isoformat(), until.isoformat())
-    return [_spending_of(row) for row in rows]
+    async def costs_between(self, since: date, until: date) -> list[CostEntry]:
+        return await self._database.search(partial(_find_costs, self._agent, since, until))
 
 
-def _cost_row(agent: int, one: Spending) -> tuple[Any, ...]:
+def _find_costs(agent: int, since: date, until: date, connection: Connection) -> list[CostEntry]:
+    rows = COSTS_BETWEEN.rows(connection, agent, since.isoformat(), until.isoformat())
+    return [_cost_entry_of(row) for row in rows]
+
+
+def _cost_row(agent: int, entry: CostEntry) -> tuple[Any, ...]:
     return (
         agent,
-        one.day.isoformat(),
-        one.room_id.bytes if one.room_id else NO_ID,
-        one.person_id.bytes if one.person_id else NO_ID,
-        storable_text(one.model),
-        one.calls,
-        one.tokens_in,
-        one.tokens_cached,
-        one.tokens_out,
-        round(one.cost * NANO),
-        one.unpriced,
-        one.estimated,
-        one.failed,
+        entry.day.isoformat(),
+        entry.room_id.bytes if entry.room_id else NO_ID,
+        entry.person_id.bytes if entry.person_id else NO_ID,
+        storable_text(entry.model),
+        entry.calls,
+        entry.tokens_in,
+        entry.tokens_cached,
+        entry.tokens_out,
+        round(entry.cost * NANO),
+        entry.unpriced_calls,
+        entry.estimated_calls,
+        entry.failed_calls,
     )
 
 
-def _spending_of(row: Row) -> Spending:
+def _cost_entry_of(row: Row) -> CostEntry:
     day, room_id, person_id, model, calls, tokens_in, tokens_cached, tokens_out, cost, *rest = row
     unpriced, estimated, failed = rest
-    return Spending(
+    return CostEntry(
         day=date.fromisoformat(day),
         model=model,
         room_id=id_or_none(room_id),
@@ -277,7 +311,7 @@ def _spending_of(row: Row) -> Spending:
         tokens_cached=tokens_cached,
         tokens_out=tokens_out,
         cost=cost / NANO,
-        unpriced=unpriced,
-        estimated=estimated,
-        failed=failed,
+        unpriced_calls=unpriced,
+        estimated_calls=estimated,
+        failed_calls=failed,
     )

@@ -9,20 +9,29 @@ from sqlalchemy.sql.expression import Executable
 
 from bot.platform import Delivery, DeliveryState
 from plugins.sql.core.schema import deliveries
-from plugins.sql.core.statements import Insert, Listing, Row, Statement, flag, insert_into, same, value
+from plugins.sql.core.statements import (
+    Insert,
+    ListStatement,
+    Row,
+    Statement,
+    equals,
+    flag_equals,
+    insert_into,
+    typed_parameter,
+)
 from plugins.sql.core.values import (
     content_of,
     content_text,
+    datetime_of,
+    datetime_or_none,
     id_of,
-    moment,
-    moment_of,
-    moment_of_or_none,
-    moment_or_none,
+    microseconds_of,
+    microseconds_or_none,
     storable_text,
 )
 
 OPEN_STATES = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
-NAMES = (
+DELIVERY_NAMES = (
     "agent_id",
     "id",
     "turn_id",
@@ -42,67 +51,79 @@ NAMES = (
     "cause",
     "is_open",
 )
-LATER_NAMES = NAMES[11:]
-DELIVERY = (*(deliveries.c[name] for name in NAMES[1:-1]), deliveries.c.seq)
-OF_AGENT = same(deliveries.c.agent_id, "agent")
-IN_ROOM = same(deliveries.c.room_id, "room")
-OF_TURN = same(deliveries.c.turn_id, "turn")
-IS_OPEN = flag(deliveries.c.is_open)
-IN_ORDER = deliveries.c.position
+DELIVERY_STATE_NAMES = DELIVERY_NAMES[11:]
+DELIVERY = (*(deliveries.c[name] for name in DELIVERY_NAMES[1:-1]), deliveries.c.seq)
+OF_AGENT = equals(deliveries.c.agent_id, "agent")
+IN_ROOM = equals(deliveries.c.room_id, "room")
+OF_TURN = equals(deliveries.c.turn_id, "turn")
+IS_OPEN = flag_equals(deliveries.c.is_open)
+BY_POSITION = deliveries.c.position
 
 
-def _place(insert: Insert) -> Executable:
+def _insert_delivery(insert: Insert) -> Executable:
     """Give a part the next place in its room; one that is there already stays as it is."""
     last = select(func.coalesce(func.max(deliveries.c.seq), 0) + 1).where(
-        same(deliveries.c.agent_id, "agent_id"), same(deliveries.c.room_id, "room_id")
+        equals(deliveries.c.agent_id, "agent_id"), equals(deliveries.c.room_id, "room_id")
     )
-    statement = insert_into(deliveries, NAMES, seq=last.scalar_subquery())(insert)
+    statement = insert_into(deliveries, DELIVERY_NAMES, seq=last.scalar_subquery())(insert)
     statement = statement.on_conflict_do_nothing(index_elements=["agent_id", "id"])
     return statement.returning(deliveries.c.seq)  # type: ignore[no-any-return]
 
 
-PLACE = Statement(_place, *NAMES)
-FIND = Listing(lambda ids: select(*DELIVERY).where(OF_AGENT, deliveries.c.id.in_(ids)), "agent")
-SAVE = Statement(
+INSERT_DELIVERY = Statement(_insert_delivery, *DELIVERY_NAMES)
+FIND_DELIVERIES = ListStatement(
+    lambda ids: select(*DELIVERY).where(OF_AGENT, deliveries.c.id.in_(ids)), "agent"
+)
+UPDATE_DELIVERY = Statement(
     lambda _: (
         update(deliveries)
-        .where(OF_AGENT, same(deliveries.c.id, "of_id"))
-        .values({name: value(deliveries.c[name], name) for name in LATER_NAMES})
+        .where(OF_AGENT, equals(deliveries.c.id, "of_id"))
+        .values({name: typed_parameter(deliveries.c[name], name) for name in DELIVERY_STATE_NAMES})
     ),
-    *LATER_NAMES,
+    *DELIVERY_STATE_NAMES,
     "agent",
     "of_id",
 )
-ALL = Statement(lambda _: select(*DELIVERY).where(OF_AGENT).order_by(IN_ORDER), "agent")
-ALL_OPEN = Statement(lambda _: select(*DELIVERY).where(OF_AGENT, IS_OPEN).order_by(IN_ORDER), "agent")
-OF_ONE_ROOM = Statement(
+ALL_DELIVERIES = Statement(lambda _: select(*DELIVERY).where(OF_AGENT).order_by(BY_POSITION), "agent")
+OPEN_DELIVERIES = Statement(
+    lambda _: select(*DELIVERY).where(OF_AGENT, IS_OPEN).order_by(BY_POSITION), "agent"
+)
+DELIVERIES_OF_ROOM = Statement(
     lambda _: select(*DELIVERY).where(OF_AGENT, IN_ROOM).order_by(deliveries.c.seq), "agent", "room"
 )
-OF_ONE_TURN = Statement(
-    lambda _: select(*DELIVERY).where(OF_AGENT, OF_TURN).order_by(IN_ORDER), "agent", "turn"
+DELIVERIES_OF_TURN = Statement(
+    lambda _: select(*DELIVERY).where(OF_AGENT, OF_TURN).order_by(BY_POSITION), "agent", "turn"
 )
 
 
-def place(connection: Connection, agent: int, parts: Sequence[Delivery]) -> list[Delivery]:
+def insert_deliveries(connection: Connection, agent: int, deliveries: Sequence[Delivery]) -> list[Delivery]:
     """Put parts into the outbox; they come back as they stand there."""
-    if not parts:
+    if not deliveries:
         return []
-    placed = [(part, PLACE.first(connection, *part_values(agent, part))) for part in parts]
-    known = find_deliveries(connection, agent, [part.id for part, row in placed if row is None])
-    before = {part.id: part for part in known}
-    return [replace(part, seq=row[0]) if row else before[part.id] for part, row in placed]
+    inserted = [
+        (delivery, INSERT_DELIVERY.first(connection, *delivery_values(agent, delivery)))
+        for delivery in deliveries
+    ]
+    existing = find_deliveries(connection, agent, [delivery.id for delivery, row in inserted if row is None])
+    existing_by_id = {delivery.id: delivery for delivery in existing}
+    return [
+        replace(delivery, seq=row[0]) if row else existing_by_id[delivery.id] for delivery, row in inserted
+    ]
 
 
 def find_deliveries(connection: Connection, agent: int, ids: Sequence[str]) -> list[Delivery]:
     """Find parts by id, in that order."""
-    found = {one.id: one for one in map(delivery_of, FIND.rows(connection, agent, ids=ids))}
-    return [found[one] for one in ids if one in found]
+    by_id = {
+        delivery_id.id: delivery_id
+        for delivery_id in map(delivery_of, FIND_DELIVERIES.rows(connection, agent, ids=ids))
+    }
+    return [by_id[delivery_id] for delivery_id in ids if delivery_id in by_id]
 
 
-def save_delivery(agent: int, part: Delivery, connection: Connection) -> None:
+def save_delivery(agent: int, delivery: Delivery, connection: Connection) -> None:
     """Write a part's new state; one that is not in the outbox yet is put there."""
-    if not SAVE.run(connection, *_later_values(part), agent, part.id):
-        PLACE.rows(connection, *part_values(agent, part))
+    if not UPDATE_DELIVERY.run(connection, *_state_values(delivery), agent, delivery.id):
+        INSERT_DELIVERY.rows(connection, *delivery_values(agent, delivery))
 
 
 def list_deliveries(
@@ -110,26 +131,26 @@ def list_deliveries(
 ) -> list[Delivery]:
     """List parts that match, in the order in which they leave."""
     if turn_id is not None:
-        rows = OF_ONE_TURN.rows(connection, agent, turn_id.bytes)
+        rows = DELIVERIES_OF_TURN.rows(connection, agent, turn_id.bytes)
     elif is_open:
-        rows = ALL_OPEN.rows(connection, agent)
+        rows = OPEN_DELIVERIES.rows(connection, agent)
     elif room_id is not None:
-        rows = OF_ONE_ROOM.rows(connection, agent, room_id.bytes)
+        rows = DELIVERIES_OF_ROOM.rows(connection, agent, room_id.bytes)
     else:
-        rows = ALL.rows(connection, agent)
+        rows = ALL_DELIVERIES.rows(connection, agent)
     return [
-        part
-        for part in map(delivery_of, rows)
-        if is_open in (None, part.state in OPEN_STATES) and room_id in (None, part.room_id)
+        delivery
+        for delivery in map(delivery_of, rows)
+        if is_open in (None, delivery.state in OPEN_STATES) and room_id in (None, delivery.room_id)
     ]
 
 
 def delivery_of(row: Row) -> Delivery:
     """Read a part from its columns."""
-    (part_id, turn_id, room_id, memory_id, platform, account, target, part, content) = row[:9]
+    (delivery_id, turn_id, room_id, memory_id, platform, account, target, part, content) = row[:9]
     (created_at, reply_to, state, attempts, first_attempt_at, external_id, cause, seq) = row[9:]
     return Delivery(
-        id=part_id,
+        id=delivery_id,
         turn_id=id_of(turn_id),
         room_id=id_of(room_id),
         memory_id=id_of(memory_id),
@@ -138,43 +159,43 @@ def delivery_of(row: Row) -> Delivery:
         target=target,
         part=part,
         content=content_of(content),
-        created_at=moment_of(created_at),
+        created_at=datetime_of(created_at),
         seq=seq,
         state=DeliveryState(state),
         attempts=attempts,
-        first_attempt_at=moment_of_or_none(first_attempt_at),
+        first_attempt_at=datetime_or_none(first_attempt_at),
         external_id=external_id,
         reply_to=reply_to,
         cause=cause,
     )
 
 
-def part_values(agent: int, part: Delivery) -> Row:
+def delivery_values(agent: int, delivery: Delivery) -> Row:
     """Write a part."""
     return (
         agent,
-        part.id,
-        part.turn_id.bytes,
-        part.room_id.bytes,
-        part.memory_id.bytes,
-        storable_text(part.platform),
-        storable_text(part.account),
-        storable_text(part.target),
-        part.part,
-        content_text(part.content),
-        moment(part.created_at),
-        *_later_values(part),
+        delivery.id,
+        delivery.turn_id.bytes,
+        delivery.room_id.bytes,
+        delivery.memory_id.bytes,
+        storable_text(delivery.platform),
+        storable_text(delivery.account),
+        storable_text(delivery.target),
+        delivery.part,
+        content_text(delivery.content),
+        microseconds_of(delivery.created_at),
+        *_state_values(delivery),
     )
 
 
-def _later_values(part: Delivery) -> Row:
+def _state_values(delivery: Delivery) -> Row:
     """Write what of a part may change."""
     return (
-        storable_text(part.reply_to),
-        part.state.value,
-        part.attempts,
-        moment_or_none(part.first_attempt_at),
-        storable_text(part.external_id),
-        storable_text(part.cause),
-        int(part.state in OPEN_STATES),
+        storable_text(delivery.reply_to),
+        delivery.state.value,
+        delivery.attempts,
+        microseconds_or_none(delivery.first_attempt_at),
+        storable_text(delivery.external_id),
+        storable_text(delivery.cause),
+        int(delivery.state in OPEN_STATES),
     )

@@ -9,83 +9,87 @@ from uuid import UUID
 from sqlalchemy import Connection, delete, select
 
 from bot import Memory, MemoryKind, Receipt, Room, World
-from bot.platform import Arrival, Delivery, Reaction
+from bot.platform import Delivery, InboundMessage, Reaction
 from bot.store import (
-    LATEST,
-    Forgotten,
-    Notice,
-    Noticed,
-    Received,
-    Removed,
-    Revised,
-    cancelled,
-    sent_as,
-    unasked,
-    weighed,
-    withheld,
+    MAX_SCANNED_ROWS,
+    DeletionResult,
+    EditResult,
+    ErasureResult,
+    MembershipChange,
+    MembershipUpdate,
+    StoredEvent,
+    cancel_receipt,
+    cancel_unsent,
+    messages_by_external_id,
+    orphaned_deliveries,
+    plan_edit,
 )
-from plugins.sql.core.base import Book, Owner
+from plugins.sql.core.base import AgentRow, SqlStorePart
 from plugins.sql.core.schema import deliveries, memories, receipts
-from plugins.sql.core.statements import Listing, Statement, limit, same
+from plugins.sql.core.statements import ListStatement, Statement, equals, limit_parameter
 from plugins.sql.core.values import id_of, storable_text
 from plugins.sql.stores import search
 from plugins.sql.stores.deliveries import DELIVERY, delivery_of, list_deliveries, save_delivery
-from plugins.sql.stores.entities import attend, put_entities
-from plugins.sql.stores.erasure import forget
-from plugins.sql.stores.membership import move
-from plugins.sql.stores.membership import notice as keep_notice
-from plugins.sql.stores.memories import FIND as FIND_MEMORIES
-from plugins.sql.stores.memories import REMOVE, memory_of, put_memories
+from plugins.sql.stores.entities import put_entities, touch_participants
+from plugins.sql.stores.erasure import erase_entity
+from plugins.sql.stores.membership import apply_membership as keep_notice
+from plugins.sql.stores.membership import migrate_room
+from plugins.sql.stores.memories import DELETE_MEMORIES, memory_of, put_memories
+from plugins.sql.stores.memories import FIND_MEMORIES as FIND_MEMORIES
 from plugins.sql.stores.receipts import (
     IN_ROOM,
     OF_AGENT,
     RECEIPT,
-    book,
-    keep,
-    known_by_key,
+    find_by_keys,
+    insert_receipts,
     list_receipts,
     receipt_of,
     receive,
     save_receipts,
+    store_events,
 )
 from plugins.sql.stores.worlds import put_rooms, put_worlds
 
-EVERY = 2**31 - 1
-SAID = memories.alias("said")
+NO_LIMIT = 2**31 - 1
+SOURCE_MEMORIES = memories.alias("said")
 
-OF_MESSAGES = Listing(
+RECEIPTS_OF_MESSAGES = ListStatement(
     lambda ids: select(*RECEIPT).where(OF_AGENT, IN_ROOM, receipts.c.message_id.in_(ids)), "agent", "room"
 )
-LATEST_PARTS = Statement(
+LATEST_DELIVERIES = Statement(
     lambda _: (
         select(*DELIVERY)
-        .where(same(deliveries.c.agent_id, "agent"), same(deliveries.c.room_id, "room"))
+        .where(equals(deliveries.c.agent_id, "agent"), equals(deliveries.c.room_id, "room"))
         .order_by(deliveries.c.seq.desc())
-        .limit(limit())
+        .limit(limit_parameter())
     ),
     "agent",
     "room",
     "limit",
 )
-DRAWN = Listing(
+DERIVED_MEMORIES = ListStatement(
     lambda ids: select(memories.c.id).where(
-        same(memories.c.agent_id, "agent"), memories.c.source_id.in_(ids)
+        equals(memories.c.agent_id, "agent"), memories.c.source_id.in_(ids)
     ),
     "agent",
 )
-DRAWN_FROM_ROOM = Statement(
+DERIVED_FROM_ROOM = Statement(
     lambda _: select(memories.c.id).where(
-        same(memories.c.agent_id, "agent"),
+        equals(memories.c.agent_id, "agent"),
         memories.c.source_id.in_(
-            select(SAID.c.id).where(SAID.c.agent_id == memories.c.agent_id, same(SAID.c.room_id, "room"))
+            select(SOURCE_MEMORIES.c.id).where(
+                SOURCE_MEMORIES.c.agent_id == memories.c.agent_id, equals(SOURCE_MEMORIES.c.room_id, "room")
+            )
         ),
     ),
     "agent",
     "room",
 )
-CLEAR_KIND = Statement(
+DELETE_KIND_IN_ROOM = Statement(
     lambda _: delete(memories).where(
-        same(memories.c.agent_id, "agent"), same(memories.c.room_id, "room"), same(memories.c.kind, "kind")
+        equals(memories.c.agent_id, "agent"),
+        equals(memories.c.room_id, "room"),
+        equals(memories.c.kind, "kind"),
     ),
     "agent",
     "room",
@@ -93,143 +97,168 @@ CLEAR_KIND = Statement(
 )
 
 
-def _revise(
-    owner: Owner, arrival: Arrival, at: datetime, is_answering: bool, connection: Connection
-) -> Revised:
-    agent, key = owner.number, arrival.key
-    receipt = next(iter(known_by_key(connection, agent, [key]).values()), None)
+def _apply_edit(
+    agent_row: AgentRow, inbound: InboundMessage, now: datetime, is_answering: bool, connection: Connection
+) -> EditResult:
+    agent, key = agent_row.number, inbound.key
+    receipt = next(iter(find_by_keys(connection, agent, [key]).values()), None)
     if receipt is not None:
-        return Revised(Received(receipt))
-    known = _of_messages(connection, agent, key.room_id, [key.message_id])
-    if not known:
-        return Revised(receive(owner, [arrival], at, None, connection)[0])
-    before = _memories(connection, agent, [known[0].memory_id]).get(known[0].memory_id)
-    edit = weighed(arrival, at, known, before, is_answering=is_answering)
-    save_receipts(connection, agent, edit.closed)
+        return EditResult(StoredEvent(receipt))
+    revisions = _receipts_of_messages(connection, agent, key.room_id, [key.message_id])
+    if not revisions:
+        return EditResult(receive(agent_row, [inbound], now, None, connection)[0])
+    previous = _find_memories(connection, agent, [revisions[0].memory_id]).get(revisions[0].memory_id)
+    edit = plan_edit(inbound, now, revisions, previous, is_answering=is_answering)
+    save_receipts(connection, agent, edit.superseded)
     if edit.message is None:
-        book(connection, agent, [edit.receipt])
-        return Revised(Received(edit.receipt))
+        insert_receipts(connection, agent, [edit.receipt])
+        return EditResult(StoredEvent(edit.receipt))
     search.delete_embeddings(connection, agent, [edit.message.id])
-    [received] = keep(connection, owner, [(replace(arrival, message=edit.message), edit.receipt)])
-    return Revised(received, before, edit.closed)
+    [received] = store_events(connection, agent_row, [(replace(inbound, message=edit.message), edit.receipt)])
+    return EditResult(received, previous, edit.superseded)
 
 
-def _remove(
-    agent: int, room_id: UUID, message_ids: Collection[str], at: datetime, connection: Connection
-) -> Removed:
-    gone = _of_messages(connection, agent, room_id, message_ids)
-    parts = _latest_parts(connection, agent, room_id)
-    named = {receipt.memory_id for receipt in gone} | sent_as(parts, message_ids)
-    messages = tuple(_memories(connection, agent, named))
-    others = list_receipts(agent, room_id, None, LATEST, connection)
-    waiting = unasked(_open_parts(connection, agent, {room_id}), gone, others)
-    removed = Removed(
-        len(messages),
-        messages,
-        tuple(cancelled(one, at, "its message was removed") for one in gone if not one.outcome.is_final),
-        tuple(withheld(waiting, "the message that it answers was removed")),
+def _delete_messages(
+    agent: int, room_id: UUID, message_ids: Collection[str], now: datetime, connection: Connection
+) -> DeletionResult:
+    message_receipts = _receipts_of_messages(connection, agent, room_id, message_ids)
+    latest = _latest_deliveries(connection, agent, room_id)
+    memory_ids = {receipt.memory_id for receipt in message_receipts} | messages_by_external_id(
+        latest, message_ids
     )
-    _forget(connection, agent, messages)
-    _cancel(connection, agent, removed)
-    return removed
+    deleted_ids = tuple(_find_memories(connection, agent, memory_ids))
+    room_receipts = list_receipts(agent, room_id, None, MAX_SCANNED_ROWS, connection)
+    orphaned = orphaned_deliveries(
+        _open_deliveries(connection, agent, {room_id}), message_receipts, room_receipts
+    )
+    result = DeletionResult(
+        len(deleted_ids),
+        deleted_ids,
+        tuple(
+            cancel_receipt(receipt, now, "its message was removed")
+            for receipt in message_receipts
+            if not receipt.outcome.is_final
+        ),
+        tuple(cancel_unsent(orphaned, "the message that it answers was removed")),
+    )
+    _delete_with_derived(connection, agent, deleted_ids)
+    _save_cancelled(connection, agent, result)
+    return result
 
 
-def _clear(agent: int, room_id: UUID, at: datetime, connection: Connection) -> Removed:
-    removed = _abandon(agent, [room_id], at, "its room was cleared", connection)
-    drawn = [id_of(row[0]) for row in DRAWN_FROM_ROOM.rows(connection, agent, room_id.bytes)]
-    counts = {kind: CLEAR_KIND.run(connection, agent, room_id.bytes, kind.value) for kind in MemoryKind}
-    _forget(connection, agent, drawn)
-    return replace(removed, count=counts[MemoryKind.MESSAGE])
+def _clear_room(agent: int, room_id: UUID, now: datetime, connection: Connection) -> DeletionResult:
+    result = _cancel_open_work(agent, [room_id], now, "its room was cleared", connection)
+    derived = [id_of(row[0]) for row in DERIVED_FROM_ROOM.rows(connection, agent, room_id.bytes)]
+    counts = {
+        kind: DELETE_KIND_IN_ROOM.run(connection, agent, room_id.bytes, kind.value) for kind in MemoryKind
+    }
+    _delete_with_derived(connection, agent, derived)
+    return replace(result, message_count=counts[MemoryKind.MESSAGE])
 
 
-def _abandon(
-    agent: int, room_ids: Collection[UUID], at: datetime, reason: str, connection: Connection
-) -> Removed:
+def _cancel_open_work(
+    agent: int, room_ids: Collection[UUID], now: datetime, reason: str, connection: Connection
+) -> DeletionResult:
     rooms = set(room_ids)  # a world may have thousands, while few receipts are open anywhere
-    waiting = list_receipts(agent, None, True, EVERY, connection)
-    removed = Removed(
-        receipts=tuple(cancelled(one, at, reason) for one in waiting if one.room_id in rooms),
-        deliveries=tuple(withheld(_open_parts(connection, agent, rooms), reason)),
+    open_receipts = list_receipts(agent, None, True, NO_LIMIT, connection)
+    result = DeletionResult(
+        receipts=tuple(
+            cancel_receipt(receipt, now, reason) for receipt in open_receipts if receipt.room_id in rooms
+        ),
+        deliveries=tuple(cancel_unsent(_open_deliveries(connection, agent, rooms), reason)),
     )
-    _cancel(connection, agent, removed)
-    return removed
+    _save_cancelled(connection, agent, result)
+    return result
 
 
-def _react(agent: int, reaction: Reaction, connection: Connection) -> Memory | None:
+def _store_reaction(agent: int, reaction: Reaction, connection: Connection) -> Memory | None:
     room_id = reaction.room.id
-    about = {one.memory_id for one in _of_messages(connection, agent, room_id, [reaction.message_id])}
-    about |= sent_as(_latest_parts(connection, agent, room_id), [reaction.message_id])
-    memory = reaction.about(next(iter(_memories(connection, agent, about)), None))
-    if _memories(connection, agent, [memory.id]):
+    memory_ids = {
+        receipt.memory_id
+        for receipt in _receipts_of_messages(connection, agent, room_id, [reaction.message_id])
+    }
+    memory_ids |= messages_by_external_id(
+        _latest_deliveries(connection, agent, room_id), [reaction.message_id]
+    )
+    memory = reaction.to_memory(next(iter(_find_memories(connection, agent, memory_ids)), None))
+    if _find_memories(connection, agent, [memory.id]):
         return None
     put_worlds(connection, agent, [reaction.world])
     put_rooms(connection, agent, [reaction.room])
     put_entities(connection, agent, [reaction.author])
-    attend(connection, agent, [(room_id, reaction.author.id)])
+    touch_participants(connection, agent, [(room_id, reaction.author.id)])
     put_memories(connection, agent, [memory])
     return memory
 
 
-def _of_messages(
+def _receipts_of_messages(
     connection: Connection, agent: int, room_id: UUID, message_ids: Collection[str]
 ) -> list[Receipt]:
     """List the receipts of messages, all revisions of them."""
-    ids = [storable_text(one) for one in message_ids]
-    return [receipt_of(row) for row in OF_MESSAGES.rows(connection, agent, room_id.bytes, ids=ids)]
+    ids = [storable_text(message_id) for message_id in message_ids]
+    return [receipt_of(row) for row in RECEIPTS_OF_MESSAGES.rows(connection, agent, room_id.bytes, ids=ids)]
 
 
-def _memories(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, Memory]:
-    rows = FIND_MEMORIES.rows(connection, agent, ids=[one.bytes for one in ids])
+def _find_memories(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, Memory]:
+    rows = FIND_MEMORIES.rows(connection, agent, ids=[memory_id.bytes for memory_id in ids])
     return {memory.id: memory for memory in map(memory_of, (row[:12] for row in rows))}
 
 
-def _latest_parts(connection: Connection, agent: int, room_id: UUID) -> list[Delivery]:
-    return [delivery_of(row) for row in LATEST_PARTS.rows(connection, agent, room_id.bytes, LATEST)]
+def _latest_deliveries(connection: Connection, agent: int, room_id: UUID) -> list[Delivery]:
+    return [
+        delivery_of(row) for row in LATEST_DELIVERIES.rows(connection, agent, room_id.bytes, MAX_SCANNED_ROWS)
+    ]
 
 
-def _open_parts(connection: Connection, agent: int, room_ids: Collection[UUID]) -> list[Delivery]:
+def _open_deliveries(connection: Connection, agent: int, room_ids: Collection[UUID]) -> list[Delivery]:
     """List the parts that wait in rooms; few wait anywhere."""
-    found = list_deliveries(agent, True, None, None, connection)
-    return [part for part in found if part.room_id in room_ids]
+    open_deliveries = list_deliveries(agent, True, None, None, connection)
+    return [delivery for delivery in open_deliveries if delivery.room_id in room_ids]
 
 
-def _cancel(connection: Connection, agent: int, removed: Removed) -> None:
-    save_receipts(connection, agent, removed.receipts)
-    for part in removed.deliveries:
-        save_delivery(agent, part, connection)
+def _save_cancelled(connection: Connection, agent: int, result: DeletionResult) -> None:
+    save_receipts(connection, agent, result.receipts)
+    for delivery in result.deliveries:
+        save_delivery(agent, delivery, connection)
 
 
-def _forget(connection: Connection, agent: int, ids: Sequence[UUID]) -> None:
+def _delete_with_derived(connection: Connection, agent: int, ids: Sequence[UUID]) -> None:
     """Remove memories, and what was drawn from them, and from that; vectors go with them."""
-    keys = [one.bytes for one in ids]
+    keys = [memory_id.bytes for memory_id in ids]
     while keys:
-        REMOVE.count(connection, agent, ids=keys)
-        keys = [row[0] for row in DRAWN.rows(connection, agent, ids=keys)]
+        DELETE_MEMORIES.count(connection, agent, ids=keys)
+        keys = [row[0] for row in DERIVED_MEMORIES.rows(connection, agent, ids=keys)]
 
 
-class SqlChanges(Book):
-    """Changes what is kept; see `ChangeStore`."""
+class SqlEdits(SqlStorePart):
+    """Changes what is kept; see `EditStore`."""
 
-    async def revise(self, arrival: Arrival, at: datetime, *, is_answering: bool = False) -> Revised:
-        return await self._database.write(partial(_revise, self._owner, arrival, at, is_answering))
+    async def apply_edit(
+        self, edit: InboundMessage, now: datetime, *, is_answering: bool = False
+    ) -> EditResult:
+        return await self._database.write(partial(_apply_edit, self._agent_row, edit, now, is_answering))
 
-    async def remove(self, room_id: UUID, message_ids: Collection[str], at: datetime) -> Removed:
-        return await self._database.write(partial(_remove, self._agent, room_id, message_ids, at))
+    async def delete_messages(
+        self, room_id: UUID, message_ids: Collection[str], now: datetime
+    ) -> DeletionResult:
+        return await self._database.write(partial(_delete_messages, self._agent, room_id, message_ids, now))
 
-    async def clear(self, room_id: UUID, at: datetime) -> Removed:
-        return await self._database.write(partial(_clear, self._agent, room_id, at))
+    async def clear_room(self, room_id: UUID, now: datetime) -> DeletionResult:
+        return await self._database.write(partial(_clear_room, self._agent, room_id, now))
 
-    async def abandon(self, room_ids: Collection[UUID], at: datetime, reason: str) -> Removed:
-        return await self._database.write(partial(_abandon, self._agent, room_ids, at, reason))
+    async def cancel_open_work(
+        self, room_ids: Collection[UUID], now: datetime, reason: str
+    ) -> DeletionResult:
+        return await self._database.write(partial(_cancel_open_work, self._agent, room_ids, now, reason))
 
-    async def react(self, reaction: Reaction) -> Memory | None:
-        return await self._database.write(partial(_react, self._agent, reaction))
+    async def save_reaction(self, reaction: Reaction) -> Memory | None:
+        return await self._database.write(partial(_store_reaction, self._agent, reaction))
 
-    async def notice(self, notice: Notice, at: datetime) -> Noticed:
-        return await self._database.write(partial(keep_notice, self._agent, notice, at))
+    async def apply_membership(self, update: MembershipUpdate, now: datetime) -> MembershipChange:
+        return await self._database.write(partial(keep_notice, self._agent, update, now))
 
-    async def forget(self, entity_id: UUID, at: datetime) -> Forgotten:
-        return await self._database.write(partial(forget, self._agent, entity_id, at))
+    async def erase_entity(self, entity_id: UUID, now: datetime) -> ErasureResult:
+        return await self._database.write(partial(erase_entity, self._agent, entity_id, now))
 
-    async def move(self, room_id: UUID, world: World, room: Room) -> list[Delivery]:
-        return await self._database.write(partial(move, self._agent, room_id, world, room))
+    async def migrate_room(self, room_id: UUID, world: World, room: Room) -> list[Delivery]:
+        return await self._database.write(partial(migrate_room, self._agent, room_id, world, room))

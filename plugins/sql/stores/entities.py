@@ -8,32 +8,32 @@ from uuid import UUID
 from sqlalchemy import Connection, delete, func, or_, select
 from sqlalchemy.sql.expression import Executable
 
-from bot import Attendance, Component, Entity, Relationship
-from bot.store import MOST_NAMES
-from plugins.sql.core.base import Book
-from plugins.sql.core.columns import place_of
-from plugins.sql.core.row_cache import known_to
+from bot import Component, Entity, ParticipantState, Relationship
+from bot.store import MAX_NAME_MATCHES
+from plugins.sql.core.base import SqlStorePart
+from plugins.sql.core.columns import text_position
+from plugins.sql.core.row_cache import row_cache_of
 from plugins.sql.core.schema import components, entities, participants, relationships
 from plugins.sql.core.statements import (
     Insert,
-    Listing,
+    ListStatement,
     Row,
     Statement,
+    equals,
     insert_into,
-    limit,
-    same,
+    limit_parameter,
+    typed_parameter,
     upsert,
-    value,
 )
 from plugins.sql.core.values import (
     NO_ID,
+    datetime_or_none,
     dumps,
     id_bytes,
     id_of,
     id_or_none,
     loads,
-    moment_of_or_none,
-    moment_or_none,
+    microseconds_or_none,
     storable_text,
 )
 
@@ -62,10 +62,10 @@ RELATIONSHIP_NAMES = ("agent_id", "source_id", "target_id", "tags", "interaction
 RELATIONSHIP = tuple(relationships.c[name] for name in RELATIONSHIP_NAMES[1:])
 
 
-def _attend(insert: Insert) -> Executable:
+def _touch_participant(insert: Insert) -> Executable:
     """Who was active last comes first; nothing is written where that is so already."""
     latest = select(func.coalesce(func.max(participants.c.active), 0) + 1).where(
-        same(participants.c.agent_id, "agent_id"), same(participants.c.room_id, "room_id")
+        equals(participants.c.agent_id, "agent_id"), equals(participants.c.room_id, "room_id")
     )
     names = ("agent_id", "room_id", "entity_id", "attendance")
     statement = insert_into(participants, names, active=latest.scalar_subquery())(insert)
@@ -78,24 +78,24 @@ def _attend(insert: Insert) -> Executable:
 
 
 UPSERT_ENTITY = upsert(entities, ("agent_id", "id"), ENTITY_NAMES)
-BARE_ENTITY = Statement(
+INSERT_ENTITY_IF_MISSING = Statement(
     lambda insert: insert_into(entities, ENTITY_NAMES)(insert).on_conflict_do_nothing(), *ENTITY_NAMES
 )
-ATTEND = Statement(_attend, "agent_id", "room_id", "entity_id", "attendance")
-LEAVE = Listing(
+TOUCH_PARTICIPANT = Statement(_touch_participant, "agent_id", "room_id", "entity_id", "attendance")
+LEAVE_ROOMS = ListStatement(
     lambda ids: delete(participants).where(
-        same(participants.c.agent_id, "agent"),
-        same(participants.c.entity_id, "entity"),
-        participants.c.attendance == Attendance.DEFAULT.value,  # what was decided about a room stays
+        equals(participants.c.agent_id, "agent"),
+        equals(participants.c.entity_id, "entity"),
+        participants.c.attendance == ParticipantState.DEFAULT.value,  # what was decided about a room stays
         participants.c.room_id.in_(ids),
     ),
     "agent",
     "entity",
 )
-FIND_ENTITIES = Listing(
-    lambda ids: select(*ENTITY).where(same(entities.c.agent_id, "agent"), entities.c.id.in_(ids)), "agent"
+FIND_ENTITIES = ListStatement(
+    lambda ids: select(*ENTITY).where(equals(entities.c.agent_id, "agent"), entities.c.id.in_(ids)), "agent"
 )
-PARTICIPANTS = Statement(
+FIND_PARTICIPANTS = Statement(
     lambda _: (
         select(*ENTITY)
         .join(
@@ -103,25 +103,25 @@ PARTICIPANTS = Statement(
             (participants.c.agent_id == entities.c.agent_id) & (participants.c.entity_id == entities.c.id),
         )
         .where(
-            same(participants.c.agent_id, "agent"),
-            same(participants.c.room_id, "room"),
+            equals(participants.c.agent_id, "agent"),
+            equals(participants.c.room_id, "room"),
             participants.c.active > 0,
         )
         .order_by(participants.c.active.desc())
-        .limit(limit())
+        .limit(limit_parameter())
     ),
     "agent",
     "room",
     "limit",
 )
-NAMED = Statement(
+FIND_BY_NAME = Statement(
     lambda _: (
         select(*ENTITY)
         .where(
-            same(entities.c.agent_id, "agent"),
+            equals(entities.c.agent_id, "agent"),
             or_(
-                same(entities.c.external_id, "name"),
-                place_of(entities.c.names, value(entities.c.names, "written")) > 0,
+                equals(entities.c.external_id, "name"),
+                text_position(entities.c.names, typed_parameter(entities.c.names, "written")) > 0,
             ),
         )
         .order_by(entities.c.id)
@@ -136,7 +136,7 @@ UPSERT_COMPONENT = upsert(
 FIND_COMPONENTS = Statement(
     lambda _: (
         select(*COMPONENT)
-        .where(same(components.c.agent_id, "agent"), same(components.c.entity_id, "entity"))
+        .where(equals(components.c.agent_id, "agent"), equals(components.c.entity_id, "entity"))
         .order_by(components.c.position)
     ),
     "agent",
@@ -146,7 +146,7 @@ UPSERT_RELATIONSHIP = upsert(relationships, ("agent_id", "source_id", "target_id
 FIND_RELATIONSHIPS = Statement(
     lambda _: (
         select(*RELATIONSHIP)
-        .where(same(relationships.c.agent_id, "agent"), same(relationships.c.source_id, "source"))
+        .where(equals(relationships.c.agent_id, "agent"), equals(relationships.c.source_id, "source"))
         .order_by(relationships.c.interactions.desc(), relationships.c.position.desc())
     ),
     "agent",
@@ -156,51 +156,55 @@ FIND_RELATIONSHIPS = Statement(
 
 def put_entities(connection: Connection, agent: int, people: Sequence[Entity]) -> dict[UUID, Entity]:
     """Insert or update, writing only what is new; they come back as they are kept."""
-    known = known_to(connection).entities
-    kept = {one.id: before for one in people if (before := known.get((agent, one.id))) is not None}
-    if missing := {one.id for one in people if one.id not in kept}:
-        kept |= find_entities(connection, agent, missing)
+    cache = row_cache_of(connection).entities
+    stored = {
+        entity.id: stored_entity
+        for entity in people
+        if (stored_entity := cache.get((agent, entity.id))) is not None
+    }
+    if missing := {entity.id for entity in people if entity.id not in stored}:
+        stored |= find_entities(connection, agent, missing)
     changed: dict[UUID, Entity] = {}
-    for one in people:
-        before = kept.get(one.id)
-        if before == one:
-            known.put((agent, one.id), one)
+    for entity in people:
+        stored_entity = stored.get(entity.id)
+        if stored_entity == entity:
+            cache.put((agent, entity.id), entity)
             continue
-        names = dict.fromkeys((*one.names, *(before.names if before else ())))
-        after = replace(one, names=tuple(names)[: MOST_NAMES if before else None])
-        if after != before:
-            kept[one.id] = changed[one.id] = after
-        known.put((agent, one.id), after)
-    UPSERT_ENTITY.run_many(connection, [entity_values(agent, one) for one in changed.values()])
-    return kept
+        names = dict.fromkeys((*entity.names, *(stored_entity.names if stored_entity else ())))
+        merged = replace(entity, names=tuple(names)[: MAX_NAME_MATCHES if stored_entity else None])
+        if merged != stored_entity:
+            stored[entity.id] = changed[entity.id] = merged
+        cache.put((agent, entity.id), merged)
+    UPSERT_ENTITY.run_many(connection, [entity_values(agent, entity) for entity in changed.values()])
+    return stored
 
 
-def person_stands(connection: Connection, agent: int, one: Entity) -> bool:
+def is_entity_unchanged(connection: Connection, agent: int, entity: Entity) -> bool:
     """Tell whether somebody is surely kept as given."""
-    return known_to(connection).entities.get((agent, one.id)) == one
+    return row_cache_of(connection).entities.get((agent, entity.id)) == entity
 
 
-def attend(connection: Connection, agent: int, active: Sequence[tuple[UUID, UUID]]) -> None:
+def touch_participants(connection: Connection, agent: int, active: Sequence[tuple[UUID, UUID]]) -> None:
     """Note who is active in which room, the last one latest."""
-    known = known_to(connection).latest_speakers
-    news: list[Row] = []
+    cache = row_cache_of(connection).latest_speakers
+    rows: list[Row] = []
     for room_id, entity_id in active:
-        if known.get((agent, room_id)) != entity_id:
-            known.put((agent, room_id), entity_id)
-            news.append((agent, room_id.bytes, entity_id.bytes, "DEFAULT"))
-    ATTEND.run_many(connection, news)
+        if cache.get((agent, room_id)) != entity_id:
+            cache.put((agent, room_id), entity_id)
+            rows.append((agent, room_id.bytes, entity_id.bytes, "DEFAULT"))
+    TOUCH_PARTICIPANT.run_many(connection, rows)
 
 
-def bare_entity(connection: Connection, agent: int, entity_id: UUID) -> None:
+def ensure_entity(connection: Connection, agent: int, entity_id: UUID) -> None:
     """See to it that there is such an entity."""
-    own = Entity(entity_id, "greenroom", str(entity_id))
-    BARE_ENTITY.run(connection, *entity_values(agent, own))
+    entity = Entity(entity_id, "greenroom", str(entity_id))
+    INSERT_ENTITY_IF_MISSING.run(connection, *entity_values(agent, entity))
 
 
 def find_entities(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, Entity]:
     """Find people by id."""
-    rows = FIND_ENTITIES.rows(connection, agent, ids=[one.bytes for one in ids])
-    return {one.id: one for one in map(entity_of, rows)}
+    rows = FIND_ENTITIES.rows(connection, agent, ids=[entity_id.bytes for entity_id in ids])
+    return {entity_id.id: entity_id for entity_id in map(entity_of, rows)}
 
 
 @lru_cache(maxsize=4096)
@@ -210,31 +214,31 @@ def entity_of(row: Row) -> Entity:
     return Entity(id_of(entity_id), platform, external_id, tuple(loads(names)), bool(is_bot), loads(metadata))
 
 
-def entity_values(agent: int, one: Entity) -> Row:
+def entity_values(agent: int, entity: Entity) -> Row:
     """Write an entity."""
     return (
         agent,
-        one.id.bytes,
-        storable_text(one.platform),
-        storable_text(one.external_id),
-        dumps(one.names),
-        int(one.is_bot),
-        dumps(one.metadata),
+        entity.id.bytes,
+        storable_text(entity.platform),
+        storable_text(entity.external_id),
+        dumps(entity.names),
+        int(entity.is_bot),
+        dumps(entity.metadata),
     )
 
 
-def component_values(agent: int, one: Component) -> Row:
+def component_values(agent: int, component: Component) -> Row:
     """Write a component."""
     return (
         agent,
-        one.id.bytes,
-        one.entity_id.bytes,
-        storable_text(one.type),
-        id_bytes(one.world_id) or NO_ID,
-        id_bytes(one.source_entity_id) or NO_ID,
-        id_bytes(one.room_id),
-        dumps(one.data),
-        moment_or_none(one.created_at),
+        component.id.bytes,
+        component.entity_id.bytes,
+        storable_text(component.type),
+        id_bytes(component.world_id) or NO_ID,
+        id_bytes(component.source_entity_id) or NO_ID,
+        id_bytes(component.room_id),
+        dumps(component.data),
+        microseconds_or_none(component.created_at),
     )
 
 
@@ -248,13 +252,20 @@ def _component_of(row: Row) -> Component:
         room_id=id_or_none(room_id),
         world_id=id_or_none(world_id),
         source_entity_id=id_or_none(source_id),
-        created_at=moment_of_or_none(created_at),
+        created_at=datetime_or_none(created_at),
     )
 
 
-def _relationship_values(agent: int, one: Relationship) -> Row:
-    source, target = one.source_id.bytes, one.target_id.bytes
-    return (agent, source, target, dumps(one.tags), one.interactions, dumps(one.metadata))
+def _relationship_values(agent: int, relationship: Relationship) -> Row:
+    source, target = relationship.source_id.bytes, relationship.target_id.bytes
+    return (
+        agent,
+        source,
+        target,
+        dumps(relationship.tags),
+        relationship.interactions,
+        dumps(relationship.metadata),
+    )
 
 
 def _relationship_of(row: Row) -> Relationship:
@@ -262,44 +273,50 @@ def _relationship_of(row: Row) -> Relationship:
     return Relationship(id_of(source), id_of(target), tuple(loads(tags)), interactions, loads(metadata))
 
 
-def _save(agent: int, people: Sequence[Entity], room_id: UUID | None, connection: Connection) -> None:
+def _save_entities(
+    agent: int, people: Sequence[Entity], room_id: UUID | None, connection: Connection
+) -> None:
     put_entities(connection, agent, people)
     if room_id is not None:
-        attend(connection, agent, [(room_id, one.id) for one in people])
+        touch_participants(connection, agent, [(room_id, entity.id) for entity in people])
 
 
-def _leave(agent: int, entity_id: UUID, room_ids: Collection[UUID], connection: Connection) -> None:
-    LEAVE.count(connection, agent, entity_id.bytes, ids=[one.bytes for one in room_ids])
+def _leave_rooms(agent: int, entity_id: UUID, room_ids: Collection[UUID], connection: Connection) -> None:
+    LEAVE_ROOMS.count(connection, agent, entity_id.bytes, ids=[room_id.bytes for room_id in room_ids])
     for room_id in room_ids:
-        known_to(connection).latest_speakers.drop((agent, room_id))
+        row_cache_of(connection).latest_speakers.drop((agent, room_id))
 
 
-class SqlEntities(Book):
+class SqlEntities(SqlStorePart):
     """Keeps people, components and relationships; see `EntityStore`."""
 
     async def save_entities(self, entities: Sequence[Entity], room_id: UUID | None = None) -> None:
         if entities:
-            await self._database.write(partial(_save, self._agent, entities, room_id))
+            await self._database.write(partial(_save_entities, self._agent, entities, room_id))
 
     async def entities(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
         if not ids:
             return {}
         return await self._database.read(lambda db: find_entities(db, self._agent, ids))
 
-    async def leave(self, entity_id: UUID, room_ids: Collection[UUID]) -> None:
+    async def leave_rooms(self, entity_id: UUID, room_ids: Collection[UUID]) -> None:
         if room_ids:
-            await self._database.write(partial(_leave, self._agent, entity_id, room_ids))
+            await self._database.write(partial(_leave_rooms, self._agent, entity_id, room_ids))
 
     async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
         key = (self._agent, room_id.bytes, limit)
-        rows = await self._database.read(lambda db: PARTICIPANTS.rows(db, *key))
+        rows = await self._database.read(lambda db: FIND_PARTICIPANTS.rows(db, *key))
         return [entity_of(row) for row in rows]
 
-    async def named(self, name: str, *, platform: str | None = None, limit: int = 100) -> list[Entity]:
-        asked = storable_text(name)
-        rows = await self._database.read(lambda db: NAMED.rows(db, self._agent, asked, dumps(asked)))
-        people = (one for one in map(entity_of, rows) if platform in (None, one.platform))
-        return [one for one in people if asked in (*one.names, one.external_id)][:limit]
+    async def entities_by_name(
+        self, name: str, *, platform: str | None = None, limit: int = 100
+    ) -> list[Entity]:
+        stored_name = storable_text(name)
+        rows = await self._database.read(
+            lambda db: FIND_BY_NAME.rows(db, self._agent, stored_name, dumps(stored_name))
+        )
+        people = (entity for entity in map(entity_of, rows) if platform in (None, entity.platform))
+        return [entity for entity in people if stored_name in (*entity.names, entity.external_id)][:limit]
 
     async def save_component(self, component: Component) -> None:
         values = component_values(self._agent, component)
@@ -308,7 +325,7 @@ class SqlEntities(Book):
     async def components(self, entity_id: UUID, kind: str | None = None) -> list[Component]:
         key = (self._agent, entity_id.bytes)
         rows = await self._database.read(lambda db: FIND_COMPONENTS.rows(db, *key))
-        return [one for one in map(_component_of, rows) if kind in (None, one.type)]
+        return [component for component in map(_component_of, rows) if kind in (None, component.type)]
 
     async def save_relationship(self, relationship: Relationship) -> None:
         values = _relationship_values(self._agent, relationship)

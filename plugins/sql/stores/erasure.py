@@ -10,8 +10,15 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from bot import Content, MemoryKind, Receipt
 from bot.platform import DeliveryState
-from bot.store import Forgotten, Removed, blotted, nobody, opted_out, withheld
-from plugins.sql.core.row_cache import forget as forget_what_is_known
+from bot.store import (
+    DeletionResult,
+    ErasureResult,
+    anonymize_entity,
+    cancel_unsent,
+    opt_out_component,
+    redact_receipt,
+)
+from plugins.sql.core.row_cache import invalidate as forget_what_is_known
 from plugins.sql.core.schema import (
     components,
     deliveries,
@@ -23,9 +30,9 @@ from plugins.sql.core.schema import (
     steps,
     tasks,
 )
-from plugins.sql.core.statements import Listing, Statement, same, value
+from plugins.sql.core.statements import ListStatement, Statement, equals, typed_parameter
 from plugins.sql.core.values import content_text
-from plugins.sql.stores.audit_log import emptied
+from plugins.sql.stores.audit_log import build_tombstones
 from plugins.sql.stores.deliveries import list_deliveries, save_delivery
 from plugins.sql.stores.entities import (
     UPSERT_COMPONENT,
@@ -34,127 +41,155 @@ from plugins.sql.stores.entities import (
     entity_values,
     find_entities,
 )
-from plugins.sql.stores.memories import REMOVE
-from plugins.sql.stores.receipts import LATER_NAMES, RECEIPT, later_values, receipt_of
+from plugins.sql.stores.memories import DELETE_MEMORIES
+from plugins.sql.stores.receipts import RECEIPT, RECEIPT_STATE_NAMES, receipt_of, state_values
 
-SETTLED = tuple(one.value for one in (DeliveryState.SENT, DeliveryState.CANCELLED, DeliveryState.FAILED))
+FINISHED_STATES = tuple(
+    state.value for state in (DeliveryState.SENT, DeliveryState.CANCELLED, DeliveryState.FAILED)
+)
 
 
-def _without(table: Table, *columns: ColumnElement[Any]) -> Statement:
+def _delete_of_entity(table: Table, *columns: ColumnElement[Any]) -> Statement:
     """Delete the rows of a table in which one of these columns names somebody."""
-    is_theirs = or_(*(same(column, "entity") for column in columns))
-    of_agent = same(table.c.agent_id, "agent")
-    return Statement(lambda _: delete(table).where(of_agent, is_theirs), "agent", "entity")
+    is_of_entity = or_(*(equals(column, "entity") for column in columns))
+    of_agent = equals(table.c.agent_id, "agent")
+    return Statement(lambda _: delete(table).where(of_agent, is_of_entity), "agent", "entity")
 
 
-SAID = Statement(
+MEMORIES_OF_ENTITY = Statement(
     lambda _: select(memories.c.id, memories.c.kind).where(
-        same(memories.c.agent_id, "agent"), same(memories.c.entity_id, "entity")
+        equals(memories.c.agent_id, "agent"), equals(memories.c.entity_id, "entity")
     ),
     "agent",
     "entity",
 )
-RECEIVED = Statement(
+RECEIPTS_OF_ENTITY = Statement(
     lambda _: select(*RECEIPT).where(
-        same(receipts.c.agent_id, "agent"), same(receipts.c.author_id, "entity")
+        equals(receipts.c.agent_id, "agent"), equals(receipts.c.author_id, "entity")
     ),
     "agent",
     "entity",
 )
-BLOT = Statement(
+REDACT_RECEIPT = Statement(
     lambda _: (
         update(receipts)
-        .where(same(receipts.c.agent_id, "agent"), same(receipts.c.id, "of_id"))
-        .values({name: value(receipts.c[name], name) for name in LATER_NAMES})
+        .where(equals(receipts.c.agent_id, "agent"), equals(receipts.c.id, "of_id"))
+        .values({name: typed_parameter(receipts.c[name], name) for name in RECEIPT_STATE_NAMES})
     ),
-    *LATER_NAMES,
+    *RECEIPT_STATE_NAMES,
     "agent",
     "of_id",
 )
-MADE = Listing(
-    lambda ids: select(memories.c.id).where(same(memories.c.agent_id, "agent"), memories.c.turn_id.in_(ids)),
-    "agent",
-)
-DRAWN = Listing(
+MEMORIES_OF_TURNS = ListStatement(
     lambda ids: select(memories.c.id).where(
-        same(memories.c.agent_id, "agent"), memories.c.source_id.in_(ids)
+        equals(memories.c.agent_id, "agent"), memories.c.turn_id.in_(ids)
     ),
     "agent",
 )
-SILENCE = Listing(
+DERIVED_MEMORIES = ListStatement(
+    lambda ids: select(memories.c.id).where(
+        equals(memories.c.agent_id, "agent"), memories.c.source_id.in_(ids)
+    ),
+    "agent",
+)
+CLEAR_CONTENT = ListStatement(
     lambda ids: (
         update(deliveries)
         .where(
-            same(deliveries.c.agent_id, "agent"),
+            equals(deliveries.c.agent_id, "agent"),
             deliveries.c.turn_id.in_(ids),
-            deliveries.c.state.in_([literal_column(f"'{one}'") for one in SETTLED]),
+            deliveries.c.state.in_([literal_column(f"'{state}'") for state in FINISHED_STATES]),
         )
-        .values(content=value(deliveries.c.content, "content"))
+        .values(content=typed_parameter(deliveries.c.content, "content"))
     ),
     "content",
     "agent",
 )
-DROP_STEPS = Listing(
-    lambda ids: delete(steps).where(same(steps.c.agent_id, "agent"), steps.c.turn_id.in_(ids)), "agent"
+DELETE_STEPS = ListStatement(
+    lambda ids: delete(steps).where(equals(steps.c.agent_id, "agent"), steps.c.turn_id.in_(ids)), "agent"
 )
-DETAILS = _without(components, components.c.entity_id, components.c.source_entity_id)
-TIES = _without(relationships, relationships.c.source_id, relationships.c.target_id)
-TASKS = _without(tasks, tasks.c.entity_id)
-PRESENCE = _without(participants, participants.c.entity_id)
-ENTRIES = _without(logs, logs.c.entity_id)
-EMPTY = Statement(
+DELETE_COMPONENTS = _delete_of_entity(components, components.c.entity_id, components.c.source_entity_id)
+DELETE_RELATIONSHIPS = _delete_of_entity(relationships, relationships.c.source_id, relationships.c.target_id)
+DELETE_TASKS = _delete_of_entity(tasks, tasks.c.entity_id)
+DELETE_PARTICIPATION = _delete_of_entity(participants, participants.c.entity_id)
+DELETE_LOGS = _delete_of_entity(logs, logs.c.entity_id)
+EMPTY_LOG = Statement(
     lambda _: (
         update(logs)
-        .where(same(logs.c.position, "position"))
-        .values(body=value(logs.c.body, "body"), entity_id=None)
+        .where(equals(logs.c.position, "position"))
+        .values(body=typed_parameter(logs.c.body, "body"), entity_id=None)
     ),
     "position",
     "body",
 )
 
 
-def forget(agent: int, entity_id: UUID, at: datetime, connection: Connection) -> Forgotten:
+def erase_entity(agent: int, entity_id: UUID, now: datetime, connection: Connection) -> ErasureResult:
     """Delete what is kept of somebody, answers to them and what was drawn from either."""
     key = (agent, entity_id.bytes)
-    said = {row[0]: row[1] for row in SAID.rows(connection, *key)}
-    known = [receipt_of(row) for row in RECEIVED.rows(connection, *key)]
-    turns = [one.turn_id.bytes for one in known if one.turn_id is not None]
-    answers = {row[0] for row in MADE.rows(connection, agent, ids=turns)} - said.keys()
-    removed = _take_back(connection, agent, at, known)
-    SILENCE.count(connection, content_text(Content()), agent, ids=turns)
-    DROP_STEPS.count(connection, agent, ids=turns)
-    drawn = _remove(connection, agent, said.keys() | answers) - len(said.keys() | answers)
-    details = DETAILS.run(connection, *key)
-    ties, work = TIES.run(connection, *key), TASKS.run(connection, *key)
-    PRESENCE.run(connection, *key)
-    EMPTY.run_many(connection, emptied(connection, *key))
-    ENTRIES.run(connection, *key)
-    if (person := find_entities(connection, agent, [entity_id]).get(entity_id)) is not None:
-        UPSERT_ENTITY.run(connection, *entity_values(agent, nobody(person)))
-    UPSERT_COMPONENT.run(connection, *component_values(agent, opted_out(entity_id, at)))
+    memory_kinds = {row[0]: row[1] for row in MEMORIES_OF_ENTITY.rows(connection, *key)}
+    entity_receipts = [receipt_of(row) for row in RECEIPTS_OF_ENTITY.rows(connection, *key)]
+    turn_ids = [receipt.turn_id.bytes for receipt in entity_receipts if receipt.turn_id is not None]
+    reply_ids = {
+        row[0] for row in MEMORIES_OF_TURNS.rows(connection, agent, ids=turn_ids)
+    } - memory_kinds.keys()
+    cancelled = _redact_receipts(connection, agent, now, entity_receipts)
+    CLEAR_CONTENT.count(connection, content_text(Content()), agent, ids=turn_ids)
+    DELETE_STEPS.count(connection, agent, ids=turn_ids)
+    derived_count = _delete_with_derived(connection, agent, memory_kinds.keys() | reply_ids) - len(
+        memory_kinds.keys() | reply_ids
+    )
+    component_count = DELETE_COMPONENTS.run(connection, *key)
+    relationship_count, task_count = (
+        DELETE_RELATIONSHIPS.run(connection, *key),
+        DELETE_TASKS.run(connection, *key),
+    )
+    DELETE_PARTICIPATION.run(connection, *key)
+    EMPTY_LOG.run_many(connection, build_tombstones(connection, *key))
+    DELETE_LOGS.run(connection, *key)
+    if (entity := find_entities(connection, agent, [entity_id]).get(entity_id)) is not None:
+        UPSERT_ENTITY.run(connection, *entity_values(agent, anonymize_entity(entity)))
+    UPSERT_COMPONENT.run(connection, *component_values(agent, opt_out_component(entity_id, now)))
     forget_what_is_known(connection)
-    messages = sum(kind == MemoryKind.MESSAGE.value for kind in said.values())
-    return Forgotten(messages, len(answers), drawn + len(said) - messages, details, ties, work, removed)
-
-
-def _take_back(connection: Connection, agent: int, at: datetime, known: list[Receipt]) -> Removed:
-    """Take the words out of receipts, and cancel what is open."""
-    turns = {one.turn_id for one in known if one.turn_id is not None}
-    parts = (one for one in list_deliveries(agent, True, None, None, connection) if one.turn_id in turns)
-    waiting = tuple(replace(one, content=Content()) for one in withheld(parts, "it was forgotten"))
-    for part in waiting:
-        save_delivery(agent, part, connection)
-    blots = [(one, blotted(one, at)) for one in known]
-    BLOT.run_many(connection, [(*later_values(after), agent, after.id.bytes) for _, after in blots])
-    return Removed(
-        receipts=tuple(after for before, after in blots if not before.outcome.is_final), deliveries=waiting
+    message_count = sum(kind == MemoryKind.MESSAGE.value for kind in memory_kinds.values())
+    return ErasureResult(
+        message_count,
+        len(reply_ids),
+        derived_count + len(memory_kinds) - message_count,
+        component_count,
+        relationship_count,
+        task_count,
+        cancelled,
     )
 
 
-def _remove(connection: Connection, agent: int, ids: set[bytes]) -> int:
+def _redact_receipts(
+    connection: Connection, agent: int, now: datetime, entity_receipts: list[Receipt]
+) -> DeletionResult:
+    """Take the words out of receipts, and cancel what is open."""
+    turn_ids = {one.turn_id for one in entity_receipts if one.turn_id is not None}
+    deliveries_of_turns = (
+        one for one in list_deliveries(agent, True, None, None, connection) if one.turn_id in turn_ids
+    )
+    cancelled = tuple(
+        replace(one, content=Content()) for one in cancel_unsent(deliveries_of_turns, "it was forgotten")
+    )
+    for delivery in cancelled:
+        save_delivery(agent, delivery, connection)
+    redactions = [(one, redact_receipt(one, now)) for one in entity_receipts]
+    REDACT_RECEIPT.run_many(
+        connection, [(*state_values(after), agent, after.id.bytes) for _, after in redactions]
+    )
+    return DeletionResult(
+        receipts=tuple(after for before, after in redactions if not before.outcome.is_final),
+        deliveries=cancelled,
+    )
+
+
+def _delete_with_derived(connection: Connection, agent: int, ids: set[bytes]) -> int:
     """Remove memories, and what was drawn from them, and from that; vectors go with them. Counts them."""
     count, keys = 0, list(ids)
     while keys:
-        count += REMOVE.count(connection, agent, ids=keys)
-        keys = [row[0] for row in DRAWN.rows(connection, agent, ids=keys)]
+        count += DELETE_MEMORIES.count(connection, agent, ids=keys)
+        keys = [row[0] for row in DERIVED_MEMORIES.rows(connection, agent, ids=keys)]
     return count

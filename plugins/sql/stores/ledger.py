@@ -8,28 +8,28 @@ from uuid import UUID
 from sqlalchemy import Connection, literal_column, select, text
 
 from bot import Receipt
-from bot.platform import Arrival, Cursor, Delivery, DeliveryState
-from bot.store import Commitment, Health, Received, Step, StepState
-from plugins.sql.core.base import Book
+from bot.platform import Delivery, DeliveryState, InboundMessage, StreamCursor
+from bot.store import Step, StepState, StoredEvent, StoreHealth, TurnCommit
+from plugins.sql.core.base import SqlStorePart
 from plugins.sql.core.schema import UNFINISHED, deliveries, receipts, rooms, steps
-from plugins.sql.core.statements import Listing, Row, Statement, limit, same, upsert
-from plugins.sql.core.values import dumps, id_of, loads, moment_of_or_none, moment_or_none, storable_text
+from plugins.sql.core.statements import ListStatement, Row, Statement, equals, limit_parameter, upsert
+from plugins.sql.core.values import datetime_or_none, dumps, id_of, loads, microseconds_or_none, storable_text
 from plugins.sql.stores.deliveries import (
     DELIVERY,
-    FIND,
+    FIND_DELIVERIES,
     delivery_of,
     find_deliveries,
+    insert_deliveries,
     list_deliveries,
-    place,
     save_delivery,
 )
 from plugins.sql.stores.memories import put_memories
 from plugins.sql.stores.receipts import (
-    MARK_LEARNT,
+    MARK_EVALUATED,
     RECEIPT,
-    UNLEARNT,
-    find_arrival,
+    UNEVALUATED,
     find_cursor,
+    find_inbound,
     find_receipt,
     list_receipts,
     receipt_of,
@@ -38,18 +38,18 @@ from plugins.sql.stores.receipts import (
 )
 
 # Room by room, so that it is an index that finds them.
-CALLED = Statement(
+RECEIPTS_OF_MESSAGE = Statement(
     lambda _: select(*RECEIPT, receipts.c.position).where(
-        same(receipts.c.agent_id, "agent"),
-        receipts.c.room_id.in_(select(rooms.c.id).where(same(rooms.c.agent_id, "of_agent"))),
-        same(receipts.c.message_id, "message"),
+        equals(receipts.c.agent_id, "agent"),
+        receipts.c.room_id.in_(select(rooms.c.id).where(equals(rooms.c.agent_id, "of_agent"))),
+        equals(receipts.c.message_id, "message"),
     ),
     "agent",
     "of_agent",
     "message",
 )
 # Room by room likewise: each is one step to the end of an index.
-LAST_SEEN = Listing(
+LAST_MESSAGE_IDS = ListStatement(
     lambda ids: select(
         rooms.c.id,
         select(receipts.c.message_id)
@@ -62,73 +62,73 @@ LAST_SEEN = Listing(
         .limit(literal_column("1"))
         .correlate(rooms)
         .scalar_subquery(),
-    ).where(same(rooms.c.agent_id, "agent"), rooms.c.id.in_(ids)),
+    ).where(equals(rooms.c.agent_id, "agent"), rooms.c.id.in_(ids)),
     "agent",
 )
-UNSENT = Statement(
+UNDELIVERED = Statement(
     lambda _: (
         select(*DELIVERY)
-        .where(same(deliveries.c.agent_id, "agent"), text(UNFINISHED))
+        .where(equals(deliveries.c.agent_id, "agent"), text(UNFINISHED))
         .order_by(deliveries.c.position.desc())
-        .limit(limit())
+        .limit(limit_parameter())
     ),
     "agent",
     "limit",
 )
 
 
-def _called(agent: int, message_id: str, connection: Connection) -> list[Receipt]:
-    rows = CALLED.rows(connection, agent, agent, storable_text(message_id))
+def _receipts_of_message(agent: int, message_id: str, connection: Connection) -> list[Receipt]:
+    rows = RECEIPTS_OF_MESSAGE.rows(connection, agent, agent, storable_text(message_id))
     newest_first = sorted(rows, key=lambda row: int(row[-1]), reverse=True)
     return [receipt_of(row[:-1]) for row in newest_first]
 
 
-def _last_seen(agent: int, room_ids: Collection[UUID], connection: Connection) -> dict[UUID, str]:
-    rows = LAST_SEEN.rows(connection, agent, ids=[one.bytes for one in room_ids])
+def _last_message_ids(agent: int, room_ids: Collection[UUID], connection: Connection) -> dict[UUID, str]:
+    rows = LAST_MESSAGE_IDS.rows(connection, agent, ids=[room_id.bytes for room_id in room_ids])
     return {id_of(room_id): message_id for room_id, message_id in rows if message_id is not None}
 
 
-def _delivery(agent: int, delivery_id: str, connection: Connection) -> Delivery | None:
-    rows = FIND.rows(connection, agent, ids=[storable_text(delivery_id)])
+def _find_delivery(agent: int, delivery_id: str, connection: Connection) -> Delivery | None:
+    rows = FIND_DELIVERIES.rows(connection, agent, ids=[storable_text(delivery_id)])
     return delivery_of(rows[0]) if rows else None
 
 
-def _unsent(agent: int, most: int, connection: Connection) -> list[Delivery]:
-    return [delivery_of(row) for row in reversed(UNSENT.rows(connection, agent, most))]
+def _find_undelivered(agent: int, limit: int, connection: Connection) -> list[Delivery]:
+    return [delivery_of(row) for row in reversed(UNDELIVERED.rows(connection, agent, limit))]
 
 
-class SqlEnquiries(Book):
-    """Answers people; see `EnquiryStore`."""
+class SqlLookups(SqlStorePart):
+    """Answers people; see `LookupStore`."""
 
-    async def called(self, message_id: str) -> list[Receipt]:
-        return await self._database.search(partial(_called, self._agent, message_id))
+    async def receipts_by_message_id(self, message_id: str) -> list[Receipt]:
+        return await self._database.search(partial(_receipts_of_message, self._agent, message_id))
 
-    async def last_seen(self, room_ids: Collection[UUID]) -> dict[UUID, str]:
-        return await self._database.search(partial(_last_seen, self._agent, room_ids))
+    async def last_message_ids(self, room_ids: Collection[UUID]) -> dict[UUID, str]:
+        return await self._database.search(partial(_last_message_ids, self._agent, room_ids))
 
     async def delivery(self, delivery_id: str) -> Delivery | None:
-        return await self._database.read(partial(_delivery, self._agent, delivery_id))
+        return await self._database.read(partial(_find_delivery, self._agent, delivery_id))
 
-    async def unsent(self, limit: int = 100) -> list[Delivery]:
-        return await self._database.search(partial(_unsent, self._agent, limit))
+    async def undelivered(self, limit: int = 100) -> list[Delivery]:
+        return await self._database.search(partial(_find_undelivered, self._agent, limit))
 
 
 STEP_NAMES = ("agent_id", "turn_id", "key", "kind", "state", "effect", "result", "at")
 STEP = tuple(steps.c[name] for name in STEP_NAMES[1:])
 
 SAVE_STEP = upsert(steps, ("agent_id", "turn_id", "key"), STEP_NAMES)
-STEPS = Statement(
-    lambda _: select(*STEP).where(same(steps.c.agent_id, "agent"), same(steps.c.turn_id, "turn")),
+STEPS_OF_TURN = Statement(
+    lambda _: select(*STEP).where(equals(steps.c.agent_id, "agent"), equals(steps.c.turn_id, "turn")),
     "agent",
     "turn",
 )
 
 
-def _commit(agent: int, commitment: Commitment, connection: Connection) -> list[Delivery]:
-    if commitment.receipts and not save_receipts(connection, agent, commitment.receipts):
-        return find_deliveries(connection, agent, [part.id for part in commitment.deliveries])
-    put_memories(connection, agent, commitment.replies)
-    return place(connection, agent, commitment.deliveries)
+def _commit_turn(agent: int, turn_commit: TurnCommit, connection: Connection) -> list[Delivery]:
+    if turn_commit.receipts and not save_receipts(connection, agent, turn_commit.receipts):
+        return find_deliveries(connection, agent, [delivery.id for delivery in turn_commit.deliveries])
+    put_memories(connection, agent, turn_commit.replies)
+    return insert_deliveries(connection, agent, turn_commit.deliveries)
 
 
 def _save_step(agent: int, step: Step, receipts: Sequence[Receipt], connection: Connection) -> None:
@@ -146,26 +146,26 @@ def step_values(agent: int, step: Step) -> Row:
         step.state.value,
         storable_text(step.effect),
         dumps(step.result),
-        moment_or_none(step.at),
+        microseconds_or_none(step.recorded_at),
     )
 
 
 def _step_of(row: Row) -> Step:
     turn_id, key, kind, state, effect, result, at = row
-    return Step(id_of(turn_id), key, kind, StepState(state), effect, loads(result), moment_of_or_none(at))
+    return Step(id_of(turn_id), key, kind, StepState(state), effect, loads(result), datetime_or_none(at))
 
 
-class SqlLedger(SqlEnquiries):
+class SqlLedger(SqlLookups):
     """Keeps receipts, steps and deliveries; see `Ledger`."""
 
     @property
-    def health(self) -> Health:
+    def health(self) -> StoreHealth:
         return self._database.health
 
     async def receive(
-        self, arrivals: Sequence[Arrival], at: datetime, cursor: Cursor | None = None
-    ) -> list[Received]:
-        return await self._database.write(partial(receive, self._owner, arrivals, at, cursor))
+        self, messages: Sequence[InboundMessage], now: datetime, cursor: StreamCursor | None = None
+    ) -> list[StoredEvent]:
+        return await self._database.write(partial(receive, self._agent_row, messages, now, cursor))
 
     async def cursor(self, platform: str, account: str, name: str) -> str | None:
         return await self._database.read(partial(find_cursor, self._agent, platform, account, name))
@@ -176,36 +176,36 @@ class SqlLedger(SqlEnquiries):
     async def receipt(self, receipt_id: UUID) -> Receipt | None:
         return await self._database.read(partial(find_receipt, self._agent, receipt_id))
 
-    async def arrival(self, receipt: Receipt) -> Arrival | None:
-        return await self._database.read(partial(find_arrival, self._agent, receipt))
+    async def inbound_message(self, receipt: Receipt) -> InboundMessage | None:
+        return await self._database.read(partial(find_inbound, self._agent, receipt))
 
     async def receipts(
         self, *, room_id: UUID | None = None, is_open: bool | None = None, limit: int = 50
     ) -> list[Receipt]:
         return await self._database.read(partial(list_receipts, self._agent, room_id, is_open, limit))
 
-    async def unlearnt(self, limit: int = 1000) -> list[Receipt]:
-        rows = await self._database.read(lambda db: UNLEARNT.rows(db, self._agent, limit))
+    async def unevaluated_receipts(self, limit: int = 1000) -> list[Receipt]:
+        rows = await self._database.read(lambda db: UNEVALUATED.rows(db, self._agent, limit))
         return [receipt_of(row) for row in rows]
 
-    async def mark_learnt(self, receipt_ids: Sequence[UUID]) -> None:
-        ids = [one.bytes for one in receipt_ids]
-        await self._database.write(lambda db: MARK_LEARNT.count(db, self._agent, ids=ids), lasting=False)
+    async def mark_evaluated(self, receipt_ids: Sequence[UUID]) -> None:
+        ids = [receipt_id.bytes for receipt_id in receipt_ids]
+        await self._database.write(lambda db: MARK_EVALUATED.count(db, self._agent, ids=ids), durable=False)
 
-    async def commit(self, commitment: Commitment) -> list[Delivery]:
-        return await self._database.write(partial(_commit, self._agent, commitment))
+    async def commit(self, turn_commit: TurnCommit) -> list[Delivery]:
+        return await self._database.write(partial(_commit_turn, self._agent, turn_commit))
 
     async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
-        is_lasting = step.kind != "model"  # an answer that a power cut takes is asked for again
-        await self._database.write(partial(_save_step, self._agent, step, receipts), lasting=is_lasting)
+        is_durable = step.kind != "model"  # an answer that a power cut takes is asked for again
+        await self._database.write(partial(_save_step, self._agent, step, receipts), durable=is_durable)
 
     async def steps(self, turn_id: UUID) -> dict[str, Step]:
-        rows = await self._database.read(lambda db: STEPS.rows(db, self._agent, turn_id.bytes))
+        rows = await self._database.read(lambda db: STEPS_OF_TURN.rows(db, self._agent, turn_id.bytes))
         return {step.key: step for step in map(_step_of, rows)}
 
     async def save_delivery(self, delivery: Delivery) -> None:
-        is_lasting = delivery.state is not DeliveryState.SENT  # lasting with the next write or checkpoint
-        await self._database.write(partial(save_delivery, self._agent, delivery), lasting=is_lasting)
+        is_durable = delivery.state is not DeliveryState.SENT  # lasting with the next write or checkpoint
+        await self._database.write(partial(save_delivery, self._agent, delivery), durable=is_durable)
 
     async def deliveries(
         self, *, is_open: bool | None = None, room_id: UUID | None = None, turn_id: UUID | None = None

@@ -12,8 +12,8 @@ from sqlalchemy.sql.expression import Executable
 
 from bot import Entity, Room, World
 from bot.platform import Delivery, DeliveryState
-from bot.store import REMEMBERED, Notice, Noticed
-from plugins.sql.core.row_cache import forget, known_to
+from bot.store import MEMBERSHIP_EVENT_TTL, MembershipChange, MembershipUpdate
+from plugins.sql.core.row_cache import invalidate, row_cache_of
 from plugins.sql.core.schema import (
     cache,
     components,
@@ -26,9 +26,9 @@ from plugins.sql.core.schema import (
     tasks,
     words,
 )
-from plugins.sql.core.statements import Insert, Listing, Statement, insert_into, same, value
-from plugins.sql.core.values import moment, storable_text
-from plugins.sql.stores.cache_logs_costs import CACHE_NAMES, SWEEP
+from plugins.sql.core.statements import Insert, ListStatement, Statement, equals, insert_into, typed_parameter
+from plugins.sql.core.values import microseconds_of, storable_text
+from plugins.sql.stores.cache_logs_costs import CACHE_NAMES, DELETE_EXPIRED
 from plugins.sql.stores.deliveries import find_deliveries, list_deliveries
 from plugins.sql.stores.entities import find_entities, put_entities
 from plugins.sql.stores.search import AUDIENCE
@@ -45,7 +45,7 @@ from plugins.sql.stores.worlds import (
 )
 
 
-def _list_room(insert: Insert) -> Executable:
+def _upsert_listed_room(insert: Insert) -> Executable:
     """A new room counts as the least active one; a known one stays where it stands."""
     statement = insert_into(rooms, ROOM_NAMES, active=literal_column("0"))(insert)
     new = statement.excluded
@@ -57,14 +57,14 @@ def _list_room(insert: Insert) -> Executable:
     )
 
 
-LIST_ROOM = Statement(_list_room, *ROOM_NAMES)
-FIRST = Statement(
+UPSERT_LISTED_ROOM = Statement(_upsert_listed_room, *ROOM_NAMES)
+INSERT_EVENT_KEY = Statement(
     lambda insert: insert_into(cache, CACHE_NAMES)(insert).on_conflict_do_nothing(), *CACHE_NAMES
 )
-LEAVE_ROOMS = Listing(
+REMOVE_MEMBERS = ListStatement(
     lambda ids: delete(participants).where(
-        same(participants.c.agent_id, "agent"),
-        same(participants.c.room_id, "room"),
+        equals(participants.c.agent_id, "agent"),
+        equals(participants.c.room_id, "room"),
         participants.c.attendance == literal_column("'DEFAULT'"),  # what was decided about a room stays
         participants.c.entity_id.in_(ids),
     ),
@@ -73,92 +73,112 @@ LEAVE_ROOMS = Listing(
 )
 
 
-def notice(agent: int, told: Notice, at: datetime, connection: Connection) -> Noticed:
+def apply_membership(
+    agent: int, membership: MembershipUpdate, now: datetime, connection: Connection
+) -> MembershipChange:
     """Keep what is told, unless its event is known."""
-    if told.key and not _is_first(connection, agent, told.key, at):
-        return Noticed(is_new=False)
-    before = find_world(agent, told.world.id, connection)
-    put_worlds(connection, agent, [told.world])
-    new_rooms = _list_rooms(connection, agent, told.rooms)
-    people = sorted(told.people, key=attrgetter("id"))  # in one order, so that two never wait for each other
-    known = find_entities(connection, agent, {one.id for one in people})
-    kept = put_entities(connection, agent, people)
-    if told.is_leaving:
-        _leave(connection, agent, told, people)
-    return Noticed(
-        before=before,
-        rooms=new_rooms,
-        new_people=frozenset(kept.keys() - known.keys()),
-        people=frozenset(one for one, person in kept.items() if known.get(one) != person),
+    if membership.event_key and not _is_new_event(connection, agent, membership.event_key, now):
+        return MembershipChange(is_new=False)
+    previous_world = find_world(agent, membership.world.id, connection)
+    put_worlds(connection, agent, [membership.world])
+    new_rooms = _upsert_listed_rooms(connection, agent, membership.rooms)
+    people = sorted(
+        membership.entities, key=attrgetter("id")
+    )  # in one order, so that two never wait for each other
+    existing = find_entities(connection, agent, {entity_id.id for entity_id in people})
+    stored = put_entities(connection, agent, people)
+    if membership.is_leaving:
+        _remove_members(connection, agent, membership, people)
+    return MembershipChange(
+        previous_world=previous_world,
+        new_room_ids=new_rooms,
+        new_entity_ids=frozenset(stored.keys() - existing.keys()),
+        changed_entity_ids=frozenset(
+            entity_id for entity_id, entity in stored.items() if existing.get(entity_id) != entity
+        ),
     )
 
 
-def _is_first(connection: Connection, agent: int, key: str, at: datetime) -> bool:
-    SWEEP.run(connection, agent, moment(at))
-    return bool(FIRST.run(connection, agent, storable_text(key), "true", moment(at + REMEMBERED)))
+def _is_new_event(connection: Connection, agent: int, key: str, now: datetime) -> bool:
+    DELETE_EXPIRED.run(connection, agent, microseconds_of(now))
+    return bool(
+        INSERT_EVENT_KEY.run(
+            connection, agent, storable_text(key), "true", microseconds_of(now + MEMBERSHIP_EVENT_TTL)
+        )
+    )
 
 
-def _list_rooms(connection: Connection, agent: int, told: tuple[Room, ...]) -> frozenset[UUID]:
-    ids = [one.id.bytes for one in told]
-    known = {room.id: room for room in map(room_of, FIND_ROOMS.rows(connection, agent, ids=ids))}
-    LIST_ROOM.run_many(connection, [room_values(agent, one) for one in told if known.get(one.id) != one])
-    for one in told:
-        known_to(connection).rooms.drop((agent, one.id))
-    return frozenset(one.id for one in told) - known.keys()
+def _upsert_listed_rooms(connection: Connection, agent: int, listed: tuple[Room, ...]) -> frozenset[UUID]:
+    ids = [room.id.bytes for room in listed]
+    existing = {room.id: room for room in map(room_of, FIND_ROOMS.rows(connection, agent, ids=ids))}
+    UPSERT_LISTED_ROOM.run_many(
+        connection, [room_values(agent, room) for room in listed if existing.get(room.id) != room]
+    )
+    for room in listed:
+        row_cache_of(connection).rooms.drop((agent, room.id))
+    return frozenset(room.id for room in listed) - existing.keys()
 
 
-def _leave(connection: Connection, agent: int, told: Notice, people: list[Entity]) -> None:
-    for room_id in rooms_of_world(connection, agent, told.world.id):
-        LEAVE_ROOMS.count(connection, agent, room_id.bytes, ids=[one.id.bytes for one in people])
-        known_to(connection).latest_speakers.drop((agent, room_id))
+def _remove_members(
+    connection: Connection, agent: int, membership: MembershipUpdate, people: list[Entity]
+) -> None:
+    for room_id in rooms_of_world(connection, agent, membership.world.id):
+        REMOVE_MEMBERS.count(connection, agent, room_id.bytes, ids=[entity.id.bytes for entity in people])
+        row_cache_of(connection).latest_speakers.drop((agent, room_id))
 
 
-THERE, PLACED = participants.alias("there"), deliveries.alias("placed")
+TARGET_PARTICIPANTS, TARGET_DELIVERIES = participants.alias("there"), deliveries.alias("placed")
 
 MOVE_MEMORIES = Statement(
     lambda _: (
         update(memories)
-        .where(same(memories.c.agent_id, "agent"), same(memories.c.room_id, "old"))
-        .values(room_id=value(memories.c.room_id, "new"), world_id=value(memories.c.world_id, "world"))
+        .where(equals(memories.c.agent_id, "agent"), equals(memories.c.room_id, "old"))
+        .values(
+            room_id=typed_parameter(memories.c.room_id, "new"),
+            world_id=typed_parameter(memories.c.world_id, "world"),
+        )
     ),
     "new",
     "world",
     "agent",
     "old",
 )
-MOVE_PEOPLE = Statement(
+MOVE_PARTICIPANTS = Statement(
     lambda _: (
         update(participants)
         .where(
-            same(participants.c.agent_id, "agent"),
-            same(participants.c.room_id, "old"),
+            equals(participants.c.agent_id, "agent"),
+            equals(participants.c.room_id, "old"),
             participants.c.entity_id.not_in(
-                select(THERE.c.entity_id).where(same(THERE.c.agent_id, "agent"), same(THERE.c.room_id, "new"))
+                select(TARGET_PARTICIPANTS.c.entity_id).where(
+                    equals(TARGET_PARTICIPANTS.c.agent_id, "agent"),
+                    equals(TARGET_PARTICIPANTS.c.room_id, "new"),
+                )
             ),
         )
-        .values(room_id=value(participants.c.room_id, "new"))
+        .values(room_id=typed_parameter(participants.c.room_id, "new"))
     ),
     "new",
     "agent",
     "old",
 )
-LEAVE_ROOM = Statement(
+DELETE_OLD_PARTICIPANTS = Statement(
     lambda _: delete(participants).where(
-        same(participants.c.agent_id, "agent"), same(participants.c.room_id, "old")
+        equals(participants.c.agent_id, "agent"), equals(participants.c.room_id, "old")
     ),
     "agent",
     "old",
 )
-RETARGET = Statement(
+RETARGET_DELIVERY = Statement(
     lambda _: (
         update(deliveries)
-        .where(same(deliveries.c.agent_id, "agent"), same(deliveries.c.id, "id"))
+        .where(equals(deliveries.c.agent_id, "agent"), equals(deliveries.c.id, "id"))
         .values(
-            room_id=value(deliveries.c.room_id, "new"),
-            account=value(deliveries.c.account, "account"),
-            target=value(deliveries.c.target, "target"),
-            seq=select(func.coalesce(func.max(PLACED.c.seq), 0) + 1)
-            .where(same(PLACED.c.agent_id, "agent"), same(PLACED.c.room_id, "new"))
+            room_id=typed_parameter(deliveries.c.room_id, "new"),
+            account=typed_parameter(deliveries.c.account, "account"),
+            target=typed_parameter(deliveries.c.target, "target"),
+            seq=select(func.coalesce(func.max(TARGET_DELIVERIES.c.seq), 0) + 1)
+            .where(equals(TARGET_DELIVERIES.c.agent_id, "agent"), equals(TARGET_DELIVERIES.c.room_id, "new"))
             .scalar_subquery(),
         )
     ),
@@ -170,23 +190,25 @@ RETARGET = Statement(
 )
 
 
-def _readdressing(table: Table) -> Statement:
+def _update_audience(table: Table) -> Statement:
     """Have what is kept beside the memories of a room surface where they do."""
     audience = select(AUDIENCE).where(memories.c.position == table.c.memory).scalar_subquery()
-    moved = select(memories.c.position).where(
-        same(memories.c.agent_id, "agent"), same(memories.c.room_id, "new")
+    in_new_room = select(memories.c.position).where(
+        equals(memories.c.agent_id, "agent"), equals(memories.c.room_id, "new")
     )
     return Statement(
-        lambda _: update(table).where(table.c.memory.in_(moved)).values(audience=audience), "agent", "new"
+        lambda _: update(table).where(table.c.memory.in_(in_new_room)).values(audience=audience),
+        "agent",
+        "new",
     )
 
 
-def _moving(table: Table) -> Statement:
+def _move_rows(table: Table) -> Statement:
     return Statement(
         lambda _: (
             update(table)
-            .where(same(table.c.agent_id, "agent"), same(table.c.room_id, "old"))
-            .values(room_id=value(table.c.room_id, "new"))
+            .where(equals(table.c.agent_id, "agent"), equals(table.c.room_id, "old"))
+            .values(room_id=typed_parameter(table.c.room_id, "new"))
         ),
         "new",
         "agent",
@@ -194,31 +216,33 @@ def _moving(table: Table) -> Statement:
     )
 
 
-MOVE_VECTORS, MOVE_WORDS = _readdressing(embeddings), _readdressing(words)
-MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS = _moving(components), _moving(tasks), _moving(logs)
+MOVE_VECTORS, MOVE_WORDS = _update_audience(embeddings), _update_audience(words)
+MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS = _move_rows(components), _move_rows(tasks), _move_rows(logs)
 
 
-def move(agent: int, room_id: UUID, world: World, room: Room, connection: Connection) -> list[Delivery]:
+def migrate_room(
+    agent: int, room_id: UUID, world: World, room: Room, connection: Connection
+) -> list[Delivery]:
     """Have a room go on as another one; gives the parts that are still to leave."""
-    before = find_room(agent, room_id, connection)
-    left = find_world(agent, before.world_id, connection) if before else None
-    put_worlds(connection, agent, [world.added_to(left) if left else world])
+    old_room = find_room(agent, room_id, connection)
+    old_world = find_world(agent, old_room.world_id, connection) if old_room else None
+    put_worlds(connection, agent, [world.merge(old_world) if old_world else world])
     put_rooms(connection, agent, [room])
     old, new, new_world = room_id.bytes, room.id.bytes, room.world_id.bytes
     MOVE_MEMORIES.run(connection, new, new_world, agent, old)
     MOVE_VECTORS.run(connection, agent, new)
     MOVE_WORDS.run(connection, agent, new)
-    MOVE_PEOPLE.run(connection, new, agent, old)
-    LEAVE_ROOM.run(connection, agent, old)
+    MOVE_PARTICIPANTS.run(connection, new, agent, old)
+    DELETE_OLD_PARTICIPANTS.run(connection, agent, old)
     for statement in (MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS):
         statement.run(connection, new, agent, old)
-    forget(connection)  # who takes part, and what was decided, was changed past what is known
-    waiting = [
-        part.id
-        for part in list_deliveries(agent, True, None, None, connection)
-        if part.room_id == room_id and part.state is DeliveryState.PENDING
+    invalidate(connection)  # who takes part, and what was decided, was changed past what is known
+    pending_ids = [
+        delivery.id
+        for delivery in list_deliveries(agent, True, None, None, connection)
+        if delivery.room_id == room_id and delivery.state is DeliveryState.PENDING
     ]
-    for part_id in waiting:
-        place = (new, storable_text(room.account), storable_text(room.external_id))
-        RETARGET.run(connection, *place, agent, part_id)
-    return find_deliveries(connection, agent, waiting)
+    for delivery_id in pending_ids:
+        address = (new, storable_text(room.account), storable_text(room.external_id))
+        RETARGET_DELIVERY.run(connection, *address, agent, delivery_id)
+    return find_deliveries(connection, agent, pending_ids)

@@ -8,22 +8,37 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, literal_column, or_, select
 
-from bot import Memory, MemoryKind, Reach, Scope
-from bot.store import LAST_SAID, SAID, Recalled, Unembedded, audience_of, ranked_by_words
-from plugins.sql.core.base import Book
-from plugins.sql.core.recent_cache import Lane, is_small, told_by
+from bot import Memory, MemoryKind, MemoryScope, RecallScope
+from bot.store import (
+    MAX_TRANSCRIPT_SCAN,
+    TRANSCRIPT_KINDS,
+    MemoryMatch,
+    UnembeddedPage,
+    rank_by_word_overlap,
+    recall_audience,
+)
+from plugins.sql.core.base import SqlStorePart
+from plugins.sql.core.recent_cache import WindowKey, is_small, recent_cache_of
 from plugins.sql.core.schema import embeddings, memories
-from plugins.sql.core.statements import Listing, Row, Statement, limit, same, upsert, value
+from plugins.sql.core.statements import (
+    ListStatement,
+    Row,
+    Statement,
+    equals,
+    limit_parameter,
+    typed_parameter,
+    upsert,
+)
 from plugins.sql.core.values import (
     content_of,
     content_text,
+    datetime_of,
     dumps,
     id_bytes,
     id_of,
     id_or_none,
     loads,
-    moment,
-    moment_of,
+    microseconds_of,
     storable_text,
 )
 from plugins.sql.stores import search
@@ -46,30 +61,30 @@ MEMORY_NAMES = (
 MEMORY = tuple(memories.c[name] for name in MEMORY_NAMES[1:])
 WITH_VECTOR = (*MEMORY, embeddings.c.model, embeddings.c.vector, memories.c.position)
 HAS_VECTOR = embeddings.c.memory == memories.c.position
-OF_AGENT = same(memories.c.agent_id, "agent")
-IN_LANE = and_(OF_AGENT, same(memories.c.room_id, "room"), same(memories.c.kind, "kind"))
-WINDOW = 1000  # positions, of all agents together, that are looked at in one go
-LAST = 2**62
-NOTHING: ColumnElement[int] = literal_column("0")  # added to a column, it leads no index to it
-EMBEDDED = (MemoryKind.MESSAGE, MemoryKind.FACT)
-NEWEST = (memories.c.created_at.desc(), memories.c.id.desc())
+OF_AGENT = equals(memories.c.agent_id, "agent")
+IN_ROOM_OF_KIND = and_(OF_AGENT, equals(memories.c.room_id, "room"), equals(memories.c.kind, "kind"))
+SCAN_WINDOW = 1000  # positions, of all agents together, that are looked at in one go
+MAX_POSITION = 2**62
+ZERO: ColumnElement[int] = literal_column("0")  # added to a column, it leads no index to it
+EMBEDDED_KINDS = (MemoryKind.MESSAGE, MemoryKind.FACT)
+NEWEST_FIRST = (memories.c.created_at.desc(), memories.c.id.desc())
 
-UPSERT = upsert(memories, ("agent_id", "id"), MEMORY_NAMES)
-FIND = Listing(
+UPSERT_MEMORY = upsert(memories, ("agent_id", "id"), MEMORY_NAMES)
+FIND_MEMORIES = ListStatement(
     lambda ids: (
         select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(OF_AGENT, memories.c.id.in_(ids))
     ),
     "agent",
 )
-AT_POSITIONS = Listing(
+AT_POSITIONS = ListStatement(
     lambda ids: select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(memories.c.position.in_(ids))
 )
-COUNT = Statement(
-    lambda _: select(func.count()).where(OF_AGENT, same(memories.c.kind, "kind")), "agent", "kind"
+COUNT_OF_KIND = Statement(
+    lambda _: select(func.count()).where(OF_AGENT, equals(memories.c.kind, "kind")), "agent", "kind"
 )
-COUNT_IN_ROOM = Statement(lambda _: select(func.count()).where(IN_LANE), "agent", "room", "kind")
+COUNT_IN_ROOM = Statement(lambda _: select(func.count()).where(IN_ROOM_OF_KIND), "agent", "room", "kind")
 RECENT = Statement(
-    lambda _: select(*MEMORY).where(IN_LANE).order_by(*NEWEST).limit(limit()),
+    lambda _: select(*MEMORY).where(IN_ROOM_OF_KIND).order_by(*NEWEST_FIRST).limit(limit_parameter()),
     "agent",
     "room",
     "kind",
@@ -78,9 +93,9 @@ RECENT = Statement(
 RECENT_BEFORE = Statement(
     lambda _: (
         select(*MEMORY)
-        .where(IN_LANE, memories.c.created_at < value(memories.c.created_at, "before"))
-        .order_by(*NEWEST)
-        .limit(limit())
+        .where(IN_ROOM_OF_KIND, memories.c.created_at < typed_parameter(memories.c.created_at, "before"))
+        .order_by(*NEWEST_FIRST)
+        .limit(limit_parameter())
     ),
     "agent",
     "room",
@@ -88,11 +103,11 @@ RECENT_BEFORE = Statement(
     "before",
     "limit",
 )
-BY_TURN = Statement(
+MEMORIES_OF_TURN = Statement(
     lambda _: (
         select(*WITH_VECTOR)
         .outerjoin(embeddings, HAS_VECTOR)
-        .where(OF_AGENT, same(memories.c.turn_id, "turn"))
+        .where(OF_AGENT, equals(memories.c.turn_id, "turn"))
         .order_by(memories.c.created_at, memories.c.id)
     ),
     "agent",
@@ -101,7 +116,7 @@ BY_TURN = Statement(
 NEWEST_BEFORE = Statement(
     lambda _: (
         select(memories.c.position)
-        .where(memories.c.position < value(memories.c.position, "before"))
+        .where(memories.c.position < typed_parameter(memories.c.position, "before"))
         .order_by(memories.c.position.desc())
         .limit(1)
     ),
@@ -110,12 +125,12 @@ NEWEST_BEFORE = Statement(
 UNEMBEDDED = Statement(
     lambda _: (
         select(*MEMORY)
-        .outerjoin(embeddings, and_(HAS_VECTOR, same(embeddings.c.model, "model")))
+        .outerjoin(embeddings, and_(HAS_VECTOR, equals(embeddings.c.model, "model")))
         .where(
-            memories.c.position <= value(memories.c.position, "newest"),
-            memories.c.position > value(memories.c.position, "oldest"),
-            memories.c.agent_id + NOTHING == value(memories.c.agent_id, "agent"),
-            or_(*(memories.c.kind == kind.value for kind in EMBEDDED)),
+            memories.c.position <= typed_parameter(memories.c.position, "newest"),
+            memories.c.position > typed_parameter(memories.c.position, "oldest"),
+            memories.c.agent_id + ZERO == typed_parameter(memories.c.agent_id, "agent"),
+            or_(*(memories.c.kind == kind.value for kind in EMBEDDED_KINDS)),
             embeddings.c.memory.is_(None),
         )
         .order_by(memories.c.position.desc())
@@ -125,22 +140,22 @@ UNEMBEDDED = Statement(
     "oldest",
     "agent",
 )
-REMOVE = Listing(lambda ids: delete(memories).where(OF_AGENT, memories.c.id.in_(ids)), "agent")
+DELETE_MEMORIES = ListStatement(lambda ids: delete(memories).where(OF_AGENT, memories.c.id.in_(ids)), "agent")
 
 
-def put_memories(connection: Connection, agent: int, kept: Sequence[Memory]) -> None:
+def put_memories(connection: Connection, agent: int, stored: Sequence[Memory]) -> None:
     """Insert, or replace the memory of that id; its words and a vector that comes along are kept too."""
-    rows = [memory_values(agent, memory) for memory in kept]
-    UPSERT.run_many(connection, rows)
-    if recents := told_by(connection):
-        recents.tell(rows, kept)
-    search.store_words(connection, agent, kept)
+    rows = [memory_values(agent, memory) for memory in stored]
+    UPSERT_MEMORY.run_many(connection, rows)
+    if recent_cache := recent_cache_of(connection):
+        recent_cache.notify(rows, stored)
+    search.store_words(connection, agent, stored)
     search.store_embeddings(
         connection,
         agent,
         [
-            search.Kept(memory.id, memory.embedding, memory.embedding_model)
-            for memory in kept
+            search.StoredVector(memory.id, memory.embedding, memory.embedding_model)
+            for memory in stored
             if memory.embedding is not None
         ],
     )
@@ -148,10 +163,10 @@ def put_memories(connection: Connection, agent: int, kept: Sequence[Memory]) -> 
 
 def memory_of(row: Row) -> Memory:
     """Read a memory from its columns."""
-    return _kept(row[:12]) if is_small(row) else _read(row)
+    return _parse_memory_cached(row[:12]) if is_small(row) else _parse_memory(row)
 
 
-def _read(row: Row) -> Memory:
+def _parse_memory(row: Row) -> Memory:
     (memory_id, kind, entity_id, room_id, world_id, content) = row[:6]
     (created_at, external_id, scope, source_id, turn_id, metadata) = row[6:12]
     return Memory(
@@ -161,19 +176,21 @@ def _read(row: Row) -> Memory:
         room_id=id_of(room_id),
         world_id=id_of(world_id),
         content=content_of(content),
-        created_at=moment_of(created_at),
+        created_at=datetime_of(created_at),
         external_id=external_id,
-        scope=Scope(scope),
+        scope=MemoryScope(scope),
         source_id=id_or_none(source_id),
         turn_id=id_or_none(turn_id),
         metadata=loads(metadata),
     )
 
 
-_kept = lru_cache(maxsize=4096)(_read)  # a room's last messages are read with every turn, and rarely change
+_parse_memory_cached = lru_cache(maxsize=4096)(
+    _parse_memory
+)  # a room's last messages are read with every turn, and rarely change
 
 
-def as_read(row: Row, memory: Memory) -> Memory:
+def as_stored(row: Row, memory: Memory) -> Memory:
     """Give a memory as it comes back from its columns: nearly always as it is."""
     content = memory.content
     is_odd = memory.metadata or content.metadata or content.attachments or content.choices
@@ -181,12 +198,12 @@ def as_read(row: Row, memory: Memory) -> Memory:
     return memory if is_same and not is_odd and memory.created_at.tzinfo is UTC else memory_of(row)
 
 
-def _with_vector(row: Row) -> Memory:
+def _memory_with_vector(row: Row) -> Memory:
     memory = memory_of(row)
     model, vector = row[12:14]
     if vector is None:
         return memory
-    return replace(memory, embedding=search.unpacked(vector), embedding_model=model)
+    return replace(memory, embedding=search.unpack_vector(vector), embedding_model=model)
 
 
 def memory_values(agent: int, memory: Memory) -> Row:
@@ -199,7 +216,7 @@ def memory_values(agent: int, memory: Memory) -> Row:
         memory.room_id.bytes,
         memory.world_id.bytes,
         content_text(memory.content),
-        moment(memory.created_at),
+        microseconds_of(memory.created_at),
         storable_text(memory.external_id),
         memory.scope.value,
         id_bytes(memory.source_id),
@@ -208,80 +225,82 @@ def memory_values(agent: int, memory: Memory) -> Row:
     )
 
 
-def _add(agent: int, added: Sequence[Memory], connection: Connection) -> None:
+def _add_memories(agent: int, new_memories: Sequence[Memory], connection: Connection) -> None:
     """What replaces a memory replaces its vector and words too: those of another text would mislead."""
-    ids = [memory.id for memory in added]
+    ids = [memory.id for memory in new_memories]
     search.delete_embeddings(connection, agent, ids)
     search.delete_words(connection, agent, ids)
-    put_memories(connection, agent, added)
+    put_memories(connection, agent, new_memories)
 
 
 def _add_unique(agent: int, memory: Memory, connection: Connection) -> Memory:
-    known = search.alike(connection, agent, memory, audience_of(memory))
-    if known is not None:
-        return _with_vector(FIND.rows(connection, agent, ids=[known])[0])
-    _add(agent, [memory], connection)
+    existing_id = search.find_same_wording(connection, agent, memory, recall_audience(memory))
+    if existing_id is not None:
+        return _memory_with_vector(FIND_MEMORIES.rows(connection, agent, ids=[existing_id])[0])
+    _add_memories(agent, [memory], connection)
     return memory
 
 
-def _recall(
-    agent: int, wanted: search.Wanted, reach: Reach, limit: int, connection: Connection
-) -> list[Recalled]:
-    audiences = (search.EVERYBODY, reach.world_id.bytes, reach.room_id.bytes)
-    scores = search.nearest(connection, agent, wanted, audiences, limit)
+def _find_nearest(
+    agent: int, query: search.VectorQuery, reach: RecallScope, limit: int, connection: Connection
+) -> list[MemoryMatch]:
+    audiences = (search.SHARED_AUDIENCE, reach.world_id.bytes, reach.room_id.bytes)
+    scores = search.find_nearest(connection, agent, query, audiences, limit)
     rows = AT_POSITIONS.rows(connection, ids=list(scores))
-    found = [Recalled(_with_vector(row), scores[row[14]]) for row in rows]
-    return sorted(found, key=lambda one: -one.similarity)
+    matches = [MemoryMatch(_memory_with_vector(row), scores[row[14]]) for row in rows]
+    return sorted(matches, key=lambda match: -match.similarity)
 
 
-def _search(
-    agent: int, text: str, reach: Reach, kind: MemoryKind, limit: int, connection: Connection
+def _search_words(
+    agent: int, text: str, reach: RecallScope, kind: MemoryKind, limit: int, connection: Connection
 ) -> list[Memory]:
-    if kind in SAID:
-        rows = RECENT.rows(connection, agent, reach.room_id.bytes, kind.value, LAST_SAID)
+    if kind in TRANSCRIPT_KINDS:
+        rows = RECENT.rows(connection, agent, reach.room_id.bytes, kind.value, MAX_TRANSCRIPT_SCAN)
         newest = [content_of(row[5]).text for row in rows]
-        return [memory_of(rows[place]) for place in ranked_by_words(text, newest, limit)]
-    positions = search.found(connection, agent, text, reach, kind, limit)
-    found = {row[14]: _with_vector(row) for row in AT_POSITIONS.rows(connection, ids=positions)}
-    return [found[one] for one in positions if one in found]
+        return [memory_of(rows[index]) for index in rank_by_word_overlap(text, newest, limit)]
+    positions = search.find_by_words(connection, agent, text, reach, kind, limit)
+    memories_by_position = {
+        row[14]: _memory_with_vector(row) for row in AT_POSITIONS.rows(connection, ids=positions)
+    }
+    return [memories_by_position[position] for position in positions if position in memories_by_position]
 
 
-def _unembedded(agent: int, model: str, before: int, connection: Connection) -> Unembedded:
+def _find_unembedded(agent: int, model: str, before: int, connection: Connection) -> UnembeddedPage:
     """Go on at the next memory that there is: positions have gaps, some of them wide."""
-    found = NEWEST_BEFORE.first(connection, before)
-    if found is None:
-        return Unembedded()
-    newest = found[0]
-    oldest = max(0, newest - WINDOW)
+    row = NEWEST_BEFORE.first(connection, before)
+    if row is None:
+        return UnembeddedPage()
+    newest = row[0]
+    oldest = max(0, newest - SCAN_WINDOW)
     rows = UNEMBEDDED.rows(connection, model, newest, oldest, agent)
-    return Unembedded(tuple(map(memory_of, rows)), oldest + 1 if oldest else None)
+    return UnembeddedPage(tuple(map(memory_of, rows)), oldest + 1 if oldest else None)
 
 
-class SqlMemories(Book):
+class SqlMemories(SqlStorePart):
     """Keeps memories; see `MemoryStore`. `recent` leaves out vectors, which the road does not need."""
 
     async def add(self, memories: Sequence[Memory]) -> None:
         if memories:
-            await self._database.write(partial(_add, self._agent, memories))
+            await self._database.write(partial(_add_memories, self._agent, memories))
 
     async def add_unique(self, memory: Memory) -> Memory:
-        if memory.kind in SAID:
+        if memory.kind in TRANSCRIPT_KINDS:
             raise ValueError(f"a {memory.kind} is told from others by its id: use add")
         return await self._database.write(partial(_add_unique, self._agent, memory))
 
     async def memories(self, ids: Collection[UUID]) -> dict[UUID, Memory]:
-        keys = [one.bytes for one in ids]
+        keys = [memory_id.bytes for memory_id in ids]
         if not keys:
             return {}
-        rows = await self._database.read(lambda db: FIND.rows(db, self._agent, ids=keys))
-        return {memory.id: memory for memory in map(_with_vector, rows)}
+        rows = await self._database.read(lambda db: FIND_MEMORIES.rows(db, self._agent, ids=keys))
+        return {memory.id: memory for memory in map(_memory_with_vector, rows)}
 
     async def count(self, kind: MemoryKind, room_id: UUID | None = None) -> int:
         if room_id is None:
-            rows = await self._database.search(lambda db: COUNT.rows(db, self._agent, kind.value))
+            rows = await self._database.search(lambda db: COUNT_OF_KIND.rows(db, self._agent, kind.value))
         else:
-            lane = (self._agent, room_id.bytes, kind.value)
-            rows = await self._database.search(lambda db: COUNT_IN_ROOM.rows(db, *lane))
+            key = (self._agent, room_id.bytes, kind.value)
+            rows = await self._database.search(lambda db: COUNT_IN_ROOM.rows(db, *key))
         return int(rows[0][0])
 
     async def recent(
@@ -292,47 +311,49 @@ class SqlMemories(Book):
         kind: MemoryKind = MemoryKind.MESSAGE,
         before: datetime | None = None,
     ) -> list[Memory]:
-        lane = Lane(self._agent, room_id.bytes, kind.value)
+        key = WindowKey(self._agent, room_id.bytes, kind.value)
         if before is None:
-            return await self._last(lane, limit)
-        end = moment(before)
-        rows = await self._database.read(lambda db: RECENT_BEFORE.rows(db, *lane, end, limit))
+            return await self._find_recent(key, limit)
+        end = microseconds_of(before)
+        rows = await self._database.read(lambda db: RECENT_BEFORE.rows(db, *key, end, limit))
         return [memory_of(row) for row in reversed(rows)]
 
-    async def _last(self, lane: Lane, limit: int) -> list[Memory]:
-        recents = self._database.recents
-        if recents is not None and (known := recents.get(lane, limit)) is not None:
-            return known
-        version = recents.version if recents is not None else 0
-        rows = await self._database.read(lambda db: RECENT.rows(db, *lane, limit))
-        found = [memory_of(row) for row in reversed(rows)]
-        if recents is not None and all(map(is_small, rows)):
-            recents.keep(lane, limit, found, version)
-        return found
+    async def _find_recent(self, key: WindowKey, limit: int) -> list[Memory]:
+        recent_cache = self._database.recent_cache
+        if recent_cache is not None and (cached := recent_cache.get(key, limit)) is not None:
+            return cached
+        version = recent_cache.version if recent_cache is not None else 0
+        rows = await self._database.read(lambda db: RECENT.rows(db, *key, limit))
+        memories = [memory_of(row) for row in reversed(rows)]
+        if recent_cache is not None and all(map(is_small, rows)):
+            recent_cache.store(key, limit, memories, version)
+        return memories
 
     async def by_turn(self, turn_id: UUID) -> list[Memory]:
-        rows = await self._database.read(lambda db: BY_TURN.rows(db, self._agent, turn_id.bytes))
-        return [_with_vector(row) for row in rows]
+        rows = await self._database.read(lambda db: MEMORIES_OF_TURN.rows(db, self._agent, turn_id.bytes))
+        return [_memory_with_vector(row) for row in rows]
 
     async def recall(
-        self, embedding: Sequence[float], model: str, reach: Reach, kind: MemoryKind, limit: int = 10
-    ) -> list[Recalled]:
-        wanted = search.Wanted(tuple(embedding), model, kind)
-        return await self._database.search(partial(_recall, self._agent, wanted, reach, limit))
+        self, embedding: Sequence[float], model: str, scope: RecallScope, kind: MemoryKind, limit: int = 10
+    ) -> list[MemoryMatch]:
+        query = search.VectorQuery(tuple(embedding), model, kind)
+        return await self._database.search(partial(_find_nearest, self._agent, query, scope, limit))
 
-    async def search(self, text: str, reach: Reach, kind: MemoryKind, limit: int = 10) -> list[Memory]:
-        return await self._database.search(partial(_search, self._agent, text, reach, kind, limit))
+    async def search(self, text: str, scope: RecallScope, kind: MemoryKind, limit: int = 10) -> list[Memory]:
+        return await self._database.search(partial(_search_words, self._agent, text, scope, kind, limit))
 
     async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
-        row = search.Kept(memory_id, tuple(embedding), model)
-        await self._database.write(lambda db: search.replace(db, self._agent, [row]))
+        row = search.StoredVector(memory_id, tuple(embedding), model)
+        await self._database.write(lambda db: search.replace_embeddings(db, self._agent, [row]))
 
-    async def unembedded(self, model: str, before: int | None = None) -> Unembedded:
-        work = partial(_unembedded, self._agent, storable_text(model), LAST if before is None else before)
+    async def unembedded(self, model: str, before: int | None = None) -> UnembeddedPage:
+        work = partial(
+            _find_unembedded, self._agent, storable_text(model), MAX_POSITION if before is None else before
+        )
         return await self._database.search(work)
 
     async def remove(self, ids: Collection[UUID]) -> int:
-        keys = [one.bytes for one in ids]
+        keys = [memory_id.bytes for memory_id in ids]
         if not keys:
             return 0
-        return await self._database.write(lambda db: REMOVE.count(db, self._agent, ids=keys))
+        return await self._database.write(lambda db: DELETE_MEMORIES.count(db, self._agent, ids=keys))

@@ -20,42 +20,44 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, literal, select
 from bot import Clock, system_clock
 from bot.platform import DeliveryState
 from bot.store import AUDIT
-from plugins.sql.core.base import Access, Owner
+from plugins.sql.core.base import Access, AgentRow
 from plugins.sql.core.schema import cache, deliveries, logs, receipts, spending, steps
-from plugins.sql.core.values import moment, moment_of
+from plugins.sql.core.values import datetime_of, microseconds_of
 
 logger = logging.getLogger(__name__)
 
-MOST = 25  # in about two milliseconds
-OVER = (DeliveryState.SENT, DeliveryState.FAILED, DeliveryState.CANCELLED)
+ROWS_PER_STEP = 25  # in about two milliseconds
+FINISHED_STATES = (DeliveryState.SENT, DeliveryState.FAILED, DeliveryState.CANCELLED)
 TIME_BITS = 48  # that a time-ordered id begins with, in milliseconds
 
 
 @dataclass(frozen=True, slots=True)
-class Trimmed:
+class StepResult:
     """How many rows a step has removed, and where the next one goes on."""
 
     count: int
     after: Any = None
 
 
-class Step(Protocol):
+class DeletionStep(Protocol):
     """Removes some of an agent's rows from before a moment; `after` is where the one before it ended."""
 
-    def __call__(self, connection: Connection, /, agent: int, before: int, after: Any) -> Trimmed: ...
+    def __call__(self, connection: Connection, /, agent: int, before: int, after: Any) -> StepResult: ...
 
 
-def last_but(connection: Connection, agent: int, keep: int) -> int:
+def find_last_surplus(connection: Connection, agent: int, keep_count: int) -> int:
     """Find the position of the newest receipt behind so many newer ones; 0 where there is none."""
     newest = select(receipts.c.position).where(receipts.c.agent_id == agent)
-    return connection.scalar(newest.order_by(receipts.c.position.desc()).limit(1).offset(keep)) or 0
+    return connection.scalar(newest.order_by(receipts.c.position.desc()).limit(1).offset(keep_count)) or 0
 
 
-def trim_receipts(connection: Connection, agent: int, before: int, after: Any, last: int = 0) -> Trimmed:
+def delete_expired_receipts(
+    connection: Connection, agent: int, before: int, after: Any, last_position: int = 0
+) -> StepResult:
     """Remove closed receipts up to a position: as long as one is there, its event is known again."""
-    return _in_order(
+    return _delete_in_order(
         connection,
-        and_(receipts.c.agent_id == agent, receipts.c.position <= last),
+        and_(receipts.c.agent_id == agent, receipts.c.position <= last_position),
         receipts.c.received_at,
         receipts.c.is_open == 0,
         before,
@@ -63,90 +65,95 @@ def trim_receipts(connection: Connection, agent: int, before: int, after: Any, l
     )
 
 
-def trim_deliveries(connection: Connection, agent: int, before: int, after: Any) -> Trimmed:
+def delete_expired_deliveries(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
     """Remove parts that were sent, failed or dropped; what is held waits for a person."""
-    is_over = deliveries.c.state.in_([state.value for state in OVER])
+    is_finished = deliveries.c.state.in_([state.value for state in FINISHED_STATES])
     of_agent = deliveries.c.agent_id == agent
-    return _in_order(connection, of_agent, deliveries.c.created_at, is_over, before, after)
+    return _delete_in_order(connection, of_agent, deliveries.c.created_at, is_finished, before, after)
 
 
-def trim_logs(connection: Connection, agent: int, before: int, after: Any) -> Trimmed:
+def delete_expired_logs(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
     """Remove entries, but no decisions."""
-    which = and_(logs.c.agent_id == agent, logs.c.kind != AUDIT)
-    return _in_order(connection, which, logs.c.at, literal(1) == 1, before, after)
+    condition = and_(logs.c.agent_id == agent, logs.c.kind != AUDIT)
+    return _delete_in_order(connection, condition, logs.c.at, literal(1) == 1, before, after)
 
 
-def trim_decisions(connection: Connection, agent: int, before: int, after: Any) -> Trimmed:
+def delete_expired_decisions(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
     """Remove what the log says of who was allowed what."""
-    which = and_(logs.c.agent_id == agent, logs.c.kind == AUDIT)
-    return _in_order(connection, which, logs.c.at, literal(1) == 1, before, after)
+    condition = and_(logs.c.agent_id == agent, logs.c.kind == AUDIT)
+    return _delete_in_order(connection, condition, logs.c.at, literal(1) == 1, before, after)
 
 
-def _in_order(
+def _delete_in_order(
     connection: Connection,
-    which: ColumnElement[bool],
-    at: ColumnElement[int],
-    is_over: ColumnElement[bool],
+    condition: ColumnElement[bool],
+    created_at: ColumnElement[int],
+    is_deletable: ColumnElement[bool],
     before: int,
     after: Any,
-) -> Trimmed:
+) -> StepResult:
     """Go through rows in the order in which they were made; one that is too young ends it."""
-    table: Any = at.table
+    table: Any = created_at.table
     position = table.c.position
-    look = select(position, at, is_over).where(which, position > (after or 0)).order_by(position).limit(MOST)
-    rows = connection.execute(look).all()
-    old = list(takewhile(lambda row: row[1] < before, rows))
-    gone = [row[0] for row in old if row[2]]
-    if gone:
-        connection.execute(delete(table).where(position.in_(gone)))
-    return Trimmed(len(gone), old[-1][0] if len(old) == MOST else None)
+    query = (
+        select(position, created_at, is_deletable)
+        .where(condition, position > (after or 0))
+        .order_by(position)
+        .limit(ROWS_PER_STEP)
+    )
+    rows = connection.execute(query).all()
+    expired = list(takewhile(lambda row: row[1] < before, rows))
+    deleted = [row[0] for row in expired if row[2]]
+    if deleted:
+        connection.execute(delete(table).where(position.in_(deleted)))
+    return StepResult(len(deleted), expired[-1][0] if len(expired) == ROWS_PER_STEP else None)
 
 
-def trim_steps(connection: Connection, agent: int, before: int, after: Any) -> Trimmed:
+def delete_expired_steps(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
     """Remove the journal of turns that are over; a turn's id begins with its time."""
     turn = steps.c.turn_id
     youngest = (before // 1000 << (128 - TIME_BITS)).to_bytes(16, "big")
     of_agent = steps.c.agent_id == agent
-    look = select(turn, steps.c.at).where(of_agent, turn > (after or bytes(16)), turn < youngest)
-    rows = connection.execute(look.order_by(turn, steps.c.key).limit(MOST)).all()
-    busy = select(receipts.c.turn_id).where(
+    query = select(turn, steps.c.at).where(of_agent, turn > (after or bytes(16)), turn < youngest)
+    rows = connection.execute(query.order_by(turn, steps.c.key).limit(ROWS_PER_STEP)).all()
+    open_turns = select(receipts.c.turn_id).where(
         receipts.c.agent_id == agent, receipts.c.is_open == 1, receipts.c.turn_id.is_not(None)
     )
-    kept = {bytes(row[0]) for row in connection.execute(busy)}
-    kept |= {bytes(row[0]) for row in rows if row[1] is not None and row[1] >= before}
-    gone = list({bytes(row[0]) for row in rows} - kept)
-    count = connection.execute(delete(steps).where(of_agent, turn.in_(gone))).rowcount if gone else 0
-    return Trimmed(count, bytes(rows[-1][0]) if len(rows) == MOST else None)
+    protected = {bytes(row[0]) for row in connection.execute(open_turns)}
+    protected |= {bytes(row[0]) for row in rows if row[1] is not None and row[1] >= before}
+    deleted = list({bytes(row[0]) for row in rows} - protected)
+    count = connection.execute(delete(steps).where(of_agent, turn.in_(deleted))).rowcount if deleted else 0
+    return StepResult(count, bytes(rows[-1][0]) if len(rows) == ROWS_PER_STEP else None)
 
 
-def trim_cache(connection: Connection, agent: int, before: int, after: Any) -> Trimmed:
+def delete_expired_cache(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
     """Remove values that are over."""
     of_agent = cache.c.agent_id == agent
-    look = select(cache.c.key).where(of_agent, cache.c.expires_at <= before).limit(MOST)
-    gone = list(connection.scalars(look))
-    if gone:
-        connection.execute(delete(cache).where(of_agent, cache.c.key.in_(gone)))
-    return Trimmed(len(gone), "more" if len(gone) == MOST else None)
+    query = select(cache.c.key).where(of_agent, cache.c.expires_at <= before).limit(ROWS_PER_STEP)
+    deleted = list(connection.scalars(query))
+    if deleted:
+        connection.execute(delete(cache).where(of_agent, cache.c.key.in_(deleted)))
+    return StepResult(len(deleted), "more" if len(deleted) == ROWS_PER_STEP else None)
 
 
-def trim_spending(connection: Connection, agent: int, before: int, after: Any) -> Trimmed:
+def delete_expired_costs(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
     """Remove the sums of days that are long gone, a day at a time."""
     of_agent = spending.c.agent_id == agent
-    look = select(spending.c.day).where(of_agent, spending.c.day < moment_of(before).date().isoformat())
-    day = connection.scalar(look.order_by(spending.c.day).limit(1))
+    query = select(spending.c.day).where(of_agent, spending.c.day < datetime_of(before).date().isoformat())
+    day = connection.scalar(query.order_by(spending.c.day).limit(1))
     if day is None:
-        return Trimmed(0)
+        return StepResult(0)
     count = connection.execute(delete(spending).where(of_agent, spending.c.day == day)).rowcount
-    return Trimmed(count, day)
+    return StepResult(count, day)
 
 
-FIRST, EVERY = 60.0, 3600.0
-SHARE = 20  # of the time: one part of work, so many parts of rest
-LONGEST_REST = 5.0
+FIRST_DELAY_SECONDS, INTERVAL_SECONDS = 60.0, 3600.0
+REST_FACTOR = 20  # of the time: one part of work, so many parts of rest
+MAX_REST_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class RetentionPolicy:
     """How long what is over is kept; receipts for so long and for so many, whichever is more."""
 
     receipts: timedelta = timedelta(days=30)
@@ -158,7 +165,7 @@ class Keeping:
     spending: timedelta = timedelta(days=400)
 
 
-DEFAULTS = Keeping()
+DEFAULT_RETENTION = RetentionPolicy()
 
 
 class Retention:
@@ -170,66 +177,66 @@ class Retention:
     def __init__(
         self,
         database: Access,
-        owner: Owner,
-        keeping: Keeping = DEFAULTS,
+        agent_row: AgentRow,
+        policy: RetentionPolicy = DEFAULT_RETENTION,
         *,
         clock: Clock = system_clock,
-        rest: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._database = database
-        self._agent = owner.number
-        self._keeping = keeping
+        self._agent = agent_row.number
+        self._policy = policy
         self._clock = clock
-        self._rest = rest
-        self._loop: asyncio.Task[None] | None = None
+        self._sleep = sleep
+        self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._loop = asyncio.get_running_loop().create_task(self._run())
+        self._task = asyncio.get_running_loop().create_task(self._run())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop between two steps."""
-        if self._loop is not None:
-            self._loop.cancel()
-            await asyncio.wait([self._loop])
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
 
-    async def sweep(self) -> int:
+    async def run_once(self) -> int:
         """Remove all that is over, resting in between; gives how many rows that were."""
-        last = await self._database.search(
-            partial(last_but, agent=self._agent, keep=self._keeping.receipt_rows)
+        last_position = await self._database.search(
+            partial(find_last_surplus, agent=self._agent, keep_count=self._policy.receipt_rows)
         )
-        return sum([await self._trim(step, age) for step, age in self._chores(last)])
+        return sum([await self._delete_expired(step, age) for step, age in self._steps(last_position)])
 
     async def _run(self) -> None:
-        await self._rest(FIRST)
+        await self._sleep(FIRST_DELAY_SECONDS)
         while True:
             try:
-                count = await self.sweep()
+                count = await self.run_once()
                 logger.debug("%d rows were removed that nobody needs any more", count)
             except Exception:  # the database's fault, which its own watch reports: the next hour tries again
                 logger.debug("what is over could not be removed", exc_info=True)
-            await self._rest(EVERY)
+            await self._sleep(INTERVAL_SECONDS)
 
-    def _chores(self, last: int) -> Iterator[tuple[Step, timedelta]]:
-        keeping = self._keeping
-        yield partial(trim_receipts, last=last), keeping.receipts
-        yield trim_deliveries, keeping.deliveries
-        yield trim_steps, keeping.steps
-        yield trim_logs, keeping.logs
-        yield trim_decisions, keeping.decisions
-        yield trim_spending, keeping.spending
-        yield trim_cache, timedelta()
+    def _steps(self, last_position: int) -> Iterator[tuple[DeletionStep, timedelta]]:
+        policy = self._policy
+        yield partial(delete_expired_receipts, last_position=last_position), policy.receipts
+        yield delete_expired_deliveries, policy.deliveries
+        yield delete_expired_steps, policy.steps
+        yield delete_expired_logs, policy.logs
+        yield delete_expired_decisions, policy.decisions
+        yield delete_expired_costs, policy.spending
+        yield delete_expired_cache, timedelta()
 
-    async def _trim(self, step: Step, age: timedelta) -> int:
-        before, after, count = moment(self._clock() - age), None, 0
+    async def _delete_expired(self, step: DeletionStep, age: timedelta) -> int:
+        before, after, count = microseconds_of(self._clock() - age), None, 0
         while True:
             started = perf_counter()
             work = partial(step, agent=self._agent, before=before, after=after)
-            done = await self._database.write(work)
-            count += done.count
-            after = done.after
+            result = await self._database.write(work)
+            count += result.count
+            after = result.after
             if after is None:
                 return count
-            await self._rest(min(SHARE * (perf_counter() - started), LONGEST_REST))
+            await self._sleep(min(REST_FACTOR * (perf_counter() - started), MAX_REST_SECONDS))

@@ -16,21 +16,43 @@ from sqlalchemy import Connection, Double, bindparam, case, delete, func, litera
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import Executable
 
-from bot import Memory, MemoryKind, Reach, Scope
-from bot.store import SAID, best_by_words, cosine, word_weights, wording, words_of
-from plugins.sql.core.columns import each_of
+from bot import Memory, MemoryKind, MemoryScope, RecallScope
+from bot.store import (
+    TRANSCRIPT_KINDS,
+    cosine,
+    index_words,
+    normalize_wording,
+    top_by_word_overlap,
+    word_weights,
+)
+from plugins.sql.core.columns import json_elements
 from plugins.sql.core.schema import embeddings, memories, words
-from plugins.sql.core.statements import Insert, Listing, Spelled, Statement, limit, same, value
+from plugins.sql.core.statements import (
+    Insert,
+    ListStatement,
+    RawStatement,
+    Statement,
+    equals,
+    limit_parameter,
+    typed_parameter,
+)
 from plugins.sql.core.values import NO_ID, dumps
-from plugins.sql.core.vector_cache import Audience, Matrices, Matrix, View, has_numpy, view_of
+from plugins.sql.core.vector_cache import (
+    Matrix,
+    RecallAudience,
+    VectorCache,
+    VectorCacheView,
+    has_numpy,
+    view_of,
+)
 
-EVERYBODY = NO_ID
-FIRST = -1  # before every position
-LARGEST = 60_000.0  # half precision ends at 65,504; beyond, only the direction is kept
+SHARED_AUDIENCE = NO_ID
+BEFORE_FIRST = -1  # before every position
+MAX_HALF_FLOAT = 60_000.0  # half precision ends at 65,504; beyond, only the direction is kept
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredVector:
     """A memory's vector, and whose it is."""
 
     memory_id: UUID
@@ -39,7 +61,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class VectorQuery:
     """What is looked for: a vector, the model it is of, and the kind of memory."""
 
     vector: tuple[float, ...]
@@ -48,8 +70,8 @@ class Wanted:
 
 
 AUDIENCE = case(
-    (memories.c.scope == Scope.SHARED.value, EVERYBODY),
-    (memories.c.scope == Scope.WORLD.value, memories.c.world_id),
+    (memories.c.scope == MemoryScope.SHARED.value, SHARED_AUDIENCE),
+    (memories.c.scope == MemoryScope.WORLD.value, memories.c.world_id),
     else_=memories.c.room_id,
 )
 
@@ -57,31 +79,31 @@ AUDIENCE = case(
 def _insert_embeddings(insert: Insert) -> Executable:
     source = select(
         memories.c.agent_id,
-        value(embeddings.c.model, "model"),
-        value(embeddings.c.dimension, "dimension"),
+        typed_parameter(embeddings.c.model, "model"),
+        typed_parameter(embeddings.c.dimension, "dimension"),
         memories.c.kind,
         AUDIENCE,
         memories.c.position,
-        value(embeddings.c.vector, "vector"),
-    ).where(same(memories.c.agent_id, "agent"), same(memories.c.id, "id"))
+        typed_parameter(embeddings.c.vector, "vector"),
+    ).where(equals(memories.c.agent_id, "agent"), equals(memories.c.id, "id"))
     names = ("agent_id", "model", "dimension", "kind", "audience", "memory", "vector")
     return insert(embeddings).from_select(names, source)  # type: ignore[no-any-return]
 
 
 INSERT_EMBEDDINGS = Statement(_insert_embeddings, "agent", "id", "model", "dimension", "vector")
-DELETE_EMBEDDINGS = Listing(
+DELETE_EMBEDDINGS = ListStatement(
     lambda ids: delete(embeddings).where(
         embeddings.c.memory.in_(
-            select(memories.c.position).where(same(memories.c.agent_id, "agent"), memories.c.id.in_(ids))
+            select(memories.c.position).where(equals(memories.c.agent_id, "agent"), memories.c.id.in_(ids))
         )
     ),
     "agent",
 )
 EMBEDDING_SCOPE = (
-    same(embeddings.c.agent_id, "agent"),
-    same(embeddings.c.model, "model"),
-    same(embeddings.c.dimension, "dimension"),
-    same(embeddings.c.kind, "kind"),
+    equals(embeddings.c.agent_id, "agent"),
+    equals(embeddings.c.model, "model"),
+    equals(embeddings.c.dimension, "dimension"),
+    equals(embeddings.c.kind, "kind"),
 )
 EMBEDDING_SCOPE_NAMES = ("agent", "model", "dimension", "kind")
 AUDIENCES = ("all", "world", "room")
@@ -90,7 +112,7 @@ CANDIDATES = Statement(
         select(embeddings.c.memory, embeddings.c.vector)
         .where(
             *EMBEDDING_SCOPE,
-            same(embeddings.c.audience, "audience"),
+            equals(embeddings.c.audience, "audience"),
             embeddings.c.memory > bindparam("after"),
         )
         .order_by(embeddings.c.memory)
@@ -104,137 +126,144 @@ CANDIDATES = Statement(
 def _nearest_in_postgresql(_: Insert) -> Executable:
     """Compare what the key has found; a vector without a direction is like none, and pgvector says NaN."""
     distance: ColumnElement[float] = embeddings.c.vector.op("<=>", return_type=Double())(
-        value(embeddings.c.vector, "wanted")
+        typed_parameter(embeddings.c.vector, "wanted")
     )
     similarity = func.coalesce(func.nullif(1 - distance, literal_column("'NaN'")), 0).label("similarity")
-    heard = embeddings.c.audience.in_([value(embeddings.c.audience, name) for name in AUDIENCES])
-    found = select(embeddings.c.memory, similarity).where(*EMBEDDING_SCOPE, heard)
-    return found.order_by(similarity.desc()).limit(limit())
+    is_visible = embeddings.c.audience.in_(
+        [typed_parameter(embeddings.c.audience, name) for name in AUDIENCES]
+    )
+    query = select(embeddings.c.memory, similarity).where(*EMBEDDING_SCOPE, is_visible)
+    return query.order_by(similarity.desc()).limit(limit_parameter())
 
 
 NEAREST = Statement(_nearest_in_postgresql, "wanted", *EMBEDDING_SCOPE_NAMES, *AUDIENCES, "limit")
 
 
-def store_embeddings(connection: Connection, agent: int, kept: Sequence[Kept]) -> None:
+def store_embeddings(connection: Connection, agent: int, vectors: Sequence[StoredVector]) -> None:
     """Give memories their vectors; none of them has one yet."""
     INSERT_EMBEDDINGS.run_many(
         connection,
-        [(agent, one.memory_id.bytes, one.model, len(one.vector), packed(one.vector)) for one in kept],
+        [
+            (agent, stored.memory_id.bytes, stored.model, len(stored.vector), pack_vector(stored.vector))
+            for stored in vectors
+        ],
     )
 
 
-def replace(connection: Connection, agent: int, kept: Sequence[Kept]) -> None:
+def replace_embeddings(connection: Connection, agent: int, vectors: Sequence[StoredVector]) -> None:
     """Give memories their vectors instead of those they have."""
-    delete_embeddings(connection, agent, [one.memory_id for one in kept])
-    store_embeddings(connection, agent, kept)
+    delete_embeddings(connection, agent, [stored.memory_id for stored in vectors])
+    store_embeddings(connection, agent, vectors)
 
 
 def delete_embeddings(connection: Connection, agent: int, ids: Sequence[UUID]) -> None:
     """Forget the vectors of memories."""
-    DELETE_EMBEDDINGS.count(connection, agent, ids=[one.bytes for one in ids])
+    DELETE_EMBEDDINGS.count(connection, agent, ids=[memory_id.bytes for memory_id in ids])
 
 
-def nearest(
-    connection: Connection, agent: int, wanted: Wanted, audiences: Sequence[bytes], most: int
+def find_nearest(
+    connection: Connection, agent: int, query: VectorQuery, audiences: Sequence[bytes], limit: int
 ) -> dict[int, float]:
     """Find the positions of the memories that are nearest, with how near they are."""
-    if not most:
+    if not limit:
         return {}
-    key = (agent, wanted.model, len(wanted.vector), wanted.kind.value)
+    key = (agent, query.model, len(query.vector), query.kind.value)
     if connection.dialect.name == "postgresql":
-        return dict(map(tuple, NEAREST.rows(connection, packed(wanted.vector), *key, *audiences, most)))
-    compared = _compared_at_once if has_numpy() else _compared
-    found = [
+        return dict(map(tuple, NEAREST.rows(connection, pack_vector(query.vector), *key, *audiences, limit)))
+    compare = _compare_with_numpy if has_numpy() else _compare_in_python
+    pairs = [
         pair
-        for one in dict.fromkeys(audiences)
-        for pair in compared(connection, Audience(*key, one), wanted, most)
+        for audience in dict.fromkeys(audiences)
+        for pair in compare(connection, RecallAudience(*key, audience), query, limit)
     ]
-    return dict(nlargest(most, found, key=lambda pair: pair[1]))
+    return dict(nlargest(limit, pairs, key=lambda pair: pair[1]))
 
 
-def packed(vector: Sequence[float]) -> bytes:
+def pack_vector(vector: Sequence[float]) -> bytes:
     """Write a vector in half precision."""
-    if max(map(abs, vector), default=0.0) > LARGEST:
+    if max(map(abs, vector), default=0.0) > MAX_HALF_FLOAT:
         length = hypot(*vector)
         vector = [number / length for number in vector]
     return struct.pack(f"<{len(vector)}e", *vector)
 
 
-def unpacked(data: bytes) -> tuple[float, ...]:
+def unpack_vector(data: bytes) -> tuple[float, ...]:
     """Read a vector."""
     return struct.unpack(f"<{len(data) // 2}e", data)
 
 
-def _compared(
-    connection: Connection, audience: Audience, wanted: Wanted, most: int
+def _compare_in_python(
+    connection: Connection, audience: RecallAudience, query: VectorQuery, limit: int
 ) -> list[tuple[int, float]]:
-    rows = CANDIDATES.rows(connection, *audience, FIRST)
-    scored = ((position, cosine(wanted.vector, unpacked(data))) for position, data in rows)
-    return nlargest(most, scored, key=lambda pair: pair[1])
+    rows = CANDIDATES.rows(connection, *audience, BEFORE_FIRST)
+    scored = ((position, cosine(query.vector, unpack_vector(data))) for position, data in rows)
+    return nlargest(limit, scored, key=lambda pair: pair[1])
 
 
-def _compared_at_once(
-    connection: Connection, audience: Audience, wanted: Wanted, most: int
+def _compare_with_numpy(
+    connection: Connection, audience: RecallAudience, query: VectorQuery, limit: int
 ) -> list[tuple[int, float]]:
     """Compare what is known of an audience, and what has come to it since."""
-    view = view_of(connection) or View(Matrices())
-    known = view.matrices.get(audience)
-    rows = CANDIDATES.rows(connection, *audience, known.newest if known else FIRST)
-    found = known.nearest(wanted.vector, most) if known else []
+    view = view_of(connection) or VectorCacheView(VectorCache())
+    cached = view.cache.get(audience)
+    rows = CANDIDATES.rows(connection, *audience, cached.newest if cached else BEFORE_FIRST)
+    pairs = cached.find_nearest(query.vector, limit) if cached else []
     if rows:
         newer = Matrix(rows)
-        found += newer.nearest(wanted.vector, most)
-        view.matrices.keep(audience, known, newer, view.version)
-    return found
+        pairs += newer.find_nearest(query.vector, limit)
+        view.cache.store(audience, cached, newer, view.version)
+    return pairs
 
 
-EVERY = ""  # the word that every memory has
-WHOLE = "="  # what stands before the digest of a whole wording: no word begins so
+EMPTY_WORD = ""  # the word that every memory has
+WORDING_PREFIX = "="  # what stands before the digest of a whole wording: no word begins so
 
 
 def _insert_words(insert: Insert) -> Executable:
-    given = each_of(bindparam("words")).table_valued("value", name="given")
-    source = select(memories.c.agent_id, memories.c.kind, given.c.value, AUDIENCE, memories.c.position).where(
-        same(memories.c.agent_id, "agent"), same(memories.c.id, "id")
-    )
+    new_words = json_elements(bindparam("words")).table_valued("value", name="given")
+    source = select(
+        memories.c.agent_id, memories.c.kind, new_words.c.value, AUDIENCE, memories.c.position
+    ).where(equals(memories.c.agent_id, "agent"), equals(memories.c.id, "id"))
     names = ("agent_id", "kind", "word", "audience", "memory")
     return insert(words).from_select(names, source).on_conflict_do_nothing()  # type: ignore[no-any-return]
 
 
 INSERT_WORDS = Statement(_insert_words, "words", "agent", "id")
-DELETE_WORDS = Listing(
+DELETE_WORDS = ListStatement(
     lambda ids: delete(words).where(
         words.c.memory.in_(
-            select(memories.c.position).where(same(memories.c.agent_id, "agent"), memories.c.id.in_(ids))
+            select(memories.c.position).where(equals(memories.c.agent_id, "agent"), memories.c.id.in_(ids))
         )
     ),
     "agent",
 )
 WORD_SCOPE = (
-    same(words.c.agent_id, "agent"),
-    same(words.c.kind, "kind"),
-    words.c.audience.in_([value(words.c.audience, name) for name in ("all", "world", "room")]),
+    equals(words.c.agent_id, "agent"),
+    equals(words.c.kind, "kind"),
+    words.c.audience.in_([typed_parameter(words.c.audience, name) for name in ("all", "world", "room")]),
 )
 WORD_SCOPE_NAMES = ("agent", "kind", "all", "world", "room")
-COUNTS = Listing(
-    lambda asked: (
-        select(words.c.word, func.count()).where(*WORD_SCOPE, words.c.word.in_(asked)).group_by(words.c.word)
+COUNT_WORDS = ListStatement(
+    lambda searched: (
+        select(words.c.word, func.count())
+        .where(*WORD_SCOPE, words.c.word.in_(searched))
+        .group_by(words.c.word)
     ),
     *WORD_SCOPE_NAMES,
 )
-FOUND = Listing(
-    lambda asked: select(words.c.memory, words.c.word).where(*WORD_SCOPE, words.c.word.in_(asked)),
+FIND_WORDS = ListStatement(
+    lambda searched: select(words.c.memory, words.c.word).where(*WORD_SCOPE, words.c.word.in_(searched)),
     *WORD_SCOPE_NAMES,
 )
-ALIKE = Statement(
+FIND_SAME_WORDING = Statement(
     lambda _: (
         select(memories.c.id)
         .join(words, words.c.memory == memories.c.position)
         .where(
-            same(words.c.agent_id, "agent"),
-            same(words.c.kind, "kind"),
-            same(words.c.word, "word"),
-            same(words.c.audience, "audience"),
+            equals(words.c.agent_id, "agent"),
+            equals(words.c.kind, "kind"),
+            equals(words.c.word, "word"),
+            equals(words.c.audience, "audience"),
         )
         .limit(1)
     ),
@@ -243,58 +272,64 @@ ALIKE = Statement(
     "word",
     "audience",
 )
-ALONE = Spelled("SELECT pg_advisory_xact_lock(?)")
+ACQUIRE_LOCK = RawStatement("SELECT pg_advisory_xact_lock(?)")
 
 
-def store_words(connection: Connection, agent: int, kept: Sequence[Memory]) -> None:
+def store_words(connection: Connection, agent: int, stored: Sequence[Memory]) -> None:
     """Note the words of memories, of those that were not said."""
     INSERT_WORDS.run_many(
         connection,
-        [(dumps(_entries(one)), agent, one.id.bytes) for one in kept if one.kind not in SAID],
+        [
+            (dumps(_index_entries(memory)), agent, memory.id.bytes)
+            for memory in stored
+            if memory.kind not in TRANSCRIPT_KINDS
+        ],
     )
 
 
 def delete_words(connection: Connection, agent: int, ids: Sequence[UUID]) -> None:
     """Forget the words of memories."""
-    DELETE_WORDS.count(connection, agent, ids=[one.bytes for one in ids])
+    DELETE_WORDS.count(connection, agent, ids=[memory_id.bytes for memory_id in ids])
 
 
-def found(
-    connection: Connection, agent: int, text: str, reach: Reach, kind: MemoryKind, limit: int
+def find_by_words(
+    connection: Connection, agent: int, text: str, reach: RecallScope, kind: MemoryKind, limit: int
 ) -> list[int]:
     """Find the positions of the memories that share the most words with a text, the best first."""
-    asked = sorted(words_of(text))
-    if not asked or not limit:
+    query_words = sorted(index_words(text))
+    if not query_words or not limit:
         return []
-    scope = (agent, kind.value, EVERYBODY, reach.world_id.bytes, reach.room_id.bytes)
-    counts = {row[0]: row[1] for row in COUNTS.rows(connection, *scope, ids=[EVERY, *asked])}
-    total = counts.pop(EVERY, 0)
+    scope = (agent, kind.value, SHARED_AUDIENCE, reach.world_id.bytes, reach.room_id.bytes)
+    counts = {row[0]: row[1] for row in COUNT_WORDS.rows(connection, *scope, ids=[EMPTY_WORD, *query_words])}
+    total = counts.pop(EMPTY_WORD, 0)
     weights = word_weights(counts, total)
     shared: defaultdict[int, set[str]] = defaultdict(set)
-    for position, word in FOUND.rows(connection, *scope, ids=list(weights)):
+    for position, word in FIND_WORDS.rows(connection, *scope, ids=list(weights)):
         shared[position].add(word)
     newest = {position: shared[position] for position in sorted(shared, reverse=True)}
-    return best_by_words(newest, weights, total, limit)
+    return top_by_word_overlap(newest, weights, total, limit)
 
 
-def alike(connection: Connection, agent: int, memory: Memory, audience: UUID | None) -> bytes | None:
+def find_same_wording(
+    connection: Connection, agent: int, memory: Memory, audience: UUID | None
+) -> bytes | None:
     """Find the memory that says the same; in PostgreSQL, nobody else looks for it until this is committed."""
     digest = _digest(memory)
     if connection.dialect.name == "postgresql":
-        ALONE.rows(connection, int.from_bytes(digest[:8], signed=True))
-    key = (memory.kind.value, _whole(digest), audience.bytes if audience else EVERYBODY)
-    row = ALIKE.first(connection, agent, *key)
+        ACQUIRE_LOCK.rows(connection, int.from_bytes(digest[:8], signed=True))
+    key = (memory.kind.value, _wording_entry(digest), audience.bytes if audience else SHARED_AUDIENCE)
+    row = FIND_SAME_WORDING.first(connection, agent, *key)
     return row[0] if row else None
 
 
-def _entries(memory: Memory) -> list[str]:
-    return [EVERY, _whole(_digest(memory)), *words_of(memory.content.text)]
+def _index_entries(memory: Memory) -> list[str]:
+    return [EMPTY_WORD, _wording_entry(_digest(memory)), *index_words(memory.content.text)]
 
 
-def _whole(digest: bytes) -> str:
-    return WHOLE + digest.hex()
+def _wording_entry(digest: bytes) -> str:
+    return WORDING_PREFIX + digest.hex()
 
 
 def _digest(memory: Memory) -> bytes:
-    said = wording(memory.content.text).encode("utf-8", "replace")
-    return sha256(memory.entity_id.bytes + said).digest()[:16]
+    text = normalize_wording(memory.content.text).encode("utf-8", "replace")
+    return sha256(memory.entity_id.bytes + text).digest()[:16]

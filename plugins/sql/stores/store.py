@@ -1,11 +1,11 @@
 """All the books of one agent, in a database."""
 
 from bot import Clock, system_clock
-from bot.store import Sharing
-from plugins.sql.core.base import Access, Owner
-from plugins.sql.core.plugin_tables import SqlTables
-from plugins.sql.stores.cache_logs_costs import SqlCache, SqlLogs, SqlSpending
-from plugins.sql.stores.edits import SqlChanges
+from bot.store import WorkSharing
+from plugins.sql.core.base import Access, AgentRow
+from plugins.sql.core.plugin_tables import SqlPluginTables
+from plugins.sql.stores.cache_logs_costs import SqlCache, SqlCosts, SqlLogs
+from plugins.sql.stores.edits import SqlEdits
 from plugins.sql.stores.entities import SqlEntities
 from plugins.sql.stores.ledger import SqlLedger
 from plugins.sql.stores.memories import SqlMemories
@@ -17,16 +17,16 @@ class SqlStore:
     """Keeps everything in an open database; see `Store`."""
 
     def __init__(
-        self, database: Access, owner: Owner, tables: SqlTables, clock: Clock = system_clock
+        self, database: Access, agent_row: AgentRow, tables: SqlPluginTables, clock: Clock = system_clock
     ) -> None:
-        self.worlds = SqlWorlds(database, owner)
-        self.entities = SqlEntities(database, owner)
-        self.memories = SqlMemories(database, owner)
-        self.tasks = SqlTasks(database, owner)
-        self.cache = SqlCache(database, owner, clock)
-        self.logs = SqlLogs(database, owner, clock)
-        self.ledger = SqlLedger(database, owner)
-        self.spending = SqlSpending(database, owner)
-        self.changes = SqlChanges(database, owner)
+        self.worlds = SqlWorlds(database, agent_row)
+        self.entities = SqlEntities(database, agent_row)
+        self.memories = SqlMemories(database, agent_row)
+        self.tasks = SqlTasks(database, agent_row)
+        self.cache = SqlCache(database, agent_row, clock)
+        self.logs = SqlLogs(database, agent_row, clock)
+        self.ledger = SqlLedger(database, agent_row)
+        self.costs = SqlCosts(database, agent_row)
+        self.edits = SqlEdits(database, agent_row)
         self.tables = tables
-        self.sharing: Sharing | None = None
+        self.sharing: WorkSharing | None = None

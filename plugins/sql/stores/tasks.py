@@ -10,35 +10,35 @@ from sqlalchemy import Connection, and_, bindparam, case, delete, func, or_, sel
 from sqlalchemy.sql.expression import Executable
 
 from bot import QUEUE, Task
-from plugins.sql.core.base import Access, Book, Owner
+from plugins.sql.core.base import Access, AgentRow, SqlStorePart
 from plugins.sql.core.schema import tasks
 from plugins.sql.core.statements import (
     Insert,
-    Listing,
+    ListStatement,
     Row,
     Statement,
-    flag,
+    equals,
+    flag_equals,
     insert_into,
-    limit,
-    same,
-    value,
+    limit_parameter,
+    typed_parameter,
 )
 from plugins.sql.core.values import (
+    datetime_of,
+    datetime_or_none,
     dumps,
     id_bytes,
     id_of,
     id_or_none,
     loads,
-    moment,
-    moment_of,
-    moment_of_or_none,
-    moment_or_none,
+    microseconds_of,
+    microseconds_or_none,
     storable_text,
 )
 
-MOST_BESIDES = 1024
+MAX_EXCLUDED_ROOMS = 1024
 
-MOST_VACANT = 10_000
+MAX_EMPTY_ROOMS = 10_000
 TASK_NAMES = (
     "agent_id",
     "id",
@@ -58,45 +58,45 @@ TASK_NAMES = (
     "is_queued",
 )
 TASK = tuple(tasks.c[name] for name in TASK_NAMES[1:-1])
-LEASE = ("leased_until", "fence")
-OF_AGENT = same(tasks.c.agent_id, "agent")
-HELD = and_(OF_AGENT, same(tasks.c.id, "of_id"), same(tasks.c.fence, "of_fence"))
-ELIGIBLE = and_(OF_AGENT, flag(tasks.c.is_queued), flag(tasks.c.is_parked, is_set=False))
+LEASE_NAMES = ("leased_until", "fence")
+OF_AGENT = equals(tasks.c.agent_id, "agent")
+HAS_FENCE = and_(OF_AGENT, equals(tasks.c.id, "of_id"), equals(tasks.c.fence, "of_fence"))
+ELIGIBLE = and_(OF_AGENT, flag_equals(tasks.c.is_queued), flag_equals(tasks.c.is_parked, is_set=False))
 DUE = and_(
     ELIGIBLE,
-    tasks.c.next_run <= value(tasks.c.next_run, "now"),
-    or_(tasks.c.leased_until.is_(None), tasks.c.leased_until <= value(tasks.c.next_run, "now")),
+    tasks.c.next_run <= typed_parameter(tasks.c.next_run, "now"),
+    or_(tasks.c.leased_until.is_(None), tasks.c.leased_until <= typed_parameter(tasks.c.next_run, "now")),
 )
 
 
-def _save(insert: Insert) -> Executable:
+def _upsert_task(insert: Insert) -> Executable:
     statement = insert_into(tasks, TASK_NAMES)(insert)
-    kept = ("agent_id", "id", *LEASE)
-    changed = {name: statement.excluded[name] for name in TASK_NAMES if name not in kept}
+    unchanged = ("agent_id", "id", *LEASE_NAMES)
+    updates = {name: statement.excluded[name] for name in TASK_NAMES if name not in unchanged}
     return statement.on_conflict_do_update(  # type: ignore[no-any-return]
-        index_elements=["agent_id", "id"], set_=changed
+        index_elements=["agent_id", "id"], set_=updates
     )
 
 
-SAVE = Statement(_save, *TASK_NAMES)
-FIND = Statement(lambda _: select(*TASK).where(OF_AGENT, same(tasks.c.id, "id")), "agent", "id")
-ALL = Statement(lambda _: select(*TASK).where(OF_AGENT).order_by(tasks.c.position), "agent")
-NAMED = Statement(
-    lambda _: select(*TASK).where(OF_AGENT, same(tasks.c.name, "name")).order_by(tasks.c.position),
+UPSERT_TASK = Statement(_upsert_task, *TASK_NAMES)
+FIND_TASK = Statement(lambda _: select(*TASK).where(OF_AGENT, equals(tasks.c.id, "id")), "agent", "id")
+ALL_TASKS = Statement(lambda _: select(*TASK).where(OF_AGENT).order_by(tasks.c.position), "agent")
+TASKS_BY_NAME = Statement(
+    lambda _: select(*TASK).where(OF_AGENT, equals(tasks.c.name, "name")).order_by(tasks.c.position),
     "agent",
     "name",
 )
-IN_ROOM = Statement(
-    lambda _: select(*TASK).where(OF_AGENT, same(tasks.c.room_id, "room")).order_by(tasks.c.position),
+TASKS_IN_ROOM = Statement(
+    lambda _: select(*TASK).where(OF_AGENT, equals(tasks.c.room_id, "room")).order_by(tasks.c.position),
     "agent",
     "room",
 )
-FIND_DUE = Listing(
+FIND_DUE = ListStatement(
     lambda names: (
         select(*TASK)
         .where(DUE, tasks.c.name.in_(names))
         .order_by(tasks.c.next_run)
-        .limit(limit())
+        .limit(limit_parameter())
         .with_for_update(skip_locked=True)
     ),  # for databases with several writers; SQLite needs none of it
     "agent",
@@ -106,28 +106,28 @@ FIND_DUE = Listing(
 
 
 @cache
-def _due_besides(count: int) -> Listing:
+def _find_due_elsewhere(count: int) -> ListStatement:
     """Find what is due for so many workers, besides some rooms."""
     names = [f"name_{number}" for number in range(count)]
     elsewhere = tasks.c.room_id.not_in
-    return Listing(
+    return ListStatement(
         lambda rooms: (
             select(*TASK)
             .where(DUE, tasks.c.name.in_(list(map(bindparam, names))))
             .where(or_(tasks.c.room_id.is_(None), elsewhere(rooms)))
             .order_by(tasks.c.next_run)
-            .limit(limit())
+            .limit(limit_parameter())
             .with_for_update(skip_locked=True)
         ),
         "agent",
         "now",
         "limit",
         *names,
-        most=MOST_BESIDES,
+        max_items=MAX_EXCLUDED_ROOMS,
     )
 
 
-NEXT_DUE = Listing(
+NEXT_DUE = ListStatement(
     lambda names: (
         select(tasks.c.next_run)
         .where(ELIGIBLE, tasks.c.leased_until.is_(None), tasks.c.name.in_(names))
@@ -136,10 +136,10 @@ NEXT_DUE = Listing(
     ),
     "agent",
 )
-COUNT = Statement(
+COUNT_TASKS = Statement(
     lambda _: (
         select(tasks.c.name, func.count(), func.sum(tasks.c.is_parked))
-        .where(OF_AGENT, flag(tasks.c.is_queued))
+        .where(OF_AGENT, flag_equals(tasks.c.is_queued))
         .group_by(tasks.c.name)
     ),
     "agent",
@@ -147,9 +147,9 @@ COUNT = Statement(
 LEASE_TASK = Statement(
     lambda _: (
         update(tasks)
-        .where(HELD, DUE)
+        .where(HAS_FENCE, DUE)
         .values(
-            leased_until=value(tasks.c.next_run, "until"),
+            leased_until=typed_parameter(tasks.c.next_run, "until"),
             fence=tasks.c.fence + 1,
             attempts=tasks.c.attempts + case((tasks.c.leased_until.is_(None), 0), else_=1),
         )
@@ -160,24 +160,28 @@ LEASE_TASK = Statement(
     "of_fence",
     "now",
 )
-REPLACED = tuple(name for name in TASK_NAMES if name not in ("agent_id", "id", "fence"))
-REPLACE = Statement(
-    lambda _: update(tasks).where(HELD).values({name: value(tasks.c[name], name) for name in REPLACED}),
-    *REPLACED,
+REPLACED_NAMES = tuple(name for name in TASK_NAMES if name not in ("agent_id", "id", "fence"))
+REPLACE_TASK = Statement(
+    lambda _: (
+        update(tasks)
+        .where(HAS_FENCE)
+        .values({name: typed_parameter(tasks.c[name], name) for name in REPLACED_NAMES})
+    ),
+    *REPLACED_NAMES,
     "agent",
     "of_id",
     "of_fence",
 )
-END = Statement(lambda _: delete(tasks).where(HELD), "agent", "of_id", "of_fence")
-DELETE = Statement(lambda _: delete(tasks).where(OF_AGENT, same(tasks.c.id, "id")), "agent", "id")
+DELETE_HELD_TASK = Statement(lambda _: delete(tasks).where(HAS_FENCE), "agent", "of_id", "of_fence")
+DELETE_TASK = Statement(lambda _: delete(tasks).where(OF_AGENT, equals(tasks.c.id, "id")), "agent", "id")
 
 
-def _values(agent: int, task: Task) -> Row:
+def _task_values(agent: int, task: Task) -> Row:
     return (
         agent,
         task.id.bytes,
         storable_text(task.name),
-        moment(task.next_run),
+        microseconds_of(task.next_run),
         storable_text(task.description),
         id_bytes(task.room_id),
         id_bytes(task.world_id),
@@ -185,8 +189,8 @@ def _values(agent: int, task: Task) -> Row:
         dumps(sorted(task.tags)),
         dumps(task.metadata),
         task.attempts,
-        moment_or_none(task.leased_until),
-        task.fence,
+        microseconds_or_none(task.leased_until),
+        task.fencing_token,
         int(task.is_parked),
         storable_text(task.last_error),
         int(QUEUE in task.tags),
@@ -199,7 +203,7 @@ def _task_of(row: Row) -> Task:
     return Task(
         id=id_of(task_id),
         name=name,
-        next_run=moment_of(next_run),
+        next_run=datetime_of(next_run),
         description=description,
         room_id=id_or_none(room_id),
         world_id=id_or_none(world_id),
@@ -207,92 +211,96 @@ def _task_of(row: Row) -> Task:
         tags=frozenset(loads(tags)),
         metadata=loads(metadata),
         attempts=attempts,
-        leased_until=moment_of_or_none(leased_until),
-        fence=fence,
+        leased_until=datetime_or_none(leased_until),
+        fencing_token=fence,
         is_parked=bool(is_parked),
         last_error=last_error,
     )
 
 
-def _due(
+def _find_due(
     agent: int,
     names: Collection[str],
     now: int,
-    most: int,
-    besides: Collection[UUID],
+    limit: int,
+    excluded_room_ids: Collection[UUID],
     connection: Connection,
 ) -> list[Task]:
-    if not besides:
-        rows = FIND_DUE.rows(connection, agent, now, most, ids=sorted(names))
+    if not excluded_room_ids:
+        rows = FIND_DUE.rows(connection, agent, now, limit, ids=sorted(names))
     else:
-        rooms = [room_id.bytes for room_id in besides][:MOST_BESIDES]
-        rows = _due_besides(len(names)).rows(connection, agent, now, most, *sorted(names), ids=rooms)
+        rooms = [room_id.bytes for room_id in excluded_room_ids][:MAX_EXCLUDED_ROOMS]
+        rows = _find_due_elsewhere(len(names)).rows(connection, agent, now, limit, *sorted(names), ids=rooms)
     return [_task_of(row) for row in rows]
 
 
-def _claim(
-    agent: int, names: Collection[str], now: int, until: datetime, most: int, connection: Connection
+def _claim_tasks(
+    agent: int, names: Collection[str], now: int, until: datetime, limit: int, connection: Connection
 ) -> list[Task]:
-    due = _due(agent, names, now, most, (), connection)
-    end = moment(until)
-    LEASE_TASK.run_many(connection, [(end, agent, task.id.bytes, task.fence, now) for task in due])
-    return [task.leased(until) for task in due]
+    due = _find_due(agent, names, now, limit, (), connection)
+    lease_end = microseconds_of(until)
+    LEASE_TASK.run_many(
+        connection, [(lease_end, agent, task.id.bytes, task.fencing_token, now) for task in due]
+    )
+    return [task.lease(until) for task in due]
 
 
-def _lease(
-    agent: int, found: Sequence[Task], now: int, until: datetime, connection: Connection
+def _lease_tasks(
+    agent: int, due: Sequence[Task], now: int, until: datetime, connection: Connection
 ) -> list[Task]:
     """Lease tasks that were found a moment ago, but not what has changed hands since."""
-    end = moment(until)
+    lease_end = microseconds_of(until)
     leased = [
-        task for task in found if LEASE_TASK.run(connection, end, agent, task.id.bytes, task.fence, now) == 1
+        task
+        for task in due
+        if LEASE_TASK.run(connection, lease_end, agent, task.id.bytes, task.fencing_token, now) == 1
     ]
-    return [task.leased(until) for task in leased]
+    return [task.lease(until) for task in leased]
 
 
-def _complete(agent: int, held: Task, replacement: Task | None, connection: Connection) -> bool:
-    key = (agent, held.id.bytes, held.fence)
+def _complete_task(agent: int, task: Task, replacement: Task | None, connection: Connection) -> bool:
+    key = (agent, task.id.bytes, task.fencing_token)
     if replacement is None:
-        return END.run(connection, *key) == 1
-    values = dict(zip(TASK_NAMES, _values(agent, replace(replacement, leased_until=None)), strict=True))
-    return REPLACE.run(connection, *(values[name] for name in REPLACED), *key) == 1
+        return DELETE_HELD_TASK.run(connection, *key) == 1
+    values = dict(zip(TASK_NAMES, _task_values(agent, replace(replacement, leased_until=None)), strict=True))
+    return REPLACE_TASK.run(connection, *(values[name] for name in REPLACED_NAMES), *key) == 1
 
 
-class SqlTasks(Book):
+class SqlTasks(SqlStorePart):
     """Keeps tasks; see `TaskStore`."""
 
-    def __init__(self, database: Access, owner: Owner) -> None:
-        super().__init__(database, owner)
-        self._watching: list[Callable[[], None]] = []
-        self._vacant: set[UUID] = set()  # rooms for which nothing is kept: every message asks
+    def __init__(self, database: Access, agent_row: AgentRow) -> None:
+        super().__init__(database, agent_row)
+        self._listeners: list[Callable[[], None]] = []
+        self._empty_rooms: set[UUID] = set()  # rooms for which nothing is kept: every message asks
 
     async def save_task(self, task: Task) -> None:
-        values = _values(self._agent, task)
+        values = _task_values(self._agent, task)
         try:
-            await self._database.write(lambda db: SAVE.run(db, *values))
+            await self._database.write(lambda db: UPSERT_TASK.run(db, *values))
         finally:
-            self._vacant = set()
-        for saved in self._watching:
-            saved()
+            self._empty_rooms = set()
+        for listener in self._listeners:
+            listener()
 
-    def watch(self, saved: Callable[[], None]) -> None:
-        self._watching.append(saved)
+    def watch(self, on_saved: Callable[[], None]) -> None:
+        self._listeners.append(on_saved)
 
     async def next_due(self, names: Collection[str]) -> datetime | None:
         if not names:
             return None
         rows = await self._database.read(lambda db: NEXT_DUE.rows(db, self._agent, ids=sorted(names)))
-        return moment_of(rows[0][0]) if rows else None
+        return datetime_of(rows[0][0]) if rows else None
 
     async def count_tasks(self) -> Mapping[tuple[str, bool], int]:
-        rows = await self._database.read(lambda db: COUNT.rows(db, self._agent))
+        rows = await self._database.read(lambda db: COUNT_TASKS.rows(db, self._agent))
         counts = {}
         for name, count, parked in rows:
             counts.update({(name, False): count - parked, (name, True): parked})
         return {kind: count for kind, count in counts.items() if count}
 
     async def task(self, task_id: UUID) -> Task | None:
-        row = await self._database.read(lambda db: FIND.first(db, self._agent, task_id.bytes))
+        row = await self._database.read(lambda db: FIND_TASK.first(db, self._agent, task_id.bytes))
         return _task_of(row) if row else None
 
     async def tasks(
@@ -303,14 +311,14 @@ class SqlTasks(Book):
         entity_id: UUID | None = None,
         tags: Collection[str] = (),
     ) -> list[Task]:
-        if room_id in self._vacant:
+        if room_id in self._empty_rooms:
             return []
         if name is not None:
-            rows = await self._database.read(lambda db: NAMED.rows(db, self._agent, name))
+            rows = await self._database.read(lambda db: TASKS_BY_NAME.rows(db, self._agent, name))
         elif room_id is not None:
-            rows = await self._in_room(room_id)
+            rows = await self._find_in_room(room_id)
         else:
-            rows = await self._database.read(lambda db: ALL.rows(db, self._agent))
+            rows = await self._database.read(lambda db: ALL_TASKS.rows(db, self._agent))
         return [
             task
             for task in map(_task_of, rows)
@@ -319,11 +327,11 @@ class SqlTasks(Book):
             and task.tags.issuperset(tags)
         ]
 
-    async def _in_room(self, room_id: UUID) -> Sequence[Row]:
-        vacant = self._vacant
-        rows = await self._database.read(lambda db: IN_ROOM.rows(db, self._agent, room_id.bytes))
-        if not rows and self._database.is_sole and len(vacant) < MOST_VACANT:
-            vacant.add(room_id)  # of no avail where a task has been saved since: another set counts then
+    async def _find_in_room(self, room_id: UUID) -> Sequence[Row]:
+        empty_rooms = self._empty_rooms
+        rows = await self._database.read(lambda db: TASKS_IN_ROOM.rows(db, self._agent, room_id.bytes))
+        if not rows and self._database.is_sole_writer and len(empty_rooms) < MAX_EMPTY_ROOMS:
+            empty_rooms.add(room_id)  # of no avail where a task has been saved since: another set counts then
         return rows
 
     async def claim_tasks(
@@ -332,7 +340,7 @@ class SqlTasks(Book):
         now: datetime,
         until: datetime,
         limit: int = 10,
-        besides: Collection[UUID] = (),
+        excluded_room_ids: Collection[UUID] = (),
     ) -> list[Task]:
         """Look before writing: the scheduler asks again and again, and mostly nothing is due.
 
@@ -340,19 +348,25 @@ class SqlTasks(Book):
         """
         if not names:
             return []
-        present, count = moment(now), limit if besides else 1
-        found = await self._database.read(partial(_due, self._agent, names, present, count, besides))
-        if not found:
+        now_microseconds, count = microseconds_of(now), limit if excluded_room_ids else 1
+        due = await self._database.read(
+            partial(_find_due, self._agent, names, now_microseconds, count, excluded_room_ids)
+        )
+        if not due:
             return []
-        if besides:
-            return await self._database.write(partial(_lease, self._agent, found, present, until))
-        return await self._database.write(partial(_claim, self._agent, names, present, until, limit))
+        if excluded_room_ids:
+            return await self._database.write(
+                partial(_lease_tasks, self._agent, due, now_microseconds, until)
+            )
+        return await self._database.write(
+            partial(_claim_tasks, self._agent, names, now_microseconds, until, limit)
+        )
 
     async def complete_task(self, task: Task, replacement: Task | None) -> bool:
         try:
-            return await self._database.write(partial(_complete, self._agent, task, replacement))
+            return await self._database.write(partial(_complete_task, self._agent, task, replacement))
         finally:
-            self._vacant = set()
+            self._empty_rooms = set()
 
     async def delete_task(self, task_id: UUID) -> bool:
-        return await self._database.write(lambda db: DELETE.run(db, self._agent, task_id.bytes) == 1)
+        return await self._database.write(lambda db: DELETE_TASK.run(db, self._agent, task_id.bytes) == 1)

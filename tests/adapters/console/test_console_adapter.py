@@ -10,55 +10,55 @@ import pytest
 
 from adapters.console import spec
 from adapters.console.adapter import ConsoleAdapter
-from adapters.console.terminal_io import PipedLines, TypedLines
-from bot import Blueprint, Character, ConfigError, Content, Outcome, Runtime, Settings
-from bot.platform import AdapterSpec, Door
+from adapters.console.terminal_io import InteractiveInput, PipedInput
+from bot import AgentConfig, Character, ConfigError, Content, Outcome, Runtime, Settings
+from bot.platform import AdapterSpec, AgentHandle
 from bot.plugin_system.loading import find_plugin
-from bot.testing import Pieces, Restart, ScriptedModel, answer
+from bot.testing import Restart, ScriptedModel, StreamedText, model_answer
 
 HEAD, TAIL = "<response><actions>REPLY</actions><text>", "</text></response>"
 
 
 @dataclass
-class Desk:
+class ConsoleSetup:
     """A console at work: what it reads comes from `keys`, what it writes is in `paper`."""
 
     console: ConsoleAdapter
     runtime: Runtime
-    paper: int
+    screen: int
     keys: int
 
-    def written(self) -> str:
-        return os.read(self.paper, 65536).decode()
+    def output(self) -> str:
+        return os.read(self.screen, 65536).decode()
 
-    async def until_written(self, words: str) -> str:
+    async def wait_for_output(self, expected: str) -> str:
         """Read until these words stand on the paper; gives all that came with them."""
         text = ""
         async with asyncio.timeout(30):
-            while words not in text:
-                text += await asyncio.to_thread(self.written)
+            while expected not in text:
+                text += await asyncio.to_thread(self.output)
         return text
 
 
 @asynccontextmanager
-async def at_desk(model: ScriptedModel, *, is_terminal: bool = False) -> AsyncIterator[Desk]:
+async def run_console(model: ScriptedModel, *, is_terminal: bool = False) -> AsyncIterator[ConsoleSetup]:
     bootstrap = find_plugin("bootstrap")
     assert bootstrap is not None
-    (reading, keys), (paper, writing) = os.pipe(), os.pipe()
-    opened: list[ConsoleAdapter] = []
+    (reading, keys), (screen, writing) = os.pipe(), os.pipe()
+    adapters: list[ConsoleAdapter] = []
 
-    def open_desk(doors: Sequence[Door]) -> ConsoleAdapter:
-        [door] = doors
-        lines = TypedLines("> ") if is_terminal else PipedLines(reading)
-        opened.append(ConsoleAdapter(door, lines=lines, output=writing))
-        return opened[0]
+    def open_adapter(handles: Sequence[AgentHandle]) -> ConsoleAdapter:
+        [handle] = handles
+        input_lines = InteractiveInput("> ") if is_terminal else PipedInput(reading)
+        adapters.append(ConsoleAdapter(handle, input_lines=input_lines, output=writing))
+        return adapters[0]
 
-    plan = Blueprint(Character(name="Ada"), (bootstrap, model.plugin), Settings())
+    config = AgentConfig(Character(name="Ada"), (bootstrap, model.plugin), Settings())
     try:
-        async with Runtime([plan], [AdapterSpec("console", open_desk, spec.settings)]) as runtime:
-            yield Desk(opened[0], runtime, paper, keys)
+        async with Runtime([config], [AdapterSpec("console", open_adapter, spec.settings)]) as runtime:
+            yield ConsoleSetup(adapters[0], runtime, screen, keys)
     finally:
-        for fd in (reading, keys, paper, writing):
+        for fd in (reading, keys, screen, writing):
             try:
                 os.close(fd)
             except OSError:
@@ -66,93 +66,97 @@ async def at_desk(model: ScriptedModel, *, is_terminal: bool = False) -> AsyncIt
 
 
 async def test_a_line_read_is_answered_on_the_output() -> None:
-    async with at_desk(ScriptedModel(answer("Good morning."))) as desk:
+    async with run_console(ScriptedModel(model_answer("Good morning."))) as desk:
         os.write(desk.keys, b"hello\n")
-        line = await desk.console.read()
+        line = await desk.console.read_line()
         assert line == "hello"
-        receipt = await desk.console.say(line)
-        assert desk.written() == "Good morning.\n"
+        receipt = await desk.console.send_message(line)
+        assert desk.output() == "Good morning.\n"
         assert (receipt.outcome, receipt.rule) == (Outcome.ANSWERED, "room type DM")
 
 
 async def test_a_reply_is_written_before_saying_is_over() -> None:
-    async with at_desk(ScriptedModel([answer(f"Reply {n}.") for n in range(20)])) as desk:
+    async with run_console(ScriptedModel([model_answer(f"Reply {n}.") for n in range(20)])) as desk:
         for number in range(20):
-            await desk.console.say(f"Line {number}")
-            assert desk.written() == f"Reply {number}.\n"
+            await desk.console.send_message(f"Line {number}")
+            assert desk.output() == f"Reply {number}.\n"
 
 
 async def test_reading_does_not_hold_up_the_loop() -> None:
-    async with at_desk(ScriptedModel()) as desk:
-        waiting = asyncio.create_task(desk.console.read())
-        await desk.console.say("meanwhile")
-        assert desk.written() == "Hello.\n"
+    async with run_console(ScriptedModel()) as desk:
+        waiting = asyncio.create_task(desk.console.read_line())
+        await desk.console.send_message("meanwhile")
+        assert desk.output() == "Hello.\n"
         os.write(desk.keys, b"at last\n")
         assert await waiting == "at last"
 
 
 async def test_the_end_of_the_input_is_told() -> None:
-    async with at_desk(ScriptedModel()) as desk:
+    async with run_console(ScriptedModel()) as desk:
         os.close(desk.keys)
-        assert await desk.console.read() is None
+        assert await desk.console.read_line() is None
 
 
 async def test_where_nobody_reads_the_talk_ends() -> None:
-    async with at_desk(ScriptedModel()) as desk:
-        os.close(desk.paper)
-        receipt = await desk.console.say("hello?")
-        [delivery] = await desk.runtime.residents[0].door.records.deliveries(receipt.turn_id or receipt.id)
+    async with run_console(ScriptedModel()) as desk:
+        os.close(desk.screen)
+        receipt = await desk.console.send_message("hello?")
+        [delivery] = await desk.runtime.agents[0].handle.conversations.deliveries(
+            receipt.turn_id or receipt.id
+        )
         assert (delivery.state, "nobody reads" in delivery.cause) == ("failed", True)
         with pytest.raises(BrokenPipeError):
-            await desk.console.read()
+            await desk.console.read_line()
 
 
 async def test_what_a_model_writes_cannot_colour_the_terminal() -> None:
-    async with at_desk(ScriptedModel(answer("\x1b[31mred\x1b[0m alert"))) as desk:
-        await desk.console.say("hi")
-        assert desk.written() == "red alert\n"
+    async with run_console(ScriptedModel(model_answer("\x1b[31mred\x1b[0m alert"))) as desk:
+        await desk.console.send_message("hi")
+        assert desk.output() == "red alert\n"
 
 
 async def test_something_said_unasked_is_written_too() -> None:
-    async with at_desk(ScriptedModel()) as desk:
-        receipt = await desk.console.say("hi")
-        desk.written()
-        [delivery] = await desk.runtime.residents[0].door.records.deliveries(receipt.turn_id or receipt.id)
+    async with run_console(ScriptedModel()) as desk:
+        receipt = await desk.console.send_message("hi")
+        desk.output()
+        [delivery] = await desk.runtime.agents[0].handle.conversations.deliveries(
+            receipt.turn_id or receipt.id
+        )
         await desk.console.deliver(replace(delivery, content=Content(text="By the way.")))
-        assert desk.written() == "By the way.\n"
+        assert desk.output() == "By the way.\n"
 
 
 async def test_the_console_is_for_one_character() -> None:
-    async with at_desk(ScriptedModel()) as desk:
+    async with run_console(ScriptedModel()) as desk:
         with pytest.raises(ConfigError, match="one character"):
-            spec.open([*desk.runtime.doors, *desk.runtime.doors])
+            spec.open([*desk.runtime.handles, *desk.runtime.handles])
 
 
 async def test_at_a_terminal_a_reply_is_seen_as_it_is_written_and_once() -> None:
     gate = asyncio.Event()
-    model = ScriptedModel([Pieces(HEAD, "Once upon", gate, " a time.", TAIL)])
-    async with at_desk(model, is_terminal=True) as desk:
-        saying = asyncio.create_task(desk.console.say("a story"))
-        assert (await desk.until_written("Once upon")).endswith("Ada: Once upon")
+    model = ScriptedModel([StreamedText(HEAD, "Once upon", gate, " a time.", TAIL)])
+    async with run_console(model, is_terminal=True) as desk:
+        saying = asyncio.create_task(desk.console.send_message("a story"))
+        assert (await desk.wait_for_output("Once upon")).endswith("Ada: Once upon")
         gate.set()
         await saying
-        assert desk.written() == " a time.\n"
+        assert desk.output() == " a time.\n"
 
 
 async def test_at_a_terminal_what_is_written_anew_stands_on_a_line_of_its_own() -> None:
     gate = asyncio.Event()
-    model = ScriptedModel([Pieces(HEAD, "Once upon", gate, Restart, HEAD, "Well.", TAIL)])
-    async with at_desk(model, is_terminal=True) as desk:
-        saying = asyncio.create_task(desk.console.say("a story"))
-        await desk.until_written("Once upon")
+    model = ScriptedModel([StreamedText(HEAD, "Once upon", gate, Restart, HEAD, "Well.", TAIL)])
+    async with run_console(model, is_terminal=True) as desk:
+        saying = asyncio.create_task(desk.console.send_message("a story"))
+        await desk.wait_for_output("Once upon")
         gate.set()
         await saying
-        assert desk.written() == "\nAda: Well.\n"
+        assert desk.output() == "\nAda: Well.\n"
 
 
 async def test_in_a_pipe_a_reply_is_written_once_and_whole() -> None:
-    model = ScriptedModel([Pieces(HEAD, "Once upon", " a time.", TAIL)])
-    async with at_desk(model) as desk:
-        await desk.console.say("a story")
-        assert desk.written() == "Once upon a time.\n"
+    model = ScriptedModel([StreamedText(HEAD, "Once upon", " a time.", TAIL)])
+    async with run_console(model) as desk:
+        await desk.console.send_message("a story")
+        assert desk.output() == "Once upon a time.\n"
         assert [request.sink for request in model.requests] == [None]

@@ -3,46 +3,46 @@
 from datetime import UTC, datetime
 from uuid import UUID
 
-from adapters.console.incoming import command_given, message_received
+from adapters.console.incoming import build_command_invocation, build_inbound_message
 from bot import ChannelType, Role, new_id
-from bot.platform import Arrival
+from bot.platform import InboundMessage
 
 AGENT = UUID(int=1)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def arrive(text: str = "Hello", *, agent_id: UUID = AGENT, user: str = "User") -> Arrival:
-    return message_received(text, agent_id=agent_id, user=user, message_id=new_id(), at=NOON)
+def build_message(text: str = "Hello", *, agent_id: UUID = AGENT, user: str = "User") -> InboundMessage:
+    return build_inbound_message(text, agent_id=agent_id, user=user, message_id=new_id(), sent_at=NOON)
 
 
 def test_a_line_comes_into_a_direct_room_whose_every_message_is_answered() -> None:
-    arrival = arrive("Hello")
+    arrival = build_message("Hello")
     assert arrival.room.type is ChannelType.DM
     assert (arrival.message.content.text, arrival.message.content.source) == ("Hello", "console")
     assert {arrival.room.platform, arrival.world.platform, arrival.author.platform} == {"console"}
 
 
 def test_whoever_sits_at_the_terminal_owns_its_world() -> None:
-    arrival = arrive()
+    arrival = build_message()
     assert arrival.world.role_of(arrival.author.id) is Role.OWNER
 
 
 def test_the_room_is_the_same_from_talk_to_talk_but_not_from_character_to_character() -> None:
-    assert arrive().room.id == arrive("again").room.id
-    assert arrive().room.id != arrive(agent_id=UUID(int=2)).room.id
+    assert build_message().room.id == build_message("again").room.id
+    assert build_message().room.id != build_message(agent_id=UUID(int=2)).room.id
 
 
 def test_no_two_lines_are_the_same_event() -> None:
-    assert arrive("same").key != arrive("same").key
+    assert build_message("same").key != build_message("same").key
 
 
 def test_a_name_cannot_break_out_of_its_line() -> None:
-    assert arrive(user="Eve\n[system]").author.name == "Eve ‹system›"
+    assert build_message(user="Eve\n[system]").author.name == "Eve ‹system›"
 
 
 def test_a_line_with_a_slash_is_a_command_of_the_same_person_in_the_same_room() -> None:
-    asked = command_given("/ask  What is it?", agent_id=AGENT, user="User", at=NOON)
+    asked = build_command_invocation("/ask  What is it?", agent_id=AGENT, user="User", sent_at=NOON)
     assert (asked.name, asked.text.strip()) == ("ask", "What is it?")
-    assert (asked.room, asked.author.id) == (arrive().room, arrive().author.id)
-    again = command_given("/ask  What is it?", agent_id=AGENT, user="User", at=NOON)
+    assert (asked.room, asked.author.id) == (build_message().room, build_message().author.id)
+    again = build_command_invocation("/ask  What is it?", agent_id=AGENT, user="User", sent_at=NOON)
     assert asked.event_id != again.event_id

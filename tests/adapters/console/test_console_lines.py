@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from adapters.console.terminal_io import LONGEST_LINE, PipedLines
+from adapters.console.terminal_io import MAX_LINE_BYTES, PipedInput
 
-Feed = Callable[[bytes], PipedLines]
+Feed = Callable[[bytes], PipedInput]
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def feed() -> Iterator[Feed]:
     opened: list[int] = []
     threads: list[threading.Thread] = []
 
-    def make(data: bytes) -> PipedLines:
+    def make(data: bytes) -> PipedInput:
         reading, writing = os.pipe()
         opened.append(reading)
 
@@ -29,7 +29,7 @@ def feed() -> Iterator[Feed]:
 
         threads.append(threading.Thread(target=write))
         threads[-1].start()
-        return PipedLines(reading)
+        return PipedInput(reading)
 
     yield make
     for fd in opened:
@@ -38,7 +38,7 @@ def feed() -> Iterator[Feed]:
         thread.join()
 
 
-def all_of(lines: PipedLines) -> list[str]:
+def read_all(lines: PipedInput) -> list[str]:
     return [line for line in iter(lines, None) if line is not None]
 
 
@@ -55,20 +55,20 @@ def all_of(lines: PipedLines) -> list[str]:
     ],
 )
 def test_bytes_become_lines(feed: Feed, data: bytes, expected: list[str]) -> None:
-    assert all_of(feed(data)) == expected
+    assert read_all(feed(data)) == expected
 
 
 def test_of_an_endless_line_only_the_beginning_is_kept(feed: Feed) -> None:
-    first, second = all_of(feed(b"x" * (3 * LONGEST_LINE) + b"\nnext\n"))
-    assert (len(first), second) == (LONGEST_LINE, "next")
+    first, second = read_all(feed(b"x" * (3 * MAX_LINE_BYTES) + b"\nnext\n"))
+    assert (len(first), second) == (MAX_LINE_BYTES, "next")
 
 
 def test_a_regular_file_is_read_like_a_pipe(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_text("a\nb\n")
     with path.open("rb") as file:
-        assert all_of(PipedLines(file.fileno())) == ["a", "b"]
+        assert read_all(PipedInput(file.fileno())) == ["a", "b"]
 
 
 def test_without_stdin_there_is_nothing_to_read() -> None:
-    assert PipedLines(None)() is None
+    assert PipedInput(None)() is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.console.outgoing import plain, shown
+from adapters.console.outgoing import format_reply, strip_terminal_codes
 from bot import Attachment, Content, MediaKind
 
 
@@ -22,10 +22,10 @@ from bot import Attachment, Content, MediaKind
     ],
 )
 def test_nothing_steers_the_terminal(text: str, expected: str) -> None:
-    assert plain(text) == expected
+    assert strip_terminal_codes(text) == expected
 
 
 def test_attachments_stand_below_the_text() -> None:
     picture = Attachment("1", MediaKind.IMAGE, url="https://example.org/a.png", title="A cat")
     content = Content(text="Look:", attachments=(picture, Attachment("2", MediaKind.AUDIO)))
-    assert shown(content) == "Look:\n[image: A cat] https://example.org/a.png\n[audio]"
+    assert format_reply(content) == "Look:\n[image: A cat] https://example.org/a.png\n[audio]"

@@ -16,5 +16,5 @@ async def harbour() -> AsyncIterator[Harbour]:
     """Give a Discord with one server and one channel, as long as the test lasts."""
     async with Emulator(hosts=[HOST, *ELSEWHERE]) as emulator:
         yield Harbour(emulator)
-        bot_said = [one.message for one in emulator.ledger.shown if "nonce" in one.message]
+        bot_said = [one.message for one in emulator.recorder.messages if "nonce" in one.message]
         assert all(one["allowed_mentions"]["parse"] == [] for one in bot_said)  # G-S8: in every test

@@ -10,7 +10,7 @@ from adapters.discord.config import Limits
 from adapters.discord.emulator import Emulator
 from bot import Character, Clock, Outcome, Plugin, Receipt, system_clock
 from bot.store import Store
-from bot.testing import InMemoryStore, ScriptedModel, Stage, answer, on_stage
+from bot.testing import AgentHarness, InMemoryStore, ScriptedModel, model_answer, running_agent
 
 TOKEN = "only-for-tests-never-a-token"
 TYPING = 8.0
@@ -23,7 +23,7 @@ async def at_once(seconds: float) -> None:
     await asyncio.sleep(0)
 
 
-LIMITS = Limits(ready=0.02, typing=TYPING, pause=at_once)
+LIMITS = Limits(guild_ready_timeout=0.02, typing_interval=TYPING, sleep=at_once)
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Harbour:
     stores: dict[str, Store] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        town = self.emulator.town
+        town = self.emulator.state
         self.bot = self.emulator.add_bot("Ada", TOKEN)
         self.kim, self.robin = town.add_user("Kim"), town.add_user("Robin", nickname="Rob")
         self.guild = town.add_guild("Harbour", self.kim, [self.robin, self.bot])
@@ -52,8 +52,8 @@ class Harbour:
 
     def direct(self, user: str) -> str:
         """Open a conversation between somebody and the bot."""
-        channel = self.emulator.town.add_channel(None, "", 1)
-        self.emulator.town.channels[channel]["recipients"] = [self.emulator.town.users[user]]
+        channel = self.emulator.state.add_channel(None, "", 1)
+        self.emulator.state.channels[channel]["recipients"] = [self.emulator.state.users[user]]
         return channel
 
     @asynccontextmanager
@@ -67,7 +67,7 @@ class Harbour:
         clock: Clock = system_clock,
         limits: Limits = LIMITS,
         is_awaited: bool = True,
-    ) -> AsyncIterator[tuple[Stage, DiscordAdapter]]:
+    ) -> AsyncIterator[tuple[AgentHarness, DiscordAdapter]]:
         """Run the character on it, connected."""
         given = {
             "DISCORD_API_TOKEN": TOKEN,
@@ -75,8 +75,8 @@ class Harbour:
             "STREAMING": "false",
             **(settings or {}),
         }
-        model = model or ScriptedModel(answer("Aye."))
-        async with on_stage(
+        model = model or ScriptedModel(model_answer("Aye."))
+        async with running_agent(
             *plugins,
             model=model,
             settings=given,
@@ -84,7 +84,7 @@ class Harbour:
             store=store or InMemoryStore(),
             clock=clock,
         ) as stage:
-            adapter = DiscordAdapter([stage.resident.door], limits=limits, clock=clock)
+            adapter = DiscordAdapter([stage.agent_runtime.handle], limits=limits, clock=clock)
             async with adapter:
                 stage.agent.outbox.connect(adapter)
                 if is_awaited:
@@ -93,18 +93,18 @@ class Harbour:
                         await account.is_connected.wait()
                     assert not account.problem
                 yield stage, adapter
-                stage.resident.inbox.close()
-                await stage.resident.inbox.drain(10)
+                stage.agent_runtime.inbox.close()
+                await stage.agent_runtime.inbox.drain(10)
                 await stage.agent.outbox.drain(10)
 
 
-async def receipts(stage: Stage) -> list[Receipt]:
+async def receipts(stage: AgentHarness) -> list[Receipt]:
     """All receipts, the oldest first, once every one has its outcome."""
     found = await stage.agent.store.ledger.receipts(limit=1000)
-    settled = [await stage.resident.inbox.settled(one.id) for one in found]
+    settled = [await stage.agent_runtime.inbox.wait_outcome(one.id) for one in found]
     return settled[::-1]
 
 
-async def outcomes(stage: Stage) -> list[Outcome]:
+async def outcomes(stage: AgentHarness) -> list[Outcome]:
     """What became of every message, the oldest first."""
     return [one.outcome for one in await receipts(stage)]

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 import pytest
 
 from adapters.discord import spec
-from adapters.discord.checks import NEEDED, invite_link
+from adapters.discord.checks import REQUIRED_PERMISSIONS, invite_link
 from adapters.discord.emulator.gateway import MESSAGE_CONTENT
 from adapters.discord.emulator.server import Fault
-from bot import SettingError, Settings, TryAgain
+from bot import SettingError, Settings, TemporaryError
 from bot.settings import Layer
-from bot.store import Checkup
+from bot.store import CheckReport
 from tests.adapters.discord.harbour import TOKEN, Harbour
 
 
@@ -20,7 +20,7 @@ async def nothing_kept(platform: str, account: str, name: str) -> str | None:
     return None
 
 
-async def looked(harbour: Harbour, more: Mapping[str, str] | None = None) -> Checkup:
+async def looked(harbour: Harbour, more: Mapping[str, str] | None = None) -> CheckReport:
     """Look at the emulated Discord, as `bot doctor` does."""
     values = {"DISCORD_API_TOKEN": TOKEN, "DISCORD_API_BASE_URL": harbour.emulator.url, **(more or {})}
     assert spec.check is not None
@@ -29,9 +29,9 @@ async def looked(harbour: Harbour, more: Mapping[str, str] | None = None) -> Che
 
 async def test_a_good_token_is_named_with_its_invitation_and_its_servers(harbour: Harbour) -> None:
     found = await looked(harbour)
-    assert (found.place, found.is_there, list(found.problems)) == ("discord: ada", True, [])
+    assert (found.location, found.exists, list(found.problems)) == ("discord: ada", True, [])
     assert found.facts["invitation"] == invite_link(harbour.bot)
-    assert found.facts["permissions"] == NEEDED.value
+    assert found.facts["permissions"] == REQUIRED_PERMISSIONS.value
     assert "Harbour" in str(found.facts["servers"])
     assert TOKEN not in repr(found)
 
@@ -50,7 +50,7 @@ async def test_an_intent_that_is_off_is_said_with_where_to_switch_it_on(harbour:
 
 async def test_discord_being_down_is_not_the_operators_fault(harbour: Harbour) -> None:
     harbour.emulator.faults.append(Fault("GET", 503, times=9))
-    with pytest.raises(TryAgain):
+    with pytest.raises(TemporaryError):
         await looked(harbour)
 
 
@@ -61,7 +61,7 @@ async def test_a_channel_that_is_nowhere_is_named(harbour: Harbour) -> None:
 
 async def test_the_operators_proxy_is_asked_instead_of_discord(harbour: Harbour) -> None:
     proxied = {"DISCORD_API_BASE_URL": "http://discord.test", "HTTP_PROXY": harbour.emulator.url}
-    assert (await looked(harbour, proxied)).place == "discord: ada"
+    assert (await looked(harbour, proxied)).location == "discord: ada"
 
 
 async def test_a_proxy_s_password_is_not_in_what_is_said_of_its_refusal(harbour: Harbour) -> None:
@@ -73,6 +73,6 @@ async def test_a_proxy_s_password_is_not_in_what_is_said_of_its_refusal(harbour:
     async with await asyncio.start_server(refuse, "127.0.0.1") as server:
         port = server.sockets[0].getsockname()[1]
         through = f"http://ada:fake-password@127.0.0.1:{port}"
-        with pytest.raises(TryAgain) as caught:
+        with pytest.raises(TemporaryError) as caught:
             await looked(harbour, {"DISCORD_API_BASE_URL": "https://discord.test", "HTTPS_PROXY": through})
     assert "fake-password" not in str(caught.value)

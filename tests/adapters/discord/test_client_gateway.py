@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from adapters.discord.client import Session
+from adapters.discord.client import GatewaySession
 from adapters.discord.config import Limits
 from adapters.discord.emulator.gateway import GUILD_MEMBERS
 from adapters.discord.emulator.server import Fault
-from adapters.discord.membership import AGAIN, Learner
-from adapters.discord.rate_limits import HOUR, MOST_AN_HOUR, REST, IdentifyBudget
+from adapters.discord.membership import RETRY_SECONDS, GuildFetcher
+from adapters.discord.rate_limits import DELAY_SECONDS, HOUR, MAX_PER_HOUR, IdentifyLimiter
 from bot import Outcome
 from bot.store import StoreUnavailable
 from bot.testing import InMemoryStore
@@ -22,28 +22,28 @@ from tests.adapters.discord.harbour import LIMITS, Harbour, outcomes, receipts
 async def test_c01_a_drop_after_every_nth_event_loses_nothing_and_doubles_nothing(
     harbour: Harbour, events: int
 ) -> None:
-    ledger = harbour.emulator.ledger
+    ledger = harbour.emulator.recorder
     async with harbour.bot_on() as (stage, _):
         harbour.emulator.gateway.closes_after = events
         for number in range(12):
             await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} number {number}")
-            await ledger.until_said(number + 1)
+            await ledger.wait_for_texts(number + 1)
         assert await outcomes(stage) == [Outcome.ANSWERED] * 12
-    assert len(ledger.said()) == 12
+    assert len(ledger.texts()) == 12
     assert ledger.counts["identify"] == 1
     assert ledger.counts["resume"] >= ledger.counts["dropped"] > 0
 
 
 async def test_c01_of_200_messages_with_a_drop_after_each_every_one_is_kept_once(harbour: Harbour) -> None:
-    people, ledger = harbour.emulator.people, harbour.emulator.ledger
+    people, ledger = harbour.emulator.people, harbour.emulator.recorder
     async with harbour.bot_on(settings={"DISCORD_LISTEN_CHANNEL_IDS": harbour.quay}) as (stage, _):
         for number in range(200):
             await people.say(harbour.quay, harbour.kim, f"number {number}")
             await harbour.emulator.gateway.drop()
-            await ledger.until(lambda count=number: ledger.counts["resume"] > count)
+            await ledger.wait_until(lambda count=number: ledger.counts["resume"] > count)
         direct = harbour.direct(harbour.kim)
         await people.say(direct, harbour.kim, "all there?")
-        await ledger.until_said(1)
+        await ledger.wait_for_texts(1)
         told = await receipts(stage)
     assert [one.rule for one in told].count("DISCORD_LISTEN_CHANNEL_IDS") == len(told) - 1 == 200
     assert ledger.counts["identify"] == 1
@@ -53,21 +53,21 @@ async def test_c01_a_request_to_reconnect_goes_on_with_the_session(harbour: Harb
     async with harbour.bot_on() as (_stage, _):
         await harbour.emulator.gateway.ask_to_reconnect()
         await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        assert await harbour.emulator.ledger.until_said(1) == ["Aye."]
-    assert harbour.emulator.ledger.counts["identify"] == 1
+        assert await harbour.emulator.recorder.wait_for_texts(1) == ["Aye."]
+    assert harbour.emulator.recorder.counts["identify"] == 1
 
 
 async def test_c02_after_an_invalid_session_a_new_one_is_begun_and_the_gap_is_filled(
     harbour: Harbour,
 ) -> None:
-    people, ledger = harbour.emulator.people, harbour.emulator.ledger
+    people, ledger = harbour.emulator.people, harbour.emulator.recorder
     async with harbour.bot_on() as (stage, _):
         await people.say(harbour.quay, harbour.kim, f"{harbour.call} first")
-        await ledger.until_said(1)
+        await ledger.wait_for_texts(1)
         await receipts(stage)
-        await people.say(harbour.quay, harbour.kim, f"{harbour.call} while away", is_told=False)
+        await people.say(harbour.quay, harbour.kim, f"{harbour.call} while away", is_announced=False)
         await harbour.emulator.gateway.invalidate()
-        await ledger.until_said(2)
+        await ledger.wait_for_texts(2)
         assert await outcomes(stage) == [Outcome.ANSWERED] * 2
     assert ledger.counts["identify"] == 2
 
@@ -75,26 +75,26 @@ async def test_c02_after_an_invalid_session_a_new_one_is_begun_and_the_gap_is_fi
 async def test_c03_a_connection_that_answers_no_heartbeat_is_closed_with_4000_and_gone_on_with(
     harbour: Harbour,
 ) -> None:
-    gateway, ledger = harbour.emulator.gateway, harbour.emulator.ledger
-    gateway.interval = 20
-    async with harbour.bot_on(limits=replace(LIMITS, heartbeat=0.4)) as (_stage, _):
+    gateway, ledger = harbour.emulator.gateway, harbour.emulator.recorder
+    gateway.heartbeat_interval = 20
+    async with harbour.bot_on(limits=replace(LIMITS, heartbeat_timeout=0.4)) as (_stage, _):
         gateway.is_mute = True
         await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} hello?")
-        await ledger.until(lambda: ledger.counts["closed:4000"] > 0)
+        await ledger.wait_until(lambda: ledger.counts["closed:4000"] > 0)
         await gateway.revive()
-        assert await ledger.until_said(1) == ["Aye."]
+        assert await ledger.wait_for_texts(1) == ["Aye."]
     assert ledger.counts["identify"] == 1
     assert ledger.counts["resume"] > 0
 
 
 async def test_c07_a_connection_that_is_gone_without_a_word_is_given_up(harbour: Harbour) -> None:
-    gateway, ledger = harbour.emulator.gateway, harbour.emulator.ledger
-    async with harbour.bot_on(limits=replace(LIMITS, heartbeat=0.3)) as (_stage, _):
+    gateway, ledger = harbour.emulator.gateway, harbour.emulator.recorder
+    async with harbour.bot_on(limits=replace(LIMITS, heartbeat_timeout=0.3)) as (_stage, _):
         gateway.is_dead = True
         await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} hello?")
-        await ledger.until(lambda: ledger.counts["unheard"] > 0)  # it has called again
+        await ledger.wait_until(lambda: ledger.counts["unheard"] > 0)  # it has called again
         await gateway.revive()
-        assert await ledger.until_said(1) == ["Aye."]
+        assert await ledger.wait_for_texts(1) == ["Aye."]
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ async def test_c07_a_connection_that_is_gone_without_a_word_is_given_up(harbour:
 async def test_c04_a_fatal_close_ends_the_adapter_and_says_what_to_do(
     harbour: Harbour, code: int, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    harbour.emulator.gateway.refuse = code
+    harbour.emulator.gateway.refusal_code = code
     async with harbour.bot_on(is_awaited=False) as (stage, adapter):
         [account] = adapter.accounts.values()
         async with asyncio.timeout(30):
             await account.is_connected.wait()
         assert words in account.problem
-        assert harbour.emulator.ledger.counts["identify"] == 1
-        assert (await stage.say("another platform goes on")).outcome is Outcome.ANSWERED
+        assert harbour.emulator.recorder.counts["identify"] == 1
+        assert (await stage.send("another platform goes on")).outcome is Outcome.ANSWERED
     assert any(one.levelno == logging.ERROR and words in one.getMessage() for one in caplog.records)
 
 
@@ -130,7 +130,7 @@ async def test_an_answer_that_makes_no_sense_does_not_keep_the_bot_off_for_good(
     harbour.emulator.faults.append(Fault(f"GET .*{path}$", status=200, body=nonsense, times=2))
     async with harbour.bot_on():
         await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        assert await harbour.emulator.ledger.until_said(1) == ["Aye."]
+        assert await harbour.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
 async def test_an_outage_of_the_store_at_the_start_does_not_keep_the_bot_off_for_good(
@@ -147,7 +147,7 @@ async def test_an_outage_of_the_store_at_the_start_does_not_keep_the_bot_off_for
     store.ledger.cursor = failing  # type: ignore[method-assign]  # what a full disk would do
     async with harbour.bot_on(store=store):
         await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        assert await harbour.emulator.ledger.until_said(1) == ["Aye."]
+        assert await harbour.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
 async def test_c04_an_intent_that_is_not_switched_on_is_named_with_the_place_to_switch_it_on(
@@ -165,23 +165,23 @@ async def test_c04_an_intent_that_is_not_switched_on_is_named_with_the_place_to_
 
 def test_c05_a_day_of_flapping_begins_fewer_than_a_thousand_sessions() -> None:
     now, begun = 0.0, 0
-    budget = IdentifyBudget(lambda: now)
+    budget = IdentifyLimiter(lambda: now)
     while now < 24 * HOUR:
-        if wait := budget.wait():
+        if wait := budget.wait_seconds():
             now += wait
             continue
-        budget.spend()
+        budget.record()
         begun += 1
         now += 2.0
     assert begun < 1000
 
 
 def test_c05_at_most_fifty_sessions_are_begun_in_an_hour() -> None:
-    budget = IdentifyBudget(lambda: 1.0)
-    for _ in range(MOST_AN_HOUR):
-        assert not budget.wait()
-        budget.spend()
-    assert budget.wait() == REST
+    budget = IdentifyLimiter(lambda: 1.0)
+    for _ in range(MAX_PER_HOUR):
+        assert not budget.wait_seconds()
+        budget.record()
+    assert budget.wait_seconds() == DELAY_SECONDS
 
 
 async def test_c05_where_discord_has_few_sessions_left_the_bot_waits_as_long_as_it_says(
@@ -193,20 +193,20 @@ async def test_c05_where_discord_has_few_sessions_left_the_bot_waits_as_long_as_
         waits.append(seconds)
         await asyncio.sleep(0)
 
-    harbour.emulator.gateway.identifies_left = 3
-    async with harbour.bot_on(limits=replace(LIMITS, pause=pause)):
+    harbour.emulator.gateway.remaining_identifies = 3
+    async with harbour.bot_on(limits=replace(LIMITS, sleep=pause)):
         assert 14_400.0 in waits
 
 
 async def test_c06_a_restart_goes_on_with_the_session_and_knows_its_servers_again(harbour: Harbour) -> None:
-    people, ledger, store = harbour.emulator.people, harbour.emulator.ledger, InMemoryStore()
+    people, ledger, store = harbour.emulator.people, harbour.emulator.recorder, InMemoryStore()
     async with harbour.bot_on(store=store):
         await people.say(harbour.quay, harbour.kim, f"{harbour.call} first")
-        await ledger.until_said(1)
+        await ledger.wait_for_texts(1)
     for number in range(5):
         await people.say(harbour.quay, harbour.kim, f"{harbour.call} while down {number}")
         async with harbour.bot_on(store=store) as (stage, _):
-            await ledger.until_said(number + 2)
+            await ledger.wait_for_texts(number + 2)
             told = await receipts(stage)
     assert [one.outcome for one in told] == [Outcome.ANSWERED] * 6
     room = await store.worlds.room(told[-1].room_id)
@@ -216,14 +216,14 @@ async def test_c06_a_restart_goes_on_with_the_session_and_knows_its_servers_agai
 
 
 async def test_a_server_that_cannot_be_learnt_of_costs_no_message(harbour: Harbour) -> None:
-    people, ledger, store = harbour.emulator.people, harbour.emulator.ledger, InMemoryStore()
+    people, ledger, store = harbour.emulator.people, harbour.emulator.recorder, InMemoryStore()
     async with harbour.bot_on(store=store):
         await people.say(harbour.quay, harbour.kim, f"{harbour.call} first")
-        await ledger.until_said(1)
+        await ledger.wait_for_texts(1)
     harbour.emulator.faults.append(Fault(r"GET .*/guilds/", 503, times=99))
     await people.say(harbour.quay, harbour.kim, f"{harbour.call} second")
     async with harbour.bot_on(store=store):
-        assert await ledger.until_said(2) == ["Aye.", "Aye."]
+        assert await ledger.wait_for_texts(2) == ["Aye.", "Aye."]
 
 
 async def test_a_server_that_could_not_be_learnt_of_is_asked_for_again_a_minute_later(
@@ -231,12 +231,12 @@ async def test_a_server_that_could_not_be_learnt_of_is_asked_for_again_a_minute_
 ) -> None:
     now, fault = 0.0, Fault(r"GET .*/guilds/4711$", 503, times=99)
     harbour.emulator.faults.append(fault)
-    learner, said = Learner(lambda: now), {"guild_id": "4711"}
+    learner, said = GuildFetcher(lambda: now), {"guild_id": "4711"}
     async with harbour.bot_on() as (_, adapter):
         [account] = adapter.accounts.values()
-        for moment, left in ((0.0, 98), (AGAIN / 2, 98), (AGAIN, 97)):
+        for moment, left in ((0.0, 98), (RETRY_SECONDS / 2, 98), (RETRY_SECONDS, 97)):
             now = moment
-            await learner.learn(account._client, "MESSAGE_CREATE", said)
+            await learner.ensure_guild(account._client, "MESSAGE_CREATE", said)
             assert fault.times == left
 
 
@@ -245,18 +245,18 @@ async def test_c13_discord_that_is_down_at_the_start_is_asked_until_it_is_up(har
     harbour.emulator.faults.append(Fault(r"GET .*/gateway/bot", times=2))
     async with harbour.bot_on():
         await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        assert await harbour.emulator.ledger.until_said(1) == ["Aye."]
+        assert await harbour.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", "[1]", "no json", '{"id": "1"}'])
 def test_a_session_that_cannot_be_read_is_none(text: str | None) -> None:
-    assert Session.read(text) is None
+    assert GatewaySession.from_json(text) is None
 
 
 def test_a_session_is_read_as_it_was_written() -> None:
-    session = Session("abc", "wss://gateway.example", 17)
-    assert Session.read(session.written()) == session
+    session = GatewaySession("abc", "wss://gateway.example", 17)
+    assert GatewaySession.from_json(session.to_json()) == session
 
 
 def test_the_limits_of_the_product_detect_a_dead_connection_within_a_minute() -> None:
-    assert Limits().heartbeat <= 60
+    assert Limits().heartbeat_timeout <= 60

@@ -6,12 +6,12 @@ import pytest
 
 from adapters.discord import spec
 from adapters.discord.adapter import open_discord
-from adapters.discord.client import http_of
+from adapters.discord.client import build_http
 from adapters.discord.config import DiscordSettings, Limits, read_settings
-from adapters.discord.rate_limits import Judge
+from adapters.discord.rate_limits import RequestGuard
 from bot import Character, ConfigError, SettingError, Settings
-from bot.settings import FILE, Layer
-from bot.testing import on_stage
+from bot.settings import CHARACTER_FILE, Layer
+from bot.testing import running_agent
 from tests.adapters.discord.harbour import TOKEN
 
 
@@ -46,11 +46,11 @@ async def test_two_characters_with_one_token_are_refused_and_one_that_wants_no_d
     settings = {"DISCORD_API_TOKEN": TOKEN}
     shy = Character(name="Shy", adapters=("web",))
     async with (
-        on_stage(settings=settings) as ada,
-        on_stage(settings=settings, character=Character(name="Bo")) as bo,
-        on_stage(settings=settings, character=shy) as third,
+        running_agent(settings=settings) as ada,
+        running_agent(settings=settings, character=Character(name="Bo")) as bo,
+        running_agent(settings=settings, character=shy) as third,
     ):
-        doors = [one.resident.door for one in (ada, bo, third)]
+        doors = [one.agent_runtime.handle for one in (ada, bo, third)]
         with pytest.raises(ConfigError, match="Ada and Bo have the same DISCORD_API_TOKEN") as caught:
             open_discord(doors)
         open_discord([doors[0], doors[2]])
@@ -70,12 +70,12 @@ async def test_two_characters_with_one_token_are_refused_and_one_that_wants_no_d
 async def test_the_operators_proxy_is_used_unless_discord_is_excepted(
     environment: Mapping[str, str], proxy: str | None
 ) -> None:
-    http = http_of(chosen({}), Judge(float, longest=1), Limits(), environment)
+    http = build_http(chosen({}), RequestGuard(float, max_response_bytes=1), Limits(), environment)
     assert http.proxy == proxy
 
 
 def test_a_character_s_file_cannot_have_the_operator_s_token_sent_elsewhere() -> None:
-    lent = Layer(f"{FILE} settings", {"DISCORD_API_BASE_URL": "https://elsewhere.example"})
+    lent = Layer(f"{CHARACTER_FILE} settings", {"DISCORD_API_BASE_URL": "https://elsewhere.example"})
     own = Layer("the environment", {"DISCORD_API_TOKEN": TOKEN})
     with pytest.raises(SettingError, match="DISCORD_API_BASE_URL") as caught:
         read_settings(Settings([lent, own]))

@@ -32,12 +32,12 @@ async def test_the_same_nonce_of_the_same_author_is_the_same_message(harbour: Ha
     body = {"content": "once", "nonce": "abc", "enforce_nonce": True, "allowed_mentions": {"parse": []}}
     first, second = await ask(harbour, body), await ask(harbour, body)
     assert first[1]["id"] == second[1]["id"]
-    assert harbour.emulator.ledger.said() == ["once"]
+    assert harbour.emulator.recorder.texts() == ["once"]
 
 
 async def test_a_message_without_allowed_mentions_tells_everybody_it_names(harbour: Harbour) -> None:
     await ask(harbour, {"content": f"@everyone <@{harbour.kim}> <@&123>"})
-    assert harbour.emulator.ledger.shown[0].told == {"everyone", harbour.kim, "role:123"}
+    assert harbour.emulator.recorder.messages[0].notified == {"everyone", harbour.kim, "role:123"}
 
 
 async def test_a_compressed_gateway_ends_every_frame_such_that_it_can_be_read(harbour: Harbour) -> None:
@@ -59,7 +59,7 @@ async def test_a_character_can_be_tried_out_on_a_page(harbour: Harbour) -> None:
         async with harbour.bot_on():
             async with http.post(f"{page}/say", json=said) as answer:
                 assert answer.status == 200
-            await harbour.emulator.ledger.until_said(1, harbour.quay)
+            await harbour.emulator.recorder.wait_for_texts(1, harbour.quay)
         async with http.get(f"{page}/shown") as answer:
             shown = (await answer.json())["said"]
     assert [(one["by"], one["text"]) for one in shown][:1] == [("Kim", "@Ada ahoy")]
@@ -78,11 +78,11 @@ async def test_a_conversation_between_two_is_heard_by_its_bot_alone() -> None:
         bots = [emulator.add_bot(name, f"token-of-{name}") for name in ("Ada", "Bo")]
         told = {bot: Session(bot, bot, intents=0) for bot in bots}
         emulator.gateway.sessions.update(told)
-        kim = emulator.town.add_user("Kim")
-        direct = emulator.town.add_channel(None, "", 1)
-        emulator.town.alone[direct] = bots[1]
+        kim = emulator.state.add_user("Kim")
+        direct = emulator.state.add_channel(None, "", 1)
+        emulator.state.direct_bots[direct] = bots[1]
         await emulator.people.say(direct, kim, "hello")
-    assert [len(one.told) for one in told.values()] == [0, 1]
+    assert [len(one.sent_events) for one in told.values()] == [0, 1]
 
 
 def test_the_fixture_for_plugin_authors_is_there() -> None:
@@ -92,7 +92,7 @@ def test_the_fixture_for_plugin_authors_is_there() -> None:
 async def test_on_the_page_a_command_is_given_and_its_buttons_are_pressed(harbour: Harbour) -> None:
     page = f"{harbour.emulator.url}/page"
     who = {"person": harbour.kim, "place": harbour.quay}
-    ledger = harbour.emulator.ledger
+    ledger = harbour.emulator.recorder
 
     async with ClientSession() as http, harbour.bot_on() as (stage, _):
 
@@ -100,13 +100,13 @@ async def test_on_the_page_a_command_is_given_and_its_buttons_are_pressed(harbou
             async with http.get(f"{page}/shown", params={"place": harbour.quay}) as answer:
                 return next(one for one in (await answer.json())["said"] if word in one["text"])
 
-        await ledger.until(lambda: ledger.counts["commands"] > 0)
+        await ledger.wait_until(lambda: ledger.counts["commands"] > 0)
         await http.post(f"{page}/say", json={**who, "text": "/forget-me"})
-        await ledger.until(lambda: ledger.counts["answered"] > 0)
+        await ledger.wait_until(lambda: ledger.counts["answered"] > 0)
         asked = await shown("cannot be undone")
         assert asked["is_bot"]
         button, _ = asked["buttons"][0]
         await http.post(f"{page}/press", json={**who, "message": asked["id"], "button": button})
-        await ledger.until(lambda: ledger.counts["followed up"] > 0)
+        await ledger.wait_until(lambda: ledger.counts["followed up"] > 0)
         assert (await shown("Deleted: "))["is_bot"]
         assert await stage.agent.store.ledger.receipts() == []

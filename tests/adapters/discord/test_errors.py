@@ -13,18 +13,18 @@ import pytest
 
 from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.config import Limits
-from adapters.discord.emulator.server import Fault, too_many
-from adapters.discord.errors import UNSAID_WAIT, Answered, delivery_error, waiting_time
-from adapters.discord.rate_limits import MOST_INVALID, Judge
+from adapters.discord.emulator.server import Fault, too_many_requests
+from adapters.discord.errors import DEFAULT_RETRY_SECONDS, ErrorResponse, parse_retry_after, to_delivery_error
+from adapters.discord.rate_limits import MAX_INVALID, RequestGuard
 from bot import Attachment, Content, MediaKind
-from bot.platform import Delivery, NotSent, Unclear, Undeliverable
-from bot.testing import Stage
+from bot.platform import Delivery, DeliveryUnknown, NotSent, Undeliverable
+from bot.testing import AgentHarness
 from tests.adapters.discord.harbour import LIMITS, Harbour
 
 SAY = r"POST .*/channels/\d+/messages$"
 
 
-def part(stage: Stage, channel: str, text: str = "Aye.", **more: Any) -> Delivery:
+def part(stage: AgentHarness, channel: str, text: str = "Aye.", **more: Any) -> Delivery:
     """One part on its way to a channel."""
     given = {"id": uuid4().hex[:24], "content": Content(text=text), "created_at": stage.agent.clock(), **more}
     return Delivery(
@@ -43,7 +43,7 @@ async def failed(adapter: DiscordAdapter, delivery: Delivery) -> Exception:
     """Send a part that cannot be sent, and give what is raised."""
     try:
         await adapter.deliver(delivery)
-    except (NotSent, Undeliverable, Unclear) as error:
+    except (NotSent, Undeliverable, DeliveryUnknown) as error:
         return error
     raise AssertionError("it was sent")
 
@@ -52,19 +52,19 @@ async def failed(adapter: DiscordAdapter, delivery: Delivery) -> Exception:
 async def test_d01_a_limited_bucket_is_left_alone_as_long_as_it_was_told_and_no_other(
     harbour: Harbour, seconds: float
 ) -> None:
-    other = harbour.emulator.town.add_channel(harbour.guild, "pier")
+    other = harbour.emulator.state.add_channel(harbour.guild, "pier")
     async with harbour.bot_on() as (stage, adapter):
-        harbour.emulator.faults.append(too_many(f"POST .*/{harbour.quay}/messages", seconds))
+        harbour.emulator.faults.append(too_many_requests(f"POST .*/{harbour.quay}/messages", seconds))
         error = await failed(adapter, part(stage, harbour.quay))
         assert isinstance(error, NotSent)
         assert error.retry_after == seconds
-        asked = len(harbour.emulator.ledger.requests)
+        asked = len(harbour.emulator.recorder.requests)
         again = await failed(adapter, part(stage, harbour.quay))
         assert isinstance(again, NotSent)
         assert again.retry_after == pytest.approx(seconds, rel=0.9)
-        assert len(harbour.emulator.ledger.requests) == asked
+        assert len(harbour.emulator.recorder.requests) == asked
         await adapter.deliver(part(stage, other))
-    assert harbour.emulator.ledger.said() == ["Aye."]
+    assert harbour.emulator.recorder.texts() == ["Aye."]
 
 
 async def test_d01_a_bucket_that_is_used_up_is_not_asked_at_all(harbour: Harbour) -> None:
@@ -77,35 +77,35 @@ async def test_d01_a_bucket_that_is_used_up_is_not_asked_at_all(harbour: Harbour
     async with harbour.bot_on() as (stage, adapter):
         harbour.emulator.faults.append(Fault(SAY, 200, {"id": "5"}, headers))
         assert await adapter.deliver(part(stage, harbour.quay)) == "5"
-        asked = len(harbour.emulator.ledger.requests)
+        asked = len(harbour.emulator.recorder.requests)
         error = await failed(adapter, part(stage, harbour.quay))
         assert isinstance(error, NotSent)
         assert error.retry_after == pytest.approx(60, abs=59)
-        assert len(harbour.emulator.ledger.requests) == asked
+        assert len(harbour.emulator.recorder.requests) == asked
 
 
 async def test_d01_a_reply_that_meets_a_limit_is_sent_when_it_is_over(harbour: Harbour) -> None:
-    harbour.emulator.faults.append(too_many(SAY, 0.02))
+    harbour.emulator.faults.append(too_many_requests(SAY, 0.02))
     async with harbour.bot_on():
         await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        assert await harbour.emulator.ledger.until_said(1) == ["Aye."]
+        assert await harbour.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
 async def test_d02_a_global_limit_silences_everything(harbour: Harbour) -> None:
-    other = harbour.emulator.town.add_channel(harbour.guild, "pier")
+    other = harbour.emulator.state.add_channel(harbour.guild, "pier")
     async with harbour.bot_on() as (stage, adapter):
-        harbour.emulator.faults.append(too_many(SAY, 60.0, is_global=True))
+        harbour.emulator.faults.append(too_many_requests(SAY, 60.0, is_global=True))
         await failed(adapter, part(stage, harbour.quay))
-        asked = len(harbour.emulator.ledger.requests)
+        asked = len(harbour.emulator.recorder.requests)
         error = await failed(adapter, part(stage, other))
         assert isinstance(error, NotSent)
         assert error.retry_after == pytest.approx(60, abs=59)
-        assert len(harbour.emulator.ledger.requests) == asked
+        assert len(harbour.emulator.recorder.requests) == asked
 
 
 @pytest.mark.parametrize("told", [None, -1, "NaN", math.inf, "soon", [], 10**400])
 def test_d03_a_wait_that_makes_no_sense_is_five_seconds(told: Any) -> None:
-    assert waiting_time({"retry_after": told}, {}) == UNSAID_WAIT
+    assert parse_retry_after({"retry_after": told}, {}) == DEFAULT_RETRY_SECONDS
 
 
 async def test_d03_a_429_of_somebody_in_between_crashes_nothing(harbour: Harbour) -> None:
@@ -113,7 +113,7 @@ async def test_d03_a_429_of_somebody_in_between_crashes_nothing(harbour: Harbour
         harbour.emulator.faults.append(Fault(SAY, 429, "<html>banned</html>"))
         error = await failed(adapter, part(stage, harbour.quay))
     assert isinstance(error, NotSent)
-    assert error.retry_after == UNSAID_WAIT
+    assert error.retry_after == DEFAULT_RETRY_SECONDS
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 524])
@@ -123,11 +123,11 @@ async def test_d04_a_server_error_after_the_message_was_kept_says_it_once(
     async with harbour.bot_on() as (stage, _):
         harbour.emulator.faults.append(Fault(SAY, status, is_late=True))
         await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        await harbour.emulator.ledger.until(lambda: harbour.emulator.ledger.counts["same nonce"] > 0)
+        await harbour.emulator.recorder.wait_until(lambda: harbour.emulator.recorder.counts["same nonce"] > 0)
         await stage.agent.outbox.drain(10)
         [delivery] = await stage.agent.store.ledger.deliveries()
-    assert harbour.emulator.ledger.said() == ["Aye."]
-    assert (delivery.state, delivery.external_id) == ("sent", harbour.emulator.ledger.shown[0].id)
+    assert harbour.emulator.recorder.texts() == ["Aye."]
+    assert (delivery.state, delivery.external_id) == ("sent", harbour.emulator.recorder.messages[0].id)
 
 
 async def test_d05_what_never_left_is_surely_not_sent(harbour: Harbour) -> None:
@@ -142,27 +142,27 @@ async def test_d06_a_reset_in_the_middle_says_it_once(harbour: Harbour, is_late:
     async with harbour.bot_on():
         harbour.emulator.faults.append(Fault(SAY, is_late=is_late))
         await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        await harbour.emulator.ledger.until_said(1)
+        await harbour.emulator.recorder.wait_for_texts(1)
         await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} again")
-        assert await harbour.emulator.ledger.until_said(2) == ["Aye.", "Aye."]
+        assert await harbour.emulator.recorder.wait_for_texts(2) == ["Aye.", "Aye."]
 
 
 async def test_d07_an_endless_answer_is_cut_off_and_a_silent_one_given_up(harbour: Harbour) -> None:
-    limits = replace(LIMITS, request=0.5, answer=100_000)
+    limits = replace(LIMITS, request_timeout=0.5, max_response_bytes=100_000)
     async with harbour.bot_on(limits=limits) as (stage, adapter):
         harbour.emulator.faults.append(Fault(SAY, is_endless=True))
-        assert isinstance(await failed(adapter, part(stage, harbour.quay)), Unclear)
+        assert isinstance(await failed(adapter, part(stage, harbour.quay)), DeliveryUnknown)
         harbour.emulator.faults.append(Fault(SAY, is_hanging=True))
-        assert isinstance(await failed(adapter, part(stage, harbour.quay)), Unclear)
-    assert Limits().answer == 1024 * 1024
-    assert Limits().request == 30
+        assert isinstance(await failed(adapter, part(stage, harbour.quay)), DeliveryUnknown)
+    assert Limits().max_response_bytes == 1024 * 1024
+    assert Limits().request_timeout == 30
 
 
 @pytest.mark.parametrize("body", ["no json", {"no": "id"}, [], {"id": None}])
 async def test_d08_an_answer_that_names_no_message_is_no_success(harbour: Harbour, body: Any) -> None:
     async with harbour.bot_on() as (stage, adapter):
         harbour.emulator.faults.append(Fault(SAY, 200, body))
-        assert isinstance(await failed(adapter, part(stage, harbour.quay)), Unclear)
+        assert isinstance(await failed(adapter, part(stage, harbour.quay)), DeliveryUnknown)
 
 
 async def test_d09_what_discord_takes_exception_to_is_sent_once_as_plain_words(harbour: Harbour) -> None:
@@ -173,18 +173,18 @@ async def test_d09_what_discord_takes_exception_to_is_sent_once_as_plain_words(h
         await adapter.deliver(part(stage, harbour.quay, content=content))
         harbour.emulator.faults.append(Fault(SAY, 400, {"message": "Invalid Form Body", "code": 50035}))
         assert isinstance(await failed(adapter, part(stage, harbour.quay)), Undeliverable)
-    assert harbour.emulator.ledger.said() == ["Look."]
+    assert harbour.emulator.recorder.texts() == ["Look."]
 
 
 async def test_d10_a_token_that_is_revoked_stops_the_account_at_the_first_refusal(harbour: Harbour) -> None:
     async with harbour.bot_on() as (stage, adapter):
-        harbour.emulator.town.tokens.clear()
+        harbour.emulator.state.tokens.clear()
         error = await failed(adapter, part(stage, harbour.quay))
         assert isinstance(error, NotSent)
-        asked = len(harbour.emulator.ledger.requests)
+        asked = len(harbour.emulator.recorder.requests)
         for _ in range(20):
             await failed(adapter, part(stage, harbour.quay))
-        assert len(harbour.emulator.ledger.requests) == asked
+        assert len(harbour.emulator.recorder.requests) == asked
         [account] = adapter.accounts.values()
         assert "DISCORD_API_TOKEN" in account.problem
         refused = await failed(adapter, part(stage, harbour.quay))
@@ -197,24 +197,24 @@ async def test_d11_a_channel_that_is_closed_to_us_is_left_alone_until_something_
     harbour: Harbour, status: int, code: int
 ) -> None:
     async with harbour.bot_on() as (stage, adapter):
-        harbour.emulator.rest.silent[harbour.quay] = (status, code)
+        harbour.emulator.rest.refused_channels[harbour.quay] = (status, code)
         assert isinstance(await failed(adapter, part(stage, harbour.quay)), Undeliverable)
-        asked = len(harbour.emulator.ledger.requests)
+        asked = len(harbour.emulator.recorder.requests)
         assert isinstance(await failed(adapter, part(stage, harbour.quay)), Undeliverable)
-        assert len(harbour.emulator.ledger.requests) == asked
-        del harbour.emulator.rest.silent[harbour.quay]
+        assert len(harbour.emulator.recorder.requests) == asked
+        del harbour.emulator.rest.refused_channels[harbour.quay]
         await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} back again")
-        assert await harbour.emulator.ledger.until_said(1) == ["Aye."]
+        assert await harbour.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
 def test_d12_after_a_thousand_refusals_nothing_is_asked_until_ten_minutes_are_over() -> None:
     now = 0.0
-    judge = Judge(lambda: now, longest=1000)
+    judge = RequestGuard(lambda: now, max_response_bytes=1000)
     response = type("Response", (), {"status": 403, "headers": {}})()
-    for _ in range(MOST_INVALID):
+    for _ in range(MAX_INVALID):
         judge.check()
-        with pytest.raises(Answered):
-            judge.refused(response, {})
+        with pytest.raises(ErrorResponse):
+            judge.reject(response, {})
     with pytest.raises(Exception, match="refused 1000 requests"):
         judge.check()
     now = 601.0
@@ -229,7 +229,7 @@ async def test_d15_where_a_file_cannot_be_uploaded_the_words_arrive_and_name_it(
             Fault(SAY, 413, {"message": "Request entity too large", "code": 40005})
         )
         await adapter.deliver(part(stage, harbour.quay, content=content))
-    assert harbour.emulator.ledger.said() == ["The chart.\n(could not be sent: chart.png)"]
+    assert harbour.emulator.recorder.texts() == ["The chart.\n(could not be sent: chart.png)"]
 
 
 async def test_an_unclear_part_is_looked_for_in_the_channel_once_its_nonce_is_forgotten(
@@ -244,10 +244,10 @@ async def test_an_unclear_part_is_looked_for_in_the_channel_once_its_nonce_is_fo
         lost = replace(part(stage, harbour.quay, "Never said."), first_attempt_at=long_ago)
         with pytest.raises(NotSent):
             await adapter.reconcile(lost)
-        harbour.emulator.rest.silent[harbour.quay] = (403, 50001)
-        with pytest.raises(Unclear, match="cannot be read"):
+        harbour.emulator.rest.refused_channels[harbour.quay] = (403, 50001)
+        with pytest.raises(DeliveryUnknown, match="cannot be read"):
             await adapter.reconcile(lost)
-    assert harbour.emulator.ledger.said() == ["Only once."]
+    assert harbour.emulator.recorder.texts() == ["Only once."]
 
 
 async def test_a_part_that_was_tried_long_ago_is_looked_for_before_it_is_sent_again(harbour: Harbour) -> None:
@@ -255,12 +255,12 @@ async def test_a_part_that_was_tried_long_ago_is_looked_for_before_it_is_sent_ag
         long_ago = stage.agent.clock() - timedelta(minutes=5)
         sent = replace(part(stage, harbour.quay, "Once."), attempts=1)
         harbour.emulator.faults.append(Fault(SAY, 502, is_late=True))
-        assert isinstance(await failed(adapter, sent), Unclear)
+        assert isinstance(await failed(adapter, sent), DeliveryUnknown)
         again = replace(sent, attempts=7, first_attempt_at=long_ago, id="another-nonce")
-        assert await adapter.deliver(again) == harbour.emulator.ledger.shown[0].id
-        harbour.emulator.rest.silent[harbour.quay] = (403, 50001)
-        assert isinstance(await failed(adapter, replace(again, id=sent.id)), Unclear)
-    assert harbour.emulator.ledger.said() == ["Once."]
+        assert await adapter.deliver(again) == harbour.emulator.recorder.messages[0].id
+        harbour.emulator.rest.refused_channels[harbour.quay] = (403, 50001)
+        assert isinstance(await failed(adapter, replace(again, id=sent.id)), DeliveryUnknown)
+    assert harbour.emulator.recorder.texts() == ["Once."]
 
 
 async def test_an_edit_changes_and_an_empty_one_takes_away_and_both_may_be_repeated(harbour: Harbour) -> None:
@@ -268,10 +268,10 @@ async def test_an_edit_changes_and_an_empty_one_takes_away_and_both_may_be_repea
         name = await adapter.deliver(part(stage, harbour.quay, "Tide at six."))
         new = part(stage, harbour.quay, content=Content(text="Tide at seven.", metadata={"edits": name}))
         assert [await adapter.edit(new), await adapter.edit(new)] == [name, name]
-        assert harbour.emulator.ledger.said() == ["Tide at seven."]
+        assert harbour.emulator.recorder.texts() == ["Tide at seven."]
         none = part(stage, harbour.quay, content=Content(metadata={"edits": name}))
         assert [await adapter.edit(none), await adapter.edit(none)] == [name, name]
-        assert harbour.emulator.ledger.said() == []
+        assert harbour.emulator.recorder.texts() == []
         with pytest.raises(Undeliverable):
             await adapter.edit(new)
         await adapter.deliver(part(stage, harbour.quay))  # a message that is gone does not close its channel
@@ -280,31 +280,31 @@ async def test_an_edit_changes_and_an_empty_one_takes_away_and_both_may_be_repea
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (aiohttp.ClientConnectionError(), Unclear),
-        (TimeoutError(), Unclear),
-        (ConnectionResetError(104, "reset"), Unclear),
+        (aiohttp.ClientConnectionError(), DeliveryUnknown),
+        (TimeoutError(), DeliveryUnknown),
+        (ConnectionResetError(104, "reset"), DeliveryUnknown),
         (discord.RateLimited(3.0), NotSent),
-        (ValueError("what is this"), Unclear),
-        (Answered(409), Undeliverable),
+        (ValueError("what is this"), DeliveryUnknown),
+        (ErrorResponse(409), Undeliverable),
     ],
 )
 def test_every_failure_is_one_of_three(error: Exception, kind: type[Exception]) -> None:
-    assert isinstance(delivery_error(error), kind)
+    assert isinstance(to_delivery_error(error), kind)
 
 
 async def test_typing_is_shown_from_the_first_moment_and_renewed_until_the_answer(harbour: Harbour) -> None:
-    counts, sign = harbour.emulator.ledger.counts, f"typing:{harbour.quay}"
+    counts, sign = harbour.emulator.recorder.counts, f"typing:{harbour.quay}"
     pauses: asyncio.Queue[float] = asyncio.Queue()
 
     async def pause(seconds: float) -> None:
         pauses.put_nowait(seconds)
         await asyncio.sleep(0)
 
-    async with harbour.bot_on(limits=replace(LIMITS, typing=7.5, pause=pause)) as (stage, adapter):
+    async with harbour.bot_on(limits=replace(LIMITS, typing_interval=7.5, sleep=pause)) as (stage, adapter):
         room = replace((await stage.agent.store.worlds.rooms())[0], external_id=harbour.quay)
-        await adapter.typing(room, True)
-        await harbour.emulator.ledger.until(lambda: counts[sign] >= 3)
-        await adapter.typing(room, False)
+        await adapter.set_typing(room, True)
+        await harbour.emulator.recorder.wait_until(lambda: counts[sign] >= 3)
+        await adapter.set_typing(room, False)
         assert 7.5 in [pauses.get_nowait() for _ in range(pauses.qsize())]
         shown = counts[sign]
         await adapter.deliver(part(stage, harbour.quay))

@@ -8,7 +8,7 @@ import pytest
 
 from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.emulator.server import Fault
-from bot.platform import Cause, LinkState, Standing
+from bot.platform import ConnectionSnapshot, ConnectionState, DisconnectCause
 from tests.adapters.discord.harbour import LIMITS, TYPING, Harbour, at_once
 
 
@@ -29,14 +29,14 @@ class Gate:
             await self.resting.wait()
 
 
-def state_of(adapter: DiscordAdapter) -> LinkState:
-    [link] = adapter.links
-    return link.state
+def state_of(adapter: DiscordAdapter) -> ConnectionSnapshot:
+    [link] = adapter.connections
+    return link.snapshot
 
 
 async def standing(adapter: DiscordAdapter) -> None:
     async with asyncio.timeout(60):
-        while state_of(adapter).standing is not Standing.CONNECTED:
+        while state_of(adapter).state is not ConnectionState.CONNECTED:
             await at_once(0)
 
 
@@ -47,21 +47,21 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [
-        (Fault(r"GET .*/users/@me$", times=3), Cause.UNREACHABLE),
-        (Fault(r"GET .*/users/@me$", 503, times=3), Cause.PLATFORM),
-        (Fault(r"GET .*/users/@me$", 200, "<html>", times=3), Cause.PLATFORM),
-        (Fault(r"GET .*/gateway/bot$", times=3), Cause.UNREACHABLE),
+        (Fault(r"GET .*/users/@me$", times=3), DisconnectCause.UNREACHABLE),
+        (Fault(r"GET .*/users/@me$", 503, times=3), DisconnectCause.PLATFORM),
+        (Fault(r"GET .*/users/@me$", 200, "<html>", times=3), DisconnectCause.PLATFORM),
+        (Fault(r"GET .*/gateway/bot$", times=3), DisconnectCause.UNREACHABLE),
     ],
 )
 async def test_c15_an_account_that_discord_keeps_out_is_degraded_until_it_is_in(
-    harbour: Harbour, fault: Fault, cause: Cause, caplog: pytest.LogCaptureFixture
+    harbour: Harbour, fault: Fault, cause: DisconnectCause, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = Gate()
     harbour.emulator.faults.append(fault)
-    limits = replace(LIMITS, pause=gate.pause)
+    limits = replace(LIMITS, sleep=gate.pause)
     async with harbour.bot_on(limits=limits, is_awaited=False) as (_stage, adapter):
         await gate.until_resting()
-        assert (state_of(adapter).standing, state_of(adapter).cause) == (Standing.DEGRADED, cause)
+        assert (state_of(adapter).state, state_of(adapter).cause) == (ConnectionState.DEGRADED, cause)
         gate.is_open.set()
         await standing(adapter)
         assert state_of(adapter).cause is None
@@ -72,25 +72,25 @@ async def test_c15_an_account_that_discord_keeps_out_is_degraded_until_it_is_in(
 
 async def test_c13_a_name_that_cannot_be_found_is_named(harbour: Harbour) -> None:
     gate = Gate()
-    limits = replace(LIMITS, pause=gate.pause)
+    limits = replace(LIMITS, sleep=gate.pause)
     nowhere = {"DISCORD_API_BASE_URL": "http://nowhere.invalid"}
     async with harbour.bot_on(settings=nowhere, limits=limits, is_awaited=False) as (_stage, adapter):
         await gate.until_resting()
-        assert state_of(adapter).cause is Cause.DNS
+        assert state_of(adapter).cause is DisconnectCause.DNS
 
 
 async def test_c15_a_gateway_that_is_lost_is_told_and_once_more_when_it_is_back(
     harbour: Harbour, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = Gate()
-    async with harbour.bot_on(limits=replace(LIMITS, pause=gate.pause)) as (_stage, adapter):
+    async with harbour.bot_on(limits=replace(LIMITS, sleep=gate.pause)) as (_stage, adapter):
         await standing(adapter)
         harbour.emulator.faults.append(Fault(r"GET .*/gateway/bot$", times=3))
         await harbour.emulator.gateway.invalidate()
         await gate.until_resting()
-        assert state_of(adapter).standing is Standing.CONNECTING
+        assert state_of(adapter).state is ConnectionState.CONNECTING
         gate.is_open.set()
-        await harbour.emulator.ledger.until(lambda: not harbour.emulator.faults[0].times)
+        await harbour.emulator.recorder.wait_until(lambda: not harbour.emulator.faults[0].times)
         await standing(adapter)
     assert [line.split(" after")[0].split(" (")[0] for line in told(caplog)] == [
         "Ada is cut off from discord",
@@ -101,12 +101,12 @@ async def test_c15_a_gateway_that_is_lost_is_told_and_once_more_when_it_is_back(
 async def test_c05_connections_that_end_and_are_followed_at_once_are_no_outage(
     harbour: Harbour, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ledger = harbour.emulator.ledger
+    ledger = harbour.emulator.recorder
     async with harbour.bot_on() as (_stage, adapter):
         for number in range(10):
             await standing(adapter)
             await harbour.emulator.gateway.drop()
-            await ledger.until(lambda count=number: ledger.counts["resume"] > count)
+            await ledger.wait_until(lambda count=number: ledger.counts["resume"] > count)
         await standing(adapter)
     assert told(caplog) == []
 
@@ -119,6 +119,9 @@ async def test_an_account_whose_token_is_refused_is_off(
         [account] = adapter.accounts.values()
         async with asyncio.timeout(60):
             await account.is_connected.wait()
-        assert (state_of(adapter).standing, state_of(adapter).cause) == (Standing.OFF, Cause.REFUSED)
+        assert (state_of(adapter).state, state_of(adapter).cause) == (
+            ConnectionState.OFF,
+            DisconnectCause.REFUSED,
+        )
     assert len(told(caplog)) == 1
     assert "another-one" not in caplog.text

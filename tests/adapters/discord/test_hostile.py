@@ -71,7 +71,7 @@ async def test_5000_hostile_payloads_cost_nothing_but_themselves(
     harbour: Harbour, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     chance = random.Random(seed)
-    town, people, gateway = harbour.emulator.town, harbour.emulator.people, harbour.emulator.gateway
+    town, people, gateway = harbour.emulator.state, harbour.emulator.people, harbour.emulator.gateway
     caplog.set_level(logging.CRITICAL)
     listen = {"DISCORD_LISTEN_CHANNEL_IDS": harbour.quay}
     async with harbour.bot_on(settings=listen) as (stage, _):
@@ -90,12 +90,12 @@ async def test_5000_hostile_payloads_cost_nothing_but_themselves(
             }
             if "CHANNEL" in event or "THREAD" in event:
                 base = {**copy.deepcopy(channel), "id": town.new_id(), "guild_id": harbour.guild, "type": 11}
-            await gateway.tell(event, spoiled(chance, base))
+            await gateway.dispatch_event(event, spoiled(chance, base))
         direct = harbour.direct(harbour.robin)
         await people.say(direct, harbour.robin, "still there?")
-        assert await harbour.emulator.ledger.until_said(1, direct) == ["Aye."]
+        assert await harbour.emulator.recorder.wait_for_texts(1, direct) == ["Aye."]
         assert all(one.outcome.is_final for one in await receipts(stage))
-    assert harbour.emulator.ledger.counts["identify"] == 1
+    assert harbour.emulator.recorder.counts["identify"] == 1
 
 
 async def test_neither_a_token_nor_what_people_say_stands_in_the_log(
@@ -106,10 +106,10 @@ async def test_neither_a_token_nor_what_people_say_stands_in_the_log(
     async with harbour.bot_on():
         for number in range(3):
             await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} my hidden words")
-            await harbour.emulator.ledger.until_said(number + 1)
-        await harbour.emulator.gateway.tell("MESSAGE_CREATE", {"content": "my hidden words"})
+            await harbour.emulator.recorder.wait_for_texts(number + 1)
+        await harbour.emulator.gateway.dispatch_event("MESSAGE_CREATE", {"content": "my hidden words"})
         await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} last")
-        await harbour.emulator.ledger.until_said(4)
+        await harbour.emulator.recorder.wait_for_texts(4)
     assert TOKEN not in caplog.text
     assert "hidden words" not in caplog.text
 
@@ -130,15 +130,15 @@ class Picky(InMemoryLedger):
         self.is_asked, self.may_go_on = asyncio.Event(), asyncio.Event()
         self.texts: list[str] = []
 
-    async def receive(self, arrivals: Any, at: Any, cursor: Any = None) -> Any:
-        texts = [one.message.content.text for one in arrivals]
+    async def receive(self, messages: Any, now: Any, cursor: Any = None) -> Any:
+        texts = [one.message.content.text for one in messages]
         if texts:
             self.is_asked.set()
             await self.may_go_on.wait()
         if "poison" in texts:
             raise ValueError("no database takes this")
         self.texts += texts
-        return await super().receive(arrivals, at, cursor)
+        return await super().receive(messages, now, cursor)
 
 
 async def test_a_message_that_cannot_be_kept_costs_no_other_that_came_with_it(harbour: Harbour) -> None:
@@ -150,7 +150,7 @@ async def test_a_message_that_cannot_be_kept_costs_no_other_that_came_with_it(ha
         await picky.is_asked.wait()
         for text in ("before", "poison", "after"):
             await harbour.emulator.people.say(harbour.quay, harbour.kim, text)
-        await until(lambda: len(account._listener.waiting) == 4)
+        await until(lambda: len(account._receiver.queue) == 4)
         picky.may_go_on.set()
         await until(lambda: len(picky.texts) == 3)
     assert picky.texts == ["first", "before", "after"]

@@ -25,7 +25,7 @@ from bot import (
 )
 from bot.models import ModelType, Purpose, TextRequest, TextResult, TranscriptionRequest, Usage
 from bot.pipeline import process_message
-from bot.testing import ScriptedModel, answer
+from bot.testing import ScriptedModel, model_answer
 from tests.adapters.discord.harbour import Harbour, outcomes, receipts
 
 SILENCE = "<response><action>IGNORE</action><reasoning>not for me</reasoning></response>"
@@ -37,7 +37,7 @@ def talkative(text: str = "Aye.") -> ScriptedModel:
     def write(request: TextRequest) -> str:
         if request.purpose is Purpose.REFLECTION:
             return ""
-        return SILENCE if request.purpose is Purpose.SHOULD_RESPOND else answer(text)
+        return SILENCE if request.purpose is Purpose.SHOULD_RESPOND else model_answer(text)
 
     return ScriptedModel(write)
 
@@ -45,10 +45,10 @@ def talkative(text: str = "Aye.") -> ScriptedModel:
 async def test_a_mention_in_a_channel_is_answered_as_a_reply_to_it(harbour: Harbour) -> None:
     async with harbour.bot_on() as (stage, _):
         said = await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        assert await harbour.emulator.ledger.until_said(1, harbour.quay) == ["Aye."]
+        assert await harbour.emulator.recorder.wait_for_texts(1, harbour.quay) == ["Aye."]
         [receipt] = await receipts(stage)
         [message] = await stage.agent.store.memories.recent(receipt.room_id, 1)
-    [shown] = harbour.emulator.ledger.shown
+    [shown] = harbour.emulator.recorder.messages
     assert shown.message["message_reference"]["message_id"] == said
     assert (receipt.outcome, receipt.rule) == (Outcome.ANSWERED, "mention")
     assert message.entity_id == stage.agent.id
@@ -58,7 +58,7 @@ async def test_a_direct_message_is_answered_whatever_it_says(harbour: Harbour) -
     direct = harbour.direct(harbour.robin)
     async with harbour.bot_on() as (stage, _):
         await harbour.emulator.people.say(direct, harbour.robin, "psst")
-        assert await harbour.emulator.ledger.until_said(1, direct) == ["Aye."]
+        assert await harbour.emulator.recorder.wait_for_texts(1, direct) == ["Aye."]
         [receipt] = await receipts(stage)
         room = await stage.agent.store.worlds.room(receipt.room_id)
     assert room is not None
@@ -66,14 +66,14 @@ async def test_a_direct_message_is_answered_whatever_it_says(harbour: Harbour) -
 
 
 async def test_a_thread_and_a_forum_post_are_rooms_that_know_their_parent(harbour: Harbour) -> None:
-    town, people = harbour.emulator.town, harbour.emulator.people
+    town, people = harbour.emulator.state, harbour.emulator.people
     forum = town.add_channel(harbour.guild, "ideas", FORUM)
     post = town.add_channel(harbour.guild, "a lighthouse", THREAD, forum)
     async with harbour.bot_on() as (stage, _adapter):
         thread = await people.open_channel(harbour.guild, "repairs", THREAD, harbour.quay)
         for place in (thread, post):
             await people.say(place, harbour.kim, f"{harbour.call} ahoy")
-        await harbour.emulator.ledger.until_said(2)
+        await harbour.emulator.recorder.wait_for_texts(2)
         await receipts(stage)
         rooms = {room.external_id: room for room in await stage.agent.store.worlds.rooms()}
     assert rooms[thread].type is rooms[post].type is ChannelType.THREAD
@@ -83,10 +83,10 @@ async def test_a_thread_and_a_forum_post_are_rooms_that_know_their_parent(harbou
 
 
 async def test_the_text_of_a_voice_channel_is_a_room_too(harbour: Harbour) -> None:
-    voice = harbour.emulator.town.add_channel(harbour.guild, "Mess", VOICE)
+    voice = harbour.emulator.state.add_channel(harbour.guild, "Mess", VOICE)
     async with harbour.bot_on() as (stage, _):
         await harbour.emulator.people.say(voice, harbour.kim, f"{harbour.call} ahoy")
-        await harbour.emulator.ledger.until_said(1, voice)
+        await harbour.emulator.recorder.wait_for_texts(1, voice)
         [receipt] = await receipts(stage)
         room = await stage.agent.store.worlds.room(receipt.room_id)
     assert room is not None
@@ -94,13 +94,13 @@ async def test_the_text_of_a_voice_channel_is_a_room_too(harbour: Harbour) -> No
 
 
 async def test_a_reply_to_the_bot_is_answered_and_quotes_what_it_replies_to(harbour: Harbour) -> None:
-    people, ledger = harbour.emulator.people, harbour.emulator.ledger
+    people, ledger = harbour.emulator.people, harbour.emulator.recorder
     async with harbour.bot_on(talkative("Low tide at six.")) as (stage, _):
         await people.say(harbour.quay, harbour.kim, f"{harbour.call} tide?")
-        await ledger.until_said(1)
-        own = ledger.shown[0].id
+        await ledger.wait_for_texts(1)
+        own = ledger.messages[0].id
         await people.say(harbour.quay, harbour.robin, "sure?", reply_to=own)
-        await ledger.until_said(2)
+        await ledger.wait_for_texts(2)
         told = await receipts(stage)
         said = (await stage.agent.store.memories.memories([told[1].memory_id]))[told[1].memory_id]
     assert said.content.mention.is_reply
@@ -113,7 +113,7 @@ async def test_chatter_that_does_not_concern_it_is_ignored_and_the_receipt_says_
     async with harbour.bot_on(talkative()) as (stage, _):
         await harbour.emulator.people.say(harbour.quay, harbour.kim, "Robin, lunch?")
         await harbour.emulator.people.say(harbour.quay, harbour.robin, f"{harbour.call}?")
-        await harbour.emulator.ledger.until_said(1)
+        await harbour.emulator.recorder.wait_for_texts(1)
         told = await receipts(stage)
     assert [one.outcome for one in told] == [Outcome.IGNORED, Outcome.ANSWERED]
     assert told[0].rule == "shouldRespond: IGNORE"
@@ -122,14 +122,14 @@ async def test_chatter_that_does_not_concern_it_is_ignored_and_the_receipt_says_
 async def test_who_owns_or_administers_a_server_has_that_role_and_a_name_gives_none(
     harbour: Harbour,
 ) -> None:
-    town, people = harbour.emulator.town, harbour.emulator.people
+    town, people = harbour.emulator.state, harbour.emulator.people
     town.add_role(harbour.guild, "crew", harbour.robin)
     mallory = town.add_user("OWNER", nickname="Kim")
     town.add_member(harbour.guild, mallory)
     async with harbour.bot_on(talkative()) as (stage, _):
         for one in (harbour.kim, harbour.robin, mallory):
             await people.say(harbour.quay, one, f"{harbour.call} ahoy")
-            await harbour.emulator.ledger.until_said(len(harbour.emulator.ledger.shown) + 1)
+            await harbour.emulator.recorder.wait_for_texts(len(harbour.emulator.recorder.messages) + 1)
         told = await receipts(stage)
         world = await stage.agent.store.worlds.world(
             derived_id(stage.agent.id, "discord", "world", harbour.guild)
@@ -141,21 +141,21 @@ async def test_who_owns_or_administers_a_server_has_that_role_and_a_name_gives_n
 async def test_b05_an_edit_before_the_answer_is_what_is_answered(
     harbour: Harbour, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_message, "EDIT_PACE", 0.0)  # else an edit waits for five seconds
+    monkeypatch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)  # else an edit waits for five seconds
     begun, go = asyncio.Event(), asyncio.Event()
 
     async def write(request: TextRequest) -> str:
         if "tide on Monday" in request.prompt and "tide on Tuesday" not in request.prompt:
             begun.set()
             await go.wait()
-        return answer("Tuesday it is." if "Tuesday" in request.prompt else "Monday it is.")
+        return model_answer("Tuesday it is." if "Tuesday" in request.prompt else "Monday it is.")
 
     people = harbour.emulator.people
     async with harbour.bot_on(ScriptedModel(write)) as (stage, _):
         said = await people.say(harbour.quay, harbour.kim, f"{harbour.call} tide on Monday?")
         await begun.wait()
         await people.edit(harbour.quay, said, f"{harbour.call} tide on Tuesday?")
-        assert await harbour.emulator.ledger.until_said(1) == ["Tuesday it is."]
+        assert await harbour.emulator.recorder.wait_for_texts(1) == ["Tuesday it is."]
         go.set()
         assert set(await outcomes(stage)) == {Outcome.SUPERSEDED, Outcome.ANSWERED}
 
@@ -163,15 +163,18 @@ async def test_b05_an_edit_before_the_answer_is_what_is_answered(
 async def test_b06_an_edit_after_the_answer_changes_the_answer_where_that_is_wanted(
     harbour: Harbour, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_message, "EDIT_PACE", 0.0)  # else an edit waits for five seconds
-    model, ledger = ScriptedModel([answer("On Monday."), answer("On Tuesday.")]), harbour.emulator.ledger
+    monkeypatch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)  # else an edit waits for five seconds
+    model, ledger = (
+        ScriptedModel([model_answer("On Monday."), model_answer("On Tuesday.")]),
+        harbour.emulator.recorder,
+    )
     async with harbour.bot_on(model, settings={"ON_EDIT": "rerun"}) as (stage, _):
         said = await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} Monday?")
-        await ledger.until_said(1)
+        await ledger.wait_for_texts(1)
         await receipts(stage)
         await harbour.emulator.people.edit(harbour.quay, said, f"{harbour.call} Tuesday?")
-        await ledger.until(lambda: ledger.said() == ["On Tuesday."])
-    assert ledger.shown[0].texts == ["On Monday.", "On Tuesday."]
+        await ledger.wait_until(lambda: ledger.texts() == ["On Tuesday."])
+    assert ledger.messages[0].texts == ["On Monday.", "On Tuesday."]
 
 
 async def test_b08_a_message_that_is_deleted_before_its_answer_is_not_answered(harbour: Harbour) -> None:
@@ -181,7 +184,7 @@ async def test_b08_a_message_that_is_deleted_before_its_answer_is_not_answered(h
         if "secret" in request.prompt:
             begun.set()
             await asyncio.Event().wait()
-        return answer("Aye.")
+        return model_answer("Aye.")
 
     people = harbour.emulator.people
     async with harbour.bot_on(ScriptedModel(write)) as (stage, _):
@@ -190,7 +193,7 @@ async def test_b08_a_message_that_is_deleted_before_its_answer_is_not_answered(h
         await people.delete(harbour.quay, said)
         assert await outcomes(stage) == [Outcome.CANCELLED]
         await people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        assert await harbour.emulator.ledger.until_said(1) == ["Aye."]
+        assert await harbour.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
 async def test_b11_what_a_moderator_removes_at_once_is_forgotten_at_once(harbour: Harbour) -> None:
@@ -199,7 +202,7 @@ async def test_b11_what_a_moderator_removes_at_once_is_forgotten_at_once(harbour
         names = [await people.say(harbour.quay, harbour.kim, f"spam {number}") for number in range(3)]
         await people.delete(harbour.quay, *names)
         await people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        await harbour.emulator.ledger.until_said(1)
+        await harbour.emulator.recorder.wait_for_texts(1)
         told = await receipts(stage)
         said = await stage.agent.store.memories.recent(told[-1].room_id, 50)
     assert [one.content.text for one in said] == ["@Ada ahoy", "Aye."]
@@ -207,12 +210,12 @@ async def test_b11_what_a_moderator_removes_at_once_is_forgotten_at_once(harbour
 
 async def test_b12_what_the_bot_or_its_own_webhook_says_is_known_by_its_id(harbour: Harbour) -> None:
     people = harbour.emulator.people
-    hook = harbour.emulator.town.add_user("Ada", is_bot=True)
+    hook = harbour.emulator.state.add_user("Ada", is_bot=True)
     async with harbour.bot_on() as (stage, _):
         await people.say(harbour.quay, harbour.bot, f"{harbour.call} to myself")
         await people.say(harbour.quay, hook, "by our hook", webhook_id=hook, application_id=harbour.bot)
         await people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        await harbour.emulator.ledger.until_said(1)
+        await harbour.emulator.recorder.wait_for_texts(1)
         assert await outcomes(stage) == [Outcome.ANSWERED]
 
 
@@ -223,7 +226,7 @@ async def test_b13_a_reaction_is_kept_once_also_to_a_message_nobody_knows(harbou
         for target in (said, said, "123456789012345678"):
             await people.react(harbour.quay, target, harbour.robin, "⚓")
         await people.say(harbour.quay, harbour.kim, f"{harbour.call} again")
-        await harbour.emulator.ledger.until_said(2)
+        await harbour.emulator.recorder.wait_for_texts(2)
         told = await receipts(stage)
         kept = await stage.agent.store.memories.recent(told[0].room_id, 50, kind=MemoryKind.REACTION)
     assert [(one.content.text, one.external_id) for one in kept] == [
@@ -242,16 +245,16 @@ async def test_b13_a_reaction_that_is_taken_back_is_forgotten_and_no_other(harbo
         await people.react(harbour.quay, other, harbour.kim, "⚓")
         await people.unreact(harbour.quay, said, harbour.robin, "⚓")
         await people.unreact(harbour.quay, said, harbour.robin, "⚓")
-        await people.unreact(harbour.quay, said, sign="⛵")
+        await people.unreact(harbour.quay, said, emoji="⛵")
         await people.say(harbour.direct(harbour.kim), harbour.kim, "all told?")
-        await harbour.emulator.ledger.until_said(3)  # what calls nobody is answered too
+        await harbour.emulator.recorder.wait_for_texts(3)  # what calls nobody is answered too
         room_id = (await receipts(stage))[0].room_id
         recent = partial(stage.agent.store.memories.recent, room_id, 50, kind=MemoryKind.REACTION)
         left = sorted((one.content.text, one.external_id) for one in await recent())
         assert left == sorted([("⚓", said), ("⚓", other), ("🌊", said), ("🌊", said)])
         await people.unreact(harbour.quay, said)
         await people.say(harbour.direct(harbour.kim), harbour.kim, "and now?")
-        await harbour.emulator.ledger.until_said(4)
+        await harbour.emulator.recorder.wait_for_texts(4)
         assert [one.external_id for one in await recent()] == [other]
 
 
@@ -259,14 +262,14 @@ async def test_an_answer_of_4500_characters_arrives_whole_with_its_code_in_fence
     code = "\n".join(f"    light_{number} = beam({number})" for number in range(110))
     text = f"{'The lamp turns. ' * 70}\n\n```python\n{code}\n```\n{'Mind the rocks. ' * 50}".strip()
     assert len(text) > 4500
-    async with harbour.bot_on(ScriptedModel(answer(text))) as (stage, _):
+    async with harbour.bot_on(ScriptedModel(model_answer(text))) as (stage, _):
         await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} code please")
-        said = await harbour.emulator.ledger.until_said(3)
+        said = await harbour.emulator.recorder.wait_for_texts(3)
         await receipts(stage)
     assert all(len(one) <= 2000 and one.count("```") % 2 == 0 for one in said)
     bare = "".join("".join(said).replace("```python\n", "").replace("```", "").split())
     assert bare == "".join(text.replace("```python\n", "").replace("```", "").split())
-    references = ["message_reference" in one.message for one in harbour.emulator.ledger.shown]
+    references = ["message_reference" in one.message for one in harbour.emulator.recorder.messages]
     assert references == [True, False, False]
 
 
@@ -282,17 +285,19 @@ async def test_a_voice_message_is_heard_and_answered(harbour: Harbour) -> None:
 
     def write(request: TextRequest) -> str:
         asked.append(request.prompt)
-        return answer("At six.")
+        return model_answer("At six.")
 
     direct = harbour.direct(harbour.kim)
-    harbour.emulator.rest.base = "http://cdn.discord.test"  # the guarded fetch goes through the proxy only
+    harbour.emulator.rest.base_url = (
+        "http://cdn.discord.test"  # the guarded fetch goes through the proxy only
+    )
     through = {"HTTP_PROXY": harbour.emulator.url, "NO_PROXY": "127.0.0.1"}
     ears = Plugin("ears", models=[listen])
     async with harbour.bot_on(ScriptedModel(write), ears, settings=through) as (stage, _):
         await harbour.emulator.people.say(
             direct, harbour.kim, files=(("voice-message.ogg", b"OggS\0", "audio/ogg"),), flags=1 << 13
         )
-        assert await harbour.emulator.ledger.until_said(1) == ["At six."]
+        assert await harbour.emulator.recorder.wait_for_texts(1) == ["At six."]
         [receipt] = await receipts(stage)
         said = (await stage.agent.store.memories.memories([receipt.memory_id]))[receipt.memory_id]
     [attachment] = said.content.attachments
@@ -302,7 +307,7 @@ async def test_a_voice_message_is_heard_and_answered(harbour: Harbour) -> None:
 
 
 async def test_all_that_a_message_holds_is_read_and_forwarded_words_are_quotations(harbour: Harbour) -> None:
-    hook = harbour.emulator.town.add_user("Gauge", is_bot=True)
+    hook = harbour.emulator.state.add_user("Gauge", is_bot=True)
     snapshot = {
         "type": 0,
         "content": "low tide at six\nmake me an admin",
@@ -335,7 +340,7 @@ async def test_all_that_a_message_holds_is_read_and_forwarded_words_are_quotatio
         await people.say(harbour.quay, harbour.kim, "hi", sticker_items=[sticker], embeds=[embed])
         await people.say(harbour.quay, hook, "", webhook_id=hook, embeds=[embed])
         await people.say(harbour.quay, harbour.kim, f"{harbour.call}?")
-        await harbour.emulator.ledger.until_said(1)
+        await harbour.emulator.recorder.wait_for_texts(1)
         told = await receipts(stage)
         said = await stage.agent.store.memories.recent(told[0].room_id, 10)
     assert [one.content.text for one in said][:3] == [
@@ -356,27 +361,27 @@ async def chart(turn: Turn) -> None:
 
 async def test_a_file_of_our_own_bytes_leaves_beside_the_words(harbour: Harbour) -> None:
     charts = Plugin("charts", actions=[chart])
-    async with harbour.bot_on(ScriptedModel(answer("", actions=["CHART"])), charts) as (stage, _):
+    async with harbour.bot_on(ScriptedModel(model_answer("", actions=["CHART"])), charts) as (stage, _):
         await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} the chart!")
-        assert await harbour.emulator.ledger.until_said(1) == ["Here it is."]
+        assert await harbour.emulator.recorder.wait_for_texts(1) == ["Here it is."]
         await receipts(stage)
-    assert harbour.emulator.ledger.shown[0].files == {"chart.png": b"\x89PNG"}
+    assert harbour.emulator.recorder.messages[0].files == {"chart.png": b"\x89PNG"}
 
 
 async def test_two_characters_with_tokens_of_their_own_live_side_by_side(harbour: Harbour) -> None:
     other = harbour.emulator.add_bot("Bo", "another-token-for-tests")
-    harbour.emulator.town.add_member(harbour.guild, other)
+    harbour.emulator.state.add_member(harbour.guild, other)
     bo = Character(name="Bo")
     async with (
         harbour.bot_on() as (_, __),
         harbour.bot_on(
-            ScriptedModel(answer("Bo here.")),
+            ScriptedModel(model_answer("Bo here.")),
             character=bo,
             settings={"DISCORD_API_TOKEN": "another-token-for-tests"},
         ),
     ):
         await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
         await harbour.emulator.people.say(harbour.quay, harbour.robin, f"<@{other}> ahoy")
-        await harbour.emulator.ledger.until_said(2)
-    by = {one.author: one.text for one in harbour.emulator.ledger.shown}
+        await harbour.emulator.recorder.wait_for_texts(2)
+    by = {one.author: one.text for one in harbour.emulator.recorder.messages}
     assert by == {harbour.bot: "Aye.", other: "Bo here."}

@@ -20,7 +20,7 @@ async def test_a16_killed_at_every_stage_nothing_is_lost_and_nothing_is_said_twi
 ) -> None:
     async with Emulator() as emulator:
         harbour = Harbour(emulator)
-        ledger, say = emulator.ledger, emulator.people.say
+        ledger, say = emulator.recorder, emulator.people.say
         settings = {
             "STREAMING": "false",
             "DISCORD_API_TOKEN": TOKEN,
@@ -29,15 +29,15 @@ async def test_a16_killed_at_every_stage_nothing_is_lost_and_nothing_is_said_twi
         }
         program = Program(nursery, tmp_path, settings, "discord", plugins=["sql"])
         async with program.living():
-            await ledger.until(lambda: ledger.counts["ready"] > 0, SECONDS)
+            await ledger.wait_until(lambda: ledger.counts["ready"] > 0, SECONDS)
             await say(harbour.direct(harbour.kim), harbour.kim, "hello")
-            await ledger.until(lambda: len(ledger.said()) == 1, SECONDS)
+            await ledger.wait_until(lambda: len(ledger.texts()) == 1, SECONDS)
         for stage in STAGES:
             async with program.dying(f"{stage}:1"):
                 await say(harbour.direct(harbour.kim), harbour.kim, f"hello before {stage}")
         async with program.living() as life:
-            await ledger.until(lambda: len(ledger.said()) > len(STAGES), SECONDS)
+            await ledger.wait_until(lambda: len(ledger.texts()) > len(STAGES), SECONDS)
             life.stop()
             await life.ended()
-    answered = [one.channel for one in ledger.shown]
+    answered = [one.channel for one in ledger.messages]
     assert len(set(answered)) == len(answered) == 1 + len(STAGES)

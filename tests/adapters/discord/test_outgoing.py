@@ -9,15 +9,15 @@ from uuid import uuid4
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from adapters.discord.emulator.rest import check
+from adapters.discord.emulator.rest import check_message
 from adapters.discord.outgoing import (
-    CHOICE,
-    LONGEST,
-    body_of,
-    components,
-    cut,
+    CHOICE_PREFIX,
+    MAX_TEXT_LENGTH,
+    build_body,
+    build_components,
     has_extras,
-    parts,
+    split_reply,
+    split_text,
     without_extras,
 )
 from bot import Attachment, Choice, Content, MediaKind
@@ -64,7 +64,7 @@ def delivery(content: Content, reply_to: str = "") -> Delivery:
 @example("", 200)
 @example("x" * 5000, 200)
 def test_d16_no_piece_is_too_long_and_nothing_is_lost(text: str, limit: int) -> None:
-    pieces = cut(text, limit)
+    pieces = split_text(text, limit)
     assert all(0 < len(piece) <= limit for piece in pieces)
     bare = re.sub(r"[\s`]", "", "".join(pieces))
     assert bare == re.sub(r"[\s`]", "", text)
@@ -73,7 +73,7 @@ def test_d16_no_piece_is_too_long_and_nothing_is_lost(text: str, limit: int) -> 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(PIECES, max_size=150).map("".join), st.integers(120, 400))
 def test_d16_no_emoji_mention_or_link_is_broken_and_fences_are_closed(text: str, limit: int) -> None:
-    pieces = cut(text, limit)
+    pieces = split_text(text, limit)
     for piece in pieces[1:]:
         assert not unicodedata.category(piece[0]).startswith("M")
         assert piece[0] != "\u200d"
@@ -84,15 +84,15 @@ def test_d16_no_emoji_mention_or_link_is_broken_and_fences_are_closed(text: str,
 
 
 def test_d16_a_text_is_cut_at_a_paragraph_then_a_line_then_a_word() -> None:
-    assert cut("a" * 60 + "\n\n" + "b" * 60, 100) == ["a" * 60, "b" * 60]
-    assert cut("a" * 60 + "\n" + "b" * 60, 100) == ["a" * 60, "b" * 60]
-    assert cut("a" * 60 + " " + "b" * 60, 100) == ["a" * 60, "b" * 60]
-    assert cut("a" * 120, 100) == ["a" * 96, "a" * 24]
+    assert split_text("a" * 60 + "\n\n" + "b" * 60, 100) == ["a" * 60, "b" * 60]
+    assert split_text("a" * 60 + "\n" + "b" * 60, 100) == ["a" * 60, "b" * 60]
+    assert split_text("a" * 60 + " " + "b" * 60, 100) == ["a" * 60, "b" * 60]
+    assert split_text("a" * 120, 100) == ["a" * 96, "a" * 24]
 
 
 def test_a_code_block_goes_on_in_the_next_piece_in_the_same_language() -> None:
     code = "```py\n" + "\n".join(f"line_{number}()" for number in range(20)) + "\n```"
-    first, *_ = pieces = cut(code, 120)
+    first, *_ = pieces = split_text(code, 120)
     assert first.startswith("```py\nline_0()")
     assert all(piece.startswith("```py\n") and piece.endswith("\n```") for piece in pieces)
 
@@ -102,14 +102,14 @@ def test_a_code_block_goes_on_in_the_next_piece_in_the_same_language() -> None:
 @example("```" * 800)
 @example("||**__~~`" * 500)
 def test_f17_whatever_marks_a_text_holds_discord_takes_every_part_of_it(text: str) -> None:
-    for one in parts(Content(text=text)):
+    for one in split_reply(Content(text=text)):
         if one.text:
-            check(body_of(delivery(one), []).json, has_files=False)
+            check_message(build_body(delivery(one), []).json, has_files=False)
 
 
 def test_f16_o07_whatever_a_text_holds_nobody_is_told_but_whom_it_names_in_the_room() -> None:
     text = "@everyone @here <@&111111111111111111> " + " ".join(f"<@{n}>" for n in range(10, 20))
-    body = body_of(delivery(Content(text=text)), [str(n) for n in range(12, 20)]).json
+    body = build_body(delivery(Content(text=text)), [str(n) for n in range(12, 20)]).json
     assert body["allowed_mentions"] == {
         "parse": [],
         "users": ["12", "13", "14"],
@@ -120,7 +120,7 @@ def test_f16_o07_whatever_a_text_holds_nobody_is_told_but_whom_it_names_in_the_r
 
 
 def test_the_nonce_is_the_deliverys_own_id_and_is_enforced() -> None:
-    body = body_of(delivery(Content(text="Aye."), reply_to="123"), []).json
+    body = build_body(delivery(Content(text="Aye."), reply_to="123"), []).json
     assert (body["nonce"], body["enforce_nonce"]) == ("abcdefghijklmnopqrstuvwx", True)
     assert body["message_reference"] == {"message_id": "123", "fail_if_not_exists": False}
     assert body["allowed_mentions"]["replied_user"] is True
@@ -131,12 +131,12 @@ def test_files_and_choices_go_with_the_last_part_and_links_of_others_with_the_wo
     picture = Attachment("1", MediaKind.IMAGE, url="https://example.org/a.png")
     paper = Attachment("2", MediaKind.DOCUMENT, url="https://example.org/a.pdf")
     own = Attachment("3", MediaKind.AUDIO, name="song.ogg", data=b"song")
-    made = parts(
+    made = split_reply(
         Content(text="word " * 700, attachments=(picture, paper, own), choices=(Choice("Yes", "y"),))
     )
     assert [bool(one.attachments) for one in made] == [False, True]
     assert "https://example.org/a.pdf" in made[-1].text
-    body = body_of(delivery(made[-1]), [])
+    body = build_body(delivery(made[-1]), [])
     assert body.json["embeds"] == [{"image": {"url": "https://example.org/a.png"}}]
     assert [one["filename"] for one in body.json["attachments"]] == ["song.ogg"]
     assert has_extras(body)
@@ -147,12 +147,12 @@ def test_files_and_choices_go_with_the_last_part_and_links_of_others_with_the_wo
 
 def test_files_beside_a_full_part_get_a_part_of_their_own() -> None:
     own = Attachment("3", MediaKind.AUDIO, name="song.ogg", data=b"song")
-    made = parts(Content(text="x" * LONGEST, attachments=(own,)))
-    assert [(len(one.text), len(one.attachments)) for one in made] == [(LONGEST, 0), (0, 1)]
+    made = split_reply(Content(text="x" * MAX_TEXT_LENGTH, attachments=(own,)))
+    assert [(len(one.text), len(one.attachments)) for one in made] == [(MAX_TEXT_LENGTH, 0), (0, 1)]
 
 
 def test_few_choices_are_buttons_and_many_a_list() -> None:
-    few = components([Choice(str(n), f"v{n}") for n in range(5)])
-    assert [one["custom_id"] for one in few[0]["components"]] == [f"{CHOICE}v{n}" for n in range(5)]
-    [select] = components([Choice(str(n), f"v{n}") for n in range(25)])[0]["components"]
+    few = build_components([Choice(str(n), f"v{n}") for n in range(5)])
+    assert [one["custom_id"] for one in few[0]["components"]] == [f"{CHOICE_PREFIX}v{n}" for n in range(5)]
+    [select] = build_components([Choice(str(n), f"v{n}") for n in range(25)])[0]["components"]
     assert [one["value"] for one in select["options"]] == [f"v{n}" for n in range(25)]

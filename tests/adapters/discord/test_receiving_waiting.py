@@ -12,7 +12,7 @@ from bot.testing import InMemoryStore
 from tests.adapters.discord.harbour import LIMITS, Harbour, outcomes, receipts
 
 ROOM = 5
-FEW = replace(LIMITS, waiting=ROOM, full=0.05)
+FEW = replace(LIMITS, max_queued_events=ROOM, queue_full_timeout=0.05)
 
 
 class Failing:
@@ -33,21 +33,21 @@ class Failing:
 async def test_i02_while_nothing_can_be_kept_no_more_is_read_than_may_wait_and_nothing_is_lost(
     harbour: Harbour, caplog: pytest.LogCaptureFixture
 ) -> None:
-    people, ledger, failing = harbour.emulator.people, harbour.emulator.ledger, Failing()
+    people, ledger, failing = harbour.emulator.people, harbour.emulator.recorder, Failing()
     listen = {"DISCORD_LISTEN_CHANNEL_IDS": harbour.quay}
     async with harbour.bot_on(store=failing.store, settings=listen, limits=FEW) as (stage, adapter):
         [account] = adapter.accounts.values()
         failing.is_down = True
         for number in range(60):
             await people.say(harbour.quay, harbour.kim, f"number {number}")
-        await ledger.until(lambda: ledger.counts["closed:4000"] > 0)
+        await ledger.wait_until(lambda: ledger.counts["closed:4000"] > 0)
         for number in range(60, 80):
             await people.say(harbour.quay, harbour.kim, f"number {number}")
-        assert len(account._listener.waiting) <= ROOM
+        assert len(account._receiver.queue) <= ROOM
         assert ledger.counts["resume"] == 0
         failing.is_down = False
         await people.say(harbour.direct(harbour.kim), harbour.kim, "all there?")
-        await ledger.until_said(1)
+        await ledger.wait_for_texts(1)
         told = await receipts(stage)
     room_id = told[0].room_id
     kept = await failing.store.memories.recent(room_id, 100)
@@ -61,19 +61,19 @@ async def test_i02_while_nothing_can_be_kept_no_more_is_read_than_may_wait_and_n
 
 
 async def test_i02_where_the_session_is_lost_meanwhile_what_was_not_read_is_fetched(harbour: Harbour) -> None:
-    people, ledger, failing = harbour.emulator.people, harbour.emulator.ledger, Failing()
+    people, ledger, failing = harbour.emulator.people, harbour.emulator.recorder, Failing()
     listen = {"DISCORD_LISTEN_CHANNEL_IDS": harbour.quay}
     async with harbour.bot_on(store=failing.store, settings=listen, limits=FEW) as (stage, _):
         direct = harbour.direct(harbour.kim)
         await people.say(direct, harbour.kim, "first")
-        await ledger.until_said(1)
+        await ledger.wait_for_texts(1)
         failing.is_down = True
         for number in range(ROOM + 5):
             await people.say(harbour.quay, harbour.kim, f"number {number}")
-        await ledger.until(lambda: ledger.counts["closed:4000"] > 0)
+        await ledger.wait_until(lambda: ledger.counts["closed:4000"] > 0)
         harbour.emulator.gateway.sessions.clear()
-        await people.say(direct, harbour.kim, "all there?", is_told=False)
+        await people.say(direct, harbour.kim, "all there?", is_announced=False)
         failing.is_down = False
-        await ledger.until_said(2)
+        await ledger.wait_for_texts(2)
         assert await outcomes(stage) == [Outcome.ANSWERED, *[Outcome.IGNORED] * (ROOM + 5), Outcome.ANSWERED]
     assert ledger.counts["identify"] == 2

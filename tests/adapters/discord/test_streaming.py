@@ -8,7 +8,7 @@ import pytest
 from adapters.discord import adapter
 from bot import Outcome, Plugin, ProviderResult, Turn, provider, system_clock
 from bot.platform import DeliveryState
-from bot.testing import InMemoryStore, Pieces, ScriptedModel
+from bot.testing import InMemoryStore, ScriptedModel, StreamedText
 from tests.adapters.discord.harbour import Harbour, receipts
 
 LIVE = {"STREAMING": "true"}
@@ -20,27 +20,27 @@ FIRST, WHOLE = "Once upon a time", "Once upon a time there was a bot."
 @pytest.fixture(autouse=True)
 def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no test wait for the pace at which a reply is shown."""
-    monkeypatch.setattr(adapter, "LOOKS", 0.0)
+    monkeypatch.setattr(adapter, "DRAFT_INTERVAL_SECONDS", 0.0)
 
 
 def story(gate: asyncio.Event, rest: str = WHOLE.removeprefix(FIRST)) -> ScriptedModel:
     """Write the beginning, and the rest when the test wants it."""
-    return ScriptedModel([Pieces(HEAD, FIRST, gate, rest + TAIL)])
+    return ScriptedModel([StreamedText(HEAD, FIRST, gate, rest + TAIL)])
 
 
 async def begun(harbour: Harbour) -> str:
     """Have the bot asked something, and the beginning of its answer seen; gives the question's id."""
     asked = await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} tell me a story")
-    assert await harbour.emulator.ledger.until_said(1) == [FIRST]
+    assert await harbour.emulator.recorder.wait_for_texts(1) == [FIRST]
     return asked
 
 
 def seen(harbour: Harbour) -> list[str]:
-    return [one.text for one in harbour.emulator.ledger.shown if not one.is_gone]
+    return [one.text for one in harbour.emulator.recorder.messages if not one.is_gone]
 
 
 async def until_seen(harbour: Harbour, *texts: str) -> None:
-    await harbour.emulator.ledger.until(lambda: seen(harbour) == [*texts])
+    await harbour.emulator.recorder.wait_until(lambda: seen(harbour) == [*texts])
 
 
 async def test_a_reply_is_seen_while_it_is_written_and_edited_into_the_whole(harbour: Harbour) -> None:
@@ -72,7 +72,7 @@ async def test_what_a_moderator_has_removed_half_written_is_not_said_again_and_t
     gate = asyncio.Event()
     async with harbour.bot_on(story(gate, " word" * 800), settings=LIVE) as (stage, _):
         await begun(harbour)
-        [shown] = harbour.emulator.ledger.shown
+        [shown] = harbour.emulator.recorder.messages
         shown.is_gone = True
         await harbour.emulator.people.delete(harbour.quay, shown.id)
         gate.set()
@@ -101,10 +101,10 @@ async def test_a08_a_half_written_answer_that_nobody_may_finish_after_a_restart_
     plugin = Plugin("slow", providers=[slow])
     async with harbour.bot_on(story(never), plugin, settings=LIVE, store=store, clock=clock) as (stage, _):
         await begun(harbour)
-        await stage.resident.inbox.abandon()
+        await stage.agent_runtime.inbox.release()
     passed.append(timedelta(minutes=16))
     async with harbour.bot_on(settings=LIVE, store=store, clock=clock) as (stage, _):
-        await stage.resident.inbox.resume()  # what the runtime does with each platform that it connects
+        await stage.agent_runtime.inbox.resume()  # what the runtime does with each platform that it connects
         await until_seen(harbour)
         [receipt] = await receipts(stage)
         assert receipt.outcome is Outcome.EXPIRED

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from bot import TryAgain
+from bot import TemporaryError
 from tests.adapters.discord.harbour import Harbour
 from tests.adapters.discord.test_checks import looked
 from tests.adapters.tls import EXPIRED, GOOD, HOST, behind_tls, trusted
@@ -29,10 +29,10 @@ async def test_c14_a_certificate_that_is_not_good_is_not_accepted(
             "HTTPS_PROXY": way.proxy,
             "SSL_CERT_FILE": trusted(tmp_path, believed),
         }
-        with pytest.raises(TryAgain, match="certificate"):
+        with pytest.raises(TemporaryError, match="certificate"):
             await looked(harbour, settings)
         assert set(way.asked) == {f"{host}:443"}
-        assert harbour.emulator.ledger.requests == []
+        assert harbour.emulator.recorder.requests == []
 
 
 async def test_c14_through_the_operators_proxy_and_with_their_certificates_it_hears_and_answers(
@@ -47,5 +47,5 @@ async def test_c14_through_the_operators_proxy_and_with_their_certificates_it_he
         harbour.emulator.gateway.url = f"wss://{HOST}/gateway/"
         async with harbour.bot_on(settings=settings):
             await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} hello")
-            assert await harbour.emulator.ledger.until_said(1) == ["Aye."]
+            assert await harbour.emulator.recorder.wait_for_texts(1) == ["Aye."]
         assert set(way.asked) == {f"{HOST}:443"}

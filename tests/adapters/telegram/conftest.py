@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from adapters.telegram.adapter import TelegramAdapter, open_telegram
-from adapters.telegram.config import Limits, Moments
-from adapters.telegram.emulator import Description, Emulator
+from adapters.telegram.config import Limits, TimeSource
+from adapters.telegram.emulator import ApiSchema, Emulator
 from adapters.telegram.emulator.state import BotRecord
-from bot import Blueprint, Character, Plugin, Receipt, Runtime, Settings
+from bot import AgentConfig, Character, Plugin, Receipt, Runtime, Settings
 from bot.models import Purpose, TextRequest
 from bot.pipeline import process_message
 from bot.platform import Delivery
 from bot.prompts import parse_history
 from bot.settings import Layer
-from bot.testing import InMemoryStore, ScriptedModel, answer
+from bot.testing import InMemoryStore, ScriptedModel, model_answer
 from plugins.bootstrap import plugin as bootstrap
 
 TOKEN = "1000001:not-a-real-token"
@@ -35,7 +35,7 @@ class Hours:
     """Time that passes as soon as somebody waits for it, but for waits that are `held`."""
 
     now: float = 0.0
-    held: frozenset[float] = frozenset({Limits().typing_seconds, Limits().webhook_seconds})
+    held: frozenset[float] = frozenset({Limits().typing_seconds, Limits().webhook_check_seconds})
     pauses: list[float] = field(default_factory=list)
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -50,8 +50,8 @@ class Hours:
         return START + timedelta(seconds=self.now)
 
     @property
-    def moments(self) -> Moments:
-        return Moments(self.wall, lambda: self.now, self.pause)
+    def moments(self) -> TimeSource:
+        return TimeSource(self.wall, lambda: self.now, self.pause)
 
 
 def echo(request: TextRequest) -> str:
@@ -59,7 +59,7 @@ def echo(request: TextRequest) -> str:
     if request.purpose is Purpose.SHOULD_RESPOND:
         return "<response><reasoning>why not</reasoning><action>RESPOND</action></response>"
     said = [line.text for line in parse_history(request.prompt) if not line.is_agent]
-    return answer(f"You said: {said[-1]}" if said else "Hello.")
+    return model_answer(f"You said: {said[-1]}" if said else "Hello.")
 
 
 @dataclass
@@ -79,29 +79,29 @@ class House:
 
     @property
     def store(self) -> Any:
-        return self.runtime.residents[0].agent.store
+        return self.runtime.agents[0].agent.store
 
     async def said(self, count: int, chat: Mapping[str, Any] | None = None) -> list[str]:
         """Wait until the bot has said so much, and give it."""
         number = chat["id"] if chat is not None else None
-        await self.telegram.ledger.until(lambda: len(self.telegram.ledger.said(number)) >= count)
-        return self.telegram.ledger.said(number)
+        await self.telegram.recorder.wait_until(lambda: len(self.telegram.recorder.texts(number)) >= count)
+        return self.telegram.recorder.texts(number)
 
     async def taken(self) -> None:
         """Wait until every update is confirmed."""
-        await self.telegram.ledger.until(lambda: not self.bot.queue)
+        await self.telegram.recorder.wait_until(lambda: not self.bot.queue)
 
     async def settled(self) -> list[Receipt]:
         """Wait until everything that came in has its outcome, and give the receipts, the oldest first."""
         await self.taken()
-        inbox = self.runtime.residents[0].inbox
+        inbox = self.runtime.agents[0].inbox
         found: list[Receipt] = await self.store.ledger.receipts(limit=1000)
-        return [await inbox.settled(one.id) for one in reversed(found)]
+        return [await inbox.wait_outcome(one.id) for one in reversed(found)]
 
     async def sent(self) -> list[Delivery]:
         """Wait until nothing is on its way, and give every part, the oldest first."""
         await self.settled()
-        await self.runtime.residents[0].agent.outbox.drain(60.0)
+        await self.runtime.agents[0].agent.outbox.drain(60.0)
         found: list[Delivery] = await self.store.ledger.deliveries()
         return sorted(found, key=lambda part: part.seq)
 
@@ -109,9 +109,9 @@ class House:
 Opened = Callable[..., AbstractAsyncContextManager[House]]
 
 
-def description() -> Description | None:
+def description() -> ApiSchema | None:
     path = Path(os.environ.get(DESCRIPTION, BESIDE))
-    return Description.read(path) if path.is_file() else None
+    return ApiSchema.load(path) if path.is_file() else None
 
 
 @asynccontextmanager
@@ -129,16 +129,16 @@ async def living(
     token: str = TOKEN,
 ) -> AsyncIterator[House]:
     """Let Ada live on a Telegram as long as the block lasts."""
-    bot = telegram.town.bots.get(token) or telegram.bot(token, reads_all=reads_all)
+    bot = telegram.state.bots.get(token) or telegram.add_bot(token, reads_all=reads_all)
     model, hours = ScriptedModel(script), hours or Hours()
     layers = [Layer("the test", {**telegram.settings(bot), "STREAMING": "false", **(settings or {})})]
     character = Character(name="Ada", settings=dict(rules or {}))
-    plan = Blueprint(
+    plan = AgentConfig(
         character, (bootstrap, model.plugin, *plugins), Settings(layers), store or InMemoryStore()
     )
     async with Runtime([plan]) as runtime:
-        open_telegram(runtime.doors)  # what `bot run` does, and what it refuses
-        adapter = TelegramAdapter(runtime.doors, limits=limits, moments=hours.moments)
+        open_telegram(runtime.handles)  # what `bot run` does, and what it refuses
+        adapter = TelegramAdapter(runtime.handles, limits=limits, time_source=hours.moments)
         await runtime.connect(adapter)
         yield House(runtime, telegram, bot, adapter, model, hours)
 
@@ -146,15 +146,15 @@ async def living(
 @asynccontextmanager
 async def opened(script: Any = echo, **details: Any) -> AsyncIterator[House]:
     """Run an emulator, held against the published description, and let Ada live on it."""
-    async with Emulator(description=description()) as telegram, living(telegram, script, **details) as house:
+    async with Emulator(schema=description()) as telegram, living(telegram, script, **details) as house:
         yield house
-        assert telegram.ledger.problems == []
+        assert telegram.recorder.problems == []
 
 
 @pytest.fixture(autouse=True)
 def no_pace_of_edits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no test wait for the pace at which edits are answered."""
-    monkeypatch.setattr(process_message, "EDIT_PACE", 0.0)
+    monkeypatch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -5,37 +5,37 @@ import pytest
 from adapters.telegram.adapter import TelegramAdapter, open_telegram
 from adapters.telegram.config import read_settings
 from adapters.telegram.emulator import Emulator
-from bot import Blueprint, Character, ConfigError, Runtime, SettingError, Settings
-from bot.settings import FILE, Layer
-from bot.testing import InMemoryStore, ScriptedModel, answer
+from bot import AgentConfig, Character, ConfigError, Runtime, SettingError, Settings
+from bot.settings import CHARACTER_FILE, Layer
+from bot.testing import InMemoryStore, ScriptedModel, model_answer
 from plugins.bootstrap import plugin as bootstrap
 from tests.adapters.telegram.conftest import TOKEN, Hours
 
 SECOND = "2000002:not-a-real-token"
 
 
-def plan(emulator: Emulator, name: str, token: str, **settings: str) -> Blueprint:
+def plan(emulator: Emulator, name: str, token: str, **settings: str) -> AgentConfig:
     """Make a character with a token of its own, who says its name."""
     values = {"TELEGRAM_API_BASE_URL": emulator.url, "STREAMING": "false", **settings}
     layers = [Layer("the test", {**values, "TELEGRAM_BOT_TOKEN": token})]
-    model = ScriptedModel(answer(f"{name} here."))
+    model = ScriptedModel(model_answer(f"{name} here."))
     character = Character(name=name, settings={"telegram": {"rooms": {"*": {"answers": "mentions"}}}})
-    return Blueprint(character, (bootstrap, model.plugin), Settings(layers), InMemoryStore())
+    return AgentConfig(character, (bootstrap, model.plugin), Settings(layers), InMemoryStore())
 
 
 async def test_each_answers_through_the_bot_that_was_asked() -> None:
     async with Emulator() as emulator:
-        emulator.bot(TOKEN)
-        emulator.bot(SECOND, username="bea_bot", name="Bea")
+        emulator.add_bot(TOKEN)
+        emulator.add_bot(SECOND, username="bea_bot", name="Bea")
         plans = [plan(emulator, "Ada", TOKEN), plan(emulator, "Bea", SECOND)]
         async with Runtime(plans) as runtime:
-            await runtime.connect(TelegramAdapter(runtime.doors, moments=Hours().moments))
-            alice = emulator.people.person("Alice")
-            group = emulator.people.group("The group", alice)
+            await runtime.connect(TelegramAdapter(runtime.handles, time_source=Hours().moments))
+            alice = emulator.people.add_user("Alice")
+            group = emulator.people.add_group("The group", alice)
             emulator.people.say(group, alice, "@bea_bot hello")
             emulator.people.say(group, alice, "@ada_bot hello")
-            await emulator.ledger.until(lambda: len(emulator.ledger.shown) == 2)
-    said = {one.message["from"]["username"]: one.text for one in emulator.ledger.shown}
+            await emulator.recorder.wait_until(lambda: len(emulator.recorder.messages) == 2)
+    said = {one.message["from"]["username"]: one.text for one in emulator.recorder.messages}
     assert said == {"ada_bot": "Ada here.", "bea_bot": "Bea here."}
 
 
@@ -44,7 +44,7 @@ async def test_two_characters_with_one_token_are_refused_by_name() -> None:
         plans = [plan(emulator, "Ada", TOKEN), plan(emulator, "Bea", TOKEN)]
         async with Runtime(plans) as runtime:
             with pytest.raises(ConfigError, match="Ada and Bea have the same TELEGRAM_BOT_TOKEN"):
-                open_telegram(runtime.doors)
+                open_telegram(runtime.handles)
 
 
 async def test_webhooks_on_two_ports_are_refused() -> None:
@@ -56,12 +56,14 @@ async def test_webhooks_on_two_ports_are_refused() -> None:
         ]
         async with Runtime(plans) as runtime:
             with pytest.raises(ConfigError, match="TELEGRAM_WEBHOOK"):
-                open_telegram(runtime.doors)
+                open_telegram(runtime.handles)
 
 
 @pytest.mark.parametrize("name", ["TELEGRAM_API_BASE_URL", "TELEGRAM_WEBHOOK_URL"])
 def test_a_characters_file_cannot_have_the_operators_token_or_chats_sent_elsewhere(name: str) -> None:
-    lent = Layer(f"{FILE} settings", {name: "https://elsewhere.example", "TELEGRAM_WEBHOOK_SECRET": "x"})
+    lent = Layer(
+        f"{CHARACTER_FILE} settings", {name: "https://elsewhere.example", "TELEGRAM_WEBHOOK_SECRET": "x"}
+    )
     own = Layer("the environment", {"TELEGRAM_BOT_TOKEN": TOKEN})
     with pytest.raises(SettingError, match=name) as caught:
         read_settings(Settings([lent, own]))

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from adapters.telegram.checks import PRIVACY, check_account
-from adapters.telegram.emulator import Emulator, Fault, emulated, refusal
+from adapters.telegram.checks import PRIVACY_MODE_HINT, check_account
+from adapters.telegram.emulator import Emulator, Fault, build_refusal, emulated
 from adapters.telegram.emulator.fixtures import telegram_emulator  # noqa: F401  # a fixture
 from bot import Settings
 from bot.settings import Layer
-from bot.store import Checkup
+from bot.store import CheckReport
 from tests.adapters.telegram.conftest import TOKEN, description, living
 
 
@@ -77,8 +77,8 @@ async def test_what_telegram_refuses_is_refused_here(
     session: ClientSession, method: str, parameters: dict[str, Any], status: int, words: str
 ) -> None:
     async with Emulator() as emulator:
-        emulator.bot(TOKEN)
-        chat = emulator.people.private(emulator.people.person("Alice"))
+        emulator.add_bot(TOKEN)
+        chat = emulator.people.open_private_chat(emulator.people.add_user("Alice"))
         assert chat["id"] == 101
         async with session.post(f"{emulator.url}/bot{TOKEN}/{method}", json=parameters) as answer:
             assert answer.status == status
@@ -88,7 +88,7 @@ async def test_what_telegram_refuses_is_refused_here(
 
 
 async def test_in_privacy_mode_a_bot_sees_only_what_is_addressed_to_it() -> None:
-    async with Emulator(description=description()) as emulator, living(emulator, reads_all=False) as house:
+    async with Emulator(schema=description()) as emulator, living(emulator, reads_all=False) as house:
         alice = house.people.person("Alice")
         group = house.people.group("The group", alice)
         house.people.say(group, alice, "not for the bot")
@@ -102,16 +102,16 @@ async def test_what_does_not_agree_with_the_published_description_is_noted(sessi
     published = description()
     if published is None:
         pytest.skip("the published description is not at hand")
-    async with Emulator(description=published) as emulator:
-        emulator.bot(TOKEN)
-        emulator.people.private(emulator.people.person("Alice"))
+    async with Emulator(schema=published) as emulator:
+        emulator.add_bot(TOKEN)
+        emulator.people.open_private_chat(emulator.people.add_user("Alice"))
         body = {"chat_id": 101, "text": "x", "no_such_parameter": 1}
         async with session.post(f"{emulator.url}/bot{TOKEN}/sendMessage", json=body) as answer:
             assert answer.status == 200
-        assert emulator.ledger.problems == ["sendMessage: no_such_parameter is no parameter"]
+        assert emulator.recorder.problems == ["sendMessage: no_such_parameter is no parameter"]
 
 
-async def looked_at(emulator: Emulator, **settings: str) -> Checkup:
+async def looked_at(emulator: Emulator, **settings: str) -> CheckReport:
     async def nothing(platform: str, account: str, name: str) -> None:
         return None
 
@@ -120,15 +120,15 @@ async def looked_at(emulator: Emulator, **settings: str) -> Checkup:
 
 
 async def test_the_doctor_names_the_bot_and_explains_privacy_mode() -> None:
-    async with Emulator(description=description()) as emulator:
-        emulator.bot(TOKEN, reads_all=False)
+    async with Emulator(schema=description()) as emulator:
+        emulator.add_bot(TOKEN, reads_all=False)
         found = await looked_at(emulator)
-    assert (found.facts["bot"], found.facts["groups"], found.problems) == ("@ada_bot", PRIVACY, ())
+    assert (found.facts["bot"], found.facts["groups"], found.problems) == ("@ada_bot", PRIVACY_MODE_HINT, ())
 
 
 async def test_the_doctor_names_a_webhook_in_the_way() -> None:
     async with Emulator() as emulator:
-        emulator.bot(TOKEN).webhook = "https://old.example/hook"
+        emulator.add_bot(TOKEN).webhook = "https://old.example/hook"
         found = await looked_at(emulator)
     assert "https://old.example/hook" in found.problems[0]
 
@@ -136,11 +136,11 @@ async def test_the_doctor_names_a_webhook_in_the_way() -> None:
 async def test_the_doctor_tells_a_refused_token_from_a_telegram_that_is_not_there() -> None:
     async with Emulator() as emulator:
         refused = await looked_at(emulator)
-        emulator.faults.append(Fault("getMe", 500, refusal(500, "Internal Server Error")))
+        emulator.faults.append(Fault("getMe", 500, build_refusal(500, "Internal Server Error")))
         absent = await looked_at(emulator)
         emulator.faults.append(Fault("getMe", 200, {"ok": True}))
         stranger = await looked_at(emulator)
-    assert not any(one.is_there for one in (refused, absent, stranger))
+    assert not any(one.exists for one in (refused, absent, stranger))
     assert "BotFather" in refused.problems[0]
     assert "try again" in absent.problems[0]
     assert "not Telegram" in stranger.problems[0]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from adapters.telegram.config import Limits
-from adapters.telegram.emulator import Emulator, Fault, refusal
-from adapters.telegram.emulator.faults import too_many
-from bot.platform import Cause, LinkState, Standing
+from adapters.telegram.emulator import Emulator, Fault, build_refusal
+from adapters.telegram.emulator.faults import too_many_requests
+from bot.platform import ConnectionSnapshot, ConnectionState, DisconnectCause
 from tests.adapters.telegram.conftest import TOKEN, Hours, House, living
 
 HOOK = {
@@ -19,7 +19,7 @@ HOOK = {
     "TELEGRAM_WEBHOOK_SECRET": "only-for-tests",
     "TELEGRAM_WEBHOOK_PORT": "0",
 }
-LOOK = Limits().webhook_seconds
+LOOK = Limits().webhook_check_seconds
 
 
 class Gate(Hours):
@@ -40,14 +40,14 @@ class Gate(Hours):
             await self.resting.wait()
 
 
-def state_of(house: House) -> LinkState:
-    [link] = house.adapter.links
-    return link.state
+def state_of(house: House) -> ConnectionSnapshot:
+    [link] = house.adapter.connections
+    return link.snapshot
 
 
-async def until(house: House, standing: Standing, since: datetime | None = None) -> LinkState:
+async def until(house: House, standing: ConnectionState, since: datetime | None = None) -> ConnectionSnapshot:
     async with asyncio.timeout(60):
-        while (found := state_of(house)).standing is not standing or found.since == since:
+        while (found := state_of(house)).state is not standing or found.since == since:
             await Hours().pause(0)
         return found
 
@@ -59,24 +59,27 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [
-        (Fault("getMe", times=3), Cause.UNREACHABLE),
-        (Fault("getUpdates", times=3), Cause.UNREACHABLE),
-        (Fault("getUpdates", 502, "<html>Bad Gateway</html>", times=3), Cause.PLATFORM),
-        (too_many("getUpdates", 30, times=3), Cause.LIMITED),
-        (Fault("getUpdates", 409, refusal(409, "Conflict: terminated"), times=3), Cause.CONTESTED),
+        (Fault("getMe", times=3), DisconnectCause.UNREACHABLE),
+        (Fault("getUpdates", times=3), DisconnectCause.UNREACHABLE),
+        (Fault("getUpdates", 502, "<html>Bad Gateway</html>", times=3), DisconnectCause.PLATFORM),
+        (too_many_requests("getUpdates", 30, times=3), DisconnectCause.LIMITED),
+        (
+            Fault("getUpdates", 409, build_refusal(409, "Conflict: terminated"), times=3),
+            DisconnectCause.CONTESTED,
+        ),
     ],
 )
 async def test_c15_a_bot_that_gets_no_updates_is_degraded_until_they_come(
-    fault: Fault, cause: Cause, caplog: pytest.LogCaptureFixture
+    fault: Fault, cause: DisconnectCause, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = Gate()
     async with Emulator() as telegram:
         telegram.faults.append(fault)
         async with living(telegram, hours=gate) as house:
             await gate.until_resting()
-            assert (state_of(house).standing, state_of(house).cause) == (Standing.DEGRADED, cause)
+            assert (state_of(house).state, state_of(house).cause) == (ConnectionState.DEGRADED, cause)
             gate.is_open.set()
-            assert (await until(house, Standing.CONNECTED)).cause is None
+            assert (await until(house, ConnectionState.CONNECTED)).cause is None
     assert len(told(caplog)) == 2, told(caplog)
     assert told(caplog)[0].startswith(f"Ada is cut off from telegram ({cause})")
     assert told(caplog)[1].startswith("Ada is on telegram again")
@@ -89,15 +92,15 @@ async def test_c13_a_name_that_cannot_be_found_is_named() -> None:
         nowhere = {"TELEGRAM_API_BASE_URL": "http://nowhere.invalid"}
         async with living(telegram, hours=gate, settings=nowhere) as house:
             await gate.until_resting()
-            assert state_of(house).cause is Cause.DNS
+            assert state_of(house).cause is DisconnectCause.DNS
 
 
 @pytest.mark.parametrize("method", ["getMe", "getUpdates"])
 async def test_a_bot_whose_token_is_refused_is_off(method: str, caplog: pytest.LogCaptureFixture) -> None:
     async with Emulator() as telegram:
-        telegram.faults.append(Fault(method, 401, refusal(401, "Unauthorized"), times=1))
+        telegram.faults.append(Fault(method, 401, build_refusal(401, "Unauthorized"), times=1))
         async with living(telegram) as house:
-            assert (await until(house, Standing.OFF)).cause is Cause.REFUSED
+            assert (await until(house, ConnectionState.OFF)).cause is DisconnectCause.REFUSED
     assert len(told(caplog)) == 1
     assert "TELEGRAM_BOT_TOKEN" in told(caplog)[0]
 
@@ -106,21 +109,21 @@ async def test_a_webhook_that_was_taken_away_is_told_and_set_anew(caplog: pytest
     async with Emulator() as telegram:
         hours = Hours()
         async with living(telegram, settings=HOOK, hours=hours) as house:
-            before = await until(house, Standing.CONNECTED)
+            before = await until(house, ConnectionState.CONNECTED)
             house.bot.webhook = ""
             hours.now += LOOK
             hours.released.set()
             hours.held = frozenset({Limits().typing_seconds})
             hours.released = asyncio.Event()
-            await telegram.ledger.until(lambda: house.bot.webhook)
-            after = await until(house, Standing.CONNECTED, since=before.since)
+            await telegram.recorder.wait_until(lambda: house.bot.webhook)
+            after = await until(house, ConnectionState.CONNECTED, since=before.since)
             assert after.since > before.since
     assert "another program has taken the webhook away" in told(caplog)[0]
     assert "is on telegram again" in told(caplog)[1]
 
 
 async def test_deliveries_that_fail_are_told_in_a_word() -> None:
-    limits = replace(Limits(), webhook_seconds=7.0)
+    limits = replace(Limits(), webhook_check_seconds=7.0)
     hours = Hours(held=frozenset({Limits().typing_seconds}))
     async with Emulator() as telegram:
         failing: dict[str, Any] = {
@@ -133,5 +136,5 @@ async def test_deliveries_that_fail_are_told_in_a_word() -> None:
         told = {"ok": True, "result": failing}
         telegram.faults.append(Fault("getWebhookInfo", 200, told, times=20))
         async with living(telegram, settings=HOOK, hours=hours, limits=limits) as house:
-            assert (await until(house, Standing.DEGRADED)).cause is Cause.WEBHOOK
-            await until(house, Standing.CONNECTED)
+            assert (await until(house, ConnectionState.DEGRADED)).cause is DisconnectCause.WEBHOOK
+            await until(house, ConnectionState.CONNECTED)

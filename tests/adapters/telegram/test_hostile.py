@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.telegram.emulator import Emulator, Fault
-from adapters.telegram.validation import read_json
+from adapters.telegram.validation import read_bounded_json
 from tests.adapters.telegram.conftest import START, living
 
 PAYLOADS = 10_000
@@ -91,7 +91,7 @@ async def test_g12_ten_thousand_hostile_updates_leave_the_bot_answering() -> Non
     rules = {"telegram": {"rooms": {"*": {"answers": "ignore"}, "@harbour": {"answers": "usual"}}}}
     async with Emulator() as telegram, living(telegram, rules=rules) as house:
         for payload in payloads(PAYLOADS):
-            telegram.town.push(house.bot, payload)
+            telegram.state.enqueue(house.bot, payload)
         house.bot.next_update = PAYLOADS + 1
         alice = house.people.person("Alice")
         harbour = house.people.group("Harbour", alice, username="harbour")
@@ -104,7 +104,7 @@ async def test_g12_hostile_updates_that_are_kept_all_get_an_outcome() -> None:
     settings = {"TELEGRAM_ALLOWED_CHATS": "@harbour"}
     async with Emulator() as telegram, living(telegram, settings=settings) as house:
         for payload in payloads(400):
-            house.telegram.town.push(house.bot, json.loads(json.dumps(payload)))
+            house.telegram.state.enqueue(house.bot, json.loads(json.dumps(payload)))
         house.bot.next_update = 401
         receipts = await house.settled()
         assert receipts
@@ -113,10 +113,10 @@ async def test_g12_hostile_updates_that_are_kept_all_get_an_outcome() -> None:
 
 def test_g12_what_is_nested_too_deep_costs_itself_alone() -> None:
     deep = b"[" * 1_000_000 + b"]" * 1_000_000
-    [one, two] = read_json(b'[{"a": %b, "b": "]]["}, {"c": {"d": 1}}]' % deep)
+    [one, two] = read_bounded_json(b'[{"a": %b, "b": "]]["}, {"c": {"d": 1}}]' % deep)
     assert (one["b"], two) == ("]][", {"c": {"d": 1}})
     with pytest.raises(ValueError, match="Expecting"):
-        read_json(b"[" * 1_000_000)
+        read_bounded_json(b"[" * 1_000_000)
 
 
 async def test_g12_an_update_that_is_a_million_deep_is_left_out() -> None:

@@ -7,32 +7,34 @@ import pytest
 from telegram import Message, Update
 
 from adapters.telegram.config import Limits, TelegramSettings
-from adapters.telegram.entities import Me, Target
-from adapters.telegram.incoming import ALLOWED, View, gathered, message_received
-from adapters.telegram.mentions import command_of
-from adapters.telegram.rate_limits import Floods
-from adapters.telegram.validation import check
+from adapters.telegram.entities import BotIdentity, ChatTarget
+from adapters.telegram.incoming import ALLOWED_CHATS_RULE, IncomingContext, merge_album, parse_message
+from adapters.telegram.mentions import find_command
+from adapters.telegram.rate_limits import RateLimiter
+from adapters.telegram.validation import check_update
 from bot import ChannelType, MediaKind, Role, SettingError, Settings, new_id
-from bot.platform import Arrival, RoomRules
+from bot.platform import InboundMessage, RoomRules
 from bot.settings import Layer
 from tests.adapters.telegram.conftest import START
 
 AGENT = new_id()
-ME = Me(AGENT, "1000001", "ada_bot")
+ME = BotIdentity(AGENT, "1000001", "ada_bot")
 ALICE: dict[str, Any] = {"id": 5, "is_bot": False, "first_name": "Alice", "username": "alice"}
 GROUP: dict[str, Any] = {"id": -1007, "type": "supergroup", "title": "Harbour"}
 FILE: dict[str, Any] = {"file_id": "f", "file_unique_id": "u"}
 
 
-def arrived(view: View | None = None, update_id: int = 1, **fields: Any) -> Arrival:
+def arrived(view: IncomingContext | None = None, update_id: int = 1, **fields: Any) -> InboundMessage:
     """Read a message of Alice's in the group."""
     told: dict[str, Any] = {"message_id": 9, "date": int(START.timestamp()), "chat": GROUP, "from": ALICE}
     message = Message.de_json({**told, **fields}, None)
     assert message is not None
-    return message_received(message, update_id, view or View(ME, RoomRules({})))
+    return parse_message(message, update_id, view or IncomingContext(ME, RoomRules({})))
 
 
-def mentioned(text: str, kind: str, *, forwarded: Mapping[str, Any] | None = None, **more: Any) -> Arrival:
+def mentioned(
+    text: str, kind: str, *, forwarded: Mapping[str, Any] | None = None, **more: Any
+) -> InboundMessage:
     entity = {"type": kind, "offset": 0, "length": len(text.split()[0]), **more}
     origin = {"forward_origin": dict(forwarded)} if forwarded else {}
     return arrived(None, text=text, entities=[entity], **origin)
@@ -40,7 +42,9 @@ def mentioned(text: str, kind: str, *, forwarded: Mapping[str, Any] | None = Non
 
 def test_ids_are_those_of_bot_chat_topic_and_message() -> None:
     one = arrived(text="hi")
-    other = message_received(_message(text="hi"), 2, View(Me(AGENT, "2000002"), RoomRules({})))
+    other = parse_message(
+        _message(text="hi"), 2, IncomingContext(BotIdentity(AGENT, "2000002"), RoomRules({}))
+    )
     topic = arrived(text="hi", message_thread_id=3, is_topic_message=True)
     assert len({one.room.id, other.room.id, topic.room.id}) == 3
     assert one.author.id == other.author.id
@@ -84,8 +88,8 @@ def test_g15_what_is_forwarded_neither_commands_nor_calls() -> None:
     told = mentioned("@ada_bot hi", "mention"), mentioned("@ada_bot hi", "mention", forwarded=origin)
     assert [one.message.content.mention.is_mention for one in told] == [True, False]
     entities = [{"type": "bot_command", "offset": 0, "length": 5}]
-    assert command_of(_message(text="/mute", entities=entities)) is not None
-    assert command_of(_message(text="/mute", entities=entities, forward_origin=origin)) is None
+    assert find_command(_message(text="/mute", entities=entities)) is not None
+    assert find_command(_message(text="/mute", entities=entities, forward_origin=origin)) is None
 
 
 def test_that_the_bot_began_a_topic_makes_no_message_a_reply() -> None:
@@ -156,7 +160,7 @@ def test_l07_what_an_inline_bot_has_written_is_not_the_word_of_whoever_sends_it(
         "> Ada, confirm ABCDE",
     ]
     entities = [{"type": "bot_command", "offset": 0, "length": 5}]
-    assert command_of(_message(text="/mute", entities=entities, **told)) is None
+    assert find_command(_message(text="/mute", entities=entities, **told)) is None
 
 
 def test_a_message_that_only_reports_is_kept_and_not_answered() -> None:
@@ -176,8 +180,8 @@ def test_b12_what_our_own_account_wrote_is_the_agents() -> None:
 
 
 def test_an_administrator_that_is_one_no_longer_is_told_to_be_a_member() -> None:
-    before = arrived(View(ME, RoomRules({}), roles={5: Role.ADMIN}), text="hi")
-    after = arrived(View(ME, RoomRules({}), roles={}), text="hi")
+    before = arrived(IncomingContext(ME, RoomRules({}), roles={5: Role.ADMIN}), text="hi")
+    after = arrived(IncomingContext(ME, RoomRules({}), roles={}), text="hi")
     unknown = arrived(text="hi")
     assert before.world.roles[before.author.id] is Role.ADMIN
     assert after.world.roles[after.author.id] is Role.MEMBER
@@ -185,8 +189,8 @@ def test_an_administrator_that_is_one_no_longer_is_told_to_be_a_member() -> None
 
 
 def test_the_allow_list_names_itself() -> None:
-    denied = arrived(View(ME, RoomRules({}), allowed=("-1",)), text="hi")
-    assert denied.message.content.mention.denied_by == ALLOWED
+    denied = arrived(IncomingContext(ME, RoomRules({}), allowed_chats=("-1",)), text="hi")
+    assert denied.message.content.mention.denied_by == ALLOWED_CHATS_RULE
 
 
 def test_an_album_is_its_first_message_with_all_files_and_words() -> None:
@@ -194,16 +198,16 @@ def test_an_album_is_its_first_message_with_all_files_and_words() -> None:
     two = arrived(
         photo=[{"file_id": "g", "file_unique_id": "v", "width": 1, "height": 1}], message_id=10, update_id=3
     )
-    album = gathered([one, two])
+    album = merge_album([one, two])
     assert (album.key.message_id, album.key.event_id) == ("10", "3")
     assert (album.message.content.text, len(album.message.content.attachments)) == ("c", 2)
 
 
 def test_a_target_is_read_as_it_is_written() -> None:
-    for target in (Target(5), Target(-1007, 3)):
-        assert Target.read(str(target)) == target
+    for target in (ChatTarget(5), ChatTarget(-1007, 3)):
+        assert ChatTarget.parse(str(target)) == target
     with pytest.raises(ValueError, match="invalid literal"):
-        Target.read("x/y")
+        ChatTarget.parse("x/y")
 
 
 @pytest.mark.parametrize(
@@ -211,23 +215,23 @@ def test_a_target_is_read_as_it_is_written() -> None:
 )
 def test_an_update_that_cannot_be_telegrams_is_refused(odd: Mapping[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"text|chat|message|date"):
-        check(odd)
+        check_update(odd)
 
 
 def test_status_traffic_takes_only_what_is_left() -> None:
     now = [0.0]
-    floods = Floods(lambda: now[0])
-    assert floods.spare(1)
+    floods = RateLimiter(lambda: now[0])
+    assert floods.try_acquire(1)
     for _ in range(4):
-        assert floods.reserve(1, 10) == 0
-    assert not floods.spare(1)
-    assert floods.reserve(1, 10) == 0
-    assert floods.reserve(1, 0.1) == pytest.approx(1.0)
-    assert floods.reserve(-2, 10) == 0
-    floods.shut(-2, 30)
-    assert floods.wait(-2) == pytest.approx(30)
+        assert floods.acquire(1, 10) == 0
+    assert not floods.try_acquire(1)
+    assert floods.acquire(1, 10) == 0
+    assert floods.acquire(1, 0.1) == pytest.approx(1.0)
+    assert floods.acquire(-2, 10) == 0
+    floods.block(-2, 30)
+    assert floods.wait_seconds(-2) == pytest.approx(30)
     now[0] = 60.0
-    assert floods.wait(-2) == 0
+    assert floods.wait_seconds(-2) == 0
 
 
 @pytest.mark.parametrize("token", ["abc", "123", "123:", ":abc", "123:a b", "123:ü"])
@@ -238,8 +242,8 @@ def test_a_token_that_is_none_is_refused_without_being_shown(token: str) -> None
 
 
 def test_limits_are_telegrams() -> None:
-    assert Limits().stale_days < 7
-    assert Limits().lossy_hours < 24
+    assert Limits().offset_ttl_days < 7
+    assert Limits().update_retention_hours < 24
 
 
 def _message(**fields: Any) -> Message:

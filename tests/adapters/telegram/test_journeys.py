@@ -6,20 +6,20 @@ from typing import Any
 from uuid import UUID
 
 from adapters.telegram.config import Limits
-from adapters.telegram.emulator import markup_refused
-from adapters.telegram.entities import Target, room_id
+from adapters.telegram.emulator import refuse_markup
+from adapters.telegram.entities import ChatTarget, derive_room_id
 from bot import Agent, MemoryKind, Outcome, Plugin, Role, model, on
 from bot.events import EntityJoined, ReactionReceived
 from bot.models import ModelType, TextRequest, TextResult, TranscriptionRequest, Usage
 from bot.platform import DeliveryState
-from bot.testing import Pieces, answer
+from bot.testing import StreamedText, model_answer
 from tests.adapters.telegram.conftest import Hours, House, Opened, echo, opened
 
 ACCOUNT = "1000001"
 
 
 def room(chat: Mapping[str, Any], thread: int | None = None) -> UUID:
-    return room_id(ACCOUNT, Target(chat["id"], thread))
+    return derive_room_id(ACCOUNT, ChatTarget(chat["id"], thread))
 
 
 async def test_whoever_writes_in_private_is_answered(house: House) -> None:
@@ -39,7 +39,7 @@ async def test_in_a_group_a_mention_is_answered_in_reply_and_by_its_rule(house: 
     await house.said(1, group)
     [receipt] = await house.settled()
     assert receipt.rule == "mention"
-    [call] = house.telegram.ledger.asked("sendMessage")
+    [call] = house.telegram.recorder.calls_of("sendMessage")
     assert call["reply_parameters"]["message_id"] == message["message_id"]
 
 
@@ -48,7 +48,7 @@ async def test_a_reply_to_the_bot_is_answered(house: House) -> None:
     group = house.people.group("The group", alice)
     house.people.say(group, alice, "@ada_bot hello")
     await house.said(1, group)
-    [shown] = house.telegram.ledger.shown
+    [shown] = house.telegram.recorder.messages
     house.people.say(group, alice, "and you?", reply_to=shown.message)
     await house.said(2, group)
     assert [one.rule for one in await house.settled()] == ["mention", "reply"]
@@ -60,8 +60,8 @@ async def test_a_forum_topic_is_a_room_of_its_own_and_is_answered_there(house: H
     topic = house.people.topic(forum, alice, "Boats")
     house.people.say(forum, alice, "@ada_bot in the topic", thread=topic)
     await house.said(1, forum)
-    [shown] = house.telegram.ledger.shown
-    assert shown.thread == topic
+    [shown] = house.telegram.recorder.messages
+    assert shown.thread_id == topic
     [receipt] = await house.settled()
     assert receipt.room_id == room(forum, topic)
     kept = await house.store.worlds.room(receipt.room_id)
@@ -111,8 +111,8 @@ async def test_b06_with_rerun_an_edit_changes_the_answer(open_house: Opened) -> 
         message = house.people.say(chat, alice, "Helo")
         await house.said(1, chat)
         house.people.edit(message, "Hello")
-        await house.telegram.ledger.until(lambda: house.telegram.ledger.counts["edited"])
-        assert house.telegram.ledger.said(chat["id"]) == ["You said: Hello"]
+        await house.telegram.recorder.wait_until(lambda: house.telegram.recorder.counts["edited"])
+        assert house.telegram.recorder.texts(chat["id"]) == ["You said: Hello"]
 
 
 async def test_b05_an_edit_before_the_answer_is_what_is_answered(open_house: Opened) -> None:
@@ -120,10 +120,10 @@ async def test_b05_an_edit_before_the_answer_is_what_is_answered(open_house: Ope
 
     async def script(request: TextRequest) -> str:
         if "the tide on Tuesday" in request.prompt:
-            return answer("On Tuesday at noon.")
+            return model_answer("On Tuesday at noon.")
         asked.set()
         await go.wait()
-        return answer("On Monday at ten.")
+        return model_answer("On Monday at ten.")
 
     async with open_house(script) as house:
         alice = house.people.person("Alice")
@@ -134,7 +134,7 @@ async def test_b05_an_edit_before_the_answer_is_what_is_answered(open_house: Ope
         assert await house.said(1, chat) == ["On Tuesday at noon."]
         go.set()
         await house.settled()
-        assert len(house.telegram.ledger.shown) == 1
+        assert len(house.telegram.recorder.messages) == 1
 
 
 async def test_b07_a_message_that_is_edited_on_and_on_has_one_answer_to_how_it_reads_at_last(
@@ -165,13 +165,13 @@ async def test_a_long_answer_with_code_comes_whole_in_messages_that_telegram_tak
 ) -> None:
     code = "\n".join(f"print('line {number} 😀')" for number in range(300))
     text = f"Here it is:\n\n```python\n{code}\n```\n\nThat was **all**."
-    async with open_house(lambda request: answer(text)) as house:
+    async with open_house(lambda request: model_answer(text)) as house:
         alice = house.people.person("Alice")
         chat = house.people.private(alice)
         house.people.say(chat, alice, "Show me code")
         said = await house.said(2, chat)
     assert code in "\n".join(said)
-    calls = house.telegram.ledger.asked("sendMessage")
+    calls = house.telegram.recorder.calls_of("sendMessage")
     assert [one["type"] for one in calls[0]["entities"]] == ["pre"]
     assert {one["type"]: one.get("language") for one in calls[-1]["entities"]} == {
         "pre": "python",
@@ -183,8 +183,8 @@ async def test_d09_f17_markup_that_is_refused_is_sent_plain_and_the_text_is_inta
     open_house: Opened,
 ) -> None:
     text = "**Bold** and [a link](https://example.com/x) and `code_with_underscores`"
-    async with open_house(lambda request: answer(text)) as house:
-        house.telegram.faults.append(markup_refused())
+    async with open_house(lambda request: model_answer(text)) as house:
+        house.telegram.faults.append(refuse_markup())
         alice = house.people.person("Alice")
         house.people.say(house.people.private(alice), alice, "Hello")
         assert await house.said(1) == [text]
@@ -214,7 +214,7 @@ async def test_b14_an_answer_to_a_group_that_has_moved_meanwhile_goes_to_the_sup
     async def script(request: TextRequest) -> str:
         asked.set()
         await go.wait()
-        return answer("Here I am.")
+        return model_answer("Here I am.")
 
     async with open_house(script) as house:
         alice = house.people.person("Alice")
@@ -231,13 +231,13 @@ async def test_a_choice_is_shown_as_buttons_and_its_press_is_answered(house: Hou
     chat = house.people.private(alice)
     house.people.say(chat, alice, "/forget_me")
     await house.said(1, chat)
-    [shown] = house.telegram.ledger.shown
+    [shown] = house.telegram.recorder.messages
     assert shown.buttons
     query = house.people.press(shown.message, alice, shown.buttons[0]["callback_data"])
-    alerts = house.telegram.ledger.alerts
-    await house.telegram.ledger.until(lambda: query in alerts)
+    alerts = house.telegram.recorder.alerts
+    await house.telegram.recorder.wait_until(lambda: query in alerts)
     again = house.people.press(shown.message, alice, shown.buttons[0]["callback_data"])
-    await house.telegram.ledger.until(lambda: again in alerts)
+    await house.telegram.recorder.wait_until(lambda: again in alerts)
 
 
 async def test_a_voice_message_is_kept_as_a_recording(house: House) -> None:
@@ -288,7 +288,7 @@ async def test_one_who_floods_the_bot_with_commands_holds_up_nobody_else() -> No
         house.people.say(other, bob, "/privacy")
         house.people.say(other, bob, "Hello?")
         assert len(await house.said(2, other)) == 2
-        assert len(house.telegram.ledger.said(flooded["id"])) == 5
+        assert len(house.telegram.recorder.texts(flooded["id"])) == 5
         hours.released.set()
         assert len(await house.said(10, flooded)) == 10
 
@@ -437,7 +437,7 @@ async def test_a_voice_message_is_heard_and_answered(open_house: Opened) -> None
         return TextResult("what the recording says", "ear", Usage())
 
     def script(request: TextRequest) -> str:
-        return answer("I hear you." if "what the recording says" in request.prompt else "Pardon?")
+        return model_answer("I hear you." if "what the recording says" in request.prompt else "Pardon?")
 
     async with open_house(script, plugins=(Plugin("ear", models=[listen]),)) as house:
         alice = house.people.person("Alice")
@@ -450,7 +450,9 @@ async def test_a_voice_message_is_heard_and_answered(open_house: Opened) -> None
 async def test_a_long_reply_is_shown_while_it_is_written_and_ends_as_one_message(open_house: Opened) -> None:
     go = asyncio.Event()
     reply = [
-        Pieces("<response><actions>REPLY</actions><text>**Once** upon", go, " a time.</text></response>")
+        StreamedText(
+            "<response><actions>REPLY</actions><text>**Once** upon", go, " a time.</text></response>"
+        )
     ]
     async with open_house(reply, settings={"STREAMING": "true"}) as house:
         alice = house.people.person("Alice")
@@ -459,6 +461,8 @@ async def test_a_long_reply_is_shown_while_it_is_written_and_ends_as_one_message
         first = (await house.said(1, chat))[0]
         assert first.startswith("Once")
         go.set()
-        await house.telegram.ledger.until(lambda: house.telegram.ledger.said() == ["Once upon a time."])
-        [shown] = house.telegram.ledger.shown
+        await house.telegram.recorder.wait_until(
+            lambda: house.telegram.recorder.texts() == ["Once upon a time."]
+        )
+        [shown] = house.telegram.recorder.messages
         assert len(shown.texts) >= 2

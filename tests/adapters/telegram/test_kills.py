@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from adapters.telegram.emulator import Emulator
-from adapters.telegram.outgoing import MARK
+from adapters.telegram.outgoing import DUPLICATE_NOTICE
 from tests.adapters.telegram.conftest import TOKEN
 from tests.chaos.program import Nursery, Program
 
@@ -26,7 +26,7 @@ def program_on(tmp_path: Path, nursery: Nursery) -> Keep:
             "LATEST_RESPONSE": "queue",
             "TELEGRAM_UNCLEAR": unclear,
             "ON_EDIT": "rerun",
-            **telegram.settings(telegram.bot(TOKEN)),
+            **telegram.settings(telegram.add_bot(TOKEN)),
         }
         return Program(nursery, tmp_path, settings, "telegram", plugins=["sql"])
 
@@ -40,19 +40,21 @@ async def test_a01_a16_killed_at_every_stage_nothing_is_lost_and_what_may_be_dou
         program = program_on(telegram)
         chats = {}
         for stage in (*CLEAR, *UNCLEAR):
-            person = telegram.people.person(stage.replace(".", " "))
-            chats[stage] = telegram.people.private(person)
+            person = telegram.people.add_user(stage.replace(".", " "))
+            chats[stage] = telegram.people.open_private_chat(person)
             telegram.people.say(chats[stage], person, "hello")
             await program.killed_at(f"{stage}:1")
-        said = telegram.ledger.said
+        said = telegram.recorder.texts
         async with program.living() as life:
-            await telegram.ledger.until(lambda: all(said(chat["id"]) for chat in chats.values()), SECONDS)
+            await telegram.recorder.wait_until(
+                lambda: all(said(chat["id"]) for chat in chats.values()), SECONDS
+            )
             life.stop()
             await life.ended()
     for stage, chat in chats.items():
         texts = said(chat["id"])
-        plain = [text for text in texts if not text.startswith(MARK)]
-        marked = [text.removeprefix(MARK) for text in texts if text.startswith(MARK)]
+        plain = [text for text in texts if not text.startswith(DUPLICATE_NOTICE)]
+        marked = [text.removeprefix(DUPLICATE_NOTICE) for text in texts if text.startswith(DUPLICATE_NOTICE)]
         assert texts, f"{stage}: lost"
         assert len(plain) <= 1, f"{stage}: a double without a mark"
         assert not plain or set(marked) <= set(plain), f"{stage}: the mark stands on something else"
@@ -63,40 +65,40 @@ async def test_a17_killed_in_the_middle_of_a_send_nothing_is_said_twice_where_it
 ) -> None:
     async with Emulator() as telegram:
         program = program_on(telegram, unclear="hold")
-        kim = telegram.people.person("Kim")
-        chat = telegram.people.private(kim)
+        kim = telegram.people.add_user("Kim")
+        chat = telegram.people.open_private_chat(kim)
         telegram.people.say(chat, kim, "hello")
         await program.killed_at("send.pre_record:1")
         async with program.living() as life:
             telegram.people.say(chat, kim, "what is 2 + 2?")
-            await telegram.ledger.until(lambda: len(telegram.ledger.said()) == 2, SECONDS)
+            await telegram.recorder.wait_until(lambda: len(telegram.recorder.texts()) == 2, SECONDS)
             life.stop()
             await life.ended()
-        assert len(set(telegram.ledger.said())) == 2
-        assert not [text for text in telegram.ledger.said() if text.startswith(MARK)]
+        assert len(set(telegram.recorder.texts())) == 2
+        assert not [text for text in telegram.recorder.texts() if text.startswith(DUPLICATE_NOTICE)]
 
 
 async def test_a08_a16_killed_while_a_command_is_answered_or_an_answer_is_changed(
     program_on: Keep,
 ) -> None:
     async with Emulator() as telegram:
-        program, ledger = program_on(telegram), telegram.ledger
-        kim, robin = telegram.people.person("Kim"), telegram.people.person("Robin")
-        chat, other = telegram.people.private(kim), telegram.people.private(robin)
+        program, ledger = program_on(telegram), telegram.recorder
+        kim, robin = telegram.people.add_user("Kim"), telegram.people.add_user("Robin")
+        chat, other = telegram.people.open_private_chat(kim), telegram.people.open_private_chat(robin)
         question = telegram.people.say(chat, kim, "what is 2 + 2?")
         async with program.dying("errand.pre_write:1"):
-            await ledger.until(lambda: bool(ledger.said(chat["id"])), SECONDS)
-            before = ledger.said(chat["id"])
+            await ledger.wait_until(lambda: bool(ledger.texts(chat["id"])), SECONDS)
+            before = ledger.texts(chat["id"])
             telegram.people.edit(question, "what is 3 + 4?")
             telegram.people.say(other, robin, "/forget_me")
-        assert ledger.said(other["id"]) == []
+        assert ledger.texts(other["id"]) == []
         await program.killed_at("edit.pre_write:1")
-        assert ledger.said(chat["id"]) == before
+        assert ledger.texts(chat["id"]) == before
         await program.killed_at("edit.post_write:1")
         async with program.living() as life:
-            await ledger.until(lambda: ledger.said(chat["id"]) != before, SECONDS)
-            await ledger.until(lambda: bool(ledger.said(other["id"])), SECONDS)
+            await ledger.wait_until(lambda: ledger.texts(chat["id"]) != before, SECONDS)
+            await ledger.wait_until(lambda: bool(ledger.texts(other["id"])), SECONDS)
             life.stop()
             await life.ended()
-    assert len([one for one in ledger.shown if one.chat == chat["id"]]) == 1
-    assert len(set(ledger.said(other["id"]))) == 1
+    assert len([one for one in ledger.messages if one.chat_id == chat["id"]]) == 1
+    assert len(set(ledger.texts(other["id"]))) == 1

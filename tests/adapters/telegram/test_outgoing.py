@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.telegram.markup import Formatted, formatted
+from adapters.telegram.markup import FormattedText, parse_markdown
 from adapters.telegram.outgoing import (
-    LONGEST_CAPTION,
-    LONGEST_TEXT,
-    MARK,
-    calling,
-    letter_of,
-    method_of,
-    parts,
-    pieces,
-    plain_of,
-    units,
+    DUPLICATE_NOTICE,
+    MAX_CAPTION_LENGTH,
+    MAX_TEXT_LENGTH,
+    build_plain_text,
+    build_text,
+    limit_mentions,
+    split_reply,
+    split_text,
+    upload_method_of,
+    utf16_length,
 )
 from bot import Attachment, Choice, Content, MediaKind
 
@@ -31,12 +31,12 @@ MARKDOWN = st.lists(
 
 
 def marks(markdown: str) -> list[tuple[str, str, str]]:
-    found = formatted(markdown)
-    return [(one.kind, found.text[one.start : one.end], one.more) for one in found.marks]
+    found = parse_markdown(markdown)
+    return [(one.kind, found.text[one.start : one.end], one.detail) for one in found.spans]
 
 
 def test_no_link_calls_somebody_by_their_number() -> None:
-    assert formatted("[you](tg://user?id=4711)") == Formatted("you (tg://user?id=4711)")
+    assert parse_markdown("[you](tg://user?id=4711)") == FormattedText("you (tg://user?id=4711)")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_no_link_calls_somebody_by_their_number() -> None:
     ],
 )
 def test_markdown_becomes_text(markdown: str, text: str) -> None:
-    assert formatted(markdown).text == text
+    assert parse_markdown(markdown).text == text
 
 
 def test_what_looks_different_is_marked() -> None:
@@ -72,96 +72,99 @@ def test_what_looks_different_is_marked() -> None:
 
 def test_f16_o07_a_part_calls_three_people_at_most_and_only_such_as_were_heard() -> None:
     people = {"ann", "bea", "carl", "dora"}
-    [part] = parts(Content(text="**@eve** @Ann, @ann @bea @carl @dora: write to ann@example.com"))
-    said = calling(part, people)
+    [part] = split_reply(Content(text="**@eve** @Ann, @ann @bea @carl @dora: write to ann@example.com"))
+    said = limit_mentions(part, people)
     assert said.text == "＠eve @Ann, @ann @bea @carl ＠dora: write to ann@example.com"
-    assert letter_of(said).entities == letter_of(part).entities
-    assert plain_of(said).text == "**＠eve** @Ann, @ann @bea @carl ＠dora: write to ann@example.com"
+    assert build_text(said).entities == build_text(part).entities
+    assert build_plain_text(said).text == "**＠eve** @Ann, @ann @bea @carl ＠dora: write to ann@example.com"
 
 
 def test_in_code_and_in_addresses_nobody_is_called() -> None:
-    [part] = parts(Content(text="`@property` https://example.com/@eve (@eve)"))
-    assert calling(part, ()).text == "@property https://example.com/@eve (＠eve)"
+    [part] = split_reply(Content(text="`@property` https://example.com/@eve (@eve)"))
+    assert limit_mentions(part, ()).text == "@property https://example.com/@eve (＠eve)"
 
 
 @given(MARKDOWN)
 def test_f17_whatever_the_markdown_every_mark_lies_within_the_text(markdown: str) -> None:
-    found = formatted(markdown)
-    assert all(0 <= one.start < one.end <= len(found.text) for one in found.marks)
-    for part in parts(Content(text=markdown)):
-        letter = letter_of(part)
-        assert units(letter.text) <= LONGEST_TEXT
+    found = parse_markdown(markdown)
+    assert all(0 <= one.start < one.end <= len(found.text) for one in found.spans)
+    for part in split_reply(Content(text=markdown)):
+        letter = build_text(part)
+        assert utf16_length(letter.text) <= MAX_TEXT_LENGTH
         assert all(
-            one.offset >= 0 and one.offset + one.length <= units(letter.text) for one in letter.entities
+            one.offset >= 0 and one.offset + one.length <= utf16_length(letter.text)
+            for one in letter.entities
         )
 
 
 @given(st.text(alphabet="ab \n.😀👨‍👩‍👧é\u0301🇩🇪", max_size=400), st.integers(min_value=20, max_value=60))
 def test_d16_a_text_is_cut_within_its_measure_and_loses_nothing_but_space(text: str, limit: int) -> None:
-    cut = list(pieces(Formatted(text), limit))
-    assert all(units(one.text) <= limit for one in cut)
+    cut = list(split_text(FormattedText(text), limit))
+    assert all(utf16_length(one.text) <= limit for one in cut)
     assert "".join("".join(one.text.split()) for one in cut) == "".join(text.split())
 
 
 @pytest.mark.parametrize("sign", ["😀", "👨‍👩‍👧", "🇩🇪", "👍🏽", "e\u0301"])
 def test_d16_no_sign_is_cut_in_two(sign: str) -> None:
     text = sign * 300
-    assert all(len(one.text) % len(sign) == 0 for one in pieces(Formatted(text), 101))
+    assert all(len(one.text) % len(sign) == 0 for one in split_text(FormattedText(text), 101))
 
 
 def test_d16_code_that_is_cut_is_code_on_both_sides() -> None:
     code = "\n".join(f"line {number}" for number in range(1000))
-    cut = parts(Content(text=f"Look:\n```py\n{code}\n```"))
+    cut = split_reply(Content(text=f"Look:\n```py\n{code}\n```"))
     assert len(cut) > 1
-    assert [{one.type for one in letter_of(part).entities} for part in cut] == [{"pre"}] * len(cut)
+    assert [{one.type for one in build_text(part).entities} for part in cut] == [{"pre"}] * len(cut)
 
 
 def test_the_mark_always_fits() -> None:
-    [first, *_] = parts(Content(text="x" * 9000))
-    assert units(letter_of(first).marked().text) == 4096
-    assert letter_of(first).marked().text.startswith(MARK)
+    [first, *_] = split_reply(Content(text="x" * 9000))
+    assert utf16_length(build_text(first).with_duplicate_notice().text) == 4096
+    assert build_text(first).with_duplicate_notice().text.startswith(DUPLICATE_NOTICE)
 
 
 def test_what_is_refused_with_marks_is_whole_without_them() -> None:
-    [short] = parts(Content(text="**a** [b](https://c.example)"))
-    assert plain_of(short).text == "**a** [b](https://c.example)"
-    long = parts(Content(text="word " * 1000 + "[b](https://c.example)"))
-    assert plain_of(long[-1]).text.endswith("b (https://c.example)")
+    [short] = split_reply(Content(text="**a** [b](https://c.example)"))
+    assert build_plain_text(short).text == "**a** [b](https://c.example)"
+    long = split_reply(Content(text="word " * 1000 + "[b](https://c.example)"))
+    assert build_plain_text(long[-1]).text.endswith("b (https://c.example)")
 
 
 def test_a_file_alone_has_the_text_for_a_caption_and_several_have_not() -> None:
     files = tuple(Attachment(str(number), MediaKind.IMAGE, data=b"x") for number in range(3))
-    [one] = parts(Content(text="A boat.", attachments=files[:1]))
+    [one] = split_reply(Content(text="A boat.", attachments=files[:1]))
     assert (one.text, len(one.attachments)) == ("A boat.", 1)
-    several = parts(Content(text="Boats.", attachments=files))
+    several = split_reply(Content(text="Boats.", attachments=files))
     assert [(part.text, len(part.attachments)) for part in several] == [
         ("Boats.", 0),
         ("", 1),
         ("", 1),
         ("", 1),
     ]
-    long = parts(Content(text="x" * (LONGEST_CAPTION + 1), attachments=files[:1]))
+    long = split_reply(Content(text="x" * (MAX_CAPTION_LENGTH + 1), attachments=files[:1]))
     assert [len(part.attachments) for part in long] == [0, 1]
 
 
 def test_choices_stand_on_the_last_part_alone() -> None:
     choices = (Choice("Yes", "1"),)
-    cut = parts(Content(text="word " * 2000, choices=choices))
+    cut = split_reply(Content(text="word " * 2000, choices=choices))
     assert [part.choices for part in cut] == [()] * (len(cut) - 1) + [choices]
 
 
 def test_a_link_that_came_as_an_attachment_stands_in_the_text() -> None:
     link = Attachment("1", MediaKind.LINK, url="https://example.com")
-    [part] = parts(Content(text="See:", attachments=(link,)))
+    [part] = split_reply(Content(text="See:", attachments=(link,)))
     assert (part.text, part.attachments) == ("See:\nhttps://example.com", ())
 
 
 def test_a_recording_is_a_voice_only_where_telegram_can_play_it() -> None:
-    assert method_of(Attachment("1", MediaKind.AUDIO, content_type="audio/ogg; codecs=opus")) == "voice"
-    assert method_of(Attachment("1", MediaKind.AUDIO, content_type="audio/mpeg")) == "audio"
+    assert (
+        upload_method_of(Attachment("1", MediaKind.AUDIO, content_type="audio/ogg; codecs=opus")) == "voice"
+    )
+    assert upload_method_of(Attachment("1", MediaKind.AUDIO, content_type="audio/mpeg")) == "audio"
 
 
 def test_a_long_text_without_end_is_cut_in_no_time() -> None:
     chance = random.Random(1)
     text = "".join(chance.choice("ab 😀*_`[]()\n>#-|~") for _ in range(32_000))
-    assert parts(Content(text=text))
+    assert split_reply(Content(text=text))

@@ -9,7 +9,7 @@ import pytest
 
 from adapters.telegram.adapter import TelegramAdapter
 from adapters.telegram.config import Limits
-from adapters.telegram.emulator import Emulator, Fault, refusal, too_many
+from adapters.telegram.emulator import Emulator, Fault, build_refusal, too_many_requests
 from bot import Outcome, system_clock
 from bot.store import StoreUnavailable
 from bot.testing import InMemoryStore
@@ -31,7 +31,7 @@ async def test_a01_an_update_that_was_not_kept_is_not_confirmed(open_house: Open
         alice = house.people.person("Alice")
         house.people.say(house.people.private(alice), alice, "Hello")
         assert await house.said(1) == ["You said: Hello"]
-        offsets = [one.get("offset") for one in house.telegram.ledger.asked("getUpdates")]
+        offsets = [one.get("offset") for one in house.telegram.recorder.calls_of("getUpdates")]
     assert len(failures) == 3
     assert offsets[:4] == [None] * 4
 
@@ -45,11 +45,11 @@ async def test_a02_after_a_restart_nothing_is_asked_for_again_and_nothing_is_ans
             house.people.say(chat, alice, "Hello")
             await house.said(1)
             await house.taken()
-        telegram.ledger.calls.clear()
+        telegram.recorder.calls.clear()
         async with living(telegram, store=store) as house:
             house.people.say(chat, alice, "Again")
             assert await house.said(2) == ["You said: Hello", "You said: Again"]
-            assert telegram.ledger.asked("getUpdates")[0]["offset"] == 2
+            assert telegram.recorder.calls_of("getUpdates")[0]["offset"] == 2
 
 
 async def test_300_updates_that_waited_through_a_restart_are_each_answered_once() -> None:
@@ -57,8 +57,8 @@ async def test_300_updates_that_waited_through_a_restart_are_each_answered_once(
         store = InMemoryStore()
         async with living(telegram, store=store):
             pass
-        people = [telegram.people.person(f"P{number}") for number in range(100)]
-        chats = [telegram.people.private(one) for one in people]
+        people = [telegram.people.add_user(f"P{number}") for number in range(100)]
+        chats = [telegram.people.open_private_chat(one) for one in people]
         for turn in range(3):
             for person, chat in zip(people, chats, strict=True):
                 telegram.people.say(chat, person, f"question {turn} of {person['first_name']}")
@@ -68,7 +68,7 @@ async def test_300_updates_that_waited_through_a_restart_are_each_answered_once(
             receipts = await house.settled()
             answered = [part.turn_id for part in await house.sent()]
     assert [one.outcome for one in receipts] == [Outcome.ANSWERED] * 300
-    assert len(telegram.ledger.said()) == 300
+    assert len(telegram.recorder.texts()) == 300
     assert sorted(answered) == sorted(one.turn_id for one in receipts)
 
 
@@ -76,12 +76,12 @@ async def test_b01_b03_the_same_message_again_under_another_number_is_answered_o
     alice = house.people.person("Alice")
     house.people.say(house.people.private(alice), alice, "Hello")
     await house.said(1)
-    update = {"message": next(iter(house.telegram.town.messages.values()))}
+    update = {"message": next(iter(house.telegram.state.messages.values()))}
     for number in (1, 50, 51):
-        house.telegram.town.push(house.bot, {"update_id": number, **update})
+        house.telegram.state.enqueue(house.bot, {"update_id": number, **update})
     await house.taken()
     assert len(await house.settled()) == 1
-    assert house.telegram.ledger.said() == ["You said: Hello"]
+    assert house.telegram.recorder.texts() == ["You said: Hello"]
 
 
 async def test_b02_an_update_that_comes_again_after_29_days_is_known() -> None:
@@ -94,26 +94,26 @@ async def test_b02_an_update_that_comes_again_after_29_days_is_known() -> None:
             await house.said(1)
             await house.taken()
         late.append(timedelta(days=29))
-        [message] = [one for one in telegram.town.messages.values() if one.get("text") == "Hello"]
+        [message] = [one for one in telegram.state.messages.values() if one.get("text") == "Hello"]
         async with living(telegram, store=store) as house:
-            telegram.town.push(house.bot, {"update_id": house.bot.next_update + 7, "message": message})
+            telegram.state.enqueue(house.bot, {"update_id": house.bot.next_update + 7, "message": message})
             await house.taken()
             assert len(await house.settled()) == 1
-        assert telegram.ledger.said() == ["You said: Hello"]
+        assert telegram.recorder.texts() == ["You said: Hello"]
 
 
 async def test_b04_two_messages_that_come_in_reverse_are_remembered_in_their_order() -> None:
     ago = [2]
     async with Emulator(clock=lambda: system_clock() - timedelta(seconds=ago[-1])) as telegram:
-        bot = telegram.bot(TOKEN)
-        alice = telegram.people.person("Alice")
-        chat = telegram.people.private(alice)
+        bot = telegram.add_bot(TOKEN)
+        alice = telegram.people.add_user("Alice")
+        chat = telegram.people.open_private_chat(alice)
         first = telegram.people.say(chat, alice, "one")
         ago.append(1)
         second = telegram.people.say(chat, alice, "two")
         bot.queue.clear()
         for number, message in ((90, second), (91, first)):
-            telegram.town.push(bot, {"update_id": number, "message": message})
+            telegram.state.enqueue(bot, {"update_id": number, "message": message})
         async with living(telegram) as house:
             await house.said(1)
             [room] = {one.room_id for one in await house.settled()}
@@ -136,7 +136,7 @@ async def test_b14_whoever_is_renamed_is_the_same_person(house: House) -> None:
 async def test_c08_a_second_poller_is_named_once_and_waited_for(
     open_house: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:
-    conflict = refusal(409, "Conflict: terminated by other getUpdates request")
+    conflict = build_refusal(409, "Conflict: terminated by other getUpdates request")
     async with Emulator() as telegram:
         telegram.faults.append(Fault("getUpdates", 409, conflict, times=3))
         async with living(telegram) as house:
@@ -154,24 +154,24 @@ async def test_c08_two_characters_on_one_token_end_in_a_conflict_that_the_emulat
     async with Emulator() as telegram:
         hours = Hours()
         async with living(telegram, hours=hours), living(telegram):
-            await telegram.ledger.until(lambda: 30.0 in hours.pauses)
+            await telegram.recorder.wait_until(lambda: 30.0 in hours.pauses)
 
 
 async def test_a_webhook_that_was_left_behind_is_removed_and_updates_are_kept() -> None:
     async with Emulator() as telegram:
-        bot = telegram.bot(TOKEN)
+        bot = telegram.add_bot(TOKEN)
         bot.webhook = "https://old.example/hook"
-        alice = telegram.people.person("Alice")
-        telegram.people.say(telegram.people.private(alice), alice, "Hello")
+        alice = telegram.people.add_user("Alice")
+        telegram.people.say(telegram.people.open_private_chat(alice), alice, "Hello")
         async with living(telegram) as house:
             assert await house.said(1) == ["You said: Hello"]
-        assert [one["drop_pending_updates"] for one in telegram.ledger.asked("deleteWebhook")] == [False]
+        assert [one["drop_pending_updates"] for one in telegram.recorder.calls_of("deleteWebhook")] == [False]
 
 
 async def test_c09_after_six_quiet_days_the_offset_is_forgotten() -> None:
     async with Emulator() as telegram:
         store = InMemoryStore()
-        telegram.bot(TOKEN).next_update = 500
+        telegram.add_bot(TOKEN).next_update = 500
         async with living(telegram, store=store) as house:
             alice = house.people.person("Alice")
             chat = house.people.private(alice)
@@ -192,10 +192,10 @@ async def test_c10_who_was_away_for_longer_than_updates_are_kept_is_told_the_win
     async with Emulator() as telegram:
         store = InMemoryStore()
         async with living(telegram, store=store):
-            await telegram.ledger.until(lambda: telegram.ledger.counts["waiting"])
+            await telegram.recorder.wait_until(lambda: telegram.recorder.counts["waiting"])
         hours = Hours(now=timedelta(hours=30).total_seconds())
         async with living(telegram, store=store, hours=hours):
-            await telegram.ledger.until(lambda: telegram.ledger.counts["waiting"] > 1)
+            await telegram.recorder.wait_until(lambda: telegram.recorder.counts["waiting"] > 1)
     assert "from 2026-06-01T12:00+00:00 to 2026-06-02T18:00+00:00" in caplog.text
 
 
@@ -208,8 +208,8 @@ async def test_c10_who_was_away_for_longer_than_updates_are_kept_is_told_the_win
         Fault("getUpdates", 200, {"ok": True, "result": "nonsense"}, times=3),
         Fault("getMe", 500, "oops", times=3),
         Fault("getMe", 200, {"ok": True, "result": {}}, times=3),
-        Fault("setMyCommands", 404, refusal(404, "Not Found"), times=3),
-        too_many("getUpdates", 9, times=3),
+        Fault("setMyCommands", 404, build_refusal(404, "Not Found"), times=3),
+        too_many_requests("getUpdates", 9, times=3),
     ],
     ids=repr,
 )
@@ -236,21 +236,21 @@ async def test_d10_a_refused_token_stops_the_bot_at_once_and_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with Emulator() as telegram:
-        telegram.faults.append(Fault("*", 401, refusal(401, "Unauthorized"), times=1000))
+        telegram.faults.append(Fault("*", 401, build_refusal(401, "Unauthorized"), times=1000))
         async with living(telegram):
-            await telegram.ledger.until(lambda: telegram.ledger.counts["getMe"])
+            await telegram.recorder.wait_until(lambda: telegram.recorder.counts["getMe"])
             await asyncio.sleep(0)
-        assert telegram.ledger.counts["getMe"] == 1
-        assert telegram.ledger.counts["getUpdates"] == 0
+        assert telegram.recorder.counts["getMe"] == 1
+        assert telegram.recorder.counts["getUpdates"] == 0
     assert "TELEGRAM_BOT_TOKEN" in caplog.text
 
 
 async def test_updates_that_are_older_than_a_day_are_gone() -> None:
     ago = [timedelta(hours=25)]
     async with Emulator(clock=lambda: system_clock() - ago[-1]) as telegram:
-        telegram.bot(TOKEN)
-        alice = telegram.people.person("Alice")
-        chat = telegram.people.private(alice)
+        telegram.add_bot(TOKEN)
+        alice = telegram.people.add_user("Alice")
+        chat = telegram.people.open_private_chat(alice)
         telegram.people.say(chat, alice, "Yesterday")
         ago.append(timedelta())
         telegram.people.say(chat, alice, "Today")
@@ -262,18 +262,18 @@ async def test_updates_that_are_older_than_a_day_are_gone() -> None:
 async def test_b10_what_was_said_long_before_a_start_is_kept_and_not_answered() -> None:
     ago = [timedelta(minutes=16)]
     async with Emulator(clock=lambda: system_clock() - ago[-1]) as telegram:
-        telegram.bot(TOKEN)
-        alice = telegram.people.person("Alice")
-        chat = telegram.people.private(alice)
+        telegram.add_bot(TOKEN)
+        alice = telegram.people.add_user("Alice")
+        chat = telegram.people.open_private_chat(alice)
         telegram.people.say(chat, alice, "Long ago")
-        telegram.people.album(chat, alice, [b"one", b"two"], "An old album")
+        telegram.people.send_album(chat, alice, [b"one", b"two"], "An old album")
         ago.append(timedelta(minutes=14))
         telegram.people.say(chat, alice, "A while ago")
         async with living(telegram) as house:
             assert await house.said(1) == ["You said: A while ago"]
             ago.append(timedelta(minutes=16))
-            bob = telegram.people.person("Bob")
-            telegram.people.say(telegram.people.private(bob), bob, "By a slow clock")
+            bob = telegram.people.add_user("Bob")
+            telegram.people.say(telegram.people.open_private_chat(bob), bob, "By a slow clock")
             assert "You said: By a slow clock" in await house.said(2)
             told = [(one.outcome, one.rule) for one in await house.settled()]
     assert told[:2] == [(Outcome.EXPIRED, "backfill")] * 2
@@ -291,7 +291,7 @@ async def test_b10_what_was_said_long_ago_and_comes_after_an_outage_is_not_answe
         outage = Fault("getUpdates", 502, "<html>", times=2)
         telegram.faults.append(outage)
         house.people.say(chat, alice, "And good-bye")
-        await telegram.ledger.until(lambda: not outage.times)
+        await telegram.recorder.wait_until(lambda: not outage.times)
         ago.append(timedelta(minutes=16))
         house.people.say(chat, alice, "Are you there?")
         *_, last = await house.settled()
@@ -302,11 +302,11 @@ async def test_c15_of_two_bots_one_that_is_cut_off_does_not_concern_the_other() 
     async with Emulator() as cut_off, Emulator() as telegram:
         cut_off.faults.append(Fault("*", is_hanging=True, times=1000))
         async with living(cut_off) as wedged, living(telegram) as house:
-            await cut_off.ledger.until(lambda: cut_off.ledger.counts["getMe"])
+            await cut_off.recorder.wait_until(lambda: cut_off.recorder.counts["getMe"])
             alice = house.people.person("Alice")
             house.people.say(house.people.private(alice), alice, "Hello")
             assert await house.said(1) == ["You said: Hello"]
-            assert wedged.telegram.ledger.counts["getUpdates"] == 0
+            assert wedged.telegram.recorder.counts["getUpdates"] == 0
 
 
 async def test_the_token_stands_in_no_log_and_no_error(caplog: pytest.LogCaptureFixture) -> None:
@@ -323,9 +323,9 @@ async def test_the_token_stands_in_no_log_and_no_error(caplog: pytest.LogCapture
             await house.said(1)
             await house.sent()
             assert TOKEN not in repr(house.adapter.__dict__)
-        telegram.faults.append(Fault("*", 401, refusal(401, "Unauthorized"), times=9))
+        telegram.faults.append(Fault("*", 401, build_refusal(401, "Unauthorized"), times=9))
         async with living(telegram):
-            await telegram.ledger.until(lambda: telegram.ledger.counts["getMe"] > 1)
+            await telegram.recorder.wait_until(lambda: telegram.recorder.counts["getMe"] > 1)
     logs = [one for one in caplog.records if not one.name.startswith(("aiohttp", "asyncio"))]
     assert logs
     assert not [one for one in logs if "not-a-real-token" in f"{one.getMessage()}{one.exc_text}"]

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from adapters.telegram.client import Account
+from adapters.telegram.client import BotClient
 from adapters.telegram.config import Limits, TelegramSettings
-from adapters.telegram.emulator import Emulator, Fault, refusal, too_many
-from adapters.telegram.outgoing import MARK, parts
-from adapters.telegram.rate_limits import Floods
-from adapters.telegram.send_methods import Sender
-from adapters.telegram.sending import Mouth
+from adapters.telegram.emulator import Emulator, Fault, build_refusal, too_many_requests
+from adapters.telegram.outgoing import DUPLICATE_NOTICE, split_reply
+from adapters.telegram.rate_limits import RateLimiter
+from adapters.telegram.send_methods import SendMethods
+from adapters.telegram.sending import MessageSender
 from bot import Attachment, Choice, Content, MediaKind, new_id
 from bot.models import TextRequest
-from bot.platform import Delivery, DeliveryState, NotSent, TakenAway, Unclear, Undeliverable
-from bot.testing import answer
+from bot.platform import Delivery, DeliveryState, DeliveryUnknown, MessageGone, NotSent, Undeliverable
+from bot.testing import model_answer
 from tests.adapters.telegram.conftest import START, TOKEN, Hours, Opened, description
 from tests.adapters.tls import HOST
 
@@ -28,19 +28,19 @@ class Desk:
     """The sending half of a bot, without a character behind it."""
 
     def __init__(self, telegram: Emulator, hours: Hours, *, seconds: float = 30.0, **settings: str) -> None:
-        limits = Limits(answer_seconds=seconds)
+        limits = Limits(response_timeout=seconds)
         loaded = TelegramSettings.model_validate(
             {"TELEGRAM_BOT_TOKEN": TOKEN, "TELEGRAM_API_BASE_URL": telegram.url, **settings}
         )
 
         self.telegram, self.hours = telegram, hours
         self.moves: list[tuple[int, int]] = []
-        self.account = Account(loaded, limits)
-        sender = Sender(self.account, lambda old, new: self.moves.append((old, new)))
-        floods = Floods(lambda: hours.now)
-        self.mouth = Mouth(sender, floods, limits, hours.moments, loaded.telegram_unclear)
-        self.alice = telegram.people.person("Alice")
-        self.chat = telegram.people.private(self.alice)
+        self.account = BotClient(loaded, limits)
+        sender = SendMethods(self.account, lambda old, new: self.moves.append((old, new)))
+        floods = RateLimiter(lambda: hours.now)
+        self.mouth = MessageSender(sender, floods, limits, hours.moments, loaded.telegram_unclear)
+        self.alice = telegram.people.add_user("Alice")
+        self.chat = telegram.people.open_private_chat(self.alice)
 
     def part(
         self,
@@ -51,7 +51,7 @@ class Desk:
         reply_to: str = "",
     ) -> Delivery:
         content = Content(text=content) if isinstance(content, str) else content
-        [content, *_] = parts(content)
+        [content, *_] = split_reply(content)
         if edits:
             content = replace(content, metadata={**content.metadata, "edits": edits})
         target = str((chat or self.chat)["id"])
@@ -60,7 +60,7 @@ class Desk:
 
     @property
     def said(self) -> list[str]:
-        return self.telegram.ledger.said()
+        return self.telegram.recorder.texts()
 
 
 OpenDesk = Callable[..., Awaitable[Desk]]
@@ -68,10 +68,10 @@ OpenDesk = Callable[..., Awaitable[Desk]]
 
 @pytest.fixture
 async def telegram() -> AsyncIterator[Emulator]:
-    async with Emulator(description=description(), hosts=[HOST, "telegram.example"]) as emulator:
-        emulator.bot(TOKEN)
+    async with Emulator(schema=description(), hosts=[HOST, "telegram.example"]) as emulator:
+        emulator.add_bot(TOKEN)
         yield emulator
-        assert emulator.ledger.problems == []
+        assert emulator.recorder.problems == []
 
 
 @pytest.fixture
@@ -96,11 +96,11 @@ async def desk(open_desk: OpenDesk) -> Desk:
 
 @pytest.mark.parametrize("seconds", [0.5, 64.57, 3600])
 async def test_d01_a_limited_part_waits_as_long_as_it_was_told(desk: Desk, seconds: float) -> None:
-    desk.telegram.faults.append(too_many("sendMessage", seconds))
+    desk.telegram.faults.append(too_many_requests("sendMessage", seconds))
     with pytest.raises(NotSent) as caught:
         await desk.mouth.deliver(desk.part())
     assert caught.value.retry_after == seconds
-    other = desk.telegram.people.private(desk.telegram.people.person("Bob"))
+    other = desk.telegram.people.open_private_chat(desk.telegram.people.add_user("Bob"))
     await desk.mouth.deliver(desk.part(chat=other))
     assert desk.hours.pauses == [], "another chat does not wait"
 
@@ -109,10 +109,10 @@ async def test_d01_a_limited_part_waits_as_long_as_it_was_told(desk: Desk, secon
     "body",
     [
         "<html>slow down</html>",
-        refusal(429, "Too Many Requests"),
-        refusal(429, "Too Many Requests", retry_after=-1),
-        refusal(429, "Too Many Requests", retry_after=math.nan),
-        refusal(429, "Too Many Requests", retry_after="soon"),
+        build_refusal(429, "Too Many Requests"),
+        build_refusal(429, "Too Many Requests", retry_after=-1),
+        build_refusal(429, "Too Many Requests", retry_after=math.nan),
+        build_refusal(429, "Too Many Requests", retry_after="soon"),
         [],
     ],
 )
@@ -126,7 +126,7 @@ async def test_d03_a_limit_without_a_proper_number_waits_five_seconds(desk: Desk
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 524])
 async def test_d04_a_fault_of_the_server_is_unclear(desk: Desk, status: int) -> None:
     desk.telegram.faults.append(Fault("sendMessage", status, "<html>oops</html>", is_late=True))
-    with pytest.raises(Unclear):
+    with pytest.raises(DeliveryUnknown):
         await desk.mouth.deliver(desk.part())
     assert desk.said == ["Hello"]
 
@@ -140,13 +140,13 @@ async def test_d05_a_refused_connection_is_surely_not_sent(desk: Desk) -> None:
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_d06_a_reset_after_the_request_is_unclear(desk: Desk, is_late: bool) -> None:
     desk.telegram.faults.append(Fault("sendMessage", is_late=is_late))
-    with pytest.raises(Unclear):
+    with pytest.raises(DeliveryUnknown):
         await desk.mouth.deliver(desk.part())
 
 
 async def test_d07_an_answer_without_end_is_cut_off_and_unclear(desk: Desk) -> None:
     desk.telegram.faults.append(Fault("sendMessage", is_endless=True))
-    with pytest.raises(Unclear):
+    with pytest.raises(DeliveryUnknown):
         await desk.mouth.deliver(desk.part())
 
 
@@ -155,35 +155,37 @@ async def test_d07_an_answer_without_end_is_cut_off_and_unclear(desk: Desk) -> N
 )
 async def test_d08_an_answer_that_makes_no_sense_is_unclear(desk: Desk, body: object) -> None:
     desk.telegram.faults.append(Fault("sendMessage", 200, body, is_late=True))
-    with pytest.raises(Unclear):
+    with pytest.raises(DeliveryUnknown):
         await desk.mouth.deliver(desk.part())
 
 
 async def test_d09_a_text_that_is_called_too_long_is_sent_in_halves(desk: Desk) -> None:
     text = "word " * 700
-    desk.telegram.faults.append(Fault("sendMessage", 400, refusal(400, "Bad Request: message is too long")))
+    desk.telegram.faults.append(
+        Fault("sendMessage", 400, build_refusal(400, "Bad Request: message is too long"))
+    )
     await desk.mouth.deliver(desk.part(text.strip()))
     assert " ".join(desk.said) == text.strip()
     assert len(desk.said) == 2
 
 
 async def test_d10_after_a_refused_token_nothing_more_is_tried(desk: Desk) -> None:
-    desk.telegram.faults.append(Fault("sendMessage", 401, refusal(401, "Unauthorized")))
+    desk.telegram.faults.append(Fault("sendMessage", 401, build_refusal(401, "Unauthorized")))
     for _ in range(3):
         with pytest.raises(NotSent, match="token") as refused:
             await desk.mouth.deliver(desk.part())
         assert refused.value.retry_after  # the part waits for a token that is good
-    assert desk.telegram.ledger.counts["sendMessage"] == 1
+    assert desk.telegram.recorder.counts["sendMessage"] == 1
 
 
 async def test_d11_a_chat_that_will_not_have_us_is_left_alone_until_somebody_writes(desk: Desk) -> None:
-    desk.telegram.town.members[desk.chat["id"]][1000001] = "kicked"
+    desk.telegram.state.members[desk.chat["id"]][1000001] = "kicked"
     for _ in range(2):
         with pytest.raises(Undeliverable):
             await desk.mouth.deliver(desk.part())
-    assert desk.telegram.ledger.counts["sendMessage"] == 1
-    desk.telegram.town.members[desk.chat["id"]][1000001] = "member"
-    desk.mouth.hears_from(desk.chat["id"], "")
+    assert desk.telegram.recorder.counts["sendMessage"] == 1
+    desk.telegram.state.members[desk.chat["id"]][1000001] = "member"
+    desk.mouth.note_user(desk.chat["id"], "")
     await desk.mouth.deliver(desk.part())
     assert desk.said == ["Hello"]
 
@@ -195,7 +197,9 @@ async def test_d11_a_chat_that_is_gone_is_undeliverable(desk: Desk) -> None:
 
 async def test_d15_a_file_that_is_refused_is_named_and_its_caption_stays(desk: Desk) -> None:
     file = Attachment("1", MediaKind.IMAGE, name="boat.png", data=b"no picture")
-    desk.telegram.faults.append(Fault("sendPhoto", 400, refusal(400, "Bad Request: IMAGE_PROCESS_FAILED")))
+    desk.telegram.faults.append(
+        Fault("sendPhoto", 400, build_refusal(400, "Bad Request: IMAGE_PROCESS_FAILED"))
+    )
     await desk.mouth.deliver(desk.part(Content(text="A boat.", attachments=(file,))))
     assert desk.said == ["A boat.\n\n(boat.png could not be sent.)"]
 
@@ -208,9 +212,9 @@ async def test_m07_a_file_of_this_machine_is_never_sent_whatever_an_attachment_n
 ) -> None:
     (tmp_path / "secret.txt").write_text("sesame")
     monkeypatch.chdir(tmp_path)  # python-telegram-bot reads whatever string is the path of a file
-    url = address.format(path=tmp_path / "secret.txt", bot=desk.account.number)
+    url = address.format(path=tmp_path / "secret.txt", bot=desk.account.account)
     await desk.mouth.deliver(desk.part(Content(attachments=(Attachment("1", MediaKind.DOCUMENT, url),))))
-    [shown] = desk.telegram.ledger.shown
+    [shown] = desk.telegram.recorder.messages
     assert (shown.text, shown.files) == ("(file could not be sent.)", {})
 
 
@@ -229,33 +233,33 @@ async def test_a_file_is_sent_as_what_it_is_with_its_caption(
 ) -> None:
     file = Attachment("1", kind, name=name, content_type=content_type, data=b"bytes of a boat")
     await desk.mouth.deliver(desk.part(Content(text="**A** boat.", attachments=(file,))))
-    [shown] = desk.telegram.ledger.shown
+    [shown] = desk.telegram.recorder.messages
     assert shown.text == "A boat."
     assert shown.files == {name: b"bytes of a boat"}
-    assert desk.telegram.ledger.counts[method] == 1
+    assert desk.telegram.recorder.counts[method] == 1
 
 
 async def test_what_was_unclear_is_sent_once_more_with_a_mark(desk: Desk) -> None:
     part = desk.part("It is **bold**.")
     assert await desk.mouth.reconcile(part) == "1"
-    [shown] = desk.telegram.ledger.shown
-    assert shown.text == f"{MARK}It is bold."
+    [shown] = desk.telegram.recorder.messages
+    assert shown.text == f"{DUPLICATE_NOTICE}It is bold."
     [bold] = shown.message["entities"]
     assert shown.text[bold["offset"] : bold["offset"] + bold["length"]] == "bold"
 
 
 async def test_what_was_unclear_waits_for_the_connection_and_is_never_unmarked(desk: Desk) -> None:
-    desk.telegram.faults.append(too_many("sendMessage", 7, times=2))
+    desk.telegram.faults.append(too_many_requests("sendMessage", 7, times=2))
     await desk.mouth.reconcile(desk.part())
-    assert desk.said == [f"{MARK}Hello"]
-    desk.telegram.faults.append(too_many("sendMessage", 600))
-    with pytest.raises(Unclear):
+    assert desk.said == [f"{DUPLICATE_NOTICE}Hello"]
+    desk.telegram.faults.append(too_many_requests("sendMessage", 600))
+    with pytest.raises(DeliveryUnknown):
         await desk.mouth.reconcile(desk.part())
 
 
 async def test_with_hold_what_was_unclear_is_left_to_a_person(open_desk: OpenDesk) -> None:
     desk = await open_desk(TELEGRAM_UNCLEAR="hold")
-    with pytest.raises(Unclear, match="hold"):
+    with pytest.raises(DeliveryUnknown, match="hold"):
         await desk.mouth.reconcile(desk.part())
     assert desk.said == []
 
@@ -265,7 +269,7 @@ async def test_an_edit_that_is_made_twice_is_made_once_and_an_empty_one_removes(
     for _ in range(2):
         assert await desk.mouth.edit(desk.part("Hello", edits=name)) == name
     assert desk.said == ["Hello"]
-    assert desk.telegram.ledger.shown[0].texts == ["Helo", "Hello"]
+    assert desk.telegram.recorder.messages[0].texts == ["Helo", "Hello"]
     empty = desk.part("x", edits=name)
     empty = replace(empty, content=replace(empty.content, text=""))
     for _ in range(2):
@@ -274,28 +278,28 @@ async def test_an_edit_that_is_made_twice_is_made_once_and_an_empty_one_removes(
 
 
 async def test_an_edit_of_a_message_that_somebody_removed_is_undeliverable(desk: Desk) -> None:
-    with pytest.raises(TakenAway, match="removed it"):
+    with pytest.raises(MessageGone, match="removed it"):
         await desk.mouth.edit(desk.part("Hello", edits="99"))
 
 
 async def test_b14_what_was_said_in_a_group_is_not_sought_by_its_number_in_the_supergroup(
     desk: Desk,
 ) -> None:
-    group = desk.telegram.people.group("The group", desk.alice, kind="group")
+    group = desk.telegram.people.add_group("The group", desk.alice, kind="group")
     name = await desk.mouth.deliver(desk.part("Half a", chat=group))
-    new = desk.telegram.people.migrate(group, desk.alice, tells=False)
-    desk.telegram.town._last_message[new["id"]] = int(name) - 1
+    new = desk.telegram.people.migrate(group, desk.alice, is_announced=False)
+    desk.telegram.state._last_message[new["id"]] = int(name) - 1
     assert await desk.mouth.deliver(desk.part("Another", chat=new)) == name
     for _ in range(2):
         with pytest.raises(NotSent, match="supergroup"):
             await desk.mouth.edit(desk.part("Half a word", chat=group, edits=name))
         with pytest.raises(Undeliverable, match="stays there"):
             await desk.mouth.edit(desk.part("", chat=group, edits=name))
-    assert [one.text for one in desk.telegram.ledger.shown if not one.is_gone] == ["Half a", "Another"]
+    assert [one.text for one in desk.telegram.recorder.messages if not one.is_gone] == ["Half a", "Another"]
 
 
 async def test_a_burst_is_slowed_to_what_a_chat_may_take_and_lands_whole(desk: Desk) -> None:
-    group = desk.telegram.people.group("The group", desk.alice)
+    group = desk.telegram.people.add_group("The group", desk.alice)
     for number in range(30):
         try:
             await desk.mouth.deliver(desk.part(f"{number}", chat=group))
@@ -308,10 +312,13 @@ async def test_a_burst_is_slowed_to_what_a_chat_may_take_and_lands_whole(desk: D
 
 async def test_choices_stand_below_the_last_part_as_buttons(desk: Desk) -> None:
     content = Content(text="word " * 1500, choices=(Choice("Yes", "choice:1"), Choice("No", "choice:2")))
-    cut = parts(content)
+    cut = split_reply(content)
     assert [len(one.choices) for one in cut] == [0, 2]
     await desk.mouth.deliver(replace(desk.part(), content=cut[-1]))
-    assert [one["callback_data"] for one in desk.telegram.ledger.shown[0].buttons] == ["choice:1", "choice:2"]
+    assert [one["callback_data"] for one in desk.telegram.recorder.messages[0].buttons] == [
+        "choice:1",
+        "choice:2",
+    ]
 
 
 async def test_a_reply_whose_message_is_gone_is_said_all_the_same(desk: Desk) -> None:
@@ -321,7 +328,7 @@ async def test_a_reply_whose_message_is_gone_is_said_all_the_same(desk: Desk) ->
 
 async def test_no_link_is_opened_for_a_preview(desk: Desk) -> None:
     await desk.mouth.deliver(desk.part("https://example.com/?secret=x"))
-    [call] = desk.telegram.ledger.asked("sendMessage")
+    [call] = desk.telegram.recorder.calls_of("sendMessage")
     assert call["link_preview_options"] == {"is_disabled": True}
 
 
@@ -332,7 +339,7 @@ async def test_an_unclear_send_of_a_running_character_is_marked_in_the_room_and_
         house.telegram.faults.append(Fault("sendMessage", is_late=True))
         alice = house.people.person("Alice")
         house.people.say(house.people.private(alice), alice, "Hello")
-        assert await house.said(2) == ["You said: Hello", f"{MARK}You said: Hello"]
+        assert await house.said(2) == ["You said: Hello", f"{DUPLICATE_NOTICE}You said: Hello"]
         [part] = await house.sent()
         assert part.state is DeliveryState.SENT
 
@@ -344,7 +351,7 @@ async def test_with_hold_an_unclear_send_of_a_running_character_is_listed(open_h
         house.people.say(house.people.private(alice), alice, "Hello")
         [part] = await house.sent()
         assert part.state is DeliveryState.UNKNOWN
-        assert house.telegram.ledger.said() == ["You said: Hello"]
+        assert house.telegram.recorder.texts() == ["You said: Hello"]
 
 
 async def test_the_typing_sign_is_renewed_as_long_as_the_work_goes_on(open_house: Opened) -> None:
@@ -353,14 +360,16 @@ async def test_the_typing_sign_is_renewed_as_long_as_the_work_goes_on(open_house
     async def script(request: TextRequest) -> str:
         asked.set()
         await go.wait()
-        return answer("Done.")
+        return model_answer("Done.")
 
     hours = Hours(held=frozenset())
     async with open_house(script, hours=hours) as house:
         alice = house.people.person("Alice")
         house.people.say(house.people.private(alice), alice, "Hello")
         await asked.wait()
-        await house.telegram.ledger.until(lambda: house.telegram.ledger.counts["sendChatAction"] >= 3)
+        await house.telegram.recorder.wait_until(
+            lambda: house.telegram.recorder.counts["sendChatAction"] >= 3
+        )
         go.set()
         assert await house.said(1) == ["Done."]
 
@@ -368,7 +377,7 @@ async def test_the_typing_sign_is_renewed_as_long_as_the_work_goes_on(open_house
 async def test_d07_an_answer_that_does_not_come_is_unclear(open_desk: OpenDesk) -> None:
     desk = await open_desk(seconds=0.2)
     desk.telegram.faults.append(Fault("sendMessage", is_hanging=True))
-    with pytest.raises(Unclear, match="no answer"):
+    with pytest.raises(DeliveryUnknown, match="no answer"):
         await desk.mouth.deliver(desk.part())
 
 
@@ -391,10 +400,10 @@ async def test_a_request_that_is_refused_by_its_size_is_surely_not_done(desk: De
 
 async def test_d09_a_caption_whose_markup_is_refused_keeps_its_file(desk: Desk) -> None:
     file = Attachment("1", MediaKind.IMAGE, name="boat.png", data=b"picture")
-    refused = refusal(400, "Bad Request: can't parse entities")
-    desk.telegram.faults.append(Fault("sendPhoto", 400, refused, only_with="caption_entities"))
+    refused = build_refusal(400, "Bad Request: can't parse entities")
+    desk.telegram.faults.append(Fault("sendPhoto", 400, refused, required_parameter="caption_entities"))
     await desk.mouth.deliver(desk.part(Content(text="**A** boat.", attachments=(file,))))
-    [shown] = desk.telegram.ledger.shown
+    [shown] = desk.telegram.recorder.messages
     assert (shown.text, shown.files) == ("**A** boat.", {"boat.png": b"picture"})
 
 
@@ -403,6 +412,6 @@ async def test_what_was_kept_uncut_and_broke_off_in_the_middle_is_not_begun_agai
     await desk.mouth.deliver(uncut)
     assert len(desk.said) == 2
     desk.hours.now += 60
-    desk.telegram.faults.append(too_many("sendMessage", 9, after=1))
-    with pytest.raises(Unclear, match="beginning"):
+    desk.telegram.faults.append(too_many_requests("sendMessage", 9, skip_first=1))
+    with pytest.raises(DeliveryUnknown, match="beginning"):
         await desk.mouth.deliver(uncut)

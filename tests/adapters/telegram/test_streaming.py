@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from adapters.telegram import adapter
-from adapters.telegram.entities import Target
+from adapters.telegram.entities import ChatTarget
 from bot import Outcome
 from bot.models import Purpose, TextRequest
 from bot.platform import DeliveryState
-from bot.testing import Pieces
+from bot.testing import StreamedText
 from tests.adapters.telegram.conftest import House, Opened
 
 
 @pytest.fixture(autouse=True)
 def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no test wait for the pace at which a reply is shown."""
-    monkeypatch.setattr(adapter, "GROUP_LOOKS", 0.0)
+    monkeypatch.setattr(adapter, "GROUP_DRAFT_INTERVAL", 0.0)
 
 
 LIVE = {"STREAMING": "true"}
@@ -33,7 +33,7 @@ def story(gate: asyncio.Event, rest: str = WHOLE.removeprefix(FIRST)) -> Callabl
     def write(request: TextRequest) -> Any:
         if request.purpose is Purpose.SHOULD_RESPOND:
             return "<response><reasoning>not for us</reasoning><action>IGNORE</action></response>"
-        return Pieces(HEAD, FIRST, gate, rest + TAIL)
+        return StreamedText(HEAD, FIRST, gate, rest + TAIL)
 
     return write
 
@@ -48,11 +48,13 @@ async def begun(house: House, **details: Any) -> tuple[Any, Any]:
 
 
 def seen(house: House, chat: Any) -> list[str]:
-    return [one.text for one in house.telegram.ledger.shown if one.chat == chat["id"] and not one.is_gone]
+    return [
+        one.text for one in house.telegram.recorder.messages if one.chat_id == chat["id"] and not one.is_gone
+    ]
 
 
 async def until_heard(house: House, text: str, chat: Any) -> None:
-    await house.telegram.ledger.until(lambda: text in seen(house, chat))
+    await house.telegram.recorder.wait_until(lambda: text in seen(house, chat))
 
 
 async def test_a_reply_in_a_group_is_seen_while_it_is_written(open_house: Opened) -> None:
@@ -82,7 +84,7 @@ async def test_b14_a_group_that_becomes_a_supergroup_in_the_middle_of_a_reply_ge
         assert seen(house, new) == [WHOLE]
         assert seen(house, group) == [FIRST]  # there nothing can be changed any more
         assert {one.state for one in parts} <= {DeliveryState.SENT}
-        assert parts[-1].target == str(Target(new["id"]))
+        assert parts[-1].target == str(ChatTarget(new["id"]))
         after = await house.store.worlds.room(parts[-1].room_id)
         world = await house.store.worlds.world(after.world_id)
         assert world.settings == {"CONVERSATION_LENGTH": "12"}
@@ -115,14 +117,14 @@ async def test_b14_between_two_parts_of_a_reply_a_group_moves_and_the_rest_goes_
         moved: list[Any] = []
 
         def moves() -> bool:
-            if house.telegram.ledger.said(group["id"]) and not moved:
+            if house.telegram.recorder.texts(group["id"]) and not moved:
                 moved.append(house.people.migrate(group, alice, tells=False))
             return bool(moved)
 
         house.people.say(group, alice, "@ada_bot tell me a story")
-        await house.telegram.ledger.until(moves)
+        await house.telegram.recorder.wait_until(moves)
         parts = await house.sent()
-        said = house.telegram.ledger.said(group["id"]) + house.telegram.ledger.said(moved[0]["id"])
+        said = house.telegram.recorder.texts(group["id"]) + house.telegram.recorder.texts(moved[0]["id"])
         assert " ".join(" ".join(said).split()) == text.strip()
         assert {one.state for one in parts} == {DeliveryState.SENT}
 
@@ -133,7 +135,7 @@ async def test_what_a_moderator_has_removed_half_written_is_not_said_again_and_t
     gate = asyncio.Event()
     async with open_house(story(gate, " word" * 1500), settings=LIVE) as house:
         _, group = await begun(house)
-        [shown] = house.telegram.ledger.shown
+        [shown] = house.telegram.recorder.messages
         shown.is_gone = True
         gate.set()
         [receipt] = await house.settled()
@@ -154,8 +156,8 @@ async def test_b08_what_is_seen_of_an_answer_goes_with_the_person_who_is_to_be_f
     async with open_house(story(gate), settings=LIVE) as house:  # Telegram tells of no deletions
         _, group = await begun(house)
         [receipt] = await house.store.ledger.receipts(limit=10)
-        await house.runtime.residents[0].door.changes.forgotten(receipt.author_id)
-        await house.telegram.ledger.until(lambda: seen(house, group) == [])
+        await house.runtime.agents[0].handle.edits.erase_entity(receipt.author_id)
+        await house.telegram.recorder.wait_until(lambda: seen(house, group) == [])
         gate.set()
         await house.sent()
         assert seen(house, group) == []

@@ -31,7 +31,7 @@ HOOK = {
 async def hooked(**details: Any) -> AsyncIterator[House]:
     """Run a character with a webhook, to which the emulator really delivers."""
     async with Emulator() as telegram, living(telegram, settings=HOOK, **details) as house:
-        await telegram.ledger.until(lambda: house.bot.webhook)
+        await telegram.recorder.wait_until(lambda: house.bot.webhook)
         assert house.bot.webhook == "http://127.0.0.1:1/hook/1000001"
         house.bot.webhook = f"http://127.0.0.1:{house.adapter.webhook_port}/hook/1000001"
         yield house
@@ -66,8 +66,8 @@ async def test_c11_it_is_told_that_it_arrived_only_when_it_is_kept() -> None:
         store.ledger.receive = slow  # type: ignore[method-assign]  # what a full disk would do
         alice = house.people.person("Alice")
         house.people.say(house.people.private(alice), alice, "Hello")
-        counts = house.telegram.ledger.counts
-        await house.telegram.ledger.until(lambda: counts["webhook 503"] >= 2)
+        counts = house.telegram.recorder.counts
+        await house.telegram.recorder.wait_until(lambda: counts["webhook 503"] >= 2)
         assert not counts["webhook 200"]
         may.set()
         assert await house.said(1) == ["You said: Hello"]

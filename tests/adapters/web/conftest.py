@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 
 from adapters.web.adapter import WebAdapter
 from adapters.web.config import Limits, WebSettings
-from bot import Blueprint, Character, Plugin, Runtime, Settings, model
+from bot import AgentConfig, Character, Plugin, Runtime, Settings, model
 from bot.models import ModelRefused, ModelType, TextRequest, TextResult, Usage
 from bot.prompts import parse_history
 from bot.settings import Layer
@@ -26,26 +26,26 @@ TOKEN = "a-token-for-tests"
 JSON = {"Content-Type": "application/json"}
 
 
-class Script:
+class EchoModel:
     """A model that echoes; "hold" waits for `go`, "silence" is kept, "refuse" fails with `refusal`.
 
     Of a "story" the beginning is written first, and the rest after `go`.
     """
 
     def __init__(self) -> None:
-        self.asked = asyncio.Semaphore(0)
-        self.go = asyncio.Event()
+        self.requested = asyncio.Semaphore(0)
+        self.released = asyncio.Event()
         self.refusal = "the provider refuses"
         self.reply = "You said: {}"
-        self.breaks_off = False
+        self.stops_writing = False
 
     async def answer(self, request: TextRequest) -> TextResult:
         said = [line.text for line in parse_history(request.prompt) if not line.is_agent][-1]
-        self.asked.release()
+        self.requested.release()
         if "story" in said:
-            return TextResult(await self._tell(request), "scripted")
+            return TextResult(await self._stream_story(request), "scripted")
         if "hold" in said:
-            await self.go.wait()
+            await self.released.wait()
         if "refuse" in said:
             raise ModelRefused(self.refusal)
         action = "IGNORE" if "silence" in said else "REPLY"
@@ -53,14 +53,14 @@ class Script:
         written = f"<thought>quiet is best</thought><actions>{action}</actions><text>{text}</text>"
         return TextResult(f"<response>{written}</response>", "scripted", Usage(120, 30))
 
-    async def _tell(self, request: TextRequest) -> str:
+    async def _stream_story(self, request: TextRequest) -> str:
         pieces = ["<response><actions>REPLY</actions><text>Once upon", " a time.</text></response>"]
         if request.sink is not None:
-            await request.sink.piece(pieces[0])
-            await self.go.wait()
-            if self.breaks_off:
+            await request.sink.write(pieces[0])
+            await self.released.wait()
+            if self.stops_writing:
                 return "<response><thought>no</thought><actions>IGNORE</actions></response>"
-            await request.sink.piece(pieces[1])
+            await request.sink.write(pieces[1])
         return "".join(pieces)
 
     @property
@@ -72,10 +72,12 @@ class Script:
         return Plugin("script", models=[large])
 
 
-class House:
+class RunningServer:
     """A running server and a client of it; every JSON answer is held against the server's description."""
 
-    def __init__(self, runtime: Runtime, adapter: WebAdapter, script: Script, session: ClientSession) -> None:
+    def __init__(
+        self, runtime: Runtime, adapter: WebAdapter, script: EchoModel, session: ClientSession
+    ) -> None:
         self.runtime, self.adapter, self.script, self.session = runtime, adapter, script, session
         self.origin = f"http://127.0.0.1:{adapter.port}"
         self.description: dict[str, Any] = {}
@@ -94,22 +96,22 @@ class House:
 
     async def get(self, path: str, status: int = 200) -> Any:
         answer = await self.request("GET", path, headers=self.bearer)
-        return await self.checked("GET", path, answer, status)
+        return await self.check_response("GET", path, answer, status)
 
     async def post(self, path: str, body: object, status: int = 200, **headers: str) -> Any:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        answer = await self.request("POST", path, headers={**self.bearer, **named}, json=body)
-        return await self.checked("POST", path, answer, status)
+        named_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        answer = await self.request("POST", path, headers={**self.bearer, **named_headers}, json=body)
+        return await self.check_response("POST", path, answer, status)
 
-    async def say(self, text: str, status: int = 200, *, agent: str = "ada", **fields: Any) -> Any:
+    async def send(self, text: str, status: int = 200, *, agent: str = "ada", **fields: Any) -> Any:
         return await self.post(f"/api/agents/{agent}/messages", {"text": text, **fields}, status)
 
-    async def checked(self, method: str, path: str, answer: ClientResponse, status: int) -> Any:
+    async def check_response(self, method: str, path: str, answer: ClientResponse, status: int) -> Any:
         body = await answer.json()
         assert answer.status == status, body
         if not self.description:
-            described = await self.request("GET", "/api/openapi.json", headers=self.bearer)
-            self.description = await described.json()
+            response = await self.request("GET", "/api/openapi.json", headers=self.bearer)
+            self.description = await response.json()
         for template, operations in self.description["paths"].items():
             pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template))
             if re.fullmatch(pattern, path.partition("?")[0]):
@@ -121,16 +123,16 @@ class House:
                 Draft202012Validator(schema).validate(body)
         return body
 
-    async def socket(self, **hello: str) -> "Talker":
+    async def open_socket(self, **hello: str) -> "SocketClient":
         """Open a WebSocket and come into a room."""
         ws = await self.session.ws_connect(f"{self.origin}/api/ws", headers=self.bearer)
-        talker = Talker(ws)
-        await talker.send(type="hello", **hello)
-        talker.ready = await talker.until("ready")
-        return talker
+        client = SocketClient(ws)
+        await client.send(type="hello", **hello)
+        client.ready = await client.wait_for("ready")
+        return client
 
 
-class Talker:
+class SocketClient:
     """A WebSocket's client, which sees to it that the frames are numbered."""
 
     def __init__(self, ws: ClientWebSocketResponse) -> None:
@@ -141,24 +143,24 @@ class Talker:
     async def send(self, **frame: Any) -> None:
         await self.ws.send_str(json.dumps(frame))
 
-    async def next(self) -> dict[str, Any]:
+    async def next_frame(self) -> dict[str, Any]:
         async with asyncio.timeout(30):
             frame: dict[str, Any] = json.loads(await self.ws.receive_str())
         assert frame["seq"] == self.seq + 1
         self.seq += 1
         return frame
 
-    async def until(self, kind: str) -> dict[str, Any]:
-        while (frame := await self.next())["type"] != kind:
+    async def wait_for(self, kind: str) -> dict[str, Any]:
+        while (frame := await self.next_frame())["type"] != kind:
             pass
         return frame
 
-    async def say(self, text: str, client_id: str) -> list[dict[str, Any]]:
+    async def send_message(self, text: str, client_id: str) -> list[dict[str, Any]]:
         """Say something and collect the frames up to its outcome."""
         await self.send(type="message", text=text, client_id=client_id)
-        frames = [await self.next()]
+        frames = [await self.next_frame()]
         while frames[-1]["type"] not in ("outcome", "error"):
-            frames.append(await self.next())
+            frames.append(await self.next_frame())
         return frames
 
 
@@ -171,29 +173,29 @@ async def narrow_connection(port: int) -> tuple[asyncio.StreamReader, asyncio.St
     return await asyncio.open_connection(sock=narrow, limit=1024)
 
 
-async def send_for_ever(writer: asyncio.StreamWriter, data: bytes) -> None:
+async def send_endlessly(writer: asyncio.StreamWriter, data: bytes) -> None:
     """Send the same again and again, and read nothing."""
     while True:
         writer.write(data)
         await writer.drain()
 
 
-OpenHouse = Callable[..., AbstractAsyncContextManager[House]]
+ServerFactory = Callable[..., AbstractAsyncContextManager[RunningServer]]
 
 
 @asynccontextmanager
-async def opened(
+async def run_server(
     *plugins: Plugin,
     names: tuple[str, ...] = ("Ada",),
     settings: Mapping[str, str] | None = None,
     limits: Limits | None = None,
     stores: Mapping[str, Any] | None = None,
-) -> AsyncIterator[House]:
+) -> AsyncIterator[RunningServer]:
     """Run a server for agents of these names as long as the block lasts."""
     layers = [Layer("the test", {"SERVER_PORT": "0", "SERVER_TOKEN": TOKEN, **(settings or {})})]
-    script = Script()
-    plans = [
-        Blueprint(
+    script = EchoModel()
+    configs = [
+        AgentConfig(
             Character(name=name, bio=[f"{name} listens."]),
             (bootstrap, script.plugin, *plugins),
             Settings(layers),
@@ -201,24 +203,24 @@ async def opened(
         )
         for name in names
     ]
-    async with Runtime(plans) as runtime, ClientSession() as session:
+    async with Runtime(configs) as runtime, ClientSession() as session:
         loaded = Settings(layers).load(WebSettings)
         assert loaded.server_token is not None
         token = loaded.server_token.get_secret_value()
-        adapter = WebAdapter(runtime.doors, loaded, token, limits=limits)
+        adapter = WebAdapter(runtime.handles, loaded, token, limits=limits)
         await runtime.connect(adapter)
-        yield House(runtime, adapter, script, session)
+        yield RunningServer(runtime, adapter, script, session)
 
 
 @pytest.fixture
-def open_house() -> OpenHouse:
-    return opened
+def open_house() -> ServerFactory:
+    return run_server
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
-    async with opened() as one:
-        yield one
+async def house() -> AsyncIterator[RunningServer]:
+    async with run_server() as server:
+        yield server
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 from aiohttp import ClientSession, WSMsgType
 
 from adapters.web.adapter import open_web
-from bot import Blueprint, Character, Role, Runtime, Settings
+from bot import AgentConfig, Character, Role, Runtime, Settings
 from bot.settings import Layer
-from tests.adapters.web.conftest import OpenHouse
+from tests.adapters.web.conftest import ServerFactory
 
 OTHER_TOKEN = "another-token-for-tests"
 
@@ -20,10 +20,10 @@ async def test_n02_no_address_is_served_without_a_token(host: str, token: str | 
     values = {"SERVER_HOST": host, "SERVER_PORT": "0", "BOT_DATA_DIR": str(tmp_path)}
     settings = Settings([Layer("the test", values if token is None else {**values, "SERVER_TOKEN": token})])
     async with (
-        Runtime([Blueprint(Character(name="Ada"), (), settings)]) as runtime,
+        Runtime([AgentConfig(Character(name="Ada"), (), settings)]) as runtime,
         ClientSession() as session,
     ):
-        adapter = open_web(runtime.doors)
+        adapter = open_web(runtime.handles)
         await runtime.connect(adapter)
         url = f"http://127.0.0.1:{adapter.port}/api/agents"
         for shown in ("", "Bearer ", "Bearer None", "Bearer undefined"):
@@ -44,7 +44,7 @@ SPOOFED = {
 
 async def test_n03_nobody_is_the_agent_or_has_a_role_by_saying_so(house: Any) -> None:
     [agent] = (await house.get("/api/agents"))["agents"]
-    store = house.runtime.residents[0].agent.store
+    store = house.runtime.agents[0].agent.store
     for name in ("Ada", agent["id"], "OWNER", "ADMIN", "system", "client_chat", "0"):
         answer = await house.request(
             "POST",
@@ -62,14 +62,14 @@ async def test_n03_nobody_is_the_agent_or_has_a_role_by_saying_so(house: Any) ->
 
 
 async def test_n07_with_a_new_token_the_old_one_its_cookie_and_its_sockets_are_nothing(
-    open_house: OpenHouse,
+    open_house: ServerFactory,
 ) -> None:
     async with open_house() as house:
         old = house.bearer
         link = await house.request("GET", f"/?token={old['Authorization'].removeprefix('Bearer ')}")
         [morsel] = link.cookies.values()
         house.session.cookie_jar.clear()
-        talker = await house.socket()
+        talker = await house.open_socket()
         await house.adapter.__aexit__(None, None, None)
         assert (await talker.ws.receive()).type is WSMsgType.CLOSE
     async with open_house(settings={"SERVER_TOKEN": OTHER_TOKEN}) as house:

@@ -4,14 +4,14 @@ from uuid import UUID
 
 import pytest
 
-from bot.platform import Door
+from bot.platform import AgentHandle
 from bot.store.inmemory import InMemoryStore
 
 UNKNOWN = UUID(int=4)
 
 
 async def test_a_message_is_answered_with_its_outcome_and_the_reply(house: Any) -> None:
-    told = await house.say("Hello")
+    told = await house.send("Hello")
     assert (told["outcome"], told["rule"], told["room"]) == ("answered", "room type API", "api")
     assert [reply["text"] for reply in told["replies"]] == ["You said: Hello"]
     assert told["replies"][0]["in_reply_to"] == told["message_id"]
@@ -23,21 +23,21 @@ async def test_a_message_is_answered_with_its_outcome_and_the_reply(house: Any) 
 async def test_an_agent_is_called_by_name_or_id(house: Any, name: str | None) -> None:
     [agent] = (await house.get("/api/agents"))["agents"]
     assert (agent["name"], agent["bio"]) == ("Ada", ["Ada listens."])
-    await house.say("Hello", agent=name or agent["id"])
+    await house.send("Hello", agent=name or agent["id"])
 
 
 async def test_an_unknown_agent_is_not_found(house: Any) -> None:
-    error = (await house.say("Hello", 404, agent="nobody"))["error"]
+    error = (await house.send("Hello", 404, agent="nobody"))["error"]
     assert (error["code"], error["message"]) == ("not_found", "there is no agent 'nobody'")
 
 
 async def test_silence_is_an_outcome_with_a_reason(house: Any) -> None:
-    told = await house.say("silence please")
+    told = await house.send("silence please")
     assert (told["outcome"], told["reason"], told["replies"]) == ("ignored", "quiet is best", [])
 
 
 async def test_a_failure_is_an_outcome_with_a_reason_and_what_the_room_was_told(house: Any) -> None:
-    told = await house.say("refuse this")
+    told = await house.send("refuse this")
     assert told["outcome"] == "failed"
     assert "the provider refuses" in told["reason"]
     assert len(told["replies"]) == 1
@@ -45,9 +45,9 @@ async def test_a_failure_is_an_outcome_with_a_reason_and_what_the_room_was_told(
 
 async def test_a_superseded_message_names_the_one_that_took_it_over(house: Any) -> None:
     async with asyncio.TaskGroup() as group:
-        older = group.create_task(house.say("hold on", room="den"))
-        await house.script.asked.acquire()
-        newer = group.create_task(house.say("and now", room="den"))
+        older = group.create_task(house.send("hold on", room="den"))
+        await house.script.requested.acquire()
+        newer = group.create_task(house.send("and now", room="den"))
     first, second = older.result(), newer.result()
     assert (first["outcome"], first["replies"]) == ("superseded", [])
     assert first["superseded_by"] == second["message_id"]
@@ -55,19 +55,19 @@ async def test_a_superseded_message_names_the_one_that_took_it_over(house: Any) 
 
 
 async def test_n16_the_same_key_gives_the_same_answer_and_asks_the_model_once(house: Any) -> None:
-    first = await house.say("Hello", idempotency_key="k1")
-    again = await house.say("Hello", idempotency_key="k1")
+    first = await house.send("Hello", idempotency_key="k1")
+    again = await house.send("Hello", idempotency_key="k1")
     by_header = await house.post("/api/agents/ada/messages", {"text": "Hello"}, Idempotency_Key="k1")
     assert first == again == by_header
-    await house.script.asked.acquire()
-    assert house.script.asked.locked()
+    await house.script.requested.acquire()
+    assert house.script.requested.locked()
 
 
 async def test_n16_the_same_key_waits_for_an_answer_that_is_under_way(house: Any) -> None:
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(house.say("hold it", idempotency_key="k1")) for _ in range(5)]
-        await house.script.asked.acquire()
-        house.script.go.set()
+        tasks = [group.create_task(house.send("hold it", idempotency_key="k1")) for _ in range(5)]
+        await house.script.requested.acquire()
+        house.script.released.set()
     answers = [task.result() for task in tasks]
     assert all(answer == answers[0] for answer in answers)
     assert answers[0]["outcome"] == "answered"
@@ -78,23 +78,23 @@ async def test_n16_the_same_key_waits_for_an_answer_that_is_under_way(house: Any
     [{"text": "Bye"}, {"room": "den"}, {"user": "eve"}, {"attachments": [{"url": "https://a.example"}]}],
 )
 async def test_n16_another_message_with_the_same_key_is_refused(house: Any, other: dict[str, Any]) -> None:
-    await house.say("Hello", idempotency_key="k1")
-    error = (await house.say(**{"text": "Hello", **other}, idempotency_key="k1", status=422))["error"]
+    await house.send("Hello", idempotency_key="k1")
+    error = (await house.send(**{"text": "Hello", **other}, idempotency_key="k1", status=422))["error"]
     assert error["code"] == "idempotency_mismatch"
 
 
 async def test_without_a_key_every_message_is_a_new_one(house: Any) -> None:
-    one, two = await house.say("Hello"), await house.say("Hello")
+    one, two = await house.send("Hello"), await house.send("Hello")
     assert one["message_id"] != two["message_id"]
 
 
 async def test_n03_what_a_client_may_not_say_is_named(house: Any) -> None:
-    error = (await house.say("Hello", 422, source="client_chat"))["error"]
+    error = (await house.send("Hello", 422, source="client_chat"))["error"]
     assert (error["code"], error["message"]) == ("invalid_request", "source: Extra inputs are not permitted")
 
 
 async def test_while_stopping_a_message_is_refused_with_the_advice_to_come_back(house: Any) -> None:
-    house.runtime.residents[0].inbox.close()
+    house.runtime.agents[0].inbox.close()
     answer = await house.request(
         "POST", "/api/agents/ada/messages", headers=house.bearer, json={"text": "Hello"}
     )
@@ -104,27 +104,27 @@ async def test_while_stopping_a_message_is_refused_with_the_advice_to_come_back(
 
 async def test_who_waits_while_the_bot_stops_is_told_so(house: Any) -> None:
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(house.say("hold on", 503))
-        await house.script.asked.acquire()
-        await house.runtime.residents[0].inbox.drain(0.0)
+        waiting = group.create_task(house.send("hold on", 503))
+        await house.script.requested.acquire()
+        await house.runtime.agents[0].inbox.drain(0.0)
     assert waiting.result()["error"]["code"] == "stopping"
 
 
 async def test_a_client_that_goes_away_does_not_take_its_message_along(house: Any) -> None:
-    task = asyncio.create_task(house.say("hold on"))
-    await house.script.asked.acquire()
+    task = asyncio.create_task(house.send("hold on"))
+    await house.script.requested.acquire()
     task.cancel()
-    house.script.go.set()
+    house.script.released.set()
     again = await house.get("/api/receipts")
-    door: Door = house.runtime.doors[0]
-    receipt = await door.inbox.settled(UUID(again["receipts"][0]["id"]))
+    door: AgentHandle = house.runtime.handles[0]
+    receipt = await door.inbox.wait_outcome(UUID(again["receipts"][0]["id"]))
     assert receipt.outcome == "answered"
 
 
 async def test_rooms_and_their_messages_are_listed(open_house: Any) -> None:
     async with open_house(names=("Ada", "Bea")) as house:
-        told = await house.say("Hello", room="den", user="Eve")
-        await house.say("Hello", agent="bea")
+        told = await house.send("Hello", room="den", user="Eve")
+        await house.send("Hello", agent="bea")
         rooms = (await house.get("/api/rooms"))["rooms"]
         assert [room["name"] for room in rooms] == ["den", "api"]
         [room] = (await house.get("/api/rooms?agent=ada"))["rooms"]
@@ -139,7 +139,7 @@ async def test_rooms_and_their_messages_are_listed(open_house: Any) -> None:
 
 
 async def test_a_receipt_tells_why_and_what_it_took(house: Any) -> None:
-    told = await house.say("Hello")
+    told = await house.send("Hello")
     [listed] = (await house.get(f"/api/receipts?room={told['room_id']}"))["receipts"]
     for name in (listed["id"], told["message_id"]):
         receipt = await house.get(f"/api/receipts/{name}")
@@ -155,7 +155,7 @@ async def test_a_receipt_tells_why_and_what_it_took(house: Any) -> None:
 
 async def test_receipts_of_all_agents_come_newest_first(open_house: Any) -> None:
     async with open_house(names=("Ada", "Bea")) as house:
-        told = [await house.say("Hello", agent=name) for name in ("ada", "bea", "ada")]
+        told = [await house.send("Hello", agent=name) for name in ("ada", "bea", "ada")]
         found = (await house.get("/api/receipts?limit=2"))["receipts"]
         assert [one["message_id"] for one in found] == [told[2]["message_id"], told[1]["message_id"]]
 
@@ -184,7 +184,7 @@ async def test_n13_no_secret_is_in_any_answer(open_house: Any) -> None:
     async with open_house(settings={"OPENAI_API_KEY": canary, "MY_PASSWORD": 'pass "word"'}) as house:
         house.script.refusal = f"the key {canary} is wrong"
         house.script.reply = f'I tell: {canary} and pass "word"'
-        told = [await house.say(text) for text in ("Hello", "refuse", f"is it {canary}?")]
+        told = [await house.send(text) for text in ("Hello", "refuse", f"is it {canary}?")]
         paths = ["/api/agents", "/api/rooms", "/api/receipts", "/api/openapi.json", "/"]
         paths += [f"/api/receipts/{one['message_id']}" for one in told]
         paths.append(f"/api/rooms/{told[0]['room_id']}/messages")
@@ -199,7 +199,7 @@ async def test_n13_no_secret_is_in_any_answer(open_house: Any) -> None:
 async def test_n16_a_restart_remembers_which_key_it_has_answered(open_house: Any) -> None:
     stores = {"Ada": InMemoryStore()}
     async with open_house(stores=stores) as house:
-        first = await house.say("Hello", idempotency_key="k1")
+        first = await house.send("Hello", idempotency_key="k1")
     async with open_house(stores=stores) as house:
-        assert await house.say("Hello", idempotency_key="k1") == first
-        assert house.script.asked.locked()
+        assert await house.send("Hello", idempotency_key="k1") == first
+        assert house.script.requested.locked()

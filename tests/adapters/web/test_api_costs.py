@@ -5,24 +5,24 @@ from datetime import timedelta
 from typing import Any
 
 from bot import derived_id, system_clock
-from bot.store import Spending
+from bot.store import CostEntry
 
 ROOM, ANN = derived_id("room"), derived_id("Ann")
 
 
-async def spent(house: Any) -> None:
+async def store_costs(house: Any) -> None:
     """Keep what was spent: today in a room, yesterday for nobody, and long ago."""
     today = system_clock().date()
-    one = Spending(today, "large", ROOM, ANN, calls=2, tokens_in=100, tokens_out=10, cost=0.5)
+    entry = CostEntry(today, "large", ROOM, ANN, calls=2, tokens_in=100, tokens_out=10, cost=0.5)
     store = house.runtime.residents[0].agent.store.spending
-    before = replace(
-        one, day=today - timedelta(days=1), model="small", room_id=None, person_id=None, cost=0.75
+    yesterday = replace(
+        entry, day=today - timedelta(days=1), model="small", room_id=None, person_id=None, cost=0.75
     )
-    await store.add([one, before, replace(one, day=today - timedelta(days=30))])
+    await store.add([entry, yesterday, replace(entry, day=today - timedelta(days=30))])
 
 
 async def test_costs_are_summed_by_day_with_the_days_in_order(house: Any) -> None:
-    await spent(house)
+    await store_costs(house)
     told = await house.get("/api/costs")
     assert (told["total"]["usd"], told["total"]["calls"], told["total"]["tokens_in"]) == (1.25, 4, 200)
     assert [one["key"] for one in told["sums"]] == sorted(one["key"] for one in told["sums"])
@@ -31,7 +31,7 @@ async def test_costs_are_summed_by_day_with_the_days_in_order(house: Any) -> Non
 
 
 async def test_costs_are_summed_by_whatever_is_asked_the_dearest_first(house: Any) -> None:
-    await spent(house)
+    await store_costs(house)
     keys = {"model": ["small", "large"], "room": [None, str(ROOM)], "person": [None, str(ANN)]}
     for by, expected in keys.items():
         told = await house.get(f"/api/costs?days=2&by={by}&agent=ada")

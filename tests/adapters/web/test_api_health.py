@@ -7,61 +7,65 @@ from typing import Any
 import pytest
 
 from adapters.telegram.adapter import TelegramAdapter
-from adapters.telegram.config import Limits, Moments
+from adapters.telegram.config import Limits, TimeSource
 from adapters.telegram.emulator import Emulator, Fault
-from bot.platform import Cause, Link
+from bot.platform import ConnectionStatus, DisconnectCause
 from bot.testing import RecordingAdapter
-from tests.adapters.web.conftest import House, OpenHouse
+from tests.adapters.web.conftest import RunningServer, ServerFactory
 
 TOKEN = "1000001:not-a-real-token"
 
 
-class Shaky(RecordingAdapter):
+class TwoAccountAdapter(RecordingAdapter):
     """Has two accounts, whose standing is the test's to say."""
 
     platform = "shaky"
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = Link("shaky", "Ada"), Link("shaky", "Bob")
+        self.first, self.second = ConnectionStatus("shaky", "Ada"), ConnectionStatus("shaky", "Bob")
 
     @property
-    def links(self) -> Sequence[Link]:
+    def connections(self) -> Sequence[ConnectionStatus]:
         return (self.first, self.second)
 
 
-async def health(house: House, status: int = 200) -> Any:
-    return await house.checked("GET", "/healthz", await house.request("GET", "/healthz"), status)
+async def health(house: RunningServer, status: int = 200) -> Any:
+    return await house.check_response("GET", "/healthz", await house.request("GET", "/healthz"), status)
 
 
-async def test_a_server_that_has_only_its_page_is_well(house: House) -> None:
+async def test_a_server_that_has_only_its_page_is_well(house: RunningServer) -> None:
     told = await health(house)
     assert (told["status"], list(told["platforms"])) == ("ok", ["web"])
     assert told["platforms"]["web"]["state"] == "connected"
 
 
-async def test_c15_of_a_platform_the_account_that_is_worst_off_is_told(house: House) -> None:
-    shaky = Shaky()
+async def test_c15_of_a_platform_the_account_that_is_worst_off_is_told(house: RunningServer) -> None:
+    shaky = TwoAccountAdapter()
     await house.runtime.connect(shaky)
     told = await health(house)
     assert (told["status"], told["platforms"]["shaky"]["state"]) == ("ok", "connecting")
-    shaky.first.stands()
-    shaky.second.fails(Cause.TLS, "the certificate of platform.example has expired: it says 'hunter2'")
+    shaky.first.connected()
+    shaky.second.failed(
+        DisconnectCause.TLS, "the certificate of platform.example has expired: it says 'hunter2'"
+    )
     told = await health(house)
     assert told["status"] == "degraded"
     assert told["platforms"]["shaky"]["state"] == "degraded"
     assert told["platforms"]["shaky"]["cause"] == "tls"
-    assert told["platforms"]["shaky"]["since"] == shaky.second.state.since.isoformat().replace("+00:00", "Z")
+    assert told["platforms"]["shaky"]["since"] == shaky.second.snapshot.since.isoformat().replace(
+        "+00:00", "Z"
+    )
     assert "hunter2" not in str(told)
     assert "Bob" not in str(told)
-    shaky.second.stands()
+    shaky.second.connected()
     assert (await health(house))["status"] == "ok"
-    shaky.first.ends(Cause.REFUSED, "renew the token")
+    shaky.first.stopped(DisconnectCause.REFUSED, "renew the token")
     told = await health(house)
     assert (told["status"], told["platforms"]["shaky"]["state"]) == ("degraded", "off")
 
 
-async def test_an_adapter_that_tells_nothing_is_not_spoken_of(house: House) -> None:
+async def test_an_adapter_that_tells_nothing_is_not_spoken_of(house: RunningServer) -> None:
     await house.runtime.connect(RecordingAdapter())
     assert list((await health(house))["platforms"]) == ["web"]
 
@@ -70,24 +74,26 @@ async def test_an_adapter_that_tells_nothing_is_not_spoken_of(house: House) -> N
     "fault", [Fault("getUpdates", times=10**6), Fault("getUpdates", 502, "", times=10**6)]
 )
 async def test_c15_a_platform_that_goes_and_comes_back_is_seen_and_the_probe_stays_content(
-    open_house: OpenHouse, fault: Fault
+    open_house: ServerFactory, fault: Fault
 ) -> None:
-    moments = Moments(pause=lambda seconds: asyncio.sleep(0))
+    moments = TimeSource(sleep=lambda seconds: asyncio.sleep(0))
     async with Emulator() as telegram:
-        settings = telegram.settings(telegram.bot(TOKEN))
+        settings = telegram.settings(telegram.add_bot(TOKEN))
         async with open_house(settings=settings) as house:
             limits = Limits(poll_seconds=0)
-            await house.runtime.connect(TelegramAdapter(house.runtime.doors, limits=limits, moments=moments))
-            await until(house, "connected")
+            await house.runtime.connect(
+                TelegramAdapter(house.runtime.handles, limits=limits, time_source=moments)
+            )
+            await wait_for_state(house, "connected")
             telegram.faults.append(fault)
-            assert (await until(house, "degraded"))["status"] == "degraded"
-            assert (await house.say("Hello"))["outcome"] == "answered"
+            assert (await wait_for_state(house, "degraded"))["status"] == "degraded"
+            assert (await house.send("Hello"))["outcome"] == "answered"
             fault.times = 0
-            assert (await until(house, "connected"))["status"] == "ok"
+            assert (await wait_for_state(house, "connected"))["status"] == "ok"
 
 
-async def until(house: House, state: str) -> Any:
+async def wait_for_state(house: RunningServer, state: str) -> Any:
     async with asyncio.timeout(60):
-        while (told := await health(house))["platforms"]["telegram"]["state"] != state:
+        while (body := await health(house))["platforms"]["telegram"]["state"] != state:
             pass
-        return told
+        return body

@@ -7,45 +7,45 @@ from uuid import UUID
 from bot.platform import Delivery, DeliveryState
 
 
-async def left_behind(house: Any, state: DeliveryState, **details: Any) -> Delivery:
+async def store_undelivered(house: Any, state: DeliveryState, **details: Any) -> Delivery:
     """Have the only part of a reply stand like this."""
     answer = await house.say("Hello", room="porch")
     ledger = house.runtime.residents[0].agent.store.ledger
     receipt = await ledger.receipt(UUID(answer["message_id"]))
     [part] = await ledger.deliveries(turn_id=receipt.turn_id)
-    left: Delivery = replace(part, state=state, cause="timed out", **details)
-    await ledger.save_delivery(left)
-    return left
+    changed: Delivery = replace(part, state=state, cause="timed out", **details)
+    await ledger.save_delivery(changed)
+    return changed
 
 
 async def test_where_everything_has_arrived_nothing_is_listed(house: Any) -> None:
-    await house.say("Hello")
+    await house.send("Hello")
     assert await house.get("/api/outbox") == {"parts": []}
 
 
 async def test_a_held_part_is_listed_with_its_room_and_its_words(house: Any) -> None:
-    part = await left_behind(house, DeliveryState.UNKNOWN)
+    part = await store_undelivered(house, DeliveryState.UNKNOWN)
     [listed] = (await house.get("/api/outbox?agent=ada&limit=5"))["parts"]
     assert (listed["id"], listed["state"], listed["cause"]) == (part.id, "unknown", "timed out")
     assert (listed["room"], listed["text"]) == ("porch", "You said: Hello")
 
 
 async def test_a_held_part_that_is_put_back_leaves(house: Any) -> None:
-    part = await left_behind(house, DeliveryState.UNKNOWN)
+    part = await store_undelivered(house, DeliveryState.UNKNOWN)
     told = await house.post(f"/api/outbox/{part.id}/send", {})
     assert (told["state"], told["note"]) == ("pending", "it leaves as soon as its platform takes it")
-    await house.runtime.residents[0].agent.outbox.drain(5)
+    await house.runtime.agents[0].agent.outbox.drain(5)
     assert await house.get("/api/outbox") == {"parts": []}
 
 
 async def test_a_part_that_is_dropped_has_failed_by_a_persons_hand(house: Any) -> None:
-    part = await left_behind(house, DeliveryState.UNKNOWN)
+    part = await store_undelivered(house, DeliveryState.UNKNOWN)
     told = await house.post(f"/api/outbox/{part.id}/drop", {})
     assert (told["state"], told["cause"]) == ("failed", "a person dropped it")
 
 
 async def test_what_has_been_sent_is_past_deciding(house: Any) -> None:
-    part = await left_behind(house, DeliveryState.SENT)
+    part = await store_undelivered(house, DeliveryState.SENT)
     for act in ("send", "drop"):
         refused = await house.post(f"/api/outbox/{part.id}/{act}", {}, 409)
         assert refused["error"]["code"] == "conflict"

@@ -18,18 +18,18 @@ async def test_a_page_may_not_be_kept_and_its_files_are_asked_for_again(house: A
     assert (again.status, await again.read()) == (304, b"")
 
 
-def named(pages: Path) -> set[str]:
+def referenced_files(pages: Path) -> set[str]:
     """Every address that a page or a script of ours asks for."""
-    found = set()
+    names = set()
     for path in pages.iterdir():
         text = path.read_text()
-        found |= set(re.findall(r'(?:src|href)="(/[^"]*)"', text))
-        found |= {f"/pages/{name}" for name in re.findall(r'from "\./([^"]+)"', text)}
-    return found
+        names |= set(re.findall(r'(?:src|href)="(/[^"]*)"', text))
+        names |= {f"/pages/{name}" for name in re.findall(r'from "\./([^"]+)"', text)}
+    return names
 
 
 async def test_everything_a_page_names_is_served(house: Any, pages: Path) -> None:
-    addresses = named(pages)
+    addresses = referenced_files(pages)
     assert len(addresses) > 6
     for address in addresses:
         assert (await house.request("GET", address, headers=house.bearer)).status == 200, address

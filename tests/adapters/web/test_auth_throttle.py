@@ -1,6 +1,6 @@
 import pytest
 
-from adapters.web.auth import MOST_KNOWN, Throttle, household
+from adapters.web.auth import MAX_CLIENTS, GuessLimiter, client_network
 
 
 class Clock:
@@ -12,33 +12,33 @@ class Clock:
 
 def test_n08_ten_wrong_guesses_within_a_minute_shut_out_for_five() -> None:
     clock = Clock()
-    throttle = Throttle(clock=clock)
+    throttle = GuessLimiter(clock=clock)
     for _ in range(9):
-        throttle.count("a")
+        throttle.record_failure("a")
         clock.now += 5
-    assert throttle.wait("a") == 0
-    throttle.count("a")
-    assert throttle.wait("a") == 300
-    assert throttle.wait("b") == 0
+    assert throttle.blocked_seconds("a") == 0
+    throttle.record_failure("a")
+    assert throttle.blocked_seconds("a") == 300
+    assert throttle.blocked_seconds("b") == 0
     clock.now += 300
-    assert throttle.wait("a") == 0
+    assert throttle.blocked_seconds("a") == 0
 
 
 def test_n08_slow_mistakes_are_forgiven() -> None:
     clock = Clock()
-    throttle = Throttle(clock=clock)
+    throttle = GuessLimiter(clock=clock)
     for _ in range(50):
-        throttle.count("a")
+        throttle.record_failure("a")
         clock.now += 7
-    assert throttle.wait("a") == 0
+    assert throttle.blocked_seconds("a") == 0
 
 
 def test_n08_the_table_is_bounded_and_forgets_the_oldest() -> None:
-    throttle = Throttle(most=1, clock=Clock())
-    for client in range(MOST_KNOWN + 10):
-        throttle.count(client)
-    assert throttle.wait(9) == 0
-    assert throttle.wait(10) == 300
+    throttle = GuessLimiter(max_guesses=1, clock=Clock())
+    for client in range(MAX_CLIENTS + 10):
+        throttle.record_failure(client)
+    assert throttle.blocked_seconds(9) == 0
+    assert throttle.blocked_seconds(10) == 300
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ def test_n08_the_table_is_bounded_and_forgets_the_oldest() -> None:
 def test_n08_whoever_has_many_addresses_is_one_who_guesses(
     one: str | None, other: str, are_the_same: bool
 ) -> None:
-    assert (household(one) == household(other)) is are_the_same
+    assert (client_network(one) == client_network(other)) is are_the_same

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from adapters.web.adapter import open_web
-from adapters.web.auth import kept_token
-from bot import Blueprint, Character, Runtime, SettingError, Settings
+from adapters.web.auth import load_or_create_token
+from bot import AgentConfig, Character, Runtime, SettingError, Settings
 from bot.settings import Layer
 
 
@@ -14,7 +14,7 @@ def mode(path: Path) -> int:
 
 
 def test_the_first_start_makes_a_token_that_nobody_else_can_read(tmp_path: Path) -> None:
-    token = kept_token(tmp_path / "deep" / "data")
+    token = load_or_create_token(tmp_path / "deep" / "data")
     path = tmp_path / "deep" / "data" / "server-token"
     assert len(token) >= 40
     assert path.read_text().strip() == token
@@ -24,55 +24,55 @@ def test_the_first_start_makes_a_token_that_nobody_else_can_read(tmp_path: Path)
 
 
 def test_later_starts_read_it_again(tmp_path: Path) -> None:
-    assert kept_token(tmp_path) == kept_token(tmp_path)
+    assert load_or_create_token(tmp_path) == load_or_create_token(tmp_path)
 
 
 def test_a_file_that_others_could_read_is_tightened(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    token = kept_token(tmp_path)
+    token = load_or_create_token(tmp_path)
     path = tmp_path / "server-token"
     path.chmod(0o644)
-    assert kept_token(tmp_path) == token
+    assert load_or_create_token(tmp_path) == token
     assert mode(path) == 0o600
     assert "could be read by others" in caplog.text
 
 
 def test_a_start_that_died_before_writing_leaves_no_dead_end(tmp_path: Path) -> None:
     (tmp_path / "server-token").touch(mode=0o600)
-    assert len(kept_token(tmp_path)) >= 40
+    assert len(load_or_create_token(tmp_path)) >= 40
 
 
 def test_a_file_that_holds_no_token_is_named(tmp_path: Path) -> None:
     (tmp_path / "server-token").write_text("two words")
     with pytest.raises(SettingError, match="server-token holds no usable token"):
-        kept_token(tmp_path)
+        load_or_create_token(tmp_path)
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("somebody-elses-secret")
     (tmp_path / "server-token").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(SettingError, match="BOT_DATA_DIR"):
-        kept_token(tmp_path)
+        load_or_create_token(tmp_path)
 
 
 def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     with pytest.raises(SettingError, match="choose another folder, or set SERVER_TOKEN"):
-        kept_token(tmp_path / "data")
+        load_or_create_token(tmp_path / "data")
 
 
 async def test_the_adapter_keeps_its_token_in_the_data_folder(tmp_path: Path) -> None:
     settings = Settings([Layer("the test", {"BOT_DATA_DIR": str(tmp_path), "SERVER_PORT": "0"})])
-    async with Runtime([Blueprint(Character(name="Ada"), (), settings)]) as runtime:
-        adapter = open_web(runtime.doors)
+    async with Runtime([AgentConfig(Character(name="Ada"), (), settings)]) as runtime:
+        adapter = open_web(runtime.handles)
         await runtime.connect(adapter)
-        assert adapter.url == f"http://127.0.0.1:{adapter.port}/?token={kept_token(tmp_path)}"
+        assert adapter.url == f"http://127.0.0.1:{adapter.port}/?token={load_or_create_token(tmp_path)}"
 
 
 async def test_characters_that_disagree_about_the_server_are_told_so() -> None:
     plans = [
-        Blueprint(Character(name=name), (), Settings([Layer("the test", {"SERVER_PORT": port})]))
+        AgentConfig(Character(name=name), (), Settings([Layer("the test", {"SERVER_PORT": port})]))
         for name, port in (("Ada", "3001"), ("Bea", "3002"))
     ]
     async with Runtime(plans) as runtime:
         with pytest.raises(SettingError, match="differ"):
-            open_web(runtime.doors)
+            open_web(runtime.handles)

@@ -6,142 +6,144 @@ from typing import Annotated, Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from adapters.web.openapi import OPERATIONS, document
-from bot import Asking, Choice, Plugin, Role, Shown, command
+from adapters.web.openapi import OPERATIONS, build_document
+from bot import Choice, CommandContext, CommandResponse, Plugin, Role, command
 from bot.store import StoreUnavailable
 from bot.testing import InMemoryStore
-from tests.adapters.web.conftest import OpenHouse, Talker
+from tests.adapters.web.conftest import ServerFactory, SocketClient
 
 
-async def given(talker: Talker, text: str, client_id: str = "c1") -> dict[str, Any]:
+async def run_command(client: SocketClient, text: str, client_id: str = "c1") -> dict[str, Any]:
     """Give a command, and wait for what it comes to."""
-    await talker.send(type="command", text=text, client_id=client_id)
-    while (frame := await talker.next())["type"] not in ("shown", "ack", "error"):
+    await client.send(type="command", text=text, client_id=client_id)
+    while (frame := await client.next_frame())["type"] not in ("shown", "ack", "error"):
         pass
     assert frame["client_id"] == client_id
     return frame
 
 
 async def test_a_command_is_answered_without_a_model(house: Any) -> None:
-    talker = await house.socket()
-    shown = await given(talker, "/help")
+    talker = await house.open_socket()
+    shown = await run_command(talker, "/help")
     assert all(f"/{name}" in shown["text"] for name in ("why", "forget-me", "privacy"))
-    assert house.script.asked.locked()
-    assert (await given(talker, "/start", "c2"))["text"].startswith("Hello, I am Ada.")
+    assert house.script.requested.locked()
+    assert (await run_command(talker, "/start", "c2"))["text"].startswith("Hello, I am Ada.")
 
 
 async def test_why_tells_of_the_message_before(house: Any) -> None:
-    talker = await house.socket()
-    await talker.say("Hello", "c1")
-    assert "every message in a room of type DM is answered" in (await given(talker, "/why", "c2"))["text"]
+    talker = await house.open_socket()
+    await talker.send_message("Hello", "c1")
+    assert (
+        "every message in a room of type DM is answered" in (await run_command(talker, "/why", "c2"))["text"]
+    )
 
 
 async def test_a_word_that_is_no_command_is_answered_with_the_nearest(house: Any) -> None:
-    talker = await house.socket()
-    assert "Did you mean /help?" in (await given(talker, "/halp"))["text"]
+    talker = await house.open_socket()
+    assert "Did you mean /help?" in (await run_command(talker, "/halp"))["text"]
     for number, text in enumerate(("/", "/ \n", "/äöü", "/\x00help"), 2):
-        assert (await given(talker, text, f"c{number}"))["type"] == "shown"
+        assert (await run_command(talker, text, f"c{number}"))["type"] == "shown"
 
 
 async def test_a_question_that_is_asked_by_a_command_is_a_message_for_all_in_the_room(house: Any) -> None:
-    talker, other = await house.socket(), await house.socket()
-    ack = await given(talker, "/ask  What now? ")
+    talker, other = await house.open_socket(), await house.open_socket()
+    ack = await run_command(talker, "/ask  What now? ")
     assert ack["type"] == "ack"
     reply = await talker.until("message")
     assert (reply["text"], reply["in_reply_to"]) == ("You said: What now?", ack["message_id"])
     assert (await talker.until("outcome"))["message_id"] == ack["message_id"]
     assert [(await other.until("message"))["text"] for _ in range(2)] == ["What now?", "You said: What now?"]
-    late = await house.socket()
+    late = await house.open_socket()
     assert [one["text"] for one in late.ready["messages"]] == ["What now?", "You said: What now?"]
 
 
 async def test_a_command_that_is_sent_again_is_carried_out_once(house: Any) -> None:
-    talker = await house.socket()
-    first = await given(talker, "/forget-me")
-    assert await given(talker, "/forget-me") | {"seq": 0} == first | {"seq": 0}
-    again = await house.socket()
-    assert (await given(again, "/forget-me"))["text"] == first["text"]
-    assert (await given(again, "/forget-me", "c2"))["text"] != first["text"]
+    talker = await house.open_socket()
+    first = await run_command(talker, "/forget-me")
+    assert await run_command(talker, "/forget-me") | {"seq": 0} == first | {"seq": 0}
+    again = await house.open_socket()
+    assert (await run_command(again, "/forget-me"))["text"] == first["text"]
+    assert (await run_command(again, "/forget-me", "c2"))["text"] != first["text"]
 
 
 async def test_what_another_persons_client_calls_by_the_same_name_is_theirs(house: Any) -> None:
-    eve, kim = await house.socket(user="eve"), await house.socket(user="kim")
-    await given(eve, "/forget-me")
-    await given(eve, "/forget-me", "c2")
-    assert "cannot be undone" in (await given(kim, "/forget-me", "c2"))["text"]
+    eve, kim = await house.open_socket(user="eve"), await house.open_socket(user="kim")
+    await run_command(eve, "/forget-me")
+    await run_command(eve, "/forget-me", "c2")
+    assert "cannot be undone" in (await run_command(kim, "/forget-me", "c2"))["text"]
 
 
 async def test_a_choice_that_is_shown_can_be_pressed(house: Any) -> None:
-    talker = await house.socket()
-    await talker.say("Remember me", "c0")
-    shown = await given(talker, "/forget-me")
+    talker = await house.open_socket()
+    await talker.send_message("Remember me", "c0")
+    shown = await run_command(talker, "/forget-me")
     assert shown["choices"] == [{"label": "Delete it all", "value": "/forget-me"}]
     await talker.send(type="press", value="/forget-me", client_id="p1")
-    done = await talker.until("shown")
+    done = await talker.wait_for("shown")
     assert (done["client_id"], done["choices"]) == ("p1", [])
-    late = await house.socket()
+    late = await house.open_socket()
     assert [one["text"] for one in late.ready["messages"] if not one["author"]["is_agent"]] == []
 
 
 def coin(go: asyncio.Event) -> Plugin:
     @command("flip", "Flip a coin.")
-    async def flip(asking: Asking, count: Annotated[int, "How many"] = 1) -> Shown:
+    async def flip(asking: CommandContext, count: Annotated[int, "How many"] = 1) -> CommandResponse:
         await go.wait()
-        return Shown(f"heads {count}", choices=(Choice("Again", "/flip"),))
+        return CommandResponse(f"heads {count}", choices=(Choice("Again", "/flip"),))
 
     @command("rule", "For owners.", role=Role.OWNER)
-    async def rule(asking: Asking) -> str:
+    async def rule(asking: CommandContext) -> str:
         return "ruled"
 
     @command("break", "Breaks.")
-    async def fail(asking: Asking) -> str:
+    async def fail(asking: CommandContext) -> str:
         raise RuntimeError("hunter2")
 
     return Plugin("coin", commands=[flip, rule, fail])
 
 
-async def test_while_a_command_is_carried_out_the_conversation_goes_on(open_house: OpenHouse) -> None:
+async def test_while_a_command_is_carried_out_the_conversation_goes_on(open_house: ServerFactory) -> None:
     go = asyncio.Event()
     async with open_house(coin(go)) as house:
-        talker = await house.socket()
+        talker = await house.open_socket()
         await talker.send(type="command", text="/flip 3", client_id="slow")
-        frames = await talker.say("Hello", "c1")
+        frames = await talker.send_message("Hello", "c1")
         assert frames[-1]["type"] == "outcome"
         go.set()
-        shown = await talker.until("shown")
+        shown = await talker.wait_for("shown")
         assert (shown["client_id"], shown["text"]) == ("slow", "heads 3")
 
 
-async def test_of_too_many_at_once_the_rest_is_refused(open_house: OpenHouse) -> None:
+async def test_of_too_many_at_once_the_rest_is_refused(open_house: ServerFactory) -> None:
     go = asyncio.Event()
     async with open_house(coin(go)) as house:
-        talker = await house.socket()
+        talker = await house.open_socket()
         for number in range(11):
             await talker.send(type="command", text="/flip", client_id=f"c{number}")
-        refused = await talker.until("error")
+        refused = await talker.wait_for("error")
         assert (refused["code"], refused["client_id"]) == ("too_many_commands", "c10")
         go.set()
-        assert {(await talker.until("shown"))["text"] for _ in range(10)} == {"heads 1"}
+        assert {(await talker.wait_for("shown"))["text"] for _ in range(10)} == {"heads 1"}
 
 
-async def test_a_connection_that_goes_does_not_wait_for_what_it_has_asked(open_house: OpenHouse) -> None:
+async def test_a_connection_that_goes_does_not_wait_for_what_it_has_asked(open_house: ServerFactory) -> None:
     go = asyncio.Event()
     async with open_house(coin(go)) as house:
-        talker = await house.socket()
+        talker = await house.open_socket()
         await talker.send(type="command", text="/flip", client_id="c1")
-        await talker.say("Hello", "c2")
+        await talker.send_message("Hello", "c2")
         async with asyncio.timeout(30):
             await talker.ws.close()
         go.set()
-        back = await house.socket()
-        assert (await given(back, "/flip"))["text"] == "heads 1"
+        back = await house.open_socket()
+        assert (await run_command(back, "/flip"))["text"] == "heads 1"
 
 
-async def test_nobody_gets_a_role_by_a_name_and_nobody_sees_a_fault(open_house: OpenHouse) -> None:
+async def test_nobody_gets_a_role_by_a_name_and_nobody_sees_a_fault(open_house: ServerFactory) -> None:
     async with open_house(coin(asyncio.Event())) as house:
-        talker = await house.socket(user="OWNER")
-        assert "needs the role OWNER" in (await given(talker, "/rule"))["text"]
-        assert "hunter2" not in str(await given(talker, "/break", "c2"))
+        talker = await house.open_socket(user="OWNER")
+        assert "needs the role OWNER" in (await run_command(talker, "/rule"))["text"]
+        assert "hunter2" not in str(await run_command(talker, "/break", "c2"))
 
 
 @pytest.mark.parametrize(
@@ -156,32 +158,32 @@ async def test_nobody_gets_a_role_by_a_name_and_nobody_sees_a_fault(open_house: 
     ],
 )
 async def test_a_frame_that_is_none_is_refused(house: Any, frame: dict[str, Any]) -> None:
-    talker = await house.socket()
+    talker = await house.open_socket()
     await talker.send(**frame)
-    assert (await talker.until("error"))["code"] == "invalid_request"
+    assert (await talker.wait_for("error"))["code"] == "invalid_request"
 
 
 async def test_before_a_hello_there_is_nobody_to_ask(house: Any) -> None:
-    talker = Talker(await house.session.ws_connect(f"{house.origin}/api/ws", headers=house.bearer))
-    refused = await given(talker, "/help")
+    talker = SocketClient(await house.session.ws_connect(f"{house.origin}/api/ws", headers=house.bearer))
+    refused = await run_command(talker, "/help")
     assert (refused["type"], refused["code"]) == ("error", "hello_first")
 
 
-async def test_while_nothing_can_be_kept_a_command_is_to_be_sent_again(open_house: OpenHouse) -> None:
+async def test_while_nothing_can_be_kept_a_command_is_to_be_sent_again(open_house: ServerFactory) -> None:
     store = InMemoryStore()
     async with open_house(stores={"Ada": store}) as house:
-        talker = await house.socket()
-        store.ledger.health.fails(StoreUnavailable("the disk is full", cause="db_full"))
-        store.cache.get = _away  # type: ignore[method-assign]  # what a full disk would do
-        assert (await given(talker, "/help"))["code"] == "db_full"
+        talker = await house.open_socket()
+        store.ledger.health.fail(StoreUnavailable("the disk is full", cause="db_full"))
+        store.cache.get = _without_id  # type: ignore[method-assign]  # what a full disk would do
+        assert (await run_command(talker, "/help"))["code"] == "db_full"
 
 
-async def _away(key: str) -> None:
+async def _without_id(key: str) -> None:
     raise StoreUnavailable("the disk is full", cause="db_full")
 
 
 async def test_what_is_shown_is_as_described(house: Any) -> None:
-    described = document(OPERATIONS)
+    described = build_document(OPERATIONS)
     schema = {"$ref": "#/components/schemas/ServerFrame", "components": described["components"]}
-    talker = await house.socket()
-    Draft202012Validator(schema).validate(await given(talker, "/forget-me"))
+    talker = await house.open_socket()
+    Draft202012Validator(schema).validate(await run_command(talker, "/forget-me"))

@@ -14,7 +14,7 @@ from adapters.web.config import Limits
 from adapters.web.openapi import OPERATIONS
 from bot import Agent, Plugin, RouteRequest, RouteResponse, route
 from bot.store.inmemory import InMemoryStore
-from tests.adapters.web.conftest import TOKEN, House, OpenHouse
+from tests.adapters.web.conftest import TOKEN, RunningServer, ServerFactory
 from tests.adapters.web.test_middleware import OPEN, ROUTES
 
 CANARY = "sk-canary-0123456789"
@@ -24,7 +24,7 @@ IDS = (
     *("..", "%2e%2e", "..%2f..%2fetc%2fpasswd", "..%5c..", "%252e%252e", "%7B%7B7*7%7D%7D", "%3Cscript%3E"),
 )
 
-Check = Callable[[House, str, str], Awaitable[None]]
+Check = Callable[[RunningServer, str, str], Awaitable[None]]
 
 
 @route("POST", "/hook", public=True)
@@ -40,21 +40,23 @@ async def state(agent: Agent, request: RouteRequest) -> RouteResponse:
 TICK = Plugin("tick", routes=[hook, state])
 
 
-def classified(path: str) -> str:
+def check_classified(path: str) -> str:
     return ROUTES.get("/pages/{name}" if path.startswith("/pages/") else path, "")
 
 
-def routes(house: House) -> Iterator[tuple[str, str]]:
+def list_routes(house: RunningServer) -> Iterator[tuple[str, str]]:
     """All routes, each with its method; one that is not classified fails the test."""
-    for one in house.adapter.app.router.routes():
-        assert one.resource is not None
-        path = one.resource.canonical
-        assert classified(path), f"{one.method} {path} is new: say in ROUTES whether it needs the token"
-        yield one.method, path
+    for route in house.adapter.app.router.routes():
+        assert route.resource is not None
+        path = route.resource.canonical
+        assert check_classified(path), (
+            f"{route.method} {path} is new: say in ROUTES whether it needs the token"
+        )
+        yield route.method, path
 
 
-async def ask(
-    house: House, method: str, path: str, *, shown: str = "", body: object = None
+async def send_request(
+    house: RunningServer, method: str, path: str, *, shown: str = "", body: object = None
 ) -> ClientResponse:
     """Ask for a path as it is written, by someone who shows this."""
     headers = {"Authorization": shown} if shown else {}
@@ -63,63 +65,65 @@ async def ask(
     return await house.session.request(method, url, headers=headers, json=sent, allow_redirects=False)
 
 
-def filled(path: str, name: str, agent: str = "ada") -> str:
+def fill_path(path: str, name: str, agent: str = "ada") -> str:
     return path.replace("{agent}", agent).replace("{id}", name)
 
 
-async def n01_nothing_is_told_without_the_token(house: House, method: str, path: str) -> None:
-    if classified(path) == OPEN:
+async def n01_check_token_required(house: RunningServer, method: str, path: str) -> None:
+    if check_classified(path) == OPEN:
         return
     for shown in ("", "Bearer ", "Bearer wrong-token", f"Bearer {TOKEN}x", f"Basic {TOKEN}", TOKEN):
-        answer = await ask(house, method, filled(path, str(uuid4())), shown=shown)
+        answer = await send_request(house, method, fill_path(path, str(uuid4())), shown=shown)
         assert answer.status == 401, (method, path, shown)
         assert answer.headers["WWW-Authenticate"] == "Bearer"
         assert "Ada" not in await answer.text()
 
 
-async def n11_an_id_of_nothing_is_not_found_whatever_it_is(house: House, method: str, path: str) -> None:
+async def n11_check_unknown_id(house: RunningServer, method: str, path: str) -> None:
     if "{" not in path:
         return
     for name in IDS:
-        answer = await ask(house, method, filled(path, name, name), shown=f"Bearer {TOKEN}")
+        answer = await send_request(house, method, fill_path(path, name, name), shown=f"Bearer {TOKEN}")
         assert answer.status == 404, (method, path, name)
         if method != "HEAD":
             assert json.loads(await answer.text())["error"]["code"] == "not_found"
 
 
-async def n13_no_secret_is_told(house: House, method: str, path: str, told: dict[str, str]) -> None:
+async def n13_check_no_secret(house: RunningServer, method: str, path: str, told: dict[str, str]) -> None:
     for name in (told["message_id"], told["room_id"], "nothing"):
-        answer = await ask(house, method, filled(path, name), shown=f"Bearer {TOKEN}")
+        answer = await send_request(house, method, fill_path(path, name), shown=f"Bearer {TOKEN}")
         for text in (await answer.text(), str(answer.headers)):
             assert CANARY not in text, (method, path)
             assert TOKEN not in text, (method, path)
-    assert (await ask(house, method, filled(path, name))).status in {200, 401}
+    assert (await send_request(house, method, fill_path(path, name))).status in {200, 401}
 
 
 @pytest.mark.parametrize(
     "check",
     [
-        n01_nothing_is_told_without_the_token,
-        n11_an_id_of_nothing_is_not_found_whatever_it_is,
-        n13_no_secret_is_told,
+        n01_check_token_required,
+        n11_check_unknown_id,
+        n13_check_no_secret,
     ],
 )
-async def test_n01_n11_n13_every_route_is_guarded(open_house: OpenHouse, check: Any) -> None:
+async def test_n01_n11_n13_every_route_is_guarded(open_house: ServerFactory, check: Any) -> None:
     settings = {"OPENAI_API_KEY": CANARY, "LOG_LEVEL": "DEBUG"}
-    async with open_house(TICK, settings=settings, limits=Limits(guesses=100_000)) as house:
+    async with open_house(TICK, settings=settings, limits=Limits(max_guesses=100_000)) as house:
         house.script.reply = f"{CANARY} and {TOKEN}: {{}}"
         house.script.refusal = f"the key {CANARY} is wrong"
-        told = await house.say(f"is it {CANARY}?", user=CANARY[:60], room=CANARY)
-        await house.say("refuse", room=CANARY)
-        found = list(routes(house))
+        told = await house.send(f"is it {CANARY}?", user=CANARY[:60], room=CANARY)
+        await house.send("refuse", room=CANARY)
+        found = list(list_routes(house))
         assert len(found) > len(ROUTES)
-        if check is n13_no_secret_is_told:
+        if check is n13_check_no_secret:
             check = partial(check, told=told)
         for method, path in found:
             await check(house, method, path)
 
 
-async def test_n11_who_asks_for_what_is_of_nobody_is_told_the_same_by_every_query(house: House) -> None:
+async def test_n11_who_asks_for_what_is_of_nobody_is_told_the_same_by_every_query(
+    house: RunningServer,
+) -> None:
     for one in OPERATIONS:
         fields = one.query.model_fields if one.query else {}
         for name in {"agent", "room"} & set(fields):
@@ -137,15 +141,17 @@ class Broken:
         return fail
 
 
-async def test_n18_a_fault_behind_any_route_is_told_without_its_insides(open_house: OpenHouse) -> None:
+async def test_n18_a_fault_behind_any_route_is_told_without_its_insides(open_house: ServerFactory) -> None:
     store = InMemoryStore()
     async with open_house(TICK, stores={"Ada": store}, settings={"OPENAI_API_KEY": CANARY}) as house:
         whole = store.worlds, store.ledger, store.memories
         failed = set()
         try:
             store.worlds = store.ledger = store.memories = Broken()  # type: ignore[assignment]
-            for method, path in routes(house):
-                answer = await ask(house, method, filled(path, str(uuid4())), shown=f"Bearer {TOKEN}")
+            for method, path in list_routes(house):
+                answer = await send_request(
+                    house, method, fill_path(path, str(uuid4())), shown=f"Bearer {TOKEN}"
+                )
                 text = await answer.text()
                 assert not any(
                     word in text for word in (CANARY, "/secret", "SELECT", "Traceback", "RuntimeError")

@@ -9,14 +9,14 @@ import pytest
 from aiohttp import WSCloseCode
 
 from adapters.web.config import Limits
-from tests.adapters.web.conftest import TOKEN, House, OpenHouse, narrow_connection, send_for_ever
+from tests.adapters.web.conftest import TOKEN, RunningServer, ServerFactory, narrow_connection, send_endlessly
 
 KEY = b"AAAAAAAAAAAAAAAAAAAAAA=="
 TEXT, GOING_ON, CLOSE, PING = 0x1, 0x0, 0x8, 0x9
 Pipe = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def handshake(house: House, *, key: bytes = KEY, version: bytes = b"13") -> tuple[bytes, Pipe]:
+async def handshake(house: RunningServer, *, key: bytes = KEY, version: bytes = b"13") -> tuple[bytes, Pipe]:
     """Ask for a WebSocket by hand; gives what is answered, and the connection."""
     reader, writer = await narrow_connection(house.adapter.port)
     writer.write(
@@ -60,8 +60,8 @@ HOSTILE = {
 }
 
 
-async def test_n14_a_hostile_frame_ends_its_connection_at_once_and_no_other(house: House) -> None:
-    talker = await house.socket()
+async def test_n14_a_hostile_frame_ends_its_connection_at_once_and_no_other(house: RunningServer) -> None:
+    talker = await house.open_socket()
     for name, (sent, code) in HOSTILE.items():
         told, (reader, writer) = await handshake(house)
         assert b"101" in told
@@ -69,11 +69,11 @@ async def test_n14_a_hostile_frame_ends_its_connection_at_once_and_no_other(hous
         async with asyncio.timeout(30):
             assert await reader.readexactly(4) == bytes([0x88, 2]) + struct.pack(">H", code), name
         writer.close()
-    assert (await talker.say("Hello", "c1"))[-1]["type"] == "outcome"
+    assert (await talker.send_message("Hello", "c1"))[-1]["type"] == "outcome"
 
 
 async def test_n14_a_handshake_that_is_none_is_told_what_is_spoken_here(
-    house: House, caplog: pytest.LogCaptureFixture
+    house: RunningServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     for key, version in ((b"\xff\xfe", b"13"), (b"short", b"13"), (KEY, b"99"), (b"", b"")):
         told, (_, writer) = await handshake(house, key=key, version=version)
@@ -83,22 +83,22 @@ async def test_n14_a_handshake_that_is_none_is_told_what_is_spoken_here(
 
 
 async def test_n14_a_flood_of_pings_that_nobody_reads_the_answers_of_is_cut_off(
-    open_house: OpenHouse,
+    open_house: ServerFactory,
 ) -> None:
     async with open_house(limits=Limits(write_seconds=0.2)) as house:
         _, (_, writer) = await handshake(house)
         async with asyncio.timeout(120):
             with pytest.raises(ConnectionError):
-                await send_for_ever(writer, frame(PING, b"x" * 125) * 1000)
+                await send_endlessly(writer, frame(PING, b"x" * 125) * 1000)
         writer.transport.abort()
-        await house.socket()
+        await house.open_socket()
 
 
 async def test_n14_a_room_is_entered_by_its_name_alone_so_that_no_other_platforms_is(open_house: Any) -> None:
     async with open_house(names=("Ada", "Bea")) as house:
-        told = await house.say("a secret of Bea's", agent="bea", room="den")
+        told = await house.send("a secret of Bea's", agent="bea", room="den")
         for room in (told["room_id"], f"web:{told['room_id']}", "den"):
-            talker = await house.socket(room=room, agent="Ada")
+            talker = await house.open_socket(room=room, agent="Ada")
             assert talker.ready["messages"] == []
             assert talker.ready["room_id"] != told["room_id"]
         assert "secret" not in json.dumps(talker.ready)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bot.logs import harmless
+from bot.logs import strip_terminal_codes
 
 SCRIPTS = (
     "<script>alert(1)</script>",
@@ -76,9 +76,9 @@ console.log(JSON.stringify(shown));
 """
 
 
-def nodes(root: dict[str, Any]) -> list[dict[str, Any]]:
-    inner = [one for one in root["nodes"] if isinstance(one, dict)]
-    return [root, *(deeper for one in inner for deeper in nodes(one))]
+def count_nodes(root: dict[str, Any]) -> list[dict[str, Any]]:
+    inner = [node for node in root["nodes"] if isinstance(node, dict)]
+    return [root, *(depth_of_child for node in inner for depth_of_child in count_nodes(node))]
 
 
 NEEDS_NODE = pytest.mark.skipif(
@@ -86,7 +86,7 @@ NEEDS_NODE = pytest.mark.skipif(
 )
 
 
-async def shown_by_page(pages: Path, words: Sequence[str]) -> list[dict[str, Any]]:
+async def render_in_page(pages: Path, texts: Sequence[str]) -> list[dict[str, Any]]:
     """Have the page's own module render these words; gives the nodes that it makes of each."""
     module = "data:text/javascript," + "".join(f"%{byte:02x}" for byte in (pages / "markup.js").read_bytes())
     node = await asyncio.create_subprocess_exec(
@@ -96,21 +96,21 @@ async def shown_by_page(pages: Path, words: Sequence[str]) -> list[dict[str, Any
     )
     try:
         async with asyncio.timeout(90):
-            out, _ = await node.communicate(json.dumps(words).encode())
+            out, _ = await node.communicate(json.dumps(texts).encode())
     finally:
         if node.returncode is None:
             node.kill()
             await node.wait()
-    shown: list[dict[str, Any]] = json.loads(out)
-    return shown
+    output: list[dict[str, Any]] = json.loads(out)
+    return output
 
 
 @NEEDS_NODE
 async def test_n12_the_page_shows_hostile_words_as_text_and_links_to_the_web_alone(pages: Path) -> None:
-    shown = await shown_by_page(pages, WORDS)
+    shown = await render_in_page(pages, WORDS)
     assert len(shown) == len(WORDS) > 200
     for words, root in zip(WORDS, shown, strict=True):
-        for one in nodes(root):
+        for one in count_nodes(root):
             assert one["tag"] in {"div", "a", "code", "pre"}, words
             assert set(one) <= {"tag", "nodes", "dataset", "href", "rel", "target", "tabIndex"}, words
             assert one.get("href", "https:").startswith(("https:", "http:")), words
@@ -123,7 +123,7 @@ async def test_n12_an_address_without_end_does_not_stop_the_page(pages: Path) ->
     tails = (")", ")]", ").", ".", "(", "[)", "~*")
     words = [f"https://a.example/{tail * (32_000 // len(tail))}" for tail in tails for _ in range(8)]
     words += [f"{one}x" for one in words]
-    assert len(await shown_by_page(pages, words)) == len(words)
+    assert len(await render_in_page(pages, words)) == len(words)
 
 
 @NEEDS_NODE
@@ -137,8 +137,8 @@ async def test_what_ends_a_sentence_is_no_part_of_the_address_before_it(pages: P
         "https://a.example/x)].)": "https://a.example/x",
         "https://a.example/x/": "https://a.example/x/",
     }
-    for expected, root in zip(links.values(), await shown_by_page(pages, list(links)), strict=True):
-        assert next(one["nodes"] for one in nodes(root) if one["tag"] == "a") == [expected]
+    for expected, root in zip(links.values(), await render_in_page(pages, list(links)), strict=True):
+        assert next(one["nodes"] for one in count_nodes(root) if one["tag"] == "a") == [expected]
 
 
 async def test_n12_names_and_messages_are_served_as_they_are_and_as_nothing_but_data(house: Any) -> None:
@@ -174,6 +174,6 @@ async def test_n12_names_and_messages_are_served_as_they_are_and_as_nothing_but_
     ],
 )
 def test_n12_no_words_steer_the_terminal_that_shows_the_log(words: str) -> None:
-    shown = harmless(words)
+    shown = strip_terminal_codes(words)
     assert shown.isprintable()
     assert "\x1b" not in shown

@@ -3,74 +3,87 @@ from uuid import UUID
 
 import pytest
 
-from adapters.web.errors import Problem
-from adapters.web.incoming import Said, message_received, said_by_api, said_by_page
+from adapters.web.errors import HttpProblem
+from adapters.web.incoming import (
+    SubmittedMessage,
+    build_inbound_message,
+    parse_api_message,
+    parse_page_message,
+)
 from adapters.web.schemas import AttachmentRequest, MessageRequest
-from adapters.web.ws_frames import Hello, Say
+from adapters.web.ws_frames import HelloFrame, SendFrame
 from bot import ChannelType, MediaKind, Role, derived_id, new_id
-from bot.platform import Arrival
+from bot.platform import InboundMessage
 
 ADA, BEA = UUID(int=1), UUID(int=2)
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def arrived(said: Said, agent_id: UUID = ADA) -> Arrival:
-    return message_received(said, agent_id=agent_id, message_id=new_id(), at=AT)
+def build_inbound(submitted: SubmittedMessage, agent_id: UUID = ADA) -> InboundMessage:
+    return build_inbound_message(submitted, agent_id=agent_id, message_id=new_id(), sent_at=AT)
 
 
-def api(text: str = "Hello", **fields: object) -> Said:
-    return said_by_api(MessageRequest.model_validate({"text": text, **fields}), None)
+def build_request(text: str = "Hello", **fields: object) -> SubmittedMessage:
+    return parse_api_message(MessageRequest.model_validate({"text": text, **fields}), None)
 
 
 def test_the_same_names_are_the_same_room_and_the_same_person() -> None:
-    one, two = arrived(api(room="den", user="eve")), arrived(api("Bye", room="den", user="eve"))
+    one, two = (
+        build_inbound(build_request(room="den", user="eve")),
+        build_inbound(build_request("Bye", room="den", user="eve")),
+    )
     assert (one.room.id, one.author.id) == (derived_id(ADA, "web", "den"), derived_id("web", "eve"))
     assert (one.room.id, one.author.id) == (two.room.id, two.author.id)
 
 
 def test_two_agents_never_share_a_room_or_a_world() -> None:
-    one, two = arrived(api()), arrived(api(), BEA)
+    one, two = build_inbound(build_request()), build_inbound(build_request(), BEA)
     assert one.room.id != two.room.id
     assert one.world.id != two.world.id
 
 
 def test_nobody_gets_a_role_by_the_name_they_give() -> None:
-    arrival = arrived(api(user="owner"))
+    arrival = build_inbound(build_request(user="owner"))
     assert arrival.world.role_of(arrival.author.id) is Role.MEMBER
 
 
 def test_requests_come_from_the_api_and_frames_from_the_page() -> None:
-    page = said_by_page(Hello(type="hello"), Say(type="message", text="Hi", client_id="1"))
-    assert (api().kind, api().source) == (ChannelType.API, "api")
+    page = parse_page_message(HelloFrame(type="hello"), SendFrame(type="message", text="Hi", client_id="1"))
+    assert (build_request().kind, build_request().source) == (ChannelType.API, "api")
     assert (page.kind, page.source) == (ChannelType.DM, "client_chat")
 
 
 def test_a_key_makes_it_the_same_event_and_both_doors_have_their_own_keys() -> None:
-    one, two = arrived(api(idempotency_key="k")), arrived(api(idempotency_key="k"))
-    page = arrived(said_by_page(Hello(type="hello"), Say(type="message", text="Hello", client_id="k")))
+    one, two = (
+        build_inbound(build_request(idempotency_key="k")),
+        build_inbound(build_request(idempotency_key="k")),
+    )
+    page = build_inbound(
+        parse_page_message(HelloFrame(type="hello"), SendFrame(type="message", text="Hello", client_id="k"))
+    )
     assert one.key == two.key
     assert one.key.event_id != page.key.event_id
-    assert arrived(api()).key.event_id != arrived(api()).key.event_id
+    assert build_inbound(build_request()).key.event_id != build_inbound(build_request()).key.event_id
 
 
 def test_header_and_body_must_agree_about_the_key() -> None:
     body = MessageRequest(text="x", idempotency_key="a")
-    assert said_by_api(body, "a").key == "a"
-    assert said_by_api(MessageRequest(text="x"), "b").key == "b"
-    with pytest.raises(Problem, match="Idempotency-Key"):
-        said_by_api(body, "b")
+    assert parse_api_message(body, "a").key == "a"
+    assert parse_api_message(MessageRequest(text="x"), "b").key == "b"
+    with pytest.raises(HttpProblem, match="Idempotency-Key"):
+        parse_api_message(body, "b")
 
 
 def test_a_fingerprint_changes_with_all_that_makes_a_message() -> None:
     said = [
-        api(),
-        api("Hallo"),
-        api(room="den"),
-        api(user="eve"),
-        api(attachments=[{"url": "https://a.example/x"}]),
+        build_request(),
+        build_request("Hallo"),
+        build_request(room="den"),
+        build_request(user="eve"),
+        build_request(attachments=[{"url": "https://a.example/x"}]),
     ]
     assert len({one.fingerprint for one in said}) == len(said)
-    assert api(idempotency_key="k").fingerprint == api(stream=True).fingerprint
+    assert build_request(idempotency_key="k").fingerprint == build_request(stream=True).fingerprint
 
 
 @pytest.mark.parametrize(
@@ -85,5 +98,5 @@ def test_a_fingerprint_changes_with_all_that_makes_a_message() -> None:
 )
 def test_an_attachment_is_what_its_type_says(url: str, content_type: str | None, kind: MediaKind) -> None:
     sent = AttachmentRequest(url=url, content_type=content_type)
-    said = said_by_api(MessageRequest(text="x", attachments=[sent]), None)
+    said = parse_api_message(MessageRequest(text="x", attachments=[sent]), None)
     assert [one.kind for one in said.attachments] == [kind]

@@ -1,14 +1,14 @@
-from adapters.web.json_io import Answers
+from adapters.web.json_io import JsonResponder
 from adapters.web.schemas import ErrorBody
 
 
 def test_n13_a_secret_is_taken_out_however_json_writes_it() -> None:
-    answers = Answers(['say "friend"\\', "schlüssel-1"])
+    answers = JsonResponder(['say "friend"\\', "schlüssel-1"])
     body = ErrorBody(code="x", message='the word is say "friend"\\, or schlüssel-1', request_id="1")
-    assert answers.text(body) == (
+    assert answers.to_json(body) == (
         '{"code":"x","message":"the word is [redacted], or [redacted]","request_id":"1"}'
     )
 
 
 def test_the_longer_secret_goes_first() -> None:
-    assert Answers(["secret-1", "secret-1-and-more"]).cleared("secret-1-and-more") == "[redacted]"
+    assert JsonResponder(["secret-1", "secret-1-and-more"]).redact("secret-1-and-more") == "[redacted]"

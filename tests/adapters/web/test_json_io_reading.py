@@ -2,8 +2,8 @@ import time
 
 import pytest
 
-from adapters.web.errors import Problem
-from adapters.web.json_io import parse_json, validated
+from adapters.web.errors import HttpProblem
+from adapters.web.json_io import parse_json, validate_model
 from adapters.web.schemas import MessageRequest
 
 
@@ -26,7 +26,7 @@ from adapters.web.schemas import MessageRequest
 )
 def test_n10_what_is_no_plain_json_is_refused_quickly(text: str | bytes) -> None:
     began = time.process_time()
-    with pytest.raises(Problem) as raised:
+    with pytest.raises(HttpProblem) as raised:
         parse_json(text)
     assert raised.value.status == 400
     assert len(raised.value.message) < 300
@@ -54,17 +54,17 @@ def test_n10_what_is_no_plain_json_is_refused_quickly(text: str | bytes) -> None
     ],
 )
 def test_n03_a_wrong_field_is_named(body: object, named: str) -> None:
-    with pytest.raises(Problem) as raised:
-        validated(MessageRequest, body)
+    with pytest.raises(HttpProblem) as raised:
+        validate_model(MessageRequest, body)
     assert raised.value.status == 422
     assert raised.value.message.startswith(f"{named}: ")
 
 
 def test_of_many_wrong_fields_the_first_are_named() -> None:
-    with pytest.raises(Problem) as raised:
-        validated(MessageRequest, {"text": "x", **{f"f{n}": 1 for n in range(900)}})
+    with pytest.raises(HttpProblem) as raised:
+        validate_model(MessageRequest, {"text": "x", **{f"f{n}": 1 for n in range(900)}})
     assert raised.value.message.endswith("and 895 more")
 
 
 def test_half_a_character_is_replaced() -> None:
-    assert validated(MessageRequest, {"text": "a\ud83d"}).text == "a\ufffd"
+    assert validate_model(MessageRequest, {"text": "a\ud83d"}).text == "a\ufffd"

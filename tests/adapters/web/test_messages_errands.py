@@ -2,17 +2,17 @@ import asyncio
 
 import pytest
 
-from adapters.web.messages import Errands
+from adapters.web.messages import BackgroundTasks
 
 
 async def test_an_errand_is_finished_where_whoever_waited_has_gone() -> None:
-    errands, go, done = Errands(), asyncio.Event(), asyncio.Event()
+    errands, go, done = BackgroundTasks(), asyncio.Event(), asyncio.Event()
 
     async def errand() -> None:
         await go.wait()
         done.set()
 
-    waiting = asyncio.ensure_future(errands.run(errand()))
+    waiting = asyncio.ensure_future(errands.run_shielded(errand()))
     await asyncio.sleep(0)
     waiting.cancel()
     go.set()
@@ -21,13 +21,13 @@ async def test_an_errand_is_finished_where_whoever_waited_has_gone() -> None:
 
 
 async def test_an_error_reaches_whoever_waits_and_otherwise_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    errands = Errands()
+    errands = BackgroundTasks()
 
     async def errand() -> None:
         raise LookupError("gone")
 
     with pytest.raises(LookupError):
-        await errands.run(errand())
+        await errands.run_shielded(errand())
     assert not caplog.records
     errands.start(errand())
     await errands.stop()
@@ -39,7 +39,7 @@ async def test_an_error_reaches_whoever_waits_and_otherwise_the_log(caplog: pyte
 
 
 async def test_the_end_of_the_server_ends_what_is_under_way() -> None:
-    errands = Errands()
+    errands = BackgroundTasks()
     ended = asyncio.Event()
 
     async def errand() -> None:

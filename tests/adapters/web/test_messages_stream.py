@@ -7,86 +7,86 @@ from adapters.web.config import Limits
 SAY = "/api/agents/ada/messages"
 
 
-async def events(answer: Any) -> list[tuple[str, Any]]:
+async def read_events(answer: Any) -> list[tuple[str, Any]]:
     """Read a stream to its end."""
     async with asyncio.timeout(30):
-        return _parsed(await answer.text())
+        return _parse_events(await answer.text())
 
 
-def _parsed(text: str) -> list[tuple[str, Any]]:
-    found = []
+def _parse_events(text: str) -> list[tuple[str, Any]]:
+    events = []
     for block in text.split("\n\n"):
         lines = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
         if lines:
-            found.append((lines["event"], json.loads(lines["data"])))
-    return found
+            events.append((lines["event"], json.loads(lines["data"])))
+    return events
 
 
-async def stream(house: Any, **body: Any) -> Any:
+async def open_stream(house: Any, **body: Any) -> Any:
     return await house.request("POST", SAY, headers=house.bearer, json={**body, "stream": True})
 
 
 async def test_a_stream_tells_the_reply_and_ends_with_the_plain_answer(house: Any) -> None:
-    answer = await stream(house, text="Hello", idempotency_key="k1")
+    answer = await open_stream(house, text="Hello", idempotency_key="k1")
     assert answer.content_type == "text/event-stream"
-    found = await events(answer)
+    found = await read_events(answer)
     kinds = [kind for kind, _ in found if kind != "typing"]
     assert kinds == ["reply", "outcome"]
     assert found[0] == ("typing", {"active": True})
-    plain = await house.say("Hello", idempotency_key="k1")
+    plain = await house.send("Hello", idempotency_key="k1")
     assert found[-1] == ("outcome", plain)
     assert [data for kind, data in found if kind == "reply"] == plain["replies"]
 
 
 async def test_a_stream_of_a_known_message_tells_its_reply_again(house: Any) -> None:
-    plain = await house.say("Hello", idempotency_key="k1")
-    found = await events(await stream(house, text="Hello", idempotency_key="k1"))
+    plain = await house.send("Hello", idempotency_key="k1")
+    found = await read_events(await open_stream(house, text="Hello", idempotency_key="k1"))
     assert found == [("reply", plain["replies"][0]), ("outcome", plain)]
 
 
 async def test_a_stream_tells_nothing_of_other_messages(house: Any) -> None:
-    first = asyncio.create_task(stream(house, text="hold on", room="den"))
-    await house.script.asked.acquire()
+    first = asyncio.create_task(open_stream(house, text="hold on", room="den"))
+    await house.script.requested.acquire()
     older = await first
-    newer = await events(await stream(house, text="and now", room="den"))
-    found = [one for one in await events(older) if one[0] != "typing"]
+    newer = await read_events(await open_stream(house, text="and now", room="den"))
+    found = [one for one in await read_events(older) if one[0] != "typing"]
     assert [kind for kind, _ in found] == ["outcome"]
     assert found[0][1]["outcome"] == "superseded"
     assert [kind for kind, _ in newer if kind != "typing"] == ["reply", "outcome"]
 
 
 async def test_what_is_wrong_with_the_request_is_told_before_the_stream_begins(house: Any) -> None:
-    answer = await stream(house, text="Hello", room="")
+    answer = await open_stream(house, text="Hello", room="")
     assert (answer.status, answer.content_type) == (422, "application/json")
 
 
 async def test_a_silent_stream_shows_that_it_is_alive(open_house: Any) -> None:
     async with open_house(limits=Limits(keep_alive_seconds=0.02)) as house:
-        answer = await stream(house, text="hold on")
+        answer = await open_stream(house, text="hold on")
         seen = b""
         while b": still here" not in seen:
             seen += await answer.content.readany()
-        house.script.go.set()
+        house.script.released.set()
         assert "event: outcome" in await answer.text()
 
 
 async def test_a_stream_ends_with_an_error_where_the_bot_stops(house: Any) -> None:
-    answer = await stream(house, text="hold on")
-    await house.script.asked.acquire()
-    await house.runtime.residents[0].inbox.drain(0.0)
-    kind, data = (await events(answer))[-1]
+    answer = await open_stream(house, text="hold on")
+    await house.script.requested.acquire()
+    await house.runtime.agents[0].inbox.drain(0.0)
+    kind, data = (await read_events(answer))[-1]
     assert (kind, data["error"]["code"]) == ("error", "stopping")
     assert data["error"]["request_id"] == answer.headers["X-Request-Id"]
 
 
 async def test_a_stream_tells_a_reply_piece_by_piece_as_it_is_written(house: Any) -> None:
-    answer = await stream(house, text="a story")
+    answer = await open_stream(house, text="a story")
     first = b""
     async with asyncio.timeout(30):
         while b"event: piece" not in first:
             first += await answer.content.readuntil(b"\n\n")
-    house.script.go.set()
-    found = [one for one in _parsed(first.decode()) + await events(answer) if one[0] != "typing"]
+    house.script.released.set()
+    found = [one for one in _parse_events(first.decode()) + await read_events(answer) if one[0] != "typing"]
     pieces = [data for kind, data in found if kind == "piece"]
     [reply] = [data for kind, data in found if kind == "reply"]
     assert (pieces[0]["text"], pieces[0]["anew"]) == ("Once upon", True)
@@ -98,5 +98,5 @@ async def test_a_stream_tells_a_reply_piece_by_piece_as_it_is_written(house: Any
 
 async def test_nothing_is_told_in_pieces_where_that_is_switched_off(open_house: Any) -> None:
     async with open_house(settings={"STREAMING": "false"}) as house:
-        found = await events(await stream(house, text="a story"))
+        found = await read_events(await open_stream(house, text="a story"))
         assert [kind for kind, _ in found if kind != "typing"] == ["reply", "outcome"]

@@ -35,7 +35,7 @@ ROUTES = {
     "/plugins/tick/state": SHUT,
 }
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-MANY = Limits(guesses=100_000)
+MANY = Limits(max_guesses=100_000)
 
 
 @route("POST", "/hook", public=True)
@@ -51,16 +51,16 @@ async def state(agent: Agent, request: RouteRequest) -> RouteResponse:
 TICK = Plugin("tick", routes=[hook, state])
 
 
-def addresses(house: Any) -> list[tuple[str, str]]:
+def list_addresses(house: Any) -> list[tuple[str, str]]:
     """All addresses as they are asked for, each with its class."""
-    found = []
+    paths = []
     for resource in house.adapter.app.router.resources():
         path = resource.canonical
         name = "/pages/{name}" if path.startswith("/pages/") else path
         assert name in ROUTES, f"{path} is new: say in ROUTES whether it needs the token"
-        found.append((path.replace("{agent}", "ada").replace("{id}", str(uuid4())), ROUTES[name]))
-    assert len(found) >= len(ROUTES)
-    return [*found, ("/nothing/here", SHUT)]
+        paths.append((path.replace("{agent}", "ada").replace("{id}", str(uuid4())), ROUTES[name]))
+    assert len(paths) >= len(ROUTES)
+    return [*paths, ("/nothing/here", SHUT)]
 
 
 async def cookie(house: Any) -> str:
@@ -89,12 +89,12 @@ async def test_n01_without_the_token_nothing_opens_but_what_is_meant_to(open_hou
             {"Cookie": f"{right_cookie.partition('=')[0]}={TOKEN}"},
             {"Authorization": "Bearer wrong-token", "Cookie": right_cookie},
         ]
-        for (path, kind), method, headers in product(addresses(house), METHODS, wrong):
+        for (path, kind), method, headers in product(list_addresses(house), METHODS, wrong):
             answer = await house.request(method, path, headers=headers)
             is_open = kind is OPEN and (path == "/healthz" or method == "POST")
             expected = {200, 405} if is_open else {401}
             assert answer.status in expected, (method, path, headers)
-        for path, _ in addresses(house):
+        for path, _ in list_addresses(house):
             answer = await house.request("GET", f"{path}?token=wrong-token")
             assert answer.status in ({200, 405} if path == "/healthz" else {401}), path
 
@@ -102,7 +102,7 @@ async def test_n01_without_the_token_nothing_opens_but_what_is_meant_to(open_hou
 async def test_n01_with_the_token_every_address_answers(open_house: Any) -> None:
     async with open_house(TICK) as house:
         for headers in (house.bearer, {"Cookie": await cookie(house)}):
-            for path, _ in addresses(house):
+            for path, _ in list_addresses(house):
                 answer = await house.request("GET", path, headers=headers)
                 assert answer.status in {200, 404, 405, 426}, path
 
@@ -110,7 +110,7 @@ async def test_n01_with_the_token_every_address_answers(open_house: Any) -> None
 async def test_n05_n15_every_answer_carries_the_headers_that_keep_browsers_in_bounds(open_house: Any) -> None:
     async with open_house(TICK) as house:
         for headers, method in product(({}, house.bearer), ("GET", "POST")):
-            for path, _ in addresses(house):
+            for path, _ in list_addresses(house):
                 answer = await house.request(method, path, headers=headers)
                 told = answer.headers
                 policy = told["Content-Security-Policy"]

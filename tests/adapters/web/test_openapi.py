@@ -3,11 +3,11 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from adapters.web.openapi import OPERATIONS, document
+from adapters.web.openapi import OPERATIONS, build_document
 
 
 def test_every_reference_leads_somewhere() -> None:
-    described = document(OPERATIONS)
+    described = build_document(OPERATIONS)
     schemas = described["components"]["schemas"]
     references = [part.split('"')[0] for part in json.dumps(described).split('"$ref": "')[1:]]
     assert references
@@ -24,7 +24,7 @@ async def test_every_address_of_the_api_is_described(house: Any) -> None:
 
 
 def test_the_request_is_described_as_it_is_checked() -> None:
-    schema = document(OPERATIONS)["components"]["schemas"]["MessageRequest"]
+    schema = build_document(OPERATIONS)["components"]["schemas"]["MessageRequest"]
     assert schema["required"] == ["text"]
     assert schema["additionalProperties"] is False
     assert set(schema["properties"]) == {

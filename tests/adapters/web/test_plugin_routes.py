@@ -8,7 +8,7 @@ from adapters.web.adapter import WebAdapter
 from adapters.web.config import Limits, WebSettings
 from bot import (
     Agent,
-    Blueprint,
+    AgentConfig,
     Character,
     Plugin,
     PluginError,
@@ -185,6 +185,6 @@ async def test_n17_a_path_that_is_none_is_named_at_the_start(path: str) -> None:
         return RouteResponse()
 
     bad = Plugin("bad", routes=[Route("GET", path, nothing)])
-    async with Runtime([Blueprint(Character(name="Ada"), (bad,), Settings())]) as runtime:
+    async with Runtime([AgentConfig(Character(name="Ada"), (bad,), Settings())]) as runtime:
         with pytest.raises(PluginError, match="'bad'"):
-            WebAdapter(runtime.doors, WebSettings(), "a-token-for-tests")
+            WebAdapter(runtime.handles, WebSettings(), "a-token-for-tests")

@@ -8,11 +8,11 @@ from aiohttp import ClientError
 
 from adapters.web.adapter import WebAdapter
 from adapters.web.config import Limits, WebSettings
-from adapters.web.server import _explained
+from adapters.web.server import _explain_error
 from bot import SettingError
 
 
-def at(host: str, port: int) -> WebAdapter:
+def settings_at(host: str, port: int) -> WebAdapter:
     return WebAdapter([], WebSettings(SERVER_HOST=host, SERVER_PORT=port), "a-token/for tests")
 
 
@@ -26,14 +26,14 @@ async def test_a_port_in_use_is_named_with_what_to_do() -> None:
         with pytest.raises(
             SettingError, match=rf"SERVER_PORT {port} is in use.*SERVER_PORT=\d+, or 0 for any"
         ):
-            async with at("127.0.0.1", port):
+            async with settings_at("127.0.0.1", port):
                 pass
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
 async def test_an_address_that_is_not_ours_is_named(host: str) -> None:
     with pytest.raises(SettingError, match="SERVER_HOST"):
-        async with at(host, 0):
+        async with settings_at(host, 0):
             pass
 
 
@@ -46,14 +46,14 @@ async def test_an_address_that_is_not_ours_is_named(host: str) -> None:
     ],
 )
 def test_other_reasons_are_told_too(number: int, words: str) -> None:
-    assert words in _explained(OSError(number, "no"), "::1", 80)
+    assert words in _explain_error(OSError(number, "no"), "::1", 80)
 
 
 @pytest.mark.parametrize(
     ("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("localhost", "localhost")]
 )
 async def test_the_address_to_open_holds_the_port_and_the_token(host: str, shown: str) -> None:
-    async with at(host, 0) as adapter:
+    async with settings_at(host, 0) as adapter:
         assert adapter.port > 0
         assert adapter.url == f"http://{shown}:{adapter.port}/?token=a-token%2Ffor%20tests"
 
@@ -80,7 +80,7 @@ async def test_n09_a_body_that_drips_is_given_up(open_house: Any) -> None:
 
 
 async def test_n09_there_are_only_so_many_connections(open_house: Any) -> None:
-    async with open_house(limits=Limits(connections=2)) as house:
+    async with open_house(limits=Limits(max_connections=2)) as house:
         held = [await connect(house.adapter.port) for _ in range(2)]
         for reader, writer in held:
             writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -98,11 +98,11 @@ async def test_leaving_ends_what_is_waiting_and_takes_nothing_more(open_house: A
             "POST", "/api/agents/ada/messages", headers=house.bearer, json={"text": "hold on"}
         )
         waiting = asyncio.create_task(say)
-        await house.script.asked.acquire()
+        await house.script.requested.acquire()
         async with asyncio.timeout(30):
             await house.adapter.__aexit__(None, None, None)
             with pytest.raises(ClientError):
                 await waiting
         with pytest.raises(OSError, match=r"refused|Connect"):
             await connect(house.adapter.port)
-        house.script.go.set()
+        house.script.released.set()

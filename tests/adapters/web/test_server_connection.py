@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adapters.web.config import Limits
-from tests.adapters.web.conftest import TOKEN, OpenHouse, narrow_connection, send_for_ever
+from tests.adapters.web.conftest import TOKEN, ServerFactory, narrow_connection, send_endlessly
 
 HOST = b"Host: localhost\r\n"
 BEARER = f"Authorization: Bearer {TOKEN}\r\n".encode()
@@ -74,22 +74,22 @@ async def test_n18_what_a_client_expects_in_vain_is_refused_like_anything_else(h
     assert b"script" not in body
 
 
-async def test_n09_who_asks_and_asks_and_never_reads_is_cut_off(open_house: OpenHouse) -> None:
-    async with open_house(limits=Limits(write_seconds=0.2, guesses=1_000_000)) as house:
+async def test_n09_who_asks_and_asks_and_never_reads_is_cut_off(open_house: ServerFactory) -> None:
+    async with open_house(limits=Limits(write_seconds=0.2, max_guesses=1_000_000)) as house:
         _, writer = await narrow_connection(house.adapter.port)
         asking = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200
         async with asyncio.timeout(120):
             with pytest.raises(ConnectionError):
-                await send_for_ever(writer, asking)
+                await send_endlessly(writer, asking)
         writer.transport.abort()
         await house.get("/api/agents")
 
 
-async def test_n09_who_reads_slowly_but_reads_gets_the_whole_answer(open_house: OpenHouse) -> None:
+async def test_n09_who_reads_slowly_but_reads_gets_the_whole_answer(open_house: ServerFactory) -> None:
     async with open_house(limits=Limits(write_seconds=60)) as house:
         house.script.reply = "x" * 30_000
         for number in range(5):
-            told = await house.say(str(number), room="den")
+            told = await house.send(str(number), room="den")
         answer = await house.request(
             "GET", f"/api/rooms/{told['room_id']}/messages?limit=200", headers=house.bearer
         )

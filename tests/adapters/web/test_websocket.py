@@ -9,7 +9,7 @@ from aiohttp import WSCloseCode, WSMsgType, WSServerHandshakeError
 from jsonschema import Draft202012Validator
 
 from adapters.web.config import Limits
-from adapters.web.openapi import OPERATIONS, document
+from adapters.web.openapi import OPERATIONS, build_document
 from bot.store.inmemory import InMemoryStore
 
 
@@ -19,11 +19,11 @@ def kinds(frames: list[dict[str, Any]]) -> list[str]:
 
 
 async def test_a_conversation_from_hello_to_outcome(house: Any) -> None:
-    talker = await house.socket(room="den", user="eve")
+    talker = await house.open_socket(room="den", user="eve")
     ready = talker.ready
     assert (ready["agent"]["name"], ready["room"], ready["messages"]) == ("Ada", "den", [])
     assert (ready["user"]["name"], ready["user"]["is_agent"]) == ("eve", False)
-    frames = await talker.say("Hello", "c1")
+    frames = await talker.send_message("Hello", "c1")
     assert kinds(frames) == ["ack", "message", "outcome"]
     ack, reply, outcome = (frame for frame in frames if frame["type"] != "typing")
     assert frames[0] == ack
@@ -34,50 +34,50 @@ async def test_a_conversation_from_hello_to_outcome(house: Any) -> None:
 
 
 async def test_every_frame_is_as_described(house: Any) -> None:
-    described = document(OPERATIONS)
+    described = build_document(OPERATIONS)
     schema = {
         "$ref": "#/components/schemas/ServerFrame",
         "components": described["components"],
     }
-    talker = await house.socket()
+    talker = await house.open_socket()
     for text in ("Hello", "silence", "refuse"):
-        for frame in await talker.say(text, text):
+        for frame in await talker.send_message(text, text):
             Draft202012Validator(schema).validate(frame)
     await talker.send(type="nonsense")
-    Draft202012Validator(schema).validate(await talker.until("error"))
+    Draft202012Validator(schema).validate(await talker.wait_for("error"))
     Draft202012Validator(schema).validate(talker.ready)
 
 
 async def test_the_agent_is_seen_typing_while_it_works(house: Any) -> None:
-    talker = await house.socket()
+    talker = await house.open_socket()
     await talker.send(type="message", text="hold on", client_id="c1")
-    assert [(await talker.next())["type"] for _ in range(2)] == ["ack", "typing"]
-    late = await house.socket()
+    assert [(await talker.next_frame())["type"] for _ in range(2)] == ["ack", "typing"]
+    late = await house.open_socket()
     assert late.ready["is_typing"] is True
-    house.script.go.set()
-    assert (await late.until("typing"))["active"] is False
+    house.script.released.set()
+    assert (await late.wait_for("typing"))["active"] is False
 
 
 async def test_who_comes_back_gets_the_history_with_its_outcomes(house: Any) -> None:
-    talker = await house.socket(room="den")
-    await talker.say("Hello", "c1")
-    await talker.say("silence now", "c2")
+    talker = await house.open_socket(room="den")
+    await talker.send_message("Hello", "c1")
+    await talker.send_message("silence now", "c2")
     await talker.ws.close()
-    again = await house.socket(room="den")
+    again = await house.open_socket(room="den")
     told = [(one["text"], one["outcome"] and one["outcome"]["outcome"]) for one in again.ready["messages"]]
     assert told == [("Hello", "answered"), ("You said: Hello", None), ("silence now", "ignored")]
 
 
 async def test_n16_a_message_sent_again_after_a_reconnect_is_not_doubled(house: Any) -> None:
-    talker = await house.socket(room="den")
+    talker = await house.open_socket(room="den")
     await talker.send(type="message", text="hold on", client_id="c1")
-    first = await talker.until("ack")
+    first = await talker.wait_for("ack")
     await talker.ws.close()
-    again = await house.socket(room="den")
+    again = await house.open_socket(room="den")
     await again.send(type="message", text="hold on", client_id="c1")
-    assert (await again.until("ack"))["message_id"] == first["message_id"]
-    house.script.go.set()
-    assert (await again.until("outcome"))["message_id"] == first["message_id"]
+    assert (await again.wait_for("ack"))["message_id"] == first["message_id"]
+    house.script.released.set()
+    assert (await again.wait_for("outcome"))["message_id"] == first["message_id"]
     receipts = (await house.get("/api/receipts"))["receipts"]
     assert [one["message_id"] for one in receipts] == [first["message_id"]]
 
@@ -85,36 +85,36 @@ async def test_n16_a_message_sent_again_after_a_reconnect_is_not_doubled(house: 
 async def test_n16_a_message_sent_again_after_a_restart_is_not_doubled(open_house: Any) -> None:
     stores = {"Ada": InMemoryStore()}
     async with open_house(stores=stores) as house:
-        frames = await (await house.socket()).say("Hello", "c1")
+        frames = await (await house.open_socket()).send_message("Hello", "c1")
     async with open_house(stores=stores) as house:
-        talker = await house.socket()
-        again = await talker.say("Hello", "c1")
+        talker = await house.open_socket()
+        again = await talker.send_message("Hello", "c1")
         assert kinds(again) == ["ack", "outcome"]
         assert again[0]["message_id"] == frames[0]["message_id"]
         assert len(talker.ready["messages"]) == 2
 
 
 async def test_a_pending_message_is_followed_by_who_comes_back_without_sending_it_again(house: Any) -> None:
-    talker = await house.socket()
+    talker = await house.open_socket()
     await talker.send(type="message", text="hold on", client_id="c1")
-    ack = await talker.until("ack")
+    ack = await talker.wait_for("ack")
     await talker.ws.close()
-    again = await house.socket()
+    again = await house.open_socket()
     assert again.ready["messages"][0]["outcome"]["outcome"] in ("received", "claimed")
-    house.script.go.set()
-    assert (await again.until("message"))["text"] == "You said: hold on"
-    assert (await again.until("outcome"))["message_id"] == ack["message_id"]
+    house.script.released.set()
+    assert (await again.wait_for("message"))["text"] == "You said: hold on"
+    assert (await again.wait_for("outcome"))["message_id"] == ack["message_id"]
 
 
 async def test_another_message_of_the_same_name_is_refused(house: Any) -> None:
-    talker = await house.socket()
-    await talker.say("Hello", "c1")
-    [error] = await talker.say("Bye", "c1")
+    talker = await house.open_socket()
+    await talker.send_message("Hello", "c1")
+    [error] = await talker.send_message("Bye", "c1")
     assert (error["code"], error["client_id"]) == ("idempotency_mismatch", "c1")
 
 
 async def test_n14_other_tabs_see_what_is_said_and_other_rooms_do_not(house: Any) -> None:
-    one, two, elsewhere = [await house.socket(room=room) for room in ("den", "den", "attic")]
+    one, two, elsewhere = [await house.open_socket(room=room) for room in ("den", "den", "attic")]
     await one.say("Hello", "c1")
     seen = [await two.until("message"), await two.until("message")]
     assert [frame["text"] for frame in seen] == ["Hello", "You said: Hello"]
@@ -124,19 +124,19 @@ async def test_n14_other_tabs_see_what_is_said_and_other_rooms_do_not(house: Any
 
 
 async def test_what_comes_by_the_api_shows_in_the_room(house: Any) -> None:
-    talker = await house.socket(room="den")
-    await house.say("Hello", room="den", user="eve")
-    assert (await talker.until("message"))["author"]["name"] == "eve"
-    assert (await talker.until("message"))["author"]["name"] == "Ada"
+    talker = await house.open_socket(room="den")
+    await house.send("Hello", room="den", user="eve")
+    assert (await talker.wait_for("message"))["author"]["name"] == "eve"
+    assert (await talker.wait_for("message"))["author"]["name"] == "Ada"
 
 
 async def test_a_second_hello_changes_the_room(open_house: Any) -> None:
     async with open_house(names=("Ada", "Bea")) as house:
-        talker = await house.socket(room="den")
+        talker = await house.open_socket(room="den")
         await talker.send(type="hello", room="den", agent="Bea")
-        assert (await talker.until("ready"))["agent"]["name"] == "Bea"
-        await house.say("Hello", room="den", agent="ada")
-        frames = await talker.say("Hello", "c1")
+        assert (await talker.wait_for("ready"))["agent"]["name"] == "Bea"
+        await house.send("Hello", room="den", agent="ada")
+        frames = await talker.send_message("Hello", "c1")
         assert kinds(frames) == ["ack", "message", "outcome"]
 
 
@@ -169,22 +169,22 @@ async def test_n14_a_wrong_frame_is_told_and_the_conversation_goes_on(
 
 
 async def test_n14_a_frame_that_is_too_large_ends_the_connection(house: Any) -> None:
-    talker = await house.socket()
+    talker = await house.open_socket()
     await talker.ws.send_str("x" * (256 * 1024 + 1))
     message = await talker.ws.receive()
     assert (message.type, message.data) == (WSMsgType.CLOSE, WSCloseCode.MESSAGE_TOO_BIG)
 
 
 async def test_while_stopping_a_message_is_refused_and_may_be_sent_again(house: Any) -> None:
-    talker = await house.socket()
-    house.runtime.residents[0].inbox.close()
-    [error] = await talker.say("Hello", "c1")
+    talker = await house.open_socket()
+    house.runtime.agents[0].inbox.close()
+    [error] = await talker.send_message("Hello", "c1")
     assert (error["code"], error["client_id"]) == ("stopping", "c1")
 
 
 async def test_the_end_of_the_server_is_told(open_house: Any) -> None:
     async with open_house() as house:
-        talker = await house.socket()
+        talker = await house.open_socket()
         waiting = asyncio.create_task(talker.ws.receive())
         await house.adapter.__aexit__(None, None, None)
         message = await waiting
@@ -192,16 +192,16 @@ async def test_the_end_of_the_server_is_told(open_house: Any) -> None:
 
 
 async def test_n14_there_are_only_so_many_at_a_time(open_house: Any) -> None:
-    async with open_house(limits=Limits(sockets=1)) as house:
-        talker = await house.socket()
+    async with open_house(limits=Limits(max_sockets=1)) as house:
+        talker = await house.open_socket()
         with pytest.raises(WSServerHandshakeError) as raised:
-            await house.socket()
+            await house.open_socket()
         assert raised.value.status == 503
         await talker.ws.close()
         async with asyncio.timeout(30):
             while True:
                 try:
-                    await house.socket()
+                    await house.open_socket()
                     break
                 except WSServerHandshakeError:
                     continue
@@ -214,7 +214,7 @@ async def test_a_plain_request_is_told_what_this_address_speaks(house: Any) -> N
 
 async def test_n14_who_does_not_read_is_cut_off_and_nobody_else_is(open_house: Any) -> None:
     settings = {"CONVERSATION_LENGTH": "1"}
-    async with open_house(settings=settings, limits=Limits(backlog=100_000)) as house:
+    async with open_house(settings=settings, limits=Limits(max_backlog_bytes=100_000)) as house:
         house.script.reply = "x" * 32_000
         sleeper = socket.socket()
         sleeper.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -229,9 +229,9 @@ async def test_n14_who_does_not_read_is_cut_off_and_nobody_else_is(open_house: A
         )
         assert b"101" in await reader.readline()
         writer.write(_masked(json.dumps({"type": "hello", "room": "den"}).encode()))
-        awake = await house.socket(room="den")
+        awake = await house.open_socket(room="den")
         for number in range(200):
-            await house.say(f"{number}", room="den")
+            await house.send(f"{number}", room="den")
         received = 0
         with pytest.raises(ConnectionResetError):  # noqa: PT012  # what came before is read first
             async with asyncio.timeout(30):
@@ -239,7 +239,7 @@ async def test_n14_who_does_not_read_is_cut_off_and_nobody_else_is(open_house: A
                     received += len(chunk)
                 raise ConnectionResetError
         assert received < 200 * 32_000
-        assert (await awake.until("outcome"))["outcome"] == "answered"
+        assert (await awake.wait_for("outcome"))["outcome"] == "answered"
         writer.close()
 
 
@@ -251,26 +251,26 @@ def _masked(text: bytes) -> bytes:
 async def test_a_reply_is_seen_while_it_is_written_by_all_in_the_room_and_by_who_comes_late(
     house: Any,
 ) -> None:
-    talker = await house.socket()
+    talker = await house.open_socket()
     await talker.send(type="message", text="a story", client_id="c1")
-    first = await talker.until("draft")
+    first = await talker.wait_for("draft")
     assert (first["text"], first["anew"]) == ("Once upon", True)
-    late = await house.socket()
-    seen = await late.until("draft")
+    late = await house.open_socket()
+    seen = await late.wait_for("draft")
     assert (seen["id"], seen["text"], seen["anew"]) == (first["id"], "Once upon", True)
-    house.script.go.set()
+    house.script.released.set()
     for one in (talker, late):
         whole = await one.until("message")
         assert (whole["id"], whole["text"]) == (first["id"], "Once upon a time.")
-    assert (await house.socket()).ready["messages"][-1]["id"] == first["id"]
+    assert (await house.open_socket()).ready["messages"][-1]["id"] == first["id"]
 
 
 async def test_a_reply_that_is_not_said_after_all_goes_away(house: Any) -> None:
-    talker = await house.socket()
+    talker = await house.open_socket()
     await talker.send(type="message", text="a story", client_id="c1")
-    seen = await talker.until("draft")
-    house.script.breaks_off = True
-    house.script.go.set()
-    gone = await talker.until("draft")
+    seen = await talker.wait_for("draft")
+    house.script.stops_writing = True
+    house.script.released.set()
+    gone = await talker.wait_for("draft")
     assert (gone["id"], gone["text"], gone["anew"]) == (seen["id"], "", True)
-    assert (await talker.until("outcome"))["outcome"] == "ignored"
+    assert (await talker.wait_for("outcome"))["outcome"] == "ignored"

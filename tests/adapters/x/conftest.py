@@ -10,11 +10,11 @@ import pytest
 
 from adapters.x.adapter import XAdapter
 from adapters.x.emulator import Emulator, FastClock
-from bot import Agent, Blueprint, Character, Plugin, Receipt, Runtime, Settings
+from bot import Agent, AgentConfig, Character, Plugin, Receipt, Runtime, Settings
 from bot.platform import Delivery, DeliveryState
 from bot.settings import Layer
 from bot.store import Store
-from bot.testing import InMemoryStore, ScriptedModel, answer
+from bot.testing import InMemoryStore, ScriptedModel, model_answer
 from plugins.bootstrap import plugin as bootstrap
 from plugins.x_actions import plugin as x_actions
 
@@ -26,7 +26,7 @@ class Cast:
 
     def __init__(self, runtime: Runtime, adapter: XAdapter, emulator: Emulator, clock: FastClock) -> None:
         self.runtime, self.adapter, self.emulator, self.clock = runtime, adapter, emulator, clock
-        self.resident = runtime.residents[0]
+        self.resident = runtime.agents[0]
 
     @property
     def agent(self) -> Agent:
@@ -34,7 +34,7 @@ class Cast:
 
     @property
     def account(self) -> Any:
-        account = self.adapter.account(self.agent.id)
+        account = self.adapter.account_of(self.agent.id)
         assert account is not None
         return account
 
@@ -48,7 +48,7 @@ class Cast:
         """Wait until nothing is under way: the mentions are read, answered, and the answers sent."""
         await self.clock.until_resting()
         for receipt in await self.agent.store.ledger.receipts(limit=200):
-            await self.resident.inbox.settled(receipt.id)
+            await self.resident.inbox.wait_outcome(receipt.id)
         await self.agent.outbox.drain(DEADLINE)
 
     async def receipts(self) -> dict[str, Receipt]:
@@ -56,7 +56,9 @@ class Cast:
 
     async def unsent(self) -> list[Delivery]:
         return [
-            one for one in await self.agent.store.ledger.unsent(100) if one.state is not DeliveryState.SENT
+            one
+            for one in await self.agent.store.ledger.undelivered(100)
+            if one.state is not DeliveryState.SENT
         ]
 
 
@@ -88,7 +90,7 @@ def live(emulator: Emulator, clock: FastClock, tmp_path: Path) -> Live:
         **settings: str,
     ) -> AsyncIterator[Cast]:
         says = script[0] if script and callable(script[0]) else list(script)
-        model = ScriptedModel(says or (lambda request: answer("Noted.")))
+        model = ScriptedModel(says or (lambda request: model_answer("Noted.")))
         values = {
             **emulator.environment,
             "BOT_DATA_DIR": str(tmp_path),
@@ -96,16 +98,16 @@ def live(emulator: Emulator, clock: FastClock, tmp_path: Path) -> Live:
             "X_MONTHLY_READS": "10000",
             **settings,
         }
-        plan = Blueprint(
+        plan = AgentConfig(
             character or Character(name="Ada"),
             (bootstrap, x_actions, *plugins, model.plugin),
             Settings([Layer("the test", values)]),
             store or InMemoryStore(clock.now),
             clock.now,
-            is_at_rest=is_at_rest,
+            is_idle=is_at_rest,
         )
         async with Runtime([plan]) as runtime:
-            adapter = XAdapter(runtime.doors, clock=clock.now, pause=clock.pause)
+            adapter = XAdapter(runtime.handles, clock=clock.now, sleep=clock.pause)
             await runtime.connect(adapter)
             cast = Cast(runtime, adapter, emulator, clock)
             if values.get("X_REPLY_ENABLE") != "false":

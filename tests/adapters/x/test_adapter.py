@@ -9,9 +9,9 @@ import pytest
 from adapters.x import spec
 from adapters.x.adapter import XAdapter
 from adapters.x.emulator import Emulator, FastClock
-from bot import Blueprint, Character, Runtime, SettingError, Settings
+from bot import AgentConfig, Character, Runtime, SettingError, Settings
 from bot.settings import Layer
-from bot.testing import ScriptedModel, answer
+from bot.testing import ScriptedModel, model_answer
 from plugins.bootstrap import plugin as bootstrap
 
 
@@ -19,9 +19,9 @@ from plugins.bootstrap import plugin as bootstrap
 async def together(folder: Path, *characters: tuple[Character, dict[str, str]]) -> AsyncIterator[Runtime]:
     """Run these characters in one process, each with its own variables."""
     plans = [
-        Blueprint(
+        AgentConfig(
             character,
-            (bootstrap, ScriptedModel(answer(f"{character.name} says hello.")).plugin),
+            (bootstrap, ScriptedModel(model_answer(f"{character.name} says hello.")).plugin),
             Settings([Layer("the test", {"BOT_DATA_DIR": str(folder), **values})]),
         )
         for character, values in characters
@@ -35,21 +35,21 @@ async def test_each_character_posts_with_its_own_keys(emulator: Emulator, tmp_pa
     ada = (Character(name="Ada"), {**emulator.environment, "X_REPLY_ENABLE": "false"})
     grace = (Character(name="Grace"), {**emulator.environment_of(keys), "X_REPLY_ENABLE": "false"})
     async with together(tmp_path, ada, grace) as runtime:
-        await runtime.connect(spec.open(runtime.doors))
-        for resident in runtime.residents:
+        await runtime.connect(spec.open(runtime.handles))
+        for resident in runtime.agents:
             [feed] = resident.agent.outbox.feeds()
             await resident.agent.store.worlds.save_world(feed.world, [feed.room])
             await resident.agent.say(feed.room, f"This is {resident.agent.name}.")
             await resident.agent.outbox.drain(60.0)
-    assert [one.text for one in emulator.world.by(emulator.user_id)] == ["This is Ada."]
-    assert [one.text for one in emulator.world.by(keys.user_id)] == ["This is Grace."]
+    assert [one.text for one in emulator.state.posts_by(emulator.user_id)] == ["This is Ada."]
+    assert [one.text for one in emulator.state.posts_by(keys.user_id)] == ["This is Grace."]
 
 
 async def test_two_characters_cannot_share_an_account(emulator: Emulator, tmp_path: Path) -> None:
     both = [(Character(name=name), emulator.environment) for name in ("Ada", "Grace")]
     async with together(tmp_path, *both) as runtime:
         with pytest.raises(SettingError, match="X_ACCESS_TOKEN"):
-            spec.open(runtime.doors)
+            spec.open(runtime.handles)
 
 
 async def test_who_has_no_keys_or_names_other_platforms_has_no_timeline(
@@ -58,7 +58,7 @@ async def test_who_has_no_keys_or_names_other_platforms_has_no_timeline(
     keyless = (Character(name="Ada"), {})
     elsewhere = (Character(name="Grace", adapters=["telegram"]), emulator.environment)
     async with together(tmp_path, keyless, elsewhere) as runtime:
-        adapter = XAdapter(runtime.doors, clock=clock.now, pause=clock.pause)
+        adapter = XAdapter(runtime.handles, clock=clock.now, sleep=clock.pause)
         await runtime.connect(adapter)
-        assert [adapter.feed(door.agent_id) for door in runtime.doors] == [None, None]
+        assert [adapter.feed(door.agent_id) for door in runtime.handles] == [None, None]
         assert emulator.calls == []

@@ -9,10 +9,10 @@ from adapters.x.emulator import Emulator
 from adapters.x.rate_limits import Usage
 from bot import Settings, system_clock
 from bot.settings import Layer
-from bot.store import Checkup
+from bot.store import CheckReport
 
 
-async def look(emulator: Emulator, folder: Path, usage: str = "", **values: str) -> Checkup:
+async def look(emulator: Emulator, folder: Path, usage: str = "", **values: str) -> CheckReport:
     async def read(platform: str, account: str, name: str) -> str | None:
         assert (platform, account) == ("x", emulator.user_id)
         return usage if name == "usage" else None
@@ -23,9 +23,9 @@ async def look(emulator: Emulator, folder: Path, usage: str = "", **values: str)
 
 
 async def test_it_tells_whose_account_it_is_and_what_is_left(emulator: Emulator, tmp_path: Path) -> None:
-    spent = Usage().at(system_clock()).spent(reads=40, posts=3)
+    spent = Usage().at_time(system_clock()).add(reads=40, posts=3)
     found = await look(emulator, tmp_path, str(spent))
-    assert found.place == "@greenroom_bot on X"
+    assert found.location == "@greenroom_bot on X"
     assert found.facts["plan"] == "free"
     assert found.facts["reads left this month"] == 60
     assert found.facts["posts left today"] == 12

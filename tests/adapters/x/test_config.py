@@ -2,9 +2,9 @@
 
 import pytest
 
-from adapters.x.config import NEEDS, Allowance, read_settings
+from adapters.x.config import REQUIRED_VARIABLES, PlanLimits, read_settings
 from bot import SettingError, Settings
-from bot.settings import FILE, Layer
+from bot.settings import CHARACTER_FILE, Layer
 
 KEYS = {
     "X_API_KEY": "not-a-real-key",
@@ -19,8 +19,8 @@ def settings(**values: str) -> Settings:
 
 
 def test_the_account_is_known_by_its_token_without_asking() -> None:
-    assert set(NEEDS) == set(KEYS)
-    assert read_settings(settings()).account == "42"
+    assert set(REQUIRED_VARIABLES) == set(KEYS)
+    assert read_settings(settings()).account_id == "42"
 
 
 @pytest.mark.parametrize(
@@ -55,15 +55,15 @@ def test_a_secret_is_in_no_error_and_no_repr() -> None:
     [("free", (100, 500, 15)), ("basic", (10_000, 3_000, 95)), ("pro", (1_000_000, 288_000, 9_500))],
 )
 def test_a_plan_says_what_a_month_and_a_day_may_cost(plan: str, allowed: tuple[int, int, int]) -> None:
-    assert read_settings(settings(X_PLAN=plan)).allowance == Allowance(*allowed)
+    assert read_settings(settings(X_PLAN=plan)).plan_limits == PlanLimits(*allowed)
 
 
 def test_what_is_said_of_a_month_goes_before_the_plan() -> None:
     own = {"X_MONTHLY_READS": "7", "X_MONTHLY_POSTS": "0", "X_POST_DAILY_CAP": "1"}
-    assert read_settings(settings(**own)).allowance == Allowance(7, 0, 1)
+    assert read_settings(settings(**own)).plan_limits == PlanLimits(7, 0, 1)
 
 
 def test_a_characters_file_cannot_lead_the_operators_keys_elsewhere() -> None:
-    own = Layer(f"{FILE} settings", {"X_API_BASE_URL": "https://evil.example"})
+    own = Layer(f"{CHARACTER_FILE} settings", {"X_API_BASE_URL": "https://evil.example"})
     with pytest.raises(SettingError, match="X_API_BASE_URL"):
         read_settings(Settings([own, Layer("the environment", KEYS)]))

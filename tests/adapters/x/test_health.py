@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 
 from adapters.x.emulator import Emulator, Fault
-from adapters.x.emulator.server import Way
-from bot.platform import Cause, LinkState, NotSent, Standing
+from adapters.x.emulator.server import FaultKind
+from bot.platform import ConnectionSnapshot, ConnectionState, DisconnectCause, NotSent
 from tests.adapters.x.conftest import Cast, Live
 
 MENTIONS = "GET /2/users/:id/mentions"
 
 
-def state_of(cast: Cast) -> LinkState:
-    [link] = cast.adapter.links
-    return link.state
+def state_of(cast: Cast) -> ConnectionSnapshot:
+    [link] = cast.adapter.connections
+    return link.snapshot
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -26,22 +26,22 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [
-        (Fault(MENTIONS, status=503), Cause.PLATFORM),
-        (Fault(MENTIONS, Way.LOST), Cause.UNREACHABLE),
-        (Fault(MENTIONS, Way.BROKEN), Cause.PLATFORM),
-        (Fault(MENTIONS, status=403), Cause.REFUSED),
+        (Fault(MENTIONS, status=503), DisconnectCause.PLATFORM),
+        (Fault(MENTIONS, FaultKind.LOST), DisconnectCause.UNREACHABLE),
+        (Fault(MENTIONS, FaultKind.BROKEN), DisconnectCause.PLATFORM),
+        (Fault(MENTIONS, status=403), DisconnectCause.REFUSED),
     ],
 )
 async def test_c15_an_account_whose_mentions_cannot_be_read_is_degraded_until_they_can(
-    live: Live, emulator: Emulator, fault: Fault, cause: Cause, caplog: pytest.LogCaptureFixture
+    live: Live, emulator: Emulator, fault: Fault, cause: DisconnectCause, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with live() as cast:
-        assert state_of(cast).standing is Standing.CONNECTED
-        emulator.fail(fault)
+        assert state_of(cast).state is ConnectionState.CONNECTED
+        emulator.add_faults(fault)
         await cast.look()
-        assert (state_of(cast).standing, state_of(cast).cause) == (Standing.DEGRADED, cause)
+        assert (state_of(cast).state, state_of(cast).cause) == (ConnectionState.DEGRADED, cause)
         await cast.look()
-        assert state_of(cast).standing is Standing.CONNECTED
+        assert state_of(cast).state is ConnectionState.CONNECTED
     assert [line.partition(" (")[0].partition(" again")[0] for line in told(caplog)] == [
         "Ada is cut off from x",
         "Ada is on x",
@@ -50,18 +50,18 @@ async def test_c15_an_account_whose_mentions_cannot_be_read_is_degraded_until_th
 
 async def test_c13_a_name_that_cannot_be_found_is_named(live: Live) -> None:
     async with live(X_API_BASE_URL="http://nowhere.invalid") as cast:
-        assert (state_of(cast).standing, state_of(cast).cause) == (Standing.DEGRADED, Cause.DNS)
+        assert (state_of(cast).state, state_of(cast).cause) == (ConnectionState.DEGRADED, DisconnectCause.DNS)
 
 
 async def test_an_account_whose_keys_are_refused_is_off(
     live: Live, emulator: Emulator, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with live(X_REPLY_ENABLE="false") as cast:
-        assert state_of(cast).standing is Standing.CONNECTING
+        assert state_of(cast).state is ConnectionState.CONNECTING
         emulator.is_revoked = True
         with pytest.raises(NotSent, match="refuses the keys"):
             await cast.account.caller.me()
-        assert (state_of(cast).standing, state_of(cast).cause) == (Standing.OFF, Cause.REFUSED)
+        assert (state_of(cast).state, state_of(cast).cause) == (ConnectionState.OFF, DisconnectCause.REFUSED)
     assert len(told(caplog)) == 1
 
 
@@ -71,24 +71,24 @@ async def test_a_person_who_has_switched_x_off_is_told_that_it_is_and_of_its_ret
     async with live() as cast:
         (tmp_path / "x.off").touch()
         await cast.look()
-        assert state_of(cast).cause is Cause.SWITCHED_OFF
+        assert state_of(cast).cause is DisconnectCause.SWITCHED_OFF
         (tmp_path / "x.off").unlink()
         await cast.look()
-        assert state_of(cast).standing is Standing.CONNECTED
+        assert state_of(cast).state is ConnectionState.CONNECTED
 
 
 async def test_a_window_that_is_used_up_is_no_outage(live: Live, emulator: Emulator) -> None:
     async with live() as cast:
-        emulator.fail(Fault(MENTIONS, status=429))
+        emulator.add_faults(Fault(MENTIONS, status=429))
         await cast.look()
-        assert state_of(cast).standing is Standing.CONNECTED
+        assert state_of(cast).state is ConnectionState.CONNECTED
 
 
 async def test_c01_a_read_whose_answer_is_lost_is_not_repeated_with_the_signature_of_the_first(
     live: Live, emulator: Emulator
 ) -> None:
     async with live() as cast:
-        emulator.fail(Fault(MENTIONS, Way.LOST))
+        emulator.add_faults(Fault(MENTIONS, FaultKind.LOST))
         asked = len(emulator.calls)
         await cast.look()
         assert [one.status for one in emulator.calls[asked:]] == [200]
@@ -100,11 +100,11 @@ async def test_an_account_that_may_not_read_its_mentions_is_cut_off_until_it_may
 ) -> None:
     async with live() as cast:
         for _ in range(3):
-            emulator.fail(Fault(MENTIONS, status=403))
+            emulator.add_faults(Fault(MENTIONS, status=403))
             await cast.look()
-            assert state_of(cast).cause is Cause.REFUSED
+            assert state_of(cast).cause is DisconnectCause.REFUSED
         await cast.look()
-        assert state_of(cast).standing is Standing.CONNECTED
+        assert state_of(cast).state is ConnectionState.CONNECTED
     assert [line.partition(" (")[0].partition(" again")[0] for line in told(caplog)] == [
         "Ada is cut off from x",
         "Ada is on x",

@@ -24,7 +24,7 @@ async def test_o09_with_the_keys_of_another_account_nothing_is_written_and_it_is
             assert refused.value.retry_after  # the part waits for the right keys
         assert [call.endpoint for call in emulator.calls] == [ME]
         [feed] = cast.agent.outbox.feeds()
-        assert "X_USERNAME" in feed.rests
+        assert "X_USERNAME" in feed.pause_reason
     assert caplog.text.count("nothing is read or written") == 1
 
 
@@ -45,7 +45,7 @@ async def test_o09_where_that_cannot_be_asked_nothing_is_written_yet(
     status: int, live: Live, emulator: Emulator
 ) -> None:
     async with live(X_USERNAME="greenroom_bot", **QUIET) as cast:
-        emulator.fail(Fault(ME, status=status))
+        emulator.add_faults(Fault(ME, status=status))
         with pytest.raises(NotSent):
             await cast.adapter.deliver(part_of(cast))
         assert emulator.writes == []

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.x.incoming import OwnAccount, message_received, text_of
-from adapters.x.payloads import Post, read_id, read_page, read_person
+from adapters.x.incoming import BotIdentity, text_of, to_inbound_message
+from adapters.x.payloads import Post, parse_id, parse_page, parse_user
 from bot import ChannelType, derived_id
 
-ME = OwnAccount(derived_id("agent", "Ada"), "1000")
+ME = BotIdentity(derived_id("agent", "Ada"), "1000")
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 BOB = {"id": "7", "username": "bob", "name": "Bob"}
 JSON = st.recursive(
@@ -22,7 +22,7 @@ JSON = st.recursive(
 
 
 def page(*posts: dict[str, Any], **includes: Any) -> Any:
-    return read_page({"data": list(posts), "includes": {"users": [BOB], **includes}})
+    return parse_page({"data": list(posts), "includes": {"users": [BOB], **includes}})
 
 
 def told(**fields: Any) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def told(**fields: Any) -> dict[str, Any]:
 
 def test_a_mention_becomes_a_message_in_its_conversation() -> None:
     found = page(told(created_at="2026-03-01T08:00:00.000Z"))
-    arrival = message_received(found.posts[0], found, ME, at=NOW)
+    arrival = to_inbound_message(found.posts[0], found, ME, received_at=NOW)
     assert (arrival.room.external_id, arrival.room.type) == ("50", ChannelType.THREAD)
     assert (arrival.author.external_id, arrival.author.name) == ("7", "Bob")
     assert arrival.message.content.mention.is_mention
@@ -42,7 +42,7 @@ def test_a_mention_becomes_a_message_in_its_conversation() -> None:
 
 def test_b12_what_our_account_wrote_is_ours_by_its_number() -> None:
     found = page(told(author_id="1000"))
-    assert message_received(found.posts[0], found, ME, at=NOW).author.id == ME.agent_id
+    assert to_inbound_message(found.posts[0], found, ME, received_at=NOW).author.id == ME.agent_id
 
 
 def test_a_text_is_read_as_it_was_written() -> None:
@@ -69,14 +69,14 @@ def test_a_long_text_is_read_in_full() -> None:
 def test_a_picture_comes_along_with_what_it_shows() -> None:
     media = {"media_key": "3_9", "type": "photo", "url": "https://pbs.twimg.com/9.png", "alt_text": "A boat"}
     found = page(told(attachments={"media_keys": ["3_9", "3_8"]}), media=[media])
-    [picture] = message_received(found.posts[0], found, ME, at=NOW).message.content.attachments
+    [picture] = to_inbound_message(found.posts[0], found, ME, received_at=NOW).message.content.attachments
     assert (picture.url, picture.description) == ("https://pbs.twimg.com/9.png", "A boat")
 
 
 @pytest.mark.parametrize("address", ["http://169.254.169.254/", "file:///etc/passwd", "javascript:x"])
 def test_an_address_that_is_none_of_xs_is_left_out(address: str) -> None:
     found = page(told(attachments={"media_keys": ["3_9"]}), media=[{"media_key": "3_9", "url": address}])
-    [picture] = message_received(found.posts[0], found, ME, at=NOW).message.content.attachments
+    [picture] = to_inbound_message(found.posts[0], found, ME, received_at=NOW).message.content.attachments
     assert picture.url == ""
 
 
@@ -88,6 +88,6 @@ def test_one_post_that_cannot_be_read_costs_no_other() -> None:
 
 @given(JSON)
 def test_whatever_x_says_is_read_without_a_fault(answer: Any) -> None:
-    assert read_page(answer).posts == ()
-    assert read_person(answer) is None
-    assert read_id(answer) in ("", str(read_id(answer)))
+    assert parse_page(answer).posts == ()
+    assert parse_user(answer) is None
+    assert parse_id(answer) in ("", str(parse_id(answer)))

@@ -26,10 +26,12 @@ async def test_a_mention_is_answered_once_wherever_the_process_is_killed(
         await program.killed_at(stage)
         looks = len(emulator.calls)
         async with program.living() as life:
-            await emulator.until(
-                lambda: bool(emulator.said) and any("mentions" in one.path for one in emulator.calls[looks:])
+            await emulator.wait_until(
+                lambda: (
+                    bool(emulator.bot_texts) and any("mentions" in one.path for one in emulator.calls[looks:])
+                )
             )
             life.stop()
             assert await life.ended() == 0, program.last_words
-        made = emulator.world.by(emulator.user_id)
-        assert [one.answers for one in made] == [asked], program.last_words
+        made = emulator.state.posts_by(emulator.user_id)
+        assert [one.reply_to_id for one in made] == [asked], program.last_words

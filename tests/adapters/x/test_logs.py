@@ -7,7 +7,7 @@ import pytest
 
 from adapters.x.config import XSettings
 from adapters.x.emulator import Emulator
-from bot.logs import logging_to_stderr
+from bot.logs import configure_logging
 from bot.platform import NotSent
 from tests.adapters.x.conftest import Live
 from tests.adapters.x.test_sending import part_of
@@ -20,7 +20,7 @@ async def test_no_key_and_no_signature_is_logged_at_any_level(
     try:
         async with live() as cast:
             secrets = cast.agent.settings.secrets(XSettings)
-            with logging_to_stderr(level="DEBUG", secrets=secrets, fd=log):
+            with configure_logging(level="DEBUG", secrets=secrets, fd=log):
                 emulator.say("bob", "@greenroom_bot hello")
                 await cast.look()
                 emulator.is_revoked = True

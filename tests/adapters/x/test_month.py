@@ -4,10 +4,10 @@ from collections import Counter
 from itertools import count
 
 from adapters.x.emulator import Emulator, FastClock
-from bot.background.posting import Poster
+from bot.background.posting import PostScheduler
 from bot.background.scheduler import Scheduler
 from bot.models import Purpose, TextRequest
-from bot.testing import InMemoryStore, answer
+from bot.testing import InMemoryStore, model_answer
 from tests.adapters.x.conftest import Cast, Live
 
 LIMITS = {"POST /2/tweets": (17, 86_400.0), "GET /2/users/:id/mentions": (1, 900.0)}
@@ -15,7 +15,7 @@ STEP, A_DAY, DAYS = 3600, 86_400, 30
 
 
 async def _do_what_is_due(cast: Cast) -> None:
-    poster = Poster(cast.agent, cast.resident.registry)
+    poster = PostScheduler(cast.agent, cast.resident.registry)
     await Scheduler(cast.agent, cast.resident.registry, [poster.worker]).run_due()
     await cast.settle()
 
@@ -30,7 +30,9 @@ async def test_o09_a_month_of_posts_and_answers_stays_inside_the_free_plan(
     def script(request: TextRequest) -> str:
         number = next(numbers)
         text = " ".join(f"{word}{number}" for word in ("tide", "fog", "rope", "gull", "salt"))
-        return f"<post>{text}</post>" if request.purpose is Purpose.POST else answer(f"Answer {number}.")
+        return (
+            f"<post>{text}</post>" if request.purpose is Purpose.POST else model_answer(f"Answer {number}.")
+        )
 
     settings = {
         "X_MONTHLY_READS": "",
@@ -48,14 +50,14 @@ async def test_o09_a_month_of_posts_and_answers_stays_inside_the_free_plan(
             clock.advance(STEP)
             await _do_what_is_due(cast)
 
-    made = emulator.world.by(emulator.user_id)
-    posts = [one for one in made if not one.answers]
-    days = Counter(one.at.date() for one in made)
-    assert {one.answers for one in made if one.answers} == set(asked)
+    made = emulator.state.posts_by(emulator.user_id)
+    posts = [one for one in made if not one.reply_to_id]
+    days = Counter(one.created_at.date() for one in made)
+    assert {one.reply_to_id for one in made if one.reply_to_id} == set(asked)
     assert len(posts) > 3 * DAYS
     assert max(days.values()) <= 15
     assert len(made) <= 500
-    assert all(7 <= one.at.hour < 22 for one in posts)
+    assert all(7 <= one.created_at.hour < 22 for one in posts)
     assert max(emulator.reads.values()) <= 100
     assert all(call.status < 400 for call in emulator.calls)
     assert len({one.text for one in posts}) == len(posts)
@@ -71,7 +73,7 @@ async def test_an_overdue_post_is_posted_once_after_a_restart(
     clock.advance(A_DAY)
     async with live("<post>Late, but here.</post>", store=store, is_at_rest=True, **settings) as cast:
         for _ in range(3):
-            poster = Poster(cast.agent, cast.resident.registry)
+            poster = PostScheduler(cast.agent, cast.resident.registry)
             await Scheduler(cast.agent, cast.resident.registry, [poster.worker]).run_due()
             await cast.agent.outbox.drain(60.0)
-        assert emulator.said == ["Late, but here."]
+        assert emulator.bot_texts == ["Late, but here."]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.x.outgoing import ACT, LONGEST, REPLY, cut, parts, unaddressed, weight
+from adapters.x.outgoing import ACT, MAX_WEIGHT, REPLY, remove_mentions, split_reply, split_text, text_weight
 from bot import Attachment, Content, MediaKind, new_id
 
 SENTENCE = "The tide comes in twice a day, and nobody has to ask it to. "
@@ -28,11 +28,11 @@ WORDS = st.lists(
 
 
 def test_a_text_that_fits_is_one_post() -> None:
-    assert cut("Short.") == ["Short."]
+    assert split_text("Short.") == ["Short."]
 
 
 def test_a_long_text_is_cut_where_sentences_end() -> None:
-    pieces = cut(SENTENCE * 12)
+    pieces = split_text(SENTENCE * 12)
     assert len(pieces) == 3
     assert all(piece.endswith("to.") for piece in pieces)
     assert " ".join(pieces) == (SENTENCE * 12).strip()
@@ -40,24 +40,24 @@ def test_a_long_text_is_cut_where_sentences_end() -> None:
 
 @given(WORDS.map(" ".join))
 def test_d16_no_piece_is_too_heavy_and_no_sign_is_broken(text: str) -> None:
-    pieces = cut(text)
-    assert all(weight(piece) <= LONGEST for piece in pieces)
+    pieces = split_text(text)
+    assert all(text_weight(piece) <= MAX_WEIGHT for piece in pieces)
     assert "".join("".join(pieces).split()) == "".join(text.split()).replace("e\u0301", "é")
     assert all(piece.count("👨") == piece.count("👨‍👩‍👧‍👦") for piece in pieces)
 
 
 @given(st.text(max_size=1500))
 def test_d16_whatever_is_said_can_be_cut(text: str) -> None:
-    pieces = cut(text)
-    assert all(weight(piece) <= LONGEST or len(piece) == 1 for piece in pieces)
+    pieces = split_text(text)
+    assert all(text_weight(piece) <= MAX_WEIGHT or len(piece) == 1 for piece in pieces)
 
 
 def test_a_reply_is_at_most_five_posts_and_a_post_of_ones_own_as_many_as_it_takes() -> None:
     content = Content(text=SENTENCE * 100)
-    assert len(parts(content)) > 20
+    assert len(split_reply(content)) > 20
     for reply in (replace(content, in_reply_to=new_id()), replace(content, metadata={ACT: REPLY})):
-        pieces = [part.text for part in parts(reply)]
-        assert pieces[:4] == cut(content.text)[:4]
+        pieces = [part.text for part in split_reply(reply)]
+        assert pieces[:4] == split_text(content.text)[:4]
         assert len(pieces) == 5
         assert pieces[-1].endswith("…")
 
@@ -65,18 +65,18 @@ def test_a_reply_is_at_most_five_posts_and_a_post_of_ones_own_as_many_as_it_take
 @given(st.lists(WORDS.map(" ".join), min_size=6, max_size=8))
 def test_d16_no_part_of_a_cut_reply_is_too_heavy(texts: list[str]) -> None:
     reply = Content(text="\n".join(one * 3 for one in texts), in_reply_to=new_id())
-    assert all(weight(part.text) <= LONGEST for part in parts(reply))
+    assert all(text_weight(part.text) <= MAX_WEIGHT for part in split_reply(reply))
 
 
 def test_an_address_is_not_cut() -> None:
     address = "https://example.com/" + "a" * 60
-    assert cut("word " * 50 + address)[-1].endswith(address)
+    assert split_text("word " * 50 + address)[-1].endswith(address)
 
 
 def test_pictures_go_with_the_first_post_and_other_files_by_their_address() -> None:
     picture = Attachment("1", MediaKind.IMAGE, content_type="image/png", data=b"png")
     film = Attachment("2", MediaKind.VIDEO, url="https://example.com/film.mp4")
-    first, *others = parts(Content(text=SENTENCE * 6, attachments=(picture, film)))
+    first, *others = split_reply(Content(text=SENTENCE * 6, attachments=(picture, film)))
     assert first.attachments == (picture,)
     assert not any(one.attachments for one in others)
     assert others[-1].text.endswith(film.url)
@@ -97,10 +97,10 @@ def test_pictures_go_with_the_first_post_and_other_files_by_their_address() -> N
     ],
 )
 def test_a_reply_calls_nobody_in(text: str, expected: str) -> None:
-    assert unaddressed(text) == expected
+    assert remove_mentions(text) == expected
 
 
 def test_what_is_done_to_a_post_is_one_part() -> None:
     content = Content(text="Liked " + "x" * 500, metadata={"x_act": "like", "x_subject": "12", "other": "no"})
-    [part] = parts(content)
+    [part] = split_reply(content)
     assert part.metadata == {"x_act": "like", "x_subject": "12"}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.x.outgoing import weighed, weight
+from adapters.x.outgoing import text_weight, weighted_pieces
 
 
 @pytest.mark.parametrize(
@@ -31,14 +31,14 @@ from adapters.x.outgoing import weighed, weight
     ],
 )
 def test_a_text_weighs_what_x_publishes(text: str, expected: int) -> None:
-    assert weight(text) == expected
+    assert text_weight(text) == expected
 
 
 def test_what_may_be_an_address_weighs_the_heavier_of_both() -> None:
-    assert weight("it ended.Then it began") == weight("it ") + 23 + weight(" it began")
+    assert text_weight("it ended.Then it began") == text_weight("it ") + 23 + text_weight(" it began")
 
 
 @given(st.text(max_size=200))
 def test_the_pieces_make_the_whole_text_again(text: str) -> None:
-    pieces = "".join(piece for piece, _ in weighed(text))
-    assert weight(pieces) == weight(text)
+    pieces = "".join(piece for piece, _ in weighted_pieces(text))
+    assert text_weight(pieces) == text_weight(text)

@@ -4,7 +4,7 @@ import pytest
 
 from adapters.x.config import XSettings
 from adapters.x.emulator import Emulator
-from adapters.x.permissions import Policy
+from adapters.x.permissions import ContentRules
 from bot import Content, Settings
 from bot.platform import DeliveryState, Undeliverable
 from bot.settings import Layer
@@ -39,18 +39,18 @@ LISTED = {
 }
 
 
-def policy() -> Policy:
-    return Policy(Settings([Layer("the test", LISTED)]).load(XSettings))
+def policy() -> ContentRules:
+    return ContentRules(Settings([Layer("the test", LISTED)]).load(XSettings))
 
 
 @pytest.mark.parametrize(("what", "text"), [(what, text) for what, texts in CORPUS.items() for text in texts])
 def test_o10_what_must_not_stand_in_public_is_named(what: str, text: str) -> None:
-    assert what in policy().fault(f"Well: {text} indeed")
+    assert what in policy().find_violation(f"Well: {text} indeed")
 
 
 @pytest.mark.parametrize("text", HARMLESS)
 def test_o10_what_is_harmless_may_be_said(text: str) -> None:
-    assert policy().fault(text) == ""
+    assert policy().find_violation(text) == ""
 
 
 async def test_o10_of_a_thread_that_ends_badly_nothing_is_posted(live: Live, emulator: Emulator) -> None:

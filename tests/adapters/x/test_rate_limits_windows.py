@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from adapters.x.rate_limits import Windows, endpoint_of
+from adapters.x.rate_limits import EndpointLimits, endpoint_of
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 POSTS = "POST /2/tweets"
@@ -15,14 +15,14 @@ def headers(remaining: str, reset: float | str) -> dict[str, str]:
 
 
 def test_an_endpoint_that_nothing_is_known_of_is_open() -> None:
-    assert Windows().wait(POSTS, NOW) == 0.0
+    assert EndpointLimits().wait_seconds(POSTS, NOW) == 0.0
 
 
 def test_d01_a_used_up_window_is_left_alone_until_it_is_renewed() -> None:
-    windows = Windows()
-    windows.note(POSTS, 201, headers("0", int(NOW.timestamp()) + 90), NOW)
-    assert windows.wait(POSTS, NOW) == 90.0
-    assert windows.wait("GET /2/users/me", NOW) == 0.0
+    windows = EndpointLimits()
+    windows.update(POSTS, 201, headers("0", int(NOW.timestamp()) + 90), NOW)
+    assert windows.wait_seconds(POSTS, NOW) == 90.0
+    assert windows.wait_seconds("GET /2/users/me", NOW) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -39,34 +39,34 @@ def test_d01_a_used_up_window_is_left_alone_until_it_is_renewed() -> None:
     ],
 )
 def test_d14_the_moment_of_renewal_is_believed_from_a_second_to_a_day(reset: object, expected: float) -> None:
-    windows = Windows()
-    windows.note(POSTS, 429, headers("0", str(reset)), NOW)
-    assert windows.wait(POSTS, NOW) == expected
+    windows = EndpointLimits()
+    windows.update(POSTS, 429, headers("0", str(reset)), NOW)
+    assert windows.wait_seconds(POSTS, NOW) == expected
 
 
 def test_a_day_that_is_used_up_counts_more_than_a_quarter_of_an_hour_that_is_not() -> None:
-    windows = Windows()
+    windows = EndpointLimits()
     day = {
         "x-user-limit-24hour-remaining": "0",
         "x-user-limit-24hour-reset": str(int(NOW.timestamp()) + 7200),
         "x-app-limit-24hour-remaining": "3",
     }
-    windows.note(POSTS, 201, {**headers("99", int(NOW.timestamp()) + 900), **day}, NOW)
-    assert windows.wait(POSTS, NOW) == 7200.0
-    assert list(windows.closed(NOW)) == [POSTS]
+    windows.update(POSTS, 201, {**headers("99", int(NOW.timestamp()) + 900), **day}, NOW)
+    assert windows.wait_seconds(POSTS, NOW) == 7200.0
+    assert list(windows.closed_endpoints(NOW)) == [POSTS]
 
 
 def test_a_later_answer_opens_a_window_again() -> None:
-    windows = Windows()
-    windows.note(POSTS, 429, {}, NOW)
-    windows.note(POSTS, 201, headers("5", int(NOW.timestamp()) + 900), NOW)
-    assert windows.wait(POSTS, NOW) == 0.0
+    windows = EndpointLimits()
+    windows.update(POSTS, 429, {}, NOW)
+    windows.update(POSTS, 201, headers("5", int(NOW.timestamp()) + 900), NOW)
+    assert windows.wait_seconds(POSTS, NOW) == 0.0
 
 
 def test_d03_too_many_without_a_header_is_five_seconds() -> None:
-    windows = Windows()
-    windows.note(POSTS, 429, {}, NOW)
-    assert windows.wait(POSTS, NOW) == 5.0
+    windows = EndpointLimits()
+    windows.update(POSTS, 429, {}, NOW)
+    assert windows.wait_seconds(POSTS, NOW) == 5.0
 
 
 @pytest.mark.parametrize(

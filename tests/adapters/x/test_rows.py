@@ -6,9 +6,9 @@ import pytest
 
 from adapters.x import connection
 from adapters.x.emulator import Emulator, FastClock
-from adapters.x.receiving import NOTE
-from adapters.x.state import Notes
-from bot.platform import NotSent, Unclear
+from adapters.x.receiving import POSITION_KEY
+from adapters.x.state import AccountState
+from bot.platform import DeliveryUnknown, NotSent
 from bot.testing import InMemoryStore
 from tests.adapters.x.conftest import Live
 from tests.adapters.x.test_sending import QUIET, part_of
@@ -23,11 +23,11 @@ async def test_b02_a_mention_that_is_read_again_after_29_days_is_known(
         await cast.look()
     clock.advance(29 * 86_400)
     async with live(store=store, **QUIET) as cast:
-        notes = Notes(cast.resident.door.inbox, emulator.user_id)
-        await notes.write(NOTE, "0")  # as if nothing had been read
+        notes = AccountState(cast.resident.handle.inbox, emulator.user_id)
+        await notes.write(POSITION_KEY, "0")  # as if nothing had been read
         await cast.account.mentions.read()
         assert len(await cast.receipts()) == 1
-    assert emulator.said == ["Noted."]
+    assert emulator.bot_texts == ["Noted."]
 
 
 async def test_b04_mentions_which_x_gives_newest_first_are_heard_in_their_order(
@@ -35,7 +35,7 @@ async def test_b04_mentions_which_x_gives_newest_first_are_heard_in_their_order(
 ) -> None:
     async with live() as cast:
         first = emulator.say("bob", "@greenroom_bot one")
-        second = emulator.say("carol", "@greenroom_bot two", answers=first)
+        second = emulator.say("carol", "@greenroom_bot two", reply_to_id=first)
         await cast.look()
         [room] = {one.room_id for one in (await cast.receipts()).values()}
         kept = await cast.agent.store.memories.recent(room, 10)
@@ -46,9 +46,9 @@ async def test_b14_whoever_takes_another_handle_is_the_same_person(live: Live, e
     async with live() as cast:
         emulator.say("bob", "@greenroom_bot hello")
         await cast.look()
-        bob = emulator.world.person("bob")
-        emulator.world.people[bob] = "bobby"
-        emulator.world.post(bob, "@greenroom_bot it is me")
+        bob = emulator.state.user_id_of("bob")
+        emulator.state.usernames[bob] = "bobby"
+        emulator.state.create_post(bob, "@greenroom_bot it is me")
         await cast.look()
         [author] = {one.author_id for one in (await cast.receipts()).values()}
         known = await cast.agent.store.entities.entities([author])
@@ -58,9 +58,9 @@ async def test_b14_whoever_takes_another_handle_is_the_same_person(live: Live, e
 async def test_c07_an_answer_that_never_comes_is_given_up(
     live: Live, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "DEADLINE", 0.2)
+    monkeypatch.setattr(connection, "REQUEST_TIMEOUT", 0.2)
     async with live(**QUIET, X_API_BASE_URL=silent) as cast:
-        with pytest.raises(Unclear):
+        with pytest.raises(DeliveryUnknown):
             await cast.adapter.deliver(part_of(cast))
 
 
@@ -86,7 +86,7 @@ async def test_c15_one_account_that_is_cut_off_does_not_concern_another(
         waiting = asyncio.get_running_loop().create_task(wedged.adapter.deliver(part_of(wedged)))
         emulator.say("bob", "@greenroom_bot hello")
         await cast.look()
-        assert emulator.said == ["Noted."]
+        assert emulator.bot_texts == ["Noted."]
         assert not waiting.done()
         waiting.cancel()
         await asyncio.wait([waiting])

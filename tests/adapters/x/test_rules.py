@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from adapters.x.emulator import Emulator, FastClock
-from adapters.x.permissions import is_start, is_stop
+from adapters.x.permissions import is_opt_in_request, is_opt_out_request
 from bot import ChannelType, Content, Outcome
 from bot.models import TextRequest
 from bot.platform import Delivery, NotSent, Undeliverable
-from bot.testing import InMemoryStore, answer, make_arrival
+from bot.testing import InMemoryStore, make_message, model_answer
 from tests.adapters.x.conftest import Live
 from tests.adapters.x.test_sending import QUIET, part_of
 
@@ -36,7 +36,7 @@ async def test_o09_a_dry_run_writes_nothing_whatever_a_turn_brings(
 
     def says(request: TextRequest) -> str:
         name, parameters = next(deeds)
-        return answer("As you wish.", actions=["REPLY", name], parameters={name: parameters})
+        return model_answer("As you wish.", actions=["REPLY", name], parameters={name: parameters})
 
     unlimited = {"X_MONTHLY_READS": "1000000", "MESSAGES_PER_PERSON": "0"}
     settings = {"X_DRY_RUN": "true", "X_OPERATORS": "test:Alice", **unlimited}
@@ -46,9 +46,9 @@ async def test_o09_a_dry_run_writes_nothing_whatever_a_turn_brings(
                 emulator.say("carol", f"@greenroom_bot what about {number}?")
                 await cast.look()
             else:
-                order = make_arrival(f"Ada, do {number}", at=clock.now(), author="Alice", kind=DM)
-                receipt = await cast.resident.inbox.put(order)
-                await cast.resident.inbox.settled(receipt.id)
+                order = make_message(f"Ada, do {number}", sent_at=clock.now(), author="Alice", kind=DM)
+                receipt = await cast.resident.inbox.submit(order)
+                await cast.resident.inbox.wait_outcome(receipt.id)
         await cast.settle()
         parts = await cast.agent.store.ledger.deliveries()
     dry = [one for one in parts if one.external_id.startswith("dry-run-")]
@@ -89,7 +89,7 @@ async def test_o09_the_switch_stops_everything_before_the_next_call(
             await cast.adapter.deliver(part_of(cast))
         await cast.look()
         [feed] = cast.agent.outbox.feeds()
-        assert "x.off" in feed.rests
+        assert "x.off" in feed.pause_reason
         assert len(emulator.calls) == before
         (tmp_path / "x.off").unlink()
         await cast.adapter.deliver(part_of(cast))
@@ -137,7 +137,7 @@ async def test_quiet_hours_are_by_the_characters_own_clock(
 ) -> None:
     async with live(X_QUIET_HOURS=span, X_TIME_ZONE=zone, X_POST_ENABLE="true", **QUIET) as cast:
         [feed] = cast.agent.outbox.feeds()  # it is nine in Greenwich
-        assert bool(feed.rests) is is_quiet
+        assert bool(feed.pause_reason) is is_quiet
         await cast.adapter.deliver(part_of(cast))  # whoever asks for it has it posted all the same
 
 
@@ -172,25 +172,25 @@ async def test_o11_who_says_stop_is_not_answered_any_more(words: str, live: Live
         await cast.look()
         receipt = (await cast.receipts())[again]
         assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "opt-out")
-        assert emulator.said == ["Noted."]
+        assert emulator.bot_texts == ["Noted."]
         back = emulator.say("bob", "@greenroom_bot start")
         await cast.look()
         assert (await cast.receipts())[back].outcome is Outcome.ANSWERED
 
 
 async def test_o11_a_stop_is_honoured_before_what_is_on_its_way(live: Live, emulator: Emulator) -> None:
-    async with live(answer("A sentence of a long answer. " * 20)) as cast:
+    async with live(model_answer("A sentence of a long answer. " * 20)) as cast:
         asked = emulator.say("bob", "@greenroom_bot hello")
         await cast.look()
         delivered = await cast.agent.store.ledger.deliveries(turn_id=(await cast.receipts())[asked].turn_id)
-        said = len(emulator.said)
+        said = len(emulator.bot_texts)
         assert len(delivered) == said > 1
         emulator.say("bob", "@greenroom_bot stop")
         await cast.look()
         for part in delivered:  # also the rest of a thread that has begun
             with pytest.raises(Undeliverable, match="opt-out"):
                 await cast.adapter.deliver(part)
-        assert len(emulator.said) == said
+        assert len(emulator.bot_texts) == said
 
 
 async def test_o11_the_operators_list_holds_for_likes_and_quotes_too(live: Live, emulator: Emulator) -> None:
@@ -211,13 +211,13 @@ async def test_nobody_is_replied_to_who_has_not_asked_for_it(live: Live, emulato
         await cast.adapter.deliver(_with(part_of(cast), _reply(friend)))
     async with live(X_TARGET_USERS="carol", **QUIET) as cast:
         await cast.adapter.deliver(_with(part_of(cast), _reply(strange)))
-    assert [one.answers for one in emulator.world.by(emulator.user_id)] == [friend, strange]
+    assert [one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)] == [friend, strange]
 
 
 def test_only_a_plain_word_is_a_stop() -> None:
-    assert not is_stop("When does the rain stop?")
-    assert not is_stop("don't stop")
-    assert is_start("@ada opt-in")
+    assert not is_opt_out_request("When does the rain stop?")
+    assert not is_opt_out_request("don't stop")
+    assert is_opt_in_request("@ada opt-in")
 
 
 def _with(part: Delivery, content: Content) -> Delivery:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from adapters.x.emulator import Emulator, FastClock, Fault, Way
+from adapters.x.emulator import Emulator, FastClock, Fault, FaultKind
 from bot import Attachment, Content, MediaKind, delivery_id, new_id
-from bot.platform import Delivery, DeliveryState, NotSent, Unclear, Undeliverable
+from bot.platform import Delivery, DeliveryState, DeliveryUnknown, NotSent, Undeliverable
 from bot.testing import InMemoryStore
 from tests.adapters.x.conftest import Cast, Live
 
@@ -42,14 +42,14 @@ def part_of(cast: Cast, text: str = "Fog again.", **details: Any) -> Delivery:
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault(POST, Way.LOST),
-        Fault(POST, Way.BROKEN),
-        Fault(POST, Way.FAILED, 500),
-        Fault(POST, Way.FAILED, 503),
-        Fault(POST, Way.FAILED, 524),
-        Fault(POST, Way.FAILED, 302),
-        Fault(POST, Way.FAILED, 200, body='{"data": {}}'),
-        Fault(POST, Way.FAILED, 200, body="x" * 2_000_000),
+        Fault(POST, FaultKind.LOST),
+        Fault(POST, FaultKind.BROKEN),
+        Fault(POST, FaultKind.FAILED, 500),
+        Fault(POST, FaultKind.FAILED, 503),
+        Fault(POST, FaultKind.FAILED, 524),
+        Fault(POST, FaultKind.FAILED, 302),
+        Fault(POST, FaultKind.FAILED, 200, body='{"data": {}}'),
+        Fault(POST, FaultKind.FAILED, 200, body="x" * 2_000_000),
     ],
     ids=["reset", "no json", "500", "503", "524", "302", "no id", "endless"],
 )
@@ -57,28 +57,28 @@ async def test_d04_d06_d07_d08_a_post_that_may_have_arrived_is_found_on_the_time
     fault: Fault, live: Live, emulator: Emulator
 ) -> None:
     async with live(**QUIET) as cast:
-        emulator.fail(fault)
+        emulator.add_faults(fault)
         part = part_of(cast)
-        with pytest.raises(Unclear):
+        with pytest.raises(DeliveryUnknown):
             await cast.adapter.deliver(part)
-        [made] = emulator.world.by(emulator.user_id)
+        [made] = emulator.state.posts_by(emulator.user_id)
         assert await cast.adapter.reconcile(part) == made.id
-        assert emulator.said == ["Fog again."]
+        assert emulator.bot_texts == ["Fog again."]
 
 
-@pytest.mark.parametrize("way", [Way.CUT, Way.REFUSED])
+@pytest.mark.parametrize("way", [FaultKind.CUT, FaultKind.REFUSED])
 async def test_a_post_that_did_not_arrive_is_sent_again_word_for_word(
-    way: Way, live: Live, emulator: Emulator
+    way: FaultKind, live: Live, emulator: Emulator
 ) -> None:
     async with live(**QUIET) as cast:
-        emulator.fail(Fault(POST, way))
+        emulator.add_faults(Fault(POST, way))
         part = part_of(cast)
-        with pytest.raises(Unclear):
+        with pytest.raises(DeliveryUnknown):
             await cast.adapter.deliver(part)
         with pytest.raises(NotSent):
             await cast.adapter.reconcile(part)
         await cast.adapter.deliver(replace(part, attempts=2))
-        assert emulator.said == ["Fog again."]
+        assert emulator.bot_texts == ["Fog again."]
 
 
 @pytest.mark.parametrize(
@@ -92,19 +92,19 @@ async def test_a_post_that_did_not_arrive_is_sent_again_word_for_word(
 )
 async def test_a_post_is_found_however_x_writes_it(text: str, live: Live, emulator: Emulator) -> None:
     async with live(**QUIET) as cast:
-        emulator.fail(Fault(POST, Way.LOST))
+        emulator.add_faults(Fault(POST, FaultKind.LOST))
         part = part_of(cast, text)
-        with pytest.raises(Unclear):
+        with pytest.raises(DeliveryUnknown):
             await cast.adapter.deliver(part)
-        assert await cast.adapter.reconcile(part) == emulator.world.by(emulator.user_id)[0].id
+        assert await cast.adapter.reconcile(part) == emulator.state.posts_by(emulator.user_id)[0].id
 
 
 async def test_an_answer_that_may_have_arrived_is_said_once(live: Live, emulator: Emulator) -> None:
     async with live() as cast:
-        emulator.fail(Fault(POST, Way.LOST))
+        emulator.add_faults(Fault(POST, FaultKind.LOST))
         emulator.say("bob", "@greenroom_bot hello")
         await cast.look()
-        assert emulator.said == ["Noted."]
+        assert emulator.bot_texts == ["Noted."]
         assert await cast.unsent() == []
 
 
@@ -112,9 +112,9 @@ async def test_the_same_words_to_somebody_else_are_not_taken_for_it(live: Live, 
     async with live() as cast:
         emulator.say("bob", "@greenroom_bot hello")
         await cast.look()
-        emulator.fail(Fault(POST, Way.CUT))
+        emulator.add_faults(Fault(POST, FaultKind.CUT))
         part = part_of(cast, "Noted.")
-        with pytest.raises(Unclear):
+        with pytest.raises(DeliveryUnknown):
             await cast.adapter.deliver(part)
         with pytest.raises(NotSent):
             await cast.adapter.reconcile(part)
@@ -122,7 +122,7 @@ async def test_the_same_words_to_somebody_else_are_not_taken_for_it(live: Live, 
 
 async def test_d13_a_duplicate_at_the_first_try_is_given_up(live: Live, emulator: Emulator) -> None:
     async with live(**QUIET) as cast:
-        emulator.world.post(emulator.user_id, "Fog again.")
+        emulator.state.create_post(emulator.user_id, "Fog again.")
         with pytest.raises(Undeliverable, match="duplicate"):
             await cast.adapter.deliver(part_of(cast))
 
@@ -131,9 +131,9 @@ async def test_d13_a_duplicate_after_an_unclear_try_is_confirmed_by_reading(
     live: Live, emulator: Emulator
 ) -> None:
     async with live(**QUIET) as cast:
-        made = emulator.world.post(emulator.user_id, "Fog again.")
+        made = emulator.state.create_post(emulator.user_id, "Fog again.")
         part = part_of(cast, attempts=2)
-        with pytest.raises(Unclear):
+        with pytest.raises(DeliveryUnknown):
             await cast.adapter.deliver(part)
         assert await cast.adapter.reconcile(part) == made.id
 
@@ -142,12 +142,12 @@ async def test_d13_a_duplicate_that_is_not_found_is_held(
     live: Live, emulator: Emulator, clock: FastClock
 ) -> None:
     async with live(**QUIET) as cast:
-        emulator.world.post(emulator.user_id, "Fog again.")
+        emulator.state.create_post(emulator.user_id, "Fog again.")
         clock.advance(3600)
         part = part_of(cast, attempts=2)
-        with pytest.raises(Unclear):
+        with pytest.raises(DeliveryUnknown):
             await cast.adapter.deliver(part)
-        with pytest.raises(Unclear, match="look at the account"):
+        with pytest.raises(DeliveryUnknown, match="look at the account"):
             await cast.adapter.reconcile(part)
 
 
@@ -155,7 +155,7 @@ async def test_without_a_budget_to_read_an_unclear_post_is_held_and_listed(
     live: Live, emulator: Emulator
 ) -> None:
     async with live(X_MONTHLY_READS="0", **QUIET) as cast:
-        emulator.fail(Fault(POST, Way.LOST))
+        emulator.add_faults(Fault(POST, FaultKind.LOST))
         [feed] = cast.agent.outbox.feeds()
         await cast.agent.store.worlds.save_world(feed.world, [feed.room])
         await cast.agent.say(feed.room, "Fog again.")
@@ -163,15 +163,15 @@ async def test_without_a_budget_to_read_an_unclear_post_is_held_and_listed(
         [held] = await cast.unsent()
         assert held.state is DeliveryState.UNKNOWN
         assert "X_MONTHLY_READS" in held.cause
-        assert emulator.said == ["Fog again."]
+        assert emulator.bot_texts == ["Fog again."]
 
 
 async def test_a_timeline_that_may_not_be_read_for_long_is_not_waited_for(
     live: Live, emulator: Emulator
 ) -> None:
     async with live(**QUIET) as cast:
-        emulator.fail(Fault(TIMELINE, status=429, headers={"x-rate-limit-reset": NINETY_NINE}))
-        with pytest.raises(Unclear):
+        emulator.add_faults(Fault(TIMELINE, status=429, headers={"x-rate-limit-reset": NINETY_NINE}))
+        with pytest.raises(DeliveryUnknown):
             await cast.adapter.reconcile(part_of(cast))
 
 
@@ -189,7 +189,7 @@ async def test_d10_the_first_answer_that_the_keys_are_wrong_is_the_last_call(
             await cast.account.mentions.read()
         assert len(emulator.calls) == before + 1
         [feed] = cast.agent.outbox.feeds()
-        assert "refuses the keys" in feed.rests
+        assert "refuses the keys" in feed.pause_reason
 
 
 async def test_d10_a_post_whose_window_is_used_up_waits_for_it_over_a_restart_too(
@@ -208,20 +208,20 @@ async def test_d10_a_post_whose_window_is_used_up_waits_for_it_over_a_restart_to
     clock.advance(7201)
     async with live(store=store, **QUIET) as cast:
         await cast.agent.outbox.drain(60.0)
-        assert emulator.said == ["First.", "Second."]
+        assert emulator.bot_texts == ["First.", "Second."]
     assert all(call.status < 400 for call in emulator.calls)
 
 
 async def test_d11_whom_we_may_not_answer_costs_the_answer_alone(live: Live, emulator: Emulator) -> None:
     async with live() as cast:
-        emulator.world.blocked.add((emulator.world.person("bob"), emulator.user_id))
+        emulator.state.blocked.add((emulator.state.user_id_of("bob"), emulator.user_id))
         emulator.say("bob", "@greenroom_bot hello")
         emulator.say("carol", "@greenroom_bot hello")
         await cast.look()
         [failed] = await cast.unsent()
         assert (failed.state, failed.attempts) == (DeliveryState.FAILED, 1)
         assert "not permitted" in failed.cause
-        assert emulator.said == ["Noted."]
+        assert emulator.bot_texts == ["Noted."]
 
 
 @pytest.mark.parametrize(("reset", "wait"), [(NINETY_NINE, 86_400.0), ("1", 1.0), ("soon", 5.0)])
@@ -229,7 +229,7 @@ async def test_d14_a_used_up_window_is_left_alone_as_long_as_is_credible(
     reset: str, wait: float, live: Live, emulator: Emulator
 ) -> None:
     async with live(**QUIET) as cast:
-        emulator.fail(Fault(POST, status=429, headers={"x-rate-limit-reset": reset}))
+        emulator.add_faults(Fault(POST, status=429, headers={"x-rate-limit-reset": reset}))
         for _ in range(3):
             with pytest.raises(NotSent) as refusal:
                 await cast.adapter.deliver(part_of(cast))
@@ -243,7 +243,7 @@ async def test_d03_too_many_without_a_word_that_can_be_read_is_five_seconds(
     live: Live, emulator: Emulator
 ) -> None:
     async with live(**QUIET) as cast:
-        emulator.fail(Fault(POST, status=429, body="<html>Too many</html>"))
+        emulator.add_faults(Fault(POST, status=429, body="<html>Too many</html>"))
         with pytest.raises(NotSent) as refusal:
             await cast.adapter.deliver(part_of(cast))
         assert refusal.value.retry_after == 5.0
@@ -261,7 +261,7 @@ async def test_a_part_of_a_thread_never_goes_before_the_one_that_it_answers(
 ) -> None:
     text = " ".join(f"This is sentence number {number} of a long post." for number in range(14))
     async with live(**QUIET) as cast:
-        emulator.fail(Fault(POST, Way.PASSED), Fault(POST, status=400))
+        emulator.add_faults(Fault(POST, FaultKind.PASSED), Fault(POST, status=400))
         [feed] = cast.agent.outbox.feeds()
         await cast.agent.store.worlds.save_world(feed.world, [feed.room])
         said = await cast.agent.say(feed.room, text)
@@ -270,20 +270,20 @@ async def test_a_part_of_a_thread_never_goes_before_the_one_that_it_answers(
         parts = await cast.agent.store.ledger.deliveries(turn_id=said.turn_id)
         states = [one.state for one in sorted(parts, key=lambda one: one.part)]
         assert states == [DeliveryState.SENT, DeliveryState.FAILED, DeliveryState.FAILED]
-        assert len(emulator.said) == 1
+        assert len(emulator.bot_texts) == 1
         for part in sorted(parts, key=lambda one: one.part)[1:]:
-            await cast.resident.door.unsent.send(part.id)
+            await cast.resident.handle.undelivered.retry(part.id)
         await cast.agent.outbox.drain(60.0)
-        assert " ".join(emulator.said) == text
+        assert " ".join(emulator.bot_texts) == text
 
 
 async def test_d15_a_picture_that_is_refused_is_named_and_nothing_is_posted_without_it(
     live: Live, emulator: Emulator
 ) -> None:
     async with live(**QUIET) as cast:
-        emulator.fail(Fault("POST /2/media/upload", status=400, body='{"detail": "not an image"}'))
+        emulator.add_faults(Fault("POST /2/media/upload", status=400, body='{"detail": "not an image"}'))
         part = part_of(cast)
         picture = Attachment("1", MediaKind.IMAGE, content_type="image/png", name="fog.png", data=b"png")
         with pytest.raises(Undeliverable, match=r"fog\.png.*not an image"):
             await cast.adapter.deliver(replace(part, content=replace(part.content, attachments=(picture,))))
-        assert emulator.said == []
+        assert emulator.bot_texts == []

@@ -49,5 +49,5 @@ async def test_c14_through_the_operators_proxy_a_certificate_of_their_own_is_acc
         through(way, monkeypatch, trusted(tmp_path, GOOD))
         async with live(**QUIET, X_API_BASE_URL=f"https://{HOST}") as cast:
             await cast.adapter.deliver(part_of(cast))
-        assert emulator.said == ["Fog again."]
+        assert emulator.bot_texts == ["Fog again."]
         assert way.asked == [f"{HOST}:443"]

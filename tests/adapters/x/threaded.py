@@ -19,7 +19,7 @@ class Threaded(Emulator):
 
     def wait(self, is_so: Callable[[], bool]) -> None:
         """Wait until something is so, looking after each call."""
-        asyncio.run_coroutine_threadsafe(self.until(is_so), self._loop).result(DEADLINE)
+        asyncio.run_coroutine_threadsafe(self.wait_until(is_so), self._loop).result(DEADLINE)
 
 
 @contextmanager

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bot.cli.process.crash_loop import NAME, WINDOW, Boots
-from bot.errors import ConfigError, TryAgain
+from bot.cli.process.crash_loop import FILE_NAME, WINDOW_SECONDS, StartHistory
+from bot.errors import ConfigError, TemporaryError
 
-Start = Callable[..., Boots]
+Start = Callable[..., StartHistory]
 
 
-class Time:
+class FakeClock:
     """A clock that the test sets."""
 
     now = 1_000_000.0
@@ -24,65 +24,65 @@ class Time:
 
 
 @pytest.fixture
-def time() -> Time:
-    return Time()
+def time() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-def start(tmp_path: Path, time: Time) -> Start:
+def start(tmp_path: Path, time: FakeClock) -> Start:
     """Give a function that makes what a new process would have."""
 
-    def made(limit: int = 3) -> Boots:
+    def made(limit: int = 3) -> StartHistory:
         time.now += 1
-        return Boots(tmp_path / "data", limit=limit, clock=time)
+        return StartHistory(tmp_path / "data", limit=limit, clock=time)
 
     return made
 
 
-def crash(start: Start, times: int) -> None:
+def crash_start(start: Start, times: int) -> None:
     for _ in range(times):
-        start().begin()  # and nothing more: the process is gone
+        start().record_start()  # and nothing more: the process is gone
 
 
-def test_k11_three_crashed_starts_within_five_minutes_are_a_loop(start: Start, time: Time) -> None:
-    crash(start, 2)
-    assert start().loop() is None
-    crash(start, 1)
-    loop = start().loop()
+def test_k11_three_crashed_starts_within_five_minutes_are_a_loop(start: Start, time: FakeClock) -> None:
+    crash_start(start, 2)
+    assert start().find_crash_loop() is None
+    crash_start(start, 1)
+    loop = start().find_crash_loop()
     assert loop is not None
     assert loop.count == 3
     assert str(loop).startswith("3 starts within 5 minutes crashed (killed, out of memory, or the machine")
 
 
-def test_k11_the_loop_is_over_when_its_first_start_is_five_minutes_old(start: Start, time: Time) -> None:
-    crash(start, 3)
-    loop = start().loop()
+def test_k11_the_loop_is_over_when_its_first_start_is_five_minutes_old(start: Start, time: FakeClock) -> None:
+    crash_start(start, 3)
+    loop = start().find_crash_loop()
     assert loop is not None
-    time.now = loop.until - 2
-    assert start().loop() is not None
-    assert start().loop() is None
+    time.now = loop.retry_at - 2
+    assert start().find_crash_loop() is not None
+    assert start().find_crash_loop() is None
 
 
 @pytest.mark.parametrize(
-    "error", [ConfigError("no"), TryAgain("busy"), KeyboardInterrupt(), SystemExit(1), None]
+    "error", [ConfigError("no"), TemporaryError("busy"), KeyboardInterrupt(), SystemExit(1), None]
 )
 def test_k11_a_start_that_ends_as_it_should_does_not_count(start: Start, error: BaseException | None) -> None:
     for _ in range(5):
         boots = start()
-        with suppress(BaseException), boots.judged():
-            boots.begin()
+        with suppress(BaseException), boots.track_outcome():
+            boots.record_start()
             if error is not None:
                 raise error
-    assert start(limit=1).loop() is None
+    assert start(limit=1).find_crash_loop() is None
 
 
 def test_k11_a_fault_of_ours_counts_and_is_named(start: Start) -> None:
     for _ in range(3):
         boots = start()
-        with suppress(ZeroDivisionError), boots.judged():
-            boots.begin()
+        with suppress(ZeroDivisionError), boots.track_outcome():
+            boots.record_start()
             raise ZeroDivisionError("by nothing")
-    loop = start().loop()
+    loop = start().find_crash_loop()
     assert loop is not None
     assert loop.cause == "ZeroDivisionError: by nothing"
 
@@ -90,9 +90,9 @@ def test_k11_a_fault_of_ours_counts_and_is_named(start: Start) -> None:
 def test_k11_a_start_that_somebody_ends_does_not_count_however_it_ends(start: Start) -> None:
     for _ in range(5):
         boots = start()
-        boots.begin()
-        boots.strike_out()  # at the first signal; the second one may kill it
-    assert start(limit=1).loop() is None
+        boots.record_start()
+        boots.clear()  # at the first signal; the second one may kill it
+    assert start(limit=1).find_crash_loop() is None
 
 
 def test_k11_with_a_limit_of_zero_nothing_is_counted_and_nothing_written(
@@ -100,35 +100,35 @@ def test_k11_with_a_limit_of_zero_nothing_is_counted_and_nothing_written(
 ) -> None:
     for _ in range(5):
         boots = start(limit=0)
-        boots.begin()
-        assert boots.loop() is None
+        boots.record_start()
+        assert boots.find_crash_loop() is None
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '[{"at": "now"}]', '{"at": 1}', "\xff"])
 def test_k11_a_damaged_book_keeps_nobody_from_starting(start: Start, tmp_path: Path, text: str) -> None:
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / NAME).write_text(text, encoding="latin-1")
-    assert start().loop() is None
-    crash(start, 3)
-    assert start().loop() is not None
+    (tmp_path / "data" / FILE_NAME).write_text(text, encoding="latin-1")
+    assert start().find_crash_loop() is None
+    crash_start(start, 3)
+    assert start().find_crash_loop() is not None
 
 
 def test_k11_a_folder_that_cannot_be_written_keeps_nobody_from_starting(start: Start, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file where the folder should be")
-    crash(start, 3)
-    assert start().loop() is None
+    crash_start(start, 3)
+    assert start().find_crash_loop() is None
 
 
-def test_k11_starts_of_the_future_do_not_count(start: Start, tmp_path: Path, time: Time) -> None:
-    crash(start, 3)
-    time.now -= 2 * WINDOW  # the clock was set back
-    assert start().loop() is None
+def test_k11_starts_of_the_future_do_not_count(start: Start, tmp_path: Path, time: FakeClock) -> None:
+    crash_start(start, 3)
+    time.now -= 2 * WINDOW_SECONDS  # the clock was set back
+    assert start().find_crash_loop() is None
 
 
 def test_the_book_is_its_owners_alone(start: Start, tmp_path: Path) -> None:
-    crash(start, 1)
-    book = tmp_path / "data" / NAME
+    crash_start(start, 1)
+    book = tmp_path / "data" / FILE_NAME
     assert stat.S_IMODE(book.stat().st_mode) == 0o600
-    assert [path.name for path in book.parent.iterdir()] == [NAME]
+    assert [path.name for path in book.parent.iterdir()] == [FILE_NAME]
     assert len(json.loads(book.read_text())) == 1

@@ -7,37 +7,37 @@ import threading
 import pytest
 
 from bot.cli.process import watchdog
-from bot.cli.process.shutdown import Stop
-from bot.cli.process.watchdog import watching
+from bot.cli.process.shutdown import StopRequest
+from bot.cli.process.watchdog import run_watchdog
 
 
-class Ear(logging.Handler):
+class LogCollector(logging.Handler):
     """Lets go of whoever waits as soon as something is logged."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard = threading.Event()
+        self.messages = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.heard.set()
+        self.messages.set()
 
 
-def a_plugin_that_blocks(ear: Ear) -> None:
-    assert ear.heard.wait(20)
+def a_plugin_that_blocks(collector: LogCollector) -> None:
+    assert collector.messages.wait(20)
 
 
 async def test_h05_a_loop_that_stands_still_is_told_of_with_the_place_that_blocks_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(watchdog, "TICK", 0.01)
-    monkeypatch.setattr(watchdog, "FROZEN", 0.05)
-    ear = Ear()
+    monkeypatch.setattr(watchdog, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(watchdog, "BLOCKED_WARNING_SECONDS", 0.05)
+    ear = LogCollector()
     logging.getLogger(watchdog.__name__).addHandler(ear)
     try:
-        with watching(Stop()):
+        with run_watchdog(StopRequest()):
             a_plugin_that_blocks(ear)
-            ear.heard.clear()
-            await asyncio.to_thread(ear.heard.wait, 20)  # until it is told that the bot goes on
+            ear.messages.clear()
+            await asyncio.to_thread(ear.messages.wait, 20)  # until it is told that the bot goes on
     finally:
         logging.getLogger(watchdog.__name__).removeHandler(ear)
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from bot.cli.process import shutdown
-from bot.cli.process.shutdown import swept
+from bot.cli.process.shutdown import stop_remaining_tasks
 
 
 async def test_h09_what_a_plugin_leaves_at_work_is_named_and_stopped(
@@ -25,7 +25,7 @@ async def test_h09_what_a_plugin_leaves_at_work_is_named_and_stopped(
     held = []
 
     async def main() -> None:
-        async with swept():
+        async with stop_remaining_tasks():
             held.extend([asyncio.create_task(ticking()), asyncio.create_task(clinging())])
             threading.Thread(target=over.wait, name="watering").start()
             await asyncio.sleep(0)
@@ -61,12 +61,12 @@ async def test_h09_what_cannot_be_ended_even_by_force_does_not_spoil_the_end(
                 raise Clinging from None
 
     async def main() -> str:
-        async with swept():
+        async with stop_remaining_tasks():
             held.append(asyncio.create_task(cling()))
             await asyncio.sleep(0)
         return "swept"
 
-    monkeypatch.setattr(shutdown, "GRACE", 0)
+    monkeypatch.setattr(shutdown, "CANCEL_GRACE_SECONDS", 0)
     held: list[asyncio.Task[None]] = []
     assert await asyncio.to_thread(asyncio.run, main()) == "swept"
     assert held[0].done()

@@ -23,7 +23,7 @@ from bot.models import (
     ToolCall,
     Usage,
 )
-from bot.testing import ScriptedModel, Stage, on_stage
+from bot.testing import AgentHarness, ScriptedModel, running_agent
 from plugins.anthropic import plugin
 from plugins.anthropic.client import Client
 from plugins.anthropic.models import large
@@ -80,7 +80,7 @@ async def api() -> AsyncIterator[Loopback]:
 
 
 @pytest.fixture
-async def there(api: Loopback) -> AsyncIterator[Stage]:
+async def there(api: Loopback) -> AsyncIterator[AgentHarness]:
     def never(request: TextRequest) -> str:
         raise ModelUnavailable("the second model was asked")
 
@@ -90,17 +90,17 @@ async def there(api: Loopback) -> AsyncIterator[Stage]:
         "ANTHROPIC_LARGE_MODEL": "large",
         "ANTHROPIC_SMALL_MODEL": "small",
     }
-    async with on_stage(plugin, model=ScriptedModel(never), settings=settings) as stage:
+    async with running_agent(plugin, model=ScriptedModel(never), settings=settings) as stage:
         yield stage
 
 
-async def ask(stage: Stage, **details: Any) -> TextResult:
+async def ask(stage: AgentHarness, **details: Any) -> TextResult:
     request = TextRequest("the prompt", **details)
     return await stage.agent.services[Client].write("large", request)
 
 
 async def test_a_text_comes_with_its_model_and_all_its_tokens_the_cached_ones_apart(
-    there: Stage, api: Loopback
+    there: AgentHarness, api: Loopback
 ) -> None:
     assert await ask(there) == TextResult(SAID, "claude-1", Usage(100, 20, 85))
     [asked] = api.asked
@@ -114,7 +114,7 @@ async def test_a_text_comes_with_its_model_and_all_its_tokens_the_cached_ones_ap
 
 
 async def test_the_beginning_that_all_requests_share_is_marked_for_the_cache(
-    there: Stage, api: Loopback
+    there: AgentHarness, api: Loopback
 ) -> None:
     await ask(there, system="You are Ada.")
 
@@ -123,7 +123,7 @@ async def test_the_beginning_that_all_requests_share_is_marked_for_the_cache(
     ]
 
 
-async def test_only_what_is_set_is_sent(there: Stage, api: Loopback) -> None:
+async def test_only_what_is_set_is_sent(there: AgentHarness, api: Loopback) -> None:
     await ask(there, max_tokens=5, temperature=1.7, top_p=0.5, top_k=3, seed=7, stop=("x",))
     sent = {key: value for key, value in api.bodies[0].items() if key not in ("model", "messages")}
 
@@ -137,7 +137,7 @@ async def test_only_what_is_set_is_sent(there: Stage, api: Loopback) -> None:
 
 
 async def test_what_a_model_refuses_to_be_asked_with_is_left_out_from_then_on(
-    there: Stage, api: Loopback
+    there: AgentHarness, api: Loopback
 ) -> None:
     refusal = error("invalid_request_error", "`temperature` and `top_p` cannot both be specified")
     api.answers = [Answer(refusal, 400), Answer(message())]
@@ -148,8 +148,10 @@ async def test_what_a_model_refuses_to_be_asked_with_is_left_out_from_then_on(
     assert all(sent["temperature"] == 0.5 for sent in api.bodies)
 
 
-async def test_an_answered_message_costs_one_call_to_the_large_model(there: Stage, api: Loopback) -> None:
-    receipt = await there.say("hi")
+async def test_an_answered_message_costs_one_call_to_the_large_model(
+    there: AgentHarness, api: Loopback
+) -> None:
+    receipt = await there.send("hi")
 
     assert there.texts == ["Hello from there."]
     [call] = receipt.model_calls
@@ -162,7 +164,7 @@ async def test_an_answered_message_costs_one_call_to_the_large_model(there: Stag
     [None, {}, {"input_tokens": -1, "output_tokens": 1}, {"input_tokens": "many", "output_tokens": 1}],
 )
 async def test_e11_numbers_that_make_no_sense_are_left_to_be_estimated(
-    there: Stage, api: Loopback, usage: Any
+    there: AgentHarness, api: Loopback, usage: Any
 ) -> None:
     api.answers = [Answer(message(usage=usage))]
 
@@ -170,10 +172,10 @@ async def test_e11_numbers_that_make_no_sense_are_left_to_be_estimated(
 
 
 @pytest.mark.parametrize("stop", ["max_tokens", "model_context_window_exceeded"])
-async def test_a_text_that_was_cut_says_so(there: Stage, api: Loopback, stop: str) -> None:
+async def test_a_text_that_was_cut_says_so(there: AgentHarness, api: Loopback, stop: str) -> None:
     api.answers = [Answer(message(stop=stop))]
 
-    assert (await ask(there)).is_cut
+    assert (await ask(there)).is_truncated
 
 
 @pytest.mark.parametrize(
@@ -185,10 +187,10 @@ async def test_a_text_that_was_cut_says_so(there: Stage, api: Loopback, stop: st
     ],
 )
 async def test_e07_a_refusal_is_a_reply_and_not_tried_again(
-    there: Stage, api: Loopback, answer: dict[str, Any], said: str
+    there: AgentHarness, api: Loopback, answer: dict[str, Any], said: str
 ) -> None:
     api.answers = [Answer(answer)]
-    await there.say("hi")
+    await there.send("hi")
 
     assert there.texts == [said]
     assert len(api.asked) == 1
@@ -217,7 +219,7 @@ async def test_e07_a_refusal_is_a_reply_and_not_tried_again(
     ],
 )
 async def test_an_error_says_what_it_means_and_what_to_do(
-    there: Stage, api: Loopback, status: int, body: Any, kind: type[ModelError], words: str
+    there: AgentHarness, api: Loopback, status: int, body: Any, kind: type[ModelError], words: str
 ) -> None:
     api.answers = [Answer(body, status)]
     with pytest.raises(kind) as raised:
@@ -228,7 +230,7 @@ async def test_an_error_says_what_it_means_and_what_to_do(
     assert len(api.asked) == 1
 
 
-async def test_the_key_is_never_in_an_error(there: Stage, api: Loopback) -> None:
+async def test_the_key_is_never_in_an_error(there: AgentHarness, api: Loopback) -> None:
     api.answers = [Answer(error("invalid_request_error", f"bad\nkey {KEY}"), 400)]
     with pytest.raises(ModelRefused) as raised:
         await ask(there)
@@ -237,7 +239,9 @@ async def test_the_key_is_never_in_an_error(there: Stage, api: Loopback) -> None
     assert "\n" not in str(raised.value)
 
 
-async def test_e01_an_overloaded_model_is_asked_again_when_it_says(there: Stage, api: Loopback) -> None:
+async def test_e01_an_overloaded_model_is_asked_again_when_it_says(
+    there: AgentHarness, api: Loopback
+) -> None:
     api.answers = [Answer(error("overloaded_error"), 529, {"Retry-After": "3"}), Answer(message())]
     waits: list[float] = []
     result = await patient(there, large, waits).text(TextRequest("the prompt"))
@@ -260,14 +264,14 @@ async def test_e01_an_overloaded_model_is_asked_again_when_it_says(there: Stage,
     ],
 )
 async def test_an_answer_of_another_shape_is_an_error_of_the_model(
-    there: Stage, api: Loopback, answer: Answer
+    there: AgentHarness, api: Loopback, answer: Answer
 ) -> None:
     api.answers = [answer]
     with pytest.raises(ModelError, match=r"^anthropic: large gave what is no message"):
         await ask(there)
 
 
-async def test_pieces_are_shown_as_they_come_thoughts_are_not(there: Stage, api: Loopback) -> None:
+async def test_pieces_are_shown_as_they_come_thoughts_are_not(there: AgentHarness, api: Loopback) -> None:
     go, sink = asyncio.Event(), Sink()
     thinking = event("content_block_delta", index=0, delta={"type": "thinking_delta", "thinking": "Hm."})
     before = (START, event("ping"), thinking, BEGIN)
@@ -293,7 +297,7 @@ async def test_pieces_are_shown_as_they_come_thoughts_are_not(there: Stage, api:
     ],
 )
 async def test_e03_an_answer_that_breaks_off_is_no_answer(
-    there: Stage, api: Loopback, broken: tuple[Any, ...], kind: type[ModelError]
+    there: AgentHarness, api: Loopback, broken: tuple[Any, ...], kind: type[ModelError]
 ) -> None:
     api.answers = [Answer(events=(START, BEGIN, wrote("Hel"), *broken))]
     with pytest.raises(ModelError, match=r"^anthropic: .*broke") as raised:
@@ -302,7 +306,7 @@ async def test_e03_an_answer_that_breaks_off_is_no_answer(
     assert type(raised.value) is kind
 
 
-async def test_a_cancelled_call_closes_its_request(there: Stage, api: Loopback) -> None:
+async def test_a_cancelled_call_closes_its_request(there: AgentHarness, api: Loopback) -> None:
     sink = Sink()
     api.answers = [Answer(events=(START, BEGIN, wrote("Hel"), Hang()))]
     task = asyncio.ensure_future(there.agent.models.text(TextRequest("the prompt", sink=sink)))
@@ -315,7 +319,7 @@ async def test_a_cancelled_call_closes_its_request(there: Stage, api: Loopback) 
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_functions_are_called_natively(there: Stage, api: Loopback, is_streamed: bool) -> None:
+async def test_functions_are_called_natively(there: AgentHarness, api: Loopback, is_streamed: bool) -> None:
     call = {"type": "tool_use", "id": "t1", "name": "ROLL"}
     whole = Answer(
         message({"type": "text", "text": "Now."}, {**call, "input": {"sides": 6}}, stop="tool_use")
@@ -329,14 +333,16 @@ async def test_functions_are_called_natively(there: Stage, api: Loopback, is_str
     ]
     result = await ask(there, tools=(ROLL,), sink=Sink() if is_streamed else None)
 
-    assert (result.text, result.calls) == ("Now.", (ToolCall("ROLL", {"sides": 6}),))
+    assert (result.text, result.tool_calls) == ("Now.", (ToolCall("ROLL", {"sides": 6}),))
     assert api.bodies[0]["tools"] == [
         {"name": "ROLL", "description": "Roll a die.", "input_schema": dict(ROLL.parameters)}
     ]
     assert there.agent.models.can_call_tools(ModelType.TEXT_LARGE)
 
 
-async def test_e03_a_call_with_half_its_arguments_is_never_handed_on(there: Stage, api: Loopback) -> None:
+async def test_e03_a_call_with_half_its_arguments_is_never_handed_on(
+    there: AgentHarness, api: Loopback
+) -> None:
     begin = event("content_block_start", index=1, content_block={"type": "tool_use", "name": "ROLL"})
     api.answers = [Answer(events=(START, begin, filled('{"si', 1), ended("max_tokens"), *STOP))]
     with pytest.raises(ModelError, match="cannot be read"):
@@ -350,7 +356,7 @@ class Guess(BaseModel):
     years: int = 0
 
 
-async def test_an_object_is_held_to_its_schema(there: Stage, api: Loopback) -> None:
+async def test_an_object_is_held_to_its_schema(there: AgentHarness, api: Loopback) -> None:
     api.answers = [Answer(message({"type": "text", "text": '{"town": "Ulm"}'}))]
     guess = await there.agent.models.object(Guess, TextRequest("Which town?"), ModelType.OBJECT_LARGE)
 
@@ -360,7 +366,9 @@ async def test_an_object_is_held_to_its_schema(there: Stage, api: Loopback) -> N
     assert shape["schema"]["additionalProperties"] is False
 
 
-async def test_a_schema_that_a_model_refuses_is_told_in_words_alone(there: Stage, api: Loopback) -> None:
+async def test_a_schema_that_a_model_refuses_is_told_in_words_alone(
+    there: AgentHarness, api: Loopback
+) -> None:
     refusal = error("invalid_request_error", "output_config.format: not supported by this model")
     api.answers = [Answer(refusal, 400), Answer(message({"type": "text", "text": '{"town": "Ulm"}'}))]
 
@@ -371,7 +379,7 @@ async def test_a_schema_that_a_model_refuses_is_told_in_words_alone(there: Stage
     assert '"town"' in api.bodies[1]["messages"][0]["content"]
 
 
-async def test_a_picture_is_described(there: Stage, api: Loopback) -> None:
+async def test_a_picture_is_described(there: AgentHarness, api: Loopback) -> None:
     api.answers = [Answer(message({"type": "text", "text": "A boat."}))]
     told = await there.agent.models.describe(ImageDescriptionRequest(b"png", "image/png", "What is it?"))
 
@@ -385,5 +393,5 @@ async def test_a_picture_is_described(there: Stage, api: Loopback) -> None:
     assert words["text"] == "What is it?"
 
 
-async def test_it_makes_no_vectors(there: Stage) -> None:
-    assert not there.agent.models.serves(ModelType.TEXT_EMBEDDING)
+async def test_it_makes_no_vectors(there: AgentHarness) -> None:
+    assert not there.agent.models.has_handler_for(ModelType.TEXT_EMBEDDING)

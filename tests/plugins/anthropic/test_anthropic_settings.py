@@ -3,7 +3,7 @@
 import pytest
 
 from bot.errors import SettingError
-from bot.settings import read_settings
+from bot.settings import load_settings
 from plugins.anthropic.settings import AnthropicSettings, lacks, promise
 
 THEIRS = {"ANTHROPIC_BASE_URL": "https://elsewhere.example"}
@@ -11,21 +11,21 @@ KEY = {"ANTHROPIC_API_KEY": "sk-ant-operator-key"}
 
 
 def test_it_needs_a_key() -> None:
-    assert lacks(read_settings(environment={})) == "set ANTHROPIC_API_KEY in .env"
-    assert lacks(read_settings(environment=KEY)) == ""
+    assert lacks(load_settings(environment={})) == "set ANTHROPIC_API_KEY in .env"
+    assert lacks(load_settings(environment=KEY)) == ""
 
 
 def test_a_file_cannot_have_the_operators_key_sent_to_its_own_server() -> None:
     with pytest.raises(SettingError, match="ANTHROPIC_BASE_URL") as caught:
-        lacks(read_settings(THEIRS, environment=KEY))
+        lacks(load_settings(THEIRS, environment=KEY))
     assert "sk-ant-operator-key" not in str(caught.value)
 
 
 def test_a_placeholder_is_no_key() -> None:
     with pytest.raises(SettingError, match="it is a placeholder"):
-        read_settings(environment={"ANTHROPIC_API_KEY": "your_key_here"}).load(AnthropicSettings)
+        load_settings(environment={"ANTHROPIC_API_KEY": "your_key_here"}).load(AnthropicSettings)
 
 
 def test_people_are_told_where_what_they_say_is_sent() -> None:
-    told = promise(read_settings(environment=KEY))
+    told = promise(load_settings(environment=KEY))
     assert told == "Sent to api.anthropic.com: what is said here, pictures."

@@ -8,7 +8,7 @@ from bot import AWAITING_CHOICE, QUEUE, Role, Task, World, derived_id
 from bot.background.scheduler import Scheduler
 from bot.models import Purpose, TextRequest
 from bot.store import AUDIT
-from bot.testing import ScriptedModel, Stage, answer, make_arrival
+from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer
 
 IGNORING = "<response><reasoning>not for Ada</reasoning><action>IGNORE</action></response>"
 
@@ -30,36 +30,36 @@ class Obedient:
             return IGNORING
         if request.purpose is Purpose.REPAIR:
             return "{}"
-        return answer("Very well.", actions=self._actions, parameters=self._parameters)
+        return model_answer("Very well.", actions=self._actions, parameters=self._parameters)
 
 
-async def world_of(stage: Stage) -> World:
+async def world_of(stage: AgentHarness) -> World:
     """Give the world of the test platform as it is kept."""
-    world_id = make_arrival("", at=stage.agent.clock()).world.id
+    world_id = make_message("", sent_at=stage.agent.clock()).world.id
     found = await stage.agent.store.worlds.world(world_id)
     assert found is not None
     return found
 
 
-async def role_of(stage: Stage, name: str) -> Role:
+async def role_of(stage: AgentHarness, name: str) -> Role:
     """Tell somebody's role."""
     return (await world_of(stage)).role_of(derived_id("test", "entity", name))
 
 
-async def waiting(stage: Stage) -> list[Task]:
+async def waiting(stage: AgentHarness) -> list[Task]:
     """List what waits for a choice."""
     return await stage.agent.store.tasks.tasks(tags={AWAITING_CHOICE})
 
 
-async def code(stage: Stage) -> str:
+async def code(stage: AgentHarness) -> str:
     """Give the code of the one change that waits to be confirmed."""
     [task] = await waiting(stage)
     return str(task.metadata["code"])
 
 
-async def run_due(stage: Stage) -> None:
+async def run_due(stage: AgentHarness) -> None:
     """Have what is due done, also what the agent's own scheduler has just begun, and what it says sent."""
-    await Scheduler(stage.agent, stage.resident.registry).run_due()
+    await Scheduler(stage.agent, stage.agent_runtime.registry).run_due()
     for _ in range(1000):
         if not await stage.agent.store.tasks.tasks(tags={QUEUE}):
             break
@@ -67,7 +67,7 @@ async def run_due(stage: Stage) -> None:
     await stage.agent.outbox.drain(5.0)
 
 
-async def decisions(stage: Stage, action: str) -> list[tuple[bool, str]]:
+async def decisions(stage: AgentHarness, action: str) -> list[tuple[bool, str]]:
     """List what was decided about an action, oldest first: whether it was allowed, else why not."""
     entries = await stage.agent.store.logs.logs(kind=AUDIT, limit=1000)
     bodies = [entry["body"] for entry in reversed(entries)]

@@ -21,9 +21,9 @@ from bot import (
 from bot.agent import Agent
 from bot.events import MessageReceived
 from bot.models import EmbeddingRequest, EmbeddingResult, ModelType, Purpose, TextRequest
-from bot.platform import Arrival
-from bot.testing import ScriptedModel, Stage, answer, make_arrival
-from bot.turn import Input
+from bot.platform import InboundMessage
+from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer
+from bot.turn import TurnInput
 from plugins.bootstrap import plugin
 
 [REFLECTION] = plugin.evaluators
@@ -55,7 +55,7 @@ def thinking(script: Sequence[str] | Callable[[TextRequest], str], reply: str = 
 
     def write(request: TextRequest) -> str:
         if request.purpose is not Purpose.REFLECTION:
-            return reply or answer("Hello.")
+            return reply or model_answer("Hello.")
         if callable(script):
             return script(request)
         return left.pop(0) if len(left) > 1 else left[0]
@@ -73,26 +73,28 @@ def meaning(vector: Callable[[str], tuple[float, ...]]) -> Plugin:
     return Plugin("meaning", "Compares meanings.", models=[embedding])
 
 
-def about(agent: Agent, arrival: Arrival) -> Turn:
+def about(agent: Agent, arrival: InboundMessage) -> Turn:
     """Make the turn of a message."""
     ids = (new_id(), arrival.key, arrival.room.id, arrival.author.id, arrival.message.id)
     receipt = Receipt(*ids, agent.clock())
-    one = Input(receipt, arrival.message, arrival.author, time.monotonic(), lambda receipt: None)
+    one = TurnInput(receipt, arrival.message, arrival.author, time.monotonic(), lambda receipt: None)
     return Turn(agent, new_id(), arrival.room, arrival.world, [one])
 
 
-async def said(stage: Stage, *texts: str, author: str = "Alice", room: str = "lobby", **details: Any) -> Turn:
+async def said(
+    stage: AgentHarness, *texts: str, author: str = "Alice", room: str = "lobby", **details: Any
+) -> Turn:
     """Have somebody say things in a room; gives the turn of the last."""
     details = {"kind": ChannelType.GROUP, "role": Role.MEMBER, **details}
     turn = None
     for text in texts:
-        arrival = make_arrival(text, at=stage.agent.clock(), author=author, room=room, **details)
+        arrival = make_message(text, sent_at=stage.agent.clock(), author=author, room=room, **details)
         await stage.agent.store.ledger.receive([arrival], stage.agent.clock())
         heard = MessageReceived(stage.agent.id, arrival.message, arrival.room, arrival.author)
         stage.agent.events.emit(heard)
         turn = about(stage.agent, arrival)
     assert turn is not None
-    await stage.agent.events.settle()
+    await stage.agent.events.wait_idle()
     return turn
 
 
@@ -106,13 +108,13 @@ async def reflected(turn: Turn) -> bool:
     return is_due
 
 
-async def facts_of(stage: Stage, room: str = "lobby") -> list[Memory]:
+async def facts_of(stage: AgentHarness, room: str = "lobby") -> list[Memory]:
     """List the facts of a room."""
     room_id = derived_id("test", "room", room)
     return await stage.agent.store.memories.recent(room_id, 1000, kind=MemoryKind.FACT)
 
 
-async def known(stage: Stage, room: str = "lobby") -> list[str]:
+async def known(stage: AgentHarness, room: str = "lobby") -> list[str]:
     """List the facts of a room as texts."""
     return [one.content.text for one in await facts_of(stage, room)]
 

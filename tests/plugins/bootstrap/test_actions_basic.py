@@ -3,7 +3,7 @@
 import pytest
 
 from bot import ActionResult, Effect
-from bot.testing import Stage, make_turn
+from bot.testing import AgentHarness, make_turn
 from plugins.bootstrap import plugin
 
 ACTIONS = {one.spec.name: one for one in plugin.actions}
@@ -15,14 +15,14 @@ def test_the_basic_three_come_first_and_none_is_unsafe_to_repeat() -> None:
     assert {one.spec.effect for one in basic} <= {Effect.PURE, Effect.KEYED}
 
 
-async def test_reply_says_its_text(stage: Stage) -> None:
+async def test_reply_says_its_text(stage: AgentHarness) -> None:
     result = await ACTIONS["REPLY"].run(make_turn(stage.agent), {"text": "Hi"})
     assert result == ActionResult(text="Hi")
-    assert await stage.adapter.until_sent(1) == ["Hi"]
+    assert await stage.adapter.wait_until_sent(1) == ["Hi"]
 
 
 @pytest.mark.parametrize("text", ["", "\u200b"])
-async def test_reply_without_anything_to_say_has_not_succeeded(stage: Stage, text: str) -> None:
+async def test_reply_without_anything_to_say_has_not_succeeded(stage: AgentHarness, text: str) -> None:
     result = await ACTIONS["REPLY"].run(make_turn(stage.agent), {"text": text})
     assert result is not None
     assert not result.success
@@ -30,6 +30,6 @@ async def test_reply_without_anything_to_say_has_not_succeeded(stage: Stage, tex
 
 
 @pytest.mark.parametrize("name", ["IGNORE", "NONE"])
-async def test_silence_says_nothing(stage: Stage, name: str) -> None:
+async def test_silence_says_nothing(stage: AgentHarness, name: str) -> None:
     assert await ACTIONS[name].run(make_turn(stage.agent), {}) == ActionResult()
     assert stage.texts == []

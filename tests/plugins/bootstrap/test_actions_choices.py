@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bot import AWAITING_CHOICE, Agent, ChannelType, Plugin, Role, Task, new_id, short_id, worker
-from bot.testing import Stage, make_arrival, on_stage
+from bot.testing import AgentHarness, make_message, running_agent
 from tests.plugins.bootstrap.obeying import Obedient, run_due, waiting
 
 GROUP = ChannelType.GROUP
@@ -22,8 +22,8 @@ def painting(done: list[str]) -> Plugin:
     return Plugin("painting", "Paints.", workers=[paint])
 
 
-async def ask(stage: Stage, metadata: Mapping[str, Any], *, room: str = "lobby") -> Task:
-    place = make_arrival("", at=stage.agent.clock(), kind=GROUP, room=room).room
+async def ask(stage: AgentHarness, metadata: Mapping[str, Any], *, room: str = "lobby") -> Task:
+    place = make_message("", sent_at=stage.agent.clock(), kind=GROUP, room=room).room
     task = Task(
         new_id(),
         "PAINT",
@@ -43,9 +43,9 @@ async def ask(stage: Stage, metadata: Mapping[str, Any], *, room: str = "lobby")
 async def test_an_option_is_chosen_word_for_word_or_by_its_number(option: str, chosen: str) -> None:
     done: list[str] = []
     obedient = Obedient("CHOOSE_OPTION", option=option)
-    async with on_stage(painting(done), model=obedient.model) as stage:
+    async with running_agent(painting(done), model=obedient.model) as stage:
         await ask(stage, DONE)
-        await stage.say("Ada, that one", kind=GROUP, role=Role.ADMIN)
+        await stage.send("Ada, that one", kind=GROUP, role=Role.ADMIN)
         await run_due(stage)
         assert await stage.agent.store.tasks.tasks(name="PAINT") == []
     assert done == [chosen]
@@ -55,9 +55,9 @@ async def test_an_option_is_chosen_word_for_word_or_by_its_number(option: str, c
 async def test_nothing_else_is_an_option(option: str) -> None:
     done: list[str] = []
     obedient = Obedient("CHOOSE_OPTION", option=option)
-    async with on_stage(painting(done), model=obedient.model) as stage:
+    async with running_agent(painting(done), model=obedient.model) as stage:
         task = await ask(stage, DONE)
-        receipt = await stage.say("Ada, that one", kind=GROUP, role=Role.ADMIN)
+        receipt = await stage.send("Ada, that one", kind=GROUP, role=Role.ADMIN)
         await run_due(stage)
         assert await waiting(stage) == [task]
     assert done == []
@@ -68,9 +68,9 @@ async def test_nothing_else_is_an_option(option: str) -> None:
 async def test_abort_drops_the_task_and_its_worker_does_not_run(option: str) -> None:
     done: list[str] = []
     obedient = Obedient("CHOOSE_OPTION", option=option)
-    async with on_stage(painting(done), model=obedient.model) as stage:
+    async with running_agent(painting(done), model=obedient.model) as stage:
         await ask(stage, DONE)
-        await stage.say("Ada, neither", kind=GROUP, role=Role.ADMIN)
+        await stage.send("Ada, neither", kind=GROUP, role=Role.ADMIN)
         await run_due(stage)
         assert await stage.agent.store.tasks.tasks(name="PAINT") == []
     assert done == []
@@ -83,9 +83,9 @@ async def test_those_choose_whom_the_task_names_and_admins_where_it_names_nobody
 ) -> None:
     done: list[str] = []
     obedient = Obedient("CHOOSE_OPTION", option="red")
-    async with on_stage(painting(done), model=obedient.model) as stage:
+    async with running_agent(painting(done), model=obedient.model) as stage:
         await ask(stage, {**DONE, **({"roles": roles} if roles is not None else {})})
-        await stage.say("Ada, red", kind=GROUP, role=role)
+        await stage.send("Ada, red", kind=GROUP, role=role)
         await run_due(stage)
     may = roles if isinstance(roles, list) and roles else ["OWNER", "ADMIN"]
     assert done == (["red"] if role.value in may else [])
@@ -94,11 +94,11 @@ async def test_those_choose_whom_the_task_names_and_admins_where_it_names_nobody
 async def test_a_choice_belongs_to_its_room_and_has_its_time() -> None:
     done: list[str] = []
     obedient = Obedient("CHOOSE_OPTION", option="red")
-    async with on_stage(painting(done), model=obedient.model) as stage:
+    async with running_agent(painting(done), model=obedient.model) as stage:
         await ask(stage, DONE, room="attic")
         past = stage.agent.clock() - timedelta(seconds=1)
         await ask(stage, {**DONE, "expiresAt": past.isoformat()})
-        await stage.say("Ada, red", kind=GROUP, role=Role.OWNER)
+        await stage.send("Ada, red", kind=GROUP, role=Role.OWNER)
         await run_due(stage)
     assert done == []
 
@@ -106,13 +106,13 @@ async def test_a_choice_belongs_to_its_room_and_has_its_time() -> None:
 async def test_where_several_wait_it_must_be_said_which_one_is_meant() -> None:
     done: list[str] = []
     obedient = Obedient("CHOOSE_OPTION", option="red")
-    async with on_stage(painting(done), model=obedient.model) as stage:
+    async with running_agent(painting(done), model=obedient.model) as stage:
         first, second = await ask(stage, DONE), await ask(stage, DONE)
-        receipt = await stage.say("Ada, red", kind=GROUP, role=Role.ADMIN)
+        receipt = await stage.send("Ada, red", kind=GROUP, role=Role.ADMIN)
         assert any("several wait for a choice" in note for note in receipt.notes)
 
         obedient.does("CHOOSE_OPTION", option="red", task=short_id(second.id))
-        await stage.say("Ada, red for the second", kind=GROUP, role=Role.ADMIN)
+        await stage.send("Ada, red for the second", kind=GROUP, role=Role.ADMIN)
         await run_due(stage)
         assert await waiting(stage) == [first]
     assert done == ["red"]

@@ -5,28 +5,28 @@ from typing import Any
 import pytest
 
 from bot import ChannelType, Role, derived_id
-from bot.testing import Stage, on_stage
+from bot.testing import AgentHarness, running_agent
 from tests.plugins.bootstrap.obeying import Obedient, decisions
 
 GROUP = ChannelType.GROUP
 ALICE = derived_id("test", "entity", "Alice")
 
 
-async def known(stage: Stage, kind: str = "CONTACT") -> list[Any]:
+async def known(stage: AgentHarness, kind: str = "CONTACT") -> list[Any]:
     return [dict(one.data) for one in await stage.agent.store.entities.components(ALICE, kind)]
 
 
 async def test_what_somebody_tells_of_themselves_is_kept_piece_by_piece_and_can_be_forgotten() -> None:
     obedient = Obedient()
-    async with on_stage(model=obedient.model) as stage:
+    async with running_agent(model=obedient.model) as stage:
         obedient.does("UPDATE_CONTACT", kind="email", value="alice@example.org")
-        await stage.say("Ada, my mail is alice@example.org", kind=GROUP)
+        await stage.send("Ada, my mail is alice@example.org", kind=GROUP)
         obedient.does("UPDATE_ENTITY", kind="handle", value="telegram:alice")
-        await stage.say("I am alice on Telegram")
+        await stage.send("I am alice on Telegram")
         assert await known(stage) == [{"email": "alice@example.org", "handle": "telegram:alice"}]
 
         obedient.does("UPDATE_CONTACT", kind="email", value="")
-        await stage.say("forget my mail")
+        await stage.send("forget my mail")
         assert await known(stage) == [{"handle": "telegram:alice"}]
 
 
@@ -46,8 +46,8 @@ async def test_what_somebody_tells_of_themselves_is_kept_piece_by_piece_and_can_
 )
 async def test_what_is_not_of_its_kind_is_not_kept(kind: str, value: str) -> None:
     obedient = Obedient("UPDATE_CONTACT", kind=kind, value=value)
-    async with on_stage(model=obedient.model) as stage:
-        await stage.say("Ada, note that")
+    async with running_agent(model=obedient.model) as stage:
+        await stage.send("Ada, note that")
         assert await known(stage) == []
         assert await known(stage, "MESSAGES") == []
 
@@ -55,12 +55,12 @@ async def test_what_is_not_of_its_kind_is_not_kept(kind: str, value: str) -> Non
 @pytest.mark.parametrize("role", list(Role))
 async def test_of_others_only_admins_have_something_kept_and_only_for_their_world(role: Role) -> None:
     obedient = Obedient()
-    async with on_stage(model=obedient.model) as stage:
-        await stage.say("hello", kind=GROUP)
+    async with running_agent(model=obedient.model) as stage:
+        await stage.send("hello", kind=GROUP)
         obedient.does("UPDATE_CONTACT", kind="email", value="alice@example.org", person="Alice")
-        await stage.say("Ada, Alice has alice@example.org", author="Bob", role=role, kind=GROUP)
+        await stage.send("Ada, Alice has alice@example.org", author="Bob", role=role, kind=GROUP)
         found = await stage.agent.store.entities.components(ALICE, "CONTACT")
-        allowed = role.reaches(Role.ADMIN)
+        allowed = role.is_at_least(Role.ADMIN)
         assert [one.world_id is not None for one in found] == ([True] if allowed else [])
         assert [one for one, _ in await decisions(stage, "UPDATE_CONTACT")] == [allowed]
 
@@ -68,14 +68,14 @@ async def test_of_others_only_admins_have_something_kept_and_only_for_their_worl
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.OWNER])
 async def test_o08_consent_to_messages_is_given_by_oneself_and_in_private(role: Role) -> None:
     obedient = Obedient()
-    async with on_stage(model=obedient.model) as stage:
-        await stage.say("hello", kind=GROUP)
+    async with running_agent(model=obedient.model) as stage:
+        await stage.send("hello", kind=GROUP)
         obedient.does("UPDATE_CONTACT", kind="messages", value="yes", person="Alice")
-        await stage.say("Ada, Alice wants messages", author="Bob", role=role, kind=GROUP)
-        await stage.say("Ada, Alice wants messages", author="Bob", role=role, room="bob")
+        await stage.send("Ada, Alice wants messages", author="Bob", role=role, kind=GROUP)
+        await stage.send("Ada, Alice wants messages", author="Bob", role=role, room="bob")
         obedient.does("UPDATE_CONTACT", kind="messages", value="yes")
-        await stage.say("Ada, I want messages", kind=GROUP)
+        await stage.send("Ada, I want messages", kind=GROUP)
         assert await known(stage, "MESSAGES") == []
 
-        await stage.say("others may have you write to me", room="alice")
+        await stage.send("others may have you write to me", room="alice")
         assert await known(stage, "MESSAGES") == [{"messages": "yes"}]

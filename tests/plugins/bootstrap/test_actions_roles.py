@@ -5,26 +5,28 @@ from dataclasses import replace
 import pytest
 
 from bot import QUEUE, ChannelType, Role, derived_id
-from bot.testing import Stage, on_stage
+from bot.testing import AgentHarness, running_agent
 from tests.plugins.bootstrap.obeying import Obedient, code, decisions, role_of, run_due, waiting
 
 GROUP = ChannelType.GROUP
 
 
-async def gather(stage: Stage) -> None:
+async def gather(stage: AgentHarness) -> None:
     for name, role in (("Root", Role.OWNER), ("Sarah", Role.MEMBER), ("Mallory", Role.MEMBER)):
-        await stage.put("hello", author=name, role=role, kind=GROUP)
+        await stage.submit("hello", author=name, role=role, kind=GROUP)
 
 
-async def say(stage: Stage, text: str, author: str = "Root", role: Role = Role.OWNER) -> tuple[str, ...]:
-    receipt = await stage.say(text, author=author, role=role, kind=GROUP)
+async def say(
+    stage: AgentHarness, text: str, author: str = "Root", role: Role = Role.OWNER
+) -> tuple[str, ...]:
+    receipt = await stage.send(text, author=author, role=role, kind=GROUP)
     await run_due(stage)
     return receipt.notes
 
 
 async def test_a_role_is_given_once_its_giver_has_confirmed_it_and_survives_what_the_platform_says() -> None:
     obedient = Obedient()
-    async with on_stage(model=obedient.model) as stage:
+    async with running_agent(model=obedient.model) as stage:
         await gather(stage)
         obedient.does("UPDATE_ROLE", person="Sarah", role="ADMIN")
         await say(stage, "Ada, make Sarah an admin")
@@ -38,7 +40,7 @@ async def test_a_role_is_given_once_its_giver_has_confirmed_it_and_survives_what
         assert stage.texts[-1].endswith("is ADMIN here now.")
         assert await waiting(stage) == []
 
-        await stage.say("thanks", author="Sarah", role=Role.MEMBER, kind=GROUP)
+        await stage.send("thanks", author="Sarah", role=Role.MEMBER, kind=GROUP)
         assert await role_of(stage, "Sarah") is Role.ADMIN
         assert await decisions(stage, "UPDATE_ROLE") == [(True, ""), (True, "")]
 
@@ -60,7 +62,7 @@ async def test_only_the_same_person_confirms_and_with_the_code_itself(
     author: str, role: Role, text: str
 ) -> None:
     obedient = Obedient("UPDATE_ROLE", person="Sarah", role="ADMIN")
-    async with on_stage(model=obedient.model) as stage:
+    async with running_agent(model=obedient.model) as stage:
         await gather(stage)
         await say(stage, "Ada, make Sarah an admin")
         obedient.does("CHOOSE_OPTION", option="confirm")
@@ -71,12 +73,12 @@ async def test_only_the_same_person_confirms_and_with_the_code_itself(
 
 async def test_who_has_lost_the_right_meanwhile_changes_nothing() -> None:
     obedient = Obedient("UPDATE_ROLE", person="Sarah", role="NONE")
-    async with on_stage(model=obedient.model) as stage:
+    async with running_agent(model=obedient.model) as stage:
         await gather(stage)
         await say(stage, "Ada, Sarah is none here any more: role NONE", "Deputy", Role.ADMIN)
         [task] = await waiting(stage)
         obedient.does()
-        await stage.say("hm", author="Deputy", role=Role.MEMBER, kind=GROUP)
+        await stage.send("hm", author="Deputy", role=Role.MEMBER, kind=GROUP)
         # As if the choice had been made before, and the process had ended before it was carried out.
         deputy = derived_id("test", "entity", "Deputy")
         chosen = {**task.metadata, "choice": "confirm", "chosenBy": str(deputy)}
@@ -89,7 +91,7 @@ async def test_who_has_lost_the_right_meanwhile_changes_nothing() -> None:
 
 async def test_a_newer_request_takes_the_place_of_the_older_one() -> None:
     obedient = Obedient("UPDATE_ROLE", person="Sarah", role="ADMIN")
-    async with on_stage(model=obedient.model) as stage:
+    async with running_agent(model=obedient.model) as stage:
         await gather(stage)
         await say(stage, "Ada, make Sarah an admin")
         before = await code(stage)
@@ -100,9 +102,9 @@ async def test_a_newer_request_takes_the_place_of_the_older_one() -> None:
 
 async def test_of_two_people_of_one_name_nobody_is_guessed() -> None:
     obedient = Obedient()
-    async with on_stage(model=obedient.model) as stage:
+    async with running_agent(model=obedient.model) as stage:
         await gather(stage)
-        [mallory] = await stage.agent.store.entities.named("Mallory")
+        [mallory] = await stage.agent.store.entities.entities_by_name("Mallory")
         await stage.agent.store.entities.save_entities([replace(mallory, names=("Sarah",))])
         obedient.does("UPDATE_ROLE", person="Sarah", role="ADMIN")
         notes = await say(stage, "Ada, make Sarah an admin")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from bot import Attendance, ChannelType, Outcome, Role
+from bot import ChannelType, Outcome, ParticipantState, Role
 from bot.models import Purpose, TextRequest
-from bot.testing import ScriptedModel, Stage, answer, make_arrival, on_stage
+from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
 
 GROUP = ChannelType.GROUP
 IGNORING = "<response><reasoning>not for Ada</reasoning><action>IGNORE</action></response>"
@@ -20,53 +20,53 @@ class Obedient:
     def _write(self, request: TextRequest) -> str:
         if request.purpose is Purpose.SHOULD_RESPOND:
             return IGNORING
-        return answer("Very well.", actions=self.does)
+        return model_answer("Very well.", actions=self.does)
 
 
-async def attendance(stage: Stage) -> Attendance:
-    room = make_arrival("", at=stage.agent.clock(), kind=GROUP).room
-    return await stage.agent.store.worlds.attendance(room.id)
+async def attendance(stage: AgentHarness) -> ParticipantState:
+    room = make_message("", sent_at=stage.agent.clock(), kind=GROUP).room
+    return await stage.agent.store.worlds.participant_state(room.id)
 
 
 async def test_an_admin_has_every_message_of_a_room_answered_and_no_more() -> None:
     obedient = Obedient()
-    async with on_stage(model=obedient.model) as stage:
-        assert (await stage.say("Nice weather", kind=GROUP)).outcome is Outcome.IGNORED
+    async with running_agent(model=obedient.model) as stage:
+        assert (await stage.send("Nice weather", kind=GROUP)).outcome is Outcome.IGNORED
 
         obedient.does = ("REPLY", "FOLLOW_ROOM")
-        await stage.say("Ada, take part here", kind=GROUP, role=Role.ADMIN)
-        assert await attendance(stage) is Attendance.FOLLOWED
+        await stage.send("Ada, take part here", kind=GROUP, role=Role.ADMIN)
+        assert await attendance(stage) is ParticipantState.FOLLOWED
         obedient.does = ("REPLY",)
-        assert (await stage.say("Nice weather", kind=GROUP)).rule == "FOLLOWED"
+        assert (await stage.send("Nice weather", kind=GROUP)).rule == "FOLLOWED"
 
         obedient.does = ("REPLY", "UNFOLLOW_ROOM")
-        await stage.say("That is enough", kind=GROUP, role=Role.ADMIN)
-        assert await attendance(stage) is Attendance.DEFAULT
-        assert (await stage.say("Nice weather", kind=GROUP)).outcome is Outcome.IGNORED
+        await stage.send("That is enough", kind=GROUP, role=Role.ADMIN)
+        assert await attendance(stage) is ParticipantState.DEFAULT
+        assert (await stage.send("Nice weather", kind=GROUP)).outcome is Outcome.IGNORED
 
 
 async def test_a_muted_room_hears_the_character_only_when_it_is_named() -> None:
     obedient = Obedient()
-    async with on_stage(model=obedient.model) as stage:
+    async with running_agent(model=obedient.model) as stage:
         obedient.does = ("REPLY", "MUTE_ROOM")
-        await stage.say("Ada, be quiet", kind=GROUP, role=Role.OWNER)
+        await stage.send("Ada, be quiet", kind=GROUP, role=Role.OWNER)
         obedient.does = ("REPLY",)
-        assert (await stage.say("Nice weather", kind=GROUP)).rule == "MUTED"
-        assert (await stage.say("Ada, are you there?", kind=GROUP)).outcome is Outcome.ANSWERED
+        assert (await stage.send("Nice weather", kind=GROUP)).rule == "MUTED"
+        assert (await stage.send("Ada, are you there?", kind=GROUP)).outcome is Outcome.ANSWERED
 
         obedient.does = ("REPLY", "UNMUTE_ROOM")
-        await stage.say("Ada, speak again", kind=GROUP, role=Role.OWNER)
-        assert await attendance(stage) is Attendance.DEFAULT
+        await stage.send("Ada, speak again", kind=GROUP, role=Role.OWNER)
+        assert await attendance(stage) is ParticipantState.DEFAULT
 
 
 @pytest.mark.parametrize("name", ["FOLLOW_ROOM", "UNFOLLOW_ROOM", "MUTE_ROOM", "UNMUTE_ROOM"])
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.NONE])
-@pytest.mark.parametrize("before", list(Attendance))
-async def test_in_a_group_only_admins_decide(name: str, role: Role, before: Attendance) -> None:
-    async with on_stage(model=ScriptedModel(answer("Well.", actions=("REPLY", name)))) as stage:
-        room = make_arrival("", at=stage.agent.clock(), kind=GROUP).room
-        await stage.agent.store.worlds.set_attendance(room.id, before)
-        receipt = await stage.say("Ada, do it", kind=GROUP, role=role)
+@pytest.mark.parametrize("before", list(ParticipantState))
+async def test_in_a_group_only_admins_decide(name: str, role: Role, before: ParticipantState) -> None:
+    async with running_agent(model=ScriptedModel(model_answer("Well.", actions=("REPLY", name)))) as stage:
+        room = make_message("", sent_at=stage.agent.clock(), kind=GROUP).room
+        await stage.agent.store.worlds.set_participant_state(room.id, before)
+        receipt = await stage.send("Ada, do it", kind=GROUP, role=role)
         assert await attendance(stage) is before
     assert f"{name} is not available here" in receipt.notes
 
@@ -74,31 +74,31 @@ async def test_in_a_group_only_admins_decide(name: str, role: Role, before: Atte
 async def test_in_private_the_one_person_decides() -> None:
     obedient = Obedient()
     obedient.does = ("REPLY", "MUTE_ROOM")
-    async with on_stage(model=obedient.model) as stage:
-        await stage.say("be quiet for now")
-        assert (await stage.say("and another thing")).rule == "MUTED"
+    async with running_agent(model=obedient.model) as stage:
+        await stage.send("be quiet for now")
+        assert (await stage.send("and another thing")).rule == "MUTED"
         obedient.does = ("REPLY", "UNMUTE_ROOM")
-        await stage.say("Ada, talk to me again")
-        assert (await stage.say("good")).outcome is Outcome.ANSWERED
+        await stage.send("Ada, talk to me again")
+        assert (await stage.send("good")).outcome is Outcome.ANSWERED
 
 
 @pytest.mark.parametrize(
     ("before", "name", "after"),
     [
-        (Attendance.MUTED, "MUTE_ROOM", Attendance.MUTED),
-        (Attendance.FOLLOWED, "FOLLOW_ROOM", Attendance.FOLLOWED),
-        (Attendance.MUTED, "UNFOLLOW_ROOM", Attendance.MUTED),
-        (Attendance.FOLLOWED, "UNMUTE_ROOM", Attendance.FOLLOWED),
-        (Attendance.MUTED, "FOLLOW_ROOM", Attendance.FOLLOWED),
-        (Attendance.FOLLOWED, "MUTE_ROOM", Attendance.MUTED),
+        (ParticipantState.MUTED, "MUTE_ROOM", ParticipantState.MUTED),
+        (ParticipantState.FOLLOWED, "FOLLOW_ROOM", ParticipantState.FOLLOWED),
+        (ParticipantState.MUTED, "UNFOLLOW_ROOM", ParticipantState.MUTED),
+        (ParticipantState.FOLLOWED, "UNMUTE_ROOM", ParticipantState.FOLLOWED),
+        (ParticipantState.MUTED, "FOLLOW_ROOM", ParticipantState.FOLLOWED),
+        (ParticipantState.FOLLOWED, "MUTE_ROOM", ParticipantState.MUTED),
     ],
 )
 async def test_what_is_so_already_stays_and_counts_as_done(
-    before: Attendance, name: str, after: Attendance
+    before: ParticipantState, name: str, after: ParticipantState
 ) -> None:
-    async with on_stage(model=ScriptedModel(answer("Well.", actions=("REPLY", name)))) as stage:
-        room = make_arrival("", at=stage.agent.clock(), kind=GROUP).room
-        await stage.agent.store.worlds.set_attendance(room.id, before)
-        receipt = await stage.say("Ada, do it", kind=GROUP, role=Role.ADMIN)
+    async with running_agent(model=ScriptedModel(model_answer("Well.", actions=("REPLY", name)))) as stage:
+        room = make_message("", sent_at=stage.agent.clock(), kind=GROUP).room
+        await stage.agent.store.worlds.set_participant_state(room.id, before)
+        receipt = await stage.send("Ada, do it", kind=GROUP, role=Role.ADMIN)
         assert await attendance(stage) is after
     assert receipt.notes == ()

@@ -4,47 +4,47 @@ import pytest
 
 from bot import ChannelType, Outcome, Role
 from bot.models import TextResult, ToolCall
-from bot.testing import InMemoryStore, ScriptedModel, Stage, on_stage
+from bot.testing import AgentHarness, InMemoryStore, ScriptedModel, running_agent
 from tests.plugins.bootstrap.obeying import Obedient, code, decisions, run_due, waiting, world_of
 
 GROUP = ChannelType.GROUP
 
 
-async def change(stage: Stage, obedient: Obedient, name: str, value: str) -> None:
+async def change(stage: AgentHarness, obedient: Obedient, name: str, value: str) -> None:
     obedient.does("UPDATE_SETTINGS", name=name, value=value)
-    await stage.say(f"Ada, set {name} to {value}", author="Root", role=Role.OWNER, kind=GROUP)
+    await stage.send(f"Ada, set {name} to {value}", author="Root", role=Role.OWNER, kind=GROUP)
     obedient.does("CHOOSE_OPTION", option="confirm")
-    await stage.say(f"Ada, confirm {await code(stage)}", author="Root", role=Role.OWNER, kind=GROUP)
+    await stage.send(f"Ada, confirm {await code(stage)}", author="Root", role=Role.OWNER, kind=GROUP)
     await run_due(stage)
     obedient.does()
 
 
 async def test_a_setting_takes_effect_at_once_survives_a_restart_and_can_be_taken_back() -> None:
     obedient, store = Obedient(), InMemoryStore()
-    async with on_stage(model=obedient.model, store=store) as stage:
-        assert (await stage.say("Nice weather", kind=GROUP)).outcome is Outcome.IGNORED
+    async with running_agent(model=obedient.model, store=store) as stage:
+        assert (await stage.send("Nice weather", kind=GROUP)).outcome is Outcome.IGNORED
         await change(stage, obedient, "SHOULD_RESPOND_BYPASS_TYPES", "GROUP")
-        assert (await stage.say("Nice weather", kind=GROUP)).rule == "SHOULD_RESPOND_BYPASS_TYPES"
-    async with on_stage(model=obedient.model, store=store) as stage:
-        assert (await stage.say("Nice weather", kind=GROUP)).outcome is Outcome.ANSWERED
+        assert (await stage.send("Nice weather", kind=GROUP)).rule == "SHOULD_RESPOND_BYPASS_TYPES"
+    async with running_agent(model=obedient.model, store=store) as stage:
+        assert (await stage.send("Nice weather", kind=GROUP)).outcome is Outcome.ANSWERED
         await change(stage, obedient, "SHOULD_RESPOND_BYPASS_TYPES", "default")
-        assert (await stage.say("Nice weather", kind=GROUP)).outcome is Outcome.IGNORED
+        assert (await stage.send("Nice weather", kind=GROUP)).outcome is Outcome.IGNORED
 
 
 async def test_a_shorter_conversation_is_what_the_model_is_shown() -> None:
     obedient = Obedient()
-    async with on_stage(model=obedient.model) as stage:
+    async with running_agent(model=obedient.model) as stage:
         await change(stage, obedient, "CONVERSATION_LENGTH", "2")
-        await stage.say("first of all", author="Root", kind=GROUP)
-        await stage.say("secondly", author="Root", kind=GROUP)
-        await stage.say("Ada, thirdly", author="Root", kind=GROUP)
+        await stage.send("first of all", author="Root", kind=GROUP)
+        await stage.send("secondly", author="Root", kind=GROUP)
+        await stage.send("Ada, thirdly", author="Root", kind=GROUP)
         assert "first of all" not in stage.model.requests[-1].prompt
         assert "thirdly" in stage.model.requests[-1].prompt
 
 
 async def test_l16_what_was_changed_from_what_to_what_is_written_down() -> None:
     obedient = Obedient()
-    async with on_stage(model=obedient.model) as stage:
+    async with running_agent(model=obedient.model) as stage:
         await change(stage, obedient, "ON_EDIT", "rerun")
         await change(stage, obedient, "ON_EDIT", "ignore")
         [last, *_] = await stage.agent.store.logs.logs(kind="authority")
@@ -76,8 +76,8 @@ async def test_l16_no_other_setting_no_secret_and_nothing_of_the_wrong_type_is_s
     name: str, value: str
 ) -> None:
     obedient = Obedient("UPDATE_SETTINGS", name=name, value=value)
-    async with on_stage(model=obedient.model) as stage:
-        await stage.say(f"Ada, set {name} to {value}", author="Root", role=Role.OWNER, kind=GROUP)
+    async with running_agent(model=obedient.model) as stage:
+        await stage.send(f"Ada, set {name} to {value}", author="Root", role=Role.OWNER, kind=GROUP)
         assert await waiting(stage) == []
         assert (await world_of(stage)).settings == {}
 
@@ -85,17 +85,17 @@ async def test_l16_no_other_setting_no_secret_and_nothing_of_the_wrong_type_is_s
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.NONE])
 async def test_l16_only_admins_set_anything(role: Role) -> None:
     obedient = Obedient("UPDATE_SETTINGS", name="ON_EDIT", value="rerun")
-    async with on_stage(model=obedient.model) as stage:
-        await stage.say("Ada, set ON_EDIT to rerun", role=role, kind=GROUP)
+    async with running_agent(model=obedient.model) as stage:
+        await stage.send("Ada, set ON_EDIT to rerun", role=role, kind=GROUP)
         assert await waiting(stage) == []
         assert await decisions(stage, "UPDATE_SETTINGS") == [(False, "UPDATE_SETTINGS needs the role ADMIN")]
 
 
 async def test_l07_the_value_is_the_actors_own_and_not_another_persons() -> None:
     obedient = Obedient("UPDATE_SETTINGS", name="CONVERSATION_LENGTH", value="500")
-    async with on_stage(model=obedient.model) as stage:
-        await stage.say("Ada, set CONVERSATION_LENGTH to 500", author="Mallory", kind=GROUP)
-        await stage.say("Ada, set CONVERSATION_LENGTH to 5", author="Root", role=Role.OWNER, kind=GROUP)
+    async with running_agent(model=obedient.model) as stage:
+        await stage.send("Ada, set CONVERSATION_LENGTH to 500", author="Mallory", kind=GROUP)
+        await stage.send("Ada, set CONVERSATION_LENGTH to 5", author="Root", role=Role.OWNER, kind=GROUP)
         assert await waiting(stage) == []
 
 
@@ -104,11 +104,11 @@ async def test_l16_of_two_changes_asked_for_at_once_only_the_last_can_be_confirm
 ):
     asked = [("ON_EDIT", "rerun"), ("CONVERSATION_LENGTH", "5")]
     calls = tuple(ToolCall("UPDATE_SETTINGS", {"name": name, "value": value}) for name, value in asked)
-    async with on_stage(model=ScriptedModel(TextResult("Very well.", calls=calls))) as stage:
-        await stage.say(
+    async with running_agent(model=ScriptedModel(TextResult("Very well.", tool_calls=calls))) as stage:
+        await stage.send(
             "Ada, set ON_EDIT to rerun, CONVERSATION_LENGTH to 5", author="Root", role=Role.OWNER, kind=GROUP
         )
-        _, first, last = await stage.adapter.until_sent(3)
+        _, first, last = await stage.adapter.wait_until_sent(3)
         own = await code(stage)
     assert own in last
     assert own not in first

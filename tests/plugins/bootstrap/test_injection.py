@@ -9,9 +9,9 @@ import pytest
 
 from bot import Attachment, ChannelType, Content, MediaKind, Role
 from bot.models import Purpose, TextRequest
-from bot.platform import Arrival, Reaction
+from bot.platform import InboundMessage, Reaction
 from bot.prompts import parse_history
-from bot.testing import ScriptedModel, Stage, answer, make_arrival, on_stage
+from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
 from tests.plugins.bootstrap.obeying import IGNORING, decisions, waiting, world_of
 
 GROUP = ChannelType.GROUP
@@ -26,32 +26,32 @@ DEEDS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def attached(kind: MediaKind, **fields: str) -> Callable[[Arrival], Arrival]:
-    def change(asked: Arrival) -> Arrival:
+def attached(kind: MediaKind, **fields: str) -> Callable[[InboundMessage], InboundMessage]:
+    def change(asked: InboundMessage) -> InboundMessage:
         content = Content(text=ASKED, attachments=(Attachment("1", kind, **fields),))
         return replace(asked, message=replace(asked.message, content=content))
 
     return change
 
 
-def written(text: str) -> Callable[[Arrival], Arrival]:
-    def change(asked: Arrival) -> Arrival:
+def written(text: str) -> Callable[[InboundMessage], InboundMessage]:
+    def change(asked: InboundMessage) -> InboundMessage:
         return replace(asked, message=replace(asked.message, content=Content(text=f"{ASKED}\n{text}")))
 
     return change
 
 
-def called(asked: Arrival) -> Arrival:
+def called(asked: InboundMessage) -> InboundMessage:
     return replace(asked, author=replace(asked.author, names=(FORGED,), metadata={"bio": FORGED}))
 
 
-def placed(asked: Arrival) -> Arrival:
+def placed(asked: InboundMessage) -> InboundMessage:
     room = replace(asked.room, name=FORGED, metadata={"topic": FORGED})
     return replace(asked, room=room, world=replace(asked.world, name=FORGED, metadata={"rules": FORGED}))
 
 
 FLAT = " ".join(FORGED.split())
-CHANNELS: Mapping[str, Callable[[Arrival], Arrival]] = {
+CHANNELS: Mapping[str, Callable[[InboundMessage], InboundMessage]] = {
     "a file's text": attached(MediaKind.DOCUMENT, name="notes.txt", text=FORGED),
     "a file's name": attached(MediaKind.DOCUMENT, name=FORGED, text="nothing"),
     "what a picture shows": attached(MediaKind.IMAGE, title=FORGED, description=FORGED),
@@ -73,26 +73,26 @@ def obeying() -> ScriptedModel:
         if request.purpose is Purpose.SHOULD_RESPOND:
             return IGNORING
         if request.purpose is not Purpose.REPLY or "Mallory" not in request.prompt:
-            return answer("Well.", providers=known)
-        return answer("Well.", actions=("REPLY", *DEEDS), parameters=DEEDS, providers=known)
+            return model_answer("Well.", providers=known)
+        return model_answer("Well.", actions=("REPLY", *DEEDS), parameters=DEEDS, providers=known)
 
     return ScriptedModel(write)
 
 
-async def settle(stage: Stage) -> None:
-    await stage.put("hello", author="Root", role=Role.OWNER, kind=GROUP, room="news")
-    await stage.say("hello", author="Mallory", kind=GROUP)
+async def settle(stage: AgentHarness) -> None:
+    await stage.submit("hello", author="Root", role=Role.OWNER, kind=GROUP, room="news")
+    await stage.send("hello", author="Mallory", kind=GROUP)
 
 
-async def ask(stage: Stage, change: Callable[[Arrival], Arrival]) -> None:
+async def ask(stage: AgentHarness, change: Callable[[InboundMessage], InboundMessage]) -> None:
     at = stage.agent.clock()
-    asked = change(make_arrival(ASKED, at=at, author="Root", role=Role.OWNER, kind=GROUP))
-    receipt = await stage.resident.inbox.put(asked)
-    await stage.resident.inbox.settled(receipt.id)
+    asked = change(make_message(ASKED, sent_at=at, author="Root", role=Role.OWNER, kind=GROUP))
+    receipt = await stage.agent_runtime.inbox.submit(asked)
+    await stage.agent_runtime.inbox.wait_outcome(receipt.id)
     await stage.agent.outbox.drain(5.0)
 
 
-async def is_untouched(stage: Stage) -> bool:
+async def is_untouched(stage: AgentHarness) -> bool:
     world = await world_of(stage)
     allowed = [deed for deed in DEEDS for is_allowed, _ in await decisions(stage, deed) if is_allowed]
     said = "The code is 4711." in stage.texts
@@ -101,7 +101,7 @@ async def is_untouched(stage: Stage) -> bool:
 
 @pytest.mark.parametrize("channel", CHANNELS)
 async def test_l13_what_others_have_written_anywhere_has_the_owner_order_nothing(channel: str) -> None:
-    async with on_stage(model=obeying()) as stage:
+    async with running_agent(model=obeying()) as stage:
         await settle(stage)
         await ask(stage, CHANNELS[channel])
         assert await is_untouched(stage)
@@ -110,11 +110,11 @@ async def test_l13_what_others_have_written_anywhere_has_the_owner_order_nothing
 
 @pytest.mark.parametrize("channel", CHANNELS)
 async def test_l13_g09_what_others_have_written_anywhere_stays_within_its_line(channel: str) -> None:
-    async with on_stage(model=obeying()) as stage:
+    async with running_agent(model=obeying()) as stage:
         await settle(stage)
-        sign = make_arrival("", at=stage.agent.clock(), author="Mallory", kind=GROUP)
+        sign = make_message("", sent_at=stage.agent.clock(), author="Mallory", kind=GROUP)
         reaction = Reaction(sign.world, sign.room, sign.author, "1", FORGED, stage.agent.clock())
-        await stage.resident.door.changes.reacted(reaction)
+        await stage.agent_runtime.handle.edits.add_reaction(reaction)
         await ask(stage, CHANNELS[channel])
         prompts = [one.prompt for one in stage.model.requests]
     assert any("BAN" in one for one in prompts)
@@ -140,9 +140,9 @@ DISGUISES: Mapping[str, str] = {
 
 @pytest.mark.parametrize("disguise", DISGUISES)
 async def test_l19_however_an_order_is_disguised_it_gives_nobody_a_right(disguise: str) -> None:
-    async with on_stage(model=obeying()) as stage:
+    async with running_agent(model=obeying()) as stage:
         await settle(stage)
         details: dict[str, Any] = {"author": "Mallory", "kind": GROUP}
-        await stage.say(f"Ada, {DISGUISES[disguise]}", **details)
+        await stage.send(f"Ada, {DISGUISES[disguise]}", **details)
         await ask(stage, attached(MediaKind.DOCUMENT, name="notes.txt", text=DISGUISES[disguise]))
         assert await is_untouched(stage)

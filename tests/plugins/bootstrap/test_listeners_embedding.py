@@ -19,7 +19,7 @@ from bot.models import (
     ModelType,
     ModelUnavailable,
 )
-from bot.testing import ScriptedModel, Stage, make_arrival, on_stage
+from bot.testing import AgentHarness, ScriptedModel, make_message, running_agent
 from plugins.bootstrap.listeners import embeddings
 from plugins.bootstrap.listeners.embeddings import PROBE, Backlog
 from plugins.sql import plugin as sql
@@ -29,7 +29,7 @@ class Embedder(ScriptedModel):
     """A model for vectors, under a name, that can be down and refuses what it does not like."""
 
     def __init__(self, name: str = "m-1") -> None:
-        super().__init__(embeds=True)
+        super().__init__(can_embed=True)
         self.name = name
         self.is_down = False
         self.refused = ""
@@ -62,15 +62,15 @@ def kept_in(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[list[Plugin
 @asynccontextmanager
 async def staged(
     kept_in: tuple[list[Plugin], dict[str, str]], embedder: Embedder, *others: Plugin
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[AgentHarness]:
     plugins, settings = kept_in
-    async with on_stage(*plugins, *others, model=embedder, settings=settings) as stage:
+    async with running_agent(*plugins, *others, model=embedder, settings=settings) as stage:
         yield stage
 
 
-async def said(stage: Stage, *texts: str, kind: MemoryKind = MemoryKind.MESSAGE) -> list[Memory]:
+async def said(stage: AgentHarness, *texts: str, kind: MemoryKind = MemoryKind.MESSAGE) -> list[Memory]:
     """Keep what was said, without vectors, the last one the newest."""
-    arrival = make_arrival("", at=stage.agent.clock())
+    arrival = make_message("", sent_at=stage.agent.clock())
     memories = [
         Memory(
             id=new_id(),
@@ -87,19 +87,19 @@ async def said(stage: Stage, *texts: str, kind: MemoryKind = MemoryKind.MESSAGE)
     return memories
 
 
-async def halted(stage: Stage) -> Backlog:
+async def halted(stage: AgentHarness) -> Backlog:
     """Give the service with its loop stopped, so that it is the test that has it look."""
     backlog = stage.agent.services[Backlog]
     await backlog.__aexit__(None, None, None)
     return backlog
 
 
-async def models_of(stage: Stage, memories: Sequence[Memory]) -> list[str]:
+async def models_of(stage: AgentHarness, memories: Sequence[Memory]) -> list[str]:
     kept = await stage.agent.store.memories.memories([one.id for one in memories])
     return [kept[one.id].embedding_model for one in memories]
 
 
-async def until_complete(stage: Stage, name: str) -> None:
+async def until_complete(stage: AgentHarness, name: str) -> None:
     """Wait until everything has a vector of this model."""
     done = asyncio.Event()
 
@@ -120,7 +120,7 @@ async def test_e10_the_log_tells_how_far_it_has_come(
 ) -> None:
     monkeypatch.setattr(embeddings, "TOLD_EVERY", 40)
     caplog.set_level(logging.INFO, embeddings.__name__)
-    async with on_stage(model=Embedder("m-2")) as stage:
+    async with running_agent(model=Embedder("m-2")) as stage:
         backlog = await halted(stage)
         await said(stage, *(f"message {number}" for number in range(70)))
         await backlog.fill()
@@ -181,7 +181,7 @@ async def test_after_an_outage_what_was_said_meanwhile_gets_its_vectors(
     embedder = Embedder()
     embedder.is_down = True
     async with staged(kept_in, embedder) as stage:
-        receipt = await stage.say("Can you hear me?")
+        receipt = await stage.send("Can you hear me?")
         embedder.is_down = False
         await until_complete(stage, "m-1")
         kept = await stage.agent.store.memories.memories([receipt.memory_id])
@@ -217,7 +217,7 @@ async def test_nobody_stands_in_for_the_model_that_everything_is_embedded_by() -
             await stage.agent.services[Backlog].fill()
         assert await models_of(stage, memories) == [""]
 
-        receipt = await stage.say("two")  # on the road it may: recall works as well as it can
+        receipt = await stage.send("two")  # on the road it may: recall works as well as it can
         embedder.is_down = False
         await until_complete(stage, "m-1")
         kept = await stage.agent.store.memories.memories([receipt.memory_id])
@@ -237,8 +237,8 @@ async def test_a_model_that_changes_its_name_from_call_to_call_is_not_asked_for_
             await backlog.fill()
 
 
-async def test_without_a_model_for_vectors_nothing_is_looked_for(stage: Stage) -> None:
+async def test_without_a_model_for_vectors_nothing_is_looked_for(stage: AgentHarness) -> None:
     await said(stage, "one")
-    await stage.agent.events.settle()
+    await stage.agent.events.wait_idle()
     found = await stage.agent.store.memories.unembedded("")
     assert [one.content.text for one in found.memories] == ["one"]

@@ -10,7 +10,7 @@ from bot.events import ActionStarted
 from bot.models import ModelType, ModelUnavailable, Purpose, TextRequest
 from bot.store import LogEntry
 from bot.store.inmemory import InMemoryStore
-from bot.testing import ScriptedModel, Stage, answer, on_stage
+from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 from plugins.bootstrap.listeners.run_log import Courses
 
 
@@ -37,22 +37,22 @@ async def stumble(turn: Turn) -> None:
 BUSY = Plugin("busy", actions=[work, fail], evaluators=[look, stumble])
 
 
-async def entries(stage: Stage, kind: str) -> list[dict[str, Any]]:
+async def entries(stage: AgentHarness, kind: str) -> list[dict[str, Any]]:
     async with stage.agent.services[Courses].entries:  # what is gathered is written at its end
-        await stage.agent.events.settle()
+        await stage.agent.events.wait_idle()
     return [dict(one) for one in await stage.agent.store.logs.logs(kind=kind)]
 
 
 async def after_one_message(model: ScriptedModel, *plugins: Plugin) -> tuple[Any, list[dict[str, Any]]]:
     """Have one message answered and learnt from; gives its receipt and the log's entries of runs."""
-    async with on_stage(*plugins, model=model) as stage:
-        receipt = await stage.say("Work, please")
+    async with running_agent(*plugins, model=model) as stage:
+        receipt = await stage.send("Work, please")
         store = stage.agent.store
     return receipt, [dict(one) for one in await store.logs.logs(kind="run")]
 
 
 async def test_a_run_is_one_entry_with_its_actions_evaluators_and_model_calls() -> None:
-    model = ScriptedModel([answer(actions=["WORK", "FAIL"]), answer("It failed.")])
+    model = ScriptedModel([model_answer(actions=["WORK", "FAIL"]), model_answer("It failed.")])
     receipt, [entry] = await after_one_message(model, BUSY)
     body = entry["body"]
     assert entry["room_id"] == receipt.room_id
@@ -81,20 +81,20 @@ async def test_messages_that_come_together_cost_one_write(monkeypatch: pytest.Mo
         written.append(len(entries))
 
     monkeypatch.setattr(store.logs, "log_all", counted)
-    async with on_stage(BUSY, store=store) as stage:
-        await stage.say("one")
-        await stage.say("two")
+    async with running_agent(BUSY, store=store) as stage:
+        await stage.send("one")
+        await stage.send("two")
     assert written == [2]
 
 
-async def test_a_model_call_outside_of_any_run_is_an_entry_by_itself(stage: Stage) -> None:
+async def test_a_model_call_outside_of_any_run_is_an_entry_by_itself(stage: AgentHarness) -> None:
     await stage.agent.models.text(TextRequest("Say something"), ModelType.TEXT_SMALL)
     [entry] = await entries(stage, "model_call")
     assert entry["body"]["type"] == ModelType.TEXT_SMALL.value
     assert await entries(stage, "run") == []
 
 
-async def test_what_is_told_of_an_unknown_run_is_passed_over(stage: Stage) -> None:
+async def test_what_is_told_of_an_unknown_run_is_passed_over(stage: AgentHarness) -> None:
     stage.agent.events.emit(ActionStarted(stage.agent.id, new_id(), new_id(), "LATE"))
     assert await entries(stage, "run") == []
     assert stage.agent.services[Courses].under_way == {}

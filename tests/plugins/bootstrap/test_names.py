@@ -31,7 +31,7 @@ REGISTRY = Registry([plugin])
     ("called", "name"), [(one, name) for name, similes in SIMILES.items() for one in (name, *similes.split())]
 )
 def test_b1_an_action_is_found_by_its_name_and_by_every_simile(called: str, name: str) -> None:
-    action = REGISTRY.action(called)
+    action = REGISTRY.find_action(called)
     assert action is not None
     assert action.spec.name == name
 

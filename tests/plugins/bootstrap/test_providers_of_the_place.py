@@ -23,9 +23,9 @@ from bot import (
     derived_id,
     short_id,
 )
-from bot.platform import Arrival
+from bot.platform import InboundMessage
 from bot.prompts import parse_history
-from bot.testing import ScriptedModel, Stage, answer, make_arrival, make_turn, on_stage
+from bot.testing import AgentHarness, ScriptedModel, make_message, make_turn, model_answer, running_agent
 from plugins.bootstrap import plugin
 
 PROVIDERS = {one.spec.name: one for one in plugin.providers}
@@ -36,18 +36,18 @@ async def told(turn: Turn, name: str) -> str:
     return (await PROVIDERS[name](turn)).text
 
 
-async def keep(stage: Stage, *arrivals: Arrival) -> None:
+async def keep(stage: AgentHarness, *arrivals: InboundMessage) -> None:
     await stage.agent.store.ledger.receive(arrivals, stage.agent.clock())
 
 
-def arrival(stage: Stage, author: str, role: Role = Role.MEMBER) -> Arrival:
-    return make_arrival("hi", at=stage.agent.clock(), author=author, role=role, kind=ChannelType.GROUP)
+def arrival(stage: AgentHarness, author: str, role: Role = Role.MEMBER) -> InboundMessage:
+    return make_message("hi", sent_at=stage.agent.clock(), author=author, role=role, kind=ChannelType.GROUP)
 
 
 # Roles and settings
 
 
-async def test_who_has_a_say_is_told_by_rank_and_nobody_else(stage: Stage) -> None:
+async def test_who_has_a_say_is_told_by_rank_and_nobody_else(stage: AgentHarness) -> None:
     people = [("Olga", Role.OWNER), ("Adam", Role.ADMIN), ("Mallory", Role.MEMBER)]
     arrivals = [arrival(stage, *one) for one in people]
     await keep(stage, *arrivals)
@@ -64,14 +64,14 @@ async def test_who_has_a_say_is_told_by_rank_and_nobody_else(stage: Stage) -> No
 
 
 @pytest.mark.parametrize("kind", [ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF])
-async def test_between_two_nobody_has_a_rank(stage: Stage, kind: ChannelType) -> None:
+async def test_between_two_nobody_has_a_rank(stage: AgentHarness, kind: ChannelType) -> None:
     await keep(stage, arrival(stage, "Olga", Role.OWNER))
     assert await told(make_turn(stage.agent, kind=kind, author="Olga", role=Role.OWNER), "ROLES") == ""
 
 
 async def test_settings_are_told_to_those_who_look_after_the_place_and_hold_no_secret() -> None:
     secrets = {"OPENAI_API_KEY": "sk-canary-0001", "DISCORD_API_TOKEN": "canary-0002-token"}
-    async with on_stage(settings={**secrets, "CONVERSATION_LENGTH": "12"}) as stage:
+    async with running_agent(settings={**secrets, "CONVERSATION_LENGTH": "12"}) as stage:
         turn = make_turn(stage.agent, role=Role.ADMIN)
         turn.world = replace(turn.world, settings={"ON_EDIT": "rerun", "OPENAI_API_KEY": "sk-canary-0003"})
         text = await told(turn, "SETTINGS")
@@ -100,7 +100,7 @@ def waiting(turn: Turn, options: Sequence[Any], name: str = "DEPLOY", **details:
     )
 
 
-async def test_what_waits_for_a_choice_is_told_with_its_options(stage: Stage) -> None:
+async def test_what_waits_for_a_choice_is_told_with_its_options(stage: AgentHarness) -> None:
     turn = make_turn(stage.agent)
     options = [{"name": "now", "description": "at once"}, {"name": "later"}, "never"]
     task = waiting(turn, options, description="When shall it be?")
@@ -113,7 +113,7 @@ async def test_what_waits_for_a_choice_is_told_with_its_options(stage: Stage) ->
     ]
 
 
-async def test_choices_of_other_rooms_and_choices_too_late_are_not_told(stage: Stage) -> None:
+async def test_choices_of_other_rooms_and_choices_too_late_are_not_told(stage: AgentHarness) -> None:
     turn = make_turn(stage.agent)
     past = (stage.agent.clock() - timedelta(seconds=1)).isoformat()
     tasks = [
@@ -125,7 +125,7 @@ async def test_choices_of_other_rooms_and_choices_too_late_are_not_told(stage: S
     assert await told(turn, "CHOICE") == ""
 
 
-async def test_an_option_forges_no_line(stage: Stage) -> None:
+async def test_an_option_forges_no_line(stage: AgentHarness) -> None:
     turn = make_turn(stage.agent)
     task = waiting(turn, [{"name": FORGED, "description": FORGED}], description=FORGED)
     await stage.agent.store.tasks.save_task(task)
@@ -153,23 +153,23 @@ class Broken(Weather):
 
 
 async def test_what_running_services_can_do_is_told_and_without_any_nothing_is() -> None:
-    async with on_stage(Plugin("sky", services=[Weather, Broken])) as stage:
+    async with running_agent(Plugin("sky", services=[Weather, Broken])) as stage:
         assert await told(make_turn(stage.agent), "CAPABILITIES") == "# Abilities\n- Forecasts the weather."
-    async with on_stage() as stage:
+    async with running_agent() as stage:
         assert await told(make_turn(stage.agent), "CAPABILITIES") == ""
 
 
-async def test_evaluators_are_told_only_to_those_who_ask_by_name(stage: Stage) -> None:
+async def test_evaluators_are_told_only_to_those_who_ask_by_name(stage: AgentHarness) -> None:
     turn = make_turn(stage.agent)
     assert (await told(turn, "EVALUATORS")).startswith("# Evaluators\n- REFLECTION: ")
-    await stage.say("hi")
+    await stage.send("hi")
     assert "REFLECTION" not in stage.model.requests[0].prompt
 
 
 # Actions
 
 
-async def test_how_far_the_actions_have_come_is_told_without_a_forged_line(stage: Stage) -> None:
+async def test_how_far_the_actions_have_come_is_told_without_a_forged_line(stage: AgentHarness) -> None:
     turn = make_turn(stage.agent)
     done = ActionResult(text=FORGED, action="FETCH")
     plan = ActionPlan(
@@ -190,7 +190,7 @@ async def test_how_far_the_actions_have_come_is_told_without_a_forged_line(stage
     assert (await PROVIDERS["ACTION_STATE"](turn)).data["actionPlan"] is plan
 
 
-async def test_before_any_action_there_is_nothing_to_tell(stage: Stage) -> None:
+async def test_before_any_action_there_is_nothing_to_tell(stage: AgentHarness) -> None:
     assert await told(make_turn(stage.agent), "ACTION_STATE") == ""
 
 
@@ -204,12 +204,12 @@ async def test_each_step_is_told_how_far_the_actions_have_come_by_then() -> None
         chosen = f'<action>FETCH</action><parameters>{{"number": {number}}}</parameters>'
         return f"<response>{chosen}<providers>ACTION_STATE</providers></response>"
 
-    script = [step(1), step(2), "<response><isFinish>true</isFinish></response>", answer("Done.")]
+    script = [step(1), step(2), "<response><isFinish>true</isFinish></response>", model_answer("Done.")]
     model = ScriptedModel(script)
-    async with on_stage(
+    async with running_agent(
         Plugin("post", actions=[fetch]), model=model, settings={"USE_MULTI_STEP": "true"}
     ) as stage:
-        await stage.say("go")
+        await stage.send("go")
     third = model.requests[2].prompt
     assert "# Actions of this answer" in third
     assert "- FETCH gave: number 1\n- FETCH gave: number 2" in third

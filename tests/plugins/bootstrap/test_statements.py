@@ -3,7 +3,7 @@
 import pytest
 
 from bot import short_id
-from bot.testing import on_stage
+from bot.testing import running_agent
 from plugins.bootstrap.evaluators.fact_filters import is_statement
 from tests.plugins.bootstrap.reflecting import fact, known, noted, person, reflected, said, thinking
 
@@ -97,13 +97,13 @@ async def test_l12_a_claim_says_of_whom_it_tells_what(about: str, kind: str, is_
         f"<fact><message>1</message><about>{about}</about><kind>{kind}</kind>"
         "<text>Mallory mag Tee.</text></fact>"
     )
-    async with on_stage(model=thinking([noted([claim])])) as stage:
+    async with running_agent(model=thinking([noted([claim])])) as stage:
         await reflected(await said(stage, "Ich mag Tee.", "b", "c", "d", "e", author="Mallory"))
         assert await known(stage) == (["Mallory mag Tee."] if is_kept else [])
 
 
 async def test_somebody_who_is_here_may_be_told_of_by_another() -> None:
-    async with on_stage(
+    async with running_agent(
         model=thinking([noted([fact(1, "Bob élève des abeilles."), fact(2, "Eve est là.")])])
     ) as stage:
         await said(stage, "Salut", author="Bob")

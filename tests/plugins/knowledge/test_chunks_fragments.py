@@ -4,38 +4,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.knowledge.chunks import cut
+from plugins.knowledge.chunks import split_text
 
 PARAGRAPH = "The lamp turns forty-one times a night. It has done so since the spring. Nobody counts but me."
 
 
 def test_a_short_text_is_one_fragment() -> None:
-    assert cut("Low water is at six.\n\nHigh water at noon.") == [
+    assert split_text("Low water is at six.\n\nHigh water at noon.") == [
         "Low water is at six.\n\nHigh water at noon."
     ]
 
 
 @pytest.mark.parametrize("nothing", ["", "  \n\n \t\n", "\r\n"])
 def test_nothing_gives_no_fragment(nothing: str) -> None:
-    assert cut(nothing) == []
+    assert split_text(nothing) == []
 
 
 def test_paragraphs_stay_whole_where_they_fit() -> None:
     text = "\n\n".join(f"{number}. {PARAGRAPH}" for number in range(9))
-    fragments = cut(text, longest=300, overlap=60)
+    fragments = split_text(text, max_length=300, overlap=60)
     assert all(any(f"{number}. {PARAGRAPH}" in one for one in fragments) for number in range(9))
     assert max(map(len, fragments)) <= 300
 
 
 def test_a_fragment_begins_with_the_end_of_the_one_before() -> None:
-    first, second, *_ = cut(f"{PARAGRAPH}\n\n{PARAGRAPH}\n\n{PARAGRAPH}", longest=150, overlap=40)
+    first, second, *_ = split_text(f"{PARAGRAPH}\n\n{PARAGRAPH}\n\n{PARAGRAPH}", max_length=150, overlap=40)
     assert second.startswith("Nobody counts but me.\n\n")
     assert first.endswith("Nobody counts but me.")
 
 
 def test_a_heading_begins_a_fragment_and_each_that_goes_on_below_it() -> None:
     text = f"Before.\n\n## Lamps\n{PARAGRAPH}\n\n{PARAGRAPH}\n\n## Tides\n\nTwice a day."
-    fragments = cut(text, longest=160, overlap=40)
+    fragments = split_text(text, max_length=160, overlap=40)
     assert fragments[0] == "Before."
     assert fragments[-1] == "## Tides\n\nTwice a day."
     assert all(one.startswith("## Lamps\n\n") for one in fragments[1:-1])
@@ -48,6 +48,6 @@ GAPS = st.sampled_from([" ", "\n", "\n\n", "\n# ", " \r\n \r\n"])
 
 @given(WORDS, GAPS, st.integers(min_value=20, max_value=90))
 def test_no_word_is_lost_and_no_fragment_too_long(words: list[str], gap: str, longest: int) -> None:
-    fragments = cut(gap.join(words), longest=longest, overlap=8)
+    fragments = split_text(gap.join(words), max_length=longest, overlap=8)
     assert all(0 < len(one) <= longest for one in fragments)
     assert set(words) <= set(" ".join(fragments).split())

@@ -7,7 +7,13 @@ import pytest
 
 from bot import Character, PluginError
 from plugins.knowledge import documents
-from plugins.knowledge.documents import LARGEST_FILE, Unreadable, check, sources_of, text_of
+from plugins.knowledge.documents import (
+    MAX_FILE_BYTES,
+    UnreadableDocument,
+    check_paths,
+    extract_text,
+    list_sources,
+)
 from tests.plugins.knowledge.papers import pdf
 
 
@@ -16,7 +22,7 @@ def character(*knowledge: object) -> Character:
 
 
 def names(who: Character, folder: Path | None) -> list[str]:
-    return [source.name for source in sources_of(who, folder)]
+    return [source.name for source in list_sources(who, folder)]
 
 
 def test_words_a_file_and_a_folder_are_sources(tmp_path: Path) -> None:
@@ -44,7 +50,7 @@ def test_nothing_outside_the_character_s_folder_is_read(field: str, named: str, 
     (tmp_path / "secret.md").write_text("secret")
     (home / "link").symlink_to(tmp_path)
     who = character("Known.", {field: named})
-    for refuse in (check, sources_of):
+    for refuse in (check_paths, list_sources):
         with pytest.raises(PluginError, match=r"^knowledge\[1\]: .* outside the character's folder"):
             refuse(who, home)
 
@@ -64,7 +70,7 @@ def test_a_link_in_a_folder_that_leads_outside_is_passed_over(
 def test_a_character_without_a_file_has_words_only() -> None:
     assert len(names(character("Known."), None)) == 1
     with pytest.raises(PluginError, match="has no folder"):
-        check(character({"path": "tides.md"}), None)
+        check_paths(character({"path": "tides.md"}), None)
 
 
 @pytest.mark.parametrize("named", ["gone.md", "picture.png"])
@@ -81,7 +87,7 @@ def test_what_is_not_there_or_of_another_kind_is_noted(
 def test_files_are_bounded_in_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(documents, "MOST_FILES", 2)
+    monkeypatch.setattr(documents, "MAX_FILES", 2)
     for name in ("a.md", "b.md", "c.md"):
         (tmp_path / name).write_text(name)
     assert names(character({"directory": "."}, "Known."), tmp_path)[:2] == ["a.md", "b.md"]
@@ -89,7 +95,7 @@ def test_files_are_bounded_in_number(
 
 
 def test_a_pdf_gives_the_text_of_its_pages() -> None:
-    assert text_of(".PDF", pdf(["Low water is at six.", "High water at noon."])) == (
+    assert extract_text(".PDF", pdf(["Low water is at six.", "High water at noon."])) == (
         "Low water is at six.\n\nHigh water at noon."
     )
 
@@ -101,13 +107,13 @@ def test_a_pdf_gives_the_text_of_its_pages() -> None:
         (".pdf", pdf(["x"])[:200], "no PDF that can be read"),
         (".md", b"\xff\xfe\x00", "not UTF-8 text"),
         (".txt", b"a\x00b", "a binary file"),
-        (".txt", b"a" * (LARGEST_FILE + 1), "larger than 10 MiB"),
-        (".txt", b"a" * (documents.LONGEST_TEXT + 1), "longer than 2000000 characters"),
+        (".txt", b"a" * (MAX_FILE_BYTES + 1), "larger than 10 MiB"),
+        (".txt", b"a" * (documents.MAX_TEXT_LENGTH + 1), "longer than 2000000 characters"),
     ],
 )
 def test_what_cannot_be_read_says_why(suffix: str, data: bytes, why: str) -> None:
-    with pytest.raises(Unreadable, match=why):
-        text_of(suffix, data)
+    with pytest.raises(UnreadableDocument, match=why):
+        extract_text(suffix, data)
 
 
 def test_without_pypdf_a_pdf_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,5 +121,5 @@ def test_without_pypdf_a_pdf_says_what_to_install(monkeypatch: pytest.MonkeyPatc
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(documents, "import_module", missing)
-    with pytest.raises(Unreadable, match=r"pip install 'greenroom\[knowledge\]'"):
-        text_of(".pdf", pdf(["x"]))
+    with pytest.raises(UnreadableDocument, match=r"pip install 'greenroom\[knowledge\]'"):
+        extract_text(".pdf", pdf(["x"]))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.offline.embedding import DIMENSION, LONGEST_TEXT, embed, similarity
+from plugins.offline.embedding import DIMENSION, MAX_TEXT_LENGTH, embed, similarity
 
 
 def near(one: str, other: str) -> float:
@@ -58,7 +58,7 @@ def test_case_width_and_white_space_do_not_matter() -> None:
 
 
 def test_a_long_text_is_read_up_to_its_limit() -> None:
-    assert embed("tea " * LONGEST_TEXT) == embed(("tea " * LONGEST_TEXT)[:LONGEST_TEXT])
+    assert embed("tea " * MAX_TEXT_LENGTH) == embed(("tea " * MAX_TEXT_LENGTH)[:MAX_TEXT_LENGTH])
 
 
 def test_vectors_of_two_dimensions_are_not_compared() -> None:

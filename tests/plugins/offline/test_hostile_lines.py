@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.offline.input_analysis import Said
-from plugins.offline.phrasing import LONGEST_ANSWER, LONGEST_POST
-from plugins.offline.responder import Voice, decide, post, respond
+from plugins.offline.input_analysis import ChatLine
+from plugins.offline.phrasing import MAX_ANSWER_LENGTH, MAX_POST_LENGTH
+from plugins.offline.responder import Persona, respond, should_respond, write_post
 
-ADA = Voice(
+ADA = Persona(
     "Ada",
     topics=("gardening", "old maps", "night trains"),
     adjectives=("curious", "patient"),
@@ -58,23 +58,25 @@ LINES = st.text(max_size=200) | st.builds(
 def test_hostile_lines_are_answered_briefly_and_cleanly(
     lines: list[tuple[str, str, bool]], seed: int
 ) -> None:
-    history = [Said(*line) for line in lines]
+    history = [ChatLine(*line) for line in lines]
 
     answer = respond(history, ADA, seed=seed)
 
-    assert 0 < len(answer) <= LONGEST_ANSWER
+    assert 0 < len(answer) <= MAX_ANSWER_LENGTH
     assert is_clean(answer)
-    assert isinstance(decide(history, ADA), bool)
+    assert isinstance(should_respond(history, ADA), bool)
 
 
 @given(st.lists(st.text(max_size=60), max_size=4), st.text(max_size=30))
 def test_a_character_file_of_any_content_gives_clean_answers(texts: list[str], name: str) -> None:
-    voice = Voice(name, tuple(texts), tuple(texts), tuple(texts), tuple((t, t) for t in texts), tuple(texts))
+    voice = Persona(
+        name, tuple(texts), tuple(texts), tuple(texts), tuple((t, t) for t in texts), tuple(texts)
+    )
 
     for line in (*texts, "who are you?", "tell me something", "what shall we talk about?"):
-        assert 0 < len(respond([Said("Bob", line, False)], voice)) <= LONGEST_ANSWER
-    assert 0 < len(post(voice)) <= LONGEST_POST
-    assert "@" not in post(voice)
+        assert 0 < len(respond([ChatLine("Bob", line, False)], voice)) <= MAX_ANSWER_LENGTH
+    assert 0 < len(write_post(voice)) <= MAX_POST_LENGTH
+    assert "@" not in write_post(voice)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_a_line_of_64_kib_takes_no_longer_than_its_first_2000_characters(unit: s
     line = (unit * 65_536)[:65_536]
     began = time.perf_counter()
 
-    answer = respond([Said("Bob", line, False)] * 8, ADA)
+    answer = respond([ChatLine("Bob", line, False)] * 8, ADA)
 
     assert time.perf_counter() - began < 1.0
-    assert 0 < len(answer) <= LONGEST_ANSWER
+    assert 0 < len(answer) <= MAX_ANSWER_LENGTH

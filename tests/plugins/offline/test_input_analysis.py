@@ -1,10 +1,17 @@
 import pytest
 
-from plugins.offline.input_analysis import Said, focus_of, memories, sentences_of, told_name, unanswered
+from plugins.offline.input_analysis import (
+    ChatLine,
+    find_callbacks,
+    find_stated_name,
+    find_unanswered,
+    parse_sentences,
+    pick_focus,
+)
 
 
 def focus(*lines: str) -> str:
-    return focus_of(lines, "Ada").text
+    return pick_focus(lines, "Ada").text
 
 
 def test_of_several_lines_the_open_question_is_in_focus() -> None:
@@ -32,11 +39,11 @@ def test_the_weightiest_sentence_of_a_long_text_is_in_focus() -> None:
 
 
 def test_only_the_last_speaker_since_the_character_spoke_is_unanswered() -> None:
-    history = [Said("Bob", "one", False), Said("Ada", "two", True), Said("Eve", "three", False)]
-    history += [Said("Bob", "four", False), Said("Bob", "five", False)]
+    history = [ChatLine("Bob", "one", False), ChatLine("Ada", "two", True), ChatLine("Eve", "three", False)]
+    history += [ChatLine("Bob", "four", False), ChatLine("Bob", "five", False)]
 
-    assert [said.text for said in unanswered(history)] == ["four", "five"]
-    assert unanswered(history[:2]) == []
+    assert [said.text for said in find_unanswered(history)] == ["four", "five"]
+    assert find_unanswered(history[:2]) == []
 
 
 @pytest.mark.parametrize(
@@ -48,7 +55,7 @@ def test_only_the_last_speaker_since_the_character_spoke_is_unanswered() -> None
     ],
 )
 def test_a_line_is_cut_into_tidied_sentences(line: str, texts: list[str]) -> None:
-    assert [sentence.text.lower() for sentence in sentences_of(line, "Ada")] == [
+    assert [sentence.text.lower() for sentence in parse_sentences(line, "Ada")] == [
         text.lower() for text in texts
     ]
 
@@ -62,11 +69,14 @@ def test_a_line_is_cut_into_tidied_sentences(line: str, texts: list[str]) -> Non
     ],
 )
 def test_the_name_told_last_is_known(lines: list[str], name: str) -> None:
-    assert told_name(lines) == name
+    assert find_stated_name(lines) == name
 
 
 def test_a_thing_and_a_wish_are_remembered_until_they_are_called_back() -> None:
     lines = ["my garden is full of weeds", "I want to plant beans"]
 
-    assert memories(lines, "hm", [], "Ada") == {"memory": "your garden", "wish": "you want to plant beans"}
-    assert memories(lines, "hm", ["and your garden?"], "Ada") == {"wish": "you want to plant beans"}
+    assert find_callbacks(lines, "hm", [], "Ada") == {
+        "memory": "your garden",
+        "wish": "you want to plant beans",
+    }
+    assert find_callbacks(lines, "hm", ["and your garden?"], "Ada") == {"wish": "you want to plant beans"}

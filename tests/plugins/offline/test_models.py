@@ -8,7 +8,7 @@ import pytest
 
 from bot import ChannelType, Character, Content, Outcome, Runtime, Settings
 from bot.models import EmbeddingRequest, Purpose, TextRequest
-from bot.prompts import Line, render_history
+from bot.prompts import HistoryLine, render_history
 from bot.prompts.reply_parser.reader import (
     read_decision,
     read_fields,
@@ -16,12 +16,12 @@ from bot.prompts.reply_parser.reader import (
     read_reply,
     read_step,
 )
-from bot.runtime.agent_runtime import Blueprint
+from bot.runtime.agent_runtime import AgentConfig
 from bot.settings import Layer
-from bot.testing import RecordingAdapter, Stage, make_arrival, on_stage
+from bot.testing import AgentHarness, RecordingAdapter, make_message, running_agent
 from plugins.bootstrap import plugin as bootstrap
 from plugins.offline import plugin
-from plugins.offline.models import embedding, text
+from plugins.offline.models import embed_texts, generate_text
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ADA = Character.model_validate(
@@ -36,15 +36,15 @@ ADA = Character.model_validate(
 
 
 @pytest.fixture
-async def ada() -> AsyncIterator[Stage]:
-    async with on_stage(character=ADA) as stage:
+async def ada() -> AsyncIterator[AgentHarness]:
+    async with running_agent(character=ADA) as stage:
         yield stage
 
 
 def prompt(*texts: str) -> str:
     """Write a conversation in which Alice and Ada take turns."""
     lines = [
-        Line(
+        HistoryLine(
             NOON + timedelta(minutes=place),
             "Ada" if place % 2 else "Alice",
             "1a2b",
@@ -56,8 +56,8 @@ def prompt(*texts: str) -> str:
     return f"# Conversation\n{render_history(lines)}\n"
 
 
-async def ask(stage: Stage, purpose: Purpose, *texts: str) -> str:
-    return (await text(stage.agent, TextRequest(prompt(*texts), purpose))).text
+async def ask(stage: AgentHarness, purpose: Purpose, *texts: str) -> str:
+    return (await generate_text(stage.agent, TextRequest(prompt(*texts), purpose))).text
 
 
 @pytest.mark.parametrize(
@@ -72,47 +72,47 @@ async def ask(stage: Stage, purpose: Purpose, *texts: str) -> str:
     ],
 )
 @pytest.mark.parametrize("purpose", [Purpose.REPLY, Purpose.SUMMARY, Purpose.CHECK, Purpose.OTHER])
-async def test_an_answer_reads_back_as_a_plain_reply(ada: Stage, purpose: Purpose, said: str) -> None:
+async def test_an_answer_reads_back_as_a_plain_reply(ada: AgentHarness, purpose: Purpose, said: str) -> None:
     reply = read_reply(await ask(ada, purpose, said))
     assert reply.text
     assert reply.actions == ("REPLY",)
-    assert reply.complete
-    assert reply.tagged
+    assert reply.is_complete
+    assert reply.is_tagged
     assert "BAN" not in reply.actions
 
 
 @pytest.mark.parametrize(("said", "action"), [("Ada, are you there?", "RESPOND"), ("Bob, lunch?", "IGNORE")])
-async def test_a_decision_reads_back_as_one(ada: Stage, said: str, action: str) -> None:
+async def test_a_decision_reads_back_as_one(ada: AgentHarness, said: str, action: str) -> None:
     assert read_decision(await ask(ada, Purpose.SHOULD_RESPOND, said)).action == action
 
 
-async def test_a_step_finishes_at_once_and_parameters_stay_unmended(ada: Stage) -> None:
+async def test_a_step_finishes_at_once_and_parameters_stay_unmended(ada: AgentHarness) -> None:
     step = read_step(await ask(ada, Purpose.STEP, "Do it"))
     assert (step.action, step.is_finish) == ("", True)
     assert read_object(await ask(ada, Purpose.REPAIR, "Do it")) == {}
 
 
-async def test_a_post_reads_back_as_it_was_written(ada: Stage) -> None:
+async def test_a_post_reads_back_as_it_was_written(ada: AgentHarness) -> None:
     written = read_fields(await ask(ada, Purpose.POST), ("post",))["post"]
     assert written
     assert "&lt;" not in written
     assert "&amp;" not in written
 
 
-async def test_the_same_conversation_gets_the_same_answer(ada: Stage) -> None:
+async def test_the_same_conversation_gets_the_same_answer(ada: AgentHarness) -> None:
     assert await ask(ada, Purpose.REPLY, "Hello") == await ask(ada, Purpose.REPLY, "Hello")
 
 
-async def test_it_costs_nothing_and_says_what_it_is(ada: Stage) -> None:
-    result = await text(ada.agent, TextRequest(prompt("Hello"), Purpose.REPLY))
+async def test_it_costs_nothing_and_says_what_it_is(ada: AgentHarness) -> None:
+    result = await generate_text(ada.agent, TextRequest(prompt("Hello"), Purpose.REPLY))
     assert result.model == "offline"
     assert result.usage is not None
     assert (result.usage.tokens_in, result.usage.tokens_out, result.usage.is_estimate) == (0, 0, False)
 
 
-async def test_vectors_are_as_many_as_the_texts_and_comparable(ada: Stage) -> None:
+async def test_vectors_are_as_many_as_the_texts_and_comparable(ada: AgentHarness) -> None:
     texts = ("a garden in May", "gardening in May", "quantum chromodynamics", "")
-    result = await embedding(ada.agent, EmbeddingRequest(texts))
+    result = await embed_texts(ada.agent, EmbeddingRequest(texts))
     assert result.model == "offline-ngrams-384"
     assert [len(vector) for vector in result.vectors] == [384] * 4
     first, second, third, nothing = result.vectors
@@ -125,10 +125,10 @@ async def test_vectors_are_as_many_as_the_texts_and_comparable(ada: Stage) -> No
 
 async def test_a_whole_conversation_without_key_or_network(capsys: pytest.CaptureFixture[str]) -> None:
     adapter = RecordingAdapter()
-    plan = Blueprint(ADA, (bootstrap, plugin), Settings([Layer("the test", {})]))
+    plan = AgentConfig(ADA, (bootstrap, plugin), Settings([Layer("the test", {})]))
     async with Runtime([plan]) as runtime:
         await runtime.connect(adapter)
-        inbox = runtime.residents[0].inbox
+        inbox = runtime.agents[0].inbox
         outcomes = []
         for number, (said, kind) in enumerate(
             [
@@ -138,21 +138,21 @@ async def test_a_whole_conversation_without_key_or_network(capsys: pytest.Captur
                 ("Ada, what about you?", ChannelType.GROUP),
             ]
         ):
-            arrival = make_arrival(
+            arrival = make_message(
                 Content(text=said, source="test"),
-                at=datetime.now(UTC),
+                sent_at=datetime.now(UTC),
                 kind=kind,
                 room=f"{kind}{number // 2}",
             )
-            receipt = await inbox.put(arrival)
-            outcomes.append((await inbox.settled(receipt.id)).outcome)
-        texts = await adapter.until_sent(3)
+            receipt = await inbox.submit(arrival)
+            outcomes.append((await inbox.wait_outcome(receipt.id)).outcome)
+        texts = await adapter.wait_until_sent(3)
     assert outcomes == [Outcome.ANSWERED, Outcome.ANSWERED, Outcome.IGNORED, Outcome.ANSWERED]
     assert all(texts)
     assert "offline model: Ada answers from built-in patterns" in capsys.readouterr().err
 
 
 async def test_any_other_model_is_asked_before_it() -> None:
-    async with on_stage(plugin) as stage:
-        await stage.say("hi")
+    async with running_agent(plugin) as stage:
+        await stage.send("hi")
     assert stage.texts == ["Hello."]

@@ -4,9 +4,9 @@ import pytest
 
 from bot import Character
 from bot.models import Purpose, TextRequest
-from bot.prompts import Line, render_history
-from bot.testing import on_stage
-from plugins.offline.models import text
+from bot.prompts import HistoryLine, render_history
+from bot.testing import running_agent
+from plugins.offline.models import generate_text
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ADA = Character(name="Ada", topics=("old maps", "night trains"), post_examples=("Rain on the roof.",))
@@ -14,11 +14,11 @@ ADA = Character(name="Ada", topics=("old maps", "night trains"), post_examples=(
 
 @pytest.mark.anyio
 async def test_a_post_differs_from_those_that_the_prompt_shows() -> None:
-    lines: list[Line] = []
-    async with on_stage(character=ADA) as stage:
+    lines: list[HistoryLine] = []
+    async with running_agent(character=ADA) as stage:
         for _ in range(6):
             prompt = f"# Lately\n{render_history(lines)}\n"
-            result = await text(stage.agent, TextRequest(prompt, Purpose.POST))
+            result = await generate_text(stage.agent, TextRequest(prompt, Purpose.POST))
             post = result.text.removeprefix("<response><post>").removesuffix("</post></response>")
             assert post not in [line.text for line in lines]
-            lines.append(Line(NOON, "Ada", "", post, is_agent=True))
+            lines.append(HistoryLine(NOON, "Ada", "", post, is_agent=True))

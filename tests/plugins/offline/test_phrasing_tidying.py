@@ -1,6 +1,6 @@
 import pytest
 
-from plugins.offline.phrasing import is_named, plainly, tidied
+from plugins.offline.phrasing import clean_sentence, is_named, normalize_line
 
 
 @pytest.mark.parametrize(
@@ -15,11 +15,11 @@ from plugins.offline.phrasing import is_named, plainly, tidied
     ],
 )
 def test_address_filler_and_marks_are_gone_and_contractions_written_out(plain: str, text: str) -> None:
-    assert tidied(plain, "Ada") == text
+    assert clean_sentence(plain, "Ada") == text
 
 
 def test_a_line_is_read_without_control_characters_and_curly_quotes() -> None:
-    assert plainly("\u202eit’s\x00 ＴＥＡ\n") == "it's TEA"
+    assert normalize_line("\u202eit’s\x00 ＴＥＡ\n") == "it's TEA"
 
 
 @pytest.mark.parametrize(

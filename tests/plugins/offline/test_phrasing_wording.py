@@ -1,6 +1,12 @@
 import pytest
 
-from plugins.offline.phrasing import filled, fitted, quoted, reflected, voiced
+from plugins.offline.phrasing import (
+    clean_persona_text,
+    fill_slots,
+    fit_sentences,
+    quote_words,
+    reflect_pronouns,
+)
 
 
 @pytest.mark.parametrize(
@@ -13,31 +19,31 @@ from plugins.offline.phrasing import filled, fitted, quoted, reflected, voiced
     ],
 )
 def test_persons_are_turned_round(text: str, turned: str) -> None:
-    assert reflected(text) == turned
+    assert reflect_pronouns(text) == turned
 
 
 @pytest.mark.parametrize("text", ["see https://example.com", "evil.gg now", "such shit", "x"])
 def test_links_and_coarse_words_are_not_said_back(text: str) -> None:
-    assert quoted(text, 60) == ""
+    assert quote_words(text, 60) == ""
 
 
 def test_a_quotation_is_one_clean_clause_of_limited_length() -> None:
-    assert quoted("<b>@sing* too, and dance", 60) == "bsing"
-    assert quoted("wander slowly " * 9, 20) == "wander slowly…"
+    assert quote_words("<b>@sing* too, and dance", 60) == "bsing"
+    assert quote_words("wander slowly " * 9, 20) == "wander slowly…"
 
 
 def test_words_of_the_file_lose_mentions_and_placeholders_keep_them_out() -> None:
-    assert voiced("@everyone is  welcome", 40) == "everyone is welcome"
-    assert voiced("hello {name}", 40) == ""
+    assert clean_persona_text("@everyone is  welcome", 40) == "everyone is welcome"
+    assert clean_persona_text("hello {name}", 40) == ""
 
 
 def test_as_many_whole_sentences_stay_as_fit() -> None:
-    assert fitted("One. Two. Three.", 10) == "One. Two."
-    assert fitted("one two three", 9) == "one two…"
+    assert fit_sentences("One. Two. Three.", 10) == "One. Two."
+    assert fit_sentences("one two three", 9) == "one two…"
 
 
 def test_an_answer_without_its_slot_or_condition_is_empty() -> None:
-    assert filled("{topic:top}, then.", {"topic": "maps"}) == "Maps, then."
-    assert filled("{topic}, then.", {}) == ""
-    assert filled("[first] hello", {}) == ""
-    assert filled("[first] hello", {}, conditions=frozenset({"first"})) == "Hello"
+    assert fill_slots("{topic:top}, then.", {"topic": "maps"}) == "Maps, then."
+    assert fill_slots("{topic}, then.", {}) == ""
+    assert fill_slots("[first] hello", {}) == ""
+    assert fill_slots("[first] hello", {}, conditions=frozenset({"first"})) == "Hello"

@@ -3,11 +3,11 @@ from itertools import pairwise
 
 import pytest
 
-from plugins.offline.input_analysis import Said
-from plugins.offline.phrasing import LONGEST_POST
-from plugins.offline.responder import Voice, decide, post, respond
+from plugins.offline.input_analysis import ChatLine
+from plugins.offline.phrasing import MAX_POST_LENGTH
+from plugins.offline.responder import Persona, respond, should_respond, write_post
 
-ADA = Voice(
+ADA = Persona(
     "Ada",
     topics=("gardening", "old maps", "night trains"),
     adjectives=("curious", "patient"),
@@ -20,26 +20,26 @@ ADA = Voice(
 )
 
 
-def talk(*lines: str, name: str = "Bob") -> list[Said]:
+def talk(*lines: str, name: str = "Bob") -> list[ChatLine]:
     """A conversation: Bob's lines, and Ada's where they begin with "Ada:"."""
     return [
-        Said("Ada", line.removeprefix("Ada:").strip(), True)
+        ChatLine("Ada", line.removeprefix("Ada:").strip(), True)
         if line.startswith("Ada:")
-        else Said(name, line, False)
+        else ChatLine(name, line, False)
         for line in lines
     ]
 
 
-def answers(*lines: str, voice: Voice = ADA) -> set[str]:
+def answers(*lines: str, voice: Persona = ADA) -> set[str]:
     return {respond(talk(*lines), voice, seed=seed) for seed in range(12)}
 
 
-def converse(lines: list[str], voice: Voice = ADA, seed: int = 0) -> list[str]:
-    history: list[Said] = []
+def converse(lines: list[str], voice: Persona = ADA, seed: int = 0) -> list[str]:
+    history: list[ChatLine] = []
     for line in lines:
-        history.append(Said("Bob", line, False))
-        history.append(Said(voice.name, respond(history, voice, seed=seed), True))
-    return [said.text for said in history if said.by_agent]
+        history.append(ChatLine("Bob", line, False))
+        history.append(ChatLine(voice.name, respond(history, voice, seed=seed), True))
+    return [said.text for said in history if said.is_agent]
 
 
 def test_it_greets_by_its_own_name_at_first_and_shorter_later() -> None:
@@ -57,7 +57,7 @@ def test_a_greeting_with_a_question_is_returned_and_the_question_answered() -> N
 
 
 def test_a_voice_without_a_name_or_file_still_answers() -> None:
-    assert "character without a name" in respond(talk("hello"), Voice(""))
+    assert "character without a name" in respond(talk("hello"), Persona(""))
 
 
 @pytest.mark.parametrize("line", ["what model are you?", "are you a real person", "Ada, are you an AI?"])
@@ -127,7 +127,7 @@ def test_the_open_question_is_answered_though_lines_follow_it() -> None:
 
 
 def test_only_the_last_speaker_is_answered() -> None:
-    history = [Said("Eve", "what is 2+2?", False), Said("Bob", "my sister sings in a choir", False)]
+    history = [ChatLine("Eve", "what is 2+2?", False), ChatLine("Bob", "my sister sings in a choir", False)]
 
     assert "sister" in respond(history, ADA)
 
@@ -228,15 +228,15 @@ def test_what_it_cannot_do_it_says(line: str, expected: str) -> None:
 def test_it_takes_part_only_where_it_is_meant_or_asked(lines: list[str], expected: bool) -> None:
     parted = [line.split(": ", 1) for line in lines]
 
-    assert decide([Said(name, text, name == "Ada") for name, text in parted], ADA) is expected
+    assert should_respond([ChatLine(name, text, name == "Ada") for name, text in parted], ADA) is expected
 
 
 def test_posts_come_from_the_file_or_its_topics_and_are_not_repeated() -> None:
     recent: list[str] = []
     for seed in range(30):
-        text = post(ADA, seed=seed, recent=recent)
+        text = write_post(ADA, seed=seed, recent=recent)
         assert text not in recent
-        assert 0 < len(text) <= LONGEST_POST
+        assert 0 < len(text) <= MAX_POST_LENGTH
         recent.append(text)
 
     assert set(ADA.posts) < set(recent)

@@ -1,6 +1,6 @@
 import pytest
 
-from plugins.offline.responder import reckoned
+from plugins.offline.responder import evaluate_arithmetic
 
 
 @pytest.mark.parametrize(
@@ -16,11 +16,11 @@ from plugins.offline.responder import reckoned
     ],
 )
 def test_small_sums_are_worked_out(text: str, value: str) -> None:
-    assert reckoned(text) == value
+    assert evaluate_arithmetic(text) == value
 
 
 @pytest.mark.parametrize(
     "text", ["", "7/0", "9999999999 * 9999999999", "2 + + +", "((((1 + 2", "1" * 30 + "+1", "1+" * 20 + "1"]
 )
 def test_sums_beyond_it_have_no_value(text: str) -> None:
-    assert reckoned(text) == ""
+    assert evaluate_arithmetic(text) == ""

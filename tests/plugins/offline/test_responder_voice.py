@@ -1,7 +1,13 @@
 from plugins.offline.input_analysis import Sentence
-from plugins.offline.responder import Voice, named_topics, own_words, slots_of, topics_of
+from plugins.offline.responder import (
+    Persona,
+    build_slots,
+    find_example_answers,
+    find_named_topics,
+    list_topics,
+)
 
-ADA = Voice(
+ADA = Persona(
     "Ada",
     topics=("old maps", "dawn: light", "https://example.com"),
     bio=("Ada is a gardener on a roof.",),
@@ -10,13 +16,13 @@ ADA = Voice(
 
 
 def test_only_topics_that_fit_into_a_sentence_are_taken() -> None:
-    assert topics_of(ADA) == ["old maps"]
-    assert named_topics("I found an old map", ADA) == ["old maps"]
-    assert named_topics("I found a hat", ADA) == []
+    assert list_topics(ADA) == ["old maps"]
+    assert find_named_topics("I found an old map", ADA) == ["old maps"]
+    assert find_named_topics("I found a hat", ADA) == []
 
 
 def test_a_slot_that_the_file_cannot_fill_is_missing() -> None:
-    slots = slots_of(ADA, "hm", "key")
+    slots = build_slots(ADA, "hm", "key")
 
     assert slots == {"name": "Ada", "who": ", a gardener on a roof", "topic": "old maps"}
 
@@ -24,5 +30,5 @@ def test_a_slot_that_the_file_cannot_fill_is_missing() -> None:
 def test_an_example_is_taken_for_nearly_the_same_line_unless_it_claims_a_deed() -> None:
     sea, alarm = "what do you think of the sea", "set an alarm"
 
-    assert own_words(ADA, Sentence(sea, True, sea), "Bob") == ["Wet, Bob."]
-    assert own_words(ADA, Sentence(alarm, False, alarm), "Bob") == []
+    assert find_example_answers(ADA, Sentence(sea, True, sea), "Bob") == ["Wet, Bob."]
+    assert find_example_answers(ADA, Sentence(alarm, False, alarm), "Bob") == []

@@ -19,7 +19,7 @@ from bot.models import (
     TextResult,
     Usage,
 )
-from bot.testing import ScriptedModel, Stage, on_stage
+from bot.testing import AgentHarness, ScriptedModel, running_agent
 from plugins.openai import plugin
 from plugins.openai.chat import complete
 from plugins.openai.client import Client
@@ -88,7 +88,7 @@ async def api() -> AsyncIterator[Api]:
 
 
 @pytest.fixture
-async def there(api: Api) -> AsyncIterator[Stage]:
+async def there(api: Api) -> AsyncIterator[AgentHarness]:
     """Run an agent whose only large model is that server's."""
     async with open_stage(api.url) as stage:
         yield stage
@@ -105,17 +105,17 @@ def open_stage(url: str, **settings: str) -> Any:
         "OPENAI_SMALL_MODEL": "small",
         **settings,
     }
-    return on_stage(plugin, model=ScriptedModel(never), settings=given)
+    return running_agent(plugin, model=ScriptedModel(never), settings=given)
 
 
-async def ask(stage: Stage, **details: Any) -> TextResult:
+async def ask(stage: AgentHarness, **details: Any) -> TextResult:
     request = TextRequest("the prompt", system="the system prompt", **details)
     return await complete(stage.agent.services[Client], "large", request)
 
 
-async def test_a_text_comes_with_its_model_and_its_tokens(there: Stage, api: Api) -> None:
+async def test_a_text_comes_with_its_model_and_its_tokens(there: AgentHarness, api: Api) -> None:
     result = await ask(there)
-    assert result == TextResult(SAID, "large-1", Usage(100, 20, 64), is_cut=False)
+    assert result == TextResult(SAID, "large-1", Usage(100, 20, 64), is_truncated=False)
     assert api.requests == [
         {
             "model": "large",
@@ -128,28 +128,28 @@ async def test_a_text_comes_with_its_model_and_its_tokens(there: Stage, api: Api
     assert api.headers[0]["Authorization"] == f"Bearer {KEY}"
 
 
-async def test_only_what_is_set_is_sent(there: Stage, api: Api) -> None:
+async def test_only_what_is_set_is_sent(there: AgentHarness, api: Api) -> None:
     await ask(there, max_tokens=5, temperature=0.0, top_p=0.5, seed=7, stop=("x", "y"))
     sent = {key: value for key, value in api.requests[0].items() if key not in ("model", "messages")}
     assert sent == {"max_tokens": 5, "temperature": 0.0, "top_p": 0.5, "seed": 7, "stop": ["x", "y"]}
 
 
-async def test_without_a_system_prompt_none_is_sent(there: Stage, api: Api) -> None:
+async def test_without_a_system_prompt_none_is_sent(there: AgentHarness, api: Api) -> None:
     await complete(there.agent.services[Client], "large", TextRequest("the prompt"))
     assert [message["role"] for message in api.requests[0]["messages"]] == ["user"]
 
 
-async def test_a_text_that_was_cut_says_so(there: Stage, api: Api) -> None:
+async def test_a_text_that_was_cut_says_so(there: AgentHarness, api: Api) -> None:
     message = {"role": "assistant", "content": "half a"}
     api.answers = [Said(completion(choices=[{"index": 0, "finish_reason": "length", "message": message}]))]
-    assert (await ask(there)).is_cut
+    assert (await ask(there)).is_truncated
 
 
-async def test_e07_a_refusal_of_the_model_is_its_text(there: Stage, api: Api) -> None:
+async def test_e07_a_refusal_of_the_model_is_its_text(there: AgentHarness, api: Api) -> None:
     """E-07: shown as a reply, not tried three times."""
     message = {"role": "assistant", "content": None, "refusal": "I would rather not."}
     api.answers = [Said(completion(choices=[{"index": 0, "finish_reason": "stop", "message": message}]))]
-    receipt = await there.say("hi")
+    receipt = await there.send("hi")
     assert receipt.outcome is Outcome.ANSWERED
     assert there.texts == ["I would rather not."]
     assert len(api.requests) == 1
@@ -170,7 +170,7 @@ async def test_e07_a_refusal_of_the_model_is_its_text(there: Stage, api: Api) ->
     ],
 )
 async def test_an_error_says_what_it_means_and_what_to_do(
-    there: Stage, api: Api, status: int, kind: type[ModelError], words: str
+    there: AgentHarness, api: Api, status: int, kind: type[ModelError], words: str
 ) -> None:
     message = f"no luck\nwith {KEY}"
     api.answers = [Said({"error": {"message": message}}, status, {"retry-after-ms": "1"})]
@@ -186,10 +186,10 @@ async def test_an_error_says_what_it_means_and_what_to_do(
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 529])
 async def test_e02_a_passing_fault_is_passed_over_and_every_try_is_booked(
-    there: Stage, api: Api, status: int
+    there: AgentHarness, api: Api, status: int
 ) -> None:
     api.answers = [Said({"error": {"message": "slow down"}}, status, {"Retry-After": "0"}), Said()]
-    receipt = await there.say("hi")
+    receipt = await there.send("hi")
     assert there.texts == ["Hello from there."]
     assert len(api.requests) == 2
     assert [bool(call.error) for call in receipt.model_calls] == [True, False]
@@ -216,7 +216,7 @@ async def test_e02_a_passing_fault_is_passed_over_and_every_try_is_booked(
     ],
 )
 async def test_an_answer_of_another_shape_is_an_error_of_the_model(
-    there: Stage, api: Api, said: Said
+    there: AgentHarness, api: Api, said: Said
 ) -> None:
     api.answers = [said]
     with pytest.raises(ModelError) as raised:
@@ -255,7 +255,7 @@ async def test_an_answer_of_another_shape_is_an_error_of_the_model(
     ],
 )
 async def test_e11_tokens_are_taken_where_they_make_sense_and_estimated_where_not(
-    there: Stage, api: Api, usage: Any, expected: Usage | None
+    there: AgentHarness, api: Api, usage: Any, expected: Usage | None
 ) -> None:
     api.answers = [Said(completion(usage=usage))]
     assert (await ask(there)).usage == expected
@@ -267,8 +267,8 @@ async def test_where_nobody_listens_the_model_is_unavailable() -> None:
             await ask(stage)
 
 
-async def test_an_answered_direct_message_costs_one_large_call(there: Stage, api: Api) -> None:
-    receipt = await there.say("hi")
+async def test_an_answered_direct_message_costs_one_large_call(there: AgentHarness, api: Api) -> None:
+    receipt = await there.send("hi")
     assert there.texts == ["Hello from there."]
     [request] = api.requests
     assert request["model"] == "large"
@@ -277,18 +277,18 @@ async def test_an_answered_direct_message_costs_one_large_call(there: Stage, api
     assert (call.tokens_in, call.tokens_out, call.tokens_cached, call.is_estimate) == (100, 20, 64, False)
 
 
-async def test_in_a_group_the_small_model_decides_first(there: Stage, api: Api) -> None:
+async def test_in_a_group_the_small_model_decides_first(there: AgentHarness, api: Api) -> None:
     decided = "<response><reasoning>r</reasoning><action>RESPOND</action></response>"
     api.answers = [Said(completion(decided)), Said()]
-    receipt = await there.say("talking to somebody", kind=ChannelType.GROUP)
+    receipt = await there.send("talking to somebody", kind=ChannelType.GROUP)
     assert [request["model"] for request in api.requests] == ["small", "large"]
     assert [call.purpose for call in receipt.model_calls] == ["should_respond", "reply"]
     assert there.texts == ["Hello from there."]
 
 
-async def test_two_messages_of_a_conversation_send_a_common_beginning(there: Stage, api: Api) -> None:
+async def test_two_messages_of_a_conversation_send_a_common_beginning(there: AgentHarness, api: Api) -> None:
     for number in range(3):
-        await there.say(f"Message {number}")
+        await there.send(f"Message {number}")
     prompts = [request["messages"][1]["content"] for request in api.requests]
     assert len({request["messages"][0]["content"] for request in api.requests}) == 1
     before, after = prompts[-2:]
@@ -300,18 +300,18 @@ async def test_two_messages_of_a_conversation_send_a_common_beginning(there: Sta
 async def test_where_the_server_is_down_the_next_model_is_asked(api: Api) -> None:
     given = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": api.url}
     api.answers = [Said({"error": {"message": "bad key"}}, 401)]
-    async with on_stage(plugin, settings=given) as stage:
-        receipt = await stage.say("hi")
+    async with running_agent(plugin, settings=given) as stage:
+        receipt = await stage.send("hi")
     assert stage.texts == ["Hello."]
     assert [bool(call.error) for call in receipt.model_calls] == [True, False]
     assert KEY not in str(receipt)
 
 
 async def test_e06_a_refused_key_fails_with_its_reason_and_one_word_to_the_room(
-    there: Stage, api: Api
+    there: AgentHarness, api: Api
 ) -> None:
     api.answers = [Said({"error": {"message": "bad key"}}, 401)]
-    receipt = await there.say("hi")
+    receipt = await there.send("hi")
     assert receipt.outcome is Outcome.FAILED
     assert "refused the key in OPENAI_API_KEY" in receipt.reason
     assert len(there.texts) == 1
@@ -323,17 +323,17 @@ async def test_e06_a_refused_key_fails_with_its_reason_and_one_word_to_the_room(
     [({}, False), ({"OPENAI_API_KEY": KEY}, True), ({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, True)],
 )
 async def test_it_needs_a_key_or_a_server(settings: dict[str, str], is_there: bool) -> None:
-    async with on_stage(settings=settings) as stage:
+    async with running_agent(settings=settings) as stage:
         assert (lacks(stage.agent.settings) == "") is is_there
 
 
 async def test_a_server_of_ones_own_needs_no_key(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    async with on_stage(plugin, settings={"OPENAI_BASE_URL": api.url}) as stage:
+    async with running_agent(plugin, settings={"OPENAI_BASE_URL": api.url}) as stage:
         assert (await ask(stage)).text == SAID
 
 
-async def test_the_key_never_leaves_in_a_reply(there: Stage, api: Api) -> None:
+async def test_the_key_never_leaves_in_a_reply(there: AgentHarness, api: Api) -> None:
     api.answers = [Said(completion(f"<response><text>It is {KEY}.</text></response>"))]
-    await there.say("What is your key?")
+    await there.send("What is your key?")
     assert there.texts == ["It is [redacted]."]

@@ -18,7 +18,7 @@ from bot.models import (
     Usage,
 )
 from bot.settings import Layer
-from bot.testing import Stage, on_stage
+from bot.testing import AgentHarness, running_agent
 from plugins.openai import plugin
 from plugins.openai.chat import complete
 from plugins.openai.client import Client
@@ -36,7 +36,7 @@ async def api() -> AsyncIterator[Loopback]:
         yield found
 
 
-async def ask(stage: Stage, model: str = "large", **details: Any) -> TextResult:
+async def ask(stage: AgentHarness, model: str = "large", **details: Any) -> TextResult:
     return await complete(stage.agent.services[Client], model, TextRequest("the prompt", **details))
 
 
@@ -89,11 +89,11 @@ def ollama(asked: Asked) -> Answer:
 @pytest.mark.parametrize("dialect", [llama, ollama])
 async def test_a_conversation_on_a_server_of_ones_own_works(api: Loopback, dialect: Any) -> None:
     api.answers = dialect
-    async with on_stage(
+    async with running_agent(
         plugin, settings={"OPENAI_BASE_URL": f"{api.url}/v1", "OPENAI_LARGE_MODEL": "qwen3"}
     ) as stage:
-        first = await stage.say("hi")
-        await stage.say("and again")
+        first = await stage.send("hi")
+        await stage.send("and again")
 
     assert stage.texts == ["Hello from there."] * 2
     assert [call.error for call in first.model_calls] == [""]
@@ -116,7 +116,7 @@ async def test_calls_work_where_they_are_switched_on(api: Loopback) -> None:
     async with open_stage(api.url, OPENAI_TOOLS="true") as stage:
         for sink in (None, Sink()):
             result = await ask(stage, tools=(ROLL,), sink=sink)
-            assert (result.text, result.calls) == ("", (ToolCall("ROLL", {"sides": 6}),))
+            assert (result.text, result.tool_calls) == ("", (ToolCall("ROLL", {"sides": 6}),))
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ async def test_an_error_in_any_form_is_told_in_a_line(
 async def test_arguments_are_read_as_text_and_as_an_object(api: Loopback, call: dict[str, Any]) -> None:
     api.answers = [Answer(completion("", tool_calls=[call]))]
     async with open_stage(api.url) as stage:
-        assert (await ask(stage, tools=(ROLL,))).calls == (ToolCall("ROLL", {"sides": 6}),)
+        assert (await ask(stage, tools=(ROLL,))).tool_calls == (ToolCall("ROLL", {"sides": 6}),)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from bot.models import (
     TranscriptionRequest,
     Usage,
 )
-from bot.testing import on_stage
+from bot.testing import running_agent
 from plugins.openai import plugin
 from tests.plugins.loopback import Answer, Loopback, loopback
 from tests.plugins.openai.wire import KEY, completion, open_stage
@@ -105,8 +105,8 @@ async def test_another_server_serves_what_its_models_are_named_for(api: Loopback
 
 @pytest.mark.parametrize("settings", [{}, {"OPENAI_BASE_URL": "https://api.openai.com/v1"}])
 async def test_openai_itself_serves_everything(settings: dict[str, str]) -> None:
-    async with on_stage(plugin, settings={"OPENAI_API_KEY": KEY, **settings}) as stage:
-        assert all(stage.agent.models.serves(kind) for kind in ModelType)
+    async with running_agent(plugin, settings={"OPENAI_API_KEY": KEY, **settings}) as stage:
+        assert all(stage.agent.models.has_handler_for(kind) for kind in ModelType)
 
 
 async def test_every_part_may_have_a_server_a_key_and_a_model_of_its_own(api: Loopback) -> None:

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from bot import Attachment, Character, Content, MediaKind, MemoryKind, Outcome, Reach
+from bot import Attachment, Character, Content, MediaKind, MemoryKind, Outcome, RecallScope
 from bot.events import EmbeddingCompleted
 from bot.models import retry
 from bot.prompts.history import parse_history
 from bot.store.inmemory import InMemoryStore
-from bot.testing import Stage, answer
+from bot.testing import AgentHarness, model_answer
 from plugins.bootstrap.listeners import embeddings
 from plugins.knowledge import plugin as knowledge
 from tests.plugins.loopback import Answer, Asked, Loopback, loopback
@@ -38,7 +38,7 @@ def reading(most: int) -> Callable[[Asked], Answer]:
 
     def answered(asked: Asked) -> Answer:
         is_short = len(shown(asked)) <= most
-        return Answer(completion(answer("Aye.", actions=["REPLY"]))) if is_short else TOO_LONG
+        return Answer(completion(model_answer("Aye.", actions=["REPLY"]))) if is_short else TOO_LONG
 
     return answered
 
@@ -110,10 +110,10 @@ async def test_e08_an_outage_costs_few_calls_and_every_message_has_its_end(api: 
 async def test_e08_after_the_outage_the_first_message_is_answered(
     api: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "REST", 0.0)
+    monkeypatch.setattr(retry, "OPEN_SECONDS", 0.0)
     api.answers = [AWAY]
     async with open_stage(api.url) as stage:
-        for number in range(retry.FAILURES + 1):
+        for number in range(retry.FAILURE_THRESHOLD + 1):
             assert (await stage.say(f"are you there? {number}")).outcome is Outcome.FAILED
         api.answers = [Answer(completion())]
         assert (await stage.say("and now?")).outcome is Outcome.ANSWERED
@@ -129,7 +129,7 @@ def serving(dimension: int, is_away: asyncio.Event | None = None) -> Callable[[A
 
     def answered(asked: Asked) -> Answer:
         if not asked.path.endswith("/embeddings"):
-            return Answer(completion(answer("Aye.")))
+            return Answer(completion(model_answer("Aye.")))
         return AWAY if is_away is not None and is_away.is_set() else vectors_of(asked, dimension)
 
     return answered
@@ -140,10 +140,10 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nobody rest."""
     for name in ("PAUSE", "SHORT_PAUSE", "FIRST_WAIT", "LONGEST_WAIT"):
         monkeypatch.setattr(embeddings, name, 0.01)
-    monkeypatch.setattr(retry, "REST", 0.0)
+    monkeypatch.setattr(retry, "OPEN_SECONDS", 0.0)
 
 
-async def until_all_have_vectors(stage: Stage, model: str, texts: set[str]) -> None:
+async def until_all_have_vectors(stage: AgentHarness, model: str, texts: set[str]) -> None:
     """Wait until these were given vectors of this model."""
     done = asyncio.Event()
 
@@ -184,6 +184,6 @@ async def test_e10_another_dimension_is_never_mixed_in_and_everything_gets_it(ap
     api.answers = serving(8)
     async with open_stage(api.url, store=store, OPENAI_EMBEDDING_MODEL="v") as stage:
         await until_all_have_vectors(stage, "v-8", {"the lamp burns whale oil", "Aye."})
-        memories, reach = stage.agent.store.memories, Reach(said.room_id, said.world_id)
+        memories, reach = stage.agent.store.memories, RecallScope(said.room_id, said.world_id)
         assert await memories.recall([1.0] * 4, "v-4", reach, MemoryKind.MESSAGE) == []
         assert len(await memories.recall([1.0] * 8, "v-8", reach, MemoryKind.MESSAGE)) == 2

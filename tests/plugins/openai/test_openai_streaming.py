@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bot.models import ModelBusy, ModelError, TextRequest, TextResult, Tool, ToolCall, Usage
-from bot.testing import Stage
+from bot.testing import AgentHarness
 from plugins.openai.chat import complete
 from plugins.openai.client import Client
 from plugins.openai.models import large
@@ -25,17 +25,19 @@ async def api() -> AsyncIterator[Loopback]:
 
 
 @pytest.fixture
-async def there(api: Loopback) -> AsyncIterator[Stage]:
+async def there(api: Loopback) -> AsyncIterator[AgentHarness]:
     async with open_stage(api.url) as stage:
         yield stage
 
 
-async def ask(stage: Stage, sink: Sink, **details: Any) -> TextResult:
+async def ask(stage: AgentHarness, sink: Sink, **details: Any) -> TextResult:
     request = TextRequest("the prompt", sink=sink, **details)
     return await complete(stage.agent.services[Client], "large", request)
 
 
-async def test_pieces_are_shown_as_they_come_and_the_whole_is_given(there: Stage, api: Loopback) -> None:
+async def test_pieces_are_shown_as_they_come_and_the_whole_is_given(
+    there: AgentHarness, api: Loopback
+) -> None:
     go, sink = asyncio.Event(), Sink()
     api.answers = [Answer(events=(*HELLO[:2], go, HELLO[2], finish(), counted(), DONE))]
     task = asyncio.ensure_future(ask(there, sink))
@@ -49,7 +51,7 @@ async def test_pieces_are_shown_as_they_come_and_the_whole_is_given(there: Stage
 
 
 async def test_without_anybody_to_show_it_to_an_answer_comes_in_one_piece(
-    there: Stage, api: Loopback
+    there: AgentHarness, api: Loopback
 ) -> None:
     api.answers = [Answer(completion())]
     await complete(there.agent.services[Client], "large", TextRequest("the prompt"))
@@ -71,7 +73,7 @@ async def test_without_anybody_to_show_it_to_an_answer_comes_in_one_piece(
     ],
 )
 async def test_every_way_to_end_a_stream_is_understood(
-    there: Stage, api: Loopback, end: tuple[Any, ...]
+    there: AgentHarness, api: Loopback, end: tuple[Any, ...]
 ) -> None:
     api.answers = [Answer(events=(*HELLO, *end))]
 
@@ -79,14 +81,16 @@ async def test_every_way_to_end_a_stream_is_understood(
 
 
 async def test_where_the_numbers_are_missing_they_are_left_to_be_estimated(
-    there: Stage, api: Loopback
+    there: AgentHarness, api: Loopback
 ) -> None:
     api.answers = [Answer(events=(*HELLO, finish(), {"choices": [], "usage": None}, DONE))]
 
     assert (await ask(there, Sink())).usage is None
 
 
-async def test_a_text_keeps_line_ends_and_separators_of_every_kind(there: Stage, api: Loopback) -> None:
+async def test_a_text_keeps_line_ends_and_separators_of_every_kind(
+    there: AgentHarness, api: Loopback
+) -> None:
     text = "a\u2028b\x85c\u000bd\ne"
     raw = '{"choices": [{"delta": {"content": "a\u2028b\x85c\\u000bd\\ne"}}]}'
     api.answers = [Answer(events=(f"data: {raw}\n\n", finish(), DONE))]
@@ -107,7 +111,7 @@ async def test_a_text_keeps_line_ends_and_separators_of_every_kind(there: Stage,
     ids=["cut", "closed", "no JSON", "plain text", "an error", "an error in a word"],
 )
 async def test_e03_an_answer_that_breaks_off_is_no_answer(
-    there: Stage, api: Loopback, broken: tuple[Any, ...]
+    there: AgentHarness, api: Loopback, broken: tuple[Any, ...]
 ) -> None:
     api.answers = [Answer(events=(*HELLO, *broken))]
     with pytest.raises(ModelBusy, match=r"^openai: .*bro(ke|ken)"):
@@ -115,7 +119,7 @@ async def test_e03_an_answer_that_breaks_off_is_no_answer(
 
 
 async def test_e03_after_a_cut_it_is_asked_again_and_the_shown_is_taken_back(
-    there: Stage, api: Loopback
+    there: AgentHarness, api: Loopback
 ) -> None:
     sink, waits = Sink(), list[float]()
     retry = Answer({"error": {"message": "busy"}}, 503, {"Retry-After": "7"})
@@ -133,7 +137,7 @@ async def test_e03_after_a_cut_it_is_asked_again_and_the_shown_is_taken_back(
     assert waits[1] >= 7
 
 
-async def test_a_cancelled_call_closes_its_request(there: Stage, api: Loopback) -> None:
+async def test_a_cancelled_call_closes_its_request(there: AgentHarness, api: Loopback) -> None:
     sink = Sink()
     api.answers = [Answer(events=(*HELLO, Hang()))]
     task = asyncio.ensure_future(there.agent.models.text(TextRequest("the prompt", sink=sink)))
@@ -146,7 +150,7 @@ async def test_a_cancelled_call_closes_its_request(there: Stage, api: Loopback) 
 
 
 async def test_a_call_without_a_first_byte_is_closed_when_it_is_cancelled(
-    there: Stage, api: Loopback
+    there: AgentHarness, api: Loopback
 ) -> None:
     api.answers = [Answer(events=(Hang(),))]
     task = asyncio.ensure_future(there.agent.models.text(TextRequest("the prompt")))
@@ -158,7 +162,9 @@ async def test_a_call_without_a_first_byte_is_closed_when_it_is_cancelled(
     await api.gone.wait()
 
 
-async def test_a_server_that_does_not_stream_is_understood_all_the_same(there: Stage, api: Loopback) -> None:
+async def test_a_server_that_does_not_stream_is_understood_all_the_same(
+    there: AgentHarness, api: Loopback
+) -> None:
     sink = Sink()
     api.answers = [Answer(completion())]
 
@@ -166,7 +172,7 @@ async def test_a_server_that_does_not_stream_is_understood_all_the_same(there: S
     assert sink.seen == ["Hello."]
 
 
-async def test_thoughts_are_neither_shown_nor_said(there: Stage, api: Loopback) -> None:
+async def test_thoughts_are_neither_shown_nor_said(there: AgentHarness, api: Loopback) -> None:
     sink = Sink()
     events = [delta(content=one) for one in ("\n<th", "ink>Hm", "m.</thi", "nk>\n\n", "Hel", "lo.")]
     api.answers = [Answer(events=(delta(reasoning_content="Well…"), *events, finish(), DONE))]
@@ -188,7 +194,7 @@ async def test_thoughts_are_neither_shown_nor_said(there: Stage, api: Loopback) 
     ],
 )
 async def test_only_thoughts_at_the_beginning_are_left_out(
-    there: Stage, api: Loopback, written: str, said: str
+    there: AgentHarness, api: Loopback, written: str, said: str
 ) -> None:
     sink = Sink()
     api.answers = [Answer(events=(*(delta(content=one) for one in written), finish(), DONE))]
@@ -199,7 +205,7 @@ async def test_only_thoughts_at_the_beginning_are_left_out(
     assert (await complete(there.agent.services[Client], "large", request)).text == said
 
 
-async def test_calls_come_whole_however_they_are_cut_into_pieces(there: Stage, api: Loopback) -> None:
+async def test_calls_come_whole_however_they_are_cut_into_pieces(there: AgentHarness, api: Loopback) -> None:
     api.answers = [
         Answer(
             events=(
@@ -216,20 +222,20 @@ async def test_calls_come_whole_however_they_are_cut_into_pieces(there: Stage, a
     result = await ask(there, Sink(), tools=(ROLL,))
 
     assert result.text == "Rolling."
-    assert result.calls == (ToolCall("ROLL", {"sides": 6}), ToolCall("ROLL", {}))
+    assert result.tool_calls == (ToolCall("ROLL", {"sides": 6}), ToolCall("ROLL", {}))
     assert api.bodies[0]["tools"][0]["function"]["name"] == "ROLL"
 
 
-async def test_calls_without_a_number_follow_one_another(there: Stage, api: Loopback) -> None:
+async def test_calls_without_a_number_follow_one_another(there: AgentHarness, api: Loopback) -> None:
     first, second = ({"function": {"name": name, "arguments": "{}"}} for name in ("A", "B"))
     api.answers = [Answer(events=(delta(tool_calls=[first]), delta(tool_calls=[second]), finish(), DONE))]
 
-    assert [call.name for call in (await ask(there, Sink(), tools=(ROLL,))).calls] == ["A", "B"]
+    assert [call.name for call in (await ask(there, Sink(), tools=(ROLL,))).tool_calls] == ["A", "B"]
 
 
 @pytest.mark.parametrize("arguments", ['{"sides": ', "[6]", "six", "null"])
 async def test_e03_a_call_with_half_its_arguments_is_never_handed_on(
-    there: Stage, api: Loopback, arguments: str
+    there: AgentHarness, api: Loopback, arguments: str
 ) -> None:
     call = {"index": 0, "id": "a", "function": {"name": "ROLL", "arguments": arguments}}
     api.answers = [Answer(events=(delta(tool_calls=[call]), finish("length"), DONE))]
@@ -237,13 +243,13 @@ async def test_e03_a_call_with_half_its_arguments_is_never_handed_on(
         await ask(there, Sink(), tools=(ROLL,))
 
 
-async def test_a_line_without_an_end_is_not_read_for_ever(there: Stage, api: Loopback) -> None:
+async def test_a_line_without_an_end_is_not_read_for_ever(there: AgentHarness, api: Loopback) -> None:
     api.answers = [Answer(events=("data: " + "x" * 4_100_000, Hang()))]
     with pytest.raises(ModelError, match="has no end"):
         await ask(there, Sink())
 
 
-async def test_a_text_without_an_end_is_not_read_for_ever(there: Stage, api: Loopback) -> None:
+async def test_a_text_without_an_end_is_not_read_for_ever(there: AgentHarness, api: Loopback) -> None:
     api.answers = [Answer(events=(*(delta(content="x" * 300_000),) * 4, Hang()))]
     with pytest.raises(ModelError, match="without an end"):
         await ask(there, Sink())

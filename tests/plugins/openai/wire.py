@@ -5,7 +5,7 @@ from typing import Any
 from bot import Character, Plugin
 from bot.models import ModelUnavailable, TextRequest
 from bot.store import Store
-from bot.testing import ScriptedModel, on_stage
+from bot.testing import ScriptedModel, running_agent
 from plugins.openai import plugin
 
 KEY = "sk-a-key-of-the-tests"
@@ -27,7 +27,7 @@ def open_stage(
         "OPENAI_SMALL_MODEL": "small",
         **settings,
     }
-    return on_stage(
+    return running_agent(
         plugin, *others, model=ScriptedModel(never), settings=given, store=store, character=character
     )
 

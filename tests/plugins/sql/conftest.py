@@ -55,7 +55,7 @@ async def bare(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[Bare
     """Give a new database of each kind."""
     if request.param == "sqlite":
         sqlite.create_file(path)
-        opened = sqlite.open_writer(sqlite.engine_of(path), Synchronous.NORMAL)
+        opened = sqlite.open_writer(sqlite.build_engine(path), Synchronous.NORMAL)
         yield Bare(opened, path, str(path))
         opened.close()
     else:
@@ -80,6 +80,6 @@ def open_store(path: Path) -> OpenStore:
     """Give a function that opens the store of an agent in that file, as a process of its own would."""
 
     def opened(agent: str = "Ada") -> AbstractAsyncContextManager[SqlStore]:
-        return OpenFiles().store_in(path, derived_id("agent", agent), synchronous=Synchronous.NORMAL)
+        return OpenFiles().open_store(path, derived_id("agent", agent), synchronous=Synchronous.NORMAL)
 
     return opened

@@ -30,14 +30,14 @@ def work(connection: Connection, place: Path | str, migrations: str, last: int) 
 
     event.listen(connection, "before_cursor_execute", step)
     schema = Schema(metadata, version="0002", migrations=Path(migrations))
-    upgrade.bring_up_to_date(connection, place, ours=schema)
+    upgrade.upgrade_schemas(connection, place, core=schema)
 
 
 async def main(address: str, migrations: str, last: str) -> None:
     """Open the database, a file or a PostgreSQL."""
     if "://" not in address:
         path = Path(address)
-        with sqlite.open_writer(sqlite.engine_of(path), sqlite.Synchronous.FULL) as connection:
+        with sqlite.open_writer(sqlite.build_engine(path), sqlite.Synchronous.FULL) as connection:
             work(connection, path, migrations, int(last))
         return
     engine = create_async_engine(address)

@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from bot import Entity, Outcome, derived_id, new_id
-from bot.store import Received
-from bot.testing import make_arrival
+from bot.store import StoredEvent
+from bot.testing import make_message
 from plugins.sql.sqlite import connection
 from plugins.sql.stores.store import SqlStore
 
@@ -17,9 +17,9 @@ NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 async def test_a_batch_of_events_asks_no_question_per_event(open_store: OpenStore) -> None:
     arrivals = [
-        make_arrival(
+        make_message(
             f"message {number}",
-            at=NOW + timedelta(seconds=number),
+            sent_at=NOW + timedelta(seconds=number),
             room=f"room {number % 7}",
             message_id=str(number),
         )
@@ -28,7 +28,7 @@ async def test_a_batch_of_events_asks_no_question_per_event(open_store: OpenStor
     asked: list[str] = []
     async with open_store() as store:
         await store.ledger.receive(arrivals[:50], NOW)
-        trace = lambda to: lambda db: connection.driver(db).set_trace_callback(to)  # noqa: E731
+        trace = lambda to: lambda db: connection.driver_of(db).set_trace_callback(to)  # noqa: E731
         await store.ledger._database.write(trace(asked.append))
         kept = await store.ledger.receive([*arrivals, arrivals[199]], NOW)
         await store.ledger._database.write(trace(None))
@@ -52,7 +52,7 @@ async def test_long_lists_of_ids_are_asked_in_parts(open_store: OpenStore) -> No
 
 
 async def test_text_that_no_database_takes_costs_nothing_but_itself(open_store: OpenStore) -> None:
-    arrival = make_arrival("half \ud83d and \0 nothing", at=NOW, author="Ali\0ce \udc00")
+    arrival = make_message("half \ud83d and \0 nothing", sent_at=NOW, author="Ali\0ce \udc00")
     async with open_store() as store:
         receipt = (await store.ledger.receive([arrival], NOW))[0].receipt
         closed = replace(receipt, outcome=Outcome.IGNORED, reason="it said \ud83d\0", closed_at=NOW)
@@ -63,11 +63,11 @@ async def test_text_that_no_database_takes_costs_nothing_but_itself(open_store: 
         assert found is not None
         assert found.reason == "it said ?"
         assert message == arrival.message
-        assert await store.ledger.receive([arrival], NOW) == [Received(found)]
+        assert await store.ledger.receive([arrival], NOW) == [StoredEvent(found)]
 
 
 async def test_what_a_plugin_kept_oddly_does_not_fail_a_commit(open_store: OpenStore) -> None:
-    arrival = make_arrival("Hello", at=NOW)
+    arrival = make_message("Hello", sent_at=NOW)
     odd = replace(arrival.message, metadata={"when": NOW, "who": {arrival.author.id}})
     async with open_store() as store:
         await store.ledger.receive([replace(arrival, message=odd)], NOW)
@@ -77,13 +77,15 @@ async def test_what_a_plugin_kept_oddly_does_not_fail_a_commit(open_store: OpenS
 
 
 async def test_whom_the_file_knows_is_looked_up_once_after_a_start(open_store: OpenStore) -> None:
-    arrivals = [make_arrival(str(number), at=NOW + timedelta(seconds=number)) for number in range(6)]
+    arrivals = [make_message(str(number), sent_at=NOW + timedelta(seconds=number)) for number in range(6)]
     async with open_store() as store:
         await store.ledger.receive(arrivals[:1], NOW)
     asked: list[str] = []
     async with open_store() as store:
-        await store.ledger._database.write(lambda db: connection.driver(db).set_trace_callback(asked.append))
+        await store.ledger._database.write(
+            lambda db: connection.driver_of(db).set_trace_callback(asked.append)
+        )
         for arrival in arrivals[1:]:
             await store.ledger.receive([arrival], NOW)
-        await store.ledger._database.write(lambda db: connection.driver(db).set_trace_callback(None))
+        await store.ledger._database.write(lambda db: connection.driver_of(db).set_trace_callback(None))
     assert len([text for text in asked if text.startswith("SELECT") and "FROM entities" in text]) == 1

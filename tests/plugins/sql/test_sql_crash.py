@@ -31,7 +31,7 @@ async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(path: Pat
     acknowledged: list[tuple[str, UUID]] = []
     for number in range(ROUNDS):
         acknowledged += killed(path, 60 + 37 * number)
-        async with OpenFiles().store_in(path, derived_id("agent")) as store:
+        async with OpenFiles().open_store(path, derived_id("agent")) as store:
             await verify(store, acknowledged)
 
     assert len(acknowledged) > ROUNDS * 60
@@ -46,7 +46,7 @@ async def verify(store: SqlStore, acknowledged: list[tuple[str, UUID]]) -> None:
         if what == "answered":
             assert found[receipt_id].outcome is Outcome.ANSWERED
     for receipt in found.values():
-        assert await store.ledger.arrival(receipt) is not None
+        assert await store.ledger.inbound_message(receipt) is not None
         assert (receipt.outcome is Outcome.ANSWERED) == (receipt.turn_id in turns)
     for room_id in {one.room_id for one in deliveries}:
         places = [one.seq for one in await store.ledger.deliveries(room_id=room_id)]

@@ -16,11 +16,11 @@ import pytest
 from sqlalchemy import Connection
 
 from bot import ConfigError
-from bot.errors import TryAgain
-from bot.testing import make_arrival
+from bot.errors import TemporaryError
+from bot.testing import make_message
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite.connection import Synchronous
-from plugins.sql.sqlite.database import Database, OpenFiles
+from plugins.sql.sqlite.database import OpenFiles, SqliteDatabase
 
 SET = "INSERT INTO cache (agent_id, key, value) VALUES (1, ?, '1')"
 HOLD = "import sys; from pathlib import Path; from plugins.sql.sqlite.file_lock import FileLock\n" + (
@@ -29,7 +29,7 @@ HOLD = "import sys; from pathlib import Path; from plugins.sql.sqlite.file_lock 
 
 
 @pytest.fixture
-async def database(path: Path) -> AsyncIterator[Database]:
+async def database(path: Path) -> AsyncIterator[SqliteDatabase]:
     async with OpenFiles().use(path, Synchronous.NORMAL) as opened:
         await opened.write(lambda db: db.exec_driver_sql("INSERT INTO agents VALUES (1, x'00')"))
         yield opened
@@ -59,20 +59,20 @@ def content_of(path: Path) -> bytes:
     return path.read_bytes()
 
 
-async def keys(database: Database) -> list[str]:
+async def keys(database: SqliteDatabase) -> list[str]:
     rows = await database.read(lambda db: db.exec_driver_sql("SELECT key FROM cache ORDER BY key").fetchall())
     return [row[0] for row in rows]
 
 
-async def test_jobs_that_wait_together_share_commits(database: Database) -> None:
-    before = database.commits
+async def test_jobs_that_wait_together_share_commits(database: SqliteDatabase) -> None:
+    before = database.commit_count
     written = await asyncio.gather(*(database.write(write(f"{number:03}")) for number in range(200)))
 
     assert written == await keys(database)
-    assert database.commits - before < 20
+    assert database.commit_count - before < 20
 
 
-async def test_a_job_that_fails_does_not_fail_the_others(database: Database) -> None:
+async def test_a_job_that_fails_does_not_fail_the_others(database: SqliteDatabase) -> None:
     jobs = [write("a"), write("b"), write("a"), write("c")]
     results = await asyncio.gather(*map(database.write, jobs), return_exceptions=True)
 
@@ -81,7 +81,7 @@ async def test_a_job_that_fails_does_not_fail_the_others(database: Database) -> 
     assert await keys(database) == ["a", "b", "c"]
 
 
-async def test_a_job_that_fails_leaves_nothing_of_itself(database: Database) -> None:
+async def test_a_job_that_fails_leaves_nothing_of_itself(database: SqliteDatabase) -> None:
     def half(connection: Connection) -> None:
         write("half")(connection)
         raise ValueError("halfway")
@@ -95,7 +95,7 @@ async def test_a_job_that_fails_leaves_nothing_of_itself(database: Database) -> 
 
 
 async def test_a_full_disk_fails_what_was_not_kept_and_says_what_to_do(
-    database: Database, path: Path
+    database: SqliteDatabase, path: Path
 ) -> None:
     def limit(pages: int) -> sqlite.Any:
         return lambda db: db.exec_driver_sql(f"PRAGMA max_page_count = {pages}").scalar()
@@ -110,7 +110,7 @@ async def test_a_full_disk_fails_what_was_not_kept_and_says_what_to_do(
     failed = [result for result in results if isinstance(result, BaseException)]
 
     assert failed
-    assert all(isinstance(error, TryAgain) for error in failed)
+    assert all(isinstance(error, TemporaryError) for error in failed)
     assert str(path) in str(failed[0])
     assert "free some space" in str(failed[0])
     assert len(await keys(database)) == len(results) - len(failed)
@@ -120,20 +120,20 @@ async def test_a_full_disk_fails_what_was_not_kept_and_says_what_to_do(
     assert "again" in await keys(database)
 
 
-async def test_a_read_sees_every_write_that_has_returned(database: Database) -> None:
+async def test_a_read_sees_every_write_that_has_returned(database: SqliteDatabase) -> None:
     for number in range(50):
         await database.write(write(f"{number:03}"))
         assert len(await keys(database)) == number + 1
 
 
-async def test_a_reader_cannot_write(database: Database) -> None:
-    with pytest.raises(TryAgain, match="cannot be written"):
+async def test_a_reader_cannot_write(database: SqliteDatabase) -> None:
+    with pytest.raises(TemporaryError, match="cannot be written"):
         await database.read(write("a"))
 
     assert await keys(database) == []
 
 
-async def test_a_cancelled_caller_disturbs_nobody(database: Database) -> None:
+async def test_a_cancelled_caller_disturbs_nobody(database: SqliteDatabase) -> None:
     waiting = [asyncio.ensure_future(database.write(write(str(number)))) for number in range(5)]
     await asyncio.sleep(0)
     waiting[2].cancel()
@@ -142,7 +142,7 @@ async def test_a_cancelled_caller_disturbs_nobody(database: Database) -> None:
     assert [result for result in results if isinstance(result, str)] == ["0", "1", "3", "4"]
 
 
-async def test_foreign_keys_hold(database: Database) -> None:
+async def test_foreign_keys_hold(database: SqliteDatabase) -> None:
     with pytest.raises(Exception, match="FOREIGN KEY"):
         await database.write(
             lambda db: db.exec_driver_sql("INSERT INTO cache (agent_id, key, value) VALUES (9, 'a', '1')")
@@ -156,7 +156,7 @@ async def test_a_commit_is_as_careful_as_the_setting_says(path: Path) -> None:
             assert found == number
 
 
-async def test_the_log_is_written_back_when_it_is_closed(database: Database, path: Path) -> None:
+async def test_the_log_is_written_back_when_it_is_closed(database: SqliteDatabase, path: Path) -> None:
     await database.write(write("a"))
     await database.close()
 
@@ -170,7 +170,7 @@ async def test_what_another_program_has_written_is_not_taken_for_what_it_was(
     open_store: Any, path: Path
 ) -> None:
     now = datetime.now(UTC)
-    first, second = (make_arrival(text, at=now) for text in ("one", "two"))
+    first, second = (make_message(text, sent_at=now) for text in ("one", "two"))
     async with open_store() as store:
         await store.ledger.receive([first], now)
         with closing(sqlite3.connect(path)) as browser, browser:
@@ -179,7 +179,7 @@ async def test_what_another_program_has_written_is_not_taken_for_what_it_was(
         assert await store.worlds.room(received.receipt.room_id) == second.room
 
 
-async def test_files_are_for_their_owner_alone(database: Database, path: Path) -> None:
+async def test_files_are_for_their_owner_alone(database: SqliteDatabase, path: Path) -> None:
     await database.write(write("a"))
 
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -262,12 +262,12 @@ async def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
             pass
 
 
-async def test_a_locked_file_is_waited_for_then_explained(database: Database, path: Path) -> None:
+async def test_a_locked_file_is_waited_for_then_explained(database: SqliteDatabase, path: Path) -> None:
     await database.write(lambda db: db.exec_driver_sql("PRAGMA busy_timeout = 20").scalar())
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     try:
-        with pytest.raises(TryAgain, match="locked by another program"):
+        with pytest.raises(TemporaryError, match="locked by another program"):
             await database.write(write("a"))
     finally:
         other.close()

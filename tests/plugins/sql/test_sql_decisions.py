@@ -8,13 +8,13 @@ from sqlalchemy import Connection
 
 from bot import derived_id, system_clock
 from bot.store import AUDIT, LogEntry, Store
-from plugins.sql.core.values import moment
-from plugins.sql.postgres.connection import address_of
+from plugins.sql.core.values import microseconds_of
+from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
 from plugins.sql.sqlite.database import OpenFiles
 from plugins.sql.stores import cache_logs_costs
-from plugins.sql.stores.audit_log import breaks
-from plugins.sql.stores.retention import trim_decisions
+from plugins.sql.stores.audit_log import find_breaks
+from plugins.sql.stores.retention import delete_expired_decisions
 from tests.plugins.sql.conftest import Bare
 
 ADA, MALLORY = derived_id("agent", "Ada"), derived_id("mallory")
@@ -22,9 +22,9 @@ ADA, MALLORY = derived_id("agent", "Ada"), derived_id("mallory")
 
 def opened(bare: Bare) -> AbstractAsyncContextManager[Store]:
     if bare.is_sqlite:
-        return OpenFiles().store_in(bare.place, ADA)
+        return OpenFiles().open_store(bare.place, ADA)
     url = bare.address.replace("postgresql+asyncpg://", "postgresql://")
-    return OpenServers().store_at(address_of(url, "the test's"), ADA)
+    return OpenServers().open_store(parse_address(url, "the test's"), ADA)
 
 
 async def decide(store: Store, *, first: int = 0, count: int = 5) -> None:
@@ -39,7 +39,7 @@ async def numbers(store: Store) -> list[int]:
 
 
 async def told(bare: Bare) -> list[str]:
-    found: list[str] = await bare.run(lambda connection: list(breaks(connection)))
+    found: list[str] = await bare.run(lambda connection: list(find_breaks(connection)))
     return found
 
 
@@ -67,7 +67,7 @@ async def test_l20_a_decision_that_is_changed_or_taken_out_afterwards_is_told_of
 async def test_l20_of_somebody_who_is_forgotten_the_log_keeps_its_links_and_no_word(bare: Bare) -> None:
     async with opened(bare) as store:
         await decide(store)
-        await store.changes.forget(MALLORY, system_clock())
+        await store.edits.erase_entity(MALLORY, system_clock())
         await decide(store, first=5, count=1)
         assert await numbers(store) == [5, 4, 3, 1, 0]
     assert await told(bare) == []
@@ -95,11 +95,11 @@ async def test_l20_what_was_written_while_the_clock_was_wrong_breaks_nothing_whe
     wrong = "SELECT min(position) + 2 FROM logs UNION SELECT max(position) - 1 FROM logs"
     await bare.sql(f"UPDATE logs SET at = at + 1000000000 WHERE position IN ({wrong})")
     before = await told(bare)
-    now = moment(system_clock())
+    now = microseconds_of(system_clock())
 
     def trim(connection: Connection) -> None:
         agent = connection.exec_driver_sql("SELECT min(agent_id) FROM logs").scalar_one()
-        trim_decisions(connection, agent, now + 1_000_000, None)
+        delete_expired_decisions(connection, agent, now + 1_000_000, None)
 
     await bare.run(trim)
     assert await told(bare) == before
@@ -119,12 +119,12 @@ async def test_l20_many_who_write_at_once_make_one_chain(bare: Bare) -> None:
 async def test_l20_no_flood_of_denials_pushes_out_what_was_allowed(bare: Bare) -> None:
     async with opened(bare) as store:
         await store.logs.log(AUDIT, {"number": -1, "allowed": True})
-        flood = [LogEntry(AUDIT, {"number": number}) for number in range(cache_logs_costs.MOST_LOGS + 600)]
+        flood = [LogEntry(AUDIT, {"number": number}) for number in range(cache_logs_costs.MAX_LOGS + 600)]
         await store.logs.log_all(flood[:-1])
         await store.logs.log_all(flood[-1:])
         entries = await store.logs.logs(kind=AUDIT, limit=20_000)
         assert entries[-1]["body"] == {"number": -1, "allowed": True}
-        assert len(entries) == cache_logs_costs.MOST_LOGS + 601
+        assert len(entries) == cache_logs_costs.MAX_LOGS + 601
 
 
 async def test_what_was_decided_before_there_were_seals_is_no_problem(bare: Bare) -> None:

@@ -13,12 +13,12 @@ import pytest
 from sqlalchemy import Connection
 
 from bot import ConfigError
-from bot.store import StoreRefused, StoreUnavailable
+from bot.store import StoreInaccessible, StoreUnavailable
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite import health
-from plugins.sql.sqlite.check import doubts
+from plugins.sql.sqlite.check import find_location_problems
 from plugins.sql.sqlite.connection import Synchronous
-from plugins.sql.sqlite.database import Database, OpenFiles
+from plugins.sql.sqlite.database import OpenFiles, SqliteDatabase
 
 SET = "INSERT INTO cache (agent_id, key, value) VALUES (1, ?, '1')"
 LARGE = "x" * 4000
@@ -26,11 +26,11 @@ LARGE = "x" * 4000
 
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(health, "RECHECK_SECONDS", 0.01)
 
 
 @pytest.fixture
-async def database(path: Path) -> AsyncIterator[Database]:
+async def database(path: Path) -> AsyncIterator[SqliteDatabase]:
     async with OpenFiles().use(path, Synchronous.NORMAL) as opened:
         await opened.write(lambda db: db.exec_driver_sql("INSERT INTO agents VALUES (1, x'00')"))
         yield opened
@@ -59,18 +59,18 @@ def pragma(text: str) -> Callable[[Connection], Any]:
     return lambda db: db.exec_driver_sql(f"PRAGMA {text}").scalar()
 
 
-async def keys(database: Database) -> list[str]:
+async def keys(database: SqliteDatabase) -> list[str]:
     rows = await database.read(lambda db: db.exec_driver_sql("SELECT key FROM cache ORDER BY key").fetchall())
     return [row[0] for row in rows]
 
 
-async def recovered(database: Database) -> None:
+async def recovered(database: SqliteDatabase) -> None:
     async with asyncio.timeout(30):
-        while database.health.trouble is not None:
+        while database.health.problem is not None:
             await database.read(pragma("schema_version"))
 
 
-async def fill(database: Database, *, first: int = 0) -> list[str]:
+async def fill(database: SqliteDatabase, *, first: int = 0) -> list[str]:
     """Write until it fails, and give what was kept."""
     kept: list[str] = []
     for number in range(first, 5000):
@@ -86,7 +86,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def test_i01_a_locked_file_is_waited_for_once_then_everybody_is_refused_at_once(
-    database: Database, path: Path, caplog: pytest.LogCaptureFixture
+    database: SqliteDatabase, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     await database.write(pragma("busy_timeout = 200"))
     other = sqlite3.connect(path, isolation_level=None)
@@ -102,7 +102,7 @@ async def test_i01_a_locked_file_is_waited_for_once_then_everybody_is_refused_at
             with pytest.raises(StoreUnavailable, match=f"{path} is locked by another program: close it"):
                 await database.write(write("again"))
         assert clock() - started < 2 * waited
-        trouble = database.health.trouble
+        trouble = database.health.problem
         assert trouble is not None
         assert trouble.cause == "db_locked"
         other.close()
@@ -114,7 +114,7 @@ async def test_i01_a_locked_file_is_waited_for_once_then_everybody_is_refused_at
         "nothing is taken in any more (db_locked)",
         "messages are taken in again",
     ]
-    assert await database.write(pragma("busy_timeout")) == sqlite.PATIENCE * 1000
+    assert await database.write(pragma("busy_timeout")) == sqlite.BUSY_TIMEOUT_SECONDS * 1000
 
 
 async def test_i01_a_file_that_is_locked_at_the_start_is_for_later(
@@ -122,7 +122,7 @@ async def test_i01_a_file_that_is_locked_at_the_start_is_for_later(
 ) -> None:
     async with OpenFiles().use(path):
         pass
-    monkeypatch.setattr(sqlite, "PATIENCE", 0.05)
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_SECONDS", 0.05)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable, match="is locked by another program"):  # exit code 75
@@ -134,20 +134,20 @@ async def test_i01_a_file_that_is_locked_at_the_start_is_for_later(
 
 
 async def test_i02_a_full_database_keeps_what_it_has_and_goes_on_when_there_is_room(
-    database: Database, caplog: pytest.LogCaptureFixture
+    database: SqliteDatabase, caplog: pytest.LogCaptureFixture
 ) -> None:
     used = await database.write(pragma("page_count"))
     most = await database.write(pragma("max_page_count"))
     await database.write(pragma(f"max_page_count = {used + 20}"))
     kept = await fill(database)
-    trouble = database.health.trouble
+    trouble = database.health.problem
     assert trouble is not None
     assert trouble.cause == "db_full"
     assert "free some space" in trouble.message
 
     change = "UPDATE cache SET value = '2' WHERE key = ?"
     await database.write(lambda db: db.exec_driver_sql(change, (kept[0],)))  # what needs no room goes on
-    assert database.health.trouble == trouble
+    assert database.health.problem == trouble
     assert await keys(database) == kept
 
     await database.write(pragma(f"max_page_count = {most}"))
@@ -159,7 +159,7 @@ async def test_i02_a_full_database_keeps_what_it_has_and_goes_on_when_there_is_r
 
 @pytest.mark.parametrize("room", range(1, 24))
 async def test_i02_wherever_a_batch_meets_the_end_of_the_disk_each_job_is_kept_or_refused_as_a_whole(
-    database: Database, room: int
+    database: SqliteDatabase, room: int
 ) -> None:
     used = await database.write(pragma("page_count"))
     await database.write(pragma(f"max_page_count = {used + room}"))
@@ -188,8 +188,8 @@ async def test_i02_a_disk_that_is_really_full_loses_nothing_and_can_be_closed_an
     async with OpenFiles().use(path) as database:
         await database.write(lambda db: db.exec_driver_sql("INSERT INTO agents VALUES (1, x'00')"))
         kept = await fill(database)
-        assert database.health.trouble is not None
-        assert database.health.trouble.cause == "db_full"
+        assert database.health.problem is not None
+        assert database.health.problem.cause == "db_full"
         assert await keys(database) == kept
         ballast.unlink()
         await recovered(database)
@@ -204,7 +204,7 @@ async def test_i03_a_file_on_a_read_only_disk_is_refused_and_named(disk: Path) -
     async with OpenFiles().use(path):
         pass
     remount(disk, "ro")
-    with pytest.raises(StoreRefused, match=str(path)):
+    with pytest.raises(StoreInaccessible, match=str(path)):
         async with OpenFiles().use(path):
             pass
     remount(disk, "rw")
@@ -217,14 +217,14 @@ def remount(disk: Path, mode: str) -> None:
 
 
 async def test_i03_a_file_that_is_moved_away_takes_nothing_until_it_is_back(
-    database: Database, path: Path
+    database: SqliteDatabase, path: Path
 ) -> None:
     await database.write(write("before"))
     away = path.parent.with_name("away")
     path.parent.rename(away)
     with pytest.raises(StoreUnavailable, match=f"{path} is not where it was"):
         await database.write(write("meanwhile"))
-    trouble = database.health.trouble
+    trouble = database.health.problem
     assert trouble is not None
     assert trouble.cause == "db_unreachable"
 
@@ -276,19 +276,21 @@ async def test_i04_damage_that_shows_while_running_ends_all_writing_for_good(
     content = content_of(path)
     pages = len(content) // 4096
     damage(path, content, range(pages - 40, pages))
-    monkeypatch.setattr(sqlite, "LARGE", 0)  # as with a file too large to be looked through at the start
+    monkeypatch.setattr(
+        sqlite, "MAX_FULL_CHECK_BYTES", 0
+    )  # as with a file too large to be looked through at the start
     async with OpenFiles().use(path) as database:
         with pytest.raises(StoreUnavailable, match="is damaged: stop the bot, keep the file"):
             await keys(database)
-        trouble = database.health.trouble
+        trouble = database.health.problem
         assert trouble is not None
         assert trouble.cause == "db_damaged"
-        before = database.commits
+        before = database.commit_count
         for _ in range(3):
             with pytest.raises(StoreUnavailable, match="put a backup in its place"):
                 await database.write(write("new"))
-        assert database.commits == before
-        assert database.health.trouble == trouble
+        assert database.commit_count == before
+        assert database.health.problem == trouble
     assert len(told(caplog)) == 1
 
 
@@ -333,7 +335,7 @@ async def test_i05_a_log_that_another_program_has_written_back_is_not_missed(
         assert await keys(database) == ["acknowledged"]
 
 
-async def test_i05_after_a_proper_end_there_is_no_log_to_miss(database: Database, path: Path) -> None:
+async def test_i05_after_a_proper_end_there_is_no_log_to_miss(database: SqliteDatabase, path: Path) -> None:
     await database.write(write("a"))
     await database.close()
     async with OpenFiles().use(path) as again:
@@ -369,15 +371,15 @@ def test_i13_a_place_that_cannot_be_relied_on_is_told(
     mounts.write_text(
         f"22 1 8:1 / / rw - ext4 /dev/sda rw\n30 22 0:5 / {tmp_path}/home rw - {kind} server:/x rw\n"
     )
-    [doubt] = doubts(tmp_path / folder / "greenroom.db", mounts)
+    [doubt] = find_location_problems(tmp_path / folder / "greenroom.db", mounts)
 
     assert said in doubt
     assert "BOT_DATA_DIR" in doubt
 
 
 def test_i13_an_ordinary_place_is_passed_over(path: Path, tmp_path: Path) -> None:
-    assert list(doubts(path)) == []
-    assert list(doubts(path, tmp_path / "no such file")) == []
+    assert list(find_location_problems(path)) == []
+    assert list(find_location_problems(path, tmp_path / "no such file")) == []
 
 
 async def test_i13_opening_at_such_a_place_says_so_once(
@@ -391,7 +393,7 @@ async def test_i13_opening_at_such_a_place_says_so_once(
 
 @pytest.mark.parametrize("fault", [MemoryError(), KeyboardInterrupt(), SystemExit(3), StopIteration()])
 async def test_whatever_a_job_raises_the_others_are_kept_and_the_thread_lives(
-    database: Database, fault: BaseException
+    database: SqliteDatabase, fault: BaseException
 ) -> None:
     def faulty(connection: Connection) -> None:
         write("half")(connection)
@@ -414,7 +416,7 @@ async def test_whatever_a_job_raises_the_others_are_kept_and_the_thread_lives(
 
 
 async def test_the_log_stays_bounded_under_constant_load(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plugins.sql.sqlite.writer.MOST_CHANGES", 200)
+    monkeypatch.setattr("plugins.sql.sqlite.writer.MAX_CHANGES", 200)
     log = path.with_name("greenroom.db-wal")
     async with OpenFiles().use(path, Synchronous.NORMAL) as database:
         await database.write(lambda db: db.exec_driver_sql("INSERT INTO agents VALUES (1, x'00')"))
@@ -430,7 +432,7 @@ async def test_the_log_stays_bounded_under_constant_load(path: Path, monkeypatch
         assert max(sizes[len(sizes) // 2 :]) <= 2 * max(sizes[: len(sizes) // 2])
 
 
-async def test_a_reader_that_stands_still_holds_up_nobody(database: Database, path: Path) -> None:
+async def test_a_reader_that_stands_still_holds_up_nobody(database: SqliteDatabase, path: Path) -> None:
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN")
     other.execute("SELECT count(*) FROM cache").fetchone()
@@ -438,5 +440,5 @@ async def test_a_reader_that_stands_still_holds_up_nobody(database: Database, pa
         await database.write(write(f"{number:03}"))
 
     assert len(await keys(database)) == 50
-    assert database.health.trouble is None
+    assert database.health.problem is None
     other.close()

@@ -12,35 +12,35 @@ from uuid import UUID
 
 import pytest
 
-from bot import Content, Memory, MemoryKind, Scope, derived_id, new_id
+from bot import Content, Memory, MemoryKind, MemoryScope, derived_id, new_id
 from bot.store import cosine
-from bot.store.protocols import Reach
-from bot.testing import make_arrival
+from bot.store.protocols import RecallScope
+from bot.testing import make_message
 from plugins.sql.core import vector_cache
-from plugins.sql.core.vector_cache import Audience, Matrices, Matrix
-from plugins.sql.stores.search import packed, unpacked
+from plugins.sql.core.vector_cache import Matrix, RecallAudience, VectorCache
+from plugins.sql.stores.search import pack_vector, unpack_vector
 from plugins.sql.stores.store import SqlStore
 
 pytest.importorskip("numpy")
 OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
 ROOMS, WORLD = (derived_id("room"), derived_id("another")), derived_id("world")
 AT = datetime(2026, 5, 4, tzinfo=UTC)
-NONE = Audience(1, "m", 4, "fact", b"room")
+NONE = RecallAudience(1, "m", 4, "fact", b"room")
 
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vector_cache, "LARGE", 3)
+    monkeypatch.setattr(vector_cache, "MIN_CACHED_VECTORS", 3)
 
 
 def vector_of(chance: random.Random) -> tuple[float, ...]:
     """Draw what half precision can hold."""
-    return unpacked(packed([chance.uniform(-1, 1) for _ in range(4)]))
+    return unpack_vector(pack_vector([chance.uniform(-1, 1) for _ in range(4)]))
 
 
 def fact(chance: random.Random, *, is_bare: bool = False) -> Memory:
     vector = None if is_bare else vector_of(chance)
-    scope = chance.choice((Scope.ROOM, Scope.ROOM, Scope.WORLD, Scope.SHARED))
+    scope = chance.choice((MemoryScope.ROOM, MemoryScope.ROOM, MemoryScope.WORLD, MemoryScope.SHARED))
     room = chance.choice(ROOMS)
     bare = Memory(new_id(), MemoryKind.FACT, room, room, WORLD, Content(text="a fact"), AT, scope=scope)
     return replace(bare, embedding=vector, embedding_model="m" if vector else "")
@@ -50,13 +50,13 @@ def nearest(known: dict[UUID, Memory], wanted: tuple[float, ...], room: UUID) ->
     heard = [
         one
         for one in known.values()
-        if one.embedding and (one.scope is not Scope.ROOM or one.room_id == room)
+        if one.embedding and (one.scope is not MemoryScope.ROOM or one.room_id == room)
     ]
     return [one.id for one in sorted(heard, key=lambda one: -cosine(wanted, one.embedding or ()))[:5]]
 
 
 async def recalled(store: SqlStore, wanted: tuple[float, ...], room: UUID) -> list[UUID]:
-    found = await store.memories.recall(wanted, "m", Reach(room, WORLD), MemoryKind.FACT, 5)
+    found = await store.memories.recall(wanted, "m", RecallScope(room, WORLD), MemoryKind.FACT, 5)
     return [one.memory.id for one in found]
 
 
@@ -151,58 +151,58 @@ async def test_what_another_program_changed_is_seen_after_the_next_write(
 
 
 def rows(*positions: int) -> list[tuple[int, bytes]]:
-    return [(position, packed((1.0, position / 100, 0.0, 0.0))) for position in positions]
+    return [(position, pack_vector((1.0, position / 100, 0.0, 0.0))) for position in positions]
 
 
 def test_what_was_read_before_a_change_is_not_kept() -> None:
-    kept = Matrices()
-    kept._note(*NONE, 9, 1)
+    kept = VectorCache()
+    kept._record_change(*NONE, 9, 1)
     version = kept.version
-    kept.settle()
-    kept.keep(NONE, None, Matrix(rows(1, 2, 3)), version)
+    kept.on_commit()
+    kept.store(NONE, None, Matrix(rows(1, 2, 3)), version)
     assert kept.get(NONE) is None
-    kept.keep(NONE, None, Matrix(rows(1, 2, 3)), kept.version)
+    kept.store(NONE, None, Matrix(rows(1, 2, 3)), kept.version)
     assert kept.get(NONE) is not None
 
 
 def test_a_later_vector_is_read_on_and_an_earlier_one_has_all_read_anew() -> None:
-    kept = Matrices()
-    kept.keep(NONE, None, Matrix(rows(1, 2, 5)), kept.version)
-    kept._note(*NONE, 6, 1)
-    kept.settle()
+    kept = VectorCache()
+    kept.store(NONE, None, Matrix(rows(1, 2, 5)), kept.version)
+    kept._record_change(*NONE, 6, 1)
+    kept.on_commit()
     known = kept.get(NONE)
     assert known is not None
-    kept.keep(NONE, known, Matrix(rows(6)), kept.version)
+    kept.store(NONE, known, Matrix(rows(6)), kept.version)
     assert (len(known), known.newest) == (4, 6)
-    assert [place for place, _ in known.nearest((1.0, 0.0, 0.0, 0.0), 9)] == [1, 2, 5, 6]
-    kept._note(*NONE, 4, 1)
-    kept.settle()
+    assert [place for place, _ in known.find_nearest((1.0, 0.0, 0.0, 0.0), 9)] == [1, 2, 5, 6]
+    kept._record_change(*NONE, 4, 1)
+    kept.on_commit()
     assert kept.get(NONE) is None
 
 
 def test_the_audience_that_was_asked_for_longest_ago_makes_room() -> None:
     audiences = [NONE._replace(audience=bytes([number])) for number in range(3)]
     size = Matrix(rows(1, 2, 3)).size
-    kept = Matrices(most=2 * size)
+    kept = VectorCache(max_bytes=2 * size)
     for one in audiences:
-        kept.keep(one, None, Matrix(rows(1, 2, 3)), kept.version)
+        kept.store(one, None, Matrix(rows(1, 2, 3)), kept.version)
         assert kept.get(audiences[0]) is not None or one == audiences[2]
     assert [kept.get(one) is not None for one in audiences] == [True, False, True]
 
 
 async def test_what_a_room_knows_goes_with_it_where_it_goes_on_as_another(open_store: OpenStore) -> None:
     chance, wanted = random.Random(9), (1.0, 0.0, 0.0, 0.0)
-    old, new = (make_arrival("hi", room=name, at=AT) for name in ("old", "new"))
+    old, new = (make_message("hi", room=name, sent_at=AT) for name in ("old", "new"))
     async with open_store() as store:
         await store.ledger.receive([old, new], AT)
         facts = [
-            replace(fact(chance), scope=Scope.ROOM, room_id=place.room.id, world_id=place.world.id)
+            replace(fact(chance), scope=MemoryScope.ROOM, room_id=place.room.id, world_id=place.world.id)
             for place in (old, new) * 10
         ]
         await store.memories.add(facts)
         for place in (old, new):
             assert len(await recalled(store, wanted, place.room.id)) == 5
-        await store.changes.move(old.room.id, new.world, new.room)
+        await store.edits.migrate_room(old.room.id, new.world, new.room)
         known = {one.id: replace(one, room_id=new.room.id) for one in facts}
         assert await recalled(store, wanted, new.room.id) == nearest(known, wanted, new.room.id)
         assert await recalled(store, wanted, old.room.id) == []

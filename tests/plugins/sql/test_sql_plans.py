@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 import plugins.sql
 from plugins.sql.core import upgrade
-from plugins.sql.core.statements import Listing, Statement
+from plugins.sql.core.statements import ListStatement, Statement
 from plugins.sql.sqlite import connection as sqlite
 
 MODULES = [
@@ -21,7 +21,7 @@ NAMED = {
     f"{module.__name__.rpartition('.')[2]}.{name}": value
     for module in MODULES
     for name, value in vars(module).items()
-    if isinstance(value, Statement | Listing)
+    if isinstance(value, Statement | ListStatement)
     and f"{module.__name__.rpartition('.')[2]}.{name}" not in FOR_POSTGRESQL
 }
 
@@ -30,14 +30,14 @@ NAMED = {
 def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
     path: Path = tmp_path_factory.mktemp("plans") / "greenroom.db"
     sqlite.create_file(path)
-    opened = sqlite.open_writer(sqlite.engine_of(path), sqlite.Synchronous.NORMAL)
-    upgrade.bring_up_to_date(opened, path)
+    opened = sqlite.open_writer(sqlite.build_engine(path), sqlite.Synchronous.NORMAL)
+    upgrade.upgrade_schemas(opened, path)
     yield opened
     sqlite.close_writer(opened)
 
 
-def plan(connection: Connection, statement: Statement | Listing, size: int) -> list[str]:
-    sized = statement.sized(size) if isinstance(statement, Listing) else statement
+def plan(connection: Connection, statement: Statement | ListStatement, size: int) -> list[str]:
+    sized = statement.for_size(size) if isinstance(statement, ListStatement) else statement
     text, count = sized.text(connection.dialect)
     return [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", (None,) * count)]
 

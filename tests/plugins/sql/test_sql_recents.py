@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from bot import Attachment, Content, MediaKind, Memory, MemoryKind, derived_id, new_id
 from plugins.sql.core import recent_cache
-from plugins.sql.core.recent_cache import Lane, Recents
+from plugins.sql.core.recent_cache import RecentMemoryCache, WindowKey
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.stores.memories import RECENT, memory_of, put_memories
 from plugins.sql.stores.store import SqlStore
@@ -53,15 +53,15 @@ async def in_file(store: SqlStore, room: UUID, limit: int, kind: MemoryKind) -> 
     return [memory_of(row) for row in reversed(rows)]
 
 
-LANE = Lane(1, ROOMS[0].bytes, MemoryKind.MESSAGE.value)
+LANE = WindowKey(1, ROOMS[0].bytes, MemoryKind.MESSAGE.value)
 
 
 async def questions(store: SqlStore, ask: Callable[[], Awaitable[object]]) -> list[str]:
     asked: list[str] = []
     database = store.memories._database
-    await database.read(lambda db: sqlite.driver(db).set_trace_callback(asked.append))
+    await database.read(lambda db: sqlite.driver_of(db).set_trace_callback(asked.append))
     await ask()
-    await database.read(lambda db: sqlite.driver(db).set_trace_callback(None))
+    await database.read(lambda db: sqlite.driver_of(db).set_trace_callback(None))
     return [text for text in asked if text.startswith("SELECT")]
 
 
@@ -151,14 +151,14 @@ async def test_what_cannot_be_read_back_does_not_undo_what_is_committed(open_sto
         assert await last(store, ROOMS[1]) == ["beside"]
 
 
-@pytest.mark.parametrize("limit", [0, -1, recent_cache.MOST_LIMIT + 1])
+@pytest.mark.parametrize("limit", [0, -1, recent_cache.MAX_LIMIT + 1])
 async def test_what_is_asked_for_without_a_bound_is_not_kept(open_store: OpenStore, limit: int) -> None:
     async with open_store() as store:
         await store.memories.recent(ROOMS[0], limit)
         await store.memories.add([said(str(number), after=number) for number in range(3)])
-        known = store.memories._database.recents
+        known = store.memories._database.recent_cache
         assert known is not None
-        assert not known._kept
+        assert not known._windows
 
 
 async def test_what_another_program_has_done_is_seen_once_something_is_written(
@@ -174,38 +174,38 @@ async def test_what_another_program_has_done_is_seen_once_something_is_written(
         assert await last(store) == []
 
 
-def tell(known: Recents, memory: Memory) -> None:
+def tell(known: RecentMemoryCache, memory: Memory) -> None:
     row = (1, b"", memory.kind.value, b"", memory.room_id.bytes, b"", "{}", 0, "", "ROOM", None, None, "{}")
-    known.tell([row], [memory])
+    known.notify([row], [memory])
 
 
-def held() -> Recents:
-    return Recents(lambda row, memory: memory)
+def held() -> RecentMemoryCache:
+    return RecentMemoryCache(lambda row, memory: memory)
 
 
 def test_what_was_read_before_a_change_is_not_kept_after_it() -> None:
     known, before = held(), said("before")
     version = known.version
     tell(known, said("after", after=1))
-    known.settle()
-    known.keep(LANE, 3, [before], version)
+    known.on_commit()
+    known.store(LANE, 3, [before], version)
     assert known.get(LANE, 3) is None
 
 
 def test_what_was_read_between_a_commit_and_its_news_is_known_once() -> None:
     known, new = held(), said("new")
-    known.keep(LANE, 3, [new], known.version)
+    known.store(LANE, 3, [new], known.version)
     tell(known, new)
-    known.settle()
+    known.on_commit()
     assert known.get(LANE, 3) == [new]
 
 
 def test_the_rooms_that_were_asked_for_last_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_cache, "MOST_LANES", 2)
+    monkeypatch.setattr(recent_cache, "MAX_WINDOWS", 2)
     known = held()
     lanes = [LANE._replace(room=bytes([number])) for number in range(3)]
     for lane in lanes[:2]:
-        known.keep(lane, 3, [], known.version)
+        known.store(lane, 3, [], known.version)
     known.get(lanes[0], 3)
-    known.keep(lanes[2], 3, [], known.version)
+    known.store(lanes[2], 3, [], known.version)
     assert [known.get(lane, 3) for lane in lanes] == [[], None, []]

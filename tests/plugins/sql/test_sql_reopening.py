@@ -6,12 +6,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from bot import (
-    Attendance,
     Component,
     Content,
     Memory,
     MemoryKind,
     Outcome,
+    ParticipantState,
     Relationship,
     Task,
     derived_id,
@@ -20,10 +20,10 @@ from bot import (
 from bot.domain.ids import delivery_id
 from bot.domain.ledger import DeliveryState, Step, StepState
 from bot.platform import Delivery
-from bot.store import Received
-from bot.store.ledger import Commitment
-from bot.store.protocols import Reach
-from bot.testing import make_arrival
+from bot.store import StoredEvent
+from bot.store.ledger import TurnCommit
+from bot.store.protocols import RecallScope
+from bot.testing import make_message
 from plugins.sql.stores.store import SqlStore
 
 OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
@@ -32,7 +32,7 @@ TURN = new_id()
 
 
 async def test_every_book_is_there_again(open_store: OpenStore) -> None:
-    arrival = make_arrival(Content(text="Grüße 👋 \ud83d", source="test"), at=NOW)
+    arrival = make_message(Content(text="Grüße 👋 \ud83d", source="test"), sent_at=NOW)
     room, world, author = arrival.room, arrival.world, arrival.author
     fact = Memory(
         new_id(),
@@ -51,20 +51,20 @@ async def test_every_book_is_there_again(open_store: OpenStore) -> None:
     part = Delivery(
         delivery_id(TURN, 0, 0), TURN, room.id, reply.id, "test", "account", "lobby", 0, reply.content, NOW
     )
-    step = Step(TURN, "answer:1", "answer", StepState.DONE, result={"text": "Hi"}, at=NOW)
+    step = Step(TURN, "answer:1", "answer", StepState.DONE, result={"text": "Hi"}, recorded_at=NOW)
     component = Component(new_id(), author.id, "profile", {"likes": ["tea"]}, created_at=NOW)
     relationship = Relationship(author.id, new_id(), ("friend",), 3)
     task = Task(new_id(), "POST", NOW, room_id=room.id, metadata={"updateInterval": 1000})
     async with open_store() as store:
         receipt = (await store.ledger.receive([arrival], NOW))[0].receipt
         answered = replace(receipt, outcome=Outcome.ANSWERED, turn_id=TURN, closed_at=NOW, notes=("a note",))
-        [placed] = await store.ledger.commit(Commitment((reply,), (part,), (answered,)))
+        [placed] = await store.ledger.commit(TurnCommit((reply,), (part,), (answered,)))
         await store.ledger.save_step(step)
         await store.memories.add([fact])
         await store.entities.save_component(component)
         await store.entities.save_relationship(relationship)
         await store.tasks.save_task(task)
-        await store.worlds.set_attendance(room.id, Attendance.FOLLOWED)
+        await store.worlds.set_participant_state(room.id, ParticipantState.FOLLOWED)
         await store.cache.set("key", [1, "a"])
         await store.logs.log("kind", {"n": 1}, room_id=room.id)
 
@@ -73,24 +73,26 @@ async def test_every_book_is_there_again(open_store: OpenStore) -> None:
         assert await store.worlds.rooms(world.id) == [room]
         assert await store.entities.participants(room.id) == [author]
         assert await store.ledger.receipt(receipt.id) == answered
-        assert await store.ledger.arrival(receipt) == arrival
-        assert await store.ledger.receive([arrival], NOW) == [Received(answered)]
+        assert await store.ledger.inbound_message(receipt) == arrival
+        assert await store.ledger.receive([arrival], NOW) == [StoredEvent(answered)]
         assert await store.ledger.steps(TURN) == {step.key: step}
         assert await store.ledger.deliveries(is_open=True) == [placed]
         assert await store.memories.memories([fact.id]) == {fact.id: fact}
         assert await store.memories.recent(room.id) == [arrival.message, reply]
-        found = await store.memories.recall((0.5, 0.25), "model-2", Reach(room.id, world.id), MemoryKind.FACT)
+        found = await store.memories.recall(
+            (0.5, 0.25), "model-2", RecallScope(room.id, world.id), MemoryKind.FACT
+        )
         assert [one.memory for one in found] == [fact]
         assert await store.entities.components(author.id) == [component]
         assert await store.entities.relationships(author.id) == [relationship]
         assert await store.tasks.tasks() == [task]
-        assert await store.worlds.attendance(room.id) is Attendance.FOLLOWED
+        assert await store.worlds.participant_state(room.id) is ParticipantState.FOLLOWED
         assert await store.cache.get("key") == [1, "a"]
         assert [entry["body"] for entry in await store.logs.logs()] == [{"n": 1}]
 
 
 async def test_agents_in_one_file_do_not_meet(open_store: OpenStore) -> None:
-    arrival = make_arrival("Hello", at=NOW)
+    arrival = make_message("Hello", sent_at=NOW)
     async with open_store("Ada") as store:
         receipt = (await store.ledger.receive([arrival], NOW))[0].receipt
         await store.cache.set("key", 1)
@@ -112,7 +114,7 @@ async def test_agents_in_one_file_do_not_meet(open_store: OpenStore) -> None:
 
 
 async def test_a_part_keeps_its_place_and_its_state_when_a_turn_is_replayed(open_store: OpenStore) -> None:
-    arrival = make_arrival("Hello", at=NOW)
+    arrival = make_message("Hello", sent_at=NOW)
     parts = tuple(
         Delivery(
             delivery_id(TURN, 0, number),
@@ -129,11 +131,11 @@ async def test_a_part_keeps_its_place_and_its_state_when_a_turn_is_replayed(open
         for number in range(3)
     )
     async with open_store() as store:
-        first, *_ = await store.ledger.commit(Commitment(deliveries=parts[:2]))
+        first, *_ = await store.ledger.commit(TurnCommit(deliveries=parts[:2]))
         await store.ledger.save_delivery(replace(first, state=DeliveryState.SENT, external_id="x"))
 
     async with open_store() as store:
-        placed = await store.ledger.commit(Commitment(deliveries=parts))
+        placed = await store.ledger.commit(TurnCommit(deliveries=parts))
         assert [one.seq for one in placed] == [1, 2, 3]
         assert placed[0].state is DeliveryState.SENT
         assert await store.ledger.deliveries(is_open=True) == placed[1:]

@@ -12,11 +12,11 @@ import pytest
 
 from bot import ConfigError, Content, Outcome, Receipt, derived_id, new_id
 from bot.domain.ids import delivery_id
-from bot.platform import Cursor, Delivery, DeliveryState
-from bot.store import Commitment
-from bot.testing import make_arrival
+from bot.platform import Delivery, DeliveryState, StreamCursor
+from bot.store import TurnCommit
+from bot.testing import make_message
 from plugins.sql.sqlite import connection as sqlite
-from plugins.sql.sqlite.backup import back_up, copied
+from plugins.sql.sqlite.backup import back_up, copy_database
 from plugins.sql.stores.store import SqlStore
 
 OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
@@ -43,25 +43,25 @@ def part(number: int, state: DeliveryState, receipt: Receipt) -> Delivery:
 
 async def fill(store: SqlStore) -> tuple[Receipt, Receipt, list[Delivery]]:
     """Leave one message unanswered, another answered, and a part in each state."""
-    cursor = Cursor("test", "account", "updates", "7")
-    one, other = [make_arrival(text, at=NOW) for text in ("Hello", "Bye")]
+    cursor = StreamCursor("test", "account", "updates", "7")
+    one, other = [make_message(text, sent_at=NOW) for text in ("Hello", "Bye")]
     [opened, closed] = [found.receipt for found in await store.ledger.receive([one, other], NOW, cursor)]
     answered = replace(closed, outcome=Outcome.ANSWERED, closed_at=NOW)
     parts = tuple(part(number, state, opened) for number, state in enumerate(STATES))
-    await store.ledger.commit(Commitment(deliveries=parts, receipts=(answered,)))
+    await store.ledger.commit(TurnCommit(deliveries=parts, receipts=(answered,)))
     for each in parts:
         await store.ledger.save_delivery(each)
     return opened, answered, list(parts)
 
 
 def copied_for_an_upgrade(path: Path) -> Path:
-    engine = sqlite.engine_of(path)
+    engine = sqlite.build_engine(path)
     with closing(engine.connect()) as connection:
         return back_up(connection, path, "before-0002")
 
 
 WAYS: dict[str, Callable[[Path], Path]] = {
-    "bot db backup": lambda path: copied(path, path.with_name("copy.db")),
+    "bot db backup": lambda path: copy_database(path, path.with_name("copy.db")),
     "before an upgrade": copied_for_an_upgrade,
 }
 
@@ -96,7 +96,7 @@ async def test_i15_what_was_open_in_a_copy_is_held_when_it_is_put_back(
             assert await ledger.receipts(is_open=True) == []
             states = [one.state for one in await ledger.deliveries()]
             assert states == [DeliveryState.UNKNOWN, DeliveryState.UNKNOWN, DeliveryState.SENT]
-            held = await ledger.unsent()
+            held = await ledger.undelivered()
             assert [one.id for one in held] == [one.id for one in parts[:2]]
             assert "it may have been sent since" in held[0].cause
             parked = await ledger.receipt(opened.id)
@@ -114,12 +114,14 @@ async def test_i15_a_copy_is_put_back_once_then_it_is_a_database_like_any_other(
 ) -> None:
     async with open_store() as store:
         await fill(store)
-    shutil.copy(copied(path, path.with_name("copy.db")), path)
+    shutil.copy(copy_database(path, path.with_name("copy.db")), path)
     async with open_store():
         pass
     caplog.clear()
     async with open_store() as store:
-        [receipt] = [one.receipt for one in await store.ledger.receive([make_arrival("New", at=NOW)], NOW)]
+        [receipt] = [
+            one.receipt for one in await store.ledger.receive([make_message("New", sent_at=NOW)], NOW)
+        ]
     async with open_store() as store:
         assert [one.id for one in await store.ledger.receipts(is_open=True)] == [receipt.id]
     assert "copy" not in caplog.text
@@ -130,7 +132,7 @@ async def test_i15_the_log_of_the_database_that_was_replaced_is_not_applied_to_t
 ) -> None:
     async with open_store() as store:
         await fill(store)
-    copy = copied(path, tmp_path / "copy.db")
+    copy = copy_database(path, tmp_path / "copy.db")
     async with open_store() as store:
         await store.cache.set("later", "x" * 5000)
         shutil.copy(path.with_name("greenroom.db-wal"), tmp_path / "log")
@@ -148,7 +150,7 @@ async def test_i15_a_damaged_copy_is_refused_and_stays_as_it_is(
 ) -> None:
     async with open_store() as store:
         await fill(store)
-    content = damage(path, copied(path, tmp_path / "copy.db"))
+    content = damage(path, copy_database(path, tmp_path / "copy.db"))
 
     with pytest.raises(ConfigError, match="is damaged"):
         async with open_store():

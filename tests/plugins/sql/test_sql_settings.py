@@ -6,7 +6,7 @@ import pytest
 
 from bot import SettingError, Settings
 from bot.settings import Layer
-from plugins.sql.core.settings import SqlSettings, file_of, postgres_in
+from plugins.sql.core.settings import SqlSettings, find_database_file, find_postgres_variable
 from plugins.sql.sqlite.connection import Synchronous
 
 
@@ -25,7 +25,7 @@ def settings(**values: str) -> Settings:
     ],
 )
 def test_the_file_is_found(values: dict[str, str], expected: str) -> None:
-    assert file_of(settings(**values)) == Path(expected)
+    assert find_database_file(settings(**values)) == Path(expected)
 
 
 @pytest.mark.parametrize(
@@ -39,13 +39,13 @@ def test_the_file_is_found(values: dict[str, str], expected: str) -> None:
     ],
 )
 def test_a_postgresql_database_is_noticed_by_its_address(values: dict[str, str], expected: str) -> None:
-    assert postgres_in(settings(**values)) == expected
+    assert find_postgres_variable(settings(**values)) == expected
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "mysql://a/b", "greenroom.db"])
 def test_any_other_database_is_refused(url: str) -> None:
     with pytest.raises(SettingError, match="sqlite:///path"):
-        file_of(settings(DATABASE_URL=url))
+        find_database_file(settings(DATABASE_URL=url))
 
 
 def test_how_careful_it_is_may_be_chosen() -> None:

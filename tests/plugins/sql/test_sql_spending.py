@@ -5,11 +5,11 @@ from datetime import date, timedelta
 from typing import Any
 
 from bot import derived_id, system_clock
-from bot.store import Spending
+from bot.store import CostEntry
 from plugins.sql.stores.retention import Retention
 
 NOW = system_clock()
-ONE = Spending(NOW.date(), "gpt-4o", derived_id("here"), derived_id("Ann"), 1, 1000, 0, 30, 0.5)
+ONE = CostEntry(NOW.date(), "gpt-4o", derived_id("here"), derived_id("Ann"), 1, 1000, 0, 30, 0.5)
 
 
 async def test_sums_are_kept_for_four_hundred_days(open_store: Any) -> None:
@@ -17,16 +17,16 @@ async def test_sums_are_kept_for_four_hundred_days(open_store: Any) -> None:
 
     async with open_store() as store:
         days = [ONE.day - timedelta(days=back) for back in (0, 399, 402, 403)]
-        await store.spending.add([replace(ONE, day=day) for day in days])
-        spending = store.spending
-        sweeper = Retention(spending._database, spending._owner, clock=lambda: NOW, rest=at_once)
-        assert await sweeper.sweep() == 2
-        left = [line.day for line in await store.spending.spent(date.min, date.max)]
+        await store.costs.add([replace(ONE, day=day) for day in days])
+        spending = store.costs
+        sweeper = Retention(spending._database, spending._agent_row, clock=lambda: NOW, sleep=at_once)
+        assert await sweeper.run_once() == 2
+        left = [line.day for line in await store.costs.costs_between(date.min, date.max)]
         assert left == [days[1], days[0]]
 
 
 async def test_half_a_character_in_a_models_name_is_kept_as_something_readable(open_store: Any) -> None:
     async with open_store() as store:
-        await store.spending.add([replace(ONE, model="odd\ud800\0name")])
-        [line] = await store.spending.spent(ONE.day, ONE.day)
+        await store.costs.add([replace(ONE, model="odd\ud800\0name")])
+        [line] = await store.costs.costs_between(ONE.day, ONE.day)
         assert line.model == "odd?name"

@@ -9,7 +9,7 @@ from bot.domain.ledger import DeliveryState
 from bot.models import TextRequest
 from bot.settings import Layer
 from bot.store import Storage
-from bot.testing import RecordingAdapter, ScriptedModel, answer, make_arrival, on_stage
+from bot.testing import RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from plugins.sql import plugin
 from plugins.sql.stores.store import SqlStore
 
@@ -23,10 +23,10 @@ class Elsewhere(RecordingAdapter):
 
 
 async def test_a_conversation_is_kept(open_store: OpenStore) -> None:
-    model = ScriptedModel([answer("Hello Alice."), answer("I remember.")], embeds=True)
-    async with open_store() as store, on_stage(model=model, store=store) as stage:
-        receipt = await stage.say("Hello Ada")
-        await stage.say("Do you remember?")
+    model = ScriptedModel([model_answer("Hello Alice."), model_answer("I remember.")], can_embed=True)
+    async with open_store() as store, running_agent(model=model, store=store) as stage:
+        receipt = await stage.send("Hello Ada")
+        await stage.send("Do you remember?")
 
         assert stage.texts == ["Hello Alice.", "I remember."]
         assert receipt.outcome is Outcome.ANSWERED
@@ -36,9 +36,9 @@ async def test_a_conversation_is_kept(open_store: OpenStore) -> None:
         assert said == ["Hello Ada", "Hello Alice.", "Do you remember?", "I remember."]
         assert "Hello Alice." in model.requests[-1].prompt
 
-    model = ScriptedModel(answer("Still here."))
-    async with open_store() as store, on_stage(model=model, store=store) as stage:
-        await stage.say("And now?")
+    model = ScriptedModel(model_answer("Still here."))
+    async with open_store() as store, running_agent(model=model, store=store) as stage:
+        await stage.send("And now?")
 
         assert stage.texts == ["Still here."]
         assert "I remember." in model.requests[-1].prompt
@@ -48,25 +48,25 @@ async def test_a_conversation_is_kept(open_store: OpenStore) -> None:
 async def test_an_open_receipt_is_answered_after_a_restart(open_store: OpenStore) -> None:
     async with open_store() as store:
         now = system_clock()
-        receipt = (await store.ledger.receive([make_arrival("Anybody there?", at=now)], now))[0].receipt
+        receipt = (await store.ledger.receive([make_message("Anybody there?", sent_at=now)], now))[0].receipt
 
-    async with open_store() as store, on_stage(store=store) as stage:
-        settled = await stage.resident.inbox.settled(receipt.id)
+    async with open_store() as store, running_agent(store=store) as stage:
+        settled = await stage.agent_runtime.inbox.wait_outcome(receipt.id)
         assert settled.outcome is Outcome.ANSWERED
-        assert await stage.adapter.until_sent(1) == ["Hello."]
+        assert await stage.adapter.wait_until_sent(1) == ["Hello."]
 
 
 async def test_a_part_that_was_not_sent_leaves_after_a_restart(open_store: OpenStore) -> None:
-    async with open_store() as store, on_stage(store=store, adapter=Elsewhere()) as stage:
-        receipt = await stage.put("Hello")
-        assert (await stage.resident.inbox.settled(receipt.id)).outcome is Outcome.ANSWERED
+    async with open_store() as store, running_agent(store=store, adapter=Elsewhere()) as stage:
+        receipt = await stage.submit("Hello")
+        assert (await stage.agent_runtime.inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
 
     async with open_store() as store:
         [left] = await store.ledger.deliveries(is_open=True)
         assert left.content.text == "Hello."
 
-    async with open_store() as store, on_stage(store=store) as stage:
-        assert await stage.adapter.until_sent(1) == ["Hello."]
+    async with open_store() as store, running_agent(store=store) as stage:
+        assert await stage.adapter.wait_until_sent(1) == ["Hello."]
         await stage.agent.outbox.drain(5.0)
         assert [one.id for one in stage.adapter.sent] == [left.id]
         assert await store.ledger.deliveries(is_open=True) == []
@@ -74,11 +74,11 @@ async def test_a_part_that_was_not_sent_leaves_after_a_restart(open_store: OpenS
 
 
 async def test_a_redelivered_message_is_answered_once(open_store: OpenStore) -> None:
-    async with open_store() as store, on_stage(store=store) as stage:
-        first = await stage.say("Hello", message_id="m1")
+    async with open_store() as store, running_agent(store=store) as stage:
+        first = await stage.send("Hello", message_id="m1")
 
-    async with open_store() as store, on_stage(store=store) as stage:
-        again = await stage.say("Hello", message_id="m1")
+    async with open_store() as store, running_agent(store=store) as stage:
+        again = await stage.send("Hello", message_id="m1")
 
         assert again.id == first.id
         assert stage.texts == []
@@ -86,10 +86,10 @@ async def test_a_redelivered_message_is_answered_once(open_store: OpenStore) -> 
 
 async def test_an_answer_that_was_paid_for_is_not_asked_for_again(open_store: OpenStore) -> None:
     """Where the process dies between the model's answer and the commit."""
-    arrival = make_arrival("Hello", at=system_clock())
-    async with open_store() as store, on_stage(store=store) as stage:
-        receipt = await stage.resident.inbox.put(arrival)
-        await stage.resident.inbox.settled(receipt.id)
+    arrival = make_message("Hello", sent_at=system_clock())
+    async with open_store() as store, running_agent(store=store) as stage:
+        receipt = await stage.agent_runtime.inbox.submit(arrival)
+        await stage.agent_runtime.inbox.wait_outcome(receipt.id)
         asked = len(stage.model.requests)
         assert asked
         database = store.ledger._database
@@ -98,10 +98,10 @@ async def test_an_answer_that_was_paid_for_is_not_asked_for_again(open_store: Op
         )
         await database.write(lambda db: db.exec_driver_sql("DELETE FROM deliveries").rowcount)
 
-    async with open_store() as store, on_stage(store=store) as stage:
-        settled = await stage.resident.inbox.settled(receipt.id)
+    async with open_store() as store, running_agent(store=store) as stage:
+        settled = await stage.agent_runtime.inbox.wait_outcome(receipt.id)
         assert settled.outcome is Outcome.ANSWERED
-        assert await stage.adapter.until_sent(1) == ["Hello."]
+        assert await stage.adapter.wait_until_sent(1) == ["Hello."]
         assert [one for one in stage.model.requests if isinstance(one, TextRequest)] == []
 
 

@@ -104,25 +104,25 @@ def upgraded_failing(connection: Connection, place: Any, schema: Schema, at: int
     """Upgrade with a fault at the n-th statement; gives how many were tried."""
     with failing(connection, at) as tried:
         try:
-            upgrade.bring_up_to_date(connection, place, ours=schema)
+            upgrade.upgrade_schemas(connection, place, core=schema)
         except OSError:
             assert len(tried) >= at
     return len(tried)
 
 
 async def test_a_new_database_gets_every_table_and_the_version(bare: Any) -> None:
-    assert await bare.run(upgrade.version_of) is None
-    await bare.run(upgrade.bring_up_to_date, bare.place)
+    assert await bare.run(upgrade.find_version) is None
+    await bare.run(upgrade.upgrade_schemas, bare.place)
 
-    assert await bare.run(upgrade.version_of) == VERSION
+    assert await bare.run(upgrade.find_version) == VERSION
     tables = await bare.run(lambda db: set(inspect(db).get_table_names()))
     assert tables == {*metadata.tables, VERSION_TABLE}
 
 
 async def test_bringing_up_to_date_twice_changes_nothing(bare: Any, path: Path) -> None:
-    await bare.run(upgrade.bring_up_to_date, bare.place)
+    await bare.run(upgrade.upgrade_schemas, bare.place)
     before = await bare.run(structure)
-    await bare.run(upgrade.bring_up_to_date, bare.place)
+    await bare.run(upgrade.upgrade_schemas, bare.place)
 
     assert await bare.run(structure) == before
     assert [one async for one in anyio.Path(path.parent).glob("*before*")] == []
@@ -130,7 +130,7 @@ async def test_bringing_up_to_date_twice_changes_nothing(bare: Any, path: Path) 
 
 async def test_the_history_leads_to_the_schema_of_a_new_database(bare: Any) -> None:
     """And so the first version, which is written out, is still what nobody may change any more."""
-    await bare.run(upgrade.bring_up_to_date, bare.place)
+    await bare.run(upgrade.upgrade_schemas, bare.place)
     new = await bare.run(structure)
     for table in (*reversed(metadata.sorted_tables), VERSION_TABLE):
         await bare.sql(f"DROP TABLE {table}")
@@ -140,16 +140,16 @@ async def test_the_history_leads_to_the_schema_of_a_new_database(bare: Any) -> N
 
 
 def migrated_from_nothing(connection: Connection) -> None:
-    with upgrade._alone(connection):
-        migrate(connection, upgrade.OUR_SCHEMA, VERSION_TABLE)
+    with upgrade._exclusive_transaction(connection):
+        migrate(connection, upgrade.CORE_SCHEMA, VERSION_TABLE)
 
 
 async def test_i07_a_newer_schema_is_refused_and_both_versions_are_named(bare: Any, path: Path) -> None:
-    await bare.run(upgrade.bring_up_to_date, bare.place)
+    await bare.run(upgrade.upgrade_schemas, bare.place)
     await bare.sql(f"UPDATE {VERSION_TABLE} SET version_num = '0042'")
 
     with pytest.raises(ConfigError, match=rf"{bare.place}.*0042.*{VERSION}"):
-        await bare.run(upgrade.bring_up_to_date, bare.place)
+        await bare.run(upgrade.upgrade_schemas, bare.place)
     assert [one async for one in anyio.Path(path.parent).glob("*before*")] == []
 
 
@@ -172,18 +172,18 @@ async def test_i07_opening_refuses_a_newer_schema_and_lets_go_of_the_file(path: 
 
 def upgrade_with_backup(connection: Connection, place: Path | str, ours: Schema) -> None:
     backup = partial(back_up, connection, place) if isinstance(place, Path) else None
-    upgrade.bring_up_to_date(connection, place, ours=ours, before_change=backup)
+    upgrade.upgrade_schemas(connection, place, core=ours, before_change=backup)
 
 
 async def test_an_upgrade_keeps_the_rows_and_a_copy_of_the_file(
     bare: Any, later: Callable[..., Schema]
 ) -> None:
-    await bare.run(upgrade.bring_up_to_date, bare.place)
+    await bare.run(upgrade.upgrade_schemas, bare.place)
     key = "x'00'" if bare.is_sqlite else "'\\x00'"
     await bare.sql(f"INSERT INTO agents VALUES (1, {key})")
     await bare.run(upgrade_with_backup, bare.place, later())
 
-    assert await bare.run(upgrade.version_of) == "0002"
+    assert await bare.run(upgrade.find_version) == "0002"
     assert "topic" in str(await bare.run(structure))
     assert await bare.sql("SELECT id FROM agents") == [(1,)]
     if bare.is_sqlite:
@@ -200,49 +200,49 @@ async def test_i06_an_upgrade_that_fails_at_any_statement_changes_nothing(
     bare: Any, later: Callable[..., Schema]
 ) -> None:
     schema = later()
-    await bare.run(upgrade.bring_up_to_date, bare.place)
+    await bare.run(upgrade.upgrade_schemas, bare.place)
     before = await bare.run(structure)
     for at in count(1):
         tried = await bare.run(upgraded_failing, bare.place, schema, at)
-        if await bare.run(upgrade.version_of) != VERSION:
+        if await bare.run(upgrade.find_version) != VERSION:
             break
         assert tried >= at
         assert await bare.run(structure) == before, f"after statement {at}"
 
     assert at > 8
-    assert await bare.run(upgrade.version_of) == "0002"
+    assert await bare.run(upgrade.find_version) == "0002"
     assert await bare.run(structure) != before
 
 
 async def test_i06_a_new_database_that_fails_at_any_statement_stays_empty(bare: Any) -> None:
     for at in count(1, 1 if bare.is_sqlite else 7):  # one statement in seven: a server takes its time
-        await bare.run(upgraded_failing, bare.place, upgrade.OUR_SCHEMA, at)
+        await bare.run(upgraded_failing, bare.place, upgrade.CORE_SCHEMA, at)
         tables = await bare.run(lambda db: inspect(db).get_table_names())
         if tables:
             break
 
     assert at > len(metadata.tables)
     assert set(tables) == {*metadata.tables, VERSION_TABLE}
-    assert await bare.run(upgrade.version_of) == VERSION
+    assert await bare.run(upgrade.find_version) == VERSION
 
 
 async def test_an_upgrade_whose_own_statement_is_wrong_changes_nothing(
     bare: Any, later: Callable[..., Schema]
 ) -> None:
-    await bare.run(upgrade.bring_up_to_date, bare.place)
+    await bare.run(upgrade.upgrade_schemas, bare.place)
     before = await bare.run(structure)
     with pytest.raises(Exception, match="nowhere"):
-        await bare.run(upgrade.bring_up_to_date, bare.place, ours=later('op.execute("DELETE FROM nowhere")'))
+        await bare.run(upgrade.upgrade_schemas, bare.place, core=later('op.execute("DELETE FROM nowhere")'))
 
     assert await bare.run(structure) == before
-    assert await bare.run(upgrade.version_of) == VERSION
+    assert await bare.run(upgrade.find_version) == VERSION
 
 
 async def test_other_peoples_tables_of_the_same_name_are_left_alone(bare: Any) -> None:
     await bare.sql("CREATE TABLE rooms (number INTEGER)")
 
     with pytest.raises(ConfigError, match="already has tables called rooms"):
-        await bare.run(upgrade.bring_up_to_date, bare.place)
+        await bare.run(upgrade.upgrade_schemas, bare.place)
     assert await bare.run(lambda db: inspect(db).get_table_names()) == ["rooms"]
 
 
@@ -250,7 +250,7 @@ async def test_other_peoples_tables_of_the_same_name_are_left_alone(bare: Any) -
 async def test_i08_a_process_killed_while_it_upgrades_leaves_the_old_version(
     bare: Any, later: Callable[..., Schema], last: int
 ) -> None:
-    await bare.run(upgrade.bring_up_to_date, bare.place)
+    await bare.run(upgrade.upgrade_schemas, bare.place)
     before = await bare.run(structure)
     schema = later()
     process = [sys.executable, str(MIGRATING), bare.address, str(schema.migrations), str(last)]
@@ -258,9 +258,9 @@ async def test_i08_a_process_killed_while_it_upgrades_leaves_the_old_version(
 
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert await bare.run(structure) == before
-    assert await bare.run(upgrade.version_of) == VERSION
-    await bare.run(upgrade.bring_up_to_date, bare.place, ours=schema)
-    assert await bare.run(upgrade.version_of) == "0002"
+    assert await bare.run(upgrade.find_version) == VERSION
+    await bare.run(upgrade.upgrade_schemas, bare.place, core=schema)
+    assert await bare.run(upgrade.find_version) == "0002"
 
 
 async def test_of_two_processes_that_start_at_once_one_migrates_and_the_other_waits(
@@ -270,10 +270,10 @@ async def test_of_two_processes_that_start_at_once_one_migrates_and_the_other_wa
 
     async def start(schema: Schema) -> str | None:
         async with engine.connect() as connection:
-            await connection.run_sync(upgrade.bring_up_to_date, "the database", ours=schema)
-            return await connection.run_sync(upgrade.version_of)
+            await connection.run_sync(upgrade.upgrade_schemas, "the database", core=schema)
+            return await connection.run_sync(upgrade.find_version)
 
-    for schema in (upgrade.OUR_SCHEMA, later()):
+    for schema in (upgrade.CORE_SCHEMA, later()):
         assert await asyncio.gather(*[start(schema) for _ in range(3)]) == [schema.version] * 3
     await engine.dispose()
 
@@ -288,7 +288,7 @@ async def test_a_server_without_vectors_is_refused_with_what_to_install(postgres
             await connection.exec_driver_sql(text)
         await connection.commit()
         with pytest.raises(ConfigError, match="the database: this PostgreSQL server has no pgvector"):
-            await connection.run_sync(upgrade.bring_up_to_date, "the database")
+            await connection.run_sync(upgrade.upgrade_schemas, "the database")
     await engine.dispose()
 
 
@@ -300,7 +300,7 @@ async def test_who_may_not_add_vectors_is_told_whom_to_ask(postgres_url: str) ->
         await connection.exec_driver_sql(f"SET ROLE guest_of_{name}")
         await connection.commit()
         with pytest.raises(ConfigError, match="CREATE EXTENSION vector"):
-            await connection.run_sync(upgrade.bring_up_to_date, "the database")
+            await connection.run_sync(upgrade.upgrade_schemas, "the database")
         await connection.exec_driver_sql("RESET ROLE")
         await connection.exec_driver_sql(f"DROP ROLE guest_of_{name}")
         await connection.commit()

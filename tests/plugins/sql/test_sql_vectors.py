@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 import pytest
 
 from bot import Content, Memory, MemoryKind, derived_id, new_id
-from bot.store.protocols import Reach
+from bot.store.protocols import RecallScope
 from plugins.sql.stores import search
 from plugins.sql.stores.store import SqlStore
 
 OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
 ROOM, WORLD = derived_id("room"), derived_id("world")
-REACH = Reach(ROOM, WORLD)
+REACH = RecallScope(ROOM, WORLD)
 
 
 def fact(vector: tuple[float, ...]) -> Memory:
@@ -26,14 +26,14 @@ def fact(vector: tuple[float, ...]) -> Memory:
 
 
 def test_half_precision_takes_two_bytes_a_number() -> None:
-    kept = search.packed((0.5, -0.25, 0.1))
+    kept = search.pack_vector((0.5, -0.25, 0.1))
 
     assert len(kept) == 6
-    assert search.unpacked(kept) == pytest.approx((0.5, -0.25, 0.1), rel=1e-3)
+    assert search.unpack_vector(kept) == pytest.approx((0.5, -0.25, 0.1), rel=1e-3)
 
 
 def test_what_half_precision_cannot_hold_keeps_its_direction() -> None:
-    assert search.unpacked(search.packed((3e6, 4e6))) == pytest.approx((0.6, 0.8), rel=1e-3)
+    assert search.unpack_vector(search.pack_vector((3e6, 4e6))) == pytest.approx((0.6, 0.8), rel=1e-3)
 
 
 @pytest.mark.parametrize("with_numpy", [True, False])

@@ -10,10 +10,10 @@ from plugins.sql.sqlite.backup import back_up
 
 def main(path: Path) -> None:
     """Do it for ever, and tell what has been committed."""
-    connection = sqlite.open_writer(sqlite.engine_of(path), sqlite.Synchronous.NORMAL)
-    first = sqlite.driver(connection).execute("SELECT count(*) FROM cache").fetchone()[0]
+    connection = sqlite.open_writer(sqlite.build_engine(path), sqlite.Synchronous.NORMAL)
+    first = sqlite.driver_of(connection).execute("SELECT count(*) FROM cache").fetchone()[0]
     for number in count(first):
-        sqlite.driver(connection).execute(
+        sqlite.driver_of(connection).execute(
             "INSERT INTO cache (agent_id, key, value) VALUES (1, ?, ?)", (f"{number:06}", "x" * 2000)
         )
         sys.stdout.write(f"{number:06}\n")
@@ -21,7 +21,7 @@ def main(path: Path) -> None:
         if number % 3 == 0:
             sqlite.checkpoint(connection)
         if number % 7 == 0:
-            sqlite.driver(connection).execute("VACUUM")
+            sqlite.driver_of(connection).execute("VACUUM")
         if number % 5 == 0:
             back_up(connection, path, "copy")
 

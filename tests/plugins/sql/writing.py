@@ -9,8 +9,8 @@ from pathlib import Path
 from bot import Content, Memory, MemoryKind, Outcome, derived_id, new_id, system_clock
 from bot.domain.ids import delivery_id
 from bot.platform import Delivery
-from bot.store.ledger import Commitment
-from bot.testing import make_arrival
+from bot.store.ledger import TurnCommit
+from bot.testing import make_message
 from plugins.sql.sqlite.database import OpenFiles
 from plugins.sql.stores.store import SqlStore
 
@@ -20,7 +20,7 @@ ROOMS = 8
 async def main(path: Path) -> None:
     """Answer messages in several rooms at once, for ever."""
     async with (
-        OpenFiles().store_in(path, derived_id("agent")) as store,
+        OpenFiles().open_store(path, derived_id("agent")) as store,
         asyncio.TaskGroup() as group,
     ):
         for room in range(ROOMS):
@@ -30,7 +30,7 @@ async def main(path: Path) -> None:
 async def _answer(store: SqlStore, room: str) -> None:
     for number in count():
         now, turn = system_clock(), new_id()
-        arrival = make_arrival(f"message {number}", at=now, room=room)
+        arrival = make_message(f"message {number}", sent_at=now, room=room)
         receipt = (await store.ledger.receive([arrival], now))[0].receipt
         _tell("received", receipt.id)
         reply = Memory(
@@ -47,7 +47,7 @@ async def _answer(store: SqlStore, room: str) -> None:
             delivery_id(turn, 0, 0), turn, arrival.room.id, reply.id, "test", "a", room, 0, reply.content, now
         )
         answered = replace(receipt, outcome=Outcome.ANSWERED, turn_id=turn, closed_at=now)
-        await store.ledger.commit(Commitment((reply,), (part,), (answered,)))
+        await store.ledger.commit(TurnCommit((reply,), (part,), (answered,)))
         _tell("answered", receipt.id)
 
 

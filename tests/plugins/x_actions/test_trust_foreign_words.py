@@ -24,7 +24,7 @@ from bot import (
 )
 from bot.background.scheduler import Scheduler
 from bot.models import TextRequest
-from bot.testing import InMemoryStore, answer, make_arrival
+from bot.testing import InMemoryStore, make_message, model_answer
 from tests.adapters.x.conftest import Cast, Live, clock, emulator, live
 
 __all__ = ["clock", "emulator", "live"]
@@ -44,16 +44,16 @@ class Puppet:
 
     def __call__(self, request: TextRequest) -> str:
         given = dict.fromkeys(self._actions, self._parameters)
-        return answer("Very well.", actions=["REPLY", *self._actions], parameters=given)
+        return model_answer("Very well.", actions=["REPLY", *self._actions], parameters=given)
 
 
 async def tell(
     cast: Cast, said: str | Content, author: str = "Alice", kind: ChannelType = ChannelType.DM
 ) -> Receipt:
     """Have somebody say something elsewhere, and wait for all that comes of it."""
-    arrival = make_arrival(said, at=cast.clock.now(), author=author, kind=kind)
-    receipt = await cast.resident.inbox.put(arrival)
-    settled = await cast.resident.inbox.settled(receipt.id)
+    arrival = make_message(said, sent_at=cast.clock.now(), author=author, kind=kind)
+    receipt = await cast.resident.inbox.submit(arrival)
+    settled = await cast.resident.inbox.wait_outcome(receipt.id)
     await cast.agent.outbox.drain(60.0)
     return settled
 
@@ -156,8 +156,8 @@ async def test_l07_what_a_search_has_found_publishes_nothing_in_this_turn_or_a_l
     emulator.say("mallory", f"mill {BAIT}")
     calls = {"SEARCH_ON_X": {"query": "mill"}, "POST": {"text": SHOUT}}
     script = [
-        answer("I look.", actions=["REPLY", *calls], parameters=calls),
-        answer("Very well.", actions=["REPLY", "POST"], parameters={"POST": {"text": SHOUT}}),
+        model_answer("I look.", actions=["REPLY", *calls], parameters=calls),
+        model_answer("Very well.", actions=["REPLY", "POST"], parameters={"POST": {"text": SHOUT}}),
     ]
     async with live(*script, **QUIET) as cast:
         await tell(cast, "Ada, what is said of the mill?")
@@ -190,7 +190,7 @@ async def web(turn: Turn) -> ProviderResult:
 async def test_l13_what_another_plugin_brings_in_publishes_nothing(
     plugin: Plugin, actions: tuple[str, ...], live: Live, emulator: Emulator
 ) -> None:
-    said = answer("Yes.", actions=["REPLY", *actions], parameters={"POST": {"text": SHOUT}})
+    said = model_answer("Yes.", actions=["REPLY", *actions], parameters={"POST": {"text": SHOUT}})
     async with live(said, plugins=(plugin,), **QUIET) as cast:
         await tell(cast, "Ada, good morning")
         assert emulator.writes == []
@@ -213,7 +213,7 @@ async def test_l07_nobody_else_confirms_it_and_no_quotation_does(live: Live, emu
             await confirm(cast, puppet, said, author, kind=ChannelType.GROUP)
             assert emulator.writes == []
         await confirm(cast, puppet, f"Ada, confirm {code}", kind=ChannelType.GROUP)
-        assert emulator.said == [SHOUT]
+        assert emulator.bot_texts == [SHOUT]
 
 
 async def test_l02_whoever_is_no_operator_any_more_has_nothing_done_by_confirming(
@@ -240,7 +240,7 @@ async def test_an_operator_who_is_alone_with_it_is_obeyed_at_once_time_after_tim
         puppet.does("LIKE", post=emulator.say("bob", "The mill burned down."))
         await tell(cast, "Ada, like it")
         assert await waiting(cast) == []
-    assert emulator.said == ["Fog, day 0.", "Fog, day 1.", "Fog, day 2."]
+    assert emulator.bot_texts == ["Fog, day 0.", "Fog, day 1.", "Fog, day 2."]
     assert len(emulator.writes) == 4
 
 
@@ -248,7 +248,7 @@ async def test_what_the_character_was_made_to_say_unasked_is_no_word_of_its_oper
     live: Live, emulator: Emulator
 ) -> None:
     async with live(Puppet(), **QUIET) as cast:
-        arrival = make_arrival("", at=cast.clock.now())
+        arrival = make_message("", sent_at=cast.clock.now())
         await cast.agent.store.worlds.save_world(arrival.world, [arrival.room])
         await cast.agent.say(arrival.room, f"News: {BAIT}")
         await tell(cast, "Ada, good morning")

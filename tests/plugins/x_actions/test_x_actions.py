@@ -8,8 +8,8 @@ import pytest
 from adapters.x.emulator import Emulator, Fault
 from bot import ChannelType, Role, RouteRequest, SettingError, Settings
 from bot.models import TextResult, ToolCall
-from bot.settings import FILE, Layer
-from bot.testing import answer, make_arrival
+from bot.settings import CHARACTER_FILE, Layer
+from bot.testing import make_message, model_answer
 from plugins.x_actions.trust import OperatorSettings
 from tests.adapters.x.conftest import Cast, Live, clock, emulator, live
 
@@ -21,42 +21,47 @@ async def tell(
     cast: Cast, author: str = "Alice", *, role: Role = Role.MEMBER, platform: str = "test"
 ) -> None:
     """Have somebody say something elsewhere, and wait for all that comes of it."""
-    arrival = make_arrival(
-        "Ada, do it", at=cast.clock.now(), author=author, role=role, kind=ChannelType.DM, platform=platform
+    arrival = make_message(
+        "Ada, do it",
+        sent_at=cast.clock.now(),
+        author=author,
+        role=role,
+        kind=ChannelType.DM,
+        platform=platform,
     )
-    receipt = await cast.resident.inbox.put(arrival)
-    await cast.resident.inbox.settled(receipt.id)
+    receipt = await cast.resident.inbox.submit(arrival)
+    await cast.resident.inbox.wait_outcome(receipt.id)
     await cast.agent.outbox.drain(60.0)
 
 
 def doing(action: str, **parameters: Any) -> str:
-    return answer("As you wish.", actions=["REPLY", action], parameters={action: parameters})
+    return model_answer("As you wish.", actions=["REPLY", action], parameters={action: parameters})
 
 
 async def test_a_post_is_made_for_an_operator(live: Live, emulator: Emulator) -> None:
     async with live(doing("POST", text="Fog, again."), **QUIET) as cast:
         await tell(cast)
-        assert emulator.said == ["Fog, again."]
+        assert emulator.bot_texts == ["Fog, again."]
 
 
 async def test_two_posts_that_are_asked_for_at_once_are_both_made(live: Live, emulator: Emulator) -> None:
     calls = tuple(ToolCall("POST", {"text": text}) for text in ("Fog, again.", "And now sun."))
-    async with live(TextResult("As you wish.", calls=calls), **QUIET) as cast:
+    async with live(TextResult("As you wish.", tool_calls=calls), **QUIET) as cast:
         await tell(cast)
-    assert emulator.said == ["Fog, again.", "And now sun."]
+    assert emulator.bot_texts == ["Fog, again.", "And now sun."]
 
 
 @pytest.mark.parametrize("name", ["POST_TWEET", "TWEET"])
 async def test_it_is_also_known_by_its_old_names(name: str, live: Live, emulator: Emulator) -> None:
     async with live(doing(name, text="Fog, again."), **QUIET) as cast:
         await tell(cast)
-        assert emulator.said == ["Fog, again."]
+        assert emulator.bot_texts == ["Fog, again."]
 
 
 async def test_a_post_is_made_for_whoever_sits_at_the_terminal(live: Live, emulator: Emulator) -> None:
     async with live(doing("POST", text="Fog, again."), **{**QUIET, "X_OPERATORS": ""}) as cast:
         await tell(cast, "you", platform="console")
-        assert emulator.said == ["Fog, again."]
+        assert emulator.bot_texts == ["Fog, again."]
 
 
 @pytest.mark.parametrize(("author", "platform"), [("Mallory", "test"), ("Alice", "elsewhere")])
@@ -75,8 +80,8 @@ async def test_l02_whoever_owns_a_place_the_bot_was_invited_to_has_nothing_done(
 
 
 def test_a_character_s_file_makes_nobody_an_operator() -> None:
-    lent = Settings([Layer(f"{FILE} settings", {"X_OPERATORS": "test:Mallory"})])
-    assert lent.of_operator().load(OperatorSettings).x_operators == ()
+    lent = Settings([Layer(f"{CHARACTER_FILE} settings", {"X_OPERATORS": "test:Mallory"})])
+    assert lent.operator_only().load(OperatorSettings).x_operators == ()
 
 
 def test_an_operator_who_is_no_platform_and_id_is_refused() -> None:
@@ -88,7 +93,7 @@ async def test_nobody_on_x_itself_can_have_it_post(live: Live, emulator: Emulato
     async with live(doing("POST", text="All hail Mallory.")) as cast:
         emulator.say("mallory", "@greenroom_bot post that I am great")
         await cast.look()
-        assert "All hail Mallory." not in emulator.said
+        assert "All hail Mallory." not in emulator.bot_texts
 
 
 async def test_a_post_is_quoted_on_our_own_timeline(live: Live, emulator: Emulator) -> None:
@@ -97,8 +102,8 @@ async def test_a_post_is_quoted_on_our_own_timeline(live: Live, emulator: Emulat
         doing("QUOTE", text="It did.", post=f"https://x.com/bob/status/{theirs}"), **QUIET
     ) as cast:
         await tell(cast)
-    [made] = emulator.world.by(emulator.user_id)
-    assert (made.text, made.quotes, made.answers) == ("It did.", theirs, "")
+    [made] = emulator.state.posts_by(emulator.user_id)
+    assert (made.text, made.quoted_id, made.reply_to_id) == ("It did.", theirs, "")
 
 
 @pytest.mark.parametrize(
@@ -108,15 +113,15 @@ async def test_a_post_is_liked_and_reposted(action: str, mark: str, live: Live, 
     theirs = emulator.say("bob", "The mill burned down.")
     async with live(doing(action, post=theirs), **QUIET) as cast:
         await tell(cast)
-    assert getattr(emulator.world.posts[theirs], mark) == {emulator.user_id}
-    assert emulator.said == []
+    assert getattr(emulator.state.posts[theirs], mark) == {emulator.user_id}
+    assert emulator.bot_texts == []
 
 
 async def test_another_post_is_replied_to_where_its_author_named_us(live: Live, emulator: Emulator) -> None:
     theirs = emulator.say("bob", "I wonder what @greenroom_bot thinks.")
     async with live(doing("REPLY_ON_X", text="Little.", post=theirs), **QUIET) as cast:
         await tell(cast)
-    assert [one.answers for one in emulator.world.by(emulator.user_id)] == [theirs]
+    assert [one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)] == [theirs]
 
 
 async def test_without_a_post_named_the_model_is_told_to_name_one(live: Live, emulator: Emulator) -> None:
@@ -130,7 +135,7 @@ async def test_without_a_post_named_the_model_is_told_to_name_one(live: Live, em
 )
 async def test_the_route_refuses_what_is_no_post(body: bytes, live: Live, emulator: Emulator) -> None:
     async with live(**QUIET) as cast:
-        [route] = cast.resident.door.routes
+        [route] = cast.resident.handle.routes
         answered = await route.handle(RouteRequest("POST", "/plugins/x_actions/posts", body=body))
         assert answered.status == 400
         assert emulator.writes == []
@@ -138,11 +143,11 @@ async def test_the_route_refuses_what_is_no_post(body: bytes, live: Live, emulat
 
 async def test_the_route_publishes_and_tells_what_became_of_it(live: Live, emulator: Emulator) -> None:
     async with live(**QUIET) as cast:
-        [route] = cast.resident.door.routes
+        [route] = cast.resident.handle.routes
         body = json.dumps({"text": "Fog, again."}).encode()
         answered = await route.handle(RouteRequest("POST", "/plugins/x_actions/posts", body=body))
         [part] = answered.json["parts"]
-        [made] = emulator.world.by(emulator.user_id)
+        [made] = emulator.state.posts_by(emulator.user_id)
         assert (part["state"], part["external_id"]) == ("sent", made.id)
 
 
@@ -197,7 +202,9 @@ async def test_a_search_keeps_within_the_months_reads(live: Live, emulator: Emul
 async def test_a_plan_without_search_is_told_and_a_stranger_searches_nothing(
     live: Live, emulator: Emulator
 ) -> None:
-    emulator.fail(Fault("GET /2/tweets/search/recent", status=403, body='{"detail": "not in your plan"}'))
+    emulator.add_faults(
+        Fault("GET /2/tweets/search/recent", status=403, body='{"detail": "not in your plan"}')
+    )
     async with live(doing("SEARCH_ON_X", query="mill"), **QUIET) as cast:
         assert "not in your plan" in (await searched(cast))["error"]
     before = len(emulator.calls)

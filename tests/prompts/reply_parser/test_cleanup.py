@@ -7,12 +7,12 @@ import pytest
 from bot.prompts.reply_parser.cleanup import (
     MAX_CHARS,
     MAX_TAGS,
-    bare,
-    plain,
-    said,
-    tags_in,
-    whole,
-    without_partial,
+    find_tags,
+    fix_surrogates,
+    strip_partial_markup,
+    strip_wrapping,
+    unescape_field,
+    visible_text,
 )
 
 TAG = re.compile(r"<(?:(/?)(a|b)(/?)>|!\[CDATA\[)", re.IGNORECASE)
@@ -37,34 +37,34 @@ TAG = re.compile(r"<(?:(/?)(a|b)(/?)>|!\[CDATA\[)", re.IGNORECASE)
     ],
 )
 def test_wrapping_comes_off(raw: str, text: str, is_cut: bool) -> None:
-    assert bare(raw) == (text, is_cut)
+    assert strip_wrapping(raw) == (text, is_cut)
 
 
 def test_what_cannot_be_seen_is_not_said() -> None:
-    assert said(" \u200b\ufe0f\u3164\n") == ""
-    assert said(" ❤️ ") == "❤️"
+    assert visible_text(" \u200b\ufe0f\u3164\n") == ""
+    assert visible_text(" ❤️ ") == "❤️"
 
 
 def test_surrogates_are_paired_or_replaced() -> None:
-    assert whole("a\ud83c\udf88b\udf88") == "a🎈b\ufffd"
+    assert fix_surrogates("a\ud83c\udf88b\udf88") == "a🎈b\ufffd"
 
 
 def test_unescaping_for_json_keeps_strings_strings() -> None:
-    assert plain('"&quot;&#10;&lt;"', for_json=True) == '"\\"\\n<"'
+    assert unescape_field('"&quot;&#10;&lt;"', for_json=True) == '"\\"\\n<"'
 
 
 @pytest.mark.parametrize(
     "end", ["<", "</", "</tex", "</text ", "</respons", "&", "&am", "&#6", "&#x3c", "<![CDA"]
 )
 def test_half_an_ending_is_taken_off(end: str) -> None:
-    assert without_partial("a < b" + end, "text") == "a < b"
-    assert without_partial("<![CDATA[a]]", "text") == "<![CDATA[a"
+    assert strip_partial_markup("a < b" + end, "text") == "a < b"
+    assert strip_partial_markup("<![CDATA[a]]", "text") == "<![CDATA[a"
 
 
 def test_tags_in_cdata_are_no_tags_unless_it_never_ends() -> None:
-    assert [tag.name for tag in tags_in("<a><![CDATA[<b>]]></A>", TAG)] == ["a", "a"]
-    assert [tag.name for tag in tags_in("<a><![CDATA[<b>", TAG)] == ["a", "b"]
+    assert [tag.name for tag in find_tags("<a><![CDATA[<b>]]></A>", TAG)] == ["a", "a"]
+    assert [tag.name for tag in find_tags("<a><![CDATA[<b>", TAG)] == ["a", "b"]
 
 
 def test_tags_are_counted() -> None:
-    assert sum(1 for _ in tags_in("<a>" * (MAX_TAGS + 1), TAG)) == MAX_TAGS
+    assert sum(1 for _ in find_tags("<a>" * (MAX_TAGS + 1), TAG)) == MAX_TAGS

@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from bot.prompts.reply_parser.field_scanner import (
     Field,
-    scan,
-    scan_closely,
-    shape_of,
-    without_last_tags,
-    without_partial_tag,
+    build_shape,
+    scan_fields,
+    scan_tag_by_tag,
+    strip_last_tags,
+    strip_partial_tag,
 )
 
-SHAPE = shape_of(
+SHAPE = build_shape(
     ("thought",), lists=("actions",), items=("action",), arguments=("params",), message=("text",)
 )
 
@@ -42,7 +42,7 @@ SHAPE = shape_of(
     ],
 )
 def test_each_field_ends_where_its_kind_ends(raw: str, fields: list[Field]) -> None:
-    found = scan(raw, SHAPE)
+    found = scan_fields(raw, SHAPE)
     assert found is not None
     assert found.fields == fields
 
@@ -51,11 +51,11 @@ def test_each_field_ends_where_its_kind_ends(raw: str, fields: list[Field]) -> N
     "raw", ["", "prose", "a <text> in prose", "</text>", "say <response> first", "<b>x</b>"]
 )
 def test_prose_has_no_structure(raw: str) -> None:
-    assert scan(raw, SHAPE) is None
+    assert scan_fields(raw, SHAPE) is None
 
 
 def test_what_stands_outside_the_fields_is_kept_apart() -> None:
-    found = scan("before <response>a <thought>t</thought> b</response> c", SHAPE)
+    found = scan_fields("before <response>a <thought>t</thought> b</response> c", SHAPE)
     assert found is not None
     assert (found.before, found.prose, found.is_ended) == ("before", "a  b c", True)
 
@@ -71,7 +71,7 @@ def test_what_stands_outside_the_fields_is_kept_apart() -> None:
     ],
 )
 def test_actions_behind_a_text_of_uncertain_end_may_be_quoted(raw: str, is_quoted: bool) -> None:
-    found = scan(raw, SHAPE)
+    found = scan_fields(raw, SHAPE)
     assert found is not None
     assert found.may_quote is is_quoted
 
@@ -88,11 +88,11 @@ def test_actions_behind_a_text_of_uncertain_end_may_be_quoted(raw: str, is_quote
     ],
 )
 def test_half_a_tag_is_taken_off(raw: str, kept: str) -> None:
-    assert without_partial_tag(raw, SHAPE) == kept
+    assert strip_partial_tag(raw, SHAPE) == kept
 
 
 def test_closing_tags_are_taken_off_the_end_only() -> None:
-    assert without_last_tags("a </text> b</text>\n</response>\n```", SHAPE) == "a </text> b"
+    assert strip_last_tags("a </text> b</text>\n</response>\n```", SHAPE) == "a </text> b"
 
 
 NAMES = st.sampled_from(["response", "output", "thought", "actions", "action", "params", "text", "other"])
@@ -107,4 +107,4 @@ def test_a_regular_answer_is_read_as_it_is_tag_by_tag(
 ) -> None:
     inside = "".join(f"<{name}>{body}</{name}>{between}" for name, body in written)
     raw = f"<response>{inside}{'</response>' if is_ended else ''}"
-    assert scan(raw, SHAPE) == scan_closely(raw, SHAPE)
+    assert scan_fields(raw, SHAPE) == scan_tag_by_tag(raw, SHAPE)

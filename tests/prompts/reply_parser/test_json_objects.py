@@ -2,25 +2,31 @@
 
 import pytest
 
-from bot.prompts.reply_parser.json_objects import answer_in, decoded, object_in, object_of, objects_in
+from bot.prompts.reply_parser.json_objects import (
+    decode_value,
+    find_answer,
+    find_objects,
+    first_object,
+    parse_object,
+)
 
 
 def test_objects_follow_each_other_and_none_is_inside_another() -> None:
     text = 'a {b} {"c": {"d": 1}} {} {"e": 2,} {"f'
-    assert [found.members for found in objects_in(text)] == [{"c": {"d": 1}}, {"e": 2}]
+    assert [found.members for found in find_objects(text)] == [{"c": {"d": 1}}, {"e": 2}]
 
 
 def test_what_stands_in_an_object_cut_off_is_no_object() -> None:
     text = '{"a": 1, "b": {"c": {"d": 2}'
-    assert [(found.members, found.cut, found.is_whole) for found in objects_in(text)] == [
+    assert [(found.members, found.cut_key, found.is_complete) for found in find_objects(text)] == [
         ({"a": 1}, "b", False)
     ]
-    assert object_in(text) == {}
+    assert first_object(text) == {}
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 10_000, '{"a":' * 100_000, "", "nul", '"'])
 def test_what_the_decoder_refuses_is_nothing(text: str) -> None:
-    assert decoded(text) is None
+    assert decode_value(text) is None
 
 
 @pytest.mark.parametrize(
@@ -34,12 +40,12 @@ def test_what_the_decoder_refuses_is_nothing(text: str) -> None:
     ],
 )
 def test_an_object_may_be_slightly_wrong(text: str, members: dict[str, object]) -> None:
-    assert object_of(text) == members
+    assert parse_object(text) == members
 
 
 @pytest.mark.parametrize("text", ["", "prose", '["a"]', '{"a": 1', "{a}"])
 def test_anything_else_is_no_object(text: str) -> None:
-    assert object_of(text) is None
+    assert parse_object(text) is None
 
 
 @pytest.mark.parametrize(
@@ -56,10 +62,10 @@ def test_anything_else_is_no_object(text: str) -> None:
     ],
 )
 def test_an_answer_is_told_from_an_example(text: str, is_answer: bool) -> None:
-    assert (answer_in(text, ("text", "thought")) is not None) is is_answer
+    assert (find_answer(text, ("text", "thought")) is not None) is is_answer
 
 
 def test_what_there_is_of_a_string_cut_off_is_kept() -> None:
-    found = answer_in('{"thought": "a", "text": "b \\"c\\" \\ud83c', ("text",))
+    found = find_answer('{"thought": "a", "text": "b \\"c\\" \\ud83c', ("text",))
     assert found is not None
-    assert (found.members, found.cut, found.partial) == ({"thought": "a"}, "text", 'b "c" ')
+    assert (found.members, found.cut_key, found.partial_text) == ({"thought": "a"}, "text", 'b "c" ')

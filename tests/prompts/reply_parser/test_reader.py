@@ -10,19 +10,19 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bot.prompts.reply_parser.cleanup import said
+from bot.prompts.reply_parser.cleanup import visible_text
 from bot.prompts.reply_parser.reader import (
     MAX_ACTIONS,
     MAX_CHARS,
     Decision,
     NextStep,
     Reply,
+    parse_tag_tree,
     read_decision,
     read_fields,
     read_object,
     read_reply,
     read_step,
-    read_tree,
 )
 
 GOOD = (
@@ -48,7 +48,7 @@ READERS: tuple[Callable[[str], object], ...] = (
     read_reply,
     read_step,
     read_decision,
-    read_tree,
+    parse_tag_tree,
     read_object,
     lambda raw: read_fields(raw, ("text", "post", "imagePrompt")),
 )
@@ -95,7 +95,7 @@ def test_f01_tags_around_nothing_say_nothing(raw: str) -> None:
     ],
 )
 def test_f02_prose_is_the_text(prose: str) -> None:
-    assert read_reply(prose + "\n") == Reply(text=prose, actions=("REPLY",), tagged=False)
+    assert read_reply(prose + "\n") == Reply(text=prose, actions=("REPLY",), is_tagged=False)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_f02_prose_is_the_text(prose: str) -> None:
 )
 def test_f02_prose_beside_the_tags_is_the_text_if_there_is_no_other(raw: str, text: str) -> None:
     reply = read_reply(raw)
-    assert (reply.text, reply.actions, reply.tagged) == (text, ("REPLY",), False)
+    assert (reply.text, reply.actions, reply.is_tagged) == (text, ("REPLY",), False)
 
 
 def test_f02_prose_before_an_answer_that_was_cut_off_is_not_sent() -> None:
@@ -120,7 +120,7 @@ def test_f02_prose_before_an_answer_that_was_cut_off_is_not_sent() -> None:
 @pytest.mark.parametrize("tail", ["", "<", "</", "</te", "</text", "</respon", "&am", "&#x3"])
 def test_f03_a_text_cut_off_is_kept_without_what_is_half_written(tail: str) -> None:
     reply = read_reply("<response><actions>MUTE</actions><text>Hel" + tail)
-    assert reply == Reply(text="Hel", actions=("MUTE",), complete=False)
+    assert reply == Reply(text="Hel", actions=("MUTE",), is_complete=False)
 
 
 def test_f03_a_forgotten_closing_tag_is_no_cut() -> None:
@@ -144,12 +144,12 @@ def test_f03_a_forgotten_closing_tag_is_no_cut() -> None:
     ],
 )
 def test_f04_a_cut_within_actions_or_parameters_runs_nothing(raw: str) -> None:
-    assert read_reply(raw) == Reply(text="Hi", complete=False)
+    assert read_reply(raw) == Reply(text="Hi", is_complete=False)
 
 
 def test_f04_arguments_cut_off_are_not_taken_for_the_text() -> None:
     raw = "<response><actions>SEND</actions><parameters><SEND><text>secret"
-    assert read_reply(raw) == Reply(complete=False)
+    assert read_reply(raw) == Reply(is_complete=False)
     assert read_reply('{"actions": ["SEND"], "parameters": {"text": "secret').text == ""
 
 
@@ -168,7 +168,7 @@ def test_f03_f04_no_cut_anywhere_adds_an_action_or_changes_the_text(golden: str)
         assert "MUTE" not in reply.actions or "</actions>" in cut or cut.startswith(("{", "`"))
         assert "secret" not in reply.text
         assert reply.parameters in ({}, whole.parameters)
-        assert whole.text.startswith(reply.text) or not reply.tagged
+        assert whole.text.startswith(reply.text) or not reply.is_tagged
         assert "<" not in reply.text[:1]
         for read in READERS:
             read(cut)
@@ -208,7 +208,7 @@ def test_f05_tags_within_the_thought_are_thought() -> None:
 )
 def test_f05_what_a_thought_cut_off_quotes_is_not_run(raw: str) -> None:
     reply = read_reply(raw)
-    assert (reply.actions, reply.complete) == ((), False)
+    assert (reply.actions, reply.is_complete) == ((), False)
 
 
 def test_f05_a_thought_without_closing_tag_ends_at_the_next_field() -> None:
@@ -228,7 +228,7 @@ def test_f06_the_first_block_and_the_first_field_win() -> None:
 
 def test_f06_a_second_block_is_no_prose_behind_the_first() -> None:
     raw = "<response><thought>a</thought>{}<response><text>b</text></response>"
-    assert read_reply(raw.format("")) == Reply(thought="a", complete=False)
+    assert read_reply(raw.format("")) == Reply(thought="a", is_complete=False)
     assert read_reply(raw.format("</response>")) == Reply(thought="a")
     assert read_reply(raw.format("</response> Hello ")).text == "Hello"
 
@@ -334,7 +334,7 @@ def test_f09_a_hostile_answer_is_read_to_the_end(piece: str) -> None:
 
 def test_f09_no_more_than_the_first_256_ki_are_read() -> None:
     assert read_reply("x" * 10_000_000) == Reply(
-        "x" * MAX_CHARS, actions=("REPLY",), complete=False, tagged=False
+        "x" * MAX_CHARS, actions=("REPLY",), is_complete=False, is_tagged=False
     )
     assert read_reply("x" * MAX_CHARS + "<response><text>y</text></response>").text[-1] == "x"
 
@@ -393,7 +393,7 @@ def test_f10_bare_quotes_and_line_breaks_in_a_json_string_do_no_harm() -> None:
 @pytest.mark.parametrize("value", ["[" * 100_000, "9" * 10_000, '{"a":' * 100_000, "nonsense"])
 def test_f10_what_the_decoder_refuses_is_no_json_and_reaches_no_room(value: str) -> None:
     reply = read_reply('{"text": "Hi", "n": ' + value + "}")
-    assert (reply.text, reply.complete) == ("Hi", False)
+    assert (reply.text, reply.is_complete) == ("Hi", False)
     assert read_reply('{"n": ' + value).text == ""
 
 
@@ -412,7 +412,7 @@ def test_f10_what_the_decoder_refuses_is_no_json_and_reaches_no_room(value: str)
 )
 def test_f10_json_cut_off_yields_what_there_is_of_the_text(raw: str, text: str) -> None:
     reply = read_reply(raw)
-    assert (reply.text, reply.complete) == (text, False)
+    assert (reply.text, reply.is_complete) == (text, False)
 
 
 @pytest.mark.parametrize(
@@ -481,8 +481,8 @@ def test_the_reasoning_block_before_the_answer_is_dropped(block: str) -> None:
 
 
 def test_reasoning_without_an_answer_is_none() -> None:
-    assert read_reply("<think>I could say hello. So") == Reply(complete=False)
-    assert read_reply("<think>a</think>Hello") == Reply("Hello", actions=("REPLY",), tagged=False)
+    assert read_reply("<think>I could say hello. So") == Reply(is_complete=False)
+    assert read_reply("<think>a</think>Hello") == Reply("Hello", actions=("REPLY",), is_tagged=False)
     assert read_reply("<response><text>a </think> tag</text></response>").text == "a </think> tag"
 
 
@@ -575,7 +575,7 @@ def test_a_last_step_says_so() -> None:
 
 def test_f04_a_step_cut_off_in_its_arguments_does_nothing() -> None:
     for raw in ('<response><action>A</action><parameters>{"ci', "<response><action>A"):
-        assert read_step(raw) == NextStep(complete=False)
+        assert read_step(raw) == NextStep(is_complete=False)
 
 
 def test_fields_are_found_by_the_names_as_given() -> None:
@@ -638,10 +638,10 @@ def test_whatever_is_written_can_be_read(raw: str) -> None:
     for read in READERS:
         read(raw)
     reply = read_reply(raw)
-    assert reply.text == said(reply.text)
+    assert reply.text == visible_text(reply.text)
     assert len(reply.actions) <= MAX_ACTIONS
     assert all(name and name == name.strip() for name in reply.actions)
-    assert reply.complete or not reply.parameters or reply.actions
+    assert reply.is_complete or not reply.parameters or reply.actions
     json.dumps([reply.text, reply.thought, reply.actions, reply.parameters]).encode()
 
 
@@ -664,18 +664,18 @@ def test_surrogates_anywhere_do_not_matter(raw: str) -> None:
 @settings(max_examples=200, deadline=None)
 @given(ANSWERS, ANSWERS)
 def test_an_escaped_text_comes_out_as_it_went_in(thought: str, text: str) -> None:
-    assume(said(text))
+    assume(visible_text(text))
     inside = [
         part.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for part in (thought, text)
     ]
     raw = "<response><thought>{}</thought><actions>REPLY</actions><text>{}</text></response>".format(*inside)
-    assert read_reply(raw) == Reply(text=text.strip(), thought=said(thought), actions=("REPLY",))
+    assert read_reply(raw) == Reply(text=text.strip(), thought=visible_text(thought), actions=("REPLY",))
 
 
 @settings(max_examples=200, deadline=None)
 @given(ANSWERS)
 def test_a_text_in_cdata_or_json_comes_out_as_it_went_in(text: str) -> None:
-    assume(said(text))
+    assume(visible_text(text))
     assert read_reply(json.dumps({"text": text, "actions": ["REPLY"]})).text == text.strip()
     cdata = text.replace("]]>", "]]]]><![CDATA[>")
     raw = f"<response><actions>REPLY</actions><text><![CDATA[{cdata}]]></text></response>"

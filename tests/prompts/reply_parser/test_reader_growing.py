@@ -4,15 +4,15 @@ from itertools import pairwise
 
 import pytest
 
-from bot.prompts.reply_parser.reader import read_reply, text_so_far
-from bot.testing import answer
+from bot.prompts.reply_parser.reader import partial_reply_text, read_reply
+from bot.testing import model_answer
 
 HEAD = "<response><thought>I see.</thought><actions>REPLY</actions><text>"
 REPLIES = [
-    answer("Hello, how are you?"),
-    answer("a < b && c > d, <b>bold</b> and AT&T"),
-    answer("One line.\nAnother, with `code` and\n```\n<html>\n```\n"),
-    answer("Grüße 🙂 an alle"),
+    model_answer("Hello, how are you?"),
+    model_answer("a < b && c > d, <b>bold</b> and AT&T"),
+    model_answer("One line.\nAnother, with `code` and\n```\n<html>\n```\n"),
+    model_answer("Grüße 🙂 an alle"),
     HEAD + "<![CDATA[x < y && <i>z</i> ]] and ]]></text></response>",
     HEAD + "R&#233;sum&eacute; &lt;b&gt; &amp;lt; &unknown;</text></response>",
     HEAD + "He wrote </text> and went on.</text></response>",
@@ -25,10 +25,10 @@ REPLIES = [
     "<response><thought>'</thought>' is a tag</thought><actions>REPLY</actions><text>Yes.</text></response>",
 ]
 SILENT = [
-    answer("I will.", actions=["REPLY", "FOLLOW_ROOM"]),
-    answer("I will.", actions=["IGNORE"]),
-    answer("", providers=["FACTS"]),
-    answer("Let me look.", providers=["FACTS"]),
+    model_answer("I will.", actions=["REPLY", "FOLLOW_ROOM"]),
+    model_answer("I will.", actions=["IGNORE"]),
+    model_answer("", providers=["FACTS"]),
+    model_answer("Let me look.", providers=["FACTS"]),
     "Plain prose, in which a tag may come yet.",
     '{"thought": "so", "actions": ["REPLY"], "text": "Hello"}',
     "<response><text>Before its actions.</text><actions>REPLY</actions></response>",
@@ -42,7 +42,7 @@ SILENT = [
 @pytest.mark.parametrize("raw", REPLIES)
 def test_what_is_seen_only_grows_and_ends_in_the_text_of_the_reply(raw: str) -> None:
     reply = read_reply(raw)
-    seen = [text_so_far(raw[:end]) for end in range(len(raw) + 1)]
+    seen = [partial_reply_text(raw[:end]) for end in range(len(raw) + 1)]
     for before, after in pairwise(seen):
         assert after.startswith(before) or before.startswith(after)
     assert all(reply.text.startswith(text) for text in seen)
@@ -51,29 +51,29 @@ def test_what_is_seen_only_grows_and_ends_in_the_text_of_the_reply(raw: str) -> 
 
 @pytest.mark.parametrize("raw", REPLIES[:6])
 def test_all_of_a_text_is_seen_that_quotes_no_tag_of_the_answer(raw: str) -> None:
-    assert text_so_far(raw) == read_reply(raw).text
+    assert partial_reply_text(raw) == read_reply(raw).text
 
 
 @pytest.mark.parametrize("raw", [*REPLIES, *SILENT])
 def test_neither_thoughts_nor_half_a_tag_is_ever_seen(raw: str) -> None:
     for end in range(len(raw) + 1):
-        text = text_so_far(raw[:end])
+        text = partial_reply_text(raw[:end])
         assert "I see" not in text
         assert not any(mark in text for mark in ("<re", "</re", "<te", "</te", "<th", "<!", "CDATA", "REPLY"))
 
 
 @pytest.mark.parametrize("raw", SILENT)
 def test_nothing_is_seen_of_what_is_no_plain_reply(raw: str) -> None:
-    assert {text_so_far(raw[:end]) for end in range(len(raw) + 1)} == {""}
+    assert {partial_reply_text(raw[:end]) for end in range(len(raw) + 1)} == {""}
 
 
 def test_a_model_that_has_functions_need_name_no_actions() -> None:
     raw = "<response><thought>so</thought><text>Hello</text></response>"
-    assert text_so_far(raw) == ""
-    assert text_so_far(raw, has_functions=True) == "Hello"
-    assert text_so_far(answer("Hello", actions=["MUTE_ROOM"]), has_functions=True) == ""
+    assert partial_reply_text(raw) == ""
+    assert partial_reply_text(raw, has_functions=True) == "Hello"
+    assert partial_reply_text(model_answer("Hello", actions=["MUTE_ROOM"]), has_functions=True) == ""
 
 
 def test_f09_an_enormous_answer_is_looked_at_in_time() -> None:
-    assert text_so_far(HEAD + "<" * 10_000_000).strip("<") == ""
-    assert text_so_far("<thought></thought>" * 500_000) == ""
+    assert partial_reply_text(HEAD + "<" * 10_000_000).strip("<") == ""
+    assert partial_reply_text("<thought></thought>" * 500_000) == ""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.prompts.reply_parser.tag_tree import MAX_DEPTH, Tree, read_tree
+from bot.prompts.reply_parser.tag_tree import MAX_DEPTH, TagTree, parse_tag_tree
 
 
 @pytest.mark.parametrize(
@@ -28,19 +28,19 @@ from bot.prompts.reply_parser.tag_tree import MAX_DEPTH, Tree, read_tree
         ('{"a": {"b": "1"', '{"a": {"b": "1"'),
     ],
 )
-def test_tags_and_json_become_a_tree(raw: str, tree: Tree) -> None:
-    assert read_tree(raw) == tree
+def test_tags_and_json_become_a_tree(raw: str, tree: TagTree) -> None:
+    assert parse_tag_tree(raw) == tree
 
 
 def test_a_value_cut_off_is_left_out() -> None:
     fact = "<response><facts><fact><claim>a</claim><type>fact</type></fact><fact><claim>does n"
-    assert read_tree(fact) == {"facts": {"fact": {"claim": "a", "type": "fact"}}}
-    assert read_tree("<response><facts><fact>does n") == {}
+    assert parse_tag_tree(fact) == {"facts": {"fact": {"claim": "a", "type": "fact"}}}
+    assert parse_tag_tree("<response><facts><fact>does n") == {}
 
 
 def test_deeper_than_the_limit_is_text() -> None:
     raw = "<a>" * 100 + "x" + "</a>" * 100
-    tree, depth = read_tree(raw), 0
+    tree, depth = parse_tag_tree(raw), 0
     while isinstance(tree, dict):
         tree, depth = tree["a"], depth + 1
     assert depth == MAX_DEPTH
@@ -48,7 +48,7 @@ def test_deeper_than_the_limit_is_text() -> None:
 
 
 def test_json_deeper_than_the_limit_is_left_out() -> None:
-    tree, depth = read_tree('{"a":' * 100 + '"x"' + "}" * 100), 0
+    tree, depth = parse_tag_tree('{"a":' * 100 + '"x"' + "}" * 100), 0
     while isinstance(tree, dict):
         tree, depth = tree["a"], depth + 1
     assert (tree, depth) == ("", MAX_DEPTH)

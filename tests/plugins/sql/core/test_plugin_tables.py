@@ -10,8 +10,8 @@ from sqlalchemy.exc import DBAPIError
 
 from bot import ConfigError, Plugin, PluginError, Settings, derived_id
 from bot.settings import Layer
-from bot.store import Schema, Tables
-from bot.testing import on_stage
+from bot.store import PluginTables, Schema
+from bot.testing import running_agent
 from plugins.sql.core import upgrade
 from plugins.sql.core.schema import VERSION, metadata
 from plugins.sql.sqlite.database import OpenFiles
@@ -76,10 +76,10 @@ def history(tmp_path: Path) -> Callable[..., Path]:
 
 
 async def up(
-    bare: Any, schema: Schema | None = None, ours: Schema = upgrade.OUR_SCHEMA, name: str = "diary"
+    bare: Any, schema: Schema | None = None, ours: Schema = upgrade.CORE_SCHEMA, name: str = "diary"
 ) -> None:
     schemas = {} if schema is None else {name: schema}
-    await bare.run(upgrade.bring_up_to_date, bare.place, schemas, ours=ours)
+    await bare.run(upgrade.upgrade_schemas, bare.place, schemas, core=ours)
 
 
 async def columns(bare: Any) -> list[str]:
@@ -171,7 +171,7 @@ async def test_a_history_takes_older_tables_to_the_newest(bare: Any, history: Ca
     assert await columns(bare) == ["id", "text", "mood", "weather"]
     assert await bare.sql("SELECT text FROM diary_pages") == [("Dear diary",)]
     assert await bare.sql("SELECT version_num FROM alembic_version_diary") == [("0002",)]
-    assert await bare.run(upgrade.version_of) == VERSION
+    assert await bare.run(upgrade.find_version) == VERSION
 
 
 async def test_i07_newer_tables_of_a_plugin_are_refused_and_both_versions_are_named(
@@ -199,7 +199,7 @@ async def test_i06_a_plugins_failing_migration_undoes_ours_too(
 
     with pytest.raises(Exception, match="nowhere"):
         await up(bare, Schema(diary(late("mood")).metadata, version="0001", migrations=folder), ours=ours)
-    assert await bare.run(upgrade.version_of) == VERSION
+    assert await bare.run(upgrade.find_version) == VERSION
     assert await bare.sql("SELECT * FROM logs") == []
     assert await columns(bare) == ["id", "text"]
 
@@ -221,7 +221,7 @@ async def test_taking_a_plugin_away_breaks_nothing(bare: Any, history: Callable[
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-async def tables(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Tables, Table]]:
+async def tables(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[PluginTables, Table]]:
     """Give a diary in a store of each kind, as its plugin has it."""
     variables = {"BOT_DATA_DIR": str(tmp_path)}
     if request.param == "postgresql":
@@ -232,7 +232,7 @@ async def tables(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield store.tables, table
 
 
-async def test_plugins_reach_their_tables_through_the_store(tables: tuple[Tables, Table]) -> None:
+async def test_plugins_reach_their_tables_through_the_store(tables: tuple[PluginTables, Table]) -> None:
     reach, table = tables
     assert await reach.write(lambda db: db.execute(insert(table).values(text="Dear diary")).rowcount) == 1
 
@@ -243,7 +243,7 @@ async def test_plugins_reach_their_tables_through_the_store(tables: tuple[Tables
             await connection.execute(insert(table).values(text="by another door"))
 
 
-async def test_a_plugins_failing_work_is_undone_alone(tables: tuple[Tables, Table]) -> None:
+async def test_a_plugins_failing_work_is_undone_alone(tables: tuple[PluginTables, Table]) -> None:
     reach, table = tables
 
     def fails(connection: Any) -> None:
@@ -257,13 +257,13 @@ async def test_a_plugins_failing_work_is_undone_alone(tables: tuple[Tables, Tabl
 
 async def test_a_file_that_is_open_is_not_changed_for_a_latecomer(path: Path) -> None:
     files, schemas = OpenFiles(), {"diary": Schema(diary().metadata)}
-    async with files.store_in(path, derived_id("agent", "one")):
+    async with files.open_store(path, derived_id("agent", "one")):
         with pytest.raises(PluginError, match="open without the tables of diary"):
-            async with files.store_in(path, derived_id("agent", "two"), schemas=schemas):
+            async with files.open_store(path, derived_id("agent", "two"), schemas=schemas):
                 pass
 
 
 async def test_a_plugin_with_tables_says_that_it_needs_a_database() -> None:
     with pytest.raises(PluginError, match=r"diary.*sql plugin"):
-        async with on_stage(Plugin("diary", schema=Schema(diary().metadata))):
+        async with running_agent(Plugin("diary", schema=Schema(diary().metadata))):
             pass

@@ -12,9 +12,9 @@ from datetime import datetime
 
 from bot import derived_id, system_clock
 from bot.models import TextRequest
-from bot.platform import Adapter, Delivery, Unclear
-from bot.testing import ScriptedModel, answer, make_arrival, on_stage
-from plugins.sql.postgres.connection import address_of
+from bot.platform import Adapter, Delivery, DeliveryUnknown
+from bot.testing import ScriptedModel, make_message, model_answer, running_agent
+from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
 
 SAID = re.compile(r"say ([a-z]+-\d+)")
@@ -37,9 +37,9 @@ class Loopback(Adapter):
             answered = await reader.readline()
             writer.close()
         except OSError as error:
-            raise Unclear(str(error)) from error
+            raise DeliveryUnknown(str(error)) from error
         if not answered:
-            raise Unclear("no answer")
+            raise DeliveryUnknown("no answer")
         return answered.decode().strip()
 
     async def reconcile(self, delivery: Delivery) -> str:
@@ -54,7 +54,7 @@ class Writer:
         tell("thinking", last)
         if "slow" in last:
             await asyncio.sleep(1.0)
-        return answer(f"I heard {last}")
+        return model_answer(f"I heard {last}")
 
 
 def tell(what: str, about: object) -> None:
@@ -69,18 +69,18 @@ async def main(url: str, port: int, name: str) -> None:
     lines = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     async with (
-        OpenServers().store_at(address_of(url, "the url"), derived_id("agent", "Ada")) as store,
-        on_stage(store=store, model=ScriptedModel(Writer().write), adapter=Loopback(port)) as stage,  # type: ignore[arg-type]
+        OpenServers().open_store(parse_address(url, "the url"), derived_id("agent", "Ada")) as store,
+        running_agent(store=store, model=ScriptedModel(Writer().write), adapter=Loopback(port)) as stage,  # type: ignore[arg-type]
         asyncio.TaskGroup() as group,
     ):
         tell("ready", name)
         while line := await lines.readline():
             message = json.loads(line)
             at: datetime = system_clock()
-            arrival = make_arrival(
-                f"say {message['text']}", at=at, room=message["room"], message_id=message["text"]
+            arrival = make_message(
+                f"say {message['text']}", sent_at=at, room=message["room"], message_id=message["text"]
             )
-            receipt = await stage.resident.inbox.put(arrival)
+            receipt = await stage.agent_runtime.inbox.submit(arrival)
             tell("kept", message["text"])
             group.create_task(_report(stage, receipt.id, message["text"]))
 

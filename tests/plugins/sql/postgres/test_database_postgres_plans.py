@@ -8,7 +8,7 @@ from sqlalchemy import Column, Table
 from sqlalchemy.dialects.postgresql.asyncpg import dialect
 
 from plugins.sql.core.schema import metadata
-from plugins.sql.core.statements import Listing, Spelled, Statement
+from plugins.sql.core.statements import ListStatement, RawStatement, Statement
 from plugins.sql.postgres import ledger_statements as committing
 from plugins.sql.postgres import ledger_statements as receiving
 from plugins.sql.stores import deliveries, entities, memories, receipts, search, tasks, worlds
@@ -19,26 +19,26 @@ DIALECT = dialect()  # type: ignore[no-untyped-call]
 INDEXES = {
     "RECENT": (memories.RECENT, "ix_memories_room"),
     "RECENT_BEFORE": (memories.RECENT_BEFORE, "ix_memories_room"),
-    "BY_TURN": (memories.BY_TURN, "ix_memories_turn"),
+    "BY_TURN": (memories.MEMORIES_OF_TURN, "ix_memories_turn"),
     "UNEMBEDDED": (memories.UNEMBEDDED, "pk_memories"),
     "COUNT_IN_ROOM": (memories.COUNT_IN_ROOM, "ix_memories_room"),
-    "COUNTS": (search.COUNTS, "pk_words"),
-    "FOUND": (search.FOUND, "pk_words"),
-    "ALIKE": (search.ALIKE, "pk_words"),
+    "COUNTS": (search.COUNT_WORDS, "pk_words"),
+    "FOUND": (search.FIND_WORDS, "pk_words"),
+    "ALIKE": (search.FIND_SAME_WORDING, "pk_words"),
     "FIND": (receipts.FIND_RECEIPT, "uq_receipts_agent_id_id"),
     "FIND_BY_MEMORY": (receipts.FIND_BY_MEMORY, "ix_receipts_memory"),
     "ALL_OPEN": (receipts.ALL_OPEN, "ix_receipts_open"),
     "OF_ROOM": (receipts.OF_ROOM, "ix_receipts_room"),
-    "OPEN_PARTS": (deliveries.ALL_OPEN, "ix_deliveries_open"),
-    "OF_ONE_TURN": (deliveries.OF_ONE_TURN, "ix_deliveries_turn"),
-    "PARTICIPANTS": (entities.PARTICIPANTS, "ix_participants_active"),
+    "OPEN_PARTS": (deliveries.OPEN_DELIVERIES, "ix_deliveries_open"),
+    "OF_ONE_TURN": (deliveries.DELIVERIES_OF_TURN, "ix_deliveries_turn"),
+    "PARTICIPANTS": (entities.FIND_PARTICIPANTS, "ix_participants_active"),
     "ROOMS": (worlds.ALL_ROOMS, "ix_rooms_active"),
     "FIND_DUE": (tasks.FIND_DUE, "ix_tasks_due"),
     "NEXT_DUE": (tasks.NEXT_DUE, "ix_tasks_due"),
     "NEAREST": (search.NEAREST, "pk_embeddings"),
     "RECEIVE": (receiving.RECEIVE, "uq_receipts_agent_id_room_id_message_id_revision"),
-    "COMMIT": (committing.COMMIT, "uq_deliveries_agent_id_room_id_seq"),
-    "SAVE_PART": (committing.SAVE_PART, "uq_deliveries_agent_id_id"),
+    "COMMIT": (committing.COMMIT_TURN, "uq_deliveries_agent_id_room_id_seq"),
+    "SAVE_PART": (committing.SAVE_DELIVERY, "uq_deliveries_agent_id_id"),
 }
 SORTING = ("BY_TURN", "COMMIT", "FIND_BY_MEMORY", "FIND_DUE", "NEAREST")  # few rows, once they are found
 FEW = {"room_id": 60, "world_id": 60, "turn_id": 60, "name": 5}
@@ -81,10 +81,10 @@ def made(column: Column[Any]) -> str:
     }.get(kind, "g")
 
 
-def text_of(statement: Statement | Listing | Spelled) -> str:
-    if isinstance(statement, Spelled):
+def text_of(statement: Statement | ListStatement | RawStatement) -> str:
+    if isinstance(statement, RawStatement):
         return statement.text
-    return (statement.sized(2) if isinstance(statement, Listing) else statement).text(DIALECT)[0]
+    return (statement.for_size(2) if isinstance(statement, ListStatement) else statement).text(DIALECT)[0]
 
 
 @pytest.mark.parametrize("name", INDEXES)

@@ -18,11 +18,11 @@ from bot import (
 )
 from bot.settings import Layer
 from bot.store import Store
-from bot.testing import ScriptedModel, answer, on_stage
+from bot.testing import ScriptedModel, model_answer, running_agent
 from plugins.sql import plugin
 from plugins.sql.core.schema import VERSION
-from plugins.sql.core.statements import DRIVERS, OfPostgres
-from plugins.sql.postgres.connection import address_of
+from plugins.sql.core.statements import DRIVERS, PostgresDriver
+from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
 
 ADA = derived_id("agent", "Ada")
@@ -36,49 +36,49 @@ def settings(url: str, name: str = "POSTGRES_URL") -> Settings:
 async def test_a_conversation_is_kept(postgres_url: str, name: str) -> None:
     assert plugin.store is not None
     chosen = settings(postgres_url, name)
-    model = ScriptedModel([answer("Hello Alice."), answer("I remember.")], embeds=True)
-    async with plugin.store.open(ADA, chosen) as store, on_stage(model=model, store=store) as stage:
-        receipt = await stage.say("Hello Ada")
-        await stage.say("Do you remember?")
+    model = ScriptedModel([model_answer("Hello Alice."), model_answer("I remember.")], can_embed=True)
+    async with plugin.store.open(ADA, chosen) as store, running_agent(model=model, store=store) as stage:
+        receipt = await stage.send("Hello Ada")
+        await stage.send("Do you remember?")
         assert stage.texts == ["Hello Alice.", "I remember."]
         assert receipt.outcome is Outcome.ANSWERED
         said = [one.content.text for one in await store.memories.recent(receipt.room_id)]
         assert said == ["Hello Ada", "Hello Alice.", "Do you remember?", "I remember."]
 
-    model = ScriptedModel(answer("Still here."))
-    async with plugin.store.open(ADA, chosen) as store, on_stage(model=model, store=store) as stage:
-        await stage.say("And now?")
+    model = ScriptedModel(model_answer("Still here."))
+    async with plugin.store.open(ADA, chosen) as store, running_agent(model=model, store=store) as stage:
+        await stage.send("And now?")
         assert stage.texts == ["Still here."]
         assert "I remember." in model.requests[-1].prompt
 
 
 async def test_two_processes_may_have_it_open_and_a_third_look_into_it(postgres_url: str) -> None:
     assert plugin.store is not None
-    chosen, address = settings(postgres_url), address_of(postgres_url, "the url")
-    async with plugin.store.open(ADA, chosen) as one, OpenServers().store_at(address, ADA) as other:
+    chosen, address = settings(postgres_url), parse_address(postgres_url, "the url")
+    async with plugin.store.open(ADA, chosen) as one, OpenServers().open_store(address, ADA) as other:
         await one.cache.set("key", 1)
         assert await other.cache.get("key") == 1
-        async with plugin.store.look(ADA, chosen) as looked:
+        async with plugin.store.open_read_only(ADA, chosen) as looked:
             assert await looked.cache.get("key") == 1
             with pytest.raises(ConfigError, match="for reading alone"):
                 await looked.cache.set("key", 2)
     with pytest.raises(ConfigError, match="holds nothing of this character"):
-        async with plugin.store.look(new_id(), chosen):
+        async with plugin.store.open_read_only(new_id(), chosen):
             pass
 
 
 async def test_what_is_not_there_yet_is_said_and_made_by_an_upgrade(postgres_url: str) -> None:
     assert plugin.store is not None
     chosen = settings(postgres_url)
-    assert not (await plugin.store.check(chosen)).is_there
+    assert not (await plugin.store.check(chosen)).exists
     with pytest.raises(ConfigError, match="bot db upgrade"):
-        async with plugin.store.look(ADA, chosen):
+        async with plugin.store.open_read_only(ADA, chosen):
             pass
 
     upgraded = await plugin.store.upgrade(chosen)
-    assert (upgraded.before, upgraded.after) == (None, VERSION)
+    assert (upgraded.old_version, upgraded.new_version) == (None, VERSION)
     checkup = await plugin.store.check(chosen)
-    assert checkup.is_there
+    assert checkup.exists
     assert not checkup.problems
     assert checkup.facts["schema"] == VERSION
     assert checkup.facts["receipts"] == 0
@@ -108,8 +108,8 @@ async def test_behind_a_pooler_the_way_past_it_must_be_known(postgres_url: str) 
         async with plugin.store.open(ADA, Settings([Layer(".env", pooled)])):
             pass
     both = Settings([Layer(".env", pooled | {"POSTGRES_DIRECT_URL": postgres_url})])
-    async with plugin.store.open(ADA, both) as store, on_stage(store=store) as stage:
-        await stage.say("Hello")
+    async with plugin.store.open(ADA, both) as store, running_agent(store=store) as stage:
+        await stage.send("Hello")
         assert stage.texts == ["Hello."]
 
 
@@ -117,19 +117,19 @@ async def test_a_message_takes_few_round_trips(postgres_url: str, monkeypatch: p
     counted = Counted()
     monkeypatch.setitem(DRIVERS, "postgresql", counted)
     async with (
-        OpenServers().store_at(address_of(postgres_url, "the url"), ADA) as store,
-        on_stage(store=store) as stage,
+        OpenServers().open_store(parse_address(postgres_url, "the url"), ADA) as store,
+        running_agent(store=store) as stage,
     ):
-        await stage.say("The first one makes the rows.")
+        await stage.send("The first one makes the rows.")
         counted.texts.clear()
-        await stage.say("The second one finds them.")
+        await stage.send("The second one finds them.")
 
     writes = [one for one in counted.texts if one.lstrip().startswith(("WITH", "INSERT", "UPDATE"))]
     assert len(writes) <= 5  # it comes in, is answered, is committed, is on its way, is sent
     assert len(counted.texts) < 15
 
 
-class Counted(OfPostgres):
+class Counted(PostgresDriver):
     """A driver that notes what it is handed."""
 
     def __init__(self) -> None:
@@ -145,11 +145,11 @@ class Counted(OfPostgres):
 
 
 async def test_of_three_that_claim_none_gets_another_ones_task(postgres_url: str) -> None:
-    address, now = address_of(postgres_url, "the url"), system_clock()
+    address, now = parse_address(postgres_url, "the url"), system_clock()
     async with (
-        OpenServers().store_at(address, ADA) as one,
-        OpenServers().store_at(address, ADA) as two,
-        OpenServers().store_at(address, ADA) as three,
+        OpenServers().open_store(address, ADA) as one,
+        OpenServers().open_store(address, ADA) as two,
+        OpenServers().open_store(address, ADA) as three,
     ):
         made = [Task(new_id(), "WATER", now, tags=frozenset({"queue"})) for _ in range(60)]
         for task in made:
@@ -165,7 +165,7 @@ async def test_of_three_that_claim_none_gets_another_ones_task(postgres_url: str
         shares = await asyncio.gather(*map(claim, (one, two, three, one, two, three)))
         ids = [task.id for share in shares for task in share]
         assert sorted(ids) == sorted(task.id for task in made)
-        assert {task.fence for share in shares for task in share} == {1}
+        assert {task.fencing_token for share in shares for task in share} == {1}
         first = shares[0][0] if shares[0] else shares[1][0]
         later = now + timedelta(minutes=2)
         [again] = [

@@ -12,9 +12,9 @@ from sqlalchemy import Connection
 from bot import ConfigError, Outcome, SettingError, derived_id, system_clock
 from bot.platform import DeliveryState
 from bot.store import StoreUnavailable
-from bot.testing import make_arrival, on_stage
+from bot.testing import make_message, running_agent
 from plugins.sql.postgres import database as postgres_desk
-from plugins.sql.postgres.connection import address_of
+from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.database import PostgresDatabase
 from plugins.sql.postgres.storage import OpenServers
 from plugins.sql.stores.store import SqlStore
@@ -40,13 +40,15 @@ async def proxy(postgres_url: str) -> AsyncIterator[Proxy]:
 @pytest.fixture
 async def store(proxy: Proxy) -> AsyncIterator[SqlStore]:
     """Give a store at the other end of that line."""
-    async with OpenServers().store_at(address_of(proxy.url, "the url"), derived_id("agent", "Ada")) as opened:
+    async with OpenServers().open_store(
+        parse_address(proxy.url, "the url"), derived_id("agent", "Ada")
+    ) as opened:
         yield opened
 
 
 async def test_who_is_stopped_while_it_connects_leaves_no_connection_behind(postgres_url: str) -> None:
     for moments in range(1, 40):
-        database = PostgresDatabase(address_of(postgres_url, "the url"))
+        database = PostgresDatabase(parse_address(postgres_url, "the url"))
         asking = asyncio.ensure_future(database.read(partial(executed, "SELECT 1")))
         for _ in range(moments):
             await asyncio.sleep(0)
@@ -61,12 +63,12 @@ async def test_who_is_stopped_while_it_connects_leaves_no_connection_behind(post
 async def test_i10_a_connection_lost_at_any_point_of_a_conversation_costs_and_doubles_nothing(
     proxy: Proxy, store: SqlStore
 ) -> None:
-    async with on_stage(store=store) as stage:
-        await stage.say("Hello", author="Alice")
+    async with running_agent(store=store) as stage:
+        await stage.send("Hello", author="Alice")
         for number in range(1, MOST):
             said, cuts = len(stage.texts), proxy.cuts
             proxy.cut_at(number)
-            receipt = await stage.say(f"Hello {number}", author=f"P{number % 3}", message_id=f"m{number}")
+            receipt = await stage.send(f"Hello {number}", author=f"P{number % 3}", message_id=f"m{number}")
             proxy.cut_at(0)
 
             assert receipt.outcome is Outcome.ANSWERED, receipt
@@ -85,12 +87,12 @@ async def test_i10_a_connection_lost_at_any_point_of_a_conversation_costs_and_do
 async def test_i09_what_is_asked_while_the_server_restarts_is_answered_when_it_is_back(
     proxy: Proxy, store: SqlStore
 ) -> None:
-    await store.ledger.receive([make_arrival("before", at=system_clock())], system_clock())
+    await store.ledger.receive([make_message("before", sent_at=system_clock())], system_clock())
     proxy.is_down = True
     proxy.hang_up()
     asked = asyncio.create_task(store.ledger.receipts())
     kept = asyncio.create_task(
-        store.ledger.receive([make_arrival("while", at=system_clock())], system_clock())
+        store.ledger.receive([make_message("while", sent_at=system_clock())], system_clock())
     )
     await asyncio.wait({asked, kept}, timeout=0.3)
     assert not asked.done()
@@ -100,27 +102,29 @@ async def test_i09_what_is_asked_while_the_server_restarts_is_answered_when_it_i
     async with asyncio.timeout(30):
         assert (await kept)[0].is_new
         assert await asked
-    assert store.ledger.health.trouble is None
+    assert store.ledger.health.problem is None
 
 
 async def test_i09_a_server_that_stays_away_ends_the_intake_until_it_is_back(
     proxy: Proxy, store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_desk, "PATIENCE", 0.2)
+    monkeypatch.setattr(postgres_desk, "MAX_WAIT_SECONDS", 0.2)
     proxy.is_down = True
     proxy.hang_up()
     with pytest.raises(StoreUnavailable, match="cannot be reached") as caught:
-        await store.ledger.receive([make_arrival("lost", at=system_clock())], system_clock())
+        await store.ledger.receive([make_message("lost", sent_at=system_clock())], system_clock())
     assert caught.value.cause == "db_unreachable"
     assert "hunter2" not in str(caught.value)
-    assert store.ledger.health.trouble is not None
+    assert store.ledger.health.problem is not None
 
     proxy.is_down = False
     async with asyncio.timeout(30):
-        while store.ledger.health.trouble is not None:
+        while store.ledger.health.problem is not None:
             with suppress(StoreUnavailable):
                 await store.cache.get("any")
-    assert (await store.ledger.receive([make_arrival("kept", at=system_clock())], system_clock()))[0].is_new
+    assert (await store.ledger.receive([make_message("kept", sent_at=system_clock())], system_clock()))[
+        0
+    ].is_new
 
 
 async def test_i09_connections_that_an_administrator_ends_are_replaced(
@@ -136,7 +140,7 @@ async def test_i09_connections_that_an_administrator_ends_are_replaced(
 
 
 async def test_i09_two_that_wait_for_each_other_both_come_through(postgres_url: str) -> None:
-    database = PostgresDatabase(address_of(postgres_url, "the url"))
+    database = PostgresDatabase(parse_address(postgres_url, "the url"))
     await database.open()
     try:
         await database.write(
@@ -156,10 +160,10 @@ async def test_i09_two_that_wait_for_each_other_both_come_through(postgres_url: 
 
 
 async def test_i11_a_slow_query_does_not_keep_the_intake_waiting(postgres_url: str) -> None:
-    servers, address = OpenServers(), address_of(postgres_url, "the url")
-    async with servers.store_at(address, derived_id("agent")) as store, servers.use(address) as database:
+    servers, address = OpenServers(), parse_address(postgres_url, "the url")
+    async with servers.open_store(address, derived_id("agent")) as store, servers.use(address) as database:
         now = system_clock()
-        await store.ledger.receive([make_arrival("first", at=now)], now)
+        await store.ledger.receive([make_message("first", sent_at=now)], now)
         slow = [
             asyncio.create_task(run(lambda db: db.exec_driver_sql("SELECT pg_sleep(2)").all()))
             for run in (database.read, database.write, database.search)
@@ -167,7 +171,7 @@ async def test_i11_a_slow_query_does_not_keep_the_intake_waiting(postgres_url: s
         ]
         await asyncio.wait(slow, timeout=0.1)
         async with asyncio.timeout(20):  # in practice some milliseconds
-            [received] = await store.ledger.receive([make_arrival("second", at=now)], now)
+            [received] = await store.ledger.receive([make_message("second", sent_at=now)], now)
         assert received.is_new
         assert not any(task.done() for task in slow)
         for task in slow:
@@ -186,7 +190,7 @@ async def test_a_database_that_cannot_be_opened_is_named_without_its_password(
     url: str, expected: str
 ) -> None:
     with pytest.raises((ConfigError, StoreUnavailable)) as caught:
-        async with OpenServers().use(address_of(url, "POSTGRES_URL")):
+        async with OpenServers().use(parse_address(url, "POSTGRES_URL")):
             pass
     assert expected in str(caught.value)
     assert "hunter2" not in f"{caught.value!r} {caught.value.__cause__!r}"
@@ -195,19 +199,19 @@ async def test_a_database_that_cannot_be_opened_is_named_without_its_password(
 @pytest.mark.parametrize("url", ["mysql://me:hunter2@db/bot", "postgresql://me:hunter2@db:port/bot"])
 def test_an_address_of_another_form_is_refused(url: str) -> None:
     with pytest.raises(SettingError, match="POSTGRES_URL: it must look like postgresql://") as caught:
-        address_of(url, "POSTGRES_URL")
+        parse_address(url, "POSTGRES_URL")
     assert "hunter2" not in str(caught.value)
 
 
 def test_an_address_may_say_that_a_pooler_stands_between() -> None:
-    plain = address_of("postgres://me:hunter2@db/bot?sslmode=require&channel_binding=require", "url")
-    pooled = address_of("postgresql+asyncpg://db:6432/bot?prepared_statement_cache_size=0", "url")
+    plain = parse_address("postgres://me:hunter2@db/bot?sslmode=require&channel_binding=require", "url")
+    pooled = parse_address("postgresql+asyncpg://db:6432/bot?prepared_statement_cache_size=0", "url")
 
-    assert (plain.place, plain.url) == (
+    assert (plain.label, plain.url) == (
         "postgresql://db/bot",
         "postgresql://me:hunter2@db/bot?sslmode=require",
     )
     assert not plain.is_pooled
-    assert (pooled.place, pooled.url) == ("postgresql://db:6432/bot", "postgresql://db:6432/bot")
+    assert (pooled.label, pooled.url) == ("postgresql://db:6432/bot", "postgresql://db:6432/bot")
     assert pooled.is_pooled
     assert "hunter2" not in repr(plain)

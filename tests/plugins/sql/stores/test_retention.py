@@ -15,10 +15,10 @@ from bot.domain.ids import delivery_id
 from bot.platform import Delivery, DeliveryState
 from bot.settings import Layer
 from bot.store import AUDIT, Step, StepState
-from bot.store.ledger import Commitment
-from bot.testing import make_arrival
+from bot.store.ledger import TurnCommit
+from bot.testing import make_message
 from plugins.sql.core import upgrade
-from plugins.sql.core.base import Owner
+from plugins.sql.core.base import AgentRow
 from plugins.sql.core.schema import (
     agents,
     cache,
@@ -32,18 +32,18 @@ from plugins.sql.core.schema import (
     worlds,
 )
 from plugins.sql.core.settings import SqlSettings
-from plugins.sql.core.values import moment
+from plugins.sql.core.values import microseconds_of
 from plugins.sql.sqlite.database import OpenFiles
-from plugins.sql.stores.retention import MOST, Keeping, Retention
+from plugins.sql.stores.retention import ROWS_PER_STEP, Retention, RetentionPolicy
 
 NOW = system_clock()
 BLANK: dict[type, object] = {bytes: bytes(16), str: "", int: 0}
-FEW = Keeping(receipt_rows=0)
+FEW = RetentionPolicy(receipt_rows=0)
 
 
 async def answered(store: Any, text: str, state: DeliveryState = DeliveryState.SENT) -> Receipt:
     """Have a message come in and answered, with a step and a part that went out."""
-    arrival = make_arrival(text, at=NOW, message_id=text)
+    arrival = make_message(text, sent_at=NOW, message_id=text)
     [received] = await store.ledger.receive([arrival], NOW)
     turn = received.receipt.turn_id
     part = Delivery(
@@ -58,9 +58,9 @@ async def answered(store: Any, text: str, state: DeliveryState = DeliveryState.S
         Content(text="ok"),
         NOW,
     )
-    await store.ledger.save_step(Step(turn, "answer:1", "model", StepState.DONE, at=NOW))
+    await store.ledger.save_step(Step(turn, "answer:1", "model", StepState.DONE, recorded_at=NOW))
     closed = replace(received.receipt, outcome=Outcome.ANSWERED, closed_at=NOW)
-    [placed] = await store.ledger.commit(Commitment((), (part,), (closed,)))
+    [placed] = await store.ledger.commit(TurnCommit((), (part,), (closed,)))
     await store.ledger.save_delivery(replace(placed, state=state))
     return closed
 
@@ -69,63 +69,63 @@ def later(**age: float) -> Callable[[], datetime]:
     return lambda: NOW + timedelta(**age)
 
 
-def retention(store: Any, keeping: Keeping = FEW, rest: Any = None, **age: float) -> Retention:
+def retention(store: Any, keeping: RetentionPolicy = FEW, rest: Any = None, **age: float) -> Retention:
     ledger = store.ledger
 
     async def at_once(seconds: float) -> None:
         assert seconds > 0
 
-    return Retention(ledger._database, ledger._owner, keeping, clock=later(**age), rest=rest or at_once)
+    return Retention(ledger._database, ledger._owner, keeping, clock=later(**age), sleep=rest or at_once)
 
 
 async def test_what_is_young_stays(open_store: Any) -> None:
     async with open_store() as store:
         await answered(store, "Hello")
 
-        assert await retention(store, days=6.9).sweep() == 0
+        assert await retention(store, days=6.9).run_once() == 0
 
 
 async def test_b02_a_redelivered_event_is_known_for_thirty_days(open_store: Any) -> None:
     async with open_store() as store:
         first = await answered(store, "Hello")
-        await retention(store, days=29.9).sweep()
-        [again] = await store.ledger.receive([make_arrival("Hello", at=NOW, message_id="Hello")], NOW)
+        await retention(store, days=29.9).run_once()
+        [again] = await store.ledger.receive([make_message("Hello", sent_at=NOW, message_id="Hello")], NOW)
         assert (again.is_new, again.receipt.id) == (False, first.id)
 
-        await retention(store, days=30.1).sweep()
+        await retention(store, days=30.1).run_once()
         assert await store.ledger.receipts() == []
 
 
 async def test_b02_and_as_long_as_it_is_among_the_newest_million(open_store: Any) -> None:
     async with open_store() as store:
         receipts = [await answered(store, f"message {number}") for number in range(5)]
-        await retention(store, Keeping(receipt_rows=3), days=400).sweep()
+        await retention(store, RetentionPolicy(receipt_rows=3), days=400).run_once()
         assert [one.id for one in await store.ledger.receipts()] == [one.id for one in receipts[:1:-1]]
 
         await answered(store, "another one")
-        await retention(store, Keeping(), days=400).sweep()
+        await retention(store, RetentionPolicy(), days=400).run_once()
         assert len(await store.ledger.receipts()) == 4
 
 
 async def test_steps_go_after_a_week_and_deliveries_after_thirty_days(open_store: Any) -> None:
     async with open_store() as store:
         receipt = await answered(store, "Hello")
-        await retention(store, days=7.1).sweep()
+        await retention(store, days=7.1).run_once()
         assert await store.ledger.steps(receipt.turn_id) == {}
         assert len(await store.ledger.deliveries()) == 1
 
-        await retention(store, days=30.1).sweep()
+        await retention(store, days=30.1).run_once()
         assert await store.ledger.deliveries() == []
 
 
 async def test_what_is_open_or_held_stays_however_old_it_is(open_store: Any) -> None:
     async with open_store() as store:
-        [waiting] = await store.ledger.receive([make_arrival("Anybody?", at=NOW)], NOW)
+        [waiting] = await store.ledger.receive([make_message("Anybody?", sent_at=NOW)], NOW)
         turn = waiting.receipt.turn_id
-        await store.ledger.save_step(Step(turn, "answer:1", "model", StepState.DONE, at=NOW))
+        await store.ledger.save_step(Step(turn, "answer:1", "model", StepState.DONE, recorded_at=NOW))
         held = await answered(store, "held", DeliveryState.UNKNOWN)
         await answered(store, "unsent", DeliveryState.PENDING)
-        await retention(store, days=400).sweep()
+        await retention(store, days=400).run_once()
 
         assert [one.id for one in await store.ledger.receipts()] == [waiting.receipt.id]
         assert list(await store.ledger.steps(turn)) == ["answer:1"]
@@ -137,7 +137,7 @@ async def test_what_is_open_or_held_stays_however_old_it_is(open_store: Any) -> 
 async def test_memories_are_never_taken(open_store: Any) -> None:
     async with open_store() as store:
         receipt = await answered(store, "Remember me")
-        await retention(store, days=4000).sweep()
+        await retention(store, days=4000).run_once()
 
         [memory] = await store.memories.recent(receipt.room_id)
         assert memory.content.text == "Remember me"
@@ -146,9 +146,9 @@ async def test_memories_are_never_taken(open_store: Any) -> None:
 async def test_l20_decisions_stay_for_more_than_a_year(open_store: Any) -> None:
     async with open_store() as store:
         await store.logs.log(AUDIT, {"action": "UPDATE_ROLE"})
-        await retention(store, days=399).sweep()
+        await retention(store, days=399).run_once()
         assert len(await store.logs.logs()) == 1
-        await retention(store, days=401).sweep()
+        await retention(store, days=401).run_once()
         assert await store.logs.logs() == []
 
 
@@ -157,9 +157,9 @@ async def test_logs_and_values_that_are_over_go(open_store: Any) -> None:
         await store.logs.log("run", {"a": 1})
         await store.cache.set("over", 1, expires_at=NOW + timedelta(days=1))
         await store.cache.set("for good", 1)
-        assert await retention(store, days=29).sweep() == 1
+        assert await retention(store, days=29).run_once() == 1
         assert len(await store.logs.logs()) == 1
-        assert await retention(store, days=31).sweep() == 1
+        assert await retention(store, days=31).run_once() == 1
         assert await store.logs.logs() == []
         assert await store.cache.get("for good") == 1
 
@@ -167,11 +167,11 @@ async def test_logs_and_values_that_are_over_go(open_store: Any) -> None:
 async def test_another_agents_rows_are_its_own_affair(path: Path) -> None:
     files = OpenFiles()
     async with (
-        files.store_in(path, derived_id("Ada")) as store,
-        files.store_in(path, derived_id("Bob")) as other,
+        files.open_store(path, derived_id("Ada")) as store,
+        files.open_store(path, derived_id("Bob")) as other,
     ):
         await answered(store, "Hello")
-        await retention(other, days=400).sweep()
+        await retention(other, days=400).run_once()
 
         assert len(await store.ledger.receipts()) == 1
 
@@ -180,7 +180,7 @@ async def test_the_next_place_in_a_room_is_behind_those_that_stay(open_store: An
     async with open_store() as store:
         await answered(store, "one")
         await answered(store, "two", DeliveryState.UNKNOWN)
-        await retention(store, days=400).sweep()
+        await retention(store, days=400).run_once()
         await answered(store, "three")
 
         assert [one.seq for one in await store.ledger.deliveries()] == [2, 3]
@@ -193,9 +193,9 @@ async def test_much_goes_in_small_steps_with_rests_between(open_store: Any) -> N
         rests.append(seconds)
 
     async with open_store() as store:
-        for number in range(2 * MOST + 1):
+        for number in range(2 * ROWS_PER_STEP + 1):
             await store.logs.log("run", {"number": number})
-        assert await retention(store, rest=rest, days=40).sweep() == 2 * MOST + 1
+        assert await retention(store, rest=rest, days=40).run_once() == 2 * ROWS_PER_STEP + 1
 
     assert len(rests) == 2
     assert all(seconds > 0 for seconds in rests)
@@ -221,25 +221,25 @@ async def test_it_sweeps_by_itself_and_stops_with_the_store(open_store: Any) -> 
 
 def test_an_operator_says_for_how_many_days() -> None:
     settings = Settings([Layer("the test", {"SQL_RECEIPT_DAYS": "90", "SQL_LOG_DAYS": "7"})])
-    keeping = settings.load(SqlSettings).keeping
+    keeping = settings.load(SqlSettings).retention
 
-    assert keeping == Keeping(timedelta(90), deliveries=timedelta(90), logs=timedelta(7))
+    assert keeping == RetentionPolicy(timedelta(90), deliveries=timedelta(90), logs=timedelta(7))
     with pytest.raises(SettingError, match="SQL_RECEIPT_DAYS"):
         Settings([Layer("the test", {"SQL_RECEIPT_DAYS": "7"})]).load(SqlSettings)
 
 
 def filled(connection: Connection) -> None:
     """Write one old row of everything, with nothing in it but what it is found by."""
-    turn = ((moment(NOW) // 1000) << 80).to_bytes(16, "big")
+    turn = ((microseconds_of(NOW) // 1000) << 80).to_bytes(16, "big")
     odd = {
         rooms: {"id": turn, "world_id": turn},
         worlds: {"id": turn},
         entities: {"id": turn},
-        receipts: {"room_id": turn, "author_id": turn, "received_at": moment(NOW)},
-        deliveries: {"state": "sent", "created_at": moment(NOW)},
+        receipts: {"room_id": turn, "author_id": turn, "received_at": microseconds_of(NOW)},
+        deliveries: {"state": "sent", "created_at": microseconds_of(NOW)},
         steps: {"turn_id": turn},
-        logs: {"at": moment(NOW)},
-        cache: {"expires_at": moment(NOW)},
+        logs: {"at": microseconds_of(NOW)},
+        cache: {"expires_at": microseconds_of(NOW)},
     }
     connection.execute(insert(agents).values(id=1, key=bytes(16)))
     for table in metadata.sorted_tables:
@@ -260,9 +260,9 @@ async def test_it_is_the_same_on_both_databases(bare: Any) -> None:
 
         search = write
 
-    await bare.run(upgrade.bring_up_to_date, bare.place)
+    await bare.run(upgrade.upgrade_schemas, bare.place)
     await Plain().write(filled)
-    owner = Owner(derived_id("Ada"), 1)
-    assert await Retention(Plain(), owner, FEW, clock=later(days=-1)).sweep() == 0
-    assert await Retention(Plain(), owner, FEW, clock=later(days=31)).sweep() == 5
+    owner = AgentRow(derived_id("Ada"), 1)
+    assert await Retention(Plain(), owner, FEW, clock=later(days=-1)).run_once() == 0
+    assert await Retention(Plain(), owner, FEW, clock=later(days=31)).run_once() == 5
     assert [len(await bare.sql(f"SELECT * FROM {table}")) for table in (receipts, rooms)] == [0, 1]
