@@ -57,7 +57,7 @@ def parse_tags(text: str, *, root: str = "") -> TagTree:
 class _Node:
     """A tag that is open: what stands in it so far."""
 
-    __slots__ = ("at", "children", "words_start", "name", "start", "written")
+    __slots__ = ("children", "has_words", "name", "start", "words_start", "written")
 
     def __init__(self, name: str, written: str, start: int) -> None:
         self.name, self.written, self.start = name, written, start
