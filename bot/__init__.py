@@ -185,7 +185,7 @@ __all__ = [
     "worker",
 ]
 
-LAZY = {"Blueprint": "bot.runtime.agent_runtime", "Runtime": "bot.runtime.runtime"}
+LAZY = {"AgentConfig": "bot.runtime.agent_runtime", "Runtime": "bot.runtime.runtime"}
 
 
 def __getattr__(name: str) -> Any:
