@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from bot.adapter.accounts import select_accounts
 from bot.adapter.adapter import Adapter, Feed, FoundPost
 from bot.adapter.connection_status import (
     ConnectionSnapshot,
@@ -10,6 +11,7 @@ from bot.adapter.connection_status import (
     ConnectionStatus,
     DisconnectCause,
 )
+from bot.adapter.known_people import KnownPeople
 from bot.adapter.room_rules import AnswerPolicy, RoomRule, RoomRules
 from bot.concurrency.bounded import BoundedSet
 from bot.domain.component_specs import CommandSpec
@@ -66,6 +68,7 @@ __all__ = [
     "FoundPost",
     "InboundMessage",
     "InboxClosed",
+    "KnownPeople",
     "LazyImport",
     "MembershipReporter",
     "MentionContext",
@@ -83,6 +86,7 @@ __all__ = [
     "is_cross_site",
     "is_same_origin",
     "parse_host_header",
+    "select_accounts",
     "submit_tolerant",
 ]
 

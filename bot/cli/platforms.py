@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from bot.adapter.accounts import lists_platform
 from bot.cli.characters import CharacterConfig
 from bot.cli.process.exit_codes import UsageError
 from bot.errors import PluginError
@@ -108,7 +109,7 @@ def _platform(
         return Platform(name, None, str(adapter or "this version has no adapter for it yet"))
     if missing := _missing_settings(spec, configs):
         return Platform(name, spec, f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set")
-    if not only and name != WEB and not any(_is_enabled_for(config, name) for config in configs):
+    if not only and name != WEB and not _is_listed(name, configs):
         return Platform(name, spec, "the character's file names only other platforms (`adapters`)")
     loaded_adapter = find_adapter(name)  # loads its libraries: now, for later it would hold up whatever runs
     if isinstance(loaded_adapter, str):
@@ -122,6 +123,5 @@ def _missing_settings(spec: AdapterSpec, configs: Sequence[CharacterConfig]) -> 
     return min(lists, key=len, default=list(spec.needs))
 
 
-def _is_enabled_for(config: CharacterConfig, name: str) -> bool:
-    adapters = config.loaded.character.adapters
-    return not adapters or name in adapters
+def _is_listed(name: str, configs: Sequence[CharacterConfig]) -> bool:
+    return any(lists_platform(config.loaded.character, name) for config in configs)

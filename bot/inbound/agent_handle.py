@@ -135,9 +135,9 @@ class AdapterSpec:
 
     It is off unless every variable in `needs` is set; `extra` names what to install for it, which brings the
     modules `libraries`. `check` looks at the account behind an agent's settings, without a word to anybody;
-    it is given what reads a cursor. Both it and `open` may be `LazyImport`: then the libraries are loaded only
-    where the platform is on. `emulator` is the module whose `emulated`, given the names of characters, puts
-    the platform up on this machine; it is imported for `bot run --emulate` alone.
+    it is given what reads a cursor. Both it and `open` may be `LazyImport`: then the libraries are loaded
+    only where the platform is on. `emulator` is the module whose `emulated`, given the names of characters,
+    puts the platform up on this machine; it is imported for `bot run --emulate` alone.
     """
 
     name: str

@@ -234,7 +234,8 @@ async def _open_store(config: AgentConfig, agent_id: UUID, schemas: Schemas) -> 
     if storage is None:
         if schema_names := sorted(collect_schemas(config.plugins)):
             raise PluginError(
-                f"{', '.join(schema_names)} needs a database for its tables: give the character the sql plugin"
+                f"{', '.join(schema_names)} needs a database for its tables: give the character the sql "
+                "plugin"
             )
         yield InMemoryStore(config.clock)
         return
