@@ -13,7 +13,9 @@ from bot.adapter.connection_status import (
 )
 from bot.adapter.known_people import KnownPeople
 from bot.adapter.room_rules import AnswerPolicy, RoomRule, RoomRules
-from bot.concurrency.bounded import BoundedSet
+from bot.concurrency.bounded import BoundedDict, BoundedSet
+from bot.concurrency.clock import Backoff, TimeSource
+from bot.concurrency.tasks import TaskSet
 from bot.domain.component_specs import CommandSpec
 from bot.domain.content import MentionContext
 from bot.domain.edits import Reaction
@@ -47,7 +49,9 @@ __all__ = [
     "AgentHandle",
     "AllowList",
     "AnswerPolicy",
+    "Backoff",
     "BoundRoute",
+    "BoundedDict",
     "BoundedSet",
     "ChoiceSelection",
     "CommandInvocation",
@@ -78,6 +82,8 @@ __all__ = [
     "RoomRule",
     "RoomRules",
     "StreamCursor",
+    "TaskSet",
+    "TimeSource",
     "Undeliverable",
     "UndeliveredParts",
     "allowed_hosts",

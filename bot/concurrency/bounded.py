@@ -1,45 +1,61 @@
-"""The last things that were seen: bounded, and quick to ask."""
+"""`BoundedSet` and `BoundedDict`: collections that drop the entry used longest ago."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
+K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
 class BoundedSet(Generic[T]):
-    """Remembers the last so many things; whether something is among them is known at once."""
+    """A set of at most `max_size` items; adding one more drops the item added longest ago."""
 
     def __init__(self, max_size: int) -> None:
         self._max_size = max_size
         self._items: dict[T, None] = {}
 
     def add(self, item: T) -> None:
-        """Remember something, as the latest; the oldest is forgotten where there is no room."""
+        """Add an item, as the newest."""
         self._items.pop(item, None)
         self._items[item] = None
         if len(self._items) > self._max_size:
             del self._items[next(iter(self._items))]
 
     def discard(self, item: T) -> None:
-        """Forget something, if it is remembered."""
+        """Remove an item if it is there."""
         self._items.pop(item, None)
 
     def __contains__(self, item: T) -> bool:
         return item in self._items
 
 
-class BoundedDict(Generic[T, V]):
-    """Keeps something for each of the last so many keys that were asked for; what is not there is made."""
+class BoundedDict(OrderedDict[K, V]):
+    """A dictionary of at most `max_size`; the least recently used entry is dropped first.
 
-    def __init__(self, max_size: int, factory: Callable[[], V]) -> None:
+    Reading an entry as `entries[key]` counts as use, `get` does not. With `factory`, a missing key is
+    created when it is read.
+    """
+
+    def __init__(self, max_size: int, factory: Callable[[], V] | None = None) -> None:
+        super().__init__()
         self._max_size = max_size
         self._factory = factory
-        self._values: dict[T, V] = {}
 
-    def __getitem__(self, key: T) -> V:
-        value = self._values.pop(key) if key in self._values else self._factory()
-        self._values[key] = value
-        if len(self._values) > self._max_size:
-            del self._values[next(iter(self._values))]
+    def __getitem__(self, key: K) -> V:
+        value = super().__getitem__(key)
+        self.move_to_end(key)
         return value
+
+    def __missing__(self, key: K) -> V:
+        if self._factory is None:
+            raise KeyError(key)
+        value = self[key] = self._factory()
+        return value
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self._max_size:
+            del self[next(iter(self))]

@@ -1,31 +1,62 @@
-"""`Clock`, `Sleep`, `TimeSource` (wall, monotonic, sleep), `ShutdownDeadline`."""
+"""Time: clocks, sleep, back-off delays and the deadline of a shutdown."""
 
+import asyncio
 import math
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 Clock = Callable[[], datetime]
-
-
-def system_clock() -> datetime:
-    """Tell the present moment, aware, in UTC."""
-    return datetime.now(UTC)
-
-
 MIN_REMAINING_SECONDS = 0.05
 
 
+def system_clock() -> datetime:
+    """Return the current time, aware, in UTC."""
+    return datetime.now(UTC)
+
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSource:
+    """Wall clock, monotonic clock (seconds) and sleep, so that a test can replace all three."""
+
+    now: Clock = system_clock
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Sleep = asyncio.sleep
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Exponential delays with jitter, in seconds: `first`, doubled after each failure, at most `maximum`.
+
+    Each delay is shortened by a random part of at most `jitter` (0 to 1).
+    """
+
+    first: float
+    maximum: float
+    jitter: float = 0.5
+    chance: Callable[[], float] = random.random
+
+    def delay(self, failures: int, *, retry_after: float = 0.0) -> float:
+        """Return the seconds to wait after `failures` (1 or more) in a row, at least `retry_after`."""
+        full = min(self.maximum, self.first * 2.0 ** min(failures - 1, 32))
+        return max(full * (1.0 - self.jitter * self.chance()), retry_after)
+
+
 class ShutdownDeadline:
-    """As long as it likes, until somebody says when it must be over."""
+    """The time by which a shutdown must end: unlimited until `start` is called."""
 
     def __init__(self) -> None:
         self._end = math.inf
 
     def start(self, seconds: float) -> None:
-        """Say in how many seconds all must have ended; an earlier end that was said stands."""
+        """Set the deadline to `seconds` from now; an earlier deadline stays."""
         self._end = min(self._end, time.monotonic() + seconds)
 
     def remaining(self, max_seconds: float) -> float:
-        """Give the seconds that are left, at most `most`, and a moment at least: what is quick ends well."""
+        """Return the seconds left, at most `max_seconds`, and at least 0.05 so that quick work can end."""
         return max(MIN_REMAINING_SECONDS, min(max_seconds, self._end - time.monotonic()))

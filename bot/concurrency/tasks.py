@@ -1,4 +1,4 @@
-"""`TaskSet`, `ShieldedTasks`, `Batcher`: who owns background tasks."""
+"""`TaskSet` and `Batcher`: background tasks and who owns them."""
 
 import asyncio
 import logging
@@ -55,20 +55,41 @@ class Batcher(Generic[T]):
         self._task = None
 
 
-class ShieldedTasks:
-    """Owns work that must not be broken off half way: wait for it through `asyncio.shield`."""
+class TaskSet:
+    """Background tasks of one owner, who waits for them or cancels them before it ends.
 
-    def __init__(self) -> None:
+    A task that fails is logged once with `label`, unless `logs_failures` is off because somebody awaits it.
+    """
+
+    def __init__(self, label: str, *, logs_failures: bool = True) -> None:
+        self._label = label
+        self._logs_failures = logs_failures
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin on something."""
-        task = asyncio.get_running_loop().create_task(coroutine)
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start a coroutine as a task and keep a reference until it ends."""
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._on_done)
         return task
 
-    async def wait(self, timeout: float) -> None:
-        """Wait for all that is under way, but no longer than this."""
+    async def wait(self, timeout: float | None = None) -> int:
+        """Wait at most `timeout` seconds for the tasks to end; return how many are still running."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=timeout)
+        return len(self._tasks)
+
+    async def cancel(self, timeout: float | None = None) -> int:
+        """Cancel all tasks and wait at most `timeout` seconds; return how many are still running."""
+        for task in self._tasks:
+            task.cancel()
+        return await self.wait(timeout)
+
+    def _on_done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._logs_failures:
+            logger.error("%s failed: %s", self._label, error, exc_info=error)

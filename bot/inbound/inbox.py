@@ -11,7 +11,7 @@ from uuid import UUID
 from bot.concurrency.bounded import BoundedSet
 from bot.concurrency.clock import Clock, ShutdownDeadline, system_clock
 from bot.concurrency.crash_points import crash_point
-from bot.concurrency.tasks import ShieldedTasks
+from bot.concurrency.tasks import TaskSet
 from bot.domain.ids import new_id
 from bot.domain.inbound import MAX_BACKFILL_AGE, InboundMessage, StoredEvent, StreamCursor
 from bot.domain.ledger import Outcome, Receipt
@@ -67,7 +67,7 @@ class Inbox:
         self._tasks: set[asyncio.Task[None]] = set()
         self._in_progress: set[UUID] = set()  # receipts: taken up by this process and not settled yet
         self._started = BoundedSet[UUID](MAX_STARTED_IDS)  # `put` may not know yet what `resume` began
-        self._shielded = ShieldedTasks()
+        self._shielded = TaskSet("event storage", logs_failures=False)
         self._resume_slots = asyncio.Semaphore(MAX_CONCURRENT_RESUMED)
         self._deferred = DeferredRetries(ledger.health, self._retry_deferred)
 

@@ -14,7 +14,7 @@ from bot.adapter.adapter import Adapter, Feed
 from bot.concurrency.bounded import BoundedSet
 from bot.concurrency.clock import Clock, ShutdownDeadline, system_clock
 from bot.concurrency.crash_points import crash_point
-from bot.concurrency.tasks import ShieldedTasks
+from bot.concurrency.tasks import TaskSet
 from bot.domain.environment import Room
 from bot.domain.events import MessageSent
 from bot.domain.ledger import Delivery, DeliveryState, Receipt
@@ -71,7 +71,7 @@ class Outbox:
         self._finished_ids = BoundedSet[str](MAX_FINISHED_IDS)  # a commit or resume may still name them
         self._incomplete: set[UUID] = set()  # messages of which a part did not arrive
         self._migrated: dict[UUID, Room] = {}  # turns under way may still name the room that it was
-        self._commits = ShieldedTasks()
+        self._commits = TaskSet("commit", logs_failures=False)
         self._removing_drafts: set[UUID] = set()  # turns of which the draft is just being taken away
         self._is_streaming = is_streaming
         self._sender = RoomSender(ledger, clock, sleep)

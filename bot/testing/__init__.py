@@ -1,6 +1,5 @@
 """Doubles and a stage for tests: they obey the same contracts as the real parts, and ship with them."""
 
-from bot.store.inmemory import InMemoryStore
 from bot.testing.emulator import (
     EmulatorMessage,
     EmulatorPage,
@@ -11,6 +10,7 @@ from bot.testing.emulator import (
     loopback_only,
 )
 from bot.testing.harness import AgentHarness, make_message, make_turn, running_agent
+from bot.testing.manual_clock import ManualClock
 from bot.testing.recording_adapter import RecordingAdapter
 from bot.testing.scripted_model import Restart, ScriptedModel, StreamedText, model_answer
 
@@ -22,7 +22,7 @@ __all__ = [
     "EmulatorUser",
     "EmulatorView",
     "FaultResponse",
-    "InMemoryStore",
+    "ManualClock",
     "RecordingAdapter",
     "Restart",
     "ScriptedModel",

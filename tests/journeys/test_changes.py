@@ -27,10 +27,9 @@ from bot.pipeline import process_message
 from bot.pipeline.rate_limits import EditPacer
 from bot.platform import Delivery, DeliveryState, InboundMessage, InboxClosed, Reaction
 from bot.prompts import parse_history
-from bot.store import Store
+from bot.store import InMemoryStore, Store
 from bot.testing import (
     AgentHarness,
-    InMemoryStore,
     RecordingAdapter,
     ScriptedModel,
     make_message,

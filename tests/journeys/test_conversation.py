@@ -35,9 +35,9 @@ from bot.models import ModelUnavailable, Purpose, TextRequest
 from bot.pipeline import process_message, turn_order
 from bot.pipeline.compose import Composer
 from bot.prompts import parse_history
+from bot.store import InMemoryStore
 from bot.testing import (
     AgentHarness,
-    InMemoryStore,
     RecordingAdapter,
     ScriptedModel,
     make_message,

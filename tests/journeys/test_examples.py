@@ -15,10 +15,9 @@ from bot.cli.characters import load_character_config
 from bot.events import EntityJoined
 from bot.models import Purpose, TextRequest
 from bot.plugin_system.loading import find_plugin, load_plugins
-from bot.store import StepState
+from bot.store import InMemoryStore, StepState
 from bot.testing import (
     AgentHarness,
-    InMemoryStore,
     RecordingAdapter,
     ScriptedModel,
     make_message,

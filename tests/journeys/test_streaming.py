@@ -27,10 +27,9 @@ from bot import (
 from bot.domain.inbound import MAX_BACKFILL_AGE
 from bot.models import ModelError, ModelType, Purpose, TextRequest
 from bot.platform import DeliveryState, DeliveryUnknown, NotSent, Undeliverable
-from bot.store import Store
+from bot.store import InMemoryStore, Store
 from bot.testing import (
     AgentHarness,
-    InMemoryStore,
     RecordingAdapter,
     Restart,
     ScriptedModel,

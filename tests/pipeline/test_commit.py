@@ -9,8 +9,9 @@ from bot.domain.content import Content
 from bot.domain.ledger import ModelCall, Outcome, Receipt
 from bot.domain.results import ProviderFailure
 from bot.pipeline.commit import close_turn
+from bot.store import InMemoryStore
 from bot.store.ledger import TurnCommit
-from bot.testing import AgentHarness, InMemoryStore, make_message, make_turn, running_agent
+from bot.testing import AgentHarness, make_message, make_turn, running_agent
 from bot.turn import Turn
 
 

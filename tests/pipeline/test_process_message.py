@@ -19,9 +19,9 @@ from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.components import evaluator
 from bot.plugin_system.plugin import Plugin
 from bot.settings import CoreSettings
+from bot.store import InMemoryStore
 from bot.testing import (
     AgentHarness,
-    InMemoryStore,
     RecordingAdapter,
     ScriptedModel,
     make_message,

@@ -10,7 +10,8 @@ from bot import ActionResult, ParticipantState, Plugin, Role, Turn, action, deri
 from bot.models import Purpose, TextRequest, TextResult, ToolCall
 from bot.pipeline.compose import Composer
 from bot.pipeline.respond import respond
-from bot.testing import InMemoryStore, ScriptedModel, make_turn, model_answer, running_agent
+from bot.store import InMemoryStore
+from bot.testing import ScriptedModel, make_turn, model_answer, running_agent
 
 Calls = tuple[tuple[str, Mapping[str, Any]], ...]
 SUMMARY = "<response><text>So it went.</text></response>"

@@ -9,8 +9,8 @@ from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.config import Limits
 from adapters.discord.emulator import Emulator
 from bot import Character, Clock, Outcome, Plugin, Receipt, system_clock
-from bot.store import Store
-from bot.testing import AgentHarness, InMemoryStore, ScriptedModel, model_answer, running_agent
+from bot.store import InMemoryStore, Store
+from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 
 TOKEN = "only-for-tests-never-a-token"
 TYPING = 8.0

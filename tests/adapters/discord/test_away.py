@@ -5,7 +5,7 @@ from datetime import timedelta
 from adapters.discord.emulator.server import Fault, too_many_requests
 from adapters.discord.emulator.state import THREAD
 from bot import Outcome, system_clock
-from bot.testing import InMemoryStore
+from bot.store import InMemoryStore
 from tests.adapters.discord.harbour import Harbour, receipts
 
 

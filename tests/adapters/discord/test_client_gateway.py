@@ -13,8 +13,7 @@ from adapters.discord.emulator.server import Fault
 from adapters.discord.membership import RETRY_SECONDS, GuildFetcher
 from adapters.discord.rate_limits import DELAY_SECONDS, HOUR, MAX_PER_HOUR, IdentifyLimiter
 from bot import Outcome
-from bot.store import StoreUnavailable
-from bot.testing import InMemoryStore
+from bot.store import InMemoryStore, StoreUnavailable
 from tests.adapters.discord.harbour import LIMITS, Harbour, outcomes, receipts
 
 

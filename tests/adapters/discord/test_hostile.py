@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from bot.store import InMemoryStore
 from bot.store.inmemory.ledger import InMemoryLedger
-from bot.testing import InMemoryStore
 from tests.adapters.discord.harbour import TOKEN, Harbour, receipts
 
 SEEDS = (1, 2)

@@ -7,8 +7,7 @@ import pytest
 
 from adapters.discord import receiving
 from bot import Outcome
-from bot.store import StoreUnavailable
-from bot.testing import InMemoryStore
+from bot.store import InMemoryStore, StoreUnavailable
 from tests.adapters.discord.harbour import LIMITS, Harbour, outcomes, receipts
 
 ROOM = 5

@@ -11,7 +11,8 @@ import pytest
 from bot import system_clock
 from bot.models import TextRequest
 from bot.pipeline import process_message
-from bot.testing import InMemoryStore, ScriptedModel, model_answer
+from bot.store import InMemoryStore
+from bot.testing import ScriptedModel, model_answer
 from tests.adapters.discord.harbour import LIMITS, Harbour, outcomes, receipts
 
 

@@ -8,7 +8,8 @@ import pytest
 from adapters.discord import adapter
 from bot import Outcome, Plugin, ProviderResult, Turn, provider, system_clock
 from bot.platform import DeliveryState
-from bot.testing import InMemoryStore, ScriptedModel, StreamedText
+from bot.store import InMemoryStore
+from bot.testing import ScriptedModel, StreamedText
 from tests.adapters.discord.harbour import Harbour, receipts
 
 LIVE = {"STREAMING": "true"}

@@ -21,7 +21,8 @@ from bot.pipeline import process_message
 from bot.platform import Delivery
 from bot.prompts import parse_history
 from bot.settings import Layer
-from bot.testing import InMemoryStore, ScriptedModel, model_answer
+from bot.store import InMemoryStore
+from bot.testing import ScriptedModel, model_answer
 from plugins.bootstrap import plugin as bootstrap
 
 TOKEN = "1000001:not-a-real-token"

@@ -7,7 +7,8 @@ from adapters.telegram.config import read_settings
 from adapters.telegram.emulator import Emulator
 from bot import AgentConfig, Character, ConfigError, Runtime, SettingError, Settings
 from bot.settings import CHARACTER_FILE, Layer
-from bot.testing import InMemoryStore, ScriptedModel, model_answer
+from bot.store import InMemoryStore
+from bot.testing import ScriptedModel, model_answer
 from plugins.bootstrap import plugin as bootstrap
 from tests.adapters.telegram.conftest import TOKEN, Hours
 

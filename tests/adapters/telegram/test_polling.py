@@ -11,8 +11,7 @@ from adapters.telegram.adapter import TelegramAdapter
 from adapters.telegram.config import Limits
 from adapters.telegram.emulator import Emulator, Fault, build_refusal, too_many_requests
 from bot import Outcome, system_clock
-from bot.store import StoreUnavailable
-from bot.testing import InMemoryStore
+from bot.store import InMemoryStore, StoreUnavailable
 from tests.adapters.telegram.conftest import TOKEN, Hours, House, Opened, living
 
 

@@ -14,8 +14,7 @@ from adapters.telegram.config import TelegramSettings
 from adapters.telegram.emulator import Emulator
 from bot import ConfigError, SettingError, Settings
 from bot.settings import Layer
-from bot.store import StoreUnavailable
-from bot.testing import InMemoryStore
+from bot.store import InMemoryStore, StoreUnavailable
 from tests.adapters.telegram.conftest import TOKEN, House, living
 
 SECRET = "only-for-tests"

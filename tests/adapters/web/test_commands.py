@@ -8,8 +8,7 @@ from jsonschema import Draft202012Validator
 
 from adapters.web.openapi import OPERATIONS, build_document
 from bot import Choice, CommandContext, CommandResponse, Plugin, Role, command
-from bot.store import StoreUnavailable
-from bot.testing import InMemoryStore
+from bot.store import InMemoryStore, StoreUnavailable
 from tests.adapters.web.conftest import ServerFactory, SocketClient
 
 

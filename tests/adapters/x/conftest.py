@@ -13,8 +13,8 @@ from adapters.x.emulator import Emulator, FastClock
 from bot import Agent, AgentConfig, Character, Plugin, Receipt, Runtime, Settings
 from bot.platform import Delivery, DeliveryState
 from bot.settings import Layer
-from bot.store import Store
-from bot.testing import InMemoryStore, ScriptedModel, model_answer
+from bot.store import InMemoryStore, Store
+from bot.testing import ScriptedModel, model_answer
 from plugins.bootstrap import plugin as bootstrap
 from plugins.x_actions import plugin as x_actions
 

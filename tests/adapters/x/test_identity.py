@@ -6,7 +6,7 @@ import pytest
 
 from adapters.x.emulator import Emulator, Fault
 from bot.platform import NotSent
-from bot.testing import InMemoryStore
+from bot.store import InMemoryStore
 from tests.adapters.x.conftest import Live
 from tests.adapters.x.test_checks import look
 from tests.adapters.x.test_sending import QUIET, part_of

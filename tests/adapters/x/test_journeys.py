@@ -2,7 +2,8 @@
 
 from adapters.x.emulator import Emulator, Fault
 from bot import Attachment, Character, Content, MediaKind, Outcome, Role, derived_id
-from bot.testing import InMemoryStore, model_answer
+from bot.store import InMemoryStore
+from bot.testing import model_answer
 from tests.adapters.x.conftest import Live
 from tests.fussy import REFUSED, fussy_store
 

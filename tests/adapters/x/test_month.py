@@ -7,7 +7,8 @@ from adapters.x.emulator import Emulator, FastClock
 from bot.background.posting import PostScheduler
 from bot.background.scheduler import Scheduler
 from bot.models import Purpose, TextRequest
-from bot.testing import InMemoryStore, model_answer
+from bot.store import InMemoryStore
+from bot.testing import model_answer
 from tests.adapters.x.conftest import Cast, Live
 
 LIMITS = {"POST /2/tweets": (17, 86_400.0), "GET /2/users/:id/mentions": (1, 900.0)}

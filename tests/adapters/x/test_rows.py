@@ -9,7 +9,7 @@ from adapters.x.emulator import Emulator, FastClock
 from adapters.x.receiving import POSITION_KEY
 from adapters.x.state import AccountState
 from bot.platform import DeliveryUnknown, NotSent
-from bot.testing import InMemoryStore
+from bot.store import InMemoryStore
 from tests.adapters.x.conftest import Live
 from tests.adapters.x.test_sending import QUIET, part_of
 

@@ -12,7 +12,8 @@ from adapters.x.permissions import is_opt_in_request, is_opt_out_request
 from bot import ChannelType, Content, Outcome
 from bot.models import TextRequest
 from bot.platform import Delivery, NotSent, Undeliverable
-from bot.testing import InMemoryStore, make_message, model_answer
+from bot.store import InMemoryStore
+from bot.testing import make_message, model_answer
 from tests.adapters.x.conftest import Live
 from tests.adapters.x.test_sending import QUIET, part_of
 

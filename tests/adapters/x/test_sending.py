@@ -8,7 +8,7 @@ import pytest
 from adapters.x.emulator import Emulator, FastClock, Fault, FaultKind
 from bot import Attachment, Content, MediaKind, delivery_id, new_id
 from bot.platform import Delivery, DeliveryState, DeliveryUnknown, NotSent, Undeliverable
-from bot.testing import InMemoryStore
+from bot.store import InMemoryStore
 from tests.adapters.x.conftest import Cast, Live
 
 POST, TIMELINE = "POST /2/tweets", "GET /2/users/:id/tweets"

@@ -4,7 +4,8 @@ import pytest
 
 from bot import ChannelType, Outcome, Role
 from bot.models import TextResult, ToolCall
-from bot.testing import AgentHarness, InMemoryStore, ScriptedModel, running_agent
+from bot.store import InMemoryStore
+from bot.testing import AgentHarness, ScriptedModel, running_agent
 from tests.plugins.bootstrap.obeying import Obedient, code, decisions, run_due, waiting, world_of
 
 GROUP = ChannelType.GROUP

@@ -22,7 +22,8 @@ from bot import (
 )
 from bot.models import EmbeddingRequest, EmbeddingResult, ModelType, ModelUnavailable
 from bot.plugin_system.loading import find_plugin, load_plugins
-from bot.testing import AgentHarness, InMemoryStore, running_agent
+from bot.store import InMemoryStore
+from bot.testing import AgentHarness, running_agent
 from plugins.knowledge import plugin
 from plugins.knowledge.index import KnowledgeIndex
 

@@ -24,7 +24,8 @@ from bot import (
 )
 from bot.background.scheduler import Scheduler
 from bot.models import TextRequest
-from bot.testing import InMemoryStore, make_message, model_answer
+from bot.store import InMemoryStore
+from bot.testing import make_message, model_answer
 from tests.adapters.x.conftest import Cast, Live, clock, emulator, live
 
 __all__ = ["clock", "emulator", "live"]
