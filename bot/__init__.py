@@ -15,7 +15,7 @@ from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.crash_points import crash_point
 from bot.concurrency.tasks import Batcher
 from bot.domain.character import Character
-from bot.domain.choices import ABORT, choices_of, chosen, is_open, objection, option_named, options_of
+from bot.domain.choices import ChoiceRequest
 from bot.domain.component_specs import ActionSpec, Catalog, Effect, EvaluatorSpec, ExampleLine, ProviderSpec
 from bot.domain.content import Attachment, Choice, Content, MediaKind
 from bot.domain.edits import FORGOTTEN
@@ -34,7 +34,7 @@ from bot.domain.inbound import CommandResponse
 from bot.domain.ledger import Outcome, Receipt
 from bot.domain.memory import Memory, MemoryKind, MemoryScope
 from bot.domain.results import ActionPlan, ActionResult, PlanStep, ProviderResult, State, StepStatus
-from bot.domain.task import AWAITING_CHOICE, IMMEDIATE, QUEUE, REPEAT, Task
+from bot.domain.task import Task, TaskSchedule, TaskTag
 from bot.errors import (
     BotError,
     CharacterError,
@@ -85,12 +85,7 @@ if TYPE_CHECKING:
     from bot.runtime.runtime import Runtime
 
 __all__ = [
-    "ABORT",
-    "AWAITING_CHOICE",
     "FORGOTTEN",
-    "IMMEDIATE",
-    "QUEUE",
-    "REPEAT",
     "WORLD_SETTINGS",
     "Action",
     "ActionPlan",
@@ -108,6 +103,7 @@ __all__ = [
     "Character",
     "CharacterError",
     "Choice",
+    "ChoiceRequest",
     "Clock",
     "CommaList",
     "Command",
@@ -156,27 +152,23 @@ __all__ = [
     "State",
     "StepStatus",
     "Task",
+    "TaskSchedule",
+    "TaskTag",
     "TemporaryError",
     "Turn",
     "Worker",
     "World",
     "action",
     "ask_twice",
-    "choices_of",
-    "chosen",
     "command",
     "crash_point",
     "delivery_id",
     "derived_id",
     "evaluator",
     "fold_name",
-    "is_open",
     "model",
     "new_id",
-    "objection",
     "on",
-    "option_named",
-    "options_of",
     "provider",
     "reject_redirected_key",
     "route",

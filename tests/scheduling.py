@@ -9,7 +9,7 @@ from typing import Any
 from bot.agent import Agent
 from bot.background.scheduler import Scheduler
 from bot.domain.ids import new_id
-from bot.domain.task import QUEUE, REPEAT, Task
+from bot.domain.task import Task, TaskTag
 from bot.plugin_system.components import TaskCondition, Worker
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
@@ -111,7 +111,7 @@ async def a_bench(
 
 
 def repeating(interval: Any = 60_000) -> dict[str, Any]:
-    return {"tags": frozenset({QUEUE, REPEAT}), "metadata": {"updateInterval": interval}}
+    return {"tags": frozenset({TaskTag.QUEUE, TaskTag.REPEAT}), "metadata": {"updateInterval": interval}}
 
 
 async def fail(agent: Agent, task: Task) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bot import ChannelType, Effect, Outcome, Plugin, RouteRequest, choices_of
+from bot import ChannelType, ChoiceRequest, Effect, Outcome, Plugin, RouteRequest
 from bot.characters import parse_character
 from bot.cli.main import entry
 from bot.cli.variables import find_settings_groups, list_variables
@@ -111,7 +111,7 @@ async def _check_flip(stage: AgentHarness) -> None:
     await stage.send("Hello")
     await stage.agent_runtime.handle.run_command(CommandInvocation("bet", *here, "2", stage.agent.clock()))
     [task] = await stage.agent.store.tasks.tasks(name="FLIP")
-    value = choices_of(task)[0].value
+    value = ChoiceRequest.from_metadata(task.metadata).choices(task.id)[0].value
     shown = await stage.agent_runtime.handle.select_choice(
         ChoiceSelection(*here, value, "3", stage.agent.clock())
     )

@@ -21,7 +21,7 @@ from bot.background.scheduler import (
     Scheduler,
 )
 from bot.domain.ids import derived_id
-from bot.domain.task import QUEUE, REPEAT, Task
+from bot.domain.task import Task, TaskTag
 from bot.plugin_system.components import Worker
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
@@ -62,7 +62,8 @@ async def test_j01_a_clock_that_is_set_doubles_no_run(jump: int) -> None:
 async def test_j02_a_task_that_skips_runs_at_its_next_time_only() -> None:
     async with a_bench() as bench:
         task = await bench.save(
-            tags=frozenset({QUEUE, REPEAT}), metadata={"updateInterval": 3_600_000, "missed": "skip"}
+            tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT}),
+            metadata={"updateInterval": 3_600_000, "missed": "skip"},
         )
         late = await bench.save(metadata={"missed": "skip"})
         bench.clock.advance(hours=8, minutes=30)
@@ -79,7 +80,8 @@ async def test_j02_a_task_that_skips_runs_at_its_next_time_only() -> None:
 async def test_j02_a_task_that_catches_up_runs_once_for_every_missed_time() -> None:
     async with a_bench() as bench:
         await bench.save(
-            tags=frozenset({QUEUE, REPEAT}), metadata={"updateInterval": 3_600_000, "missed": "all"}
+            tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT}),
+            metadata={"updateInterval": 3_600_000, "missed": "all"},
         )
         bench.clock.advance(hours=8)
         while await bench.scheduler.run_due():
@@ -267,7 +269,7 @@ async def test_a_question_that_fails_is_a_failed_run() -> None:
 
 async def test_with_times_that_make_no_sense_nothing_is_begun() -> None:
     async with a_bench() as bench:
-        task = await bench.save(tags=frozenset({QUEUE, REPEAT}), metadata={"cron": "at nine"})
+        task = await bench.save(tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT}), metadata={"cron": "at nine"})
         await bench.scheduler.run_due()
         assert "its cron is no cron expression" in (await bench.now(task)).last_error
         assert bench.runs == []
@@ -279,7 +281,7 @@ async def test_a_task_left_anew_at_every_start_keeps_its_time_and_its_notes(stor
             derived_id("daily"),
             "POST",
             START,
-            tags=frozenset({QUEUE, REPEAT}),
+            tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT}),
             metadata={"cron": "0 18 * * *", "timezone": "Europe/Berlin"},
         )
         left = await bench.agent.schedule(daily)

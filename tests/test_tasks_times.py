@@ -9,23 +9,20 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from bot.domain.ids import derived_id
-from bot.domain.task import (
-    IMMEDIATE,
-    MISSED_THRESHOLD,
-    QUEUE,
-    REPEAT,
-    Task,
-    find_next_run,
-    is_missed,
-    merge_schedule,
-)
+from bot.domain.task import MISSED_THRESHOLD, Task, TaskTag, merge_schedule
 from tests.scheduling import START
 
 DAY = timedelta(days=1)
 
 
 def repeating(due: datetime = START, **metadata: Any) -> Task:
-    return Task(derived_id("task"), "POST", due, tags=frozenset({QUEUE, REPEAT}), metadata=metadata)
+    return Task(
+        derived_id("task"), "POST", due, tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT}), metadata=metadata
+    )
+
+
+def next_run(task: Task, now: datetime) -> tuple[datetime, int]:
+    return task.schedule.find_next_run(task.next_run, now)
 
 
 def local(zone: str, *moment: int, fold: int = 0) -> datetime:
@@ -36,7 +33,7 @@ def local(zone: str, *moment: int, fold: int = 0) -> datetime:
 def times(cron: str, zone: str, after: datetime, count: int) -> list[datetime]:
     found = []
     for _ in range(count):
-        after, _ = find_next_run(repeating(after, cron=cron, timezone=zone), after)
+        after, _ = next_run(repeating(after, cron=cron, timezone=zone), after)
         found.append(after)
     return found
 
@@ -44,7 +41,7 @@ def times(cron: str, zone: str, after: datetime, count: int) -> list[datetime]:
 def test_cron_is_read_on_the_clock_of_its_zone() -> None:
     assert times("0 9 * * mon-fri", "Europe/Berlin", START, 1) == [local("Europe/Berlin", 2026, 5, 5, 9)]
     assert times("0 9 * * mon-fri", "America/New_York", START, 1) == [START + timedelta(hours=1)]
-    assert find_next_run(repeating(cron="0 9 * * *"), START)[0] == datetime(2026, 5, 5, 9, tzinfo=UTC)
+    assert next_run(repeating(cron="0 9 * * *"), START)[0] == datetime(2026, 5, 5, 9, tzinfo=UTC)
 
 
 def test_j03_a_time_that_the_clock_leaps_over_runs_once_right_after() -> None:
@@ -113,8 +110,8 @@ def test_j03_leap_days_are_known() -> None:
 def test_j03_another_zone_holds_from_the_next_run_on() -> None:
     task = repeating(cron="0 9 * * *", timezone="Asia/Tokyo")
     moved = repeating(cron="0 9 * * *", timezone="Europe/London")
-    assert find_next_run(task, START)[0] == local("Asia/Tokyo", 2026, 5, 5, 9)
-    assert find_next_run(moved, START)[0] == local("Europe/London", 2026, 5, 5, 9)
+    assert next_run(task, START)[0] == local("Asia/Tokyo", 2026, 5, 5, 9)
+    assert next_run(moved, START)[0] == local("Europe/London", 2026, 5, 5, 9)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +132,7 @@ def test_j03_another_zone_holds_from_the_next_run_on() -> None:
 )
 def test_times_that_make_no_sense_are_told_in_words(metadata: dict[str, Any], cause: str) -> None:
     for wrong in (
-        lambda: find_next_run(repeating(**metadata), START + DAY),
+        lambda: next_run(repeating(**metadata), START + DAY),
         lambda: scheduled_new(**metadata),
     ):
         with pytest.raises(ValueError, match=r"^its ") as caught:
@@ -144,40 +141,46 @@ def test_times_that_make_no_sense_are_told_in_words(metadata: dict[str, Any], ca
 
 
 def scheduled_new(*tags: str, **metadata: Any) -> Task:
-    task = Task(derived_id("task"), "POST", START, tags=frozenset({QUEUE, REPEAT, *tags}), metadata=metadata)
+    task = Task(
+        derived_id("task"),
+        "POST",
+        START,
+        tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT, *tags}),
+        metadata=metadata,
+    )
     return merge_schedule(task, None)
 
 
 def test_a_repeating_task_first_runs_an_interval_later_and_an_immediate_one_at_once() -> None:
     assert scheduled_new(updateInterval=60_000).next_run == START + timedelta(minutes=1)
     assert scheduled_new(cron="0 13 * * *").next_run == START + timedelta(hours=1)
-    assert scheduled_new(IMMEDIATE, updateInterval=60_000).next_run == START
-    assert scheduled_new(IMMEDIATE, cron="0 13 * * *").next_run == START
+    assert scheduled_new(TaskTag.IMMEDIATE, updateInterval=60_000).next_run == START
+    assert scheduled_new(TaskTag.IMMEDIATE, cron="0 13 * * *").next_run == START
 
 
 def test_j02_after_eight_hours_one_run_makes_up_for_all_and_the_rhythm_stays() -> None:
     now = START + timedelta(hours=8, seconds=30)
     following = START + timedelta(hours=8, minutes=1)
-    assert find_next_run(repeating(updateInterval=60_000), now) == (following, 480)
-    assert find_next_run(repeating(cron="* * * * *"), now) == (following, 480)
+    assert next_run(repeating(updateInterval=60_000), now) == (following, 480)
+    assert next_run(repeating(cron="* * * * *"), now) == (following, 480)
 
 
 def test_j02_who_wants_all_gets_each_missed_time() -> None:
     now = START + timedelta(hours=8)
     for times_of in ({"updateInterval": 60_000}, {"cron": "* * * * *"}):
-        assert find_next_run(repeating(**times_of, missed="all"), now) == (START + timedelta(minutes=1), 0)
+        assert next_run(repeating(**times_of, missed="all"), now) == (START + timedelta(minutes=1), 0)
 
 
 def test_j02_who_skips_leaves_out_what_is_late_but_not_what_was_begun() -> None:
     late = START + MISSED_THRESHOLD + timedelta(seconds=1)
     task = repeating(updateInterval=60_000, missed="skip")
-    assert is_missed(task, late)
-    assert not is_missed(task, START + MISSED_THRESHOLD)
-    assert not is_missed(task.lease(late).lease(late), late)
-    assert not is_missed(repeating(updateInterval=60_000), late + DAY)
+    assert task.is_missed(late)
+    assert not task.is_missed(START + MISSED_THRESHOLD)
+    assert not task.lease(late).lease(late).is_missed(late)
+    assert not repeating(updateInterval=60_000).is_missed(late + DAY)
 
 
 def test_j02_years_of_missed_seconds_are_passed_over_at_once() -> None:
     now = START + 3650 * DAY
-    assert find_next_run(repeating(updateInterval=1000), now)[1] == 3650 * 86400
-    assert find_next_run(repeating(cron="* * * * * *"), now)[0] == now + timedelta(seconds=1)
+    assert next_run(repeating(updateInterval=1000), now)[1] == 3650 * 86400
+    assert next_run(repeating(cron="* * * * * *"), now)[0] == now + timedelta(seconds=1)

@@ -16,7 +16,7 @@ from bot.domain.events import PostGenerated
 from bot.domain.ids import derived_id, new_id
 from bot.domain.ledger import EventKey, Receipt
 from bot.domain.memory import Memory, MemoryKind
-from bot.domain.task import QUEUE, REPEAT, Task
+from bot.domain.task import Task, TaskSchedule, TaskTag
 from bot.errors import ModelError, ModelUnavailable
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.outbound.content_filter import filter_outgoing
@@ -84,10 +84,10 @@ class PostScheduler:
                 f"Post on {feed.room.platform}",
                 room_id=feed.room.id,
                 world_id=feed.world.id,
-                tags=frozenset({QUEUE, REPEAT}),
+                tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT}),
                 metadata={
                     INTERVAL_KEY: interval,
-                    "updateInterval": _to_milliseconds(self._draw_interval(feed.interval)),
+                    **TaskSchedule(self._draw_interval(feed.interval)).to_metadata(),
                 },
             )
         )
@@ -110,7 +110,7 @@ class PostScheduler:
                 delay = MODEL_RETRY_INTERVAL if isinstance(error, ModelUnavailable) else delay
                 logger.warning("nothing is posted on %s this time: %s", feed.room.platform, error)
         update_interval = agent.clock() + delay - task.next_run
-        metadata = {**task.metadata, "updateInterval": _to_milliseconds(update_interval)}
+        metadata = {**task.metadata, **TaskSchedule(update_interval).to_metadata()}
         await agent.store.tasks.save_task(replace(task, metadata=metadata))
 
     async def _publish(self, feed: Feed, key: str) -> None:
@@ -121,10 +121,6 @@ class PostScheduler:
     def _draw_interval(self, interval: tuple[timedelta, timedelta]) -> timedelta:
         shortest, longest = interval
         return timedelta(seconds=self._draw(shortest.total_seconds(), longest.total_seconds()))
-
-
-def _to_milliseconds(pause: timedelta) -> int:
-    return round(pause.total_seconds() * 1000)
 
 
 MAX_ATTEMPTS = 3

@@ -13,7 +13,7 @@ from uuid import UUID
 from bot.agent import Agent
 from bot.concurrency.clock import ShutdownDeadline
 from bot.concurrency.isolation import Failure, run_isolated
-from bot.domain.task import Task, find_next_run, is_missed
+from bot.domain.task import Task
 from bot.errors import StoreUnavailable
 from bot.plugin_system.components import Worker
 from bot.plugin_system.registry import Registry
@@ -176,8 +176,10 @@ class Scheduler:
             return "its process ended while it ran, again and again"
         try:
             if task.is_repeating:
-                find_next_run(task, now)  # with times that make no sense nothing is begun
-            if is_missed(task, now):
+                task.schedule.find_next_run(
+                    task.next_run, now
+                )  # with times that make no sense nothing is begun
+            if task.is_missed(now):
                 logger.info("task %s of %s is left out: it was due at %s", task.id, task.name, task.next_run)
                 return ""
         except ValueError as error:
@@ -215,7 +217,7 @@ def _next_state(claimed: Task, current: Task, now: datetime, error: str | None) 
     """
     if not error and current.is_repeating:
         try:
-            due, skipped = find_next_run(replace(current, next_run=claimed.next_run), now)
+            due, skipped = current.schedule.find_next_run(claimed.next_run, now)
         except ValueError as schedule_error:
             error = str(schedule_error)
         else:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from bot.agent import Agent
 from bot.commands.dispatcher import CommandDispatcher, current_role
-from bot.domain.choices import chosen, is_open, objection, options_of, parse_choice_value
+from bot.domain.choices import ChoiceRequest, parse_choice_value
 from bot.domain.content import MAX_VALUE_LENGTH
 from bot.domain.environment import Role
 from bot.domain.events import InteractionReceived
@@ -58,20 +58,22 @@ class ChoiceHandler:
         task_id, number = target
         async with self._lock:
             task = await agent.store.tasks.task(task_id)
-            options = options_of(task) if task is not None else []
-            if task is None or task.room_id != selection.room.id or number >= len(options):
+            if task is None or task.room_id != selection.room.id:
                 return CommandResponse(UNAVAILABLE_TEXT)
-            if (previous_choice := task.metadata.get("choice")) is not None:
-                return CommandResponse(f"It has been chosen already: {previous_choice}.")
-            if not is_open(task, agent.clock()):
+            request = ChoiceRequest.from_metadata(task.metadata)
+            if number < len(request.options) and request.choice:
+                return CommandResponse(f"It has been chosen already: {request.choice}.")
+            if number >= len(request.options) or not request.is_open(task, agent.clock()):
                 return CommandResponse(UNAVAILABLE_TEXT)
-            choice = options[number]
+            choice = request.options[number]
             role = await current_role(agent, selection.world, selection.author.id)
-            refusal = objection(task, [selection.author.id], role)
+            refusal = request.refusal_for([selection.author.id], role)
             await self._log(selection, task, choice, role, refusal)
             if refusal:
                 return CommandResponse(f"{refusal[0].upper()}{refusal[1:]}.")
-            await agent.store.tasks.save_task(chosen(task, choice, selection.author.id, agent.clock()))
+            await agent.store.tasks.save_task(
+                request.choose(task, choice, selection.author.id, agent.clock())
+            )
         agent.events.emit(InteractionReceived(agent.id, selection.room, selection.author, choice))
         return CommandResponse(f"Chosen: {choice}.")
 

@@ -1,75 +1,123 @@
-"""A task that waits for somebody's choice: what may be chosen, by whom, and what a button says of it.
+"""Choices: what a waiting task offers, who may choose, and what was chosen.
 
-What follows is decided here, as values, so that a press and a spoken choice come to the same.
+A pressed button and a choice in a message use the same functions, so that both have the same effect.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar, Self
 from uuid import UUID
 
 from bot.domain.content import MAX_CHOICES, Choice
 from bot.domain.environment import Role
-from bot.domain.task import AWAITING_CHOICE, QUEUE, Task
+from bot.domain.task import Task, TaskTag
 
-ABORT = "ABORT"
-ABORT_NAMES = frozenset({ABORT, "CANCEL"})
-DEFAULT_CHOOSER_ROLES = ("OWNER", "ADMIN")
 VALUE_PREFIX = "choice"
+ABORT_NAMES = frozenset({"ABORT", "CANCEL"})
+DEFAULT_ROLES = (Role.OWNER.value, Role.ADMIN.value)
 
 
-def options_of(task: Task) -> list[str]:
-    """List the names of a task's options, in their order."""
-    options = task.metadata.get("options", ())
-    names = (option.get("name") if isinstance(option, Mapping) else option for option in options)
-    return [str(name) for name in names if name]
+@dataclass(frozen=True, slots=True)
+class ChoiceRequest:
+    """The choice that a task waits for; once it is made, `choice` and `chosen_by`.
 
+    People with one of `roles` (by default OWNER or ADMIN) may choose; if there are `choosers`, only those:
+    ids as text. A `code` must be repeated in the choice. `operation` is what the task does once it is chosen.
+    In a task's metadata the keys are `options`, `roles`, `choosers`, `expiresAt`, `code`, `change`, `choice`
+    and `chosenBy`.
+    """
 
-def option_named(text: str, options: Sequence[str]) -> str:
-    """Give the option that was named exactly, or by its number; ABORT; empty for anything else."""
-    text = text.strip()
-    if text in options:
-        return text
-    if text.isascii() and text.isdigit() and 1 <= int(text[:4]) <= len(options):
-        return options[int(text[:4]) - 1]
-    return ABORT if text.upper() in ABORT_NAMES else ""
+    ABORT: ClassVar[str] = "ABORT"
 
+    options: tuple[str, ...] = ()
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+    roles: tuple[str, ...] = ()
+    choosers: tuple[str, ...] = ()
+    expires_at: datetime | None = None
+    code: str = ""
+    operation: Mapping[str, Any] = field(default_factory=dict)
+    choice: str = ""
+    chosen_by: UUID | None = None
 
-def objection(task: Task, authors: Collection[UUID], role: Role) -> str:
-    """Say why these people, of whom the least has this role, may not choose; empty where they may."""
-    choosers = set(_texts(task.metadata.get("choosers")))
-    if choosers:
-        return (
-            "" if {str(author_id) for author_id in authors} <= choosers else "it is another person's choice"
+    @property
+    def chooser(self) -> UUID:
+        """Who has chosen; raises LookupError before the choice."""
+        if self.chosen_by is None:
+            raise LookupError("nothing has been chosen yet")
+        return self.chosen_by
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Self:
+        """Return the request in a task's metadata; raises ValueError for a time or id that is none."""
+        options = [_name_and_description(option) for option in _list(metadata.get("options"))]
+        expires_at, chosen_by = metadata.get("expiresAt"), metadata.get("chosenBy")
+        return cls(
+            tuple(name for name, _ in options if name),
+            {name: description for name, description in options if name and description},
+            tuple(map(str, _list(metadata.get("roles")))),
+            tuple(map(str, _list(metadata.get("choosers")))),
+            datetime.fromisoformat(expires_at) if isinstance(expires_at, str) else None,
+            str(metadata.get("code", "")),
+            metadata.get("change", {}),
+            str(metadata.get("choice", "")),
+            UUID(str(chosen_by)) if chosen_by is not None else None,
         )
-    allowed = _texts(task.metadata.get("roles")) or DEFAULT_CHOOSER_ROLES
-    return "" if role.value in allowed else f"only {' or '.join(allowed)} may choose here"
 
+    def to_metadata(self) -> dict[str, Any]:
+        """Return the metadata that describes this request, without empty values."""
+        descriptions = self.descriptions
+        values = {
+            "options": [
+                {"name": name, "description": descriptions[name]} if name in descriptions else name
+                for name in self.options
+            ],
+            "roles": list(self.roles),
+            "choosers": list(self.choosers),
+            "code": self.code,
+            "expiresAt": self.expires_at.isoformat() if self.expires_at else "",
+            "change": dict(self.operation),
+            "choice": self.choice,
+            "chosenBy": str(self.chosen_by or ""),
+        }
+        return {key: value for key, value in values.items() if value}
 
-def is_open(task: Task, now: datetime) -> bool:
-    """Tell whether a task still waits for its choice."""
-    written = task.metadata.get("expiresAt")
-    end = datetime.fromisoformat(written) if isinstance(written, str) else None
-    return AWAITING_CHOICE in task.tags and (end is None or end > now)
+    def match(self, text: str) -> str:
+        """Return the option with exactly this name or number, ABORT, or "" for anything else."""
+        text = text.strip()
+        if text in self.options:
+            return text
+        if text.isascii() and text.isdigit() and 1 <= int(text[:4]) <= len(self.options):
+            return self.options[int(text[:4]) - 1]
+        return self.ABORT if text.upper() in ABORT_NAMES else ""
 
+    def refusal_for(self, authors: Collection[UUID], role: Role) -> str:
+        """Return why these people, of whom `role` is the lowest role, may not choose; "" if they may."""
+        if self.choosers:
+            is_allowed = {str(author_id) for author_id in authors} <= set(self.choosers)
+            return "" if is_allowed else "it is another person's choice"
+        allowed = self.roles or DEFAULT_ROLES
+        return "" if role.value in allowed else f"only {' or '.join(allowed)} may choose here"
 
-def chosen(task: Task, choice: str, by: UUID, at: datetime) -> Task:
-    """Give a task its choice: now it is to be carried out."""
-    metadata = {**task.metadata, "choice": choice, "chosenBy": str(by)}
-    return replace(task, tags=(task.tags - {AWAITING_CHOICE}) | {QUEUE}, metadata=metadata, next_run=at)
+    def is_open(self, task: Task, now: datetime) -> bool:
+        """Return whether the task still waits for its choice."""
+        is_waiting = TaskTag.AWAITING_CHOICE in task.tags
+        return is_waiting and (self.expires_at is None or self.expires_at > now)
 
+    def choose(self, task: Task, choice: str, by: UUID, now: datetime) -> Task:
+        """Return the task with its choice, queued to run now."""
+        tags = (task.tags - {TaskTag.AWAITING_CHOICE}) | {TaskTag.QUEUE}
+        metadata = {**task.metadata, "choice": choice, "chosenBy": str(by)}
+        return replace(task, tags=tags, metadata=metadata, next_run=now)
 
-def choices_of(task: Task) -> tuple[Choice, ...]:
-    """Give a task's options as choices, to be offered with a message; the first 25 of them."""
-    options = options_of(task)[:MAX_CHOICES]
-    return tuple(
-        Choice(name, f"{VALUE_PREFIX}:{task.id.hex}:{number}") for number, name in enumerate(options)
-    )
+    def choices(self, task_id: UUID) -> tuple[Choice, ...]:
+        """Return the first 25 options as choices to offer with a message."""
+        options = enumerate(self.options[:MAX_CHOICES])
+        return tuple(Choice(name, f"{VALUE_PREFIX}:{task_id.hex}:{number}") for number, name in options)
 
 
 def parse_choice_value(value: str) -> tuple[UUID, int] | None:
-    """Tell of which task a choice's value is, and which option it names; None for any other value."""
+    """Return the task and the option number that a choice's value names; None for any other value."""
     prefix, _, rest = value.partition(":")
     key, _, number = rest.partition(":")
     if (
@@ -84,5 +132,11 @@ def parse_choice_value(value: str) -> tuple[UUID, int] | None:
         return None
 
 
-def _texts(written: Any) -> tuple[str, ...]:
-    return tuple(map(str, written)) if isinstance(written, list | tuple) else ()
+def _list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def _name_and_description(option: Any) -> tuple[str, str]:
+    if isinstance(option, Mapping):
+        return str(option.get("name") or ""), str(option.get("description") or "")
+    return str(option or ""), ""

@@ -1,11 +1,11 @@
-"""Task, its lease, and when it runs next."""
+"""Tasks: work for later, its lease, and when it runs next."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from itertools import islice, takewhile
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -13,27 +13,124 @@ from cronsim import CronSim, CronSimError
 
 from bot.text import shorten
 
-QUEUE = "queue"
-REPEAT = "repeat"
-IMMEDIATE = "immediate"
-AWAITING_CHOICE = "AWAITING_CHOICE"
 MAX_BACKOFF = timedelta(hours=1)
+MIN_INTERVAL = timedelta(seconds=1)
+MISSED_THRESHOLD = timedelta(seconds=60)
+MAX_COUNTED_RUNS = 1000
+MILLISECOND = timedelta(milliseconds=1)
+
+
+class TaskTag(StrEnum):
+    """The tags that have a meaning for the scheduler; a task may have others."""
+
+    QUEUE = "queue"
+    REPEAT = "repeat"
+    IMMEDIATE = "immediate"
+    AWAITING_CHOICE = "AWAITING_CHOICE"
+
+
+class MissedRunPolicy(StrEnum):
+    """What happens to runs whose time has passed: one run for all, none, or one for each."""
+
+    RUN_ONCE = "run_once"
+    SKIP = "skip"
+    ALL = "all"
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Self:
+        """Return the policy under the key `missed`, by default RUN_ONCE; raises ValueError."""
+        value = metadata.get("missed", cls.RUN_ONCE)
+        try:
+            return cls(value)
+        except ValueError:
+            raise ValueError(f"its missed is none of {', '.join(cls)}: {_quote(value)}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSchedule:
+    """When a repeating task runs: at an interval, or by a cron expression in a time zone.
+
+    In a task's metadata it has the keys `updateInterval` (in milliseconds), `cron`, `timezone` and `missed`.
+    """
+
+    KEYS: ClassVar[tuple[str, ...]] = ("cron", "timezone", "updateInterval", "missed")
+
+    interval: timedelta = timedelta(0)
+    cron: str = ""
+    timezone: str = "UTC"
+    missed: MissedRunPolicy = MissedRunPolicy.RUN_ONCE
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Self:
+        """Return the schedule that a task's metadata describes; raises ValueError with the cause."""
+        missed = MissedRunPolicy.from_metadata(metadata)
+        if "cron" not in metadata:
+            return cls(_parse_interval(metadata.get("updateInterval", 0)), missed=missed)
+        cron, timezone = metadata["cron"], metadata.get("timezone", "UTC")
+        if not isinstance(cron, str) or not cron.strip():
+            raise ValueError(f"its cron is no cron expression: {_quote(cron)}")
+        _find_zone(timezone)
+        return cls(cron=cron, timezone=timezone, missed=missed)
+
+    def to_metadata(self) -> dict[str, Any]:
+        """Return the metadata that describes this schedule."""
+        if self.cron:
+            times: dict[str, Any] = {"cron": self.cron, "timezone": self.timezone}
+        else:
+            times = {"updateInterval": round(self.interval / MILLISECOND)}
+        return times if self.missed is MissedRunPolicy.RUN_ONCE else {**times, "missed": self.missed.value}
+
+    def run_after(self, timestamp: datetime) -> datetime:
+        """Return the first run after a time; raises ValueError if there is none."""
+        if self.cron:
+            return next(self._cron_runs(timestamp))
+        try:
+            return timestamp + self._step
+        except OverflowError:
+            raise _interval_error(self.interval / MILLISECOND) from None
+
+    def find_next_run(self, last_run: datetime, now: datetime) -> tuple[datetime, int]:
+        """Return when the task runs after `last_run`, and how many runs are skipped; raises ValueError."""
+        next_run = self.run_after(last_run)
+        if next_run > now or self.missed is MissedRunPolicy.ALL:
+            return next_run, 0
+        if self.cron:
+            missed_runs = takewhile(lambda run: run <= now, self._cron_runs(last_run))
+            return self.run_after(now), sum(1 for _ in islice(missed_runs, MAX_COUNTED_RUNS))
+        skipped = (now - next_run) // self._step + 1
+        return next_run + skipped * self._step, skipped
+
+    @property
+    def _step(self) -> timedelta:
+        return max(self.interval, MIN_INTERVAL)
+
+    def _cron_runs(self, timestamp: datetime) -> Iterator[datetime]:
+        """Yield the runs after a time, in UTC; raises ValueError if there are none.
+
+        Clock changes are handled as by Debian's cron: a time that is skipped in spring runs right after the
+        change, one that occurs twice in autumn runs once. With `*` in minute or hour, elapsed time counts.
+        """
+        try:
+            runs = CronSim(self.cron, timestamp.astimezone(_find_zone(self.timezone)))
+        except (CronSimError, ValueError) as error:
+            raise ValueError(f"its cron is no cron expression ({error}): {_quote(self.cron)}") from None
+        for run in runs:
+            if (run_at := run.astimezone(UTC)) > timestamp:  # the first may lie in an hour that occurs twice
+                yield run_at
+        raise ValueError(f"its cron names no time in the next fifty years: {_quote(self.cron)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One piece of work for later.
+    """One piece of work for later, done by the worker of its name.
 
-    Tags: `queue` makes it eligible; `repeat` runs it again every `metadata["updateInterval"]`
-    milliseconds, or when `metadata["cron"]` says so in `metadata["timezone"]` (UTC); a repeating one that
-    is `immediate` runs first when it is scheduled, not one interval later. `metadata["missed"]` says what
-    becomes of times that have passed unused: `run_once`, `skip` or `all`. One tagged `AWAITING_CHOICE`
-    instead of `queue` waits until somebody in its room has chosen one of `metadata["options"]`; then it
-    is queued, and its worker finds the choice in `metadata["choice"]`. `metadata["roles"]` says who may
-    choose (OWNER and ADMIN where it says nothing), `metadata["choosers"]`, ids, that nobody else may, and
-    `metadata["expiresAt"]` until when. A claimed task is leased: nobody else runs it before
-    `leased_until`, and only the holder of `fence` may complete it. `attempts` counts the runs that have
-    failed, or ended with their process, since the last that did not.
+    Tags are those of `TaskTag`: QUEUE makes it eligible, REPEAT runs it again by its `TaskSchedule`, and
+    with IMMEDIATE the first run is when it is scheduled, not one interval later. A task with AWAITING_CHOICE
+    instead of QUEUE waits until a user chooses one of the options of its `ChoiceRequest`.
+
+    A claimed task is leased: nothing else runs it before `leased_until`, and only the holder of
+    `fencing_token` may complete it. `attempts` counts the runs that failed, or ended with their process,
+    since the last success.
     """
 
     id: UUID
@@ -43,7 +140,7 @@ class Task:
     room_id: UUID | None = None
     world_id: UUID | None = None
     entity_id: UUID | None = None
-    tags: frozenset[str] = frozenset({QUEUE})
+    tags: frozenset[str] = frozenset({TaskTag.QUEUE})
     metadata: Mapping[str, Any] = field(default_factory=dict)
     attempts: int = 0
     leased_until: datetime | None = None
@@ -53,73 +150,50 @@ class Task:
 
     @property
     def is_repeating(self) -> bool:
-        """Whether it stays after a successful run."""
-        return REPEAT in self.tags
+        """Whether the task remains after a successful run."""
+        return TaskTag.REPEAT in self.tags
 
     @property
     def run_key(self) -> str:
-        """The name of this run: the same at every attempt of it, another when the task repeats."""
+        """The idempotency key of this run: the same in every attempt, different when the task repeats."""
         return f"{self.id}/{self.fencing_token - self.attempts}" if self.is_repeating else str(self.id)
 
     @property
-    def interval(self) -> timedelta:
-        """How long after a run the next one is due."""
-        return timedelta(milliseconds=float(self.metadata.get("updateInterval", 0)))
+    def schedule(self) -> TaskSchedule:
+        """The schedule in the metadata; raises ValueError with the cause if it is invalid."""
+        return TaskSchedule.from_metadata(self.metadata)
 
     @property
     def backoff(self) -> timedelta:
-        """How long to wait after the present number of failures: 1 s, doubled, at most an hour."""
+        """The delay after the current number of failures: 1 s, doubled each time, at most an hour."""
         return min(timedelta(seconds=2.0 ** min(self.attempts - 1, 12)), MAX_BACKOFF)
 
     def lease(self, until: datetime) -> Self:
-        """Lease it anew; where a lease is still there, the run that held it has not come to its end."""
+        """Return the task with a new lease; one whose last lease was not ended gets one more attempt."""
         attempts = self.attempts + (self.leased_until is not None)
         return replace(self, leased_until=until, fencing_token=self.fencing_token + 1, attempts=attempts)
 
-
-MIN_INTERVAL = timedelta(seconds=1)
-MISSED_THRESHOLD = timedelta(seconds=60)
-MAX_COUNTED_RUNS = 1000
-SCHEDULE_KEYS = ("cron", "timezone", "updateInterval")
-
-
-class MissedRunPolicy(StrEnum):
-    """What becomes of the times at which a task should have run and did not."""
-
-    RUN_ONCE = "run_once"
-    SKIP = "skip"
-    ALL = "all"
-
-
-def find_next_run(task: Task, now: datetime) -> tuple[datetime, int]:
-    """Say when a repeating task runs after this run, and how many of its times have passed meanwhile.
-
-    Raises ValueError, with the cause in words, where its times make no sense.
-    """
-    next_run = _run_after(task, task.next_run)
-    if next_run > now or missed_run_policy(task) is MissedRunPolicy.ALL:
-        return next_run, 0
-    if "cron" in task.metadata:
-        missed_runs = takewhile(lambda time: time <= now, _cron_runs(task, task.next_run))
-        return _run_after(task, now), sum(1 for _ in islice(missed_runs, MAX_COUNTED_RUNS))
-    skipped = (now - next_run) // _checked_interval(task) + 1
-    return next_run + skipped * _checked_interval(task), skipped
+    def is_missed(self, now: datetime) -> bool:
+        """Return whether to skip the task because it is late; one that was started is not skipped."""
+        is_late = not self.attempts and now - self.next_run > MISSED_THRESHOLD
+        return MissedRunPolicy.from_metadata(self.metadata) is MissedRunPolicy.SKIP and is_late
 
 
 def merge_schedule(task: Task, stored: Task | None) -> Task:
-    """Say what to keep of a task that is left anew while it may be known; raises ValueError.
+    """Return what to store for a task that is scheduled again while it may be stored already.
 
-    A repeating one goes on: when it is due, its failures, and what it has noted besides.
+    A repeating task with unchanged times continues: its next run, its failures and its metadata stay. Raises
+    ValueError if its schedule is invalid.
     """
-    missed_run_policy(task)
+    MissedRunPolicy.from_metadata(task.metadata)
     if task.is_repeating:
-        first_run = _run_after(task, task.next_run)
-        task = task if IMMEDIATE in task.tags else replace(task, next_run=first_run)
+        first_run = task.schedule.run_after(task.next_run)
+        task = task if TaskTag.IMMEDIATE in task.tags else replace(task, next_run=first_run)
     if stored is None:
         return task
-    notes = {name: value for name, value in stored.metadata.items() if name not in (*SCHEDULE_KEYS, "missed")}
+    notes = {name: value for name, value in stored.metadata.items() if name not in TaskSchedule.KEYS}
     metadata = {**notes, **task.metadata}
-    if stored.is_parked or not task.is_repeating or _schedule_values(task) != _schedule_values(stored):
+    if stored.is_parked or not task.is_repeating or _times(task) != _times(stored):
         return replace(
             task, metadata=metadata, leased_until=stored.leased_until, fencing_token=stored.fencing_token
         )
@@ -135,63 +209,19 @@ def merge_schedule(task: Task, stored: Task | None) -> Task:
     )
 
 
-def is_missed(task: Task, now: datetime) -> bool:
-    """Whether a task is to be left out because its time is over; one that was begun is not."""
-    return (
-        missed_run_policy(task) is MissedRunPolicy.SKIP
-        and not task.attempts
-        and now - task.next_run > MISSED_THRESHOLD
-    )
+def _times(task: Task) -> list[Any]:
+    return [task.is_repeating, *(task.metadata.get(key) for key in ("cron", "timezone", "updateInterval"))]
 
 
-def _schedule_values(task: Task) -> list[Any]:
-    return [task.is_repeating, *(task.metadata.get(name) for name in SCHEDULE_KEYS)]
-
-
-def missed_run_policy(task: Task) -> MissedRunPolicy:
-    """Say what becomes of a task's missed times; raises ValueError."""
-    value = task.metadata.get("missed", MissedRunPolicy.RUN_ONCE)
+def _parse_interval(value: Any) -> timedelta:
     try:
-        return MissedRunPolicy(value)
-    except ValueError:
-        raise ValueError(f"its missed is none of {', '.join(MissedRunPolicy)}: {_quote(value)}") from None
-
-
-def _run_after(task: Task, timestamp: datetime) -> datetime:
-    if "cron" in task.metadata:
-        return next(_cron_runs(task, timestamp))
-    try:
-        return timestamp + _checked_interval(task)
-    except OverflowError:
-        raise ValueError(_interval_error(task)) from None
-
-
-def _checked_interval(task: Task) -> timedelta:
-    try:
-        return max(task.interval, MIN_INTERVAL)
+        return timedelta(milliseconds=float(value))
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(_interval_error(task)) from None
+        raise _interval_error(value) from None
 
 
-def _interval_error(task: Task) -> str:
-    return f"its updateInterval is no number of milliseconds: {_quote(task.metadata.get('updateInterval'))}"
-
-
-def _cron_runs(task: Task, timestamp: datetime) -> Iterator[datetime]:
-    """Give the times after a moment, in UTC; raises ValueError where there will be none.
-
-    As Debian's cron has it: what the clock leaps over in spring runs right after, what it shows twice in
-    autumn runs once; only with `*` in minute or hour the real time that passes counts.
-    """
-    expression, zone = task.metadata["cron"], _find_zone(task.metadata.get("timezone", "UTC"))
-    try:
-        runs = CronSim(expression, timestamp.astimezone(zone))
-    except (CronSimError, ValueError, AttributeError) as error:
-        raise ValueError(f"its cron is no cron expression ({error}): {_quote(expression)}") from None
-    for time in runs:
-        if (run_at := time.astimezone(UTC)) > timestamp:  # it may begin in an hour that the clock shows twice
-            yield run_at
-    raise ValueError(f"its cron names no time in the next fifty years: {_quote(expression)}")
+def _interval_error(value: Any) -> ValueError:
+    return ValueError(f"its updateInterval is no number of milliseconds: {_quote(value)}")
 
 
 def _find_zone(name: Any) -> tzinfo:

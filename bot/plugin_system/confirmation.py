@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from bot.domain.choices import choices_of
+from bot.domain.choices import ChoiceRequest
 from bot.domain.content import Content
 from bot.domain.ids import derived_id
 from bot.domain.results import ActionResult
-from bot.domain.task import AWAITING_CHOICE, Task
+from bot.domain.task import Task, TaskTag
 from bot.text import sanitize_name
 from bot.turn import Turn
 
@@ -21,22 +21,24 @@ async def ask_twice(turn: Turn, worker: str, operation: Mapping[str, str], summa
     """Say what would be done, and leave it to `worker` once the author has answered with the code.
 
     One change waits for each person in a room: a newer one takes the place of the older. The worker finds
-    it in `task.metadata["change"]`, and who has confirmed it in `task.metadata["chosenBy"]`.
+    it as `operation` of the task's `ChoiceRequest`, and who has confirmed it as its `chooser`.
     """
     agent, author = turn.agent, turn.author
     tasks, now = agent.store.tasks, agent.clock()
-    for earlier in await tasks.tasks(room_id=turn.room.id, entity_id=author.id, tags={AWAITING_CHOICE}):
-        if "code" in earlier.metadata:
+    for earlier in await tasks.tasks(
+        room_id=turn.room.id, entity_id=author.id, tags={TaskTag.AWAITING_CHOICE}
+    ):
+        if ChoiceRequest.from_metadata(earlier.metadata).code:
             await tasks.delete_task(earlier.id)
     task_id = derived_id(turn.id, "confirmation", str(turn.next_reply_index))
     code = _encode_code(derived_id(task_id, str(author.id)).int)
-    metadata = {
-        "options": [CONFIRM],
-        "choosers": [str(author.id)],
-        "code": code,
-        "expiresAt": (now + CONFIRMATION_TTL).isoformat(),
-        "change": dict(operation),
-    }
+    request = ChoiceRequest(
+        (CONFIRM,),
+        choosers=(str(author.id),),
+        code=code,
+        expires_at=now + CONFIRMATION_TTL,
+        operation=operation,
+    )
     task = Task(
         task_id,
         worker,
@@ -45,8 +47,8 @@ async def ask_twice(turn: Turn, worker: str, operation: Mapping[str, str], summa
         turn.room.id,
         turn.world.id,
         author.id,
-        tags=frozenset({AWAITING_CHOICE}),
-        metadata=metadata,
+        tags=frozenset({TaskTag.AWAITING_CHOICE}),
+        metadata=request.to_metadata(),
     )
     await tasks.save_task(task)
     name = sanitize_name(agent.name)
@@ -54,7 +56,7 @@ async def ask_twice(turn: Turn, worker: str, operation: Mapping[str, str], summa
         f"{summary} Is that right, {sanitize_name(author.name)}? Then answer within ten minutes: "
         f"{name}, {CONFIRM} {code}"
     )
-    await turn.reply(Content(text=question, choices=choices_of(task)))
+    await turn.reply(Content(text=question, choices=request.choices(task_id)))
     return ActionResult(text="asked for confirmation; nothing has been changed yet")
 
 

@@ -2,7 +2,18 @@
 
 from datetime import timedelta
 
-from bot import QUEUE, REPEAT, Agent, ProviderResult, RecallScope, Task, Turn, derived_id, provider, worker
+from bot import (
+    Agent,
+    ProviderResult,
+    RecallScope,
+    Task,
+    TaskSchedule,
+    TaskTag,
+    Turn,
+    derived_id,
+    provider,
+    worker,
+)
 from bot.text import escape_line, shorten
 from plugins.knowledge.documents import check_paths
 from plugins.knowledge.index import KnowledgeIndex, Passage
@@ -44,7 +55,7 @@ async def schedule_reindex(agent: Agent) -> None:
         name=reindex.name,
         next_run=agent.clock(),
         description="take in the character's documents",
-        tags=frozenset({QUEUE, REPEAT}),
-        metadata={"updateInterval": REINDEX_INTERVAL / timedelta(milliseconds=1)},
+        tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT}),
+        metadata=TaskSchedule(REINDEX_INTERVAL).to_metadata(),
     )
     await agent.store.tasks.save_task(task)

@@ -1,9 +1,8 @@
 """POST, REPLY_ON_X, QUOTE, REPOST, LIKE, SEARCH_X; confirmed worker."""
 
 from typing import Annotated
-from uuid import UUID
 
-from bot import ActionResult, Agent, Effect, ExampleLine, Task, Turn, action, worker
+from bot import ActionResult, Agent, ChoiceRequest, Effect, ExampleLine, Task, Turn, action, worker
 from plugins.x_actions.operations import (
     LIKE,
     POST_URL,
@@ -120,10 +119,8 @@ async def _act_on_post(turn: Turn, kind: str, reference: str, text: str) -> Acti
 @worker(WORKER)
 async def act_on_x(agent: Agent, task: Task) -> None:
     """Do it, and tell in the room where it was confirmed what has become of it."""
-    operation, entity_id = (
-        XOperation.from_metadata(task.metadata["change"]),
-        UUID(str(task.metadata["chosenBy"])),
-    )
+    request = ChoiceRequest.from_metadata(task.metadata)
+    operation, entity_id = XOperation.from_metadata(request.operation), request.chooser
     room = await agent.store.worlds.room(task.room_id) if task.room_id is not None else None
     entity = (await agent.store.entities.entities([entity_id])).get(entity_id)
     if room is None:

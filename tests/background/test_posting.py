@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from bot import REPEAT, ChannelType, MemoryKind, Room, Task, World, derived_id
+from bot import ChannelType, MemoryKind, Room, Task, TaskTag, World, derived_id
 from bot.background.posting import MAX_ATTEMPTS, POST_WORKER, Post, PostScheduler, publish, recent_posts
 from bot.background.scheduler import Scheduler
 from bot.models import ModelRefused, ModelUnavailable, Purpose
@@ -157,7 +157,7 @@ async def test_an_overdue_post_is_published_once_after_a_restart(kind: str, tmp_
         clock = ManualClock()
         async with a_desk(store=store, clock=clock) as desk:
             [before] = await desk.tasks()
-            assert REPEAT in before.tags
+            assert TaskTag.REPEAT in before.tags
         clock.advance(days=3)
         async with a_desk(KNOT, FOG, store=store, clock=clock) as desk:
             for _ in range(100_000):  # it may have looked before the platform was there

@@ -7,17 +7,21 @@ from typing import Any
 import pytest
 
 from bot.concurrency.clock import system_clock
-from bot.domain.choices import choices_of, parse_choice_value
+from bot.domain.choices import ChoiceRequest, parse_choice_value
 from bot.domain.content import Choice, Content
 from bot.domain.environment import ChannelType, Role
 from bot.domain.events import InteractionReceived
 from bot.domain.ids import new_id
-from bot.domain.task import AWAITING_CHOICE, Task
+from bot.domain.task import Task, TaskTag
 from bot.outbound.message_parts import OutgoingReply, split_reply
 from bot.store.protocols import AUDIT
 from bot.testing import AgentHarness, RecordingAdapter, make_message, make_turn, running_agent
 from tests.commands.asking import press
 from tests.plugins.bootstrap.obeying import Obedient
+
+
+def choices_of(task: Task) -> tuple[Choice, ...]:
+    return ChoiceRequest.from_metadata(task.metadata).choices(task.id)
 
 
 async def ask(stage: AgentHarness, **metadata: Any) -> Task:
@@ -26,7 +30,13 @@ async def ask(stage: AgentHarness, **metadata: Any) -> Task:
     room = make_message("", sent_at=now, kind=ChannelType.GROUP).room
     data = {"options": ["red", {"name": "blue"}], **metadata}
     task = Task(
-        new_id(), "PAINT", now, "Which colour?", room.id, tags=frozenset({AWAITING_CHOICE}), metadata=data
+        new_id(),
+        "PAINT",
+        now,
+        "Which colour?",
+        room.id,
+        tags=frozenset({TaskTag.AWAITING_CHOICE}),
+        metadata=data,
     )
     await stage.agent.store.tasks.save_task(task)
     return task
@@ -40,7 +50,7 @@ async def test_a_press_chooses_and_the_task_is_queued() -> None:
         assert shown.text == "Chosen: blue."
         kept = await stage.agent.store.tasks.task(task.id)
         assert kept is not None
-        assert (kept.metadata["choice"], AWAITING_CHOICE in kept.tags) == ("blue", False)
+        assert (kept.metadata["choice"], TaskTag.AWAITING_CHOICE in kept.tags) == ("blue", False)
         [entry] = await stage.agent.store.logs.logs(kind=AUDIT)
         assert entry["body"]["arguments"]["option"] == "blue"
 
@@ -64,7 +74,7 @@ async def test_who_may_not_choose_is_told_so_and_it_stays_open() -> None:
         for one in (task, own):
             kept = await stage.agent.store.tasks.task(one.id)
             assert kept is not None
-            assert AWAITING_CHOICE in kept.tags
+            assert TaskTag.AWAITING_CHOICE in kept.tags
 
 
 async def test_what_is_over_or_of_another_room_or_made_up_cannot_be_chosen() -> None:

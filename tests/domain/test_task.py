@@ -7,15 +7,15 @@ from itertools import pairwise
 import pytest
 
 from bot.domain.ids import new_id
-from bot.domain.task import MAX_BACKOFF, QUEUE, REPEAT, Task
+from bot.domain.task import MAX_BACKOFF, MissedRunPolicy, Task, TaskSchedule, TaskTag
 
 TASK = Task(new_id(), "POST", datetime(2026, 5, 4, tzinfo=UTC))
 
 
 def test_a_task_is_queued_unless_it_says_otherwise_and_repeats_only_if_it_says_so() -> None:
-    assert TASK.tags == {QUEUE}
+    assert TASK.tags == {TaskTag.QUEUE}
     assert not TASK.is_repeating
-    assert replace(TASK, tags=frozenset({QUEUE, REPEAT})).is_repeating
+    assert replace(TASK, tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT})).is_repeating
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,24 @@ def test_a_task_is_queued_unless_it_says_otherwise_and_repeats_only_if_it_says_s
     ],
 )
 def test_the_interval_is_written_in_milliseconds(metadata: dict[str, object], expected: timedelta) -> None:
-    assert replace(TASK, metadata=metadata).interval == expected
+    assert replace(TASK, metadata=metadata).schedule.interval == expected
+
+
+@pytest.mark.parametrize(
+    ("schedule", "metadata"),
+    [
+        (TaskSchedule(timedelta(seconds=1.5)), {"updateInterval": 1500}),
+        (
+            TaskSchedule(cron="0 9 * * *", timezone="Asia/Tokyo", missed=MissedRunPolicy.SKIP),
+            {"cron": "0 9 * * *", "timezone": "Asia/Tokyo", "missed": "skip"},
+        ),
+    ],
+)
+def test_a_schedule_is_written_to_metadata_and_read_from_it(
+    schedule: TaskSchedule, metadata: dict[str, object]
+) -> None:
+    assert schedule.to_metadata() == metadata
+    assert TaskSchedule.from_metadata({**metadata, "skipped": 3}) == schedule
 
 
 def test_the_back_off_doubles_with_every_failure() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from bot.domain.ids import derived_id, new_id
-from bot.domain.task import QUEUE, REPEAT, Task
+from bot.domain.task import Task, TaskTag
 from bot.store.protocols import Store
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -26,7 +26,7 @@ async def test_a_task_comes_back_as_it_was_saved(store: Store) -> None:
         room_id=ROOM,
         world_id=derived_id("world"),
         entity_id=derived_id("alice"),
-        tags=frozenset({QUEUE, REPEAT, "post"}),
+        tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT, "post"}),
         metadata={"updateInterval": 60000, "notes": [1, {"a": None}]},
         attempts=2,
         is_parked=True,
@@ -39,7 +39,7 @@ async def test_a_task_comes_back_as_it_was_saved(store: Store) -> None:
 
 
 async def test_tasks_are_found_by_everything_given(store: Store) -> None:
-    both = build_task(room_id=ROOM, tags=frozenset({QUEUE, "a", "b"}), entity_id=derived_id("alice"))
+    both = build_task(room_id=ROOM, tags=frozenset({TaskTag.QUEUE, "a", "b"}), entity_id=derived_id("alice"))
     one = build_task(room_id=ROOM, tags=frozenset({"a"}))
     other = build_task("REMIND")
     for each in (both, one, other):
@@ -80,7 +80,7 @@ async def test_only_what_is_queued_due_unparked_and_known_is_claimed(store: Stor
     for one in (
         due,
         build_task("POST", next_run=0.001),
-        build_task("POST", tags=frozenset({REPEAT})),
+        build_task("POST", tags=frozenset({TaskTag.REPEAT})),
         build_task("POST", is_parked=True),
         build_task("NOBODY_KNOWS"),
     ):
@@ -163,7 +163,7 @@ async def test_a_task_is_removed_once(store: Store) -> None:
 
 
 async def test_j07_a_lease_that_ends_without_completion_counts_as_an_attempt(store: Store) -> None:
-    await store.tasks.save_task(build_task(tags=frozenset({QUEUE, REPEAT})))
+    await store.tasks.save_task(build_task(tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT})))
     [first] = await claim(store)
     [second] = await claim(store, now=UNTIL)
     assert (first.attempts, second.attempts) == (0, 1)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from bot.domain.task import QUEUE, Task
+from bot.domain.task import Task, TaskTag
 
 
 class InMemoryTasks:
@@ -36,7 +36,9 @@ class InMemoryTasks:
         return min(due_times, default=None)
 
     async def count_tasks(self) -> Mapping[tuple[str, bool], int]:
-        return Counter((task.name, task.is_parked) for task in self._tasks.values() if QUEUE in task.tags)
+        return Counter(
+            (task.name, task.is_parked) for task in self._tasks.values() if TaskTag.QUEUE in task.tags
+        )
 
     async def task(self, task_id: UUID) -> Task | None:
         return self._tasks.get(task_id)
@@ -108,4 +110,4 @@ class InMemoryTasks:
 
 
 def _is_eligible(task: Task) -> bool:
-    return QUEUE in task.tags and not task.is_parked
+    return TaskTag.QUEUE in task.tags and not task.is_parked

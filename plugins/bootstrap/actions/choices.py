@@ -1,24 +1,18 @@
 """Choosing: a task that waits for somebody's choice goes on with it, or is dropped."""
 
 from typing import Annotated
-from uuid import UUID
 
 from bot import (
-    ABORT,
-    AWAITING_CHOICE,
     ActionResult,
+    ChoiceRequest,
     Effect,
     ExampleLine,
     Role,
     Task,
+    TaskTag,
     Turn,
     World,
     action,
-    chosen,
-    is_open,
-    objection,
-    option_named,
-    options_of,
     short_id,
 )
 from plugins.bootstrap.actions.permissions import Rule, asked_by, authorize, refused
@@ -28,9 +22,9 @@ SEEN = "openChoices"
 
 async def open_choices(turn: Turn) -> list[Task]:
     """List what waits for a choice in this room, and still may be chosen."""
-    tasks = await turn.agent.store.tasks.tasks(room_id=turn.room.id, tags={AWAITING_CHOICE})
+    tasks = await turn.agent.store.tasks.tasks(room_id=turn.room.id, tags={TaskTag.AWAITING_CHOICE})
     now = turn.agent.clock()
-    return [task for task in tasks if is_open(task, now)]
+    return [task for task in tasks if ChoiceRequest.from_metadata(task.metadata).is_open(task, now)]
 
 
 async def choices_seen(turn: Turn) -> list[Task]:
@@ -76,32 +70,34 @@ async def choose_option(
         names = ", ".join(f"{one.name} (task {short_id(one.id)})" for one in meant)
         return refused(f"several wait for a choice, ask which: {names}" if meant else "no such choice")
     [found] = meant
-    choice = option_named(option, options_of(found))
+    request = ChoiceRequest.from_metadata(found.metadata)
+    choice = request.match(option)
     if not choice:
-        return refused(f"the options are: {', '.join(options_of(found))}, ABORT")
-    code = str(found.metadata.get("code", ""))
-    request = asked_by(
+        return refused(f"the options are: {', '.join(request.options)}, ABORT")
+    code = request.code
+    authorization = asked_by(
         turn,
         "CHOOSE_OPTION",
         {"task": found.id, "name": found.name, "option": choice},
-        spoken=((choice,), (code,)) if code and choice != ABORT else (),
+        spoken=((choice,), (code,)) if code and choice != ChoiceRequest.ABORT else (),
         rule=_rule(turn, found),
     )
-    if cause := await authorize(turn.agent, request):
+    if cause := await authorize(turn.agent, authorization):
         return refused(cause)
     tasks = turn.agent.store.tasks
-    if choice == ABORT:
+    if choice == ChoiceRequest.ABORT:
         await tasks.delete_task(found.id)
         return ActionResult(text="it was dropped; nothing is done")
-    await tasks.save_task(chosen(found, choice, turn.author.id, turn.agent.clock()))
+    await tasks.save_task(request.choose(found, choice, turn.author.id, turn.agent.clock()))
     return ActionResult(text=f"chosen: {choice}; it is carried out now", values={"choice": choice})
 
 
 def _rule(turn: Turn, task: Task) -> Rule:
     authors = {one.author.id for one in turn.inputs}
+    request = ChoiceRequest.from_metadata(task.metadata)
 
     def object_to(world: World, role: Role) -> str:
-        return objection(task, authors, role)
+        return request.refusal_for(authors, role)
 
     return object_to
 
@@ -112,8 +108,3 @@ def _is_for(turn: Turn, task: Task) -> bool:
 
 def _is_called(task: Task, name: str) -> bool:
     return not name or name.strip() in (short_id(task.id), str(task.id), task.name)
-
-
-def chooser_of(task: Task) -> UUID:
-    """Tell who has chosen."""
-    return UUID(str(task.metadata["chosenBy"]))

@@ -6,6 +6,7 @@ from uuid import UUID
 from bot import (
     ActionResult,
     Agent,
+    ChoiceRequest,
     Effect,
     Entity,
     ExampleLine,
@@ -17,7 +18,6 @@ from bot import (
     action,
     worker,
 )
-from plugins.bootstrap.actions.choices import chooser_of
 from plugins.bootstrap.actions.lookup import NotFound, described, find_member, titles
 from plugins.bootstrap.actions.permissions import (
     ALONE,
@@ -180,7 +180,8 @@ def changing(target: Entity, new: Role) -> Rule:
 @worker("CHANGE_ROLE")
 async def change_role(agent: Agent, task: Task) -> None:
     """Give the role that was confirmed, if whoever asked for it still may."""
-    store, change = agent.store, task.metadata["change"]
+    store, confirmation = agent.store, ChoiceRequest.from_metadata(task.metadata)
+    change = confirmation.operation
     person_id, new = UUID(change["person"]), Role(change["role"])
     room = await store.worlds.room(task.room_id) if task.room_id else None
     world = await store.worlds.world(room.world_id) if room else None
@@ -190,7 +191,7 @@ async def change_role(agent: Agent, task: Task) -> None:
     old = world.role_of(person_id)
     request = Request(
         "UPDATE_ROLE",
-        (chooser_of(task),),
+        (confirmation.chooser,),
         room,
         world,
         {"person": person_id, "name": target.name, "old": old, "new": new, "step": "confirmed"},

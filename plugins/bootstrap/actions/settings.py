@@ -8,6 +8,7 @@ from bot import (
     ActionResult,
     Agent,
     ChannelType,
+    ChoiceRequest,
     CoreSettings,
     Effect,
     ExampleLine,
@@ -17,7 +18,6 @@ from bot import (
     action,
     worker,
 )
-from plugins.bootstrap.actions.choices import chooser_of
 from plugins.bootstrap.actions.permissions import (
     Request,
     ask_to_confirm,
@@ -85,7 +85,8 @@ def problem_with(name: str, value: str) -> str:
 @worker("CHANGE_SETTING")
 async def change_setting(agent: Agent, task: Task) -> None:
     """Set what was confirmed, if whoever asked for it still may."""
-    worlds, change = agent.store.worlds, task.metadata["change"]
+    worlds, confirmation = agent.store.worlds, ChoiceRequest.from_metadata(task.metadata)
+    change = confirmation.operation
     name, value = str(change["name"]), str(change["value"])
     room = await worlds.room(task.room_id) if task.room_id else None
     world = await worlds.world(room.world_id) if room else None
@@ -93,7 +94,7 @@ async def change_setting(agent: Agent, task: Task) -> None:
         return
     request = Request(
         "UPDATE_SETTINGS",
-        (chooser_of(task),),
+        (confirmation.chooser,),
         room,
         world,
         {"name": name, "old": world.settings.get(name, DEFAULT), "new": value, "step": "confirmed"},

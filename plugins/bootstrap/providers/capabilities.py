@@ -7,6 +7,7 @@ from bot import (
     ActionPlan,
     ActionResult,
     ActionSpec,
+    ChoiceRequest,
     ProviderResult,
     Service,
     StepStatus,
@@ -174,11 +175,9 @@ def _listed(tasks: Sequence[Task]) -> ProviderResult:
 
 def _lines(task: Task) -> Iterator[str]:
     yield _described(f"- {task.name} (id {short_id(task.id)})", task.description)
-    given = task.metadata.get("options")
-    options = given if isinstance(given, list | tuple) else ()
-    for number, option in enumerate(options[:MOST_OPTIONS], 1):
-        one = option if isinstance(option, Mapping) else {"name": option}
-        yield _described(f"  {number}. {_shown(one.get('name', ''))}", one.get("description"))
+    request = ChoiceRequest.from_metadata(task.metadata)
+    for number, option in enumerate(request.options[:MOST_OPTIONS], 1):
+        yield _described(f"  {number}. {_shown(option)}", request.descriptions.get(option))
 
 
 def _described(name: str, description: object) -> str:

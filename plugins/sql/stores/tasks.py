@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import Connection, and_, bindparam, case, delete, func, or_, select, update
 from sqlalchemy.sql.expression import Executable
 
-from bot import QUEUE, Task
+from bot import Task, TaskTag
 from plugins.sql.core.base import Access, AgentRow, SqlStorePart
 from plugins.sql.core.schema import tasks
 from plugins.sql.core.statements import (
@@ -193,7 +193,7 @@ def _task_values(agent: int, task: Task) -> Row:
         task.fencing_token,
         int(task.is_parked),
         storable_text(task.last_error),
-        int(QUEUE in task.tags),
+        int(TaskTag.QUEUE in task.tags),
     )
 
 

@@ -7,17 +7,17 @@ from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.commands import build_registration
 from adapters.discord.emulator.server import Fault
 from bot import (
-    AWAITING_CHOICE,
     Agent,
     Character,
+    ChoiceRequest,
     CommandContext,
     Content,
     Outcome,
     Plugin,
     Task,
+    TaskTag,
     Turn,
     action,
-    choices_of,
     command,
     new_id,
     worker,
@@ -182,8 +182,8 @@ async def test_a_choice_is_offered_as_buttons_and_the_button_that_is_pressed_is_
 
     @action("OFFER", "Offer a choice.")
     async def offer(turn: Turn) -> None:
-        metadata = {"options": ["North", "South"], "choosers": [str(turn.author.id)]}
-        tags = frozenset({AWAITING_CHOICE})
+        request = ChoiceRequest(("North", "South"), choosers=(str(turn.author.id),))
+        tags = frozenset({TaskTag.AWAITING_CHOICE})
         task = Task(
             new_id(),
             "SET_SAIL",
@@ -192,10 +192,10 @@ async def test_a_choice_is_offered_as_buttons_and_the_button_that_is_pressed_is_
             turn.room.id,
             turn.world.id,
             tags=tags,
-            metadata=metadata,
+            metadata=request.to_metadata(),
         )
         await turn.agent.store.tasks.save_task(task)
-        await turn.reply(Content(text="Where to?", choices=choices_of(task)))
+        await turn.reply(Content(text="Where to?", choices=request.choices(task.id)))
 
     sailing = Plugin("sailing", actions=[offer], workers=[set_sail])
     desk, ledger = harbour.emulator.interactions, harbour.emulator.recorder

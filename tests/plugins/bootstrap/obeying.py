@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bot import AWAITING_CHOICE, QUEUE, Role, Task, World, derived_id
+from bot import Role, Task, TaskTag, World, derived_id
 from bot.background.scheduler import Scheduler
 from bot.models import Purpose, TextRequest
 from bot.store import AUDIT
@@ -48,7 +48,7 @@ async def role_of(stage: AgentHarness, name: str) -> Role:
 
 async def waiting(stage: AgentHarness) -> list[Task]:
     """List what waits for a choice."""
-    return await stage.agent.store.tasks.tasks(tags={AWAITING_CHOICE})
+    return await stage.agent.store.tasks.tasks(tags={TaskTag.AWAITING_CHOICE})
 
 
 async def code(stage: AgentHarness) -> str:
@@ -61,7 +61,7 @@ async def run_due(stage: AgentHarness) -> None:
     """Have what is due done, also what the agent's own scheduler has just begun, and what it says sent."""
     await Scheduler(stage.agent, stage.agent_runtime.registry).run_due()
     for _ in range(1000):
-        if not await stage.agent.store.tasks.tasks(tags={QUEUE}):
+        if not await stage.agent.store.tasks.tasks(tags={TaskTag.QUEUE}):
             break
         await asyncio.sleep(0)
     await stage.agent.outbox.drain(5.0)

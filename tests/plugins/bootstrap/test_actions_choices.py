@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bot import AWAITING_CHOICE, Agent, ChannelType, Plugin, Role, Task, new_id, short_id, worker
+from bot import Agent, ChannelType, Plugin, Role, Task, TaskTag, new_id, short_id, worker
 from bot.testing import AgentHarness, make_message, running_agent
 from tests.plugins.bootstrap.obeying import Obedient, run_due, waiting
 
@@ -30,7 +30,7 @@ async def ask(stage: AgentHarness, metadata: Mapping[str, Any], *, room: str = "
         stage.agent.clock(),
         "Which colour?",
         place.id,
-        tags=frozenset({AWAITING_CHOICE}),
+        tags=frozenset({TaskTag.AWAITING_CHOICE}),
         metadata=metadata,
     )
     await stage.agent.store.tasks.save_task(task)

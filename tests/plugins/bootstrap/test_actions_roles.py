@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot import QUEUE, ChannelType, Role, derived_id
+from bot import ChannelType, Role, TaskTag, derived_id
 from bot.testing import AgentHarness, running_agent
 from tests.plugins.bootstrap.obeying import Obedient, code, decisions, role_of, run_due, waiting
 
@@ -82,7 +82,9 @@ async def test_who_has_lost_the_right_meanwhile_changes_nothing() -> None:
         # As if the choice had been made before, and the process had ended before it was carried out.
         deputy = derived_id("test", "entity", "Deputy")
         chosen = {**task.metadata, "choice": "confirm", "chosenBy": str(deputy)}
-        await stage.agent.store.tasks.save_task(replace(task, tags=frozenset({QUEUE}), metadata=chosen))
+        await stage.agent.store.tasks.save_task(
+            replace(task, tags=frozenset({TaskTag.QUEUE}), metadata=chosen)
+        )
         await run_due(stage)
         assert await role_of(stage, "Sarah") is Role.MEMBER
         assert (await decisions(stage, "UPDATE_ROLE"))[-1][0] is False

@@ -8,7 +8,6 @@ from typing import Any, Self
 import pytest
 
 from bot import (
-    AWAITING_CHOICE,
     ActionPlan,
     ActionResult,
     ChannelType,
@@ -18,6 +17,7 @@ from bot import (
     Service,
     StepStatus,
     Task,
+    TaskTag,
     Turn,
     action,
     derived_id,
@@ -94,7 +94,7 @@ def waiting(turn: Turn, options: Sequence[Any], name: str = "DEPLOY", **details:
         name=name,
         next_run=turn.agent.clock(),
         room_id=turn.room.id,
-        tags=frozenset({AWAITING_CHOICE}),
+        tags=frozenset({TaskTag.AWAITING_CHOICE}),
         metadata={"options": list(options), **details.pop("metadata", {})},
         **details,
     )

@@ -7,8 +7,6 @@ import pytest
 
 from adapters.x.emulator import Emulator, FastClock
 from bot import (
-    AWAITING_CHOICE,
-    QUEUE,
     ActionResult,
     Attachment,
     ChannelType,
@@ -18,6 +16,7 @@ from bot import (
     Plugin,
     ProviderResult,
     Receipt,
+    TaskTag,
     Turn,
     action,
     provider,
@@ -61,7 +60,7 @@ async def tell(
 
 async def waiting(cast: Cast) -> list[str]:
     """List the codes that are waited for."""
-    found = await cast.agent.store.tasks.tasks(tags={AWAITING_CHOICE})
+    found = await cast.agent.store.tasks.tasks(tags={TaskTag.AWAITING_CHOICE})
     return [str(task.metadata["code"]) for task in found]
 
 
@@ -71,7 +70,7 @@ async def confirm(cast: Cast, puppet: Puppet, said: str, author: str = "Alice", 
     await tell(cast, said, author, **details)
     await Scheduler(cast.agent, cast.resident.registry).run_due()
     for _ in range(1000):  # what the agent's own scheduler has begun
-        if not await cast.agent.store.tasks.tasks(tags={QUEUE}):
+        if not await cast.agent.store.tasks.tasks(tags={TaskTag.QUEUE}):
             break
         await asyncio.sleep(0)
     await cast.agent.outbox.drain(60.0)
