@@ -1,8 +1,7 @@
-"""A testing aid: named points at which the process kills itself, to see that nothing is lost or doubled.
+"""Named points at which a test kills the process, to check that nothing is lost or done twice.
 
-With `BOT_KILL_AT=turn.claimed:3` in the environment the process ends by SIGKILL, as by a power cut, the
-third time it gets there. Without that variable, and so wherever a character lives, nothing happens.
-The tests in `tests/chaos` know every name.
+With `BOT_KILL_AT=turn.claimed:3` the process ends by SIGKILL, as in a power cut, when it reaches that point
+for the third time. Without the variable nothing happens. The tests in `tests/chaos` use every name.
 """
 
 import os
@@ -17,7 +16,7 @@ VARIABLE = "BOT_KILL_AT"
 
 @dataclass(slots=True)
 class _CrashPoint:
-    """Where the process ends, and how often it still gets past there."""
+    """The configured point, and how many more times the process must reach it."""
 
     name: str
     remaining: int
@@ -31,7 +30,7 @@ class _CrashPoint:
 
 
 def crash_point(name: str) -> None:
-    """Say that this point is reached; the process ends here where it was asked to."""
+    """Kill the process if BOT_KILL_AT names this point and its count is reached."""
     point = _configured_point()
     if point is not None:
         point.hit(name)
@@ -39,7 +38,7 @@ def crash_point(name: str) -> None:
 
 @cache
 def _configured_point() -> _CrashPoint | None:
-    """Read the variable, once a process."""
+    """Return the point named by BOT_KILL_AT, read once per process. Raises SettingError."""
     text = os.environ.get(VARIABLE, "")
     if not text:
         return None

@@ -1,4 +1,4 @@
-"""The one place where plugin code meets ours: what it raises, or how long it takes, stays with it."""
+"""Run plugin code: time limits, exceptions turned into `Failure`, forced stop."""
 
 import asyncio
 import logging
@@ -15,14 +15,14 @@ BUNDLED_PREFIX = "plugins."  # the package of the plugins that are part of this 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Plugin code that gave no result: the cause in one line, and what was raised if anything was."""
+    """Plugin code that returned no result: the cause in one line, and the exception if there was one."""
 
     cause: str
     error: BaseException | None = field(default=None, compare=False, repr=False)
 
 
 class CancellationScope:
-    """Tells a cancellation of the current task that comes from outside from one that its own code raised."""
+    """Distinguishes cancellation of the current task from outside from CancelledError raised inside it."""
 
     def __init__(self) -> None:
         self._task = asyncio.current_task()
@@ -30,7 +30,7 @@ class CancellationScope:
 
     @property
     def requested(self) -> bool:
-        """Whether somebody has asked this task to stop since this was made."""
+        """Whether the task was cancelled from outside since this scope was created."""
         return self._count() > self._initial_count
 
     def _count(self) -> int:
@@ -40,7 +40,7 @@ class CancellationScope:
 async def call_isolated(
     call: Callable[[], Awaitable[T] | T], *, label: str, timeout: float | None
 ) -> T | Failure:
-    """Call plugin code that may be a plain function or an asynchronous one; a plain one costs no waiting."""
+    """Call a plain or async plugin function; return its result, or a Failure as `run_isolated` does."""
     value = call_plugin(call, label=label)
     if isinstance(value, bool) or not isinstance(value, Awaitable):
         return value
@@ -48,7 +48,7 @@ async def call_isolated(
 
 
 def call_plugin(call: Callable[[], Awaitable[T] | T], *, label: str) -> Awaitable[T] | T | Failure:
-    """Call plugin code; gives what a plain function gives, or what is still to be awaited of an async one."""
+    """Call plugin code; return its value, the awaitable of an async function, or a Failure if it raises."""
     try:
         return call()
     except BaseException as error:  # as below
@@ -56,10 +56,11 @@ def call_plugin(call: Callable[[], Awaitable[T] | T], *, label: str) -> Awaitabl
 
 
 async def run_isolated(awaitable: Awaitable[T], *, label: str, timeout: float | None) -> T | Failure:
-    """Await plugin code for `deadline` seconds, if any, then stop it; what it raises becomes a Failure.
+    """Await plugin code for at most `timeout` seconds (None: no limit). Return its result, or `Failure` for a
+    timeout or any exception.
 
-    Only a cancellation that comes from outside passes through, also where the code has swallowed it.
-    Code that goes on for two seconds after that is ended by force. `what` names the code in the log.
+    Only cancellation from outside propagates, even if the plugin swallows it. Code that still runs two
+    seconds after cancellation is stopped by force. `label` names the code in the log.
     """
     cancellation = CancellationScope()
     result: T | Failure
@@ -85,10 +86,11 @@ async def run_isolated(awaitable: Awaitable[T], *, label: str, timeout: float | 
 
 
 async def await_in_task(awaitable: Awaitable[T], *, label: str) -> T:
-    """Await plugin code and give or raise what it does; whoever awaits it can always be stopped.
+    """Await plugin code in a task of its own, and return or raise what it does; the caller can always be
+    cancelled.
 
-    The code runs in a task of its own, which is stopped with this one, and by force where it does not stop
-    within two seconds. What comes along with us lets cancellations pass, and is awaited as it is.
+    Cancelling the caller cancels the task, and stops it by force after two seconds. Bundled plugins let
+    cancellation through, so their code is awaited directly.
     """
     if _is_bundled(awaitable):
         return await awaitable
@@ -114,9 +116,9 @@ def _is_bundled(awaitable: Awaitable[Any]) -> bool:
 
 
 async def force_stop(task: asyncio.Task[Any], *, label: str, grace: float | None = None) -> None:
-    """Wait a moment for a task that was told to stop; one that does not is ended by force.
+    """Wait `grace` seconds for a cancelled task, then stop it by force.
 
-    Its coroutine is closed where it waits: what catches cancellations does not catch that.
+    Force means closing its coroutine where it waits: code that catches CancelledError does not catch that.
     """
     try:
         await asyncio.wait({task}, timeout=CANCEL_GRACE_SECONDS if grace is None else grace)
@@ -131,20 +133,20 @@ async def force_stop(task: asyncio.Task[Any], *, label: str, grace: float | None
 
 
 def _log_late_end(task: asyncio.Task[Any]) -> None:
-    """Look at how a task ended, so that nobody is told it was forgotten: it was let go."""
+    """Retrieve the exception of an abandoned task, so that asyncio does not report it as unhandled."""
     if not task.cancelled() and task.exception() is not None:
         logger.debug("%s has ended: %s", task.get_name(), task.exception())
 
 
 def log_failure(error: BaseException, *, label: str, cause: str = "") -> Failure:
-    """Log what plugin code has raised, and make a Failure of it."""
+    """Log what plugin code raised, and return it as a Failure."""
     failure = Failure(cause, error) if cause else to_failure(error)
     logger.warning("%s failed: %s", label, failure.cause, exc_info=None if cause else error)
     return failure
 
 
 def to_failure(error: BaseException) -> Failure:
-    """Make a Failure of what plugin code has raised."""
+    """Return the Failure that describes an exception; a group of one is described by its member."""
     if isinstance(error, asyncio.CancelledError):
         return Failure("it cancelled itself", error)
     cause = error
@@ -160,7 +162,7 @@ class _TaskResult(Generic[T]):
 
 
 async def _capture_result(awaitable: Awaitable[T]) -> _TaskResult[T]:
-    """Await a call to its end, whatever that is: a task that raised SystemExit would end the process."""
+    """Await to the end and return result or exception: a task that raised SystemExit would end the process."""
     try:
         return _TaskResult(await awaitable)
     except BaseException as error:

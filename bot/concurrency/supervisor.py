@@ -1,4 +1,4 @@
-"""Services and adapters at work: each in a task of its own, and tried again where it does not start."""
+"""Run services and adapters, each in its own task, and restart them with growing delays."""
 
 import asyncio
 import logging
@@ -17,9 +17,9 @@ FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 1.0, 300.0
 
 
 class SupervisedContext(Generic[H]):
-    """One stay in something: entered and left by the same task, as task groups in it want it.
+    """A context manager that is entered and left by one task of its own, as task groups inside it require.
 
-    Whatever it does at either end, whoever waits for it waits no longer than it wants to.
+    Callers never wait longer than their timeouts, whatever the context manager does.
     """
 
     def __init__(self, factory: Callable[[], H], *, label: str) -> None:
@@ -32,7 +32,7 @@ class SupervisedContext(Generic[H]):
         self._is_force_stopped = False
 
     async def start(self, timeout: float | None) -> H | Failure:
-        """Wait until it is entered; give it up after `deadline` seconds, if any."""
+        """Wait until the context is entered; cancel it and return a Failure after `timeout` seconds."""
         try:
             done, _ = await asyncio.wait({self._entered}, timeout=timeout)
         except asyncio.CancelledError:
@@ -44,12 +44,12 @@ class SupervisedContext(Generic[H]):
         return self._entered.result()
 
     async def wait_closed(self) -> Failure:
-        """Wait until it is left, and say why."""
+        """Wait until the context is left, and return why."""
         await asyncio.wait({self._task})
         return self._exit_failure
 
     async def stop(self, timeout: float, grace: float) -> None:
-        """Leave it: for so many seconds it may take its time, then it is stopped."""
+        """Leave the context; after `timeout` seconds cancel it, and after `grace` more force it to stop."""
         self._stop_requested.set()
         try:
             _, pending = await asyncio.wait({self._task}, timeout=timeout)
@@ -83,11 +83,10 @@ class SupervisedContext(Generic[H]):
 
 
 class Supervisor(Generic[H]):
-    """Keeps something up: what does not start, or ends of its own accord, is tried again, later and later.
+    """Keeps one context manager running: starts it again, with doubling delays, when it fails or ends.
 
-    What has been up for longer than it was waited for is tried again soon. Only what a person has to mend is
-    left. `goes_up` is told what has started, `goes_down` why it is not
-    there (any more).
+    A run that was longer than the last delay resets the delay. A ConfigError is final, because only a person
+    can fix it. `on_up` is called with each started context, `on_down` with the cause when it is not running.
     """
 
     def __init__(
@@ -110,13 +109,13 @@ class Supervisor(Generic[H]):
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, timeout: float | None) -> Failure | None:
-        """Try for the first time, and give why it has failed; from then on it is kept up."""
+        """Start for the first time and return the Failure, if any; supervise in the background from then on."""
         result = await self._start_context(timeout, FIRST_DELAY_SECONDS)
         self._task = asyncio.get_running_loop().create_task(self._run(result, timeout))
         return result if isinstance(result, Failure) else None
 
     async def stop(self, timeout: float) -> None:
-        """Keep it up no more, and stop it within so many seconds, or as many as patience leaves."""
+        """Stop supervising, and stop the context within `timeout` seconds or the shutdown deadline."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=self._shutdown_deadline.remaining(CANCEL_GRACE_SECONDS))
@@ -156,5 +155,5 @@ class Supervisor(Generic[H]):
 
 
 def _is_permanent(failure: Failure) -> bool:
-    """Tell whether another try is of no use: a person has to mend what is wrong."""
+    """Return whether another try is useless because a person must fix the configuration."""
     return isinstance(failure.error, ConfigError)

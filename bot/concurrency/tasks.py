@@ -14,9 +14,9 @@ FLUSH_DELAY_SECONDS = 0.25
 
 
 class Batcher(Generic[T]):
-    """Gathers things for a moment and has `handle` take them; leaving the context hands on the rest.
+    """Collects items for a quarter of a second, then passes them to `handle`; the end of the context flushes.
 
-    Where `handle` fails they are lost, with a line in the log that says `what` they were.
+    If `handle` fails, the items are lost, and the log names them by `label`.
     """
 
     def __init__(self, handle: Callable[[Sequence[T]], Awaitable[object]], *, label: str) -> None:
@@ -37,7 +37,7 @@ class Batcher(Generic[T]):
             await self._task
 
     def add(self, item: T) -> None:
-        """Take one more."""
+        """Add an item to the next batch."""
         self._items.append(item)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._flush())

@@ -1,4 +1,4 @@
-"""What may be spent on models in a day, and what has been: at a limit nothing more is paid for."""
+"""Daily limits of model costs, and reservations against them."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class BudgetSettings(SettingsModel):
-    """What models cost and what may be spent; a character's file cannot set these."""
+    """Model prices and budgets; a character file cannot set these."""
 
     model_prices: CommaList = Field(
         (),
@@ -50,7 +50,7 @@ class BudgetSettings(SettingsModel):
 
 
 class LimitScope(StrEnum):
-    """Who a limit is for."""
+    """Who shares a limit."""
 
     ALL = "in all"
     ROOM = "for this room"
@@ -59,7 +59,7 @@ class LimitScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What may be spent in a day (in UTC), in dollars or in tokens, and the setting that says so."""
+    """A daily limit (days in UTC) in dollars or tokens, and the setting that defines it."""
 
     setting: str
     scope: LimitScope
@@ -67,7 +67,7 @@ class Limit:
     maximum: float
 
     def amount_of(self, usage: "Usage") -> float:
-        """Give what counts here of what was spent."""
+        """Return the part of a usage that counts against this limit."""
         return usage.cost if self.is_money else usage.tokens
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class Limit:
 
 
 def build_limits(settings: BudgetSettings) -> list[Limit]:
-    """List the limits that are set."""
+    """Return the limits that are set."""
     limits = [
         Limit("BUDGET_USD", LimitScope.ALL, True, settings.budget_usd),
         Limit("BUDGET_TOKENS", LimitScope.ALL, False, settings.budget_tokens),
@@ -90,7 +90,7 @@ def build_limits(settings: BudgetSettings) -> list[Limit]:
 
 @dataclass(slots=True)
 class Usage:
-    """What has been spent today, or is about to be, in dollars and in tokens."""
+    """An amount of dollars and tokens."""
 
     cost: float = 0.0
     tokens: int = 0
@@ -98,7 +98,7 @@ class Usage:
 
 @dataclass(slots=True)
 class DailyUsage:
-    """What has been spent in a day: by whom, and of which limit the operator has been told."""
+    """The usage of one day by scope, and the limits that were logged as reached."""
 
     day: date
     usage: defaultdict[tuple[LimitScope, UUID | None], Usage] = field(
@@ -109,14 +109,14 @@ class DailyUsage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reservation:
-    """What is held back for a call that is under way, and of whose limits."""
+    """The estimated usage of a running call, and the scopes it counts in."""
 
     usage: Usage
     scopes: Mapping[LimitScope, UUID | None]
 
 
 class Budget:
-    """The limits of one agent, how much of them is used up today, and what is held back of them."""
+    """The limits, what was used today, and what running calls have reserved."""
 
     def __init__(self, limits: Sequence[Limit] = (), clock: Clock = system_clock) -> None:
         self.limits = tuple(limits)
@@ -126,13 +126,13 @@ class Budget:
         self._released = asyncio.Event()
 
     def reload(self, entries: Iterable[CostEntry]) -> None:
-        """Take over what is known of today, in place of what was known before."""
+        """Replace the usage of today by these entries."""
         self._current_usage().usage.clear()
         for entry in entries:
             self.record(entry)
 
     def record(self, entry: CostEntry) -> None:
-        """Count what was spent; what is of another day counts no more."""
+        """Count an entry; entries of other days are ignored."""
         today = self._current_usage()
         if not self.limits or entry.day != today.day:
             return
@@ -142,7 +142,7 @@ class Budget:
             usage.tokens += entry.tokens
 
     def find_reached_limit(self, room_id: UUID | None, person_id: UUID | None) -> Limit | None:
-        """Find the limit that forbids to spend more here for this person; the log is told once a day."""
+        """Return a limit that is reached for this room or person; log it once a day."""
         today, scopes = self._current_usage(), dict(self._scopes(room_id, person_id))
         for limit in self.limits:
             if limit.scope not in scopes:
@@ -156,10 +156,10 @@ class Budget:
     async def reserve(
         self, usage: Usage, room_id: UUID | None, person_id: UUID | None, *, wait: bool = True
     ) -> Reservation:
-        """Hold back what a call may take; where it `waits`, when that fits in beside what the others may.
+        """Reserve the estimated usage of a call; with `wait`, once it fits beside the other reservations.
 
-        What fits in nowhere goes alone: the last call of a day may pass a limit by a part of itself. Raises
-        BudgetSpent where a limit is reached.
+        A call that does not fit alone runs alone: the last call of a day may exceed a limit. Raises
+        BudgetSpent if a limit is reached.
         """
         reservation = Reservation(usage, dict(self._scopes(room_id, person_id)))
         while True:
@@ -171,7 +171,7 @@ class Budget:
             await self._released.wait()
 
     def release(self, reservation: Reservation) -> None:
-        """Hold it back no longer: what the call took has been counted, or it was not made."""
+        """Release a reservation: its call was counted or not made."""
         self._reservations.remove(reservation)
         self._released.set()
         self._released = asyncio.Event()

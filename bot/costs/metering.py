@@ -1,4 +1,4 @@
-"""`CostMeter`: price, count, write to the store; reservation before a call."""
+"""Cost accounting: price, count and store each call; reserve before a call."""
 
 import asyncio
 from collections.abc import Iterable
@@ -29,10 +29,10 @@ MAX_MODEL_NAME_LENGTH = 200
 
 
 class CostMeter:
-    """Keeps what is spent: in the budget at once, in the store ten seconds later or at the end.
+    """Adds costs to the budget at once, and to the store every ten seconds and at the end.
 
-    A message costs no statement for it. What a crash takes is those seconds of the sums; each message's
-    own cost is in its receipt. Where the work `is_shared` with other processes, what they spend counts too.
+    So messages cause no extra statements. A crash loses at most ten seconds of the sums; each message's own
+    cost is in its receipt. With `is_shared`, the costs of other processes are loaded too.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class CostMeter:
             )
 
     def record(self, call: ModelCall, run: Run | None) -> ModelCall:
-        """Give a call with its cost, and count it for the room and the person it was made for."""
+        """Return a call with its cost, and count it for its room and person."""
         call = replace(call, cost=self._prices.cost_of(call))
         entry = _to_cost_entry(call, self._clock().date(), run)
         self._budget.record(entry)
@@ -80,7 +80,7 @@ class CostMeter:
         return call
 
     async def flush(self) -> None:
-        """Add what is not written yet to the store's sums; an outage leaves it for the next time."""
+        """Add unwritten entries to the store; after an error they stay for the next flush."""
         entries, self._unwritten = list(self._unwritten.values()), {}
         if not entries:
             return
@@ -111,7 +111,7 @@ class CostMeter:
                 await self._reload()
 
     async def _reload(self) -> None:
-        """See what is spent today, before this start and by others, where there is a limit for it."""
+        """Load today's costs, of earlier runs and other processes too, if there is a limit."""
         if not self._budget.limits:
             return
         today = self._clock().date()
@@ -120,11 +120,10 @@ class CostMeter:
 
 
 def _to_cost_entry(call: ModelCall, day: date, run: Run | None) -> CostEntry:
-    """Count a call, for the room and the person of its run, if any.
+    """Return the entry of one call, for the room and the person of its run, if any.
 
-    One that failed without having been counted is taken to have cost nothing.
-
-    One that was called off is not: the provider has begun on it.
+    A call that failed before the provider counted it costs nothing; a cancelled one is counted, because the
+    provider had started it.
     """
     room_id, person_id = (run.room_id, run.author_id) if run else (None, None)
     model = call.model[:MAX_MODEL_NAME_LENGTH]
@@ -151,9 +150,9 @@ inside_model_call: ContextVar[bool] = ContextVar(
 
 
 class ReservationLedger:
-    """Where calls that are made side by side see what the others are about to spend.
+    """Reserves budget for calls, so that concurrent calls see what the others are about to cost.
 
-    Which model a handler has is known once it has answered; until then it may be the dearest there is.
+    The model of a handler is known after its first answer; until then the most expensive price is assumed.
     """
 
     def __init__(self, budget: Budget, prices: PriceList, record: Record) -> None:
@@ -163,10 +162,11 @@ class ReservationLedger:
         self._models: dict[tuple[str, str], str] = {}
 
     async def reserve(self, handler: ModelHandler, pending: PendingCall[Any]) -> Record:
-        """Hold back what a call may take; what comes back books it, and gives back what it did not take.
+        """Reserve the estimated usage of a call; return a function that records the call and releases the
+        reservation.
 
-        Waits where it does not fit in beside what is under way, unless it is part of that itself. Raises
-        BudgetSpent where nothing is left.
+        Waits until it fits beside running calls, except inside another model call. Raises BudgetSpent if a
+        limit is reached.
         """
         if not self._budget.limits:
             return self._record

@@ -1,4 +1,4 @@
-"""What a model call costs: a dated list of prices, and the operator's own over it."""
+"""Model prices: a dated price list, and the operator's overrides."""
 
 import re
 import tomllib
@@ -27,9 +27,9 @@ FORMAT_HELP = (
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a million tokens costs, in US dollars; `cached` are those of `tokens_in` that were known.
+    """Prices in US dollars per million tokens; `tokens_cached` applies to the cached ones of `tokens_in`.
 
-    `each` is what a call costs beside its tokens.
+    `per_call` is charged per call in addition.
     """
 
     tokens_in: float
@@ -38,7 +38,7 @@ class Price:
     per_call: float = 0.0
 
     def cost_of(self, call: ModelCall) -> float:
-        """Give what a call has cost."""
+        """Return the cost of a call."""
         cached = min(call.tokens_cached, call.tokens_in)
         input_cost = (call.tokens_in - cached) * self.tokens_in + cached * self.tokens_cached
         return round(
@@ -48,9 +48,9 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """Prices by model: patterns of the operator's own (`llama*`), else what is known by name.
+    """Prices by model: the operator's patterns (`llama*`) first, then the built-in list.
 
-    `assumed` are prices by type, for calls of models that nobody has said a price of.
+    `by_type` are assumed prices by model type, for models without a price.
     """
 
     overrides: tuple[tuple[str, Price], ...]
@@ -59,7 +59,7 @@ class PriceList:
     by_type: Mapping[str, Price] = field(default_factory=dict)
 
     def find(self, model: str) -> Price | None:
-        """Find a model's price; None where nobody has said it."""
+        """Return the price of a model; None if it is unknown."""
         name = model.strip().lower()
         for pattern, price in self.overrides:
             if fnmatchcase(name, pattern):
@@ -67,7 +67,7 @@ class PriceList:
         return self.by_name.get(_normalize_model_name(name))
 
     def cost_of(self, call: ModelCall) -> float | None:
-        """Tell what a call has cost, in US dollars; None where the model's price is not known."""
+        """Return the cost of a call in US dollars; None if the price of its model is unknown."""
         price = self.find(call.model)
         if price is None and call.type == ModelType.TEXT_EMBEDDING:
             price = self.find(DIMENSION_SUFFIX.sub("", call.model))
@@ -75,15 +75,16 @@ class PriceList:
         return None if price is None else price.cost_of(call)
 
     def max_cost_of(self, call: ModelCall) -> float:
-        """Tell what a call costs at most, as long as nobody knows by which model."""
+        """Return the highest possible cost of a call, while its model is unknown."""
         prices = (*(price for _, price in self.overrides), *self.by_name.values(), *self.by_type.values())
         return max((price.cost_of(call) for price in prices), default=0.0)
 
 
 def load_prices(overrides: Sequence[str] = (), *, assume_unknown: bool = False) -> PriceList:
-    """Read the list that comes along, and put prices of one's own over it: see `parse_price`.
+    """Return the built-in price list with the operator's overrides: see `parse_price`.
 
-    Where they `are_needed` for a limit, pictures and sound that nobody has said a price of get one as well.
+    With `assume_unknown`, as a money limit needs it, image and audio models without a price get an assumed
+    one.
     """
     content = _load_bundled_prices()
     by_name = {name: _build_price(numbers) for name, numbers in content["prices"].items()}
@@ -98,7 +99,7 @@ def _load_bundled_prices() -> Mapping[str, Any]:
 
 
 def parse_price(text: str) -> tuple[str, Price]:
-    """Read `pattern=in/cached/out`, `pattern=in/out`, `pattern=each/call` or `pattern=0`.
+    """Parse `pattern=in/cached/out`, `pattern=in/out`, `pattern=each/call` or `pattern=0`.
 
     Raises ValueError for anything else.
     """
@@ -128,5 +129,5 @@ def _build_call_prices(prices: Mapping[str, float]) -> dict[str, Price]:
 
 
 def _normalize_model_name(name: str) -> str:
-    """Leave out of a model's name what its price does not hang on."""
+    """Return a model's name without vendor and date, which do not change its price."""
     return DATE_SUFFIX.sub("", VENDOR_PREFIX.sub("", name).replace(".", "-"))

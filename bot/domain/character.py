@@ -1,4 +1,4 @@
-"""Who the bot is: a character as its file describes it, in the names of elizaOS v0 and v1."""
+"""The character as its JSON file describes it, with the field names of elizaOS v0 and v1."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -9,14 +9,14 @@ from pydantic.alias_generators import to_camel
 
 
 def _to_list(value: object) -> object:
-    """Let one text stand for a list of one, and nothing for an empty list."""
+    """Return a single text as a one-item tuple, and None as an empty one."""
     if value is None:
         return ()
     return (value,) if isinstance(value, str) else value
 
 
 def _to_knowledge(value: object) -> object:
-    """Let a bare text stand for a piece of knowledge with that content."""
+    """Return a plain text as a knowledge item with that content."""
     return {"content": value} if isinstance(value, str) else value
 
 
@@ -24,7 +24,7 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_to_list)]
 
 
 class _CharacterModel(BaseModel):
-    """What every part of a character has in common: frozen, camelCase in JSON, unknown keys kept."""
+    """Base of all parts of a character: frozen, camelCase in JSON, unknown keys preserved."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -37,7 +37,7 @@ class _CharacterModel(BaseModel):
 
 
 class Style(_CharacterModel):
-    """How the character writes: everywhere, in conversations, in posts."""
+    """Writing style: in general, in conversations, in posts."""
 
     all: Texts = ()
     chat: Texts = ()
@@ -45,7 +45,7 @@ class Style(_CharacterModel):
 
 
 class ExampleContent(_CharacterModel):
-    """What is said in one line of an example conversation, and the actions that go with it."""
+    """The text of one line of an example conversation, and its actions."""
 
     text: str = ""
     actions: Texts = ()
@@ -59,7 +59,7 @@ class MessageExample(_CharacterModel):
 
 
 class KnowledgeItem(_CharacterModel):
-    """Something the character knows: the words themselves, a file, or a folder of files."""
+    """Knowledge of the character: the text itself, a file, or a folder of files."""
 
     id: str = ""
     content: str = ""
@@ -71,10 +71,10 @@ class KnowledgeItem(_CharacterModel):
 class Character(_CharacterModel):
     """A character, frozen.
 
-    Files are read with `bot.characters`, which converts old formats and keeps secrets out: a
-    `Character` it gives holds none. `adapters` are the platforms named by the file; empty means
-    wherever a token is set. `client_config`, `twitter_profile`, `nft`, `people` and `extends` are
-    kept for other tools and have no effect here.
+    `bot.characters` reads the files, converts old formats and keeps secrets out: a `Character` from there
+    holds none. `adapters` are the platforms named by the file; empty means every platform that has a token.
+    `client_config`, `twitter_profile`, `nft`, `people` and `extends` are preserved for other tools and have
+    no effect here.
     """
 
     id: UUID | None = None
@@ -103,5 +103,5 @@ class Character(_CharacterModel):
 
     @property
     def background(self) -> tuple[str, ...]:
-        """What may be told about the character: its bio, then its lore."""
+        """What people may learn about the character: its bio, then its lore."""
         return self.bio + self.lore

@@ -1,4 +1,4 @@
-"""What components look like from outside: descriptions without behaviour."""
+"""Descriptions of components, without their behaviour."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExampleLine:
-    """One line of an example conversation: who says what, and with which actions."""
+    """One line of an example conversation: speaker, text and actions."""
 
     name: str
     text: str
@@ -28,7 +28,7 @@ class ExampleLine:
 
 @dataclass(frozen=True, slots=True)
 class ActionSpec:
-    """What an action does and needs; `parameters` is the JSON schema of its arguments."""
+    """Description of an action; `parameters` is the JSON schema of its arguments."""
 
     name: str
     description: str
@@ -43,10 +43,10 @@ class ActionSpec:
 
 @dataclass(frozen=True, slots=True)
 class ProviderSpec:
-    """What a provider tells.
+    """Description of a provider.
 
-    Neither dynamic nor private ones are composed unless asked for; private ones are not even listed.
-    `position` orders their texts: lower comes first, and the stabler a text is the lower it should be.
+    Dynamic and hidden providers are composed on request only; hidden ones are not listed either. `position`
+    orders their texts: lower comes first, and the more stable a text is, the lower it should be.
     """
 
     name: str
@@ -59,7 +59,7 @@ class ProviderSpec:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorSpec:
-    """What an evaluator looks at after a turn; `always_run` includes messages left unanswered."""
+    """Description of an evaluator; with `always_run` it also runs for messages without an answer."""
 
     name: str
     description: str
@@ -70,9 +70,9 @@ class EvaluatorSpec:
 
 @dataclass(frozen=True, slots=True)
 class CommandSpec:
-    """What people may ask the bot itself; `parameters` is the JSON schema of what they give with it.
+    """Description of a command; `parameters` is the JSON schema of its arguments.
 
-    Who has not this `role` may not, unless it `is_free_alone` and they are alone with the bot.
+    It requires `role`, except in a direct chat with the bot if `is_open_in_direct_chat`.
     """
 
     name: str
@@ -85,7 +85,7 @@ class CommandSpec:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Every component of an agent, described: a plugin can see all of them and reach into none."""
+    """The descriptions of all components of an agent: plugins can read them, but not reach the components."""
 
     plugins: tuple[str, ...] = ()
     actions: tuple[ActionSpec, ...] = ()

@@ -1,4 +1,4 @@
-"""What a message says: its text, its attachments, and whom it addresses."""
+"""Content of a message: text, attachments, choices, and whom it addresses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ MAX_CHOICES = 25
 
 
 class MediaKind(StrEnum):
-    """What an attachment is, as far as a reader cares."""
+    """The kind of an attachment, as far as a reader needs it."""
 
     IMAGE = "IMAGE"
     VIDEO = "VIDEO"
@@ -25,10 +25,10 @@ class MediaKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """One thing that came with a message, or leaves with one.
+    """One attachment of an incoming or outgoing message.
 
-    `text` is what it says (a document's words, a recording's transcript), `description` what it
-    shows, `problem` why it could not be read. `data` holds our own bytes for outgoing files.
+    `text` is its content (a document's text, a recording's transcript), `description` what it shows,
+    `problem` why it could not be read. `data` holds the bytes of an outgoing file.
     """
 
     id: str
@@ -45,7 +45,8 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class MentionContext:
-    """How a message addresses the agent, by the platform's own entities rather than by substring.
+    """How a message addresses the agent, according to the platform's own entities rather than a search in its
+    text.
 
     `denied_by` names the adapter's rule that forbids an answer here (an allow-list, listen-only).
     """
@@ -58,10 +59,11 @@ class MentionContext:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One thing that may be chosen: what a button says, and what comes back when it is pressed.
+    """One option offered with a message: the label of its button, and the value that comes back when it is
+    pressed.
 
-    The value is opaque to platforms, printable ASCII and at most 64 bytes. It proves nothing: who may
-    choose is looked up when it comes back. Raises ValueError for another one.
+    The value is opaque to platforms: printable ASCII, at most 64 bytes. It proves nothing; who may choose is
+    checked when it comes back. Raises ValueError for any other value.
     """
 
     label: str
@@ -76,7 +78,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a message says, on any platform; of its choices the first 25 are offered."""
+    """The content of a message on any platform; of its choices the first 25 are offered."""
 
     text: str = ""
     thought: str = ""
@@ -92,6 +94,6 @@ class Content:
 
     @property
     def is_voice(self) -> bool:
-        """Whether there is nothing but recordings in it: a voice message."""
+        """Whether the message consists of recordings only."""
         kinds = {attachment.kind for attachment in self.attachments}
         return not self.text.strip() and kinds == {MediaKind.AUDIO}

@@ -1,4 +1,4 @@
-"""What model calls have come to: one line a day, room, person and model."""
+"""Costs of model calls: one entry per day, room, person and model."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ CostKey = tuple[date, UUID | None, UUID | None, str]
 class CostEntry:
     """The model calls of one day (in UTC) for one person in one room, by one model.
 
-    Room and person are None for calls that were made for nobody: a task's, a post's. `cost` is in US
-    dollars, that of all calls but the `unpriced`; the tokens of the `estimated` were not counted by the
-    provider. The `failed` are taken to cost nothing.
+    Room and person are None for calls that belong to no message, such as tasks and posts. `cost` is in US
+    dollars and covers all calls but the `unpriced_calls`. The tokens of `estimated_calls` were not counted by
+    the provider. `failed_calls` cost nothing.
     """
 
     day: date
@@ -34,16 +34,16 @@ class CostEntry:
 
     @property
     def key(self) -> CostKey:
-        """What a line is kept under."""
+        """The fields that identify the entry: day, room, person, model."""
         return (self.day, self.room_id, self.person_id, self.model)
 
     @property
     def tokens(self) -> int:
-        """All tokens, in and out."""
+        """Input and output tokens together."""
         return self.tokens_in + self.tokens_out
 
     def to_json(self) -> dict[str, Any]:
-        """Give the figures as JSON: dollars to nine places, and counts."""
+        """Return the figures as JSON: dollars with nine decimals, and counts."""
         return {
             "usd": round(self.cost, 9),
             "calls": self.calls,
@@ -56,7 +56,7 @@ class CostEntry:
         }
 
     def plus(self, other: "CostEntry") -> "CostEntry":
-        """Add another one's figures to these."""
+        """Return an entry with the figures of both; the key is this entry's."""
         return CostEntry(
             self.day,
             self.model,
@@ -74,7 +74,7 @@ class CostEntry:
 
 
 def sum_costs(entries: Iterable[CostEntry], key: Callable[[CostEntry], K]) -> dict[K, CostEntry]:
-    """Add up what has the same key; of a sum, only the key and the figures mean anything."""
+    """Sum the entries that have the same key; in a sum only that key and the figures have a meaning."""
     totals: dict[K, CostEntry] = {}
     for entry in entries:
         total = totals.get(key(entry))

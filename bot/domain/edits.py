@@ -1,6 +1,6 @@
-"""What a platform says afterwards: a message was edited or taken back, or somebody put a sign on it.
+"""Edits, deletions, reactions, erasure: pure decisions shared by all stores.
 
-What follows from a change is decided here, as values, so that every store decides alike.
+They are values without side effects, so that every store decides alike.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -26,7 +26,7 @@ FORGOTTEN = "forgotten"  # the kind of component that says so, and the rule on r
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """Somebody's sign on a message; `message_id` is what the platform calls the message."""
+    """A reaction to a message; `message_id` is the platform's id of that message."""
 
     world: World
     room: Room
@@ -36,7 +36,7 @@ class Reaction:
     created_at: datetime
 
     def to_memory(self, message_id: UUID | None) -> Memory:
-        """Make the memory of it; the same sign of the same person on the same message is the same one."""
+        """Return the reaction as a memory; the same person, message and emoji always give the same id."""
         return Memory(
             id=derived_id("reaction", self.room.id, self.message_id, self.author.id, self.emoji),
             kind=MemoryKind.REACTION,
@@ -52,8 +52,8 @@ class Reaction:
 
 @dataclass(frozen=True, slots=True)
 class EditResult:
-    """What the books say of an edit: the message as it was before, where its words were changed, and the
-    receipts that it closed.
+    """What storing an edit did: its event, the message before a change of text, and the receipts it
+    superseded.
     """
 
     event: StoredEvent
@@ -63,7 +63,7 @@ class EditResult:
 
 @dataclass(frozen=True, slots=True)
 class DeletionResult:
-    """What went: so many messages, some of them by name; receipts and parts that were cancelled with them."""
+    """What a deletion removed and cancelled; `message_ids` may name fewer messages than `message_count`."""
 
     message_count: int = 0
     message_ids: tuple[UUID, ...] = ()
@@ -73,7 +73,7 @@ class DeletionResult:
 
 @dataclass(frozen=True, slots=True)
 class ErasureResult:
-    """How much was deleted of what was kept of somebody, and what was cancelled with it."""
+    """How many items of a person were deleted, by type, and the open work that was cancelled."""
 
     messages: int = 0
     replies: int = 0
@@ -85,13 +85,13 @@ class ErasureResult:
 
     @property
     def total(self) -> int:
-        """How many pieces there were."""
+        """The number of deleted items."""
         return self.messages + self.replies + self.derived + self.components + self.relationships + self.tasks
 
 
 @dataclass(frozen=True, slots=True)
 class EditPlan:
-    """What follows from an edit: its receipt, the message as it reads now, and the receipts it closes."""
+    """What to store for an edit: its receipt, the message with its new text, and the receipts it supersedes."""
 
     receipt: Receipt
     message: Memory | None = None
@@ -106,10 +106,10 @@ def plan_edit(
     *,
     is_answering: bool,
 ) -> EditPlan:
-    """Decide about an edit of a message, by the receipts of all its revisions.
+    """Return the receipt to store for an edit and the receipts it supersedes, given those of all revisions.
 
-    While the message waits for its answer, the edit takes its place. Once it has its outcome, or
-    `is_answering` says that it is being answered, the edit's receipt is marked as LATE_EDIT.
+    While the message waits for its answer, the edit replaces it. If it already has its outcome, or
+    `is_answering` says that its answer is being written, the receipt is marked as a late edit.
     """
     latest = max(receipts, key=lambda receipt: receipt.key.revision)
     receipt = replace(new_receipt(edit, now), author_id=latest.author_id, memory_id=latest.memory_id)
@@ -132,12 +132,12 @@ def plan_edit(
 
 
 def cancel_receipt(receipt: Receipt, now: datetime, reason: str) -> Receipt:
-    """Close a receipt whose message nobody can answer any more."""
+    """Return the receipt closed as cancelled, for a message that can no longer be answered."""
     return replace(receipt, outcome=Outcome.CANCELLED, reason=reason, rule=REMOVED, closed_at=now)
 
 
 def redact_receipt(receipt: Receipt, now: datetime) -> Receipt:
-    """Leave of a receipt what recognises its message again, and what it cost."""
+    """Return the receipt without any text; what identifies the message and its costs stay."""
     reason = "whoever wrote it has had it forgotten"
     if not receipt.outcome.is_final:
         receipt = replace(receipt, outcome=Outcome.CANCELLED, closed_at=now, is_evaluated=True)
@@ -145,19 +145,19 @@ def redact_receipt(receipt: Receipt, now: datetime) -> Receipt:
 
 
 def anonymize_entity(entity: Entity) -> Entity:
-    """Leave of somebody an id that only a platform's own id leads to."""
+    """Return the entity with id and platform only; names and metadata are removed."""
     return replace(entity, external_id="", names=(), metadata={})
 
 
 def opt_out_component(entity_id: UUID, now: datetime) -> Component:
-    """Make the mark of somebody who has had everything forgotten."""
+    """Return the component that marks a person whose data was erased."""
     return Component(
         derived_id("forgotten", entity_id), entity_id, FORGOTTEN, {"at": now.isoformat()}, created_at=now
     )
 
 
 def cancel_unsent(deliveries: Iterable[Delivery], reason: str) -> list[Delivery]:
-    """Cancel the parts that have not begun to leave; one that is under way is let finish."""
+    """Return the pending deliveries as cancelled; one that is being sent is left to finish."""
     pending = (delivery for delivery in deliveries if delivery.state is DeliveryState.PENDING)
     return [replace(delivery, state=DeliveryState.CANCELLED, cause=reason) for delivery in pending]
 
@@ -165,7 +165,7 @@ def cancel_unsent(deliveries: Iterable[Delivery], reason: str) -> list[Delivery]
 def orphaned_deliveries(
     deliveries: Iterable[Delivery], deleted: Sequence[Receipt], receipts: Iterable[Receipt]
 ) -> list[Delivery]:
-    """Pick the parts of replies that answer nothing but messages that are gone."""
+    """Return the deliveries of turns that answer no message but the deleted ones."""
     deleted_turns = {receipt.turn_id for receipt in deleted}
     deleted_memories = {receipt.memory_id for receipt in deleted}
     answered_turns = {
@@ -177,7 +177,7 @@ def orphaned_deliveries(
 
 
 def messages_by_external_id(deliveries: Iterable[Delivery], message_ids: Collection[str]) -> set[UUID]:
-    """Find the messages of ours that the platform calls so."""
+    """Return the ids of our messages that have one of these ids on the platform."""
     return {
         delivery.memory_id
         for delivery in deliveries
@@ -198,7 +198,7 @@ def _visible_content(message: Memory) -> tuple[object, ...]:
 
 
 def _apply_edit(message: Memory, edit: Memory, now: datetime) -> Memory:
-    """Give a message its new words; the old ones stay with it, the last ten of them."""
+    """Return the message with its new text; the last ten earlier texts stay in its metadata."""
     revisions = [
         *message.metadata.get(REVISIONS_KEY, ()),
         {"text": message.content.text, "until": now.isoformat()},

@@ -1,4 +1,4 @@
-"""World, Room, ChannelType, Role, Entity, Component, Relationship, ParticipantState."""
+"""Worlds, rooms and entities, and what connects them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ from uuid import UUID
 
 
 class ChannelType(StrEnum):
-    """What kind of place a room is; spelled as in the sources, read in any case."""
+    """The kind of a room; spelled as in elizaOS, parsed in any case."""
 
     DM = "DM"
     GROUP = "GROUP"
@@ -39,11 +39,11 @@ class Role(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Order the roles: 3 for OWNER down to 0 for NONE."""
+        """The order of the roles: 3 for OWNER down to 0 for NONE."""
         return _RANKS[self]
 
     def is_at_least(self, required: "Role") -> bool:
-        """Tell whether this role is at least `needed`."""
+        """Return whether this role is `required` or higher."""
         return _RANKS[self] >= _RANKS[required]
 
 
@@ -52,10 +52,10 @@ _RANKS = {Role.OWNER: 3, Role.ADMIN: 2, Role.MEMBER: 1, Role.NONE: 0}
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A server, a group, a timeline: what rooms belong to.
+    """A server, a group or a timeline: the container of rooms.
 
-    `roles` holds what the platform says of people; whoever is not in it is a MEMBER. `grants` holds
-    the roles given here, by those who may, and `settings` what they have set: no arrival changes those.
+    `roles` holds the platform's roles of people; everyone else is a MEMBER. `grants` holds the roles that
+    admins gave through the bot, and `settings` what they set: inbound messages do not change those.
     """
 
     id: UUID
@@ -68,15 +68,15 @@ class World:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def role_of(self, entity_id: UUID) -> Role:
-        """Tell which role a person has here.
+        """Return the role of a person in this world.
 
-        A grant counts more than the platform's word, but whoever owns the place there owns it here too.
+        A grant overrides the platform's role, except that a platform's OWNER always stays OWNER.
         """
         platform_role = self.roles.get(entity_id, Role.MEMBER)
         return platform_role if platform_role is Role.OWNER else self.grants.get(entity_id, platform_role)
 
     def merge(self, stored: "World") -> Self:
-        """Add what is said of people, and what was decided here, to what is known of another world."""
+        """Return this world with the roles, grants and settings of `stored` added; its own values win."""
         return replace(
             self,
             roles={**stored.roles, **self.roles},
@@ -86,17 +86,17 @@ class World:
 
     @property
     def owners(self) -> frozenset[UUID]:
-        """Everybody who is an OWNER here."""
+        """The ids of all OWNERs."""
         entity_ids = self.roles.keys() | self.grants.keys()
         return frozenset(entity_id for entity_id in entity_ids if self.role_of(entity_id) is Role.OWNER)
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """One place in which messages follow one another.
+    """One place with a sequence of messages.
 
-    `account` is the platform account through which the agent is present, and `external_id` what the
-    platform calls the room: together with `platform` they say where a reply goes.
+    `account` is the platform account through which the agent is present, and `external_id` the platform's id
+    of the room: together with `platform` they say where a reply goes.
     """
 
     id: UUID
@@ -112,9 +112,9 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A person, a bot, or the agent itself, as one platform knows it.
+    """A person, a bot or the agent itself, as one platform knows it.
 
-    `names[0]` is the present display name; the others are former names and handles.
+    `names[0]` is the current display name; the others are former names and handles.
     """
 
     id: UUID
@@ -126,13 +126,13 @@ class Entity:
 
     @property
     def name(self) -> str:
-        """The present display name, as the platform gave it."""
+        """The current display name, as the platform gave it."""
         return self.names[0] if self.names else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One typed piece of what is known of an entity, and who said so."""
+    """One typed piece of data about an entity, and who stated it."""
 
     id: UUID
     entity_id: UUID
@@ -146,7 +146,7 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Relationship:
-    """How one entity stands to another, in that direction."""
+    """A directed relationship from one entity to another."""
 
     source_id: UUID
     target_id: UUID

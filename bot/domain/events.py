@@ -1,7 +1,7 @@
-"""What has happened, told to whoever listens: one class per kind of event, in the past tense.
+"""Events, one class per kind, named in the past tense.
 
-`NAMES` in the sources (`MESSAGE_RECEIVED`, read in any case and with `:` for `_`) map to these
-classes through `event_class`. A plugin's own event is a subclass of `Event`.
+`event_class` maps the names of elizaOS (`MESSAGE_RECEIVED`, in any case and with `:` for `_`) to these
+classes. An event of a plugin is a subclass of `Event`.
 """
 
 import re
@@ -19,14 +19,14 @@ from bot.domain.results import ActionResult
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that has happened to one agent."""
+    """Base of everything that happens to one agent."""
 
     agent_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
 class WorldJoined(Event):
-    """The agent came into a world."""
+    """The agent joined a world."""
 
     world: World
     rooms: tuple[Room, ...] = ()
@@ -35,21 +35,21 @@ class WorldJoined(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorldConnected(Event):
-    """A world the agent knew is reachable again."""
+    """A known world is reachable again."""
 
     world: World
 
 
 @dataclass(frozen=True, slots=True)
 class WorldLeft(Event):
-    """The agent left a world, or was sent away."""
+    """The agent left a world or was removed from it."""
 
     world: World
 
 
 @dataclass(frozen=True, slots=True)
 class EntityJoined(Event):
-    """Somebody came into a world."""
+    """An entity joined a world."""
 
     entity: Entity
     world: World
@@ -57,7 +57,7 @@ class EntityJoined(Event):
 
 @dataclass(frozen=True, slots=True)
 class EntityLeft(Event):
-    """Somebody left a world."""
+    """An entity left a world."""
 
     entity: Entity
     world: World
@@ -65,7 +65,7 @@ class EntityLeft(Event):
 
 @dataclass(frozen=True, slots=True)
 class EntityUpdated(Event):
-    """Somebody changed: a name, a role, a picture."""
+    """The name, role or picture of an entity changed."""
 
     entity: Entity
     world: World | None = None
@@ -73,28 +73,28 @@ class EntityUpdated(Event):
 
 @dataclass(frozen=True, slots=True)
 class EntityErased(Event):
-    """Somebody has had everything deleted that was kept of them; a plugin's own tables are its own duty."""
+    """All data of an entity was deleted on request; plugins must delete theirs from their own tables."""
 
     entity_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
 class RoomJoined(Event):
-    """The agent came into a room."""
+    """The agent joined a room."""
 
     room: Room
 
 
 @dataclass(frozen=True, slots=True)
 class RoomLeft(Event):
-    """The agent left a room, or the room is gone."""
+    """The agent left a room, or the room was deleted."""
 
     room: Room
 
 
 @dataclass(frozen=True, slots=True)
 class MessageReceived(Event):
-    """A message was stored; whether it is answered is not yet known."""
+    """A message was stored; whether it will be answered is not yet decided."""
 
     message: Memory
     room: Room
@@ -103,12 +103,12 @@ class MessageReceived(Event):
 
 @dataclass(frozen=True, slots=True)
 class VoiceMessageReceived(MessageReceived):
-    """A spoken message was stored."""
+    """A voice message was stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageSent(Event):
-    """Every part of a message of ours has reached its platform."""
+    """Every part of a message of the agent reached its platform."""
 
     message_id: UUID
     room_id: UUID
@@ -117,12 +117,12 @@ class MessageSent(Event):
 
 @dataclass(frozen=True, slots=True)
 class VoiceMessageSent(MessageSent):
-    """A spoken message of ours has reached its platform."""
+    """A voice message of the agent reached its platform."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageEdited(Event):
-    """The author changed a message."""
+    """The author edited a message."""
 
     message: Memory
     previous: Memory
@@ -130,7 +130,7 @@ class MessageEdited(Event):
 
 @dataclass(frozen=True, slots=True)
 class MessageDeleted(Event):
-    """A message was taken back."""
+    """A message was deleted."""
 
     message_id: UUID
     room_id: UUID
@@ -138,7 +138,7 @@ class MessageDeleted(Event):
 
 @dataclass(frozen=True, slots=True)
 class ChannelCleared(Event):
-    """All messages of a room were removed."""
+    """All messages of a room were deleted."""
 
     room_id: UUID
     channel_id: str
@@ -147,7 +147,7 @@ class ChannelCleared(Event):
 
 @dataclass(frozen=True, slots=True)
 class RoomMigrated(Event):
-    """A room goes on under another id; what was said in it is in `room` now."""
+    """A room continues under another id; its messages are in `room` now."""
 
     room_id: UUID
     room: Room
@@ -155,7 +155,7 @@ class RoomMigrated(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReactionReceived(Event):
-    """Somebody reacted to a message."""
+    """A user reacted to a message."""
 
     reaction: Memory
     room: Room
@@ -164,7 +164,7 @@ class ReactionReceived(Event):
 
 @dataclass(frozen=True, slots=True)
 class PostGenerated(Event):
-    """A public post was written; it may still be refused."""
+    """A public post was written; it may still be rejected."""
 
     text: str
     room_id: UUID
@@ -172,7 +172,7 @@ class PostGenerated(Event):
 
 @dataclass(frozen=True, slots=True)
 class InteractionReceived(Event):
-    """Somebody pressed a button or chose from a list."""
+    """A user pressed a button or chose from a list."""
 
     room: Room
     author: Entity
@@ -193,7 +193,7 @@ class RunStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunStarted(Event):
-    """The agent began to work on a message."""
+    """The agent started to work on a message."""
 
     run_id: UUID
     room_id: UUID
@@ -202,7 +202,7 @@ class RunStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class RunEnded(Event):
-    """The work on a message is over; told exactly once for every RunStarted."""
+    """The work on a message ended; emitted exactly once for every RunStarted."""
 
     run_id: UUID
     room_id: UUID
@@ -234,7 +234,7 @@ class ActionStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class ActionCompleted(Event):
-    """An action has run, well or badly."""
+    """An action ended, with success or without."""
 
     run_id: UUID
     room_id: UUID
@@ -243,7 +243,7 @@ class ActionCompleted(Event):
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorStarted(Event):
-    """An evaluator is about to look at a turn."""
+    """An evaluator is about to run."""
 
     run_id: UUID
     room_id: UUID
@@ -252,7 +252,7 @@ class EvaluatorStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorCompleted(Event):
-    """An evaluator has looked at a turn."""
+    """An evaluator ended."""
 
     run_id: UUID
     room_id: UUID
@@ -262,7 +262,7 @@ class EvaluatorCompleted(Event):
 
 @dataclass(frozen=True, slots=True)
 class ModelUsed(Event):
-    """A model was called, successfully or not."""
+    """A model was called, with success or without."""
 
     call: ModelCall
     run_id: UUID | None = None
@@ -270,21 +270,21 @@ class ModelUsed(Event):
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRequested(Event):
-    """A memory waits for its vector."""
+    """A memory waits for its embedding."""
 
     memory_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingCompleted(Event):
-    """A memory has its vector."""
+    """A memory has its embedding."""
 
     memory_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingFailed(Event):
-    """A memory stays without a vector for now."""
+    """A memory could not be embedded and has no vector yet."""
 
     memory_id: UUID
     error: str
@@ -336,5 +336,5 @@ EVENT_CLASSES: Mapping[str, type[Event]] = {
 
 
 def event_class(name: str) -> type[Event] | None:
-    """Find the class for a name of the sources: "MESSAGE_RECEIVED", "message:received"."""
+    """Return the class for an elizaOS name such as "MESSAGE_RECEIVED" or "message:received"."""
     return EVENT_CLASSES.get(re.sub(r"[^A-Z]+", "_", name.strip().upper()))

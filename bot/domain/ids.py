@@ -1,4 +1,4 @@
-"""Identifiers: time-ordered for what we make, derived for what a platform named."""
+"""Ids: new (UUIDv7), derived (UUIDv5), delivery id, short id."""
 
 import base64
 import hashlib
@@ -11,24 +11,24 @@ NAMESPACE = UUID("8f0f6a52-6d0c-5c1e-9d57-2b6a3f4f7c11")
 
 
 def new_id() -> UUID:
-    """Make a time-ordered id (UUID version 7, RFC 9562)."""
+    """Return a new time-ordered id (UUID version 7, RFC 9562)."""
     return uuid7()
 
 
 @lru_cache(maxsize=16_384, typed=True)  # the same rooms and people come with every message
 def derived_id(*parts: str | UUID) -> UUID:
-    """Make the one id that these parts always have (UUID version 5, RFC 9562).
+    """Return the id that these parts always have (UUID version 5, RFC 9562).
 
-    Parts may hold any text; they are joined by their lengths, so ("a", "bc") is not ("ab", "c").
+    Parts may hold any text; they are joined with their lengths, so ("a", "bc") differs from ("ab", "c").
     """
     name = "".join(f"{len(text)}:{text}" for text in map(str, parts))
     return uuid5(NAMESPACE, name.encode("utf-8", "surrogatepass").hex())
 
 
 def delivery_id(turn_id: UUID, reply_index: int, part: int) -> str:
-    """Name one outgoing part, the same however often its turn is replayed.
+    """Return the id of one outgoing part, the same however often its turn is replayed.
 
-    24 characters of base32: it fits Discord's nonce, which holds 25.
+    24 characters of base32: this fits Discord's nonce of at most 25 characters.
     """
     digest = hashlib.sha256(f"{turn_id}/{reply_index}/{part}".encode()).digest()
     return base64.b32encode(digest[:15]).decode("ascii").lower()
@@ -36,5 +36,5 @@ def delivery_id(turn_id: UUID, reply_index: int, part: int) -> str:
 
 @lru_cache(maxsize=4096)  # a prompt asks for the same people line after line
 def short_id(value: UUID) -> str:
-    """Shorten an id to the eight hexadecimal digits a prompt shows for a person."""
+    """Return the eight hexadecimal digits by which a prompt shows a person."""
     return hashlib.sha256(value.bytes).hexdigest()[:8]

@@ -18,11 +18,11 @@ BACKFILL = "backfill"
 
 @dataclass(frozen=True, slots=True)
 class InboundMessage:
-    """A message that came in.
+    """A message with the world, room and author rows it needs.
 
-    The memory's id is the adapter's proposal: a redelivered message keeps the id it was first
-    stored under. One that was fetched from the platform's history `is_backfill`: if it is old, it is
-    kept and not answered. `notes` say what had to be done to it before it could be kept.
+    The memory's id is the adapter's proposal: a redelivered message keeps the id it was first stored under.
+    With `is_backfill` the message was fetched from the platform's history: if it is old, it is stored but not
+    answered. `notes` say how it was changed before it could be stored.
     """
 
     key: EventKey
@@ -36,11 +36,11 @@ class InboundMessage:
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """What the books say of an event that was handed in, or is taken up again.
+    """What the ledger knows about a submitted or resumed event.
 
-    `arrival` has the rows as they are kept, with the names and roles known from before; None where the
-    event was known already, or its message is gone. `is_ours` tells whether this process works on the
-    room: where several share a database, another one may.
+    `inbound` has the rows as stored, with the names and roles known before; None if the event was known
+    already or its message is gone. `is_room_owned` is False if another process that shares the database works
+    on the room.
     """
 
     receipt: Receipt
@@ -52,7 +52,7 @@ class StoredEvent:
 
 @dataclass(frozen=True, slots=True)
 class StreamCursor:
-    """How far a platform's stream has been read; `value` is the platform's own word for the place."""
+    """The read position of an external stream; `value` is the platform's own notation."""
 
     platform: str
     account: str
@@ -61,9 +61,9 @@ class StreamCursor:
 
 
 def new_receipt(inbound: InboundMessage, now: datetime) -> Receipt:
-    """Make the receipt of a new event, claimed by the turn that is to answer it.
+    """Return the receipt of a new event, claimed by the turn that will answer it.
 
-    What was said long ago and only now fetched from the history is not answered any more.
+    A message from the history that is older than 15 minutes is closed as expired.
     """
     receipt = Receipt(
         new_id(),
@@ -91,10 +91,10 @@ def new_receipt(inbound: InboundMessage, now: datetime) -> Receipt:
 
 @dataclass(frozen=True, slots=True)
 class CommandInvocation:
-    """A command that somebody gave, with its arguments by name, or as the text that stood behind it.
+    """A command with its sender and its arguments: by name, or as the `text` after the command.
 
-    `event_id` is the platform's own id of what happened: given again, it does nothing more. `message_id` is
-    what the platform calls the message in which it was given, where there is one.
+    `event_id` is the platform's id of the event: a repeated one does nothing. `message_id` is the platform's
+    id of the message that contained the command, if any.
     """
 
     name: str
@@ -110,7 +110,7 @@ class CommandInvocation:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceSelection:
-    """A choice's value that came back from a platform, and from whom."""
+    """The value of a pressed button, and who pressed it."""
 
     world: World
     room: Room
@@ -122,9 +122,10 @@ class ChoiceSelection:
 
 @dataclass(frozen=True, slots=True)
 class CommandResponse:
-    """What to show whoever asked; to nobody else, where it `is_private` and the platform can.
+    """Text and choices returned to the sender of a command; with `is_ephemeral` visible to the sender only,
+    where the platform supports that.
 
-    With a `receipt` there is nothing to show yet: the answer comes as a message like any other.
+    With a `receipt` there is nothing to show yet: the answer follows as a normal message.
     """
 
     text: str = ""
@@ -139,10 +140,10 @@ MEMBERSHIP_EVENT_TTL = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True)
 class MembershipUpdate:
-    """What is told of one world: some of its rooms, some of its people.
+    """Reported members and rooms of one world.
 
-    `event_id` is the platform's own name for what has happened, where it has one; whoever is told of the
-    same event again changes nothing. With `is_leaving` these people are in none of the world's rooms.
+    `event_id` is the platform's id of the event, if any; a repeated event changes nothing. With `is_leaving`
+    the entities have left all rooms of the world.
     """
 
     world: World
@@ -153,15 +154,15 @@ class MembershipUpdate:
 
     @property
     def event_key(self) -> str:
-        """The name under which the event is remembered; blank where it has none."""
+        """The key under which the event is stored; empty without an `event_id`."""
         return f"news:{self.world.platform}:{self.world.id}:{self.event_id}" if self.event_id else ""
 
 
 @dataclass(frozen=True, slots=True)
 class MembershipChange:
-    """What a notice has changed: the world as it was kept before, and whoever was new or reads differently.
+    """What an update changed in the store: the world as it was before, new rooms, new and changed entities.
 
-    Not `is_new` is an event that was told before.
+    `is_new` is False for a repeated event.
     """
 
     is_new: bool = True
@@ -171,7 +172,7 @@ class MembershipChange:
     changed_entity_ids: frozenset[UUID] = frozenset()
 
     def has_changed(self, entity: Entity, world: World) -> bool:
-        """Tell whether what is kept of somebody, or their role, is another one now."""
+        """Return whether the stored data or the role of an entity changed."""
         previous_roles = self.previous_world.roles if self.previous_world is not None else {}
         role = world.roles.get(entity.id)
         previous_role = previous_roles.get(entity.id, Role.MEMBER)
@@ -179,5 +180,5 @@ class MembershipChange:
 
 
 def roles_after_leaving(world: World, entities: Iterable[Entity]) -> dict[UUID, Role]:
-    """Give the roles that a world's platform knows once these people have left it."""
+    """Return the platform roles of a world after these entities have left it."""
     return {**world.roles, **{entity.id: Role.MEMBER for entity in entities}}

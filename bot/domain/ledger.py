@@ -1,4 +1,4 @@
-"""The books: what came in and what became of it, what was paid for, what goes out."""
+"""The ledger: receipts of inbound events, journal steps, deliveries, model calls."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ CANCELLED_ERROR = "cancelled"  # the error of a model call that was called off
 
 
 class Outcome(StrEnum):
-    """Where an inbound event stands; every one that came in ends in exactly one of the last seven."""
+    """The state of an inbound event; every event ends in exactly one of the last seven."""
 
     RECEIVED = "received"
     CLAIMED = "claimed"
@@ -28,16 +28,16 @@ class Outcome(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing more will happen to the event."""
+        """Whether the state can no longer change."""
         return self not in (Outcome.RECEIVED, Outcome.CLAIMED)
 
 
 @dataclass(frozen=True, slots=True)
 class EventKey:
-    """What makes an inbound event the same event when a platform delivers it again.
+    """The identity of an inbound event, the same when a platform delivers it again.
 
-    Two keys, both unique: the transport's own (`event_id`), and the message's
-    (`room_id`, `message_id`, `revision`), which survives a transport that renumbers.
+    Two keys, both unique: the transport's own (`event_id`), and the message's (`room_id`, `message_id`,
+    `revision`), which survives a transport that renumbers its events.
     """
 
     platform: str
@@ -52,7 +52,7 @@ class EventKey:
 class ModelCall:
     """One call to a model: tokens as the provider counted them, or estimated (`is_estimate`).
 
-    `tokens_cached` are some of `tokens_in`; `cost` is in US dollars, None where the price is not known.
+    `tokens_cached` is included in `tokens_in`; `cost` is in US dollars, None if the price is unknown.
     """
 
     type: str
@@ -70,11 +70,11 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of one inbound event, and why.
+    """The outcome of one inbound event, and why.
 
-    `reason` is a sentence for people; `rule` names the rule, setting or stage that decided;
-    `carried` counts how often the message was taken over by a newer turn. From its close on, until the
-    evaluators have looked at it, a receipt is not `is_learnt`.
+    `reason` is a sentence for people; `rule` is a `Rule` or the setting that decided. `supersede_count`
+    counts how often a newer turn took the message over. A closed receipt is not `is_evaluated` until the
+    evaluators have run.
     """
 
     id: UUID
@@ -98,7 +98,7 @@ class Receipt:
 
 
 class StepState(StrEnum):
-    """How far a paid or side-effecting step has come."""
+    """The progress of a paid or side-effecting step."""
 
     INTENDED = "intended"
     DONE = "done"
@@ -107,7 +107,7 @@ class StepState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One paid or side-effecting step of a turn, journalled so that a restart neither pays nor acts twice.
+    """One paid or side-effecting step of a turn, stored so that a restart neither pays nor acts twice.
 
     `key` names the step within its turn ("answer:1", "action:0:FORECAST"); `result` is JSON data.
     """
@@ -122,7 +122,7 @@ class Step:
 
 
 class DeliveryState(StrEnum):
-    """Where an outgoing part stands."""
+    """The state of an outgoing part."""
 
     PENDING = "pending"
     ATTEMPTING = "attempting"
@@ -136,8 +136,8 @@ class DeliveryState(StrEnum):
 class Delivery:
     """One outgoing part of a reply.
 
-    `id` is derived from its turn, so that a replayed turn names the same part again. `seq` orders
-    the parts within their room; it is given by the store when the part is committed.
+    `id` is derived from its turn, so that a replayed turn produces the same id. `seq` orders the parts of a
+    room; the store assigns it when the part is committed.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""What the agent remembers, and from where it knows it."""
+"""Memories: what the agent remembers, and where it may be recalled."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from bot.domain.content import Content
 
 
 class MemoryKind(StrEnum):
-    """What sort of thing is remembered."""
+    """The kind of a memory."""
 
     MESSAGE = "MESSAGE"
     FACT = "FACT"
@@ -23,7 +23,7 @@ class MemoryKind(StrEnum):
 
 
 class MemoryScope(StrEnum):
-    """How far a memory may travel when it is recalled."""
+    """Where a memory may be recalled."""
 
     ROOM = "ROOM"
     WORLD = "WORLD"
@@ -32,10 +32,10 @@ class MemoryScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One thing remembered.
+    """One remembered item.
 
-    A message's `entity_id` is its author. `source_id` is the memory that this one was drawn from,
-    `turn_id` the turn that made it, `external_id` the platform's own id of a message.
+    A message's `entity_id` is its author. `source_id` is the memory from which this one was derived,
+    `turn_id` the turn that created it, `external_id` the platform's id of a message.
     """
 
     id: UUID
@@ -56,7 +56,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryMatch:
-    """A memory found by meaning, and how near it is: 1 the same, 0 unrelated (cosine)."""
+    """A memory found by meaning, and its cosine similarity: 1 for the same direction, 0 for unrelated."""
 
     memory: Memory
     similarity: float

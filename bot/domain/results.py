@@ -1,4 +1,4 @@
-"""ActionResult, ProviderResult, ActionPlan, State."""
+"""Results of actions and providers, the plan of a turn's actions, and the turn's state."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ProviderResult:
-    """What a provider knows: `text` for the prompt, `values` for templates, `data` for code."""
+    """What a provider returns: `text` for the prompt, `values` for templates, `data` for code."""
 
     text: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -17,7 +17,7 @@ class ProviderResult:
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """What an action did: `text` for the model, `values` for templates, `data` for later actions."""
+    """What an action returns: `text` for the model, `values` for templates, `data` for later actions."""
 
     success: bool = True
     text: str = ""
@@ -28,7 +28,7 @@ class ActionResult:
 
 
 class StepStatus(StrEnum):
-    """Where one action of a plan stands."""
+    """The status of one action of a plan."""
 
     PENDING = "pending"
     COMPLETED = "completed"
@@ -47,7 +47,7 @@ class PlanStep:
 
 @dataclass(slots=True)
 class ActionPlan:
-    """The actions one answer named, in order; `current_step` counts from 0."""
+    """The actions named by one model answer, in order; `current_step` counts from 0."""
 
     thought: str
     steps: list[PlanStep]
@@ -55,16 +55,16 @@ class ActionPlan:
 
     @property
     def total_steps(self) -> int:
-        """How many actions the plan has."""
+        """The number of actions in the plan."""
         return len(self.steps)
 
     def start_step(self, action: str) -> None:
-        """Add an action that is chosen only now, and stand at it."""
+        """Append an action that was chosen later, and make it the current step."""
         self.steps.append(PlanStep(action))
         self.current_step = len(self.steps) - 1
 
     def finish_step(self, result: ActionResult) -> None:
-        """Note how the present action has ended."""
+        """Store the result of the current action."""
         step = self.steps[self.current_step]
         step.result, step.error = result, result.error
         step.status = StepStatus.COMPLETED if result.success else StepStatus.FAILED
@@ -72,7 +72,7 @@ class ActionPlan:
 
 @dataclass(frozen=True, slots=True)
 class ProviderFailure:
-    """A provider that gave nothing, and why; shown in the receipt."""
+    """A provider that returned nothing, and why; shown in the receipt."""
 
     name: str
     cause: str
@@ -82,10 +82,10 @@ class ProviderFailure:
 class State:
     """Everything composed for one turn.
 
-    `results` keeps each provider's answer by name so that none runs twice in a turn; `text` and
-    `values` are what the last composition selected, from the providers that are `composed`, in their
-    order; `data` is what stages tell one another (`actionPlan`, `actionResults`, `actionParams`,
-    `workingMemory`, as in the sources). One that `is_short` was too long for a model, and cut.
+    `results` holds each provider's result by name, so that none runs twice in a turn. `text` and `values`
+    come from the last composition, of the `composed_providers` in their order. `data` is shared between
+    stages (`actionPlan`, `actionResults`, `actionParams`, `workingMemory`, as in elizaOS). `is_shortened`
+    means that the prompt was too long for a model.
     """
 
     results: dict[str, ProviderResult] = field(default_factory=dict)
@@ -97,11 +97,11 @@ class State:
     is_shortened: bool = False
 
     def invalidate(self, *names: str) -> None:
-        """Let these providers run again at the next composition."""
+        """Drop the results of these providers, so that they run again at the next composition."""
         for name in names:
             self.results.pop(name, None)
 
     @property
     def providers(self) -> Mapping[str, ProviderResult]:
-        """The answers so far, by provider name."""
+        """The results so far, by provider name."""
         return self.results

@@ -1,4 +1,4 @@
-"""One call with deadlines; validates the result."""
+"""One attempt to call a handler: timeouts, result validation."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ Reserve = Callable[[ModelHandler, PendingCall[Any]], Awaitable[Record]]
 
 @dataclass(frozen=True, slots=True)
 class CallTimeouts:
-    """How many seconds a try may take: until it begins to answer, between two pieces, in all."""
+    """Seconds an attempt may take: until the first piece, between two pieces, in total."""
 
     first: float = 60.0
     stall: float = 30.0
@@ -37,7 +37,7 @@ class CallTimeouts:
 
 
 class _CallTimer:
-    """The deadline of one try, moved on by every sign of life."""
+    """The timeout of one attempt, extended by every piece."""
 
     def __init__(self, timeout: asyncio.Timeout, timeouts: CallTimeouts) -> None:
         self._timeout = timeout
@@ -47,7 +47,7 @@ class _CallTimer:
         self.cause = f"no answer within {timeouts.first:g} s"
 
     def extend(self) -> None:
-        """Note a sign of life."""
+        """Extend the timeout after a piece."""
         if self._timeout.expired():
             return
         stall_end = self._time() + self._timeouts.stall
@@ -60,10 +60,10 @@ class _CallTimer:
 async def attempt_call(
     handler: ModelHandler, pending: PendingCall[R], timeouts: CallTimeouts, reserve: Reserve
 ) -> R:
-    """Ask a handler once, when that may be paid for.
+    """Call a handler once, after its cost is reserved.
 
-    Raises ModelBusy where another try may do, BudgetSpent where none is made, ModelError for anything else
-    the handler does wrong.
+    Raises ModelBusy if another attempt may succeed, BudgetSpent if it may not be paid for, ModelError for any
+    other failure of the handler.
     """
     record = await reserve(handler, pending)
     started_at = time.monotonic()
@@ -100,7 +100,7 @@ async def attempt_call(
 
 
 def _with_relay(request: ModelRequest, relay: StreamRelay) -> ModelRequest:
-    """Have the pieces go through the relay, where anybody wants to see them."""
+    """Return the request with the relay as its sink, if it has a sink."""
     if isinstance(request, TextRequest) and request.sink is not None:
         return replace(request, sink=relay)
     return request
@@ -111,7 +111,7 @@ MAX_TOOL_CALLS = 64
 
 
 def validate_result(result: object, request: ModelRequest, result_type: type[R], name: str) -> R:
-    """Check what a handler gave, and bound it; raises ModelError."""
+    """Return the result of a handler, with bounded text; raises ModelError if it is invalid."""
     if not isinstance(result, result_type):
         raise ModelError(f"{name}: gave {type(result).__name__}, not {result_type.__name__}")
     if isinstance(result, TextResult):

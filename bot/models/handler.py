@@ -1,4 +1,4 @@
-"""`ModelHandler`, one in-flight request, relay of streamed text."""
+"""`ModelHandler`, one pending call, relay of streamed text."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -24,14 +24,14 @@ MAX_STREAMED_LENGTH = 262_144  # characters; a model that writes on for ever is 
 
 
 class StreamOutput:
-    """Whom the text is shown to, if anybody, and whether there is anything to take back."""
+    """Passes streamed text to a sink, if there is one, and knows whether there is text to discard."""
 
     def __init__(self, sink: TextSink | None = None) -> None:
         self._sink = sink
         self._shown_length = 0
 
     async def write(self, text: str) -> None:
-        """Show a piece; a sink that fails is shown nothing more."""
+        """Pass on a piece; a sink that raised gets no more."""
         if self._sink is None or not text or self._shown_length >= MAX_STREAMED_LENGTH:
             return
         self._shown_length += len(text)
@@ -41,7 +41,7 @@ class StreamOutput:
             self._disable()
 
     async def restart(self) -> None:
-        """Take back what was shown."""
+        """Discard the text passed on so far."""
         if self._sink is None or not self._shown_length:
             return
         self._shown_length = 0
@@ -56,9 +56,9 @@ class StreamOutput:
 
 
 class StreamRelay(AbstractAsyncContextManager["StreamRelay"]):
-    """The sink one handler is given for one try: every piece is a sign of life; after the try it is deaf.
+    """The sink of one attempt: every piece resets the attempt's timer; after the attempt, pieces are ignored.
 
-    An empty piece is a sign of life alone: the model is thinking, or filling in a call.
+    An empty piece only resets the timer: the model is thinking or writing a tool call.
     """
 
     def __init__(self, output: StreamOutput, on_piece: Callable[[], None]) -> None:
@@ -76,13 +76,13 @@ class StreamRelay(AbstractAsyncContextManager["StreamRelay"]):
         self._is_closed = True
 
     async def write(self, text: str) -> None:
-        """Take the next piece."""
+        """Pass on the next piece."""
         if not self._is_closed:
             self._on_piece()
             await self._output.write(text)
 
     async def restart(self) -> None:
-        """Begin the text anew."""
+        """Start the text again."""
         if not self._is_closed:
             await self._output.restart()
 
@@ -93,7 +93,7 @@ R = TypeVar("R", TextResult, EmbeddingResult, ImageResult, SpeechResult)
 
 @dataclass(frozen=True, slots=True)
 class ModelHandler:
-    """One way to serve a model type; a higher priority is asked first."""
+    """One implementation of a model type; a higher priority is called first."""
 
     type: ModelType
     handle: ModelFunction
@@ -104,9 +104,10 @@ class ModelHandler:
 
 @dataclass(frozen=True, slots=True)
 class PendingCall(Generic[R]):
-    """What is asked: of which type, what kind of result it must have, and to whom pieces of it are shown.
+    """One request to the handlers of a type: the expected class of its result, and the output of streamed
+    pieces.
 
-    One that `is_urgent` is better not answered than late: a busy handler is not asked again.
+    An `is_urgent` call is not retried if a handler is busy.
     """
 
     kind: ModelType

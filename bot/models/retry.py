@@ -1,4 +1,4 @@
-"""Retry policy, circuit breaker, outage log, per-handler caller."""
+"""Retries, circuit breaker, outage log, and the client of one handler."""
 
 import asyncio
 import logging
@@ -23,9 +23,9 @@ JITTER = 0.25  # so much of a wait is left to chance, so that not all come back 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How patient a caller is: how often it asks again, and for how many seconds after the first try.
+    """How often a failed call is retried, and for how many seconds after the first attempt.
 
-    Where another model can be asked instead, its patience is `hurry`.
+    `failover_seconds` is the shorter time if another handler can be called instead.
     """
 
     max_retries: int = 8
@@ -36,9 +36,9 @@ class RetryPolicy:
     def next_delay(
         self, failures: int, elapsed: float, retry_after: float | None, *, has_next: bool
     ) -> float | None:
-        """Give the seconds to wait after so many failed tries and seconds; None to give it up.
+        """Return the seconds to wait after `failures` failed attempts in `elapsed` seconds; None to stop.
 
-        `told` is what the provider asks for: never less than that, and rather not at all.
+        `retry_after` is the provider's request: the delay is never shorter than that.
         """
         if failures > self.max_retries:
             return None
@@ -55,9 +55,9 @@ class RetryPolicy:
 
 
 def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Read after how many seconds a server wants to be asked again: a number, or a date.
+    """Return the seconds after which a server wants to be called again, from a number or a date.
 
-    None where it does not say, or says nonsense.
+    None if the headers have no valid value.
     """
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         value = headers.get(name, "").strip()
@@ -76,9 +76,9 @@ OPEN_SECONDS = 30.0  # seconds
 
 
 class CircuitBreaker:
-    """After three calls in a row that found it busy or away, a model is not asked for half a minute.
+    """Stops calling a model for half a minute after three failures in a row.
 
-    Then one call goes first: if that fails too, it rests again.
+    Then one trial call is allowed: if it fails, the breaker opens again.
     """
 
     def __init__(self, name: str, clock: Callable[[], float]) -> None:
@@ -90,7 +90,7 @@ class CircuitBreaker:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Ask the model within this; raises ModelUnavailable at once while it rests."""
+        """Wrap one call; raises ModelUnavailable at once while the breaker is open."""
         is_trial = self._check_admission()
         self._has_trial |= is_trial
         try:
@@ -110,7 +110,7 @@ class CircuitBreaker:
                 self._has_trial = False
 
     def _check_admission(self) -> bool:
-        """Tell whether this is the call that goes first after a rest; raises while it may not be asked."""
+        """Return whether this call is the trial; raises ModelUnavailable while the breaker is open."""
         if self._failures < FAILURE_THRESHOLD:
             return False
         remaining = self._open_until - self._clock()
@@ -139,14 +139,14 @@ class _Outage:
 
 
 class OutageLog:
-    """What is wrong with each model; the log is told, never more than once an hour a model."""
+    """Logs model outages, at most once an hour per model."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._outages: dict[str, _Outage] = {}
 
     def record_failure(self, name: str, cause: str) -> None:
-        """Note that a model could not be used."""
+        """Record that a model could not be used."""
         now = self._clock()
         outage = self._outages.get(name)
         if outage is None:
@@ -161,7 +161,7 @@ class OutageLog:
             outage.logged_at, outage.unlogged_count, outage.is_logged = now, 0, True
 
     def record_success(self, name: str) -> None:
-        """Note that a model could be used."""
+        """Record that a model could be used."""
         outage = self._outages.get(name)
         if outage is None or outage.is_resolved:
             return
@@ -175,7 +175,7 @@ MAX_CONCURRENT_CALLS = 128  # calls to one handler; those behind them learn from
 
 @dataclass(frozen=True, slots=True)
 class CallPolicy:
-    """How handlers are asked: within which deadlines, how patiently, and by which clock."""
+    """How handlers are called: timeouts, retries, clock and sleep."""
 
     timeouts: CallTimeouts = field(default_factory=CallTimeouts)
     retries: RetryPolicy = field(default_factory=RetryPolicy)
@@ -184,7 +184,7 @@ class CallPolicy:
 
 
 class HandlerClient:
-    """A handler, and how it has fared lately."""
+    """Calls one handler, with its circuit breaker and a limit of concurrent calls."""
 
     def __init__(
         self, handler: ModelHandler, policy: CallPolicy, *, reserve: Reserve, outage_log: OutageLog
@@ -197,9 +197,9 @@ class HandlerClient:
         self._semaphore = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
 
     async def call(self, pending: PendingCall[R], *, has_next: bool) -> R:
-        """Ask it, and where it is busy again and again; less patiently where there is a next one to ask.
+        """Call the handler and retry while it is busy; for a shorter time with `has_next`.
 
-        Raises ModelUnavailable where it stays busy, ModelError for what the handler raised.
+        Raises ModelUnavailable if it stays busy, ModelError for other failures of the handler.
         """
         try:
             async with self._semaphore:
@@ -209,7 +209,7 @@ class HandlerClient:
             raise ModelUnavailable(str(error)) from error
 
     async def _call_logged(self, pending: PendingCall[R], *, has_next: bool) -> R:
-        """Have the operator told of what is wrong with it, which a long prompt or an empty purse is not."""
+        """Log outages; a long prompt or a spent budget is none."""
         label = f"{self.handler.name} ({self.handler.type})"
         try:
             result = await self._retry(pending, has_next=has_next)

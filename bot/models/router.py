@@ -1,4 +1,4 @@
-"""`ModelRouter`: priority, failover, structured output."""
+"""`ModelRouter`: priority, failover and structured output."""
 
 import json
 from collections import defaultdict
@@ -45,11 +45,11 @@ FALLBACK_TYPES: dict[ModelType, tuple[ModelType, ...]] = {
 
 
 class ModelRouter:
-    """Asks the handlers of a type in order of priority until one answers.
+    """Calls the handlers of a model type in order of priority until one succeeds.
 
-    `record` is told of every try, failed ones included; where there is a `reserve`, it is asked before every
-    try, and what it gives is told in place of that. `sampling` fills in what a request for a text leaves
-    open. A text comes back storable and bounded, vectors finite and as many as there were texts.
+    `record` receives every attempt, failed ones included. If `reserve` is set, it is awaited before every
+    attempt and returns the function to use instead of `record`. `sampling` fills in what a text request
+    leaves open. Texts are returned storable and bounded, vectors finite and as many as texts.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ModelRouter:
         self._outage_log = OutageLog(self._policy.clock)
 
     def register(self, handler: ModelHandler) -> None:
-        """Add a handler; among equals the earlier registered is asked first."""
+        """Add a handler; of equal priorities the earlier registered is called first."""
         clients = self._clients[handler.type]
         clients.append(
             HandlerClient(handler, self._policy, reserve=self._reserve, outage_log=self._outage_log)
@@ -76,27 +76,27 @@ class ModelRouter:
         clients.sort(key=lambda client: -client.handler.priority)
 
     def has_handler_for(self, kind: ModelType) -> bool:
-        """Tell whether any handler, or a stand-in, serves this type."""
+        """Return whether a handler or a fallback type serves this type."""
         return bool(self._candidates(kind))
 
     def can_call_tools(self, kind: ModelType) -> bool:
-        """Tell whether the handler that is asked first for this type can call tools."""
+        """Return whether the first handler for this type can call tools."""
         return any(client.handler.can_call_tools for client in self._candidates(kind)[:1])
 
     async def text(self, request: TextRequest, kind: ModelType = ModelType.TEXT_LARGE) -> TextResult:
-        """Have a text written.
+        """Generate a text.
 
-        Raises ModelUnavailable, naming every handler's failure, or the one ModelError there was; where all
-        have refused ModelRefused; PromptTooLong where all that are there find it too long.
+        Raises ModelUnavailable with every handler's failure, or the only ModelError there was; ModelRefused
+        if all have refused; PromptTooLong if the prompt is too long for all that are reachable.
         """
         return await self._call(kind, self._with_sampling(request, kind), TextResult)
 
     async def object(
         self, object_type: type[M], request: TextRequest, kind: ModelType = ModelType.OBJECT_SMALL
     ) -> M:
-        """Have an object made that fits a pydantic model; it is mended once where it does not.
+        """Generate an object that fits a pydantic model; ask for a repair once if it does not.
 
-        Raises ModelError where it does not fit then either, and as `text` does.
+        Raises ModelError if the repaired object does not fit either, and as `text` does.
         """
         request = object_request(object_type, request)
         response = await self.text(request, kind)
@@ -113,10 +113,10 @@ class ModelRouter:
     async def embed(
         self, texts: Sequence[str], *, first_handler_only: bool = False, is_urgent: bool = False
     ) -> EmbeddingResult:
-        """Turn texts into vectors; raises as `text` does.
+        """Return the embeddings of texts; raises as `text` does.
 
-        With `first_choice` nobody stands in for the first handler: another model's vectors are another's.
-        What `is_urgent`, because an answer waits for it, is asked once and not again.
+        With `first_handler_only` there is no failover, because vectors of different models cannot be
+        compared. An `is_urgent` request, which a reply waits for, is not retried.
         """
         request = EmbeddingRequest(tuple(texts))
         max_handlers = 1 if first_handler_only else None
@@ -125,19 +125,19 @@ class ModelRouter:
         )
 
     async def describe(self, request: ImageDescriptionRequest) -> TextResult:
-        """Have a picture described; raises as `text` does."""
+        """Describe an image; raises as `text` does."""
         return await self._call(ModelType.IMAGE_DESCRIPTION, request, TextResult)
 
     async def transcribe(self, request: TranscriptionRequest) -> TextResult:
-        """Have a recording written down; raises as `text` does."""
+        """Transcribe a recording; raises as `text` does."""
         return await self._call(ModelType.TRANSCRIPTION, request, TextResult)
 
     async def draw(self, request: ImageRequest) -> ImageResult:
-        """Have a picture drawn; raises as `text` does."""
+        """Generate an image; raises as `text` does."""
         return await self._call(ModelType.IMAGE, request, ImageResult)
 
     async def speak(self, request: SpeechRequest) -> SpeechResult:
-        """Have a text spoken; raises as `text` does."""
+        """Generate speech from a text; raises as `text` does."""
         return await self._call(ModelType.TEXT_TO_SPEECH, request, SpeechResult)
 
     def _with_sampling(self, request: TextRequest, kind: ModelType) -> TextRequest:
@@ -179,9 +179,9 @@ class ModelRouter:
 
 
 def _combine_errors(errors: Sequence[ModelError]) -> ModelError:
-    """Make one error of all: of the class that they have in common.
+    """Return one error for all, of the class that they have in common.
 
-    A prompt that is too long for whoever is there at all may be asked shorter.
+    A prompt that is too long for every reachable handler may be retried with a shorter one.
     """
     if len(errors) == 1:
         return errors[0]
@@ -199,7 +199,7 @@ MAX_PROBLEMS = 8
 
 
 def object_request(object_type: type[M], request: TextRequest) -> TextRequest:
-    """Ask for an object: by the schema where a handler can be held to it, and in words."""
+    """Return the request for an object: with its schema, and with the schema in the prompt."""
     schema = object_type.model_json_schema()
     schema_text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
     instruction = f"Answer with one JSON object that fits this JSON schema, and nothing else:\n{schema_text}"
@@ -207,14 +207,14 @@ def object_request(object_type: type[M], request: TextRequest) -> TextRequest:
 
 
 def repair_request(request: TextRequest, response: str, problems: str) -> TextRequest:
-    """Ask for the object once more, showing what was wrong with it."""
+    """Return the request for a corrected object, quoting the answer and its problems."""
     quote = shorten(response, MAX_QUOTE_LENGTH)
     instruction = f"This was your answer:\n{quote}\n\nIt does not fit:\n{problems}\nGive it again, corrected."
     return replace(request, prompt=f"{request.prompt}\n\n{instruction}", purpose=Purpose.REPAIR)
 
 
 def parse_object(object_type: type[M], response: str) -> M:
-    """Read the object in what a model wrote; raises ModelError saying what does not fit."""
+    """Parse the object in a model's answer; raises ModelError with what does not fit."""
     data = first_object(response)
     try:
         return object_type.model_validate(data)

@@ -1,4 +1,4 @@
-"""How texts are drawn where a request does not say: from the operator's variables, by type of model."""
+"""Sampling settings: the operator's values per model type, for what a request leaves open."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,7 +26,7 @@ Penalty = Annotated[float | None, Field(ge=-2, le=2)]
 
 
 class ModelSettings(SettingsModel):
-    """How any model is asked, whoever provides it."""
+    """Settings for calling any model."""
 
     model_timeout: float = Field(
         60.0, gt=0, description="After how many seconds a model that says nothing is given up."
@@ -58,7 +58,7 @@ class ModelSettings(SettingsModel):
 
 
 class Sampling(SettingsModel):
-    """The values with which one type of text is drawn; None is the provider's own."""
+    """Sampling values of one type of text; None leaves the value to the provider."""
 
     model_config = ConfigDict(alias_generator=None)
 
@@ -73,14 +73,14 @@ class Sampling(SettingsModel):
     presence_penalty: Penalty = None
 
     def fill(self, request: TextRequest) -> TextRequest:
-        """Put these values where the request has none of its own."""
+        """Return the request with these values where it has none of its own."""
         values = self.model_dump(exclude_none=True)
         missing = {name: value for name, value in values.items() if getattr(request, name) is None}
         return replace(request, **missing) if missing else request
 
 
 def read_sampling(settings: Settings) -> dict[ModelType, Sampling]:
-    """Read the values of every type that writes; raises SettingError naming the variable that is wrong."""
+    """Return the values of every text type; raises SettingError with the name of an invalid variable."""
     return {kind: _read_type(kind, settings) for kind in TEXT_TYPES}
 
 
@@ -99,7 +99,7 @@ def _read_type(kind: ModelType, settings: Settings) -> Sampling:
 
 
 def _list_variables(kind: ModelType, name: str, settings: Settings) -> Iterator[str]:
-    """List the variables that are set for this value, the most telling first."""
+    """Yield the variables that set this value, the most specific first."""
     for variable in (f"{kind}_{name}", f"DEFAULT_{name}", LEGACY_NAMES.get(name, "")):
         if variable in settings:
             yield variable

@@ -1,4 +1,4 @@
-"""What a model can be asked, and what it gives back."""
+"""Model types, requests and results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self
 
 
 class ModelType(StrEnum):
-    """What a handler can do; spelled as in the sources, their aliases included."""
+    """The task of a handler; spelled as in elizaOS, aliases included."""
 
     TEXT_SMALL = "TEXT_SMALL"
     TEXT_MEDIUM = "TEXT_MEDIUM"
@@ -31,7 +31,7 @@ class ModelType(StrEnum):
 
 
 class Purpose(StrEnum):
-    """What a call is for; shown in receipts and counted apart."""
+    """The purpose of a call; shown in receipts and counted separately."""
 
     SHOULD_RESPOND = "should_respond"
     REPLY = "reply"
@@ -50,7 +50,7 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call as the provider counted them; `is_estimate` where it did not."""
+    """Tokens of one call as the provider counted them, or `is_estimate`."""
 
     tokens_in: int = 0
     tokens_out: int = 0
@@ -59,18 +59,18 @@ class Usage:
 
 
 class TextSink(Protocol):
-    """Is shown a text while it is being written; neither call may take long."""
+    """Receives a text while it is generated; both methods must return quickly."""
 
     async def write(self, text: str) -> None:
-        """Take the next piece of the text."""
+        """Receive the next piece of the text."""
 
     async def restart(self) -> None:
-        """Forget every piece so far: the text begins anew."""
+        """Discard all pieces received so far: the text starts again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that the model may ask to be called; `parameters` is the JSON schema of an object."""
+    """A function that the model may call; `parameters` is the JSON schema of an object."""
 
     name: str
     description: str
@@ -79,7 +79,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A function that the model asks to be called; nobody has held the arguments against their schema."""
+    """A function call requested by the model; the arguments are not validated against the schema."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -87,12 +87,12 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class TextRequest:
-    """Write a text.
+    """Generate a text.
 
-    `temperature` and the other sampling values are the operator's where None, and where that has none
-    the provider's own. `schema`, a JSON schema, asks for an object of that shape from handlers that can be
-    held to one. `tools` are for handlers that can call them. A handler that writes piece by piece shows
-    each to the `sink`; the result is the whole text all the same.
+    `temperature` and the other sampling values default to the operator's, then to the provider's. `schema`, a
+    JSON schema, requests an object of that shape from handlers that support it. `tools` are for handlers that
+    can call them. A handler that streams writes each piece to the `sink`; the result is always the whole
+    text.
     """
 
     prompt: str
@@ -115,9 +115,9 @@ class TextRequest:
 
 @dataclass(frozen=True, slots=True)
 class TextResult:
-    """A text, who wrote it, and what that took; `is_cut` where the length limit ended it.
+    """A text, its model and usage; `is_truncated` if the length limit ended it.
 
-    `calls` are the tools that it asks to be called, in order; none of them is cut.
+    `tool_calls` are the tools that the model wants to call, in order; each of them is complete.
     """
 
     text: str
@@ -129,7 +129,7 @@ class TextResult:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRequest:
-    """Turn texts into vectors."""
+    """Embed texts."""
 
     texts: tuple[str, ...]
     purpose: Purpose = Purpose.EMBEDDING
@@ -137,7 +137,7 @@ class EmbeddingRequest:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingResult:
-    """One vector a text, in their order, all of one dimension, comparable by cosine."""
+    """One vector per text, in their order, all of one dimension, comparable by cosine."""
 
     vectors: tuple[tuple[float, ...], ...]
     model: str = ""
@@ -146,7 +146,7 @@ class EmbeddingResult:
 
 @dataclass(frozen=True, slots=True)
 class ImageDescriptionRequest:
-    """Say what a picture shows."""
+    """Describe an image."""
 
     image: bytes = field(repr=False)
     content_type: str
@@ -156,7 +156,7 @@ class ImageDescriptionRequest:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptionRequest:
-    """Write down what a recording says."""
+    """Transcribe a recording."""
 
     audio: bytes = field(repr=False)
     content_type: str
@@ -165,7 +165,7 @@ class TranscriptionRequest:
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """Draw a picture; `size` is width and height in pixels, the provider's own where None."""
+    """Generate an image; `size` is width and height in pixels, None for the provider's default."""
 
     prompt: str
     size: tuple[int, int] | None = None
@@ -174,7 +174,7 @@ class ImageRequest:
 
 @dataclass(frozen=True, slots=True)
 class ImageResult:
-    """A picture: its bytes, or the address at which it lies."""
+    """An image: its bytes, or its URL."""
 
     data: bytes | None = field(default=None, repr=False)
     url: str = ""
@@ -185,7 +185,7 @@ class ImageResult:
 
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
-    """Speak a text; `voice` is one of the provider's, its own choice where blank."""
+    """Speak a text; `voice` is one of the provider's, blank for its default."""
 
     text: str
     voice: str = ""
@@ -194,7 +194,7 @@ class SpeechRequest:
 
 @dataclass(frozen=True, slots=True)
 class SpeechResult:
-    """A spoken text."""
+    """Generated speech."""
 
     audio: bytes = field(repr=False)
     content_type: str = "audio/mpeg"

@@ -1,4 +1,4 @@
-"""What a call has cost, as the provider counted it or as well as it can be estimated."""
+"""Usage of model calls: as the provider counted it, or estimated."""
 
 import json
 
@@ -31,7 +31,7 @@ def build_model_call(
     seconds: float,
     error: str,
 ) -> ModelCall:
-    """Put one call down; numbers that are missing or make no sense are estimated and flagged."""
+    """Return the record of one call; missing or implausible numbers are estimated and flagged."""
     prompt_bytes = _count_prompt_bytes(request)
     usage = result.usage if result is not None else None
     if usage is None or not _is_plausible(usage):
@@ -52,7 +52,7 @@ def build_model_call(
 
 
 def estimate_usage(kind: ModelType, request: ModelRequest) -> ModelCall:
-    """Estimate a call before it is made, and rather too high: nobody knows what it will come to."""
+    """Estimate a call before it is made, rather too high than too low."""
     prompt_bytes = _count_prompt_bytes(request)
     tokens_out = 0
     if isinstance(request, TextRequest):

@@ -1,4 +1,4 @@
-"""Protocols of the ledger, of edits, of room leases; `StoreHealth`."""
+"""Protocols of the ledger, of edits and of room leases; `StoreHealth`."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -19,95 +19,97 @@ logger = logging.getLogger(__name__)
 
 
 class EditStore(Protocol):
-    """What platforms change afterwards: each change moves all that it concerns; repeated, it moves no more.
-
-    A part that is on its way already is never held back.
+    """Edits, deletions, reactions, erasure, membership and room migration. Each method is one transaction,
+    and repeating it changes nothing. A delivery that is already being sent is never stopped.
     """
 
     async def apply_edit(
         self, edit: InboundMessage, now: datetime, *, is_answering: bool = False
     ) -> EditResult:
-        """Keep an edit of a message, as `weighed` decides; of an unknown message it is an event like any."""
+        """Store an edit of a message, as `plan_edit` decides; an edit of an unknown message is a new event."""
 
     async def delete_messages(
         self, room_id: UUID, message_ids: Collection[str], now: datetime
     ) -> DeletionResult:
-        """Forget messages that a platform calls so, ours included, and whatever was drawn from them alone.
+        """Delete messages by their ids on the platform, the agent's included, and what was derived only from
+        them.
 
-        Their open receipts are cancelled, and so are the waiting parts of replies to nothing else.
+        Their open receipts are cancelled, and pending deliveries that answer nothing else.
         """
 
     async def clear_room(self, room_id: UUID, now: datetime) -> DeletionResult:
-        """Forget all that was said in a room and was drawn from it, and cancel what is open there."""
+        """Delete all messages of a room and what was derived from them, and cancel its open work."""
 
     async def cancel_open_work(
         self, room_ids: Collection[UUID], now: datetime, reason: str
     ) -> DeletionResult:
-        """Cancel what is open in rooms, and forget nothing."""
+        """Cancel the open receipts and pending deliveries of rooms, and delete nothing."""
 
     async def save_reaction(self, reaction: Reaction) -> Memory | None:
-        """Keep a sign on a message; None where it is known already."""
+        """Store a reaction to a message; return None if it is stored already."""
 
     async def apply_membership(self, update: MembershipUpdate, now: datetime) -> MembershipChange:
-        """Keep what is told of a world: however much it is, nobody becomes active by it, nor any room.
+        """Store an update of a world; entities and rooms do not become active by it.
 
-        One whose event is known changes nothing. Events are known for thirty days.
+        An update whose event is known changes nothing. Events are remembered for thirty days.
         """
 
     async def erase_entity(self, entity_id: UUID, now: datetime) -> ErasureResult:
-        """Delete what is kept of somebody, answers to them and what was drawn from either.
+        """Delete all data of an entity: messages, the replies to them, and what was derived from either.
 
-        Left are receipts without a word in them, roles, and a component of the kind FORGOTTEN.
+        Receipts without text, roles, and a component that marks the erasure remain.
         """
 
     async def migrate_room(self, room_id: UUID, world: World, room: Room) -> list[Delivery]:
-        """Have a room go on as another one: what was said there and what is still to leave go along.
+        """Continue a room under another id, with its messages and its pending deliveries; return these
+        deliveries.
 
-        Receipts stay with the room in which their messages were counted. Gives the parts to leave.
+        Receipts stay with the old room.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class OpenWork:
-    """In which of a process's rooms messages are open, and in which parts are to leave."""
+    """The rooms of a process that have open messages, and those that have pending deliveries."""
 
     message_rooms: frozenset[UUID] = frozenset()
     delivery_rooms: frozenset[UUID] = frozenset()
 
 
 class WorkSharing(Protocol):
-    """The work on one agent's rooms, shared by several processes: a room is one process's at a time.
+    """Room leases, by which processes share the work of one agent: each room belongs to one process at a
+    time.
 
-    Who receives something in a room that is nobody's works on it from then on. What is written of a room
-    for another one's message raises LaneLost.
+    A process that receives an event in a free room takes its lease. Writing for a room that another process
+    owns raises LeaseLost.
     """
 
     def owns_room(self, room_id: UUID) -> bool:
-        """Tell whether a room is this process's work, as far as it knows."""
+        """Return whether this process holds the lease of a room, as far as it knows."""
 
     async def join(self) -> None:
-        """Begin to share, as somebody new."""
+        """Start sharing, as a new member."""
 
     async def heartbeat(self) -> bool:
-        """Say that this process lives, and take over what the dead have left; to be called twice a second.
+        """Renew the leases of this process, and take over those of dead processes; call it twice a second.
 
-        False where it has itself been taken for dead and has no room any more: before it joins again, all
-        that it has under way must have ended.
+        Returns False if this process was itself considered dead and has no leases left: all its work must end
+        before it joins again.
         """
 
     async def open_work(self) -> OpenWork:
-        """Tell what is open in this process's rooms, whether it is under way or not."""
+        """Return the open work in this process's rooms, whether it is running or not."""
 
     async def wait_for_work(self, timeout: float) -> None:
-        """Wait until another process has left something to do, but no longer than this."""
+        """Wait until another process has released work, for at most `timeout` seconds."""
 
     async def leave(self) -> None:
-        """Give all rooms back, for others to take over at once."""
+        """Release all leases, so that other processes can take them at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreProblem:
-    """What is wrong, as a word and as a sentence, and since when."""
+    """A store outage: its code, its message, and when it began."""
 
     cause: str
     message: str
@@ -115,7 +117,7 @@ class StoreProblem:
 
 
 class StoreHealth:
-    """What is wrong with a store now; the log is told once when it begins and once when it is over."""
+    """The current outage of a store, if any; logs once when it begins and once when it ends."""
 
     def __init__(self, clock: Clock = system_clock) -> None:
         self._clock = clock
@@ -123,11 +125,11 @@ class StoreHealth:
 
     @property
     def problem(self) -> StoreProblem | None:
-        """What is wrong; None where all is well."""
+        """The current outage; None while the store works."""
         return self._problem
 
     def fail(self, error: StoreUnavailable) -> None:
-        """Note that nothing can be kept."""
+        """Record that the store cannot be written."""
         previous = self._problem
         if previous is not None and previous.cause == error.cause:
             return
@@ -135,23 +137,22 @@ class StoreHealth:
         logger.error("nothing is taken in any more (%s): %s", error.cause, error)
 
     def recover(self) -> None:
-        """Note that everything can be kept again."""
+        """Record that the store can be written again."""
         previous, self._problem = self._problem, None
         if previous is not None:
             seconds = (self._clock() - previous.since).total_seconds()
             logger.warning("messages are taken in again, after %.0f s (%s)", seconds, previous.cause)
 
     def check_available(self) -> None:
-        """Raise StoreUnavailable while nothing can be kept."""
+        """Raise StoreUnavailable while the store cannot be written."""
         if self._problem is not None:
             raise StoreUnavailable(self._problem.message, cause=self._problem.cause)
 
 
 @dataclass(frozen=True, slots=True)
 class TurnCommit:
-    """What one commit of a turn moves together: all of it, or nothing.
-
-    `replies` go into memory, `deliveries` into the outbox, `receipts` to their new state.
+    """What a turn writes in one transaction: `replies` to memory, `deliveries` to the outbox, `receipts` in
+    their new state.
     """
 
     replies: tuple[Memory, ...] = ()
@@ -160,95 +161,95 @@ class TurnCommit:
 
 
 class ReceiptStore(Protocol):
-    """The book of what came in."""
+    """Receipts of inbound events."""
 
     @property
     def health(self) -> StoreHealth:
-        """Whether what comes in can be kept just now."""
+        """Whether inbound events can be stored now."""
 
     async def receive(
         self, messages: Sequence[InboundMessage], now: datetime, cursor: StreamCursor | None = None
     ) -> list[StoredEvent]:
-        """Keep events with the rows they need, and how far the stream has been read with them.
+        """Store events with the rows they need, and the read position of their stream.
 
-        A new one comes back claimed by the turn that is to answer it. One whose event id or message is
-        known changes nothing and gets the receipt it has.
+        A new event is returned claimed by the turn that will answer it. An event whose id or message is known
+        changes nothing and is returned with its existing receipt.
         """
 
     async def cursor(self, platform: str, account: str, name: str) -> str | None:
-        """Find how far a stream has been read; None where nothing has been kept of it."""
+        """Return the read position of a stream; None if none is stored."""
 
     async def last_message_ids(self, room_ids: Collection[UUID]) -> dict[UUID, str]:
-        """Find what platforms call the message of each room that was kept last; edits do not count."""
+        """Return the platform's id of the message stored last, for each room; edits do not count."""
 
     async def save_receipts(self, receipts: Sequence[Receipt]) -> None:
-        """Write the new state of receipts; one that is final, or not known, stays as it is."""
+        """Store the new state of receipts; a final or unknown one stays unchanged."""
 
     async def receipt(self, receipt_id: UUID) -> Receipt | None:
-        """Find a receipt by its id, or the latest by the id of its message."""
+        """Return a receipt by its id, or the latest by the id of its message."""
 
     async def inbound_message(self, receipt: Receipt) -> InboundMessage | None:
-        """Find the rows a receipt was kept with; None where its message is gone.
+        """Return the rows a receipt was stored with; None if its message was deleted.
 
-        The room is the one in which the message is now.
+        The room is the current room of the message.
         """
 
     async def receipts(
         self, *, room_id: UUID | None = None, is_open: bool | None = None, limit: int = 50
     ) -> list[Receipt]:
-        """List receipts that match, newest first."""
+        """Return the receipts that match, newest first."""
 
     async def unevaluated_receipts(self, limit: int = 1000) -> list[Receipt]:
-        """List closed receipts from which is still to be learnt, oldest first."""
+        """Return closed receipts whose evaluators have not run, oldest first."""
 
     async def mark_evaluated(self, receipt_ids: Sequence[UUID]) -> None:
-        """Note that the evaluators have looked at what these receipts are about."""
+        """Record that the evaluators have run for these receipts."""
 
     async def commit(self, turn_commit: TurnCommit) -> list[Delivery]:
-        """Carry out a commitment; the deliveries come back with their place in the room's order.
+        """Store a commit; return its deliveries with their position in the room.
 
-        A delivery that is already in the outbox stays as it is; a receipt as in `save_receipts`. Where
-        every receipt is final already, somebody else has closed them: nothing new is kept then.
+        A delivery that is already stored stays unchanged; a receipt as in `save_receipts`. If every receipt
+        is final already, another process has closed them, and nothing new is stored.
         """
 
 
 class StepStore(Protocol):
-    """The journal of what was paid for or done."""
+    """The journal of paid and side-effecting steps."""
 
     async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
-        """Write a step, or its new state, and with it the receipts that it closes."""
+        """Store the state of a step, together with the receipts that it closes."""
 
     async def steps(self, turn_id: UUID) -> dict[str, Step]:
-        """List the steps of a turn by key."""
+        """Return the steps of a turn by key."""
 
 
 class DeliveryStore(Protocol):
-    """The book of what goes out."""
+    """Outgoing parts."""
 
     async def save_delivery(self, delivery: Delivery) -> None:
-        """Write a delivery's new state."""
+        """Store the new state of a delivery."""
 
     async def deliveries(
         self, *, is_open: bool | None = None, room_id: UUID | None = None, turn_id: UUID | None = None
     ) -> list[Delivery]:
-        """List deliveries that match, in the order in which they leave."""
+        """Return the deliveries that match, in sending order."""
 
 
 class LookupStore(Protocol):
-    """What a person asks the books for, by the names that a person has."""
+    """Look-ups by ids that an operator knows."""
 
     async def receipts_by_message_id(self, message_id: str) -> list[Receipt]:
-        """Find the receipts of messages that their platforms call so, newest first."""
+        """Return the receipts of messages with this id on their platforms, newest first."""
 
     async def delivery(self, delivery_id: str) -> Delivery | None:
-        """Find a part by its id."""
+        """Return a delivery by its id."""
 
     async def undelivered(self, limit: int = 100) -> list[Delivery]:
-        """List the latest parts that have not arrived, in the order in which they leave.
+        """Return the latest deliveries that have not arrived, in sending order.
 
-        They wait, are under way, are held because nobody knows, or have failed.
+        They are pending, being sent, failed, or their result is unknown.
         """
 
 
 class Ledger(ReceiptStore, StepStore, DeliveryStore, LookupStore, Protocol):
-    """The books together: one commit moves all of them."""
+    """Receipts, steps and deliveries; one commit changes all of them."""

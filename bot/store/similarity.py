@@ -1,4 +1,4 @@
-"""Cosine and word-overlap ranking."""
+"""Ranking by cosine similarity and by word overlap."""
 
 import re
 from collections import Counter
@@ -14,9 +14,9 @@ K = TypeVar("K")
 
 
 def cosine(first: Sequence[float], second: Sequence[float]) -> float:
-    """Compare two vectors: 1 the same direction, 0 unrelated, also where one of them is zero.
+    """Return the cosine of two vectors: 1 for the same direction, 0 for unrelated or if one of them is zero.
 
-    Raises ValueError where their dimensions differ: vectors of two models are never compared.
+    Raises ValueError if their dimensions differ: vectors of two models are never compared.
     """
     if len(first) != len(second):
         raise ValueError(f"vectors of {len(first)} and {len(second)} dimensions cannot be compared")
@@ -27,7 +27,7 @@ def cosine(first: Sequence[float], second: Sequence[float]) -> float:
 def find_nearest(
     query: Sequence[float], candidates: Iterable[tuple[K, Sequence[float]]], limit: int
 ) -> list[tuple[K, float]]:
-    """Find the candidates nearest to a vector, the nearest first."""
+    """Return the candidates nearest to a vector, nearest first."""
     scored = ((key, cosine(query, vector)) for key, vector in candidates)
     return nlargest(limit, scored, key=lambda pair: pair[1])
 
@@ -41,17 +41,17 @@ _WORD = re.compile(r"\w{3,}")
 
 
 def index_words(text: str) -> frozenset[str]:
-    """Give the words of a text, folded; of long ones only the beginning, so that cases meet."""
+    """Return the words of a text in lower case, cut to six letters so that inflected forms match."""
     return frozenset(word[:6] for word in _WORD.findall(text.casefold()))
 
 
 def normalize_wording(text: str) -> str:
-    """Fold a text so that the same words are the same text, whatever their case and spacing."""
+    """Return the text in lower case with single spaces, to compare texts by their words."""
     return " ".join(text.casefold().split())
 
 
 def word_weights(counts: Mapping[str, int], total: int) -> dict[str, float]:
-    """Weigh words by how many of the texts have them: the rarest count most, what most have not at all."""
+    """Return a weight per word: the rarer, the higher; words in more than half of the texts have none."""
     max_count = max(2, total / 2)
     weights = {word: log(1 + total / count) for word, count in counts.items() if count <= max_count}
     top_words = sorted(weights, key=lambda word: (-weights[word], word))[:MAX_WORDS]
@@ -61,9 +61,9 @@ def word_weights(counts: Mapping[str, int], total: int) -> dict[str, float]:
 def top_by_word_overlap(
     candidates: Mapping[K, Collection[str]], weights: Mapping[str, float], total: int, limit: int
 ) -> list[K]:
-    """Choose those that share the most with a question, the best first, and of equals the earlier ones.
+    """Return the candidates that share the most with a question, best first; of equals the earlier ones.
 
-    None is chosen that shares as little as any text would: a word that a tenth of them have is not enough.
+    Candidates that share less than a word found in a tenth of all texts are left out.
     """
     scores = {key: sum(weights.get(word, 0.0) for word in words) for key, words in candidates.items()}
     ranked = sorted(scores, key=lambda key: -scores[key])
@@ -71,7 +71,7 @@ def top_by_word_overlap(
 
 
 def rank_by_word_overlap(query: str, texts: Sequence[str], limit: int) -> list[int]:
-    """Rank texts by the words they share with a question; gives places in `texts`, the best first."""
+    """Return the indexes of the texts that share words with a question, best first."""
     query_words = index_words(query)
     shared = {index: query_words & index_words(text) for index, text in enumerate(texts)}
     counts = Counter(word for words in shared.values() for word in words)

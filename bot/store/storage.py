@@ -1,4 +1,4 @@
-"""Where stores are kept: opened by one process, looked at by another, and looked after by a person."""
+"""Storages: where stores are; opening, inspecting, checking, upgrading and backing them up."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -19,9 +19,9 @@ OpenStore = Callable[[UUID, Settings], AbstractAsyncContextManager[Store]]
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What a storage was found to be: facts to be shown, and problems, each with what to do about it.
+    """The result of checking a storage: facts to print, and problems, each with its remedy.
 
-    `place` is what a person calls it; it holds no password.
+    `location` is the name an operator knows it by; it contains no password.
     """
 
     location: str
@@ -32,7 +32,7 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class UpgradeResult:
-    """From which version of the schema to which; None where there was nothing yet."""
+    """The schema versions before and after an upgrade; `old_version` is None for a new storage."""
 
     location: str
     old_version: str | None
@@ -40,43 +40,43 @@ class UpgradeResult:
 
 
 class Storage(ABC):
-    """What a plugin keeps stores in; `open` is all it must have.
+    """Where a plugin stores data; only `open` is required.
 
-    Raises ConfigError where its settings are wrong, or what it holds cannot be used.
+    Raises ConfigError if its settings are wrong, or its data cannot be used.
     """
 
     @abstractmethod
     def open(
         self, agent_id: UUID, settings: Settings, schemas: Schemas = NO_SCHEMAS
     ) -> AbstractAsyncContextManager[Store]:
-        """Open one agent's store, with the tables of all plugins in this process.
+        """Open the store of one agent, with the tables of all plugins in this process.
 
-        Raises StoreRefused where another process has it.
+        Raises StoreInaccessible if another process uses it.
         """
 
     def is_shared(self, settings: Settings) -> bool:
-        """Tell whether several processes may have it open at once."""
+        """Return whether several processes may open it at the same time."""
         return False
 
     def open_read_only(self, agent_id: UUID, settings: Settings) -> AbstractAsyncContextManager[Store]:
-        """Open one agent's store for reading alone, beside a process that has it open."""
+        """Open the store of one agent for reading, while another process may have it open."""
         raise _unsupported("be looked at from beside")
 
     async def check(self, settings: Settings) -> CheckReport:
-        """Look whether all is well; nothing is made and nothing is changed."""
+        """Check the storage without creating or changing anything."""
         raise _unsupported("be checked")
 
     async def upgrade(self, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> UpgradeResult:
-        """Bring the schema up to date; nothing else may have it open."""
+        """Upgrade the schema; nothing else may have the storage open."""
         raise _unsupported("be upgraded")
 
     async def backup(self, settings: Settings, file: Path | None = None) -> Path:
-        """Copy everything as it is at one moment, also while it is in use; gives the copy's file."""
+        """Copy a consistent snapshot, also while the storage is in use; return the file of the copy."""
         raise _unsupported("be backed up")
 
 
 class SimpleStorage(Storage):
-    """A storage that can be opened, and no more."""
+    """A storage made of a function that opens stores; it supports nothing else."""
 
     def __init__(self, open_store: OpenStore) -> None:
         self._open_store = open_store
@@ -84,7 +84,7 @@ class SimpleStorage(Storage):
     def open(
         self, agent_id: UUID, settings: Settings, schemas: Schemas = NO_SCHEMAS
     ) -> AbstractAsyncContextManager[Store]:
-        """Open one agent's store; what plugins' tables it has is its own affair."""
+        """Open the store of one agent; `schemas` are ignored."""
         return self._open_store(agent_id, settings)
 
 

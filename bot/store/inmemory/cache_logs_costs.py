@@ -1,4 +1,4 @@
-"""Cache, logs, costs."""
+"""Cache, logs and costs in memory."""
 
 import json
 from collections import defaultdict, deque
@@ -18,7 +18,7 @@ MIN_SWEEP_SIZE = 1000
 
 
 class InMemoryCache:
-    """Keeps small values; see `CacheStore`."""
+    """Implements `CacheStore`."""
 
     def __init__(self, clock: Clock) -> None:
         self._values: dict[str, tuple[str, datetime | None]] = {}
@@ -41,7 +41,7 @@ class InMemoryCache:
         self._values.pop(key, None)
 
     def add_if_absent(self, key: str, until: datetime) -> bool:
-        """Note that something has happened, and tell whether that was not known."""
+        """Store a key until a time; return False if it is stored already."""
         _, end = self._values.get(key, ("", self._clock()))
         if end is None or end > self._clock():
             return False
@@ -49,7 +49,7 @@ class InMemoryCache:
         return True
 
     def _sweep(self) -> None:
-        """Drop what has expired and is never asked for again."""
+        """Delete expired values that are never read again."""
         now = self._clock()
         expired = [key for key, (_, end) in self._values.items() if end is not None and end <= now]
         for key in expired:
@@ -58,7 +58,7 @@ class InMemoryCache:
 
 
 class InMemoryLogs:
-    """Keeps the last ten thousand entries of each kind; see `LogStore`."""
+    """Implements `LogStore`, with the last ten thousand entries of each kind."""
 
     def __init__(self, clock: Clock) -> None:
         self._kinds: defaultdict[str, deque[tuple[int, dict[str, Any]]]]
@@ -91,7 +91,7 @@ class InMemoryLogs:
         return [entry for entry, _ in zip(matches, range(limit), strict=False)]
 
     def erase(self, entity_id: UUID) -> None:
-        """Delete the entries about somebody."""
+        """Delete the entries about an entity."""
         for entries in self._kinds.values():
             remaining = [entry for entry in entries if entry[1]["entity_id"] != entity_id]
             entries.clear()
@@ -102,7 +102,7 @@ MAX_COST_ENTRIES = 100_000
 
 
 class InMemoryCosts:
-    """Keeps the latest sums; see `CostStore`."""
+    """Implements `CostStore`, with the latest sums."""
 
     def __init__(self) -> None:
         self._sums: dict[CostKey, CostEntry] = {}

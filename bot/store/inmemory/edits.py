@@ -1,4 +1,4 @@
-"""What platforms change afterwards, in memory."""
+"""Edits, deletions and erasure in memory."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -40,7 +40,7 @@ NO_LIMIT = 10**9
 
 
 class InMemoryEdits:
-    """Changes what is kept; see `EditStore`. Nothing that waits comes between, so each call is atomic."""
+    """Implements `EditStore`. Nothing in a method waits, so each call is atomic."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class InMemoryEdits:
             await self._ledger.save_delivery(delivery)
 
     async def _delete_memories(self, ids: Iterable[UUID]) -> None:
-        """Remove memories, and what was drawn from them, and from that."""
+        """Delete memories and, repeatedly, everything derived from them."""
         deleted = set(ids)
         while deleted:
             await self._memories.remove(deleted)

@@ -1,4 +1,4 @@
-"""Worlds, rooms, entities."""
+"""Worlds, rooms and entities in memory."""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -11,7 +11,7 @@ from bot.store.protocols import MAX_NAME_MATCHES
 
 
 class InMemoryEntities:
-    """Keeps people, components and relationships; see `EntityStore`."""
+    """Implements `EntityStore`."""
 
     def __init__(self) -> None:
         self._entities: dict[UUID, Entity] = {}
@@ -57,7 +57,7 @@ class InMemoryEntities:
         return sorted(relationships, key=lambda relationship: -relationship.interactions)
 
     def upsert(self, entity: Entity, room_id: UUID | None) -> Entity:
-        """Insert or update; a new display name comes first, the former ones stay behind it."""
+        """Insert or update an entity; new names come first, known ones after them."""
         stored = self._entities.get(entity.id)
         if stored is not None:
             names = dict.fromkeys((*entity.names, *stored.names))
@@ -69,13 +69,13 @@ class InMemoryEntities:
         return entity
 
     def rooms_of(self, entity_id: UUID) -> frozenset[UUID]:
-        """Tell in which rooms somebody takes part."""
+        """Return the rooms in which an entity takes part."""
         return frozenset(
             room for room, participants in self._participants.items() if entity_id in participants
         )
 
     def erase(self, entity_id: UUID, opt_out: Component) -> tuple[int, int]:
-        """Delete what is known of somebody, and by them; counts details and relationships."""
+        """Delete the data of an entity; return the numbers of components and relationships."""
         if entity_id in self._entities:
             self._entities[entity_id] = anonymize_entity(self._entities[entity_id])
         for participants in self._participants.values():
@@ -92,7 +92,7 @@ class InMemoryEntities:
         )
 
     def migrate_room(self, room_id: UUID, new_room_id: UUID) -> None:
-        """Have all that belongs to a room belong to another one."""
+        """Assign everything of a room to another one."""
         participants = self._participants[new_room_id]
         self._participants[new_room_id] = {**self._participants.pop(room_id, {}), **participants}
         for components in self._components.values():
@@ -104,7 +104,7 @@ class InMemoryEntities:
 
 
 class InMemoryWorlds:
-    """Keeps worlds and rooms; see `WorldStore`."""
+    """Implements `WorldStore`."""
 
     def __init__(self, entities: InMemoryEntities) -> None:
         self._entities = entities
@@ -145,11 +145,11 @@ class InMemoryWorlds:
         self._worlds[world_id] = replace(world, settings=settings)
 
     def participant_state_of(self, room_id: UUID) -> ParticipantState:
-        """Tell what the agent has decided about a room."""
+        """Return what the agent has decided about a room."""
         return self._participant_states.get(room_id, ParticipantState.DEFAULT)
 
     def upsert(self, world: World, rooms: Sequence[Room]) -> tuple[World, list[Room]]:
-        """Insert or update; the most recently named room moves to the end. They come back as kept."""
+        """Insert or update a world and rooms, which become the most active; return them as stored."""
         stored = self._worlds.get(world.id)
         if stored is not None:
             world = replace(world.merge(stored), name=world.name or stored.name)
@@ -160,7 +160,7 @@ class InMemoryWorlds:
         return world, [self._rooms[room.id] for room in rooms]
 
     def add_rooms(self, rooms: Sequence[Room]) -> frozenset[UUID]:
-        """Insert or update rooms where they stand; new ones count as the least active. Gives the new ones."""
+        """Insert or update rooms without making them active; return the ids of the new ones."""
         new_rooms: dict[UUID, Room] = {}
         for room in rooms:
             if (stored := self._rooms.get(room.id)) is None:
@@ -171,7 +171,7 @@ class InMemoryWorlds:
         return frozenset(new_rooms)
 
     def migrate_room(self, room_id: UUID, world: World, room: Room) -> None:
-        """Have a room go on as another one, with the roles that its world knows and what was decided."""
+        """Continue a room under another id, with its participant state and its world's roles."""
         previous_room = self._rooms.get(room_id)
         previous_world = self._worlds.get(previous_room.world_id) if previous_room else None
         self.upsert(world.merge(previous_world) if previous_world else world, [room])

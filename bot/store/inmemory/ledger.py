@@ -1,4 +1,4 @@
-"""Receipts, steps, deliveries."""
+"""Receipts, steps and deliveries in memory."""
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
@@ -22,9 +22,9 @@ FINAL_STATES = (*DONE_STATES, DeliveryState.FAILED)
 
 
 class InMemoryLedger:
-    """Keeps receipts, steps and deliveries; see `Ledger`. Nothing in it waits, so each call is atomic.
+    """Implements `Ledger`. Nothing in a method waits, so each call is atomic.
 
-    What is open is kept; of closed receipts, of turns' steps and of finished deliveries the latest are.
+    Open items are always stored; of closed receipts, steps and finished deliveries only the latest.
     """
 
     def __init__(
@@ -113,9 +113,9 @@ class InMemoryLedger:
         return self._deliveries.get(delivery.id) or self.append_delivery(delivery)
 
     def redact_author(self, author_id: UUID, now: datetime) -> list[Receipt]:
-        """Take the words out of somebody's receipts, and out of what was done and sent for them.
+        """Remove the text from a person's receipts, and from the steps and deliveries of their turns.
 
-        Gives them as they were.
+        Returns the receipts as they were before.
         """
         receipts = [receipt for receipt in self.receipt_table if receipt.author_id == author_id]
         self.receipt_table.overwrite([redact_receipt(receipt, now) for receipt in receipts])
@@ -128,7 +128,7 @@ class InMemoryLedger:
         return receipts
 
     def append_delivery(self, delivery: Delivery) -> Delivery:
-        """Give a part the next place in its room."""
+        """Store a delivery with the next position in its room."""
         self._last_seq[delivery.room_id] += 1
         numbered = replace(delivery, seq=self._last_seq[delivery.room_id])
         self._store_delivery(numbered)
@@ -182,7 +182,7 @@ MAX_CLOSED_RECEIPTS = 10_000
 
 
 class ReceiptTable:
-    """Receipts in the order in which they were made; of the closed ones those that were closed last."""
+    """Receipts in order of creation, with their indexes; of closed ones those that were closed last."""
 
     def __init__(self) -> None:
         self._receipts: dict[UUID, Receipt] = {}
@@ -198,16 +198,16 @@ class ReceiptTable:
         return reversed(self._receipts.values())
 
     def find(self, receipt_id: UUID) -> Receipt | None:
-        """Find a receipt by its id, or the latest by the id of its message."""
+        """Return a receipt by its id, or the latest by the id of its message."""
         return self._receipts.get(self._by_memory.get(receipt_id, receipt_id))
 
     def find_by_key(self, key: EventKey) -> Receipt | None:
-        """Find the receipt of an event by either of its keys."""
+        """Return the receipt of an event by either of its keys."""
         receipt_id = self._by_event.get(_event_key(key)) or self._by_message.get(_message_key(key))
         return self._receipts[receipt_id] if receipt_id else None
 
     def find_by_messages(self, room_id: UUID, message_ids: Collection[str]) -> list[Receipt]:
-        """List the receipts of messages, all revisions of them."""
+        """Return the receipts of messages, all revisions of them."""
         receipts = self._receipts.values()
         return [
             receipt
@@ -223,7 +223,7 @@ class ReceiptTable:
         self._by_message[_message_key(receipt.key)] = receipt.id
 
     def save(self, receipts: Sequence[Receipt]) -> int:
-        """Write the new state of receipts that are open, and count them."""
+        """Store the new state of those receipts that are open; return their number."""
         stored = [self._receipts.get(receipt.id) for receipt in receipts]
         pairs = zip(receipts, stored, strict=True)
         still_open = [
@@ -234,7 +234,7 @@ class ReceiptTable:
         return len(still_open)
 
     def overwrite(self, receipts: Sequence[Receipt]) -> None:
-        """Write receipts anew, closed ones too."""
+        """Replace receipts, closed ones too."""
         for receipt in receipts:
             was_open = not self._receipts[receipt.id].outcome.is_final
             if was_open:
@@ -243,7 +243,7 @@ class ReceiptTable:
                 self._receipts[receipt.id] = receipt
 
     def mark_evaluated(self, receipt_ids: Collection[UUID]) -> None:
-        """Note that all has been learnt from these."""
+        """Record that the evaluators have run for these receipts."""
         for receipt_id in receipt_ids:
             if (receipt := self._receipts.get(receipt_id)) is not None:
                 self._receipts[receipt_id] = replace(receipt, is_evaluated=True)

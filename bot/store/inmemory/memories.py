@@ -30,7 +30,7 @@ def _identity_key(memory: Memory) -> tuple[MemoryKind, UUID, UUID | None, str]:
 
 
 class InMemoryMemories:
-    """Keeps memories, each room's in order of time; see `MemoryStore`."""
+    """Implements `MemoryStore`; the memories of each room are sorted by time."""
 
     def __init__(self) -> None:
         self._memories: dict[UUID, Memory] = {}
@@ -127,11 +127,11 @@ class InMemoryMemories:
         return len(removed)
 
     def all(self) -> list[Memory]:
-        """List all memories."""
+        """Return all memories."""
         return list(self._memories.values())
 
     def upsert(self, memory: Memory) -> None:
-        """Insert, or replace the memory of that id."""
+        """Insert a memory, or replace the one with its id."""
         room_memories = self._rooms[memory.room_id, memory.kind]
         stored = self._memories.get(memory.id)
         if stored is not None:

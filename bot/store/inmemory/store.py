@@ -1,4 +1,4 @@
-"""All the books of one agent, in memory."""
+"""All stores of one agent, in memory."""
 
 from types import TracebackType
 from typing import Self
@@ -16,7 +16,7 @@ from bot.store.protocols import PluginTables
 
 
 class InMemoryStore:
-    """Keeps everything in this process; see `Store`. Opened again, it still has what it had."""
+    """Implements `Store` in this process; it keeps its content when it is opened again."""
 
     def __init__(self, clock: Clock = system_clock) -> None:
         self.entities = InMemoryEntities()
@@ -35,7 +35,7 @@ class InMemoryStore:
 
     @property
     def tables(self) -> PluginTables:
-        """Refuse: a database has tables, this process has none."""
+        """Raise ConfigError: plugin tables need a database."""
         raise ConfigError("a plugin's tables need a database: give the character the sql plugin")
 
     async def __aenter__(self) -> Self:
@@ -44,4 +44,4 @@ class InMemoryStore:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close nothing: what is kept stays for the next opening."""
+        """Close nothing: the content stays for the next opening."""

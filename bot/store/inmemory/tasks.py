@@ -10,7 +10,7 @@ from bot.domain.task import Task, TaskTag
 
 
 class InMemoryTasks:
-    """Keeps tasks; see `TaskStore`."""
+    """Implements `TaskStore`."""
 
     def __init__(self) -> None:
         self._tasks: dict[UUID, Task] = {}
@@ -96,13 +96,13 @@ class InMemoryTasks:
         return self._tasks.pop(task_id, None) is not None
 
     def erase(self, entity_id: UUID) -> int:
-        """Delete what is to be done for somebody, and count it."""
+        """Delete the tasks for an entity; return their number."""
         remaining = {task.id: task for task in self._tasks.values() if task.entity_id != entity_id}
         count, self._tasks = len(self._tasks) - len(remaining), remaining
         return count
 
     def migrate_room(self, room_id: UUID, new_room_id: UUID) -> None:
-        """Have all tasks of a room belong to another one."""
+        """Assign all tasks of a room to another one."""
         self._tasks = {
             task.id: replace(task, room_id=new_room_id) if task.room_id == room_id else task
             for task in self._tasks.values()
