@@ -1,4 +1,4 @@
-"""Telegram as a platform: private chats, groups, channels and the topics of forums."""
+"""Telegram adapter: private chats, groups, channels and forum topics."""
 
 from adapters.telegram.config import TelegramSettings
 from bot.platform import AdapterSpec, LazyImport

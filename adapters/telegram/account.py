@@ -1,4 +1,4 @@
-"""One bot that is connected: everything that belongs to it, opened and closed together."""
+"""The running bot of one character: its connection, receiving and sending."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class TelegramAccount:
-    """One character's bot: it finds out who it is, then takes updates in until it is left."""
+    """The bot of one character. Opened and closed by the adapter."""
 
     def __init__(
         self,
@@ -54,12 +54,12 @@ class TelegramAccount:
         self.webhook: Webhook | None = None
 
     async def open(self) -> None:
-        """Open the sessions, and begin."""
+        """Open the HTTP sessions and start receiving in the background."""
         await self.client.open()
         self._start_task(self._run())
 
     async def close(self) -> None:
-        """End everything; what is not kept comes again."""
+        """Stop all tasks and close the sessions. Telegram sends unconfirmed updates again."""
         await self.typing_indicator.stop()
         for task in self._tasks:
             task.cancel()
@@ -77,7 +77,7 @@ class TelegramAccount:
             self.status.stopped(DisconnectCause.REFUSED, TOKEN_REFUSED)
 
     async def _receive_updates(self, identity: BotIdentity) -> None:
-        """Take updates in, until the inbox closes; raises InvalidToken where Telegram refuses the token."""
+        """Receive updates until the inbox closes. Raises InvalidToken if Telegram rejects the token."""
         self._identity = identity
         self.message_sender.known_people.add_bot(identity.username)
         self._receiver = self._create_receiver(identity)
@@ -93,7 +93,7 @@ class TelegramAccount:
             ).run()
 
     async def _identify(self) -> BotIdentity:
-        """Ask Telegram who we are, until it tells."""
+        """Call getMe until it succeeds. Raises InvalidToken if Telegram rejects the token."""
         failures = 0
         while True:
             try:
@@ -108,9 +108,9 @@ class TelegramAccount:
                 await self._time.sleep(error.seconds if isinstance(error, TooManyRequests) else delay)
         reads_all = bool(user.can_read_all_group_messages)
         logger.info(
-            "on Telegram as @%s%s",
+            "connected to Telegram as @%s%s",
             user.username,
-            "" if reads_all else ", in privacy mode: in groups it sees only what is addressed to it",
+            "" if reads_all else " in privacy mode: in groups it receives only messages addressed to it",
         )
         return BotIdentity(self._handle.agent_id, self.client.account, user.username or "")
 
@@ -130,12 +130,12 @@ class TelegramAccount:
         )
 
     def note_topic(self, chat_id: int, message_id: str, thread_id: int | None) -> None:
-        """Remember in which topic we said something: reactions to it do not tell."""
+        """Store the topic of a sent message, because reactions to it do not name the topic."""
         if self._receiver is not None and message_id.isdecimal():
             self._receiver.note_topic(chat_id, int(message_id), thread_id)
 
     def _on_chat_migrated(self, old_chat_id: int, new_chat_id: int) -> None:
-        """Tell the door of a move that a refusal has told: later, for now the delivery stands in its way."""
+        """Report a migration in the background, because the delivery that noticed it holds the room."""
         self._start_task(self._report_migration(old_chat_id, new_chat_id))
 
     async def _report_migration(self, old_chat_id: int, new_chat_id: int) -> None:
@@ -143,7 +143,7 @@ class TelegramAccount:
             await build_migration(self._identity, old_chat_id, new_chat_id)(self._handle)
         except BotError as error:
             logger.warning(
-                "the chat %d is %d now, which could not be kept: %s", old_chat_id, new_chat_id, error
+                "the migration of chat %d to %d could not be stored: %s", old_chat_id, new_chat_id, error
             )
 
     def _start_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -154,4 +154,4 @@ class TelegramAccount:
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("bot %s stops on Telegram", self.client.account, exc_info=error)
+            logger.error("bot %s stopped on Telegram after an error", self.client.account, exc_info=error)

@@ -1,4 +1,4 @@
-"""Telegram as a platform: a bot for each character of the process."""
+"""The Telegram adapter: one bot per character of the process."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ PRIVATE_DRAFT_INTERVAL, GROUP_DRAFT_INTERVAL = 1.0, 3.0
 
 
 class TelegramAdapter(Adapter):
-    """Connects the bots while it is entered."""
+    """Connects the bots of all characters while it is entered as a context manager."""
 
     platform = PLATFORM
     can_edit = True
@@ -38,7 +38,7 @@ class TelegramAdapter(Adapter):
     ) -> None:
         limits, time_source = limits or Limits(), time_source or TimeSource()
         self._settings = [read_settings(handle.settings) for handle in handles]
-        # a server of the operator's, such as the emulator
+        # the operator's own server, such as the emulator
         self.is_trusted_audience = not any(
             account_settings.is_default("telegram_api_base_url") for account_settings in self._settings
         )
@@ -50,14 +50,14 @@ class TelegramAdapter(Adapter):
 
     @property
     def webhook_port(self) -> int:
-        """The port on which deliveries are taken; 0 where none are."""
+        """The port that listens for webhook deliveries; 0 without a webhook."""
         return self._server.port if self._server is not None else 0
 
     async def __aenter__(self) -> Self:
         webhook_settings = next(
             (settings for settings in self._settings if settings.telegram_webhook_url), None
         )
-        if webhook_settings is not None:  # first: it is the one thing that may fail
+        if webhook_settings is not None:  # first, because only this can fail
             prefix = urlsplit(webhook_settings.telegram_webhook_url or "").path
             self._server = WebhookServer(self._find_webhook, webhook_settings, prefix)
             await self._server.start()
@@ -74,33 +74,33 @@ class TelegramAdapter(Adapter):
 
     @property
     def connections(self) -> Sequence[ConnectionStatus]:
-        """Tell whether each bot's updates come."""
+        """The connection status of each bot."""
         return [account.status for account in self._accounts.values()]
 
     def split_content(self, content: Content) -> list[Content]:
-        """Cut a reply into messages."""
+        """Split a reply into messages."""
         return split_reply(content)
 
     def stream_interval(self, room: Room) -> float | None:
-        """Tell how often a message may change: in groups twenty times a minute, all in all."""
+        """Return the seconds between two edits of a draft; a group allows 20 messages and edits a minute."""
         return GROUP_DRAFT_INTERVAL if ChatTarget.parse(room.external_id).is_group else PRIVATE_DRAFT_INTERVAL
 
     async def deliver(self, delivery: Delivery) -> str:
-        """Send one part."""
+        """Send one part of a reply and return its message id."""
         account = self._account_of(delivery)
         return self._note_topic(delivery, account, await account.message_sender.deliver(delivery))
 
     async def edit(self, delivery: Delivery) -> str:
-        """Change one, or take it away."""
+        """Edit a sent message, or delete it if its new content is empty."""
         return await self._account_of(delivery).message_sender.edit(delivery)
 
     async def reconcile(self, delivery: Delivery) -> str:
-        """Send it once more with a mark, or hold it, as TELEGRAM_UNCLEAR says."""
+        """Send an uncertain part again with a notice, or hold it, according to TELEGRAM_UNCLEAR."""
         account = self._account_of(delivery)
         return self._note_topic(delivery, account, await account.message_sender.reconcile(delivery))
 
     async def download(self, url: str) -> bytes | None:
-        """Read a file that somebody has sent, by the bot that was sent it."""
+        """Return a file that a user sent to one of the bots; None for URLs of other platforms."""
         account_id, _, file_id = url.removeprefix(f"{PLATFORM}:").partition("/")
         telegram_account = self._accounts.get(account_id)
         if telegram_account is None or not url.startswith(f"{PLATFORM}:"):
@@ -111,7 +111,7 @@ class TelegramAdapter(Adapter):
             raise FetchError(error_text(error)) from None
 
     async def set_typing(self, room: Room, active: bool) -> None:
-        """Show, or stop showing, that the agent is at work in a room."""
+        """Start or stop the typing indicator in a room."""
         account = self._accounts.get(room.account)
         if account is None:
             return
@@ -128,7 +128,9 @@ class TelegramAdapter(Adapter):
     def _account_of(self, delivery: Delivery) -> TelegramAccount:
         account = self._accounts.get(delivery.account)
         if account is None:
-            raise Undeliverable(f"the bot {delivery.account} is not connected: its token is not set here")
+            raise Undeliverable(
+                f"bot {delivery.account} is not connected: its token is not configured in this process"
+            )
         return account
 
     def _note_topic(self, delivery: Delivery, account: TelegramAccount, message_id: str) -> str:
@@ -138,7 +140,7 @@ class TelegramAdapter(Adapter):
 
 
 def open_telegram(handles: Sequence[AgentHandle]) -> TelegramAdapter:
-    """Make the adapter for every character that has a token; raises ConfigError where two have the same."""
+    """Create the adapter for all characters with a token. Raises ConfigError if two have the same."""
     enabled_handles = [handle for handle in handles if _is_enabled(handle)]
     owners: dict[str, AgentHandle] = {}
     for handle in enabled_handles:

@@ -1,4 +1,4 @@
-"""What `bot doctor` looks at: the token, privacy mode, who else takes the updates."""
+"""The checks of `bot doctor`: token, privacy mode, competing webhooks."""
 
 from telegram import User, WebhookInfo
 from telegram.error import InvalidToken, TelegramError
@@ -11,15 +11,15 @@ from bot.platform import CursorReader
 from bot.store import CheckReport
 
 PRIVACY_MODE_HINT = (
-    "privacy mode is on: in groups the bot sees only commands, replies to it and messages that name it; "
-    "to have it hear everything send /setprivacy to BotFather, choose Disable, then add it to the group again"
+    "privacy mode is on: in groups the bot receives only commands, replies to it and messages that name it; "
+    "to receive everything send /setprivacy to BotFather, choose Disable, then add it to the group again"
 )
 
 
 async def check_account(
     settings: Settings, read_cursor: CursorReader, connector: Connector | None = None
 ) -> CheckReport:
-    """Look at the bot behind a character's settings; nobody on Telegram notices."""
+    """Check the bot of a character's settings without sending any message."""
     loaded = read_settings(settings)
     if loaded.telegram_bot_token is None:
         return CheckReport("Telegram", exists=False, problems=("TELEGRAM_BOT_TOKEN is not set",))
@@ -31,10 +31,10 @@ async def check_account(
     except InvalidToken:
         return CheckReport(label, exists=False, problems=(TOKEN_REFUSED,))
     except TelegramError as error:
-        problem = f"{error_text(error)}: look at the network and at TELEGRAM_API_BASE_URL, then try again"
+        problem = f"{error_text(error)}: check the network and TELEGRAM_API_BASE_URL, then try again"
         return CheckReport(label, exists=False, problems=(problem,))
     except PARSE_ERRORS:
-        problem = "what answers there is not Telegram: look at TELEGRAM_API_BASE_URL"
+        problem = "the server there is not Telegram: check TELEGRAM_API_BASE_URL"
         return CheckReport(label, exists=False, problems=(problem,))
     finally:
         await client.close_sessions()
@@ -46,8 +46,8 @@ async def _inspect_account(client: BotClient, settings: TelegramSettings, label:
     facts: dict[str, str | int] = {
         "bot": f"@{user.username}",
         "link": f"https://t.me/{user.username}",
-        "groups": "hears everything" if user.can_read_all_group_messages else PRIVACY_MODE_HINT,
-        "updates": f"by webhook, at {webhook.url}" if webhook.url else "asked for",
+        "groups": "receives everything" if user.can_read_all_group_messages else PRIVACY_MODE_HINT,
+        "updates": f"by webhook, at {webhook.url}" if webhook.url else "by polling",
         "waiting": webhook.pending_update_count,
     }
     return CheckReport(label, facts=facts, problems=tuple(_find_problems(user, webhook, settings)))
@@ -59,11 +59,11 @@ def _find_problems(user: User, webhook: WebhookInfo, settings: TelegramSettings)
         f"{settings.telegram_webhook_url}/{settings.account}" if settings.telegram_webhook_url else ""
     )
     if not user.can_join_groups:
-        problems.append("the bot cannot be added to groups: /setjoingroups at BotFather changes that")
+        problems.append("the bot cannot be added to groups: change that with /setjoingroups at BotFather")
     if webhook.url and webhook.url != own_webhook_url:
         problems.append(
-            f"another webhook takes the updates ({webhook.url}): end the program that set it; "
-            "this bot removes it at its start"
+            f"another webhook receives the updates ({webhook.url}): stop the program that set it; "
+            "this bot removes it when it starts"
         )
     if webhook.last_error_message:
         problems.append(f"Telegram could not deliver to {webhook.url}: {webhook.last_error_message}")

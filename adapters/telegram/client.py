@@ -1,4 +1,4 @@
-"""`BotClient` and its HTTP transport without the token in logs."""
+"""`BotClient` and its HTTP transport, which keep the token out of logs and errors."""
 
 import asyncio
 import json
@@ -22,26 +22,24 @@ from adapters.telegram.config import Limits, TelegramSettings
 from adapters.telegram.validation import read_bounded_json
 from bot import SettingError, crash_point
 
-METHODS_PREFIX, FILES_PREFIX = "methods", "files"  # what the library takes for the addresses of both
+METHODS_PREFIX, FILES_PREFIX = "methods", "files"  # stand for both base URLs towards the library
 CONNECT_TIMEOUT = 10.0
 NOT_SENT_ERRORS = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
 LIBRARY_STATUSES = frozenset(
     {400, 401, 403, 404, 408, 409}
-)  # what the library has a word for, or nobody knows
-DEFAULT_RETRY_AFTER = 5.0  # where Telegram says "too many" and not for how long
+)  # the library maps these to its own errors, or the outcome is unknown
+DEFAULT_RETRY_AFTER = 5.0  # if Telegram reports a limit without a number of seconds
 LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
-crash_point_label: ContextVar[str] = ContextVar(
-    "watched", default=""
-)  # a request with kill-points of that name
+crash_point_label: ContextVar[str] = ContextVar("watched", default="")  # crash points of the running request
 Connector = Callable[[], aiohttp.BaseConnector]
 
 
 class NotConnected(NetworkError):
-    """Not a byte has left."""
+    """No byte of the request was sent."""
 
 
 class TooManyRequests(TelegramError):
-    """Telegram wants to be left alone for some seconds."""
+    """Telegram asks to wait for `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"Telegram asks to wait for {seconds:g} s")
@@ -49,10 +47,10 @@ class TooManyRequests(TelegramError):
 
 
 class TelegramRequest(BaseRequest):
-    """The library's way out, for one bot.
+    """HTTP transport of one bot.
 
-    The library knows neither the token nor an address, nor the parameters that are `hidden` by method, so
-    that none of them stands in its logs and errors.
+    The library knows neither the token nor the base URL nor the parameters hidden by method, so its logs and
+    errors contain none of them.
     """
 
     def __init__(
@@ -75,11 +73,11 @@ class TelegramRequest(BaseRequest):
 
     @property
     def read_timeout(self) -> float | None:
-        """How long the library may count on waiting for an answer."""
+        """The default timeout of a response in seconds."""
         return self._limits.response_timeout
 
     async def initialize(self) -> None:
-        """Open the session."""
+        """Open the HTTP session."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=self._connector(),
@@ -89,7 +87,7 @@ class TelegramRequest(BaseRequest):
             )
 
     async def shutdown(self) -> None:
-        """Close the session."""
+        """Close the HTTP session."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -97,7 +95,7 @@ class TelegramRequest(BaseRequest):
     async def do_request(
         self, url: str, method: str, request_data: RequestData | None = None, *timeouts: Any, **keywords: Any
     ) -> tuple[int, bytes]:
-        """Ask once; what was surely not sent raises NotConnected, and a 429 TooMany."""
+        """Send one request. Raises NotConnected if nothing was sent, and TooManyRequests for status 429."""
         if self._session is None:
             raise NotConnected("the connection to Telegram is closed")
         requested_timeout = keywords.get("read_timeout")
@@ -116,7 +114,7 @@ class TelegramRequest(BaseRequest):
                 f"no connection to {URL(self._base_url).host}: {_connection_error_text(error)}"
             ) from None
         except TimeoutError:
-            raise NetworkError(f"no answer within {timeout:g} s") from None
+            raise NetworkError(f"no response within {timeout:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
             raise NetworkError(f"the connection broke ({type(error).__name__})") from None
         if status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -126,19 +124,19 @@ class TelegramRequest(BaseRequest):
             raise EndPointNotFound(f"{label}: not found")
         if (
             400 <= status < 500 and status not in LIBRARY_STATUSES
-        ):  # 413, say: surely not done, which the library doubts
+        ):  # such as 413: not executed, which the library does not know
             raise BadRequest(f"{label}: HTTP {status}")
         return status, body
 
     @staticmethod
     def parse_json_payload(payload: bytes) -> dict[str, Any]:
-        """Read an answer; what is none goes into no log."""
+        """Parse a response. Raises TelegramError, without its text, if it is not a JSON object."""
         try:
             answer = read_bounded_json(payload)
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            raise TelegramError("the answer is not what Telegram answers")
+            raise TelegramError("the response is not one of Telegram")
         return answer
 
     async def _send(
@@ -152,7 +150,7 @@ class TelegramRequest(BaseRequest):
             async for chunk in response.content.iter_any():
                 received += chunk
                 if len(received) > max_bytes:
-                    raise NetworkError(f"the answer is larger than {max_bytes} bytes")
+                    raise NetworkError(f"the response is larger than {max_bytes} bytes")
             return response.status, bytes(received)
 
     def _build_url(self, url: str) -> URL:
@@ -163,7 +161,7 @@ class TelegramRequest(BaseRequest):
 
 @contextmanager
 def label_crash_points(label: str) -> Iterator[None]:
-    """Have what is asked in the block pass the kill-points of that name."""
+    """Make the requests in the block pass the crash points of that name."""
     token = crash_point_label.set(label)
     try:
         yield
@@ -172,7 +170,7 @@ def label_crash_points(label: str) -> Iterator[None]:
 
 
 def _create_tls_connector() -> aiohttp.BaseConnector:
-    """Verify certificates by SSL_CERT_FILE where it is set, by the system's where not."""
+    """Return a connector that verifies with SSL_CERT_FILE, or with the certificates of the system."""
     ca_file = os.environ.get("SSL_CERT_FILE") or None
     try:
         return aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=ca_file))
@@ -183,7 +181,7 @@ def _create_tls_connector() -> aiohttp.BaseConnector:
 def _encode_body(
     data: RequestData | None, hidden_parameters: Mapping[str, str]
 ) -> tuple[Any, dict[str, str]]:
-    """Encode parameters as forms are; where the kill-points count, one is passed with the last byte."""
+    """Encode parameters as a form; under a crash-point label, as a stream that passes them."""
     if data is None:
         return None, {}
     if data.contains_files:
@@ -199,14 +197,14 @@ def _encode_body(
 
 
 async def _stream_body(body: bytes, label: str) -> AsyncIterator[bytes]:
-    """Give the body; whoever asks for more has written it."""
+    """Yield the body; the second request for a chunk means that it has been written."""
     crash_point(f"{label}.pre_write")
     yield body
     crash_point(f"{label}.post_write")
 
 
 def _parse_retry_after(body: bytes) -> float:
-    """Read how long to wait; five seconds where no proper number is given."""
+    """Return the seconds to wait, five if the response contains no valid number."""
     try:
         seconds = float(json.loads(body)["parameters"]["retry_after"])
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
@@ -217,17 +215,17 @@ def _parse_retry_after(body: bytes) -> float:
 def _connection_error_text(error: aiohttp.ClientError) -> str:
     match error:
         case aiohttp.ConnectionTimeoutError():
-            return "it takes too long"
+            return "timed out"
         case aiohttp.ClientHttpProxyError():
-            return f"the proxy answers {error.status}"
+            return f"the proxy returned status {error.status}"
         case aiohttp.ClientConnectorCertificateError():
             return "its certificate is not valid"
         case aiohttp.ClientConnectorDNSError():
-            return "the name cannot be found"
+            return "the host name cannot be resolved"
         case aiohttp.ClientConnectorSSLError():
-            return "TLS could not be agreed on"
+            return "the TLS handshake failed"
         case aiohttp.ClientConnectorError() if error.errno:
-            return os.strerror(error.errno) if error.errno > 0 else "the name cannot be found"
+            return os.strerror(error.errno) if error.errno > 0 else "the host name cannot be resolved"
     return "refused"
 
 
@@ -241,16 +239,16 @@ UPDATE_TYPES = (
     "my_chat_member",
     "chat_member",
 )
-MAX_UPDATES = 100  # that Telegram gives at once
+MAX_UPDATES = 100  # per getUpdates call
 
 
 class BotClient(Bot):
-    """The library's Bot, without the token: only what carries its requests knows that."""
+    """API client of one bot. Only its transport knows the token."""
 
     def __init__(
         self, settings: TelegramSettings, limits: Limits, connector: Connector | None = None
     ) -> None:
-        assert settings.telegram_bot_token is not None, "a bot without a token is not opened"
+        assert settings.telegram_bot_token is not None, "a client needs a token"
         address, token = settings.telegram_api_base_url, settings.telegram_bot_token.get_secret_value()
         secret = settings.telegram_webhook_secret
         webhook_parameters = {"secret_token": secret.get_secret_value()} if secret is not None else {}
@@ -277,21 +275,21 @@ class BotClient(Bot):
 
     @property
     def account(self) -> str:
-        """The bot's own id, which is no secret."""
+        """The bot's id, which is not secret."""
         return self._account
 
     async def open(self) -> None:
-        """Open the sessions; unlike the library's `initialize`, ask nothing."""
+        """Open the sessions; unlike the library's `initialize`, send no request."""
         for request in self._request:
             await request.initialize()
 
     async def close_sessions(self) -> None:
-        """Close the sessions."""
+        """Close the HTTP sessions."""
         for request in self._request:
             await request.shutdown()
 
     async def fetch_updates(self, offset: int | None, poll_seconds: int, grace_seconds: float) -> list[Any]:
-        """Ask for updates and give them as they came: one that cannot be read must not cost the others."""
+        """Return raw updates: the library would lose all of them if it could not parse one."""
         data = {
             "offset": offset,
             "timeout": poll_seconds,
@@ -302,9 +300,9 @@ class BotClient(Bot):
         return result if isinstance(result, list) else []
 
     async def download(self, file_id: str) -> bytes:
-        """Read a file that somebody has sent; raises TelegramError where it cannot be had."""
+        """Return a file that a user sent. Raises TelegramError if it is not available."""
         result = await self._post("getFile", {"file_id": file_id})
         path = result.get("file_path") if isinstance(result, dict) else None
         if not isinstance(path, str):
-            raise TelegramError("Telegram does not say where the file is")
+            raise TelegramError("Telegram did not return the path of the file")
         return await self._request[1].retrieve(f"{FILES_PREFIX}/{path}")

@@ -1,4 +1,4 @@
-"""Command menu; commands and buttons."""
+"""Command menus, and the execution of commands and buttons."""
 
 import asyncio
 import logging
@@ -33,12 +33,12 @@ MAX_COMMANDS, MAX_DESCRIPTION_LENGTH = 100, 256
 
 
 def to_telegram_name(spec: CommandSpec) -> str:
-    """Give a command's name as Telegram can have it: without hyphens."""
+    """Return a command's name in the form that Telegram accepts: lower case, without hyphens."""
     return spec.name.lower().replace("-", "_")
 
 
 def use_telegram_names(text: str, specs: Iterable[CommandSpec]) -> str:
-    """Write the commands in a text as Telegram has them: what is tapped there ends at a hyphen."""
+    """Replace command names in a text by Telegram's form, because a tapped command ends at a hyphen."""
     for spec in specs:
         if "-" in spec.name:
             text = re.sub(rf"(?<![\w/.])/{re.escape(spec.name)}(?![\w-])", f"/{to_telegram_name(spec)}", text)
@@ -46,7 +46,7 @@ def use_telegram_names(text: str, specs: Iterable[CommandSpec]) -> str:
 
 
 def build_menus(specs: Iterable[CommandSpec]) -> list[tuple[BotCommandScope, list[BotCommand]]]:
-    """Make the menus: everybody's, that of administrators, and that of private chats, where all are free."""
+    """Build the default menu and the menus with all commands for administrators and private chats."""
     valid_specs = [spec for spec in specs if COMMAND_NAME_PATTERN.fullmatch(to_telegram_name(spec))][
         :MAX_COMMANDS
     ]
@@ -59,13 +59,13 @@ def build_menus(specs: Iterable[CommandSpec]) -> list[tuple[BotCommandScope, lis
 
 
 async def register_commands(client: BotClient, specs: Sequence[CommandSpec]) -> None:
-    """Put the menus up; a bot without them still obeys."""
+    """Register the menus; a failure is only logged, because commands work without them."""
     for scope, commands in build_menus(specs):
         try:
             await client.set_my_commands(commands, scope=scope)
         except TelegramError as error:
             logger.warning(
-                "the menu of commands of bot %s is not up to date: %s", client.account, error_text(error)
+                "the command menu of bot %s could not be updated: %s", client.account, error_text(error)
             )
             return
 
@@ -80,20 +80,20 @@ def _to_bot_commands(specs: Iterable[CommandSpec]) -> list[BotCommand]:
 
 
 MAX_ALERT_LENGTH = 200
-COMMAND_CRASH_POINT = "errand"  # its kill-points
+COMMAND_CRASH_POINT = "errand"  # label of its crash points
 
 
 class CommandHandler:
-    """Runs them for one bot, and says what comes of it."""
+    """Runs commands and button presses of one bot and sends their responses."""
 
     def __init__(self, handle: AgentHandle, client: BotClient, message_sender: MessageSender) -> None:
         self._handle, self._client, self._message_sender = handle, client, message_sender
         self._locks: WeakValueDictionary[ChatTarget, asyncio.Lock] = WeakValueDictionary()
 
     async def handle(self, item: CommandItem | ButtonItem, on_executed: Callable[[], None]) -> None:
-        """Carry out what was asked for, tell that it is, and show what came of it.
+        """Execute a command or a press, call the callback once that is done, then send the response.
 
-        Once this returns, or fails, Telegram need not tell it again.
+        After this returns or fails, the update may be confirmed.
         """
         if isinstance(item, CommandItem):
             response = self._use_telegram_names(await self._handle.run_command(item.invocation))
@@ -111,7 +111,7 @@ class CommandHandler:
                     item.query_id, text=response.text if is_short else None
                 )
         except TelegramError:
-            is_short = False  # too late for an alert: a message says it
+            is_short = False  # too late for an alert, so send a message
         if item.selection is not None and not is_short:
             await self._reply(ChatTarget.parse(item.selection.room.external_id), item.message_id, response)
 
@@ -122,7 +122,7 @@ class CommandHandler:
         if not response.text:
             return
         texts = [part.text for part in split_text(FormattedText(response.text), MAX_TEXT_LENGTH)]
-        async with self._locks.setdefault(target, asyncio.Lock()):  # in a chat, one after another
+        async with self._locks.setdefault(target, asyncio.Lock()):  # one response after another in each chat
             for number, text in enumerate(texts, 1):
                 content = Content(
                     text=text,

@@ -1,4 +1,4 @@
-"""Who and where: worlds, rooms and people as Telegram names them; pure."""
+"""Conversion of chats, topics and users to worlds, rooms and entities; pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Roles = Mapping[int, Role]
 
 @dataclass(frozen=True, slots=True)
 class BotIdentity:
-    """The bot itself, as Telegram knows it, and the agent that it is."""
+    """The bot's account on Telegram and the agent that it represents."""
 
     agent_id: UUID
     account: str
@@ -32,14 +32,14 @@ class BotIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ChatTarget:
-    """Where a message goes: a chat and, in a forum, one of its topics."""
+    """The destination of a message: a chat and, in a forum, a topic."""
 
     chat_id: int
     thread_id: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> "ChatTarget":
-        """Read it as `str` writes it; raises ValueError for anything else."""
+        """Parse the output of `str`. Raises ValueError for any other text."""
         chat_id, _, thread_id = text.partition("/")
         return cls(int(chat_id), int(thread_id) if thread_id else None)
 
@@ -48,13 +48,13 @@ class ChatTarget:
 
     @property
     def is_group(self) -> bool:
-        """Whether it is a group, a supergroup or a channel: their ids are negative."""
+        """Whether it is a group, a supergroup or a channel, whose ids are negative."""
         return self.chat_id < 0
 
 
 @dataclass(frozen=True, slots=True)
 class ChatLocation:
-    """A chat's world and the room in it."""
+    """The world and the room of a chat or topic."""
 
     world: World
     room: Room
@@ -62,14 +62,14 @@ class ChatLocation:
 
 
 def thread_id_of(message: Message) -> int | None:
-    """Give a message's topic; a thread of replies in an ordinary group is none."""
+    """Return the topic of a message; None for a reply thread in an ordinary group."""
     return message.message_thread_id if message.is_topic_message else None
 
 
 def build_location(
     identity: BotIdentity, chat: Chat, thread_id: int | None = None, roles: Roles | None = None
 ) -> ChatLocation:
-    """Make a chat's world, and the room that it, or one of its topics, is."""
+    """Build the world of a chat and the room of the chat or of one of its topics."""
     target = ChatTarget(chat.id, thread_id)
     world_roles = {derive_user_id(user_number): role for user_number, role in (roles or {}).items()}
     name = chat.title or chat.full_name or chat.username or ""
@@ -95,17 +95,17 @@ def build_location(
 
 
 def derive_room_id(account: str, target: ChatTarget) -> UUID:
-    """Name the room that a chat, or one of its topics, is for one of our bots."""
+    """Return the id of the room of a chat or topic, as seen by one bot."""
     return derived_id(PLATFORM, account, "room", str(target))
 
 
 def derive_user_id(user_number: int) -> UUID:
-    """Name a person; the same for all of our bots."""
+    """Return the entity id of a user, which is the same for all bots."""
     return derived_id(PLATFORM, "user", str(user_number))
 
 
 def build_entity(user: User, identity: BotIdentity) -> Entity:
-    """Make the entity of a user; of ourselves, that of the agent."""
+    """Build the entity of a user; for the bot itself, with the agent's id."""
     names = tuple(filter(None, (user.full_name.strip(), user.username)))
     metadata = {"username": user.username or "", "language": user.language_code or ""}
     entity_id = identity.agent_id if user.id == identity.id else derive_user_id(user.id)
@@ -113,13 +113,13 @@ def build_entity(user: User, identity: BotIdentity) -> Entity:
 
 
 def build_chat_entity(chat: Chat) -> Entity:
-    """Make the entity of a chat that writes under its own name: a channel, or administrators unnamed."""
+    """Build the entity of a chat that writes as itself: a channel, or an anonymous administrator."""
     names = tuple(filter(None, (chat.title or "", chat.username)))
     return Entity(derive_user_id(chat.id), PLATFORM, str(chat.id), names)
 
 
 def author_of(message: Message, identity: BotIdentity) -> tuple[Entity, Role | None]:
-    """Tell who wrote a message, and the role that Telegram itself vouches for."""
+    """Return the author of a message, and ADMIN for an anonymous administrator."""
     sender = message.sender_chat
     if sender is not None:
         is_unnamed_admin = sender.id == message.chat.id and message.chat.type != Chat.CHANNEL

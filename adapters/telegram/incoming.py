@@ -1,4 +1,4 @@
-"""Message → InboundMessage; its text and files."""
+"""Parsing of messages, commands, buttons and reactions into inbound values."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -40,12 +40,12 @@ from bot.platform import (
 )
 
 ALLOWED_CHATS_RULE = "TELEGRAM_ALLOWED_CHATS"
-REVISION_STEP = 1 << 20  # edits of one second are told apart by the number of their update
+REVISION_STEP = 1 << 20  # edits within one second differ by their update id
 
 
 @dataclass(frozen=True, slots=True)
 class IncomingContext:
-    """How we look at what comes in: who we are, whom we may answer, who administers the chat."""
+    """What parsing needs besides the update: own identity, rules, allowed chats, administrators."""
 
     identity: BotIdentity
     rules: RoomRules
@@ -53,7 +53,7 @@ class IncomingContext:
     roles: Roles | None = None
 
     def find_denial(self, location: ChatLocation, chat: Chat, mention: MentionContext) -> str:
-        """Name the rule that forbids an answer; blank where one may be given."""
+        """Return the rule that forbids an answer; blank if none does."""
         names = chat_names(location.target, chat.username)
         if self.allowed_chats and not {name.lower() for name in self.allowed_chats} & {
             name.lower() for name in names
@@ -63,22 +63,22 @@ class IncomingContext:
         return rule.refusal_for(mention, is_direct=chat.type == Chat.PRIVATE)
 
     def is_ignored(self, location: ChatLocation, chat: Chat) -> bool:
-        """Tell whether what is said here is not even kept."""
+        """Return whether messages of this chat are not even stored."""
         return self.rules.find(PLATFORM, *chat_names(location.target, chat.username)).is_ignored
 
 
 def locate_message(message: Message, context: IncomingContext) -> ChatLocation:
-    """Make the place of a message, with the roles that Telegram vouches for; the author's is always told."""
+    """Return the location of a message with known roles, always including that of its author."""
     author, role = author_of(message, context.identity)
     location = build_location(context.identity, message.chat, thread_id_of(message), context.roles)
     roles = dict(location.world.roles)
     if role is not None or context.roles is not None:
-        roles.setdefault(author.id, role or Role.MEMBER)  # whoever is an administrator no longer
+        roles.setdefault(author.id, role or Role.MEMBER)  # a former administrator
     return replace(location, world=replace(location.world, roles=roles))
 
 
 def parse_message(message: Message, update_id: int, context: IncomingContext) -> InboundMessage:
-    """Make the arrival of a message, or of its edit."""
+    """Convert a message or its edited version."""
     identity, location = context.identity, locate_message(message, context)
     author, _ = author_of(message, identity)
     text, attachments = text_of(message), tuple(attachments_of(message, identity.account))
@@ -116,7 +116,7 @@ def parse_message(message: Message, update_id: int, context: IncomingContext) ->
 def parse_command(
     message: Message, update_id: int, context: IncomingContext, command_names: Sequence[str]
 ) -> CommandInvocation | None:
-    """Read a command of ours that may be obeyed here; None for any other message."""
+    """Return the command if it is for this bot and allowed here; None for any other message."""
     command = find_command(message)
     if (
         command is None
@@ -143,7 +143,7 @@ def parse_command(
 def parse_choice(
     query: CallbackQuery, update_id: int, context: IncomingContext, created_at: datetime
 ) -> ChoiceSelection | None:
-    """Read the press of a button of ours; None for one that belongs to no message, or may not be answered."""
+    """Return the pressed choice; None without a message or where answers are not allowed."""
     message = query.message
     if message is None or not query.data:
         return None
@@ -164,7 +164,7 @@ def parse_choice(
 def parse_reactions(
     update: MessageReactionUpdated, context: IncomingContext, thread_id: int | None
 ) -> tuple[list[Reaction], list[Reaction]]:
-    """Make a reaction of each sign that somebody has added, and of each that they have taken back."""
+    """Return the reactions that a user added and those that they removed."""
     location = build_location(context.identity, update.chat, thread_id, context.roles)
     if update.user is not None:
         author = build_entity(update.user, context.identity)
@@ -180,7 +180,7 @@ def parse_reactions(
 
 
 def merge_album(parts: Sequence[InboundMessage]) -> InboundMessage:
-    """Make one message of an album's; it goes by the name of the first."""
+    """Merge the messages of an album into the first of them."""
     first, *rest = sorted(parts, key=lambda part: int(part.key.message_id))
     messages = [first.message, *(part.message for part in rest)]
     attachments = {file.id: file for message in messages for file in message.content.attachments}
@@ -265,13 +265,13 @@ ENVELOPE_FIELDS = frozenset(
 
 
 def content_kind_of(message: Message) -> str:
-    """Name what a message brings that is neither words nor a file; "message" where it brings nothing."""
+    """Return the kind of content that is neither text nor file, such as "pinned message"."""
     names = (name for name, value in message.to_dict().items() if value and name not in ENVELOPE_FIELDS)
     return next(names, "message").replace("_", " ")
 
 
 def text_of(message: Message) -> str:
-    """Give a message's text or caption, with a line for what is neither text nor file."""
+    """Return the text or caption and a description of other content, quoted if another author wrote it."""
     body = "\n".join(
         filter(None, [message.text or message.caption or "", " ".join(_describe_content(message))])
     )
@@ -279,7 +279,7 @@ def text_of(message: Message) -> str:
     if not origin:
         return body
     attributed = f"[{_neutralize(origin)}]\n{body}"
-    return "\n".join(f"> {line}" for line in attributed.splitlines() if line.strip())  # nobody's own words
+    return "\n".join(f"> {line}" for line in attributed.splitlines() if line.strip())
 
 
 def _describe_content(message: Message) -> Iterator[str]:
@@ -304,12 +304,12 @@ def _describe_content(message: Message) -> Iterator[str]:
 
 
 def _neutralize(text: str) -> str:
-    """Keep a stranger's words from closing the bracket they stand in."""
+    """Replace brackets, so that a user's text cannot end the bracket around it."""
     return " ".join(text.split()).replace("[", "(").replace("]", ")")
 
 
 def attachments_of(message: Message, account: str) -> Iterator[Attachment]:
-    """Make an attachment of each file; `url` names it to the adapter alone, and holds no token."""
+    """Build an attachment for each file; its URL is meaningful to this adapter only and has no token."""
     if message.photo:
         largest = max(message.photo, key=lambda size: size.width * size.height)
         yield _build_attachment(account, largest, MediaKind.IMAGE, "image/jpeg", "photo.jpg")

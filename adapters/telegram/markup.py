@@ -1,4 +1,4 @@
-"""From Markdown to a text and the marks on it, as Telegram takes them; pure."""
+"""Conversion of Markdown to text with formatted spans; pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,13 +10,13 @@ from markdown_it.token import Token
 
 STYLES = {"strong": "bold", "em": "italic", "s": "strikethrough", "blockquote": "blockquote"}
 CODE, PRE, LINK, BOLD, QUOTE = "code", "pre", "text_link", "bold", "blockquote"
-LINKABLE_SCHEMES = frozenset({"http", "https", "mailto"})  # `tg` would call somebody who is not there
+LINKABLE_SCHEMES = frozenset({"http", "https", "mailto"})  # `tg` links could notify users outside the chat
 MAX_MARKDOWN_LENGTH = 40_000
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of a text that looks different; `more` is a link's address, or the language of code."""
+    """A formatted range of a text; `detail` is the URL of a link or the language of code."""
 
     kind: str
     start: int
@@ -26,13 +26,13 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class FormattedText:
-    """A text with its marks, counted in characters of Python's."""
+    """A text with its spans, counted in Python characters."""
 
     text: str
     spans: tuple[Span, ...] = ()
 
     def cut(self, start: int, end: int) -> "FormattedText":
-        """Give a stretch of it without the white space around it; marks that reach out are cut."""
+        """Return a range without surrounding white space; spans are clipped to it."""
         piece = self.text[start:end]
         start += len(piece) - len(piece.lstrip("\n"))
         piece = piece.strip("\n").rstrip()
@@ -43,7 +43,7 @@ class FormattedText:
 
 
 def parse_markdown(markdown: str) -> FormattedText:
-    """Read Markdown as CommonMark has it, with tables and strike-through; HTML is text like any."""
+    """Parse CommonMark with tables and strike-through; HTML is plain text."""
     if len(markdown) > MAX_MARKDOWN_LENGTH:
         return FormattedText(markdown)
     writer = _TextWriter(markdown.split("\n"))
@@ -59,7 +59,7 @@ def _parser() -> MarkdownIt:
 
 @dataclass(slots=True)
 class _TextWriter:
-    """Writes tokens down one after another, and remembers where marks have begun."""
+    """Writes tokens as text and collects the spans."""
 
     lines: Sequence[str]
     _text: list[str] = field(default_factory=list)
@@ -71,7 +71,7 @@ class _TextWriter:
     _bullet: str = ""
 
     def write(self, tokens: Iterable[Token]) -> None:
-        """Write block after block; what stands in a table is written as it was."""
+        """Write all blocks; a table is written as its source."""
         table_end = -1
         for token in tokens:
             if token.map and token.map[0] < table_end:
@@ -83,7 +83,7 @@ class _TextWriter:
                 self._write_block(token)
 
     def build(self) -> FormattedText:
-        """Give what was written, with marks that do not stand in code."""
+        """Return the text with its spans; within code there are no others."""
         text = "".join(self._text)
         code_spans = [span for span in self._spans if span.kind in (CODE, PRE)]
         spans = [
@@ -150,7 +150,7 @@ class _TextWriter:
                 self._add(token.content)
 
     def _start_block(self, token: Token) -> None:
-        """Begin a block: as far from the one before as in the source, and behind its bullet."""
+        """Start a block with the blank lines of the source and the bullet of its list item."""
         first, last = token.map or (self._last_line, self._last_line)
         if self._length:
             is_spaced = any(not line.strip(" \t>") for line in self.lines[self._last_line : first])
@@ -193,7 +193,7 @@ class _TextWriter:
 
 
 def _split_around_code(span: Span, code_spans: Iterable[Span]) -> list[Span]:
-    """Give what is left of a mark where code is taken out of it; a quotation may hold code."""
+    """Return the parts of a span outside code; a quotation may contain code."""
     if span.kind == QUOTE:
         return [span]
     parts, start = [], span.start

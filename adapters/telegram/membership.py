@@ -1,4 +1,4 @@
-"""Joins, leaves, promotions, chat migration; cached administrators."""
+"""Joins, leaves, promotions, chat migration, and the cache of administrators."""
 
 import asyncio
 from collections import OrderedDict
@@ -30,14 +30,14 @@ ROLES_BY_STATUS = {ChatMember.OWNER: Role.OWNER, ChatMember.ADMINISTRATOR: Role.
 
 
 def roles_by_user(members: tuple[ChatMember, ...]) -> Roles:
-    """Give the roles of a chat's administrators, by their ids."""
+    """Return the roles of a chat's administrators by user id."""
     return {member.user.id: ROLES_BY_STATUS.get(member.status, Role.MEMBER) for member in members}
 
 
 def parse_service_message(
     message: Message, location: ChatLocation, context: IncomingContext
 ) -> list[Change] | None:
-    """Tell what a message reports, if it is one that reports instead of saying something."""
+    """Return the changes that a service message reports; None for any other message."""
     world, room, identity = location.world, location.room, context.identity
     if message.migrate_to_chat_id:
         return [build_migration(identity, message.chat.id, message.migrate_to_chat_id, world.name)]
@@ -63,7 +63,7 @@ def parse_service_message(
 
 
 def build_migration(identity: BotIdentity, old_chat_id: int, new_chat_id: int, name: str = "") -> Change:
-    """Have what was said in a group go on in the supergroup that it has become."""
+    """Return the change that moves the history of a group to its supergroup."""
     location = build_location(identity, Chat(new_chat_id, Chat.SUPERGROUP, title=name))
     return lambda handle: handle.edits.migrate_room(
         derive_room_id(identity.account, ChatTarget(old_chat_id)), location.world, location.room
@@ -71,7 +71,7 @@ def build_migration(identity: BotIdentity, old_chat_id: int, new_chat_id: int, n
 
 
 def parse_own_membership(update: ChatMemberUpdated, update_id: int, context: IncomingContext) -> Change:
-    """Tell that we were let in, put out, or blocked."""
+    """Return the change for the bot being added, removed or blocked."""
     location = build_location(context.identity, update.chat, None, context.roles)
     world, room = location.world, location.room
     if _is_member(update.new_chat_member):
@@ -86,7 +86,7 @@ def parse_own_membership(update: ChatMemberUpdated, update_id: int, context: Inc
 
 
 def parse_membership(update: ChatMemberUpdated, context: IncomingContext) -> list[Change]:
-    """Tell that somebody came, went, or may do more or less than before."""
+    """Return the changes for a user who joined, left or got another role."""
     location = build_location(context.identity, update.chat, None, context.roles)
     user = update.new_chat_member.user
     was_in, is_in = _is_member(update.old_chat_member), _is_member(update.new_chat_member)
@@ -112,7 +112,7 @@ def _build_leave(user: User, location: ChatLocation, timestamp: datetime, identi
 
 
 def _event_id(kind: str, location: ChatLocation, user: User, timestamp: datetime) -> str:
-    """Name it alike whether the chat's own message tells it or, to an administrator, an update."""
+    """Return the event id, which is the same for the service message and for the member update."""
     return f"{kind}:{location.target.chat_id}:{user.id}:{int(timestamp.timestamp())}"
 
 
@@ -128,7 +128,7 @@ REQUEST_TIMEOUT = 5.0
 
 
 class AdministratorCache:
-    """Knows the roles in groups; where Telegram does not tell, everybody keeps the role they had."""
+    """Caches the administrators of groups; if Telegram does not answer, the last known roles stay."""
 
     def __init__(self, client: BotClient, monotonic: Callable[[], float], ttl: float) -> None:
         self._client = client
@@ -137,15 +137,15 @@ class AdministratorCache:
         self._semaphore = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
 
     def find(self, chat_id: int) -> Roles | None:
-        """Give the roles that are known of a chat."""
+        """Return the cached roles of a chat; None if unknown."""
         return self._entries[chat_id][1] if chat_id in self._entries else None
 
     def invalidate(self, chat_id: int) -> None:
-        """Ask again before the next message: somebody's rights have changed."""
+        """Drop the entry of a chat whose roles have changed."""
         self._entries.pop(chat_id, None)
 
     async def refresh(self, chat_ids: Collection[int]) -> None:
-        """Ask for those groups of which nothing, or nothing recent, is known."""
+        """Fetch the administrators of those groups that are not cached or whose entry is too old."""
         stale_chat_ids = {
             candidate_id for candidate_id in chat_ids if candidate_id < 0 and self._is_stale(candidate_id)
         }
@@ -164,7 +164,7 @@ class AdministratorCache:
                 members = await self._client.get_chat_administrators(chat_id, read_timeout=REQUEST_TIMEOUT)
             roles = roles_by_user(members)
         except (TelegramError, *PARSE_ERRORS):
-            pass  # a courtesy: nobody loses or gains anything by it
+            pass  # the last known roles stay
         self._entries[chat_id] = (self._monotonic(), roles)
         while len(self._entries) > MAX_CHATS:
             self._entries.popitem(last=False)

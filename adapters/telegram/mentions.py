@@ -1,4 +1,4 @@
-"""Whom a message speaks to, by Telegram's own entities; pure."""
+"""Mentions, replies, commands and forwards of a message, by Telegram's entities; pure."""
 
 import re
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ from telegram import Message, MessageEntity
 from adapters.telegram.entities import BotIdentity, ChatTarget, thread_id_of
 from bot import Attachment, MediaKind
 
-COMMAND_PATTERN = re.compile(r"/([\w-]+)(?:@(\w+))?")  # to Telegram itself a command ends at a hyphen
+COMMAND_PATTERN = re.compile(r"/([\w-]+)(?:@(\w+))?")  # Telegram's own entity ends at a hyphen
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedCommand:
-    """A command at the beginning of a message; `bot` is whom it is for, blank where it names nobody."""
+    """A command at the start of a message; `bot` is the addressed bot, blank if none is named."""
 
     name: str
     bot: str
@@ -22,7 +22,7 @@ class ParsedCommand:
 
 
 def find_command(message: Message) -> ParsedCommand | None:
-    """Read the command that a message begins with; one in words of others is not meant for us."""
+    """Return the command that a message begins with; None in forwarded and inline-bot text."""
     if describe_origin(message):
         return None
     for entity in message.entities:
@@ -35,14 +35,14 @@ def find_command(message: Message) -> ParsedCommand | None:
 
 
 def is_mention(message: Message, identity: BotIdentity) -> bool:
-    """Tell whether a message names us: @us, our linked name, or a command that is ours by name."""
-    if message.forward_origin is not None:  # whoever forwards it speaks to the others
+    """Return whether a message mentions the bot by @name, linked name or addressed command."""
+    if message.forward_origin is not None:  # forwarded text addresses the other members
         return False
     return any(_names_bot(entity, text, identity) for entity, text in _iter_entities(message))
 
 
 def is_reply(message: Message, identity: BotIdentity) -> bool:
-    """Tell whether it replies to us; that a topic was begun by us makes no message a reply."""
+    """Return whether it replies to the bot; a message in a topic that the bot created does not."""
     replied = message.reply_to_message
     if replied is None or replied.from_user is None or replied.forum_topic_created is not None:
         return False
@@ -51,7 +51,7 @@ def is_reply(message: Message, identity: BotIdentity) -> bool:
 
 
 def build_metadata(message: Message) -> dict[str, object]:
-    """Tell what a message answers and where it was taken from, for whoever looks at it later."""
+    """Return metadata: ids of the message, its chat and the replied message, and its origin."""
     metadata: dict[str, object] = {"message_id": message.message_id, "chat": str(message.chat.id)}
     if (replied := message.reply_to_message) is not None:
         metadata["reply_to"] = str(replied.message_id)
@@ -63,7 +63,7 @@ def build_metadata(message: Message) -> dict[str, object]:
 
 
 def build_quotation(message: Message, identity: BotIdentity) -> Attachment | None:
-    """Give what a message answers, if somebody else said it: in privacy mode the bot may not have seen it."""
+    """Return the replied message if another user wrote it: in privacy mode it was not received."""
     replied = message.reply_to_message
     is_ours = replied is not None and replied.from_user is not None and replied.from_user.id == identity.id
     begins_topic = replied is not None and replied.message_id == thread_id_of(message)
@@ -83,7 +83,7 @@ def build_quotation(message: Message, identity: BotIdentity) -> Attachment | Non
 
 
 def chat_names(target: ChatTarget, username: str | None) -> tuple[str, ...]:
-    """List the names by which settings may speak of a chat, the most exact first."""
+    """Return the names of a chat in settings, the most specific first."""
     names = (str(target), str(target.chat_id), f"@{username}" if username else "", username or "")
     return tuple(dict.fromkeys(filter(None, names)))
 
@@ -105,18 +105,16 @@ def _names_bot(entity: MessageEntity, text: str, identity: BotIdentity) -> bool:
 
 
 def describe_origin(message: Message) -> str:
-    """Say how a message's words came from somebody else; empty where whoever sends it has written them."""
+    """Return how the text of another author came into a message; empty if the sender wrote it."""
     if message.forward_origin is not None:
         return f"forwarded from {original_author(message)}"
-    if (
-        message.via_bot is not None
-    ):  # an inline bot: whoever chooses what it offers sees little more than a title
+    if message.via_bot is not None:  # the sender of an inline result sees little more than its title
         return f"written by the bot @{message.via_bot.username or message.via_bot.id}"
     return ""
 
 
 def original_author(message: Message) -> str:
-    """Name whose words a forwarded message holds."""
+    """Return the name of the original author of a forwarded message."""
     origin = message.forward_origin
     user, chat = getattr(origin, "sender_user", None), getattr(origin, "sender_chat", None)
     chat = chat or getattr(origin, "chat", None)

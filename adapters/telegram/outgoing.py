@@ -1,4 +1,4 @@
-"""Reply → parts with entities; which @names may notify."""
+"""Splitting of replies into parts with entities, and the limit on @mentions."""
 
 import re
 from collections import OrderedDict
@@ -13,22 +13,22 @@ from bot import Attachment, Choice, Content, MediaKind
 from bot.text import grapheme_boundary_before
 
 DUPLICATE_NOTICE = "↻ may be a duplicate:\n"
-MAX_TEXT_LENGTH = 4096 - len(DUPLICATE_NOTICE)  # room for the mark, should it be needed
+MAX_TEXT_LENGTH = 4096 - len(DUPLICATE_NOTICE)  # leaves room for the notice
 MAX_CAPTION_LENGTH = 1024 - len(DUPLICATE_NOTICE)
 MAX_LABEL_LENGTH = 64
 SPANS_KEY, SOURCE_KEY = "telegram_marks", "telegram_markdown"
-MAX_ENTITIES = 100  # Telegram drops what is beyond
+MAX_ENTITIES = 100  # Telegram drops more
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingText:
-    """A text as it is sent: with its entities, or plain."""
+    """A text to send, with its entities or plain."""
 
     text: str
     entities: tuple[MessageEntity, ...] = ()
 
     def with_duplicate_notice(self) -> "OutgoingText":
-        """Say that it may have been said before."""
+        """Return the text with the notice that it may be a duplicate."""
         shifted = tuple(
             MessageEntity(
                 entity.type,
@@ -43,9 +43,9 @@ class OutgoingText:
 
 
 def split_reply(content: Content) -> list[Content]:
-    """Cut a reply: a text of at most 4,096 units each, then the files, the only one with its caption.
+    """Split a reply into texts of at most 4,096 units, then files; a single file carries the text.
 
-    Choices are shown below the last.
+    The last part carries the choices.
     """
     files = [item for item in content.attachments if item.kind is not MediaKind.LINK]
     links = [item.url for item in content.attachments if item.kind is MediaKind.LINK and item.url]
@@ -63,12 +63,12 @@ def split_reply(content: Content) -> list[Content]:
 
 
 def is_part(content: Content) -> bool:
-    """Tell whether `parts` has made it; what was kept while Telegram was off has not been cut."""
+    """Return whether the content is split; a reply stored while Telegram was disabled is not."""
     return SPANS_KEY in content.metadata
 
 
 def build_text(content: Content) -> OutgoingText:
-    """Give a part's text with its entities."""
+    """Return the text of a part with its entities."""
     spans = [
         Span(str(kind), int(start), int(end), str(detail)) for kind, start, end, detail in _spans_of(content)
     ]
@@ -76,7 +76,7 @@ def build_text(content: Content) -> OutgoingText:
 
 
 def build_plain_text(content: Content) -> OutgoingText:
-    """Give a part's text without entities, as it was written; of what was cut, with the links' addresses."""
+    """Return the text of a part as its Markdown source, or plain with the URLs of its links."""
     source = str(content.metadata.get(SOURCE_KEY, ""))
     max_length = MAX_CAPTION_LENGTH if content.attachments else MAX_TEXT_LENGTH
     if source and utf16_length(source) <= max_length:
@@ -89,7 +89,7 @@ def build_plain_text(content: Content) -> OutgoingText:
 
 
 def build_keyboard(choices: Sequence[Choice]) -> InlineKeyboardMarkup | None:
-    """Make a button of each choice, one below the other."""
+    """Return the choices as buttons in one column; None without choices."""
     if not choices:
         return None
     return InlineKeyboardMarkup(
@@ -101,7 +101,7 @@ def build_keyboard(choices: Sequence[Choice]) -> InlineKeyboardMarkup | None:
 
 
 def upload_method_of(file: Attachment) -> str:
-    """Name how a file is sent: as a picture, a recording, a film, or as it is."""
+    """Return the suffix of the method that sends a file: photo, video, voice, audio or document."""
     if file.kind is MediaKind.IMAGE:
         return "photo"
     if file.kind is MediaKind.VIDEO:
@@ -113,7 +113,7 @@ def upload_method_of(file: Attachment) -> str:
 
 
 def display_name_of(file: Attachment) -> str:
-    """Give what a file is called towards people."""
+    """Return the name of a file shown to users."""
     return file.name or file.title or "file"
 
 
@@ -145,12 +145,12 @@ BREAKPOINTS = ("\n\n", "\n", ". ", "! ", "? ", "。", " ")
 
 
 def utf16_length(text: str) -> int:
-    """Count what Telegram counts."""
+    """Return the length in UTF-16 units, as Telegram counts."""
     return len(text) + sum(char > "\uffff" for char in text)
 
 
 def split_text(full_text: FormattedText, limit: int) -> Iterator[FormattedText]:
-    """Cut a text into pieces of at most `limit` units; code that is cut is code on both sides."""
+    """Split a text into parts of at most `limit` units; split code is code in both parts."""
     start = 0
     while start < len(full_text.text):
         end = _find_end(full_text.text, start, limit)
@@ -161,7 +161,7 @@ def split_text(full_text: FormattedText, limit: int) -> Iterator[FormattedText]:
 
 
 def _find_end(text: str, start: int, limit: int) -> int:
-    """Find where the piece that begins at `start` ends."""
+    """Return the end of the part that begins at `start`."""
     furthest, size = start, 0
     while furthest < len(text) and (size := size + utf16_length(text[furthest])) <= limit:
         furthest += 1
@@ -178,12 +178,12 @@ def _find_end(text: str, start: int, limit: int) -> int:
 MAX_CHATS = 2000
 MAX_PEOPLE = 200
 MAX_MENTIONS = 3
-NEUTRAL_AT = "＠"  # as long as the sign that calls, so that no mark moves
+NEUTRAL_AT = "＠"  # one character like @, so that no span moves
 _MENTION_PATTERN = re.compile(r"https?://\S+|(?<![A-Za-z0-9_])@([A-Za-z0-9_]{2,})")
 
 
 class KnownPeople:
-    """Remembers by chat whose @names may stand in what is said there."""
+    """Knows by chat which @names may be mentioned."""
 
     def __init__(self) -> None:
         self._bot_username = ""
@@ -208,7 +208,7 @@ class KnownPeople:
 
 
 def limit_mentions(content: Content, usernames: Collection[str]) -> Content:
-    """Take the call out of every @name but the first three of `people`; in code there is none. Pure."""
+    """Neutralize every @name but the first three of `usernames`; code is left unchanged."""
     mentioned = dict.fromkeys(name.lower() for _, name in _find_mentions(content.text))
     allowed = [name for name in mentioned if name in usernames][:MAX_MENTIONS]
     metadata = dict(content.metadata)
@@ -231,7 +231,7 @@ def _neutralize_mentions(
 
 
 def _find_mentions(text: str) -> Iterator[tuple[int, str]]:
-    """Find the @names as Telegram does: not within a word, nor in an address."""
+    """Yield the @names as Telegram finds them: not within words or URLs."""
     for match in _MENTION_PATTERN.finditer(text):
         if match[1]:
             yield match.start(), match[1]

@@ -1,4 +1,4 @@
-"""Asking for updates: how far they are read is kept with them, in one transaction."""
+"""Long polling of updates; the offset is stored in one transaction with them."""
 
 import logging
 import random
@@ -21,7 +21,7 @@ CALL_RECORD_INTERVAL = timedelta(minutes=10)
 
 
 class UpdatePoller:
-    """Asks one bot's updates of Telegram, for ever; whatever goes wrong is waited out."""
+    """Polls the updates of one bot and retries after errors until the inbox closes."""
 
     def __init__(
         self,
@@ -36,16 +36,16 @@ class UpdatePoller:
         self._client, self._inbox, self._receiver = client, handle.inbox, receiver
         self._limits, self._time = limits, time_source
         self._offset: int | None = None
-        self._advanced_at: datetime | None = None  # when the last update was kept
-        self._last_call_at: datetime | None = None  # when Telegram answered last, as it is kept
-        self._processed_ids: set[int] = set()  # beyond the offset, which an album holds back
-        self._delayed_albums: set[str] = set()  # albums that have had their time
+        self._advanced_at: datetime | None = None  # when the last update was stored
+        self._last_call_at: datetime | None = None  # when Telegram last answered, as stored
+        self._processed_ids: set[int] = set()  # beyond the offset, which a pending album holds back
+        self._delayed_albums: set[str] = set()  # albums that were already waited for
         self._failures = 0
         self._has_polled = False
-        self._is_behind = True  # what comes may have waited while we were away
+        self._is_behind = True  # pending updates may be old
 
     async def run(self) -> None:
-        """Ask until the inbox closes; raises InvalidToken where Telegram refuses the token."""
+        """Poll until the inbox closes. Raises InvalidToken if Telegram rejects the token."""
         is_restored = False
         while True:
             try:
@@ -68,11 +68,11 @@ class UpdatePoller:
             except TelegramError as error:
                 self._status.failed(disconnect_cause_of(error), error_text(error))
                 await self._wait_after_failure()
-            except BotError as error:  # nothing can be kept: that is told where it is found
-                logger.info("updates of bot %s wait: %s", self._client.account, error)
+            except BotError as error:  # nothing can be stored, which the store reports itself
+                logger.info("updates of bot %s are delayed: %s", self._client.account, error)
                 await self._wait_after_failure()
-            except Exception as error:  # our own fault: the next round must come all the same
-                logger.exception("updates of bot %s could not be taken in", self._client.account)
+            except Exception as error:  # a bug must not end polling
+                logger.exception("updates of bot %s could not be processed", self._client.account)
                 self._status.failed(DisconnectCause.FAULT, type(error).__name__)
                 await self._wait_after_failure()
 
@@ -88,7 +88,7 @@ class UpdatePoller:
         self._has_polled = True
         update_ids = [update_id for update in raw if (update_id := update_id_of(update)) is not None]
         if raw and not update_ids:
-            raise TelegramError("the updates have no numbers")  # to ask again at once would give the same
+            raise TelegramError("the updates have no ids")  # an immediate retry would return the same
         new_updates = [update for update in raw if update_id_of(update) not in self._processed_ids]
         batch = await self._receiver.parse(new_updates, may_be_old=self._is_behind)
         held_ids = self._find_held_updates(batch)
@@ -116,9 +116,9 @@ class UpdatePoller:
             await self._time.sleep(self._limits.album_seconds)
 
     def _find_held_updates(self, batch: Sequence[ParsedUpdate]) -> set[int]:
-        """Name the updates that wait for the rest of an album, and what follows it in the same chat.
+        """Return the ids of updates of incomplete albums and of those that follow them in the same chat.
 
-        The offset stays before them, so that they come once more, with all that has come meanwhile.
+        The offset stays before them, so that the next poll returns them again with the rest of the album.
         """
         waiting_chats, held_ids = set[int | None](), set[int]()
         for update in batch:
@@ -130,7 +130,7 @@ class UpdatePoller:
         return held_ids
 
     async def _restore_position(self) -> None:
-        """Find out how far we were, and whether we were away for longer than Telegram keeps updates."""
+        """Load the stored offset, and warn if the bot was off for longer than Telegram stores updates."""
         account = self._client.account
         value = await self._inbox.cursor(PLATFORM, account, OFFSET_CURSOR) or ""
         offset, _, timestamp = value.partition(" ")
@@ -148,14 +148,14 @@ class UpdatePoller:
             hours=self._limits.update_retention_hours
         ):
             logger.warning(
-                "Telegram was not asked for updates from %s to %s, and it keeps them for 24 hours: "
+                "no updates were fetched from %s to %s, and Telegram stores them for 24 hours: "
                 "messages of that time may be lost",
                 last_call_at.isoformat(timespec="minutes"),
                 now.isoformat(timespec="minutes"),
             )
 
     def _current_offset(self) -> int | None:
-        """Forget the offset after six quiet days: after a week Telegram counts anew, maybe below it."""
+        """Return the offset; None after six days without updates, as Telegram may restart its numbering."""
         advanced_at = self._advanced_at
         if advanced_at is not None and self._time.wall() - advanced_at > timedelta(
             days=self._limits.offset_ttl_days
@@ -164,7 +164,7 @@ class UpdatePoller:
         return self._offset
 
     async def _record_call(self) -> None:
-        """Keep now and then when Telegram answered last."""
+        """Store from time to time when Telegram last answered."""
         now = self._time.wall()
         if self._failures:
             self._warn_if_lossy()
@@ -176,17 +176,17 @@ class UpdatePoller:
 
     async def _handle_conflict(self, error: Conflict) -> None:
         if "webhook" in error.message.lower():
-            logger.warning("bot %s had a webhook; it is removed", self._client.account)
+            logger.warning("bot %s had a webhook; removing it", self._client.account)
             try:
                 await self._client.delete_webhook(drop_pending_updates=False)
             except TelegramError as failure:
-                logger.warning("the webhook stays: %s", error_text(failure))
+                logger.warning("the webhook could not be removed: %s", error_text(failure))
             await self._time.sleep(self._limits.empty_poll_delay)
             return
         self._status.failed(
             DisconnectCause.CONTESTED,
-            f"another program asks for the updates of bot {self._client.account} ({error_text(error)}): end "
-            "that one, or give this one a token of its own",
+            f"another program asks for the updates of bot {self._client.account} ({error_text(error)}): stop "
+            "that program, or use another token here",
         )
         self._is_behind = True
         await self._time.sleep(self._limits.conflict_seconds)

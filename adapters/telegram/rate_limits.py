@@ -1,4 +1,4 @@
-"""How much may be said: a budget for each chat and one for all; status traffic takes what is left."""
+"""Token buckets per chat and per bot; the typing indicator uses spare capacity only."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -9,7 +9,7 @@ MAX_CHATS = 10_000
 
 @dataclass(slots=True)
 class TokenBucket:
-    """So many at once, and so many a second after that."""
+    """`capacity` messages at once, then `rate` per second."""
 
     capacity: float
     rate: float
@@ -18,13 +18,13 @@ class TokenBucket:
     blocked_until: float = 0.0
 
     def wait_seconds(self, now: float) -> float:
-        """Tell how long the next has to wait."""
+        """Return the seconds until the next message may be sent."""
         self._refill(now)
         missing = max(0.0, 1.0 - self.level) / self.rate
         return max(missing, self.blocked_until - now)
 
     def take(self, now: float) -> None:
-        """Take one, be it of those that are still to come."""
+        """Take one token, if need be in advance."""
         self._refill(now)
         self.level -= 1.0
 
@@ -34,7 +34,7 @@ class TokenBucket:
 
 
 class RateLimiter:
-    """Keeps one bot within Telegram's limits: 30 messages a second; in a chat 1, in a group 20 a minute."""
+    """Telegram's limits of one bot: 30 messages a second in all, 1 in a chat; 20 a minute in a group."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -42,7 +42,7 @@ class RateLimiter:
         self._buckets: OrderedDict[int, TokenBucket] = OrderedDict()
 
     def acquire(self, chat_id: int, max_wait: float) -> float:
-        """Take a place for a message and give the seconds until it comes; none is taken beyond `most`."""
+        """Reserve a message and return the seconds to wait; nothing is reserved beyond `max_wait`."""
         wait = self.wait_seconds(chat_id)
         if wait <= max_wait:
             now = self._monotonic()
@@ -51,7 +51,7 @@ class RateLimiter:
         return wait
 
     def try_acquire(self, chat_id: int) -> bool:
-        """Take a place for what may as well be left out, where nothing else could want it soon."""
+        """Return whether an optional request may be sent, and count it; leaves room for messages."""
         now = self._monotonic()
         chat_bucket = self._bucket_for(chat_id)
         is_available = (
@@ -64,12 +64,12 @@ class RateLimiter:
         return is_available
 
     def wait_seconds(self, chat_id: int) -> float:
-        """Tell how long a message to a chat has to wait."""
+        """Return the seconds that a message to a chat has to wait."""
         now = self._monotonic()
         return max(0.0, self._global_bucket.wait_seconds(now), self._bucket_for(chat_id).wait_seconds(now))
 
     def block(self, chat_id: int, seconds: float) -> None:
-        """Leave a chat alone for as long as Telegram asks."""
+        """Block a chat for `seconds`, as requested by Telegram."""
         bucket = self._bucket_for(chat_id)
         bucket.blocked_until = max(bucket.blocked_until, self._monotonic() + seconds)
 

@@ -1,4 +1,4 @@
-"""Updates → handle calls, in order."""
+"""Parsing of updates and their submission to the agent in order."""
 
 import asyncio
 import logging
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MessageItem:
-    """A message; of an album, one of its parts."""
+    """A message, or one part of an album."""
 
     inbound: InboundMessage
     album_id: str = ""
@@ -57,14 +57,14 @@ class MessageItem:
 
 @dataclass(frozen=True, slots=True)
 class ChangeItem:
-    """Something that the door is to be told: an edit, a reaction, somebody's coming or going."""
+    """An edit, a reaction or a membership change, as a call on the agent handle."""
 
     apply: Change
 
 
 @dataclass(frozen=True, slots=True)
 class CommandItem:
-    """A command; what it shows is said in reply to the message."""
+    """A command; its response replies to the message."""
 
     invocation: CommandInvocation
     message_id: int
@@ -72,7 +72,7 @@ class CommandItem:
 
 @dataclass(frozen=True, slots=True)
 class ButtonItem:
-    """A button was pressed; Telegram waits for an answer to the query."""
+    """A pressed button; Telegram expects an answer to the query."""
 
     query_id: str
     selection: ChoiceSelection | None
@@ -84,9 +84,9 @@ UpdateItem = MessageItem | ChangeItem | CommandItem | ButtonItem
 
 @dataclass(frozen=True, slots=True)
 class UpdateContext:
-    """What does not stand in the update: how we look at it, our commands, a message's topic, the time.
+    """What parsing an update needs besides the update.
 
-    It `may_be_old` where Telegram has kept it while nobody asked.
+    `may_be_old`: Telegram may have stored the update while the bot was off.
     """
 
     incoming: IncomingContext
@@ -97,13 +97,13 @@ class UpdateContext:
 
 
 def chat_id_of(update: Update) -> int | None:
-    """Give the chat that an update is about."""
+    """Return the id of the chat that an update is about."""
     chat = update.effective_chat
     return chat.id if chat is not None else None
 
 
 def parse_update(update: Update, context: UpdateContext) -> list[UpdateItem]:
-    """Tell what follows from an update; nothing, from a kind that we did not ask for."""
+    """Return the items of an update; none for a kind that was not requested."""
     update_id, incoming = update.update_id, context.incoming
     message = update.message or update.channel_post
     edited = update.edited_message or update.edited_channel_post
@@ -171,13 +171,13 @@ def _parse_button(query: CallbackQuery, update_id: int, context: UpdateContext) 
 MAX_THREADS = 10_000
 COMMAND_TIMEOUT = 5.0
 RESPONSE_TIMEOUT = 3.0
-RETRY_ERRORS = (InboxClosed, TemporaryError)  # it comes again, and must
+RETRY_ERRORS = (InboxClosed, TemporaryError)  # the update must come again
 RawUpdate = Any
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedUpdate:
-    """An update that could be read, and what follows from it."""
+    """A parsed update and its items."""
 
     update_id: int
     chat_id: int | None
@@ -185,21 +185,21 @@ class ParsedUpdate:
 
     @property
     def album_ids(self) -> list[str]:
-        """The albums of which it brings a part."""
+        """The albums of which it contains a part."""
         return [item.album_id for item in self.items if isinstance(item, MessageItem) and item.album_id]
 
     @property
     def username(self) -> str:
-        """The @name of whoever said it; blank without."""
+        """The author's @name; blank without one."""
         authors = (item.inbound.author for item in self.items if isinstance(item, MessageItem))
         return next((str(author.metadata.get("username") or "") for author in authors), "")
 
 
 class UpdateReceiver:
-    """Hands one bot's updates to its agent's door, in their order.
+    """Submits the updates of one bot to its agent in order.
 
-    `answer` is called with what a person waits for: a command or the press of a button. It tells when that
-    is carried out, and goes on to say what came of it: for this, only the cursor waits.
+    `execute` runs a command or a button press, calls its callback once that is done, then sends the response.
+    Only the cursor waits for the response.
     """
 
     def __init__(
@@ -216,22 +216,22 @@ class UpdateReceiver:
         self._administrators, self._execute = administrators, execute
         self._time, self._note_user = time_source, note_user
         self._command_names = tuple(spec.name.replace("-", "_") for spec in handle.commands)
-        self._threads: OrderedDict[tuple[int, int], int] = OrderedDict()  # Telegram's reactions name none
+        self._threads: OrderedDict[tuple[int, int], int] = OrderedDict()  # reactions do not name the topic
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def parse(self, batch: Iterable[RawUpdate], *, may_be_old: bool) -> list[ParsedUpdate]:
-        """Read updates; one that makes no sense is left out, and the log says which.
+        """Parse updates; an invalid one is skipped and logged.
 
-        Where they `may_be_old`, what was said long ago is kept and not answered.
+        With `may_be_old`, old messages are stored and not answered.
         """
         parsed = [parsed_update for raw in batch if (parsed_update := self._parse_raw(raw)) is not None]
         await self._administrators.refresh({chat_id for _, chat_id in parsed if chat_id is not None})
         return [self._parse_items(update, chat_id, may_be_old) for update, chat_id in parsed]
 
     async def submit(self, batch: Sequence[ParsedUpdate], cursor: StreamCursor | None = None) -> None:
-        """Have all of it kept: messages in a row in one transaction, the last with the cursor.
+        """Store the updates: consecutive messages in one transaction, the last with the cursor.
 
-        The cursor waits for answers to commands, but not for long: a chat may be full for minutes.
+        The cursor waits for command responses, but only briefly: a chat may be rate-limited for minutes.
         """
         messages: list[InboundMessage] = []
         command_tasks: list[asyncio.Task[None]] = []
@@ -266,14 +266,14 @@ class UpdateReceiver:
         await self._submit_messages(messages, cursor)
 
     async def stop(self) -> None:
-        """Stop what was begun for commands."""
+        """Stop the running commands."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     def note_topic(self, chat_id: int, message_id: int, thread_id: int | None) -> None:
-        """Remember in which topic a message stands."""
+        """Store the topic of a message."""
         if thread_id is None:
             return
         self._threads[chat_id, message_id] = thread_id
@@ -291,11 +291,11 @@ class UpdateReceiver:
             await item.apply(self._handle)
         except RETRY_ERRORS:
             raise
-        except Exception as error:  # it must not stop all that follow
-            logger.error("a change on Telegram is lost: %s", error)
+        except Exception as error:  # it must not stop the following updates
+            logger.error("a change on Telegram could not be stored and is lost: %s", error)
 
     async def _start_command(self, item: CommandItem | ButtonItem) -> asyncio.Task[None]:
-        """Begin on an answer, and go on once the command is carried out; a slow one holds up nobody else."""
+        """Start a command; return when it was executed, or after a timeout to not delay others."""
         executed = asyncio.Event()
         task = asyncio.get_running_loop().create_task(self._execute(item, executed.set))
         self._tasks.add(task)
@@ -320,8 +320,8 @@ class UpdateReceiver:
             update = Update.de_json(raw, self._bot)
             chat_id = chat_id_of(update)
             return update, None if chat_id is None else int(chat_id)
-        except Exception as error:  # an update may hold anything; it costs itself alone
-            logger.warning("%s cannot be read (%s): left out", _update_label(raw), _error_text(error))
+        except Exception as error:  # an update may contain anything
+            logger.warning("%s cannot be parsed (%s): skipped", _update_label(raw), _error_text(error))
             return None
 
     def _parse_items(self, update: Update, chat_id: int | None, may_be_old: bool) -> ParsedUpdate:
@@ -337,8 +337,8 @@ class UpdateReceiver:
             if message is not None and getattr(message, "is_topic_message", None):
                 self.note_topic(message.chat.id, message.message_id, message.message_thread_id)
             items = tuple(parse_update(update, update_context))
-        except Exception as error:  # as above: the library believes whatever types it is given
-            logger.warning("update %s makes no sense (%s): left out", update.update_id, _error_text(error))
+        except Exception as error:  # as above: the library does not check types
+            logger.warning("update %s is invalid (%s): skipped", update.update_id, _error_text(error))
             items = ()
         return ParsedUpdate(update.update_id, chat_id, items)
 
@@ -347,13 +347,13 @@ class UpdateReceiver:
 
 
 def update_id_of(raw: RawUpdate) -> int | None:
-    """Give an update's number, as long as it has one."""
+    """Return the id of an update; None if it is missing or invalid."""
     update_id = raw.get("update_id") if isinstance(raw, dict) else None
     return update_id if isinstance(update_id, int) and not isinstance(update_id, bool) else None
 
 
 def _error_text(error: Exception) -> str:
-    """Name an error in a few words: what a stranger wrote must not fill the log."""
+    """Return a short error text, because it may contain a user's text."""
     return shorten(f"{type(error).__name__}: {error}", 80)
 
 

@@ -1,4 +1,4 @@
-"""The calls that say something: a text, a file, an edit, for one bot."""
+"""API calls that send or edit texts and files for one bot."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -42,7 +42,7 @@ from adapters.telegram.outgoing import (
 from bot import Attachment, Content
 from bot.platform import DeliveryError, DeliveryUnknown, MessageGone, NotSent, Undeliverable
 
-NO_PREVIEW = LinkPreviewOptions(is_disabled=True)  # to look at a link is to open it
+NO_PREVIEW = LinkPreviewOptions(is_disabled=True)  # a preview would open the link
 UPLOAD_TIMEOUT = 50.0
 MEDIA_TYPES = {
     "photo": InputMediaPhoto,
@@ -56,30 +56,30 @@ SendCall = Callable[[ChatTarget], Awaitable[str]]
 
 
 class SendMethods:
-    """Says things in chats, also in one that has got a new id; `moved` is told of that."""
+    """Sends to chats and follows migrated groups; `on_migrated` is called for each migration."""
 
     def __init__(self, client: BotClient, on_migrated: Callable[[int, int], None]) -> None:
         self._client = client
         self._on_migrated = on_migrated
-        self._migrated_chats: dict[int, int] = {}  # chats that have become supergroups
+        self._migrated_chats: dict[int, int] = {}  # new ids by former ids of groups
 
     def resolve(self, target: ChatTarget) -> ChatTarget:
-        """Give where a chat is now."""
+        """Return the target with the current id of its chat."""
         return ChatTarget(self._migrated_chats.get(target.chat_id, target.chat_id), target.thread_id)
 
     def note_migration(self, old_chat_id: int, new_chat_id: int) -> None:
-        """Send what is for the one chat to the other from now on."""
+        """Redirect messages for a chat to its new id."""
         self._migrated_chats[old_chat_id] = new_chat_id
 
     async def send(
         self, target: ChatTarget, content: Content, reply_to: str = "", *, may_be_duplicate: bool = False
     ) -> str:
-        """Send one part, with a mark where it may have been sent before; raises as `Adapter.deliver` does."""
+        """Send one part, with a notice if it may be a duplicate. Raises as `Adapter.deliver`."""
 
         async def send_part(resolved: ChatTarget) -> str:
             answered_id = (
                 reply_to if resolved.chat_id == target.chat_id else ""
-            )  # elsewhere that is another's number
+            )  # message ids differ in the supergroup
             if content.attachments:
                 return await self._send_file(
                     resolved, content, answered_id, may_be_duplicate=may_be_duplicate
@@ -89,9 +89,9 @@ class SendMethods:
         return await self._send_after_migration(target, send_part)
 
     async def edit(self, target: ChatTarget, message_id: int, content: Content) -> str:
-        """Change what was said, or take it away; done twice it is done once.
+        """Edit a message, or delete it if the content is empty; idempotent.
 
-        What was said in a group stays as it is once that is a supergroup: there its number is another's.
+        A message of a group that has become a supergroup cannot be edited: message ids differ there.
         """
         if (new_chat_id := self._migrated_chats.get(target.chat_id)) is not None:
             raise self._migrated_edit_error(target.chat_id, new_chat_id, content)
@@ -102,18 +102,18 @@ class SendMethods:
                 raise self._migrated_edit_error(target.chat_id, error.new_chat_id, content) from None
             except BadRequest as error:
                 if is_message_gone(error):
-                    raise MessageGone("somebody has removed it from the chat: it is not said again") from None
+                    raise MessageGone("the message was deleted from the chat: it is not sent again") from None
                 if not is_already_done(error):
                     raise
         return str(message_id)
 
     def _migrated_edit_error(self, old_chat_id: int, new_chat_id: int, content: Content) -> DeliveryError:
-        """Tell of the move; whoever is told sends what was to be changed to the supergroup, anew."""
+        """Report the migration and return the error for the edit; the outbox sends the content again."""
         self.note_migration(old_chat_id, new_chat_id)
         self._on_migrated(old_chat_id, new_chat_id)
         if content.text or content.attachments:
-            return NotSent("the group has become a supergroup, and it is said there")
-        return Undeliverable("it stands in the group that has become a supergroup, and stays there")
+            return NotSent("the group has become a supergroup: the message is sent there")
+        return Undeliverable("the message is in the group that has become a supergroup and cannot be deleted")
 
     async def _send_after_migration(self, target: ChatTarget, send: SendCall) -> str:
         with translate_errors():
@@ -146,7 +146,7 @@ class SendMethods:
     async def _send_in_pieces(
         self, target: ChatTarget, content: Content, reply_to: str, *, may_be_duplicate: bool
     ) -> str:
-        """Send a text in smaller pieces; it goes by the name of the first."""
+        """Send a text in smaller pieces and return the id of the first."""
         texts = [piece.text for piece in split_text(FormattedText(content.text), MAX_TEXT_LENGTH // 2)]
         message_id = await self._send_message(
             target, _with_notice(OutgoingText(texts[0]), may_be_duplicate), reply_to
@@ -157,7 +157,7 @@ class SendMethods:
                     target, OutgoingText(text), "", content if text is texts[-1] else None
                 )
         except TelegramError as error:
-            raise DeliveryUnknown(f"only its beginning was sent: {error_text(error)}") from None
+            raise DeliveryUnknown(f"only the beginning was sent: {error_text(error)}") from None
         return message_id
 
     async def _send_message(
@@ -177,7 +177,7 @@ class SendMethods:
     async def _send_file(
         self, target: ChatTarget, content: Content, reply_to: str, *, may_be_duplicate: bool
     ) -> str:
-        """Send a file with its caption; where Telegram refuses it, the caption and a word about that."""
+        """Send a file with its caption; if Telegram rejects the file, the caption and a notice."""
         for text in (build_text(content), build_plain_text(content)):
             try:
                 return await self._upload(target, _with_notice(text, may_be_duplicate), reply_to, content)
@@ -213,7 +213,7 @@ class SendMethods:
             return file.url.removeprefix(own_prefix)
         if file.url.startswith(("http://", "https://")):
             return file.url
-        raise Undeliverable(f"{display_name_of(file)} holds nothing that could be sent")
+        raise Undeliverable(f"{display_name_of(file)} has no content that could be sent")
 
     async def _edit_or_delete(self, target: ChatTarget, message_id: int, content: Content) -> None:
         if not content.text and not content.attachments:
@@ -255,18 +255,18 @@ def _with_notice(text: OutgoingText, may_be_duplicate: bool) -> OutgoingText:
 
 
 def _reply_parameters(reply_to: str) -> ReplyParameters | None:
-    """Quote what is answered, and say it all the same where that is gone."""
+    """Return the reply reference; the message is sent even if the replied one was deleted."""
     if not reply_to.isdecimal():
         return None
     return ReplyParameters(int(reply_to), allow_sending_without_reply=True)
 
 
 def _is_file_id(text: str) -> bool:
-    """Tell whether Telegram knows a file by this: python-telegram-bot opens what is the name of one here."""
+    """Return whether it is a file id; python-telegram-bot would open a local file of that name."""
     return FILE_ID_PATTERN.fullmatch(text) is not None and not Path(text).exists()
 
 
 def _message_id_of(message: Message) -> str:
     if not isinstance(message.message_id, int) or message.message_id <= 0:
-        raise DeliveryUnknown("Telegram did not say what it calls the message")
+        raise DeliveryUnknown("Telegram did not return the id of the message")
     return str(message.message_id)

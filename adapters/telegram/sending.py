@@ -1,4 +1,4 @@
-"""Deliver, edit, reconcile within limits; typing."""
+"""Sending within Telegram's rate limits, and the typing indicator."""
 
 import asyncio
 from collections.abc import Iterator
@@ -16,15 +16,15 @@ from adapters.telegram.send_methods import SendMethods
 from bot import Content
 from bot.platform import Delivery, DeliveryUnknown, NotSent, Undeliverable
 
-HOLD_REASON = "Telegram has no way to ask whether it arrived, and TELEGRAM_UNCLEAR is hold"
-UNAVAILABLE_REASON = "the bot is blocked there, or was put out; it is tried again when somebody writes"
+HOLD_REASON = "Telegram cannot be asked whether it arrived, and TELEGRAM_UNCLEAR is hold"
+UNAVAILABLE_REASON = "the bot is blocked there, or was removed; it is tried again when a user writes"
 MAX_TRIES = 3
-RECONCILE_TIMEOUT = 50.0  # the outbox waits for sixty
+RECONCILE_TIMEOUT = 50.0  # less than the outbox's timeout of 60 s
 SHORT_WAIT = 1.0
 
 
 class MessageSender:
-    """Says things for one bot; raises as `Adapter.deliver` does."""
+    """Sends, edits and reconciles deliveries of one bot. Raises as `Adapter.deliver`."""
 
     def __init__(
         self,
@@ -37,26 +37,26 @@ class MessageSender:
         self._send_methods, self._rate_limiter = send_methods, rate_limiter
         self._limits, self._time, self._unclear_policy = limits, time_source, unclear_policy
         self.known_people = KnownPeople()
-        self._unavailable_chats: set[int] = set()  # chats that will not have us
+        self._unavailable_chats: set[int] = set()  # chats that blocked or removed the bot
         self._is_refused = False
 
     def note_user(self, chat_id: int, username: str) -> None:
-        """Somebody has written: they will have us again, and may be called by their @name, if any."""
+        """Record that a user wrote: the chat accepts messages again, and the user may be mentioned."""
         self._unavailable_chats.discard(chat_id)
         if username:
             self.known_people.note_user(chat_id, username)
 
     def reject_all(self) -> None:
-        """Telegram refuses the token: nothing is tried any more."""
+        """Fail all further sends, because Telegram rejects the token."""
         self._is_refused = True
 
     async def deliver(self, delivery: Delivery) -> str:
-        """Say a part, as soon as it may be said."""
+        """Send a part as soon as the rate limits allow, and return its message id."""
         with label_crash_points("send"):
             return await self._send(ChatTarget.parse(delivery.target), delivery.content, delivery.reply_to)
 
     async def edit(self, delivery: Delivery) -> str:
-        """Change what was said."""
+        """Edit a sent message, or delete it."""
         target = ChatTarget.parse(delivery.target)
         if not delivery.replaces_external_id.isdecimal():
             raise Undeliverable(f"there is no message {delivery.replaces_external_id!r} on Telegram")
@@ -66,9 +66,9 @@ class MessageSender:
             return await self._send_methods.edit(target, int(delivery.replaces_external_id), content)
 
     async def reconcile(self, delivery: Delivery) -> str:
-        """Say it once more, with a mark, as soon as Telegram can be reached; or hold it.
+        """Send an uncertain part again with a notice as soon as Telegram can be reached, or hold it.
 
-        It is never `NotSent`: what is tried again after that would not be marked.
+        Never raises NotSent: the retry after that would carry no notice.
         """
         if self._unclear_policy is UnclearPolicy.HOLD:
             raise DeliveryUnknown(HOLD_REASON)
@@ -85,13 +85,13 @@ class MessageSender:
                 delay = max(error.retry_after or 0.0, delay)
                 if self._time.monotonic() + delay > deadline:
                     raise DeliveryUnknown(
-                        f"it may have been sent, and cannot be sent again now: {error}"
+                        f"it may have been sent and cannot be sent again now: {error}"
                     ) from None
                 await self._time.sleep(delay)
                 delay = min(delay * 2, self._limits.max_retry_delay)
 
     async def send_untracked(self, target: ChatTarget, content: Content, reply_to: str) -> None:
-        """Say what no book has; it is tried three times."""
+        """Send a message that is not in the ledger, with up to three attempts."""
         for attempt in range(1, MAX_TRIES + 1):
             try:
                 await self._send(target, content, reply_to)
@@ -105,7 +105,7 @@ class MessageSender:
     async def _send(
         self, target: ChatTarget, content: Content, reply_to: str, *, may_be_duplicate: bool = False
     ) -> str:
-        """Say one part; what was kept while nobody could cut it is cut now, and goes by its first name."""
+        """Send a part, split first if it was not, and return the id of its first message."""
         message_ids: list[str] = []
         for part in [content] if is_part(content) else split_reply(content):
             try:
@@ -116,14 +116,14 @@ class MessageSender:
                         target, limited, "" if message_ids else reply_to, may_be_duplicate=may_be_duplicate
                     )
             except (NotSent, Undeliverable) as error:
-                if message_ids:  # to send it all again would say the beginning twice
-                    raise DeliveryUnknown(f"only its beginning was sent: {error}") from None
+                if message_ids:  # a retry would repeat the beginning
+                    raise DeliveryUnknown(f"only the beginning was sent: {error}") from None
                 raise
             message_ids.append(message_id)
         return message_ids[0]
 
     def _limit_mentions(self, target: ChatTarget, content: Content) -> Content:
-        """Have nobody called who has not been heard there; in private there is nobody else to call."""
+        """Limit mentions in groups to users who have written there."""
         resolved = self._send_methods.resolve(target)
         return self.known_people.limit_mentions(resolved.chat_id, content) if resolved.is_group else content
 
@@ -135,13 +135,13 @@ class MessageSender:
             raise Undeliverable(UNAVAILABLE_REASON)
         wait = self._rate_limiter.acquire(chat_id, max_wait)
         if wait > max_wait:
-            raise NotSent(f"Telegram's limits leave no room for {wait:.0f} s", retry_after=wait)
+            raise NotSent(f"Telegram's rate limits allow no message for {wait:.0f} s", retry_after=wait)
         if wait:
             await self._time.sleep(wait)
 
     @contextmanager
     def _track_refusals(self, target: ChatTarget) -> Iterator[None]:
-        """Remember what a refusal says about the chat."""
+        """Record what an error says about the chat."""
         chat_id = self._send_methods.resolve(target).chat_id
         try:
             yield
@@ -161,7 +161,7 @@ TYPING_TIMEOUT = 4.0
 
 
 class TypingIndicator:
-    """Shows them for one bot, and leaves them out where messages need the room."""
+    """Shows "is typing…" for one bot, except where messages need the capacity."""
 
     def __init__(
         self, client: BotClient, rate_limiter: RateLimiter, time_source: TimeSource, interval: float
@@ -171,19 +171,19 @@ class TypingIndicator:
         self._tasks: dict[ChatTarget, asyncio.Task[None]] = {}
 
     def show(self, target: ChatTarget) -> None:
-        """Begin to show that the bot is writing."""
+        """Start to show the indicator in a chat."""
         if target not in self._tasks:
             self._tasks[target] = asyncio.get_running_loop().create_task(self._repeat(target))
 
     async def hide(self, target: ChatTarget) -> None:
-        """Show it no more."""
+        """Stop to show it in a chat."""
         task = self._tasks.pop(target, None)
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
     async def stop(self) -> None:
-        """Show none any more."""
+        """Stop all indicators."""
         for target in list(self._tasks):
             await self.hide(target)
 
@@ -198,5 +198,5 @@ class TypingIndicator:
                         read_timeout=TYPING_TIMEOUT,
                     )
                 except TelegramError:
-                    return  # a courtesy: the next answer tries again
+                    return  # the next turn tries again
             await self._time.sleep(self._interval)

@@ -1,4 +1,4 @@
-"""Type and depth checks of raw updates."""
+"""Checks of the types and the depth of raw updates; pure."""
 
 import json
 import re
@@ -31,12 +31,12 @@ OBJECT_FIELDS = _words(
 FIELDS_WITH_ID = _words(
     "chat from user sender_chat actor_chat via_bot sender_user left_chat_member new_chat_members"
 )
-MAX_INTEGER = 1 << 53  # Telegram promises no more
+MAX_INTEGER = 1 << 53  # Telegram guarantees 52 significant bits
 MAX_UPDATE_DEPTH = 24
 
 
 def check_update(value: Any, name: str = "", depth: int = 0) -> None:
-    """Raise ValueError, which names the place, for an update that cannot be Telegram's."""
+    """Raise ValueError, which names the field, for a value of the wrong type or too deep nesting."""
     if depth > MAX_UPDATE_DEPTH:
         raise ValueError(f"{name} is too deep")
     if isinstance(value, Mapping):
@@ -72,7 +72,7 @@ _BRACKET_PATTERN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 
 def read_bounded_json(payload: bytes) -> Any:
-    """Read JSON; what lies too deep is null. Raises ValueError for what is none."""
+    """Parse JSON; values nested too deeply become null. Raises ValueError for invalid JSON."""
     try:
         return json.loads(payload.decode("utf-8", "replace"))
     except RecursionError:

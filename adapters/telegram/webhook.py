@@ -1,4 +1,4 @@
-"""Deliveries by webhook: each is kept before Telegram is told that it arrived."""
+"""Webhook deliveries; each is stored before it is acknowledged."""
 
 import asyncio
 import hmac
@@ -23,7 +23,7 @@ MAX_BODY_BYTES = 1 << 20
 
 
 class Webhook:
-    """Takes deliveries for one bot, and sees to it that Telegram makes them."""
+    """Receives the deliveries of one bot and keeps its webhook registered."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Webhook:
         status: ConnectionStatus,
     ) -> None:
         if settings.telegram_webhook_secret is None:
-            raise ConfigError("TELEGRAM_WEBHOOK_SECRET is not set: without it anybody can deliver messages")
+            raise ConfigError("TELEGRAM_WEBHOOK_SECRET is not set: without it anyone can deliver messages")
         self._client, self._receiver = client, receiver
         self._settings, self._limits, self._time = settings, limits, time_source
         self._status = status
@@ -45,18 +45,18 @@ class Webhook:
 
     @property
     def account(self) -> str:
-        """The bot whose deliveries these are; the last part of the address."""
+        """The bot's id, which is the last part of the URL."""
         return self._client.account
 
     @property
     def url(self) -> str:
-        """Where Telegram is to deliver."""
+        """The URL to which Telegram delivers."""
         return f"{self._settings.telegram_webhook_url}/{self.account}"
 
     async def run(self) -> None:
-        """Have Telegram deliver here, and look now and then whether it still does.
+        """Register the webhook and check regularly that it is still registered.
 
-        Raises InvalidToken where it refuses the token.
+        Raises InvalidToken if Telegram rejects the token.
         """
         failures, is_set = 0, False
         while True:
@@ -81,22 +81,22 @@ class Webhook:
         self._status.connected()
 
     def _check_registration(self, info: WebhookInfo) -> bool:
-        """Tell of what Telegram says of its deliveries; False where it makes them elsewhere, or nowhere."""
+        """Update the status from the webhook info; return False if Telegram does not deliver here."""
         if info.url != self.url:
             self._status.failed(
-                DisconnectCause.WEBHOOK, "another program has taken the webhook away; it is set anew"
+                DisconnectCause.WEBHOOK, "another program has replaced the webhook; setting it again"
             )
             return False
         failed_at, window = info.last_error_date, timedelta(seconds=self._limits.webhook_check_seconds)
         if info.pending_update_count and failed_at and failed_at > self._time.wall() - window:
-            reason = shorten(info.last_error_message or "it does not say why", 200)
+            reason = shorten(info.last_error_message or "no reason given", 200)
             self._status.failed(DisconnectCause.WEBHOOK, f"Telegram cannot deliver to {self.url}: {reason}")
         else:
             self._status.connected()
         return True
 
     async def handle(self, request: web.Request) -> web.Response:
-        """Take one delivery: 200 when it is kept, 503 where it must come again."""
+        """Handle one delivery: 200 if it is stored, 503 if Telegram must repeat it."""
         secrets = request.headers.getall(SECRET_HEADER, [])
         if len(secrets) != 1:
             return web.Response(status=401)
@@ -107,9 +107,7 @@ class Webhook:
         except ValueError:
             return web.Response(status=400)
         try:
-            for parsed_update in await self._receiver.parse(
-                [update], may_be_old=True
-            ):  # Telegram does not tell
+            for parsed_update in await self._receiver.parse([update], may_be_old=True):  # its age is unknown
                 await self._submit(parsed_update)
         except (InboxClosed, TemporaryError):
             return web.Response(status=503, headers={"Retry-After": "5"})
@@ -129,7 +127,7 @@ class Webhook:
         await self._submit_album(album_id, done)
 
     async def _submit_album(self, album_id: str, done: asyncio.Future[None]) -> None:
-        """Wait for the other parts, which Telegram delivers side by side, and keep them as one message."""
+        """Wait for the other parts, which Telegram delivers concurrently, and store them as one message."""
         try:
             await self._time.sleep(self._limits.album_seconds)
             parts = sorted(self._album_parts[album_id], key=lambda part: part.update_id)
@@ -139,13 +137,13 @@ class Webhook:
             self._album_futures.pop(album_id, None)
             self._album_parts.pop(album_id, None)
             done.set_exception(error if isinstance(error, Exception) else InboxClosed("stopped"))
-            done.exception()  # perhaps nobody else waits for it
+            done.exception()  # marks it as retrieved, as no other part may wait
             raise
         done.set_result(None)
 
 
 class WebhookServer:
-    """Listens for the deliveries of all bots of the process."""
+    """HTTP server for the deliveries of all bots of the process."""
 
     def __init__(
         self, find_webhook: Callable[[str], Webhook | None], settings: TelegramSettings, prefix: str
@@ -155,7 +153,7 @@ class WebhookServer:
         self.port = settings.telegram_webhook_port
 
     async def start(self) -> None:
-        """Listen; raises ConfigError where the address cannot be had."""
+        """Start to listen. Raises ConfigError if the address is not available."""
         app = web.Application(client_max_size=MAX_BODY_BYTES)
         app.router.add_post(f"{self._prefix}/{{number}}", self._dispatch)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
@@ -167,8 +165,8 @@ class WebhookServer:
         except OSError as error:
             await self.stop()
             raise ConfigError(
-                f"no webhook at {host}:{self._settings.telegram_webhook_port} ({error.strerror or error}): "
-                "set TELEGRAM_WEBHOOK_PORT to a free port"
+                f"cannot listen on {host}:{self._settings.telegram_webhook_port} "
+                f"({error.strerror or error}): set TELEGRAM_WEBHOOK_PORT to a free port"
             ) from None
         self.port = int(self._runner.addresses[0][1])
 

@@ -1,4 +1,4 @@
-"""Knowledge: what a character's documents say, told where it bears on the message."""
+"""Knowledge plugin: adds relevant passages of a character's documents to the prompt."""
 
 from bot import Plugin
 from plugins.knowledge.index import KnowledgeIndex
@@ -6,7 +6,7 @@ from plugins.knowledge.provider import knowledge, reindex, schedule_reindex
 
 plugin = Plugin(
     "knowledge",
-    "Tells what the character's documents say about the message.",
+    "Adds what the character's documents say about the message.",
     providers=[knowledge],
     workers=[reindex],
     services=[KnowledgeIndex],

@@ -1,4 +1,4 @@
-"""Text → overlapping chunks → memories."""
+"""Splitting of texts into overlapping fragments, and their conversion to memories; pure."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -16,10 +16,10 @@ SENTENCE_END = re.compile(r"(?<=[.!?…])\s+")
 
 
 def split_text(text: str, *, max_length: int = MAX_FRAGMENT_LENGTH, overlap: int = OVERLAP) -> list[str]:
-    """Cut a text, Markdown or plain, into fragments of at most `longest` characters.
+    """Split a plain or Markdown text into fragments of at most `max_length` characters.
 
-    A fragment that goes on where another ended begins with that one's last `overlap` characters or
-    fewer, and, below a heading, with the heading. Every word of the text is in one of them.
+    A fragment that continues another begins with at most `overlap` characters of its end, or with the current
+    heading. No word is lost.
     """
     max_piece_length = max_length - overlap - 2
     fragments: list[str] = []
@@ -41,7 +41,7 @@ def split_text(text: str, *, max_length: int = MAX_FRAGMENT_LENGTH, overlap: int
 
 
 def _split_pieces(text: str, max_length: int) -> Iterator[str]:
-    """Give paragraphs, headings apart; one that is too long by sentences, a long sentence by words."""
+    """Yield headings and paragraphs; long paragraphs by sentences, long sentences by words."""
     for paragraph in PARAGRAPH_BREAK.split(text.replace("\r\n", "\n").strip()):
         first, _, rest = paragraph.strip().partition("\n")
         parts = [first, rest.strip()] if HEADING_PATTERN.fullmatch(first) else [paragraph.strip()]
@@ -74,7 +74,7 @@ def _split_words(sentence: str, max_length: int) -> Iterator[str]:
 
 
 def _tail_of(text: str, max_length: int) -> str:
-    """Give the last sentences that fit, or the last words."""
+    """Return the last sentences that fit, or the last words."""
     ending = text[-max_length:]
     starts = [match.end() for match in SENTENCE_END.finditer(ending)]
     if starts:
@@ -87,7 +87,7 @@ SOURCE = "knowledge"
 
 @dataclass(frozen=True, slots=True)
 class IndexedDocument:
-    """A document that was read and cut; its vectors, if there are any, are of `model`."""
+    """A document in fragments; its vectors, if any, are of `model`."""
 
     name: str
     digest: str
@@ -99,7 +99,7 @@ class IndexedDocument:
 def build_memories(
     indexed: IndexedDocument, agent_id: UUID, room_id: UUID, created_at: datetime
 ) -> list[Memory]:
-    """Make the memories of a document, its own first; the same document always has the same id."""
+    """Return the memories of a document, its own first, with ids derived from name and content."""
     document_id = derived_id(room_id, indexed.name)
     ids = [derived_id(document_id, indexed.digest, str(number)) for number in range(len(indexed.pieces))]
     document = Memory(

@@ -1,4 +1,4 @@
-"""Files named by the character → text."""
+"""Reading of the files and texts that a character names as its knowledge."""
 
 import logging
 import os
@@ -15,19 +15,19 @@ from plugins.knowledge.chunks import split_text
 logger = logging.getLogger(__name__)
 
 MAX_FILES = 1_000
-MAX_ENTRIES = 20_000  # of a folder, whatever they are
+MAX_ENTRIES = 20_000  # of a folder, of any type
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Something to be read: words, or a file; `name` is what people call it."""
+    """An inline text or a file; `name` is shown to people."""
 
     name: str
     text: str = ""
     path: Path | None = None
 
     def fingerprint(self) -> str:
-        """Tell, without reading a file, whether it may have changed; raises Unreadable."""
+        """Return a value that changes with the content, without reading a file. Raises UnreadableDocument."""
         if self.path is None:
             return _hex_digest(self.text.encode())
         try:
@@ -37,7 +37,7 @@ class Source:
         return f"{status.st_mtime_ns} {status.st_size}"
 
     def read(self) -> bytes:
-        """Give what it holds, at most a little more than may be read; raises Unreadable."""
+        """Return the content, at most one byte more than the limit. Raises UnreadableDocument."""
         if self.path is None:
             return self.text.encode()
         try:
@@ -47,21 +47,21 @@ class Source:
             raise UnreadableDocument(f"it cannot be read: {error.strerror}") from None
 
     def split(self, data: bytes) -> list[str]:
-        """Cut what `read` gave into fragments; raises Unreadable."""
+        """Split the result of `read` into fragments. Raises UnreadableDocument."""
         return split_text(extract_text(self.path.suffix if self.path else ".txt", data))
 
 
 def check_paths(character: Character, folder: Path | None) -> None:
-    """Refuse a character that names files outside its own folder; raises PluginError."""
+    """Raise PluginError if a character names files outside its folder."""
     for number, item in enumerate(character.knowledge):
         if relative_path := item.path or item.directory:
             _resolve_inside(relative_path, number, folder)
 
 
 def list_sources(character: Character, folder: Path | None) -> list[Source]:
-    """List what is to be read, in the order of the file; what is not there is noted and left out.
+    """Return the sources in the order of the character file; missing files are logged and skipped.
 
-    Raises PluginError as `check` does.
+    Raises PluginError for files outside the folder.
     """
     sources: dict[str, Source] = {}
     for number, item in enumerate(character.knowledge):
@@ -76,7 +76,7 @@ def list_sources(character: Character, folder: Path | None) -> list[Source]:
                 sources.setdefault(name, Source(name, path=file))
     files = [name for name, source in sources.items() if source.path is not None]
     for name in files[MAX_FILES:]:
-        logger.warning("%s is not read: at most %d files are", name, MAX_FILES)
+        logger.warning("%s is skipped: at most %d files are read", name, MAX_FILES)
         del sources[name]
     return list(sources.values())
 
@@ -89,24 +89,26 @@ def _resolve_inside(relative_path: str, number: int, folder: Path | None) -> Pat
     try:
         path = (root / relative_path).resolve()
     except (OSError, ValueError) as error:
-        raise PluginError(f"{label}: no path: {error}") from None
+        raise PluginError(f"{label}: invalid path: {error}") from None
     if not path.is_relative_to(root):
         raise PluginError(
-            f"{label} lies outside the character's folder, {root}: move the documents into it, or take it out"
+            f"{label} is outside the character's folder, {root}: move the documents into it or remove it"
         )
     return path
 
 
 def _walk_files(path: Path, root: Path) -> Iterator[Path]:
-    """Walk to what can be read, in the order of the names, past what is hidden or leads outside."""
+    """Yield readable files sorted by name, except hidden files and links that lead outside."""
     if path.is_file():
         if path.suffix.lower() in READABLE_SUFFIXES:
             yield path
         else:
-            logger.warning("%s is not read: only %s are", path, ", ".join(sorted(READABLE_SUFFIXES)))
+            logger.warning(
+                "%s is skipped: only %s files are read", path, ", ".join(sorted(READABLE_SUFFIXES))
+            )
         return
     if not path.is_dir():
-        logger.warning("%s is not there; nothing is learnt from it", path)
+        logger.warning("%s does not exist; it is skipped", path)
         return
     entry_count = 0
     for directory, subfolders, names in os.walk(path):
@@ -114,7 +116,7 @@ def _walk_files(path: Path, root: Path) -> Iterator[Path]:
         for name in sorted(names):
             entry_count += 1
             if entry_count > MAX_ENTRIES:
-                logger.warning("%s: only its first %d entries were looked at", path, MAX_ENTRIES)
+                logger.warning("%s: only its first %d entries were read", path, MAX_ENTRIES)
                 return
             file = Path(directory, name)
             if (
@@ -128,7 +130,7 @@ def _walk_files(path: Path, root: Path) -> Iterator[Path]:
 def _is_inside(file: Path, root: Path) -> bool:
     is_inside = file.resolve().is_relative_to(root)
     if not is_inside:
-        logger.warning("%s is not read: it leads out of the character's folder", file)
+        logger.warning("%s is skipped: it leads outside the character's folder", file)
     return is_inside
 
 
@@ -144,17 +146,17 @@ READABLE_SUFFIXES = TEXT_SUFFIXES | {".pdf"}
 
 
 class UnreadableDocument(BotError):
-    """A document gives no text; the message says why."""
+    """A document has no usable text; the message says why."""
 
 
 def extract_text(suffix: str, data: bytes) -> str:
-    """Give the text of a file; raises Unreadable where it is too large, or not what its name says."""
+    """Return the text of a file. Raises UnreadableDocument if it is too large or invalid."""
     if len(data) > MAX_FILE_BYTES:
         raise UnreadableDocument(f"it is larger than {MAX_FILE_BYTES // 2**20} MiB")
     text = _extract_pdf_text(data) if suffix.lower() == ".pdf" else _decode_text(data)
     if len(text) > MAX_TEXT_LENGTH:
         raise UnreadableDocument(
-            f"its text is longer than {MAX_TEXT_LENGTH} characters: cut it into several files"
+            f"its text is longer than {MAX_TEXT_LENGTH} characters: split it into several files"
         )
     return text
 
@@ -180,9 +182,11 @@ def _extract_pdf_text(data: bytes) -> str:
         reader = pypdf.PdfReader(BytesIO(data))
         count = len(reader.pages)
         pages = [page.extract_text() for page in reader.pages[: min(count, MAX_PAGES)]]
-    except Exception as error:  # whatever a broken file makes of a parser costs that file only
-        raise UnreadableDocument(f"it is no PDF that can be read: {type(error).__name__}: {error}") from error
+    except Exception as error:  # a broken file can raise anything
+        raise UnreadableDocument(f"it is not a readable PDF: {type(error).__name__}: {error}") from error
     if count > MAX_PAGES:
-        raise UnreadableDocument(f"it has {count} pages, and {MAX_PAGES} are read: cut it into several files")
+        raise UnreadableDocument(
+            f"it has {count} pages, and {MAX_PAGES} are read: split it into several files"
+        )
     text = "\n\n".join(pages).replace("\0", " ")
-    return text.encode("utf-8", "replace").decode("utf-8")  # half a character is none
+    return text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates cannot be stored

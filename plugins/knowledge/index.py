@@ -1,4 +1,4 @@
-"""The documents of a character: taken in where they are new or changed, and searched."""
+"""Indexing and search of a character's documents."""
 
 import asyncio
 import logging
@@ -22,21 +22,21 @@ FUSION_CONSTANT = 10
 MAX_FRAGMENTS = 20_000
 EMBEDDING_BATCH_SIZE = 64
 INDEX_WAIT_TIMEOUT = 3.0
-SPLITTING_VERSION = "1"  # renewed with how documents are cut, so that all are cut anew
+SPLITTING_VERSION = "1"  # change it to split all documents again
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A piece of a document, and the document's name."""
+    """A fragment of a document with the document's name."""
 
     name: str
     text: str
 
 
 class KnowledgeIndex(Service):
-    """Keeps a document as a memory of its own and its fragments as memories drawn from it.
+    """Index of a character's documents: a memory per document and one per fragment.
 
-    All of them are for everybody the character talks to: whoever wrote its file chose them for that.
+    All of them are visible to every user, because the author of the character file chose them for that.
     """
 
     capability = "look things up in its documents"
@@ -49,9 +49,9 @@ class KnowledgeIndex(Service):
         self._is_indexed = asyncio.Event()
 
     async def update(self) -> None:
-        """Take in what is new or changed, and forget what is gone.
+        """Index new and changed documents, and remove deleted ones.
 
-        Raises ModelError where vectors could not be made; found by its words it is all the same.
+        Raises ModelError if embedding failed; the documents are then found by words only.
         """
         try:
             await self._update()
@@ -60,23 +60,23 @@ class KnowledgeIndex(Service):
             self._is_indexed.set()
 
     async def list_documents(self) -> dict[str, Memory]:
-        """List what was taken in, by name."""
+        """Return the indexed documents by name."""
         store = self.agent.store.memories
         memories = await store.recent(self._room_id, MAX_FILES * 10, kind=MemoryKind.DOCUMENT)
         return {str(document.metadata["name"]): document for document in memories}
 
     async def remove_document(self, document: Memory) -> None:
-        """Forget a document and every fragment of it."""
+        """Remove a document and its fragments."""
         fragments = [UUID(fragment_id) for fragment_id in document.metadata["fragments"]]
         await self.agent.store.memories.remove([document.id, *fragments])
         self._small_fragments = None
 
     async def search(self, question: str, scope: RecallScope) -> list[Passage]:
-        """Find what bears on a question, the best first; a small library is told whole, in its own order."""
+        """Return the most relevant passages, best first; all passages, in their order, if they are few."""
         with suppress(TimeoutError):
             async with asyncio.timeout(INDEX_WAIT_TIMEOUT):
                 await self._is_indexed.wait()
-        self._is_indexed.set()  # whoever comes later does not wait again
+        self._is_indexed.set()  # later calls do not wait again
         if fragments := await self._small_documents():
             return list(map(_to_passage, fragments))
         if is_blank(question):
@@ -98,18 +98,20 @@ class KnowledgeIndex(Service):
             try:
                 document = await self._index_document(source, document, model)
             except UnreadableDocument as error:
-                logger.warning("%s is not read: %s", source.name, error)
+                logger.warning("%s is skipped: %s", source.name, error)
             except ModelError as error:
                 failure = error
             count += len(document.metadata["fragments"]) if document is not None else 0
             if count > MAX_FRAGMENTS:
-                logger.warning("what comes after %s is not read: it is too much", source.name)
+                logger.warning(
+                    "the documents after %s are skipped: there are too many fragments", source.name
+                )
                 break
         if failure is not None:
             raise failure
 
     async def _probe_embedding_model(self) -> tuple[str | None, ModelError | None]:
-        """Tell which model makes vectors now: an empty name where none does, None where it fails."""
+        """Return the current embedding model: empty if there is none, None with its error if it fails."""
         if not self.agent.models.has_handler_for(ModelType.TEXT_EMBEDDING):
             return "", None
         try:
@@ -120,15 +122,13 @@ class KnowledgeIndex(Service):
     async def _index_document(
         self, source: Source, stored: Memory | None, model: str | None
     ) -> Memory | None:
-        """Take a source in unless that was done; gives its document. Raises Unreadable, ModelError."""
+        """Index a source if it has changed and return its document. Raises UnreadableDocument, ModelError."""
         fingerprint = (await asyncio.to_thread(source.fingerprint), model or "")
         if self._fingerprints.get(source.name) == fingerprint:
             return stored
         data = await asyncio.to_thread(source.read)
         digest = sha256(SPLITTING_VERSION.encode() + data).hexdigest()
-        self._fingerprints[source.name] = (
-            fingerprint  # what cannot be read is not tried again until it changes
-        )
+        self._fingerprints[source.name] = fingerprint  # an unreadable file is not read again until it changes
         is_same = stored is not None and stored.metadata["digest"] == digest
         if stored is not None and is_same and model in (None, stored.metadata["model"]):
             return stored
@@ -157,7 +157,7 @@ class KnowledgeIndex(Service):
         return vectors
 
     async def _small_documents(self) -> list[Memory]:
-        """List all fragments in the order of the documents; none where that is more than is told at once."""
+        """Return all fragments in document order, or none if they are too long for one prompt."""
         if self._small_fragments is None:
             self._small_fragments = await self._load_small_documents()
         return self._small_fragments
@@ -166,7 +166,7 @@ class KnowledgeIndex(Service):
         store = self.agent.store.memories
         if (
             await store.count(MemoryKind.FRAGMENT, self._room_id) > SMALL_LIBRARY_LENGTH
-        ):  # each has a character or more
+        ):  # each has at least one character
             return []
         fragments = await store.recent(self._room_id, SMALL_LIBRARY_LENGTH, kind=MemoryKind.FRAGMENT)
         if sum(len(fragment.content.text) for fragment in fragments) > SMALL_LIBRARY_LENGTH:
@@ -182,7 +182,7 @@ class KnowledgeIndex(Service):
         try:
             embedded = await models.embed([question], is_urgent=True)
         except ModelError as error:
-            logger.info("documents are searched by words alone: %s", error)
+            logger.info("documents are searched by words only: %s", error)
             return []
         matches = await self.agent.store.memories.recall(
             embedded.vectors[0], embedded.model, scope, MemoryKind.FRAGMENT, MAX_PASSAGES
@@ -191,7 +191,7 @@ class KnowledgeIndex(Service):
 
 
 def _merge_rankings(*rankings: Sequence[Memory]) -> list[Memory]:
-    """Merge rankings: what stands high in several comes first (reciprocal rank fusion)."""
+    """Merge rankings by reciprocal rank fusion."""
     memories = {memory.id: memory for ranking in rankings for memory in ranking}
     scores = dict.fromkeys(memories, 0.0)
     for ranking in rankings:

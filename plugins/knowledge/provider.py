@@ -1,4 +1,4 @@
-"""KNOWLEDGE provider; periodic re-index task."""
+"""The KNOWLEDGE provider and the periodic task that updates the index."""
 
 from datetime import timedelta
 
@@ -24,7 +24,7 @@ MAX_QUESTION_LENGTH = 2_000
 
 @provider("KNOWLEDGE", "What the character's documents say about the message.", position=105)
 async def knowledge(turn: Turn) -> ProviderResult:
-    """Look up what bears on the messages that are to be answered."""
+    """Return the passages relevant to the messages of the turn."""
     question = "\n".join(turn_input.message.content.text for turn_input in turn.inputs)[-MAX_QUESTION_LENGTH:]
     scope = RecallScope(room_id=turn.room.id, world_id=turn.world.id)
     passages = await turn.agent.services[KnowledgeIndex].search(question, scope)
@@ -43,18 +43,18 @@ REINDEX_INTERVAL = timedelta(minutes=5)
 
 @worker("INDEX_KNOWLEDGE")
 async def reindex(agent: Agent, task: Task) -> None:
-    """Take in what is new or changed; raising has it tried again later."""
+    """Update the index; the task is retried if it raises."""
     await agent.services[KnowledgeIndex].update()
 
 
 async def schedule_reindex(agent: Agent) -> None:
-    """Refuse what must not be read, and leave the task; raises PluginError."""
+    """Schedule the index task. Raises PluginError for files outside the character's folder."""
     check_paths(agent.character, agent.folder)
     task = Task(
         id=derived_id(agent.id, "knowledge", "index"),
         name=reindex.name,
         next_run=agent.clock(),
-        description="take in the character's documents",
+        description="index the character's documents",
         tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT}),
         metadata=TaskSchedule(REINDEX_INTERVAL).to_metadata(),
     )

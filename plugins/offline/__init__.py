@@ -1,4 +1,4 @@
-"""A conversation without any key or network: patterns, honest about what they are."""
+"""Offline plugin: answers from patterns, without a key or a network."""
 
 import sys
 
@@ -15,13 +15,15 @@ NOTICE = (
 
 
 class OfflineSettings(SettingsModel):
-    """What the built-in responder may be told."""
+    """Settings of the built-in responder."""
 
-    offline_seed: int = Field(0, description="Another number, other wordings; the same, the same.")
+    offline_seed: int = Field(
+        0, description="Seed of the choice of wordings; the same seed gives the same answers."
+    )
 
 
 async def print_notice(agent: Agent) -> None:
-    """Say once, on stderr, that this is no language model."""
+    """Print once on stderr that this is not a language model."""
     print(NOTICE.format(name=agent.name), file=sys.stderr)  # noqa: T201  # the operator must see it, log or no log
 
 

@@ -1,11 +1,8 @@
-"""Embeddings without a model: hashed character n-grams, so that texts that share wording lie near.
+"""Embeddings without a model: hashed character n-grams, so that texts with similar wording are close.
 
-Dimension: 384 unless told otherwise. Metric: cosine; every vector has length 1, so the dot product is the
-cosine. A text without content (empty, only white space or control characters) has no direction: its vector
-is all zeros, its similarity to everything is 0.0, and there is no sense in storing it.
-
-The values are part of what a store keeps: changing anything here asks for a re-embedding of old memories.
-Spelling is all this sees. "car" and "automobile" are strangers to it; "garden" and "gardening" are not.
+Default dimension: 384. Metric: cosine; every vector has length 1. A text without content has a zero vector,
+whose similarity to everything is 0.0. Stores contain the values, so a change here requires re-embedding.
+Only spelling counts: "garden" is similar to "gardening", "car" is not similar to "automobile".
 """
 
 import math
@@ -22,13 +19,13 @@ _HASH_MULTIPLIER = 2_654_435_761  # Knuth's multiplier: the CRC of near n-grams 
 
 
 def _normalize(text: str) -> str:
-    """Brings spellings of one text together: compatibility forms, case, white space."""
+    """Return the text with unified compatibility forms, case and white space."""
     compatible = unicodedata.normalize("NFKC", text[:MAX_TEXT_LENGTH]).casefold()[:MAX_TEXT_LENGTH]
     return " ".join("".join(c if c.isprintable() else " " for c in compatible).split())
 
 
 def embed(text: str, dimension: int = DIMENSION) -> list[float]:
-    """Turns a text (its first 8,000 characters) into a vector of length 1, the same on every machine."""
+    """Return the vector, of length 1, of the first 8,000 characters; the same on every machine."""
     if dimension < 1:
         raise ValueError(f"An embedding needs at least one dimension, not {dimension}.")
     vector = [0.0] * dimension
@@ -51,7 +48,7 @@ def embed(text: str, dimension: int = DIMENSION) -> list[float]:
 
 
 def similarity(a: Sequence[float], b: Sequence[float]) -> float:
-    """The cosine of two vectors of one dimension: 1.0 for the same direction, 0.0 if either is all zeros."""
+    """Return the cosine of two vectors of the same dimension; 0.0 if either is zero."""
     if len(a) != len(b):
         raise ValueError(f"Vectors of {len(a)} and {len(b)} dimensions cannot be compared.")
     dot = sum(x * y for x, y in zip(a, b, strict=True))

@@ -1,4 +1,4 @@
-"""What was said to the character: lines as sentences, the one to answer, what to keep of the rest."""
+"""Analysis of the conversation: sentences, the one to answer, topics to come back to."""
 
 import re
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ _PREFERENCE_PATTERN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ChatLine:
-    """One line of the conversation so far."""
+    """A line of the conversation."""
 
     name: str
     text: str
@@ -54,7 +54,7 @@ class ChatLine:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A tidied sentence, whether it asks, and the line it stood in."""
+    """A cleaned sentence, whether it is a question, and the line it is from."""
 
     text: str
     is_question: bool
@@ -62,7 +62,7 @@ class Sentence:
 
 
 def find_unanswered(history: Sequence[ChatLine]) -> list[ChatLine]:
-    """The last speaker's lines since the character spoke, at most eight."""
+    """Return the last speaker's lines since the character's last one, at most eight."""
     lines: list[ChatLine] = []
     for line in reversed(history[-24:]):
         if line.is_agent or len(lines) == 8:
@@ -73,7 +73,7 @@ def find_unanswered(history: Sequence[ChatLine]) -> list[ChatLine]:
 
 
 def parse_sentences(line: str, name: str) -> list[Sentence]:
-    """Cuts a line into tidied sentences; a line without words is one sentence of its own."""
+    """Return the cleaned sentences of a line; a line without words has one empty sentence."""
     sentences = []
     for part in split_sentences(line[:MAX_LINE_LENGTH])[-MAX_SENTENCES:]:
         plain = normalize_line(part)
@@ -87,12 +87,12 @@ def parse_sentences(line: str, name: str) -> list[Sentence]:
 
 
 def find_matching_rules(sentence: str) -> list[tuple[Rule, re.Match[str]]]:
-    """The rules that have an answer to a sentence, the highest rank first."""
+    """Return the rules that match a sentence, highest rank first."""
     return [(rule, match) for rule in RULES if (match := rule.pattern.search(sentence))]
 
 
 def pick_focus(lines: Sequence[str], name: str) -> Sentence:
-    """The sentence to answer: the last open question, else the best of the last substantial line."""
+    """Return the sentence to answer: the last open question, else the best of the last substantial line."""
     sentences = [sentence for line in lines for sentence in parse_sentences(line, name)][-MAX_SENTENCES:]
     leading = [(find_matching_rules(sentence.text)[0][0], sentence) for sentence in sentences]
     crisis_sentences = [sentence for rule, sentence in leading if rule.rank == CRISIS]
@@ -113,7 +113,7 @@ def pick_focus(lines: Sequence[str], name: str) -> Sentence:
 
 
 def find_stated_name(lines: Sequence[str]) -> str:
-    """The name that somebody last gave as theirs."""
+    """Return the name that a user last stated; empty if none."""
     for line in reversed(lines):
         plain = normalize_line(line)
         for match in (_NAME_STATEMENT_PATTERN.search(plain), _SELF_NAME_PATTERN.search(plain)):
@@ -124,7 +124,7 @@ def find_stated_name(lines: Sequence[str]) -> str:
 
 
 def find_callbacks(lines: Sequence[str], focus: str, agent_lines: Sequence[str], name: str) -> dict[str, str]:
-    """The latest thing and the latest wish of earlier lines that were not called back yet."""
+    """Return the latest possession and preference of earlier lines that the agent has not mentioned since."""
     callbacks: dict[str, str] = {}
     current_text = " ".join((*agent_lines, fold_text(reflect_pronouns(focus))))
     for line in reversed(lines[-40:]):

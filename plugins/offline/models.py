@@ -1,4 +1,4 @@
-"""The offline responder as a model: it reads the prompt and answers in the tags any model is asked for."""
+"""Model handlers of the offline responder: they parse the prompt and answer in the expected tags."""
 
 from itertools import pairwise
 from xml.sax.saxutils import escape
@@ -24,7 +24,7 @@ NO_USAGE = Usage()
 
 @model(ModelType.TEXT_LARGE)
 async def generate_text(agent: Agent, request: TextRequest) -> TextResult:
-    """Answer from patterns, in the character's name."""
+    """Answer a text request from patterns."""
     persona = _build_persona(agent)
     history = [ChatLine(line.name, line.text, line.is_agent) for line in parse_history(request.prompt)]
     if request.purpose is Purpose.SHOULD_RESPOND:
@@ -50,7 +50,7 @@ async def generate_text(agent: Agent, request: TextRequest) -> TextResult:
 
 @model(ModelType.TEXT_EMBEDDING)
 async def embed_texts(agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
-    """Hash character n-grams: comparable among themselves, by cosine."""
+    """Return hashed n-gram vectors, comparable with each other by cosine."""
     vectors = tuple(tuple(embed(item)) for item in request.texts)
     return EmbeddingResult(vectors, f"{MODEL_NAME}-ngrams-384", NO_USAGE)
 

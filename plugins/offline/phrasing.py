@@ -1,4 +1,4 @@
-"""Sentence clean-up, slots, quoting, deterministic choice."""
+"""Text tools of the responder: clean-up, answer slots, quoting, deterministic choice; pure."""
 
 import re
 import unicodedata
@@ -35,7 +35,7 @@ _COARSE_PATTERN = re.compile(
     r"fuck|shit|cunt|nigg|faggot|\b(?:rape|porn|nazi|kill|sex|dick|bitch|whore|slut|cock|pussy|kike|retard)",
     re.IGNORECASE,
 )
-_DOUBLE_STOP = re.compile(r"(?<!\.)\.\.(?!\.)")  # after a name that ends in one
+_DOUBLE_STOP = re.compile(r"(?<!\.)\.\.(?!\.)")  # after a name that ends with a full stop
 _SLOT = re.compile(r"\{(\w+)(?::(\w+))?\}")
 _CONDITION = re.compile(r"^\[(\w+)\] ")
 
@@ -46,7 +46,7 @@ def fill_slots(
     match: re.Match[str] | None = None,
     conditions: frozenset[str] = frozenset(),
 ) -> str:
-    """Fills an answer's slots; empty if its condition does not hold or a slot has nothing to fill it."""
+    """Return the answer with its slots filled; empty if its condition is false or a slot has no value."""
     if condition := _CONDITION.match(answer):
         if condition[1] not in conditions:
             return ""
@@ -66,8 +66,8 @@ def fill_slots(
 
 
 def reflect_pronouns(text: str) -> str:
-    """Turns the persons round: what "I" says of "you" becomes what "you" hear of "me"."""
-    parts = re.split(r"([A-Za-z']+)", text)  # words stand at the odd places
+    """Swap first and second person, such as "I" and "you"."""
+    parts = re.split(r"([A-Za-z']+)", text)  # words are at the odd indexes
     words = ["", *(word.lower() for word in parts[1::2]), ""]
     for index in range(1, len(words) - 1):
         parts[2 * index - 1] = _reflect_word(
@@ -77,12 +77,12 @@ def reflect_pronouns(text: str) -> str:
 
 
 def is_coarse(text: str) -> bool:
-    """Whether a text holds words that are not to be said back."""
+    """Return whether a text contains words that must not be repeated."""
     return bool(_COARSE_PATTERN.search(text))
 
 
 def quote_words(text: str, max_length: int) -> str:
-    """The person's words as they may be said back: no links, mentions, markup or coarse words; one clause."""
+    """Return one clause of a user's text without markup; empty if it has links or coarse words."""
     plain = normalize_line(text)
     if _LINK_PATTERN.search(plain) or is_coarse(plain):
         return ""
@@ -97,7 +97,7 @@ def quote_words(text: str, max_length: int) -> str:
 
 
 def clean_persona_text(text: str, max_length: int) -> str:
-    """The file's words as they may be said: one line, no links, no mass mentions, no open placeholders."""
+    """Return a text of the character file as one line without @; empty if it has links or placeholders."""
     plain = normalize_line(text)
     if _LINK_PATTERN.search(plain) or "{" in plain or "}" in plain:
         return ""
@@ -105,7 +105,7 @@ def clean_persona_text(text: str, max_length: int) -> str:
 
 
 def fit_sentences(text: str, max_length: int) -> str:
-    """As many whole sentences as fit, at worst a cut one."""
+    """Return as many whole sentences as fit, at least a truncated one."""
     if len(text) <= max_length:
         return text
     result = ""
@@ -118,7 +118,7 @@ def fit_sentences(text: str, max_length: int) -> str:
 
 
 def _format_group(match: re.Match[str] | None, number: int, form: str | None) -> str | None:
-    """A group of the person's words, fit to stand in an answer."""
+    """Return a matched group of the user's text in the form for an answer; None if it cannot be quoted."""
     words = (
         quote_words(next((group for group in match.groups()[number - 1 :] if group), ""), MAX_QUOTE_LENGTH)
         if match
@@ -148,7 +148,7 @@ def _format_group(match: re.Match[str] | None, number: int, form: str | None) ->
 
 
 def _base_form(verb: str) -> str:
-    """Turns "sings" into "sing"."""
+    """Return the base form of a verb, such as "sing" for "sings"."""
     irregular = BASE_FORMS.get(verb)
     if irregular:
         return irregular
@@ -196,7 +196,7 @@ _FILLER = re.compile(
 
 
 def normalize_line(text: str) -> str:
-    """One line without control characters, look-alike forms and curly quotes."""
+    """Return one line without control characters, compatibility forms and curly quotes."""
     normalized = unicodedata.normalize("NFKC", text[:MAX_LINE_LENGTH])[:MAX_LINE_LENGTH].translate(
         _STRAIGHT_QUOTES
     )
@@ -204,12 +204,12 @@ def normalize_line(text: str) -> str:
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a text, cut at stops and at ends of lines."""
+    """Split a text at sentence and line ends."""
     return _SENTENCE_END.split(text)
 
 
 def content_words(text: str) -> frozenset[str]:
-    """The words of a text that carry its matter, plural or not."""
+    """Return the words of a text without stop words, in the singular."""
     words = (word.strip("'").casefold() for word in re.findall(r"[^\W_][\w'-]+", text))
     return frozenset(
         word[:-1] if len(word) > 3 and word.endswith("s") else word
@@ -219,7 +219,7 @@ def content_words(text: str) -> frozenset[str]:
 
 
 def clean_sentence(plain: str, name: str) -> str:
-    """What rules look at: no address, no filler, no closing marks, contractions written out."""
+    """Return the sentence for rules: without name, filler and closing punctuation, contractions expanded."""
     text = plain.lower() if plain.isupper() and len(plain) >= 8 else plain
     text = _SMILEY.sub(" ", _MENTION.sub(" ", text))
     text = _strip_address(text.split(), name) or plain
@@ -234,7 +234,7 @@ def clean_sentence(plain: str, name: str) -> str:
 
 
 def is_named(line: str, name: str) -> bool:
-    """Whether somebody's name stands in a line as whole words."""
+    """Return whether a line contains a name as whole words."""
     words = [_squeeze(word.removesuffix("'s")) for word in line.split()]
     return any(
         words[start : start + len(name_words)] == name_words
@@ -244,7 +244,7 @@ def is_named(line: str, name: str) -> bool:
 
 
 def _strip_address(words: list[str], name: str) -> str:
-    """Takes the character's name off where it only calls: "Ada, ...", "hey Ada ...", "..., Ada"."""
+    """Remove the character's name where it is an address: "Ada, ...", "hey Ada ...", "..., Ada"."""
     for name_words in _name_forms(name):
         count = len(name_words)
         start = 1 if words and _GREETING_PATTERN.match(_squeeze(words[0])) else 0
@@ -268,7 +268,7 @@ def _strip_address(words: list[str], name: str) -> str:
 
 
 def _name_forms(name: str) -> list[list[str]]:
-    """The ways to call somebody: by all words of the name, or by the first if it is one."""
+    """Return the forms of a name: all its words, and the first if it can stand alone."""
     full = [squeezed for word in normalize_line(name[:80]).split() if (squeezed := _squeeze(word))]
     first = full[:1] if len(full) > 1 and len(full[0]) > 2 and full[0] not in STOP_WORDS else full
     return [full, first] if first != full else [full] if full else []
@@ -279,13 +279,13 @@ def _squeeze(word: str) -> str:
 
 
 def pick_index(key: str, purpose: str, count: int) -> int:
-    """A number below `count` that looks like chance and is the same every time."""
+    """Return a pseudo-random number below `count` that depends on key and purpose only."""
     checksum = zlib.crc32(f"{key}|{purpose}".encode("utf-8", "backslashreplace"))
     return (checksum * 2_654_435_761 >> 16) % count
 
 
 def rotate_items(items: Sequence[str], key: str, purpose: str) -> list[str]:
-    """The same items from a drawn place on, all of them."""
+    """Return the items rotated to a pseudo-random start."""
     start = pick_index(key, purpose, len(items)) if items else 0
     return [*items[start:], *items[:start]]
 
@@ -293,7 +293,7 @@ def rotate_items(items: Sequence[str], key: str, purpose: str) -> list[str]:
 def pick_freshest(
     candidates: Sequence[str], *, excluded: Sequence[str], recent_answers: Sequence[str]
 ) -> str:
-    """The first offer that is not stale, rather one that opens unlike those of lately; empty if all are."""
+    """Return a candidate that is not excluded, preferably with a new opening; empty if there is none."""
     openings = {_opening_words(answer) for answer in recent_answers}
     fresh = [candidate for candidate in candidates if fold_text(candidate) not in excluded]
     return next(
@@ -303,10 +303,10 @@ def pick_freshest(
 
 
 def fold_text(text: str) -> str:
-    """An answer as it is compared with others, however a platform spaced it."""
+    """Return an answer in the form for comparison, independent of white space and case."""
     return " ".join(text[: 2 * MAX_POST_LENGTH].casefold().split())
 
 
 def _opening_words(answer: str) -> str:
-    """The first two words of an answer, by which two of them sound alike."""
+    """Return the first two words of an answer."""
     return " ".join(fold_text(answer).split()[:2])

@@ -1,7 +1,7 @@
-"""Reply, decision, post from rules and the character file; arithmetic.
+"""Replies, decisions, posts and arithmetic from rules and the character file.
 
-Pure: what is said depends on the history, the voice and the seed alone. Work is bounded: of each line the
-first 2,000 characters are read, of a history the last 200 lines, and rules see one short sentence at a time.
+Pure: the result depends on history, persona and seed only. Bounded: the first 2,000 characters of each line
+and the last 200 lines are read, and rules are matched against one short sentence at a time.
 """
 
 import re
@@ -48,7 +48,7 @@ from plugins.offline.script import (
 )
 
 MAX_EXAMPLES = 100
-MIN_SIMILARITY = 0.66  # how alike a line and an example's prompt are before the example's answer is taken
+MIN_SIMILARITY = 0.66  # minimum similarity of a line and an example's prompt
 
 _NAME_PLACEHOLDER = re.compile(r"\{\{(?:user|name)\d*\}\}")
 _CAPABILITY_PATTERN = re.compile(
@@ -60,18 +60,18 @@ _CAPABILITY_PATTERN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Persona:
-    """What of the character colours an offline answer."""
+    """The parts of a character that shape offline answers."""
 
     name: str
     topics: tuple[str, ...] = ()
     adjectives: tuple[str, ...] = ()
     bio: tuple[str, ...] = ()
-    examples: tuple[tuple[str, str], ...] = ()  # (someone says, the character answers)
+    examples: tuple[tuple[str, str], ...] = ()  # (user's line, character's answer)
     posts: tuple[str, ...] = ()
 
 
 def build_slots(persona: Persona, focus: str, key: str) -> dict[str, str]:
-    """What the character's file offers for this answer; a slot it cannot fill is missing."""
+    """Return the slot values from the character file; a slot without a value is missing."""
     name = clean_persona_text(persona.name, 40) or "a character without a name"
     topics = rotate_items(list_topics(persona), key, "topic")
     named = rotate_items(find_named_topics(focus, persona), key, "named")
@@ -102,13 +102,13 @@ def build_slots(persona: Persona, focus: str, key: str) -> dict[str, str]:
 
 
 def list_topics(persona: Persona) -> list[str]:
-    """The character's topics that fit into a sentence."""
+    """Return the character's topics that fit into a sentence."""
     topics = (clean_persona_text(topic, 50) for topic in persona.topics)
     return [topic for topic in topics if len(topic) > 1 and not re.search("[!?:…]", topic)]
 
 
 def find_named_topics(text: str, persona: Persona) -> list[str]:
-    """The topics that a sentence speaks of: at least half of a topic's own words stand in it."""
+    """Return the topics of which a text contains at least half of the words."""
     spoken_words = content_words(text)
     return [
         topic
@@ -119,7 +119,7 @@ def find_named_topics(text: str, persona: Persona) -> list[str]:
 
 
 def find_example_answers(persona: Persona, focus: Sentence, display: str) -> list[str]:
-    """The character's own words, where its file answers nearly the same line."""
+    """Return answers of message examples whose prompt is similar to the sentence, the most similar first."""
     cleaned_line = clean_sentence(normalize_line(focus.line), persona.name)
     targets = [(content_words(text), embed(text)) for text in (focus.text, cleaned_line)]
     scored = []
@@ -139,7 +139,7 @@ def find_example_answers(persona: Persona, focus: Sentence, display: str) -> lis
 
 
 def _continue_introduction(name: str, line: str) -> str:
-    """Continues "I'm <name>" by a line of the biography."""
+    """Return the continuation of "I'm <name>" by a line of the biography."""
     for start in (f"{name} is ", "you are ", "i am ", "i'm "):
         rest = line[len(start) :].rstrip(".")
         if line.casefold().startswith(start.casefold()):
@@ -161,7 +161,7 @@ _ROOM_QUESTION_PATTERN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _ReplyContext:
-    """The moment an answer is for: the sentence picked, what fills the slots, what was said already."""
+    """What an answer depends on: the picked sentence, matching rules, slot values, earlier answers."""
 
     focus: Sentence
     matching: tuple[tuple[Rule, re.Match[str]], ...]
@@ -172,18 +172,18 @@ class _ReplyContext:
 
 
 def respond(history: Sequence[ChatLine], persona: Persona, *, seed: int = 0) -> str:
-    """Answers what the last speaker left open: one or two sentences, the same for the same arguments."""
+    """Return the answer to the last speaker: one or two sentences, deterministic."""
     context = _build_context(history[-MAX_HISTORY_LINES:], persona, seed)
     for excluded in (context.agent_lines, context.agent_lines[-5:]):
         for rank, candidates in _list_candidates(context, persona):
             stale = excluded if rank < SOCIAL else context.agent_lines[-5:]
             if answer := pick_freshest(candidates, excluded=stale, recent_answers=context.agent_lines[-3:]):
                 return answer
-    raise AssertionError("the rules end in more plain answers than a character's last five lines can use up")
+    raise AssertionError("the last rule must have more plain answers than the five lines that are excluded")
 
 
 def should_respond(history: Sequence[ChatLine], persona: Persona) -> bool:
-    """Whether the last line of a room is meant for the character, or asks the room what it could take up."""
+    """Return whether the last line addresses the character or asks the room about one of its topics."""
     recent = history[-12:]
     if not recent or recent[-1].is_agent:
         return False
@@ -207,7 +207,7 @@ def should_respond(history: Sequence[ChatLine], persona: Persona) -> bool:
 
 
 def write_post(persona: Persona, *, seed: int = 0, recent: Sequence[str] = ()) -> str:
-    """Writes one public post, of the file's own or a question about a topic, and none of `recent`."""
+    """Return a public post from the file or a question about a topic, different from `recent`."""
     recent_texts = {fold_text(text) for text in recent}
     key = f"{seed}|{len(recent)}|{persona.name}"
     own_posts = [text for line in persona.posts if (text := clean_persona_text(line, MAX_POST_LENGTH))]
@@ -226,7 +226,7 @@ def write_post(persona: Persona, *, seed: int = 0, recent: Sequence[str] = ()) -
 
 
 def _list_candidates(context: _ReplyContext, persona: Persona) -> Iterator[tuple[int, Sequence[str]]]:
-    """Everything that could be said, the most fitting first, equals together."""
+    """Yield candidate answers with their rank, the best first."""
     examples_are_due = not any(rule.name in RULES_WITHOUT_EXAMPLES for rule, _ in context.matching)
     for rule, match in context.matching:
         if examples_are_due and rule.rank < FRANK:
@@ -242,12 +242,12 @@ def _list_candidates(context: _ReplyContext, persona: Persona) -> Iterator[tuple
 
 
 def _prepend_greeting(greeting: str, answer: str) -> str:
-    """Returns the greeting that came along, without giving the name twice."""
+    """Put the greeting before an answer that does not contain the name."""
     return f"{greeting} {answer}" if greeting and answer and greeting[7:-1] not in answer else answer
 
 
 def _build_context(history: Sequence[ChatLine], persona: Persona, seed: int) -> _ReplyContext:
-    """Reads the conversation: what is open, who speaks, what was said before."""
+    """Build the context of a reply from the conversation."""
     open_lines = find_unanswered(history)
     agent_lines = tuple(fold_text(line.text) for line in history if line.is_agent)
     focus = pick_focus([line.text for line in open_lines], persona.name)
@@ -277,7 +277,7 @@ def _build_context(history: Sequence[ChatLine], persona: Persona, seed: int) -> 
 
 
 def _find_conditions(focus: Sentence, agent_lines: Sequence[str], stated_name: str) -> frozenset[str]:
-    """What holds at the moment, by the words that answers are marked with."""
+    """Return the names of the conditions that are true now."""
     plain_line = normalize_line(focus.line)
     conditions = {
         "first": not agent_lines,
@@ -293,7 +293,7 @@ def _find_conditions(focus: Sentence, agent_lines: Sequence[str], stated_name: s
 
 
 def evaluate_arithmetic(text: str) -> str:
-    """The value of a small sum such as "12 times (3 + 4)"; empty if it has none or is too large."""
+    """Return the value of a small sum such as "12 times (3 + 4)"; empty if it is invalid or too large."""
     text = re.sub(r"(?<=\d),(?=\d{3})", "", text.lower())
     for word, symbol in OPERATOR_SYMBOLS.items():
         text = text.replace(word, symbol)
@@ -334,5 +334,5 @@ def _parse_factor(tokens: list[str]) -> Fraction:
         return Fraction(token)
     value = _parse_sum(tokens)
     if tokens.pop() != ")":
-        raise ValueError("a bracket stays open")
+        raise ValueError("a bracket is not closed")
     return value

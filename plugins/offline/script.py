@@ -1,13 +1,13 @@
-"""What the offline responder can say: rules, pronoun tables and post forms, all of it data.
+"""Data of the offline responder: rules, word lists and post templates.
 
 A rule in `SCRIPT` is a header `name rank pattern` at the margin (continued by eight spaces) and, indented,
-its answers, parted by ` | `. A pattern is searched, whatever the case, in one tidied sentence of at most 300
-characters: contractions are written out ("I am"), the character's name and closing marks are gone; `%word%`
-stands for an entry of `WORDS`. The matching rule of the highest rank speaks; among equals, the first.
+its answers, separated by ` | `. A pattern is searched, ignoring case, in one cleaned sentence of at most 300
+characters: contractions are expanded ("I am"), name and closing punctuation are removed; `%word%` stands
+for an entry of `WORD_GROUPS`. The matching rule of the highest rank answers; among equals, the first.
 
-In an answer `{1}` is a group with the persons turned round, `{1:raw}` as it was said, `{1:quoted}` in marks,
+In an answer `{1}` is a group with pronouns reflected, `{1:raw}` as written, `{1:quoted}` in quotation marks,
 `{1:base}` with the verb's base form first, `{1:she}` the pronoun for a relative, `{…:top}` with a capital;
-`[first]` and the like are conditions. What cannot be filled or does not hold is passed over.
+`[first]` and the like are conditions. An answer with an unfilled slot or a false condition is skipped.
 """
 
 import re
@@ -318,13 +318,13 @@ rest 0 ^
   that one. What is the main thing? | What surprised you about it?
 """
 
-# Ranks of rules: before everything; before a file's examples; may come again soon; worth an answer alone.
+# Ranks of rules: before everything; before a file's examples; may be repeated soon; substantial.
 CRISIS, FRANK, SOCIAL, STRONG = 10, 9, 7, 6
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What to say to sentences of one form."""
+    """Answers to sentences that match a pattern."""
 
     name: str
     rank: int
@@ -333,7 +333,7 @@ class Rule:
 
 
 def parse_rules(script: str) -> tuple[Rule, ...]:
-    """Reads rules written as the module's docstring says; the highest rank first, else in their order."""
+    """Parse rules in the format of the module's docstring; highest rank first, else in their order."""
     rules = []
     for block in re.split(r"\n(?=\S)", script.strip("\n")):
         header, _, body = re.sub(r"\n {8}", "", block).partition("\n")
@@ -353,7 +353,7 @@ def _word_pairs(pairs: str) -> Mapping[str, str]:
 
 
 RULES = parse_rules(SCRIPT)
-CLOSING_RULES = _word_set("bye never-mind quiet")  # rules: said last, these settle the questions before them
+CLOSING_RULES = _word_set("bye never-mind quiet")  # rules: as the last sentence they end the open questions
 RULES_WITHOUT_EXAMPLES = _word_set(
     "request live machine link code sum"
 )  # rules: an example's answer would be untrue here

@@ -1,4 +1,4 @@
-"""A Telegram on this machine: for tests, for plugin authors, and for trying a character out."""
+"""Local emulator of Telegram for tests, plugin authors and trying a character out."""
 
 from adapters.telegram.emulator.api_schema import ApiSchema
 from adapters.telegram.emulator.faults import Fault, build_refusal, refuse_markup, too_many_requests

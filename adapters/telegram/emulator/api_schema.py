@@ -1,4 +1,4 @@
-"""The published description of the Bot API, held against what is asked and answered."""
+"""Check of calls and results against the published description of the Bot API."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ PRIMITIVE_TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 class ApiSchema:
-    """Knows every method's parameters and every type's fields; the file is the one that names both."""
+    """The parameters of all methods and the fields of all types, from the published description."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self._methods: Mapping[str, Any] = data["methods"]
@@ -23,13 +23,13 @@ class ApiSchema:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read the machine-readable description from a file of JSON."""
+        """Load the machine-readable description from a JSON file."""
         return cls(json.loads(path.read_text(encoding="utf-8")))
 
     def find_call_problems(
         self, method: str, parameters: Mapping[str, Any], files: Mapping[str, Any]
     ) -> list[str]:
-        """Tell what is wrong with a call."""
+        """Return the problems of a call."""
         method_schema = self._methods.get(method)
         if method_schema is None:
             return [f"{method}: there is no such method"]
@@ -43,7 +43,7 @@ class ApiSchema:
         return problems
 
     def find_result_problems(self, method: str, result: Any) -> list[str]:
-        """Tell what is wrong with an answer."""
+        """Return the problems of a result."""
         method_schema = self._methods.get(method)
         return (
             []

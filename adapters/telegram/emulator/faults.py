@@ -1,4 +1,4 @@
-"""What may go wrong, on purpose: answers that refuse, arrive late, broken, or not at all."""
+"""Fault injection: responses that reject, arrive late, are broken or never come."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from bot.testing import FaultResponse
 
 @dataclass(slots=True)
 class Fault(FaultResponse):
-    """Goes wrong with calls of the method `match`; of all, where that is `*`."""
+    """Fails calls of the method `match`, or all calls with `*`."""
 
-    required_parameter: str = ""  # goes wrong with calls that have this parameter
-    skip_first: int = 0  # so many of them go well before
+    required_parameter: str = ""  # only calls with this parameter fail
+    skip_first: int = 0  # number of matching calls that succeed first
 
     def applies_to(self, method: str, parameters: Mapping[str, Any]) -> bool:
-        """Tell whether a call goes wrong; to be asked once a call."""
+        """Return whether a call fails; call it once per request."""
         is_match = self.match in ("*", method) and (
             not self.required_parameter or self.required_parameter in parameters
         )
@@ -26,13 +26,13 @@ class Fault(FaultResponse):
 
 
 def build_refusal(code: int, description: str, **parameters: Any) -> dict[str, Any]:
-    """Make a refusal as Telegram words it."""
+    """Return an error response in Telegram's format."""
     body: dict[str, Any] = {"ok": False, "error_code": code, "description": description}
     return {**body, "parameters": parameters} if parameters else body
 
 
 def too_many_requests(method: str, retry_after: Any, *, times: int = 1, skip_first: int = 0) -> Fault:
-    """Answer as Telegram does where it was asked too much."""
+    """Return a fault with Telegram's rate-limit response."""
     text = f"Too Many Requests: retry after {retry_after}"
     return Fault(
         method, 429, build_refusal(429, text, retry_after=retry_after), times=times, skip_first=skip_first
@@ -40,6 +40,6 @@ def too_many_requests(method: str, retry_after: Any, *, times: int = 1, skip_fir
 
 
 def refuse_markup(method: str = "sendMessage", *, times: int = 1) -> Fault:
-    """Answer as Telegram does where it cannot make sense of the entities."""
+    """Return a fault with Telegram's response to invalid entities."""
     text = "Bad Request: can't parse entities: unsupported start tag"
     return Fault(method, 400, build_refusal(400, text), times=times, required_parameter="entities")

@@ -1,4 +1,4 @@
-"""The emulated Telegram as a fixture for the tests of plugins."""
+"""pytest fixture of the emulator for the tests of plugins."""
 
 from collections.abc import AsyncIterator
 
@@ -9,6 +9,6 @@ from adapters.telegram.emulator.server import Emulator
 
 @pytest.fixture
 async def telegram_emulator() -> AsyncIterator[Emulator]:
-    """Give a Telegram on this machine, as long as the test lasts; `settings` lead a character to it."""
+    """Run an emulator for the test; `settings` returns the variables that connect a character to it."""
     async with Emulator() as emulator:
         yield emulator

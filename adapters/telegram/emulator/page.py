@@ -1,4 +1,4 @@
-"""What the page shows of the emulated chats, and what a person does there."""
+"""Chat page of the emulator: what it shows and what a user does there."""
 
 from collections.abc import Sequence
 
@@ -7,12 +7,12 @@ from adapters.telegram.emulator.recorder import Recorder
 from adapters.telegram.emulator.state import Message, PlatformState
 from bot.testing import EmulatorMessage, EmulatorRoom, EmulatorUser
 
-GROUP_HINT = "In the group a character answers for certain when you mention it or reply to it."
-PRIVATE_HINT = "In a private chat every word is answered. Say hello."
+GROUP_HINT = "In the group a character always answers when you mention it or reply to it."
+PRIVATE_HINT = "In a private chat every message is answered. Say hello."
 
 
 class TelegramView:
-    """A private chat with each bot, and a group with all of them and two people."""
+    """A private chat with each bot, and a group with all bots and two users."""
 
     platform = "Telegram"
     max_length = 4096
@@ -22,7 +22,7 @@ class TelegramView:
         self._chats: dict[str, tuple[Chat, str, list[User]]] = {}
 
     def rooms(self) -> Sequence[EmulatorRoom]:
-        """List private chats first: there every message is answered."""
+        """Return the chats, private ones first, where every message is answered."""
         return [
             EmulatorRoom(
                 place,
@@ -34,12 +34,12 @@ class TelegramView:
         ]
 
     def bots(self) -> Sequence[EmulatorUser]:
-        """List the bots, as one mentions them."""
+        """Return the bots with the names by which they are mentioned."""
         users = [bot.user for bot in self._state.bots.values()]
         return [EmulatorUser(f"@{user['username']}", user["first_name"]) for user in users]
 
     def messages(self, room_id: str) -> Sequence[EmulatorMessage]:
-        """List what is to be seen in a chat."""
+        """Return the visible messages of a chat."""
         chat_id = self._chats[room_id][0]["id"]
         removed_ids = {
             message.id
@@ -53,21 +53,21 @@ class TelegramView:
         ]
 
     async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
-        """Write something."""
+        """Send a message as a user."""
         chat, _, people = self._chats[room_id]
         replied_to = self._state.messages.get((chat["id"], int(reply_to))) if reply_to.isdecimal() else None
         self._people.say(chat, _find_user(people, user_id), text, reply_to=replied_to)
         return ""
 
     async def press_button(self, room_id: str, user_id: str, message_id: str, button_id: str) -> None:
-        """Press a button below a message."""
+        """Press a button of a message."""
         chat, _, people = self._chats[room_id]
         self._people.press(
             self._state.messages[chat["id"], int(message_id)], _find_user(people, user_id), button_id
         )
 
     def _open_chats(self) -> dict[str, tuple[Chat, str, list[User]]]:
-        """Open the chats when somebody first looks: then the bots are known."""
+        """Return the chats, created at the first call, when the bots are known."""
         if not self._chats:
             kim, robin = (self._people.add_user(name, username=name.lower()) for name in ("Kim", "Robin"))
             for index, bot in enumerate(self._state.bots.values()):

@@ -1,4 +1,4 @@
-"""What people do: they write, edit, send pictures, press buttons, react, come and go."""
+"""Actions of emulated users: messages, edits, files, buttons, reactions, membership."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,13 +10,13 @@ Chat = Mapping[str, Any]
 
 
 class People:
-    """Acts for people, chat by chat; each deed becomes updates for the bots that see it."""
+    """Acts for emulated users; each action becomes an update for the bots that may see it."""
 
     def __init__(self, state: PlatformState) -> None:
         self._state = state
 
     def add_user(self, name: str, *, username: str = "", is_bot: bool = False) -> dict[str, Any]:
-        """Let somebody have an account."""
+        """Create a user."""
         user: dict[str, Any] = {"id": self._state.new_number(), "is_bot": is_bot, "first_name": name}
         if username:
             user["username"] = username
@@ -24,7 +24,7 @@ class People:
         return user
 
     def open_private_chat(self, user: User) -> dict[str, Any]:
-        """Have somebody open the private chat with every bot."""
+        """Create the private chat of a user with every bot."""
         chat = {"id": user["id"], "type": "private", "first_name": user["first_name"]}
         return self._add_chat(chat, {user["id"]: "member"})
 
@@ -37,7 +37,7 @@ class People:
         is_forum: bool = False,
         username: str = "",
     ) -> dict[str, Any]:
-        """Make a group with every bot in it; its ids look like Telegram's."""
+        """Create a group with every bot in it, with an id in Telegram's format."""
         number = self._state.new_number()
         chat_id = -1_000_000_000_000 - number if kind != "group" else -number
         chat: dict[str, Any] = {"id": chat_id, "type": kind, "title": title}
@@ -47,7 +47,7 @@ class People:
         return self._add_chat(chat, statuses | ({owner["id"]: "creator"} if owner else {}))
 
     def add_topic(self, chat: Chat, user: User, name: str) -> int:
-        """Begin a topic in a forum, and give its number."""
+        """Create a forum topic and return its id."""
         message_id = self._state.new_message_id(chat["id"])
         message = self._build_message(chat, user, message_id)
         message |= {"message_thread_id": message_id, "is_topic_message": True}
@@ -65,7 +65,7 @@ class People:
         reply_to: Message | None = None,
         **fields: Any,
     ) -> Message:
-        """Write something, or send what `fields` hold."""
+        """Send a message with a text or other `fields`."""
         message = self._build_message(chat, user, self._state.new_message_id(chat["id"]))
         if text:
             message |= {"text": text}
@@ -82,7 +82,7 @@ class People:
         return message
 
     def edit(self, message: Message, text: str) -> Message:
-        """Change what was said."""
+        """Edit a message."""
         message = {**message, "text": text, "entities": find_entities(text)}
         message["edit_date"] = self._state.unix_time()
         kind = "edited_channel_post" if message["chat"]["type"] == "channel" else "edited_message"
@@ -90,7 +90,7 @@ class People:
         return message
 
     def store_file(self, content: bytes, *, name: str = "file", **fields: Any) -> dict[str, Any]:
-        """Have Telegram keep a file, and give what a message holds of it."""
+        """Store a file and return its description as part of a message."""
         file_number = self._state.new_number()
         file_id = f"file-{file_number}"
         self._state.files[file_id] = (f"documents/{file_number}/{name}", content)
@@ -102,13 +102,13 @@ class People:
         }
 
     def store_photo(self, content: bytes) -> list[dict[str, Any]]:
-        """Have Telegram keep a picture, in one size."""
+        """Store a picture in one size."""
         return [self.store_file(content, name="photo.jpg", width=640, height=480)]
 
     def send_album(
         self, chat: Chat, user: User, contents: Sequence[bytes], caption: str = ""
     ) -> list[Message]:
-        """Send pictures that belong together."""
+        """Send pictures as one album."""
         fields: dict[str, Any] = {"media_group_id": str(self._state.new_number())}
         messages = []
         for index, content in enumerate(contents):
@@ -117,7 +117,7 @@ class People:
         return messages
 
     def press(self, message: Message, user: User, data: str) -> str:
-        """Press a button, and give the query's number."""
+        """Press a button and return the id of the query."""
         query_id = str(self._state.new_number())
         query = {
             "id": query_id,
@@ -132,7 +132,7 @@ class People:
         return query_id
 
     def react(self, message: Message, user: User, *emojis: str, old_emojis: Sequence[str] = ()) -> None:
-        """Put signs on a message."""
+        """Replace a user's reactions `old_emojis` to a message by `emojis`."""
         update = {
             "chat": message["chat"],
             "message_id": message["message_id"],
@@ -145,7 +145,7 @@ class People:
             self._state.notify(bot, "message_reaction", update)
 
     def change_member(self, chat: Chat, user: User, status: str, actor: User | None = None) -> None:
-        """Let somebody in, put them out, make them an administrator; a bot is told of itself."""
+        """Change the membership status of a user or of a bot."""
         old_status = self._state.members[chat["id"]].get(user["id"], "left")
         update = {
             "chat": dict(chat),
@@ -163,7 +163,7 @@ class People:
             self._state.notify(bot, "my_chat_member" if bot.id == user["id"] else "chat_member", update)
 
     def migrate(self, chat: Chat, user: User, *, is_announced: bool = True) -> dict[str, Any]:
-        """Make a supergroup of a group; nothing that `tells` of it may reach the bots."""
+        """Turn a group into a supergroup; without `is_announced` the bots receive no update about it."""
         supergroup = self.add_group(chat["title"], kind="supergroup")
         self._state.members[supergroup["id"]] = dict(self._state.members[chat["id"]])
         self._state.migrated_chats[chat["id"]] = supergroup["id"]
@@ -186,7 +186,7 @@ class People:
 
 
 def build_member(user: User, status: str) -> dict[str, Any]:
-    """Make a chat's member as Telegram describes one."""
+    """Return a chat member in Telegram's format."""
     member: dict[str, Any] = {"status": status, "user": dict(user)}
     match status:
         case "creator":

@@ -1,4 +1,4 @@
-"""The truth: what people have been shown, and what was asked of Telegram, in order."""
+"""Record of what users have been shown and of all API calls, in order."""
 
 import asyncio
 from collections import Counter
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class ShownMessage:
-    """One message of a bot: every text it has had, and whether it was taken away."""
+    """A message of a bot with all its texts, and whether it was deleted."""
 
     chat_id: int
     id: int
@@ -21,29 +21,29 @@ class ShownMessage:
 
     @property
     def text(self) -> str:
-        """How it reads now."""
+        """The current text."""
         return self.texts[-1]
 
     @property
     def buttons(self) -> list[dict[str, Any]]:
-        """The buttons below it."""
+        """The current buttons."""
         rows = self.message.get("reply_markup", {}).get("inline_keyboard", [])
         return [button for row in rows for button in row]
 
 
 class Recorder:
-    """Keeps what was shown and asked; whoever waits for something is woken by every entry."""
+    """Records messages and calls and wakes waiting tests at every entry."""
 
     def __init__(self) -> None:
         self.messages: list[ShownMessage] = []
         self.calls: list[tuple[str, Mapping[str, Any]]] = []
         self.counts: Counter[str] = Counter()
-        self.alerts: dict[str, str] = {}  # by query: what was answered to the press of a button
-        self.problems: list[str] = []  # what does not agree with the published description
+        self.alerts: dict[str, str] = {}  # answers to button presses by query id
+        self.problems: list[str] = []  # deviations from the published description
         self._changed = asyncio.Event()
 
     def texts(self, chat_id: int | None = None, thread_id: int | None = None) -> list[str]:
-        """List how the messages of bots read now, those that are still there."""
+        """Return the current texts of all messages that were not deleted."""
         return [
             message.text
             for message in self.messages
@@ -53,24 +53,24 @@ class Recorder:
         ]
 
     def calls_of(self, method: str) -> list[Mapping[str, Any]]:
-        """List the parameters with which a method was called."""
+        """Return the parameters of all calls of a method."""
         return [parameters for name, parameters in self.calls if name == method]
 
     def find(self, chat_id: int, message_id: int) -> ShownMessage | None:
-        """Find a message of a bot."""
+        """Return a message of a bot; None if there is none."""
         return next(
             (message for message in self.messages if (message.chat_id, message.id) == (chat_id, message_id)),
             None,
         )
 
     def record(self, name: str) -> None:
-        """Count something that happened, and wake whoever waits."""
+        """Count an event and wake all waiting tests."""
         self.counts[name] += 1
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def wait_until(self, predicate: Callable[[], object], timeout: float = 60.0) -> None:
-        """Wait until something is so, looking after every entry; else raises TimeoutError."""
+        """Wait until `predicate` is true, checked after every entry. Raises TimeoutError."""
         async with asyncio.timeout(timeout):
             while not predicate():
                 await self._changed.wait()

@@ -1,4 +1,4 @@
-"""The methods of the Bot API that bots call, with the refusals that Telegram has for them."""
+"""The Bot API methods that bots call, with Telegram's errors."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ Files = Mapping[str, tuple[str, bytes]]
 
 
 class ApiError(Exception):
-    """Telegram does not do it; `body` is what it answers."""
+    """Telegram rejects the call; `body` is its response."""
 
     def __init__(self, code: int, description: str, **parameters: Any) -> None:
         super().__init__(description)
@@ -32,7 +32,7 @@ class ApiError(Exception):
 
 
 class BotApi:
-    """Carries out what a bot asks for."""
+    """Executes the API calls of bots."""
 
     def __init__(self, state: PlatformState, recorder: Recorder) -> None:
         self._state, self._recorder = state, recorder
@@ -56,7 +56,7 @@ class BotApi:
         }
 
     async def call(self, bot: BotRecord, method: str, parameters: Parameters, files: Files) -> Any:
-        """Carry out one call; raises Refused."""
+        """Execute one call. Raises ApiError."""
         if method in FILE_METHODS:
             return await self._send_file(bot, method, parameters, files)
         if method not in self._methods:
@@ -67,7 +67,7 @@ class BotApi:
         return bot.user
 
     async def _get_updates(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
-        """Give what waits, or wait for it; a newer poll ends an older one."""
+        """Return pending updates, or wait for one; a newer poll ends an older one."""
         if bot.webhook:
             raise ApiError(
                 409, "Conflict: can't use getUpdates method while webhook is active; delete the webhook first"
@@ -285,7 +285,7 @@ class BotApi:
 
 
 def parse_value(text: str) -> Any:
-    """Read a form's value: what is JSON of an object, a list, a number or a truth value is that."""
+    """Parse a form value: JSON objects, lists, integers and Booleans; anything else is text."""
     if text[:1] in "[{" or text in ("true", "false") or text.lstrip("-").isdecimal():
         try:
             return json.loads(text)

@@ -1,4 +1,4 @@
-"""HTTP server, webhooks, `emulated()`."""
+"""HTTP server of the emulator, webhook deliveries and `emulated()`."""
 
 import asyncio
 import json
@@ -34,11 +34,10 @@ def _now() -> datetime:
 
 
 class Emulator:
-    """A Telegram on this machine, while it is entered; `url` is its address.
+    """Local Telegram server while it is entered as a context manager; `url` is its base URL.
 
-    `faults` go wrong as often as they say. With a `description`, the published one, whatever does not
-    agree with it stands in `ledger.problems`. Beside this machine's names it may be called by `hosts`, as
-    one does whom a proxy leads here.
+    `faults` make calls fail. With a `schema`, the published description of the API, deviations are listed in
+    `recorder.problems`. `hosts` are accepted beside the loopback names, for clients behind a proxy.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class Emulator:
     def add_bot(
         self, token: str, *, username: str = "ada_bot", name: str = "Ada", reads_all: bool = True
     ) -> BotRecord:
-        """Let there be a bot with this token."""
+        """Create a bot with this token; it joins all existing chats."""
         user = {
             "id": int(token.partition(":")[0]),
             "is_bot": True,
@@ -100,7 +99,7 @@ class Emulator:
             await self._runner.cleanup()
 
     def settings(self, bot: BotRecord) -> dict[str, str]:
-        """Give the variables with which a character lives here as this bot."""
+        """Return the variables that connect a character as this bot."""
         return {"TELEGRAM_BOT_TOKEN": bot.token, "TELEGRAM_API_BASE_URL": self.url}
 
     async def _call(self, request: web.Request) -> web.StreamResponse:
@@ -143,7 +142,7 @@ class Emulator:
         task.add_done_callback(self._webhook_tasks.discard)
 
     async def _deliver_updates(self, bot: BotRecord) -> None:
-        """Deliver by webhook, several at once, each until it is taken."""
+        """Deliver updates by webhook, concurrently, each until it is accepted."""
         timeout = aiohttp.ClientTimeout(total=WEBHOOK_TIMEOUT)
         started: set[int] = set()
         async with aiohttp.ClientSession(timeout=timeout) as session, asyncio.TaskGroup() as group:
@@ -170,7 +169,7 @@ class Emulator:
 
 
 async def _parse_request(request: web.Request) -> tuple[Mapping[str, Any], Files]:
-    """Read a call's parameters and files, in whichever of the three ways they were sent."""
+    """Return the parameters and files of a call, sent as JSON, form or query."""
     if request.content_type == "application/json":
         body = json.loads(await request.read() or b"{}")
         return body, {}
@@ -186,15 +185,15 @@ async def _parse_request(request: web.Request) -> tuple[Mapping[str, Any], Files
 
 
 FIRST_BOT_ID = 1_000_001
-# What is meant for the real Telegram: its chats are not here, and nothing is delivered to its address.
+# Settings for the real Telegram that do not apply to the emulator.
 NEUTRAL_SETTINGS = {"TELEGRAM_ALLOWED_CHATS": "", "TELEGRAM_WEBHOOK_URL": ""}
 
 
 @asynccontextmanager
 async def emulated(names: Sequence[str], *, port: int = 0) -> AsyncIterator[EmulatedPlatform]:
-    """Put up a Telegram with a bot for each of these characters, as long as the block lasts.
+    """Run an emulator with a bot for each of these characters while the block runs.
 
-    `settings` are to be put over those of each character; the page is for whoever wants to talk there.
+    The yielded settings override those of each character.
     """
     async with Emulator(port=port) as emulator:
         settings = {}

@@ -1,4 +1,4 @@
-"""What there is on the platform: bots and people, chats, and what was said in them."""
+"""State of the emulated platform: bots, users, chats and messages."""
 
 import asyncio
 import re
@@ -18,7 +18,7 @@ Message = dict[str, Any]
 
 @dataclass(slots=True)
 class BotRecord:
-    """A bot as Telegram knows it, with the updates it has not confirmed."""
+    """A bot with its unconfirmed updates."""
 
     token: str
     user: dict[str, Any]
@@ -29,7 +29,7 @@ class BotRecord:
     allowed_updates: tuple[str, ...] = ()
     commands: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     update_arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    active_poll: asyncio.Event | None = None  # set where another poll takes over
+    active_poll: asyncio.Event | None = None  # set when another poll replaces it
 
     @property
     def id(self) -> int:
@@ -37,14 +37,14 @@ class BotRecord:
         return int(self.user["id"])
 
     def pending(self, now: datetime) -> list[dict[str, Any]]:
-        """List what waits; what is older than a day is gone."""
+        """Return pending updates; those older than 24 hours are dropped."""
         self.queue = [
             (received_at, update) for received_at, update in self.queue if now - received_at < UPDATE_TTL
         ]
         return [update for _, update in self.queue]
 
     def confirm(self, offset: int) -> None:
-        """Forget what is below the offset; a negative one leaves so many at the end."""
+        """Drop updates below the offset; a negative offset keeps that many of the last."""
         if offset < 0:
             self.queue = self.queue[offset:]
         else:
@@ -54,13 +54,13 @@ class BotRecord:
 
 
 class PlatformState:
-    """Keeps everybody and everything; what happens becomes an update for each bot that may see it."""
+    """Bots, users, chats and messages; changes become updates for the bots that may see them."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.bots: dict[str, BotRecord] = {}
         self.chats: dict[int, dict[str, Any]] = {}
-        self.members: dict[int, dict[int, str]] = {}  # by chat and user: the status
+        self.members: dict[int, dict[int, str]] = {}  # status by chat and user
         self.users: dict[int, dict[str, Any]] = {}
         self.messages: dict[tuple[int, int], Message] = {}
         self.migrated_chats: dict[int, int] = {}
@@ -69,43 +69,43 @@ class PlatformState:
         self._last_message: dict[int, int] = {}
 
     def new_number(self) -> int:
-        """Give a number that nothing has yet."""
+        """Return an unused id."""
         self._next_id += 1
         return self._next_id
 
     def new_message_id(self, chat_id: int) -> int:
-        """Give the number of a chat's next message."""
+        """Return the id of the next message of a chat."""
         self._last_message[chat_id] = self._last_message.get(chat_id, 0) + 1
         return self._last_message[chat_id]
 
     def unix_time(self) -> int:
-        """Give the time as Telegram writes it."""
+        """Return the time in Unix seconds."""
         return int(self.clock().timestamp())
 
     def store_message(self, message: Message) -> Message:
-        """Keep what was said."""
+        """Store a message and return it."""
         self.messages[message["chat"]["id"], message["message_id"]] = message
         return message
 
     def bots_in(self, chat_id: int) -> Iterable[BotRecord]:
-        """List the bots that are in a chat."""
+        """Return the bots that are members of a chat."""
         statuses = self.members.get(chat_id, {})
         return [bot for bot in self.bots.values() if statuses.get(bot.id, "left") not in ("left", "kicked")]
 
     def notify(self, bot: BotRecord, kind: str, content: Mapping[str, Any]) -> None:
-        """Give a bot an update, if it asks for that kind."""
+        """Queue an update for a bot if it requested that kind."""
         if bot.allowed_updates and kind not in bot.allowed_updates:
             return
         self.enqueue(bot, {"update_id": bot.next_update, kind: dict(content)})
         bot.next_update += 1
 
     def enqueue(self, bot: BotRecord, update: Any) -> None:
-        """Give a bot an update as it is, be it nonsense."""
+        """Queue a raw update for a bot, valid or not."""
         bot.queue.append((self.clock(), update))
         bot.update_arrived.set()
 
     def is_visible_to(self, bot: BotRecord, message: Mapping[str, Any]) -> bool:
-        """Tell whether a bot is shown a message: in privacy mode only what is addressed to it."""
+        """Return whether a bot receives a message: in privacy mode only if addressed to it."""
         chat = message["chat"]
         if chat["type"] in ("private", "channel") or bot.user["can_read_all_group_messages"]:
             return True
@@ -121,14 +121,14 @@ class PlatformState:
         return bool(is_command or name in text.lower() or replied == bot.id)
 
     def deliver_message(self, kind: str, message: Message) -> None:
-        """Give a message to every bot in its chat but the one that wrote it."""
+        """Send a message to every bot in its chat except its author."""
         for bot in self.bots_in(message["chat"]["id"]):
             if message.get("from", {}).get("id") != bot.id and self.is_visible_to(bot, message):
                 self.notify(bot, kind, message)
 
 
 def find_entities(text: str) -> list[dict[str, Any]]:
-    """Find commands, mentions and addresses, as Telegram does."""
+    """Return the entities of commands, mentions and URLs, as Telegram finds them."""
     entities = []
     for match in _ENTITY_PATTERN.finditer(text):
         kind = {"command": "bot_command", "mention": "mention", "url": "url"}[str(match.lastgroup)]

@@ -1,4 +1,4 @@
-"""A character that lives on an emulated Telegram, with a model that says what the test wants."""
+"""Harness: a character on an emulated Telegram with a scripted model."""
 
 import asyncio
 import os
@@ -14,6 +14,7 @@ import pytest
 from adapters.telegram.adapter import TelegramAdapter, open_telegram
 from adapters.telegram.config import Limits, TimeSource
 from adapters.telegram.emulator import ApiSchema, Emulator
+from adapters.telegram.emulator.people import People
 from adapters.telegram.emulator.state import BotRecord
 from bot import AgentConfig, Character, Plugin, Receipt, Runtime, Settings
 from bot.models import Purpose, TextRequest
@@ -21,13 +22,13 @@ from bot.pipeline import process_message
 from bot.platform import Delivery
 from bot.prompts import parse_history
 from bot.settings import Layer
-from bot.store import InMemoryStore
+from bot.store import InMemoryStore, Store
 from bot.testing import ScriptedModel, model_answer
 from plugins.bootstrap import plugin as bootstrap
 
 TOKEN = "1000001:not-a-real-token"
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
-DESCRIPTION = "TELEGRAM_API_DESCRIPTION"  # the path of the published description, where there is one
+DESCRIPTION = "TELEGRAM_API_DESCRIPTION"  # path of the published description, if available
 BESIDE = Path(__file__).parents[4] / "shared" / "specs" / "telegram-api.min.json"
 
 
@@ -56,7 +57,7 @@ class Hours:
 
 
 def echo(request: TextRequest) -> str:
-    """Say what was said last, and decide to answer everything."""
+    """Echo the last message, and decide to answer every message."""
     if request.purpose is Purpose.SHOULD_RESPOND:
         return "<response><reasoning>why not</reasoning><action>RESPOND</action></response>"
     said = [line.text for line in parse_history(request.prompt) if not line.is_agent]
@@ -65,7 +66,7 @@ def echo(request: TextRequest) -> str:
 
 @dataclass
 class House:
-    """A running character, and the Telegram on which it lives."""
+    """A running character and the emulator to which it is connected."""
 
     runtime: Runtime
     telegram: Emulator
@@ -75,36 +76,36 @@ class House:
     hours: Hours
 
     @property
-    def people(self) -> Any:
+    def people(self) -> People:
         return self.telegram.people
 
     @property
-    def store(self) -> Any:
+    def store(self) -> Store:
         return self.runtime.agents[0].agent.store
 
     async def said(self, count: int, chat: Mapping[str, Any] | None = None) -> list[str]:
-        """Wait until the bot has said so much, and give it."""
+        """Wait until the bot has sent `count` messages and return their texts."""
         number = chat["id"] if chat is not None else None
         await self.telegram.recorder.wait_until(lambda: len(self.telegram.recorder.texts(number)) >= count)
         return self.telegram.recorder.texts(number)
 
     async def taken(self) -> None:
-        """Wait until every update is confirmed."""
+        """Wait until the bot has confirmed every update."""
         await self.telegram.recorder.wait_until(lambda: not self.bot.queue)
 
     async def settled(self) -> list[Receipt]:
-        """Wait until everything that came in has its outcome, and give the receipts, the oldest first."""
+        """Wait until every message has its outcome and return the receipts, oldest first."""
         await self.taken()
         inbox = self.runtime.agents[0].inbox
-        found: list[Receipt] = await self.store.ledger.receipts(limit=1000)
-        return [await inbox.wait_outcome(one.id) for one in reversed(found)]
+        receipts = await self.store.ledger.receipts(limit=1000)
+        return [await inbox.wait_outcome(receipt.id) for receipt in reversed(receipts)]
 
     async def sent(self) -> list[Delivery]:
-        """Wait until nothing is on its way, and give every part, the oldest first."""
+        """Wait until nothing is pending and return all deliveries, oldest first."""
         await self.settled()
         await self.runtime.agents[0].agent.outbox.drain(60.0)
-        found: list[Delivery] = await self.store.ledger.deliveries()
-        return sorted(found, key=lambda part: part.seq)
+        deliveries = await self.store.ledger.deliveries()
+        return sorted(deliveries, key=lambda part: part.seq)
 
 
 Opened = Callable[..., AbstractAsyncContextManager[House]]
@@ -129,7 +130,7 @@ async def living(
     plugins: tuple[Plugin, ...] = (),
     token: str = TOKEN,
 ) -> AsyncIterator[House]:
-    """Let Ada live on a Telegram as long as the block lasts."""
+    """Run Ada on an emulator while the block runs."""
     bot = telegram.state.bots.get(token) or telegram.add_bot(token, reads_all=reads_all)
     model, hours = ScriptedModel(script), hours or Hours()
     layers = [Layer("the test", {**telegram.settings(bot), "STREAMING": "false", **(settings or {})})]
@@ -146,7 +147,7 @@ async def living(
 
 @asynccontextmanager
 async def opened(script: Any = echo, **details: Any) -> AsyncIterator[House]:
-    """Run an emulator, held against the published description, and let Ada live on it."""
+    """Run an emulator that checks calls against the published description, with Ada on it."""
     async with Emulator(schema=description()) as telegram, living(telegram, script, **details) as house:
         yield house
         assert telegram.recorder.problems == []
@@ -154,7 +155,7 @@ async def opened(script: Any = echo, **details: Any) -> AsyncIterator[House]:
 
 @pytest.fixture(autouse=True)
 def no_pace_of_edits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no test wait for the pace at which edits are answered."""
+    """Answer edits without a pause."""
     monkeypatch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Several characters in one process: a token each, one adapter for all of them."""
+"""Several characters in one process, each with its own token."""
 
 import pytest
 
@@ -16,7 +16,7 @@ SECOND = "2000002:not-a-real-token"
 
 
 def plan(emulator: Emulator, name: str, token: str, **settings: str) -> AgentConfig:
-    """Make a character with a token of its own, who says its name."""
+    """Return the configuration of a character that answers with its name."""
     values = {"TELEGRAM_API_BASE_URL": emulator.url, "STREAMING": "false", **settings}
     layers = [Layer("the test", {**values, "TELEGRAM_BOT_TOKEN": token})]
     model = ScriptedModel(model_answer(f"{name} here."))
@@ -24,7 +24,7 @@ def plan(emulator: Emulator, name: str, token: str, **settings: str) -> AgentCon
     return AgentConfig(character, (bootstrap, model.plugin), Settings(layers), InMemoryStore())
 
 
-async def test_each_answers_through_the_bot_that_was_asked() -> None:
+async def test_each_character_answers_through_its_own_bot() -> None:
     async with Emulator() as emulator:
         emulator.add_bot(TOKEN)
         emulator.add_bot(SECOND, username="bea_bot", name="Bea")
@@ -40,7 +40,7 @@ async def test_each_answers_through_the_bot_that_was_asked() -> None:
     assert said == {"ada_bot": "Ada here.", "bea_bot": "Bea here."}
 
 
-async def test_two_characters_with_one_token_are_refused_by_name() -> None:
+async def test_two_characters_with_the_same_token_are_rejected_by_name() -> None:
     async with Emulator() as emulator:
         plans = [plan(emulator, "Ada", TOKEN), plan(emulator, "Bea", TOKEN)]
         async with Runtime(plans) as runtime:
@@ -48,7 +48,7 @@ async def test_two_characters_with_one_token_are_refused_by_name() -> None:
                 open_telegram(runtime.handles)
 
 
-async def test_webhooks_on_two_ports_are_refused() -> None:
+async def test_webhooks_on_different_ports_are_rejected() -> None:
     hook = {"TELEGRAM_WEBHOOK_URL": "https://bot.example/hook", "TELEGRAM_WEBHOOK_SECRET": "for-tests-only"}
     async with Emulator() as emulator:
         plans = [
@@ -61,7 +61,7 @@ async def test_webhooks_on_two_ports_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["TELEGRAM_API_BASE_URL", "TELEGRAM_WEBHOOK_URL"])
-def test_a_characters_file_cannot_have_the_operators_token_or_chats_sent_elsewhere(name: str) -> None:
+def test_a_character_file_cannot_redirect_the_operators_token_or_updates(name: str) -> None:
     lent = Layer(
         f"{CHARACTER_FILE} settings", {name: "https://elsewhere.example", "TELEGRAM_WEBHOOK_SECRET": "x"}
     )

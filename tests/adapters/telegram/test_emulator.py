@@ -1,4 +1,4 @@
-"""The emulator itself: the page for people, and the refusals that Telegram has."""
+"""The emulator: its chat page, Telegram's errors and the checks of `bot doctor`."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -21,7 +21,7 @@ async def session() -> AsyncIterator[ClientSession]:
         yield session
 
 
-async def test_a_person_talks_to_the_character_on_the_emulators_page(session: ClientSession) -> None:
+async def test_a_user_can_chat_with_the_character_on_the_emulator_page(session: ClientSession) -> None:
     async with Emulator() as emulator, living(emulator) as house:
         async with session.get(emulator.url) as answer:
             assert "Telegram, emulated" in await answer.text()
@@ -34,18 +34,18 @@ async def test_a_person_talks_to_the_character_on_the_emulators_page(session: Cl
     assert [(one["by"], one["text"]) for one in shown] == [("Kim", "Hello"), ("Ada", "You said: Hello")]
 
 
-async def test_a_trial_gives_each_character_a_bot_and_a_token_of_its_own(session: ClientSession) -> None:
+async def test_start_emulator_creates_a_bot_and_a_token_per_character(session: ClientSession) -> None:
     async with emulated(["Ada", "Zoë!", "猫"]) as trial, session.get(trial.url) as answer:
         assert answer.status == 200
         assert list(trial.settings) == ["Ada", "Zoë!", "猫"]
         assert len({one["TELEGRAM_BOT_TOKEN"] for one in trial.settings.values()}) == 3
 
 
-async def test_the_fixture_is_an_emulator_that_runs(telegram_emulator: Emulator) -> None:  # noqa: F811
+async def test_the_fixture_returns_a_running_emulator(telegram_emulator: Emulator) -> None:  # noqa: F811
     assert telegram_emulator.url.startswith("http://127.0.0.1:")
 
 
-async def test_another_sites_page_says_nothing_here(session: ClientSession) -> None:
+async def test_cross_site_requests_are_rejected(session: ClientSession) -> None:
     async with Emulator() as emulator:
         forms: tuple[dict[str, Any], ...] = (
             {"data": "text=x"},
@@ -73,7 +73,7 @@ async def test_another_sites_page_says_nothing_here(session: ClientSession) -> N
         ("noSuchMethod", {}, 404, "not found"),
     ],
 )
-async def test_what_telegram_refuses_is_refused_here(
+async def test_the_emulator_rejects_what_telegram_rejects(
     session: ClientSession, method: str, parameters: dict[str, Any], status: int, words: str
 ) -> None:
     async with Emulator() as emulator:
@@ -87,10 +87,10 @@ async def test_what_telegram_refuses_is_refused_here(
             assert answer.status == 401
 
 
-async def test_in_privacy_mode_a_bot_sees_only_what_is_addressed_to_it() -> None:
+async def test_in_privacy_mode_a_bot_receives_only_messages_addressed_to_it() -> None:
     async with Emulator(schema=description()) as emulator, living(emulator, reads_all=False) as house:
-        alice = house.people.person("Alice")
-        group = house.people.group("The group", alice)
+        alice = house.people.add_user("Alice")
+        group = house.people.add_group("The group", alice)
         house.people.say(group, alice, "not for the bot")
         house.people.say(group, alice, "@ada_bot for you")
         house.people.say(group, alice, "/help@other_bot")
@@ -98,7 +98,7 @@ async def test_in_privacy_mode_a_bot_sees_only_what_is_addressed_to_it() -> None
         assert len(await house.settled()) == 1
 
 
-async def test_what_does_not_agree_with_the_published_description_is_noted(session: ClientSession) -> None:
+async def test_calls_that_violate_the_published_schema_are_reported(session: ClientSession) -> None:
     published = description()
     if published is None:
         pytest.skip("the published description is not at hand")
@@ -126,14 +126,14 @@ async def test_the_doctor_names_the_bot_and_explains_privacy_mode() -> None:
     assert (found.facts["bot"], found.facts["groups"], found.problems) == ("@ada_bot", PRIVACY_MODE_HINT, ())
 
 
-async def test_the_doctor_names_a_webhook_in_the_way() -> None:
+async def test_the_doctor_reports_a_foreign_webhook() -> None:
     async with Emulator() as emulator:
         emulator.add_bot(TOKEN).webhook = "https://old.example/hook"
         found = await looked_at(emulator)
     assert "https://old.example/hook" in found.problems[0]
 
 
-async def test_the_doctor_tells_a_refused_token_from_a_telegram_that_is_not_there() -> None:
+async def test_the_doctor_distinguishes_a_rejected_token_from_an_unreachable_server() -> None:
     async with Emulator() as emulator:
         refused = await looked_at(emulator)
         emulator.faults.append(Fault("getMe", 500, build_refusal(500, "Internal Server Error")))

@@ -1,4 +1,4 @@
-"""Whether Telegram is to be had is told while it is not, and no more when it is."""
+"""The connection status while Telegram is unavailable and after it has recovered."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ LOOK = Limits().webhook_check_seconds
 
 
 class Gate(Hours):
-    """Time that stands still for whoever waits, until it is opened; the bot's own signs aside."""
+    """A clock whose sleeps wait until it is opened, except those of background work."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
         ),
     ],
 )
-async def test_c15_a_bot_that_gets_no_updates_is_degraded_until_they_come(
+async def test_c15_a_bot_without_updates_is_degraded_until_they_arrive(
     fault: Fault, cause: DisconnectCause, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = Gate()
@@ -86,7 +86,7 @@ async def test_c15_a_bot_that_gets_no_updates_is_degraded_until_they_come(
     assert TOKEN.partition(":")[2] not in caplog.text
 
 
-async def test_c13_a_name_that_cannot_be_found_is_named() -> None:
+async def test_c13_an_unresolvable_host_name_is_reported() -> None:
     gate = Gate()
     async with Emulator() as telegram:
         nowhere = {"TELEGRAM_API_BASE_URL": "http://nowhere.invalid"}
@@ -96,7 +96,7 @@ async def test_c13_a_name_that_cannot_be_found_is_named() -> None:
 
 
 @pytest.mark.parametrize("method", ["getMe", "getUpdates"])
-async def test_a_bot_whose_token_is_refused_is_off(method: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bot_with_a_rejected_token_is_stopped(method: str, caplog: pytest.LogCaptureFixture) -> None:
     async with Emulator() as telegram:
         telegram.faults.append(Fault(method, 401, build_refusal(401, "Unauthorized"), times=1))
         async with living(telegram) as house:
@@ -105,7 +105,7 @@ async def test_a_bot_whose_token_is_refused_is_off(method: str, caplog: pytest.L
     assert "TELEGRAM_BOT_TOKEN" in told(caplog)[0]
 
 
-async def test_a_webhook_that_was_taken_away_is_told_and_set_anew(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_replaced_webhook_is_reported_and_set_again(caplog: pytest.LogCaptureFixture) -> None:
     async with Emulator() as telegram:
         hours = Hours()
         async with living(telegram, settings=HOOK, hours=hours) as house:
@@ -118,11 +118,11 @@ async def test_a_webhook_that_was_taken_away_is_told_and_set_anew(caplog: pytest
             await telegram.recorder.wait_until(lambda: house.bot.webhook)
             after = await until(house, ConnectionState.CONNECTED, since=before.since)
             assert after.since > before.since
-    assert "another program has taken the webhook away" in told(caplog)[0]
+    assert "another program has replaced the webhook" in told(caplog)[0]
     assert "is on telegram again" in told(caplog)[1]
 
 
-async def test_deliveries_that_fail_are_told_in_a_word() -> None:
+async def test_failed_webhook_deliveries_are_reported_briefly() -> None:
     limits = replace(Limits(), webhook_check_seconds=7.0)
     hours = Hours(held=frozenset({Limits().typing_seconds}))
     async with Emulator() as telegram:

@@ -1,4 +1,4 @@
-"""Whatever stands in an update, it costs nobody else an answer."""
+"""Hostile updates do not affect other updates."""
 
 import json
 import random
@@ -20,7 +20,7 @@ ODD = (
 
 
 def samples() -> list[dict[str, Any]]:
-    """Make an update of each kind, well-formed."""
+    """Return a valid update of each kind."""
     user = {"id": 5, "is_bot": False, "first_name": "Mallory", "username": "mallory"}
     chat = {"id": -100123, "type": "supergroup", "title": "Harbour", "is_forum": True}
     at = int(START.timestamp())
@@ -69,7 +69,7 @@ def samples() -> list[dict[str, Any]]:
 
 
 def spoiled(value: Any, chance: random.Random) -> Any:
-    """Put something odd into a few places of a value, or leave something out."""
+    """Replace or remove a few random parts of a value."""
     if chance.random() < 0.08:
         return chance.choice(ODD)
     if isinstance(value, dict):
@@ -87,20 +87,20 @@ def payloads(count: int) -> Iterator[dict[str, Any]]:
         yield {"update_id": number, kind: spoiled(content, chance)}
 
 
-async def test_g12_ten_thousand_hostile_updates_leave_the_bot_answering() -> None:
+async def test_g12_the_bot_still_answers_after_ten_thousand_hostile_updates() -> None:
     rules = {"telegram": {"rooms": {"*": {"answers": "ignore"}, "@harbour": {"answers": "usual"}}}}
     async with Emulator() as telegram, living(telegram, rules=rules) as house:
         for payload in payloads(PAYLOADS):
             telegram.state.enqueue(house.bot, payload)
         house.bot.next_update = PAYLOADS + 1
-        alice = house.people.person("Alice")
-        harbour = house.people.group("Harbour", alice, username="harbour")
+        alice = house.people.add_user("Alice")
+        harbour = house.people.add_group("Harbour", alice, username="harbour")
         house.people.say(harbour, alice, "@ada_bot are you there?")
         assert await house.said(1, harbour) == ["You said: @ada_bot are you there?"]
         await house.taken()
 
 
-async def test_g12_hostile_updates_that_are_kept_all_get_an_outcome() -> None:
+async def test_g12_stored_hostile_updates_all_get_an_outcome() -> None:
     settings = {"TELEGRAM_ALLOWED_CHATS": "@harbour"}
     async with Emulator() as telegram, living(telegram, settings=settings) as house:
         for payload in payloads(400):
@@ -111,7 +111,7 @@ async def test_g12_hostile_updates_that_are_kept_all_get_an_outcome() -> None:
         assert all(one.outcome.is_final for one in receipts)
 
 
-def test_g12_what_is_nested_too_deep_costs_itself_alone() -> None:
+def test_g12_only_the_too_deeply_nested_value_is_dropped() -> None:
     deep = b"[" * 1_000_000 + b"]" * 1_000_000
     [one, two] = read_bounded_json(b'[{"a": %b, "b": "]]["}, {"c": {"d": 1}}]' % deep)
     assert (one["b"], two) == ("]][", {"c": {"d": 1}})
@@ -119,12 +119,12 @@ def test_g12_what_is_nested_too_deep_costs_itself_alone() -> None:
         read_bounded_json(b"[" * 1_000_000)
 
 
-async def test_g12_an_update_that_is_a_million_deep_is_left_out() -> None:
+async def test_g12_an_update_with_a_million_levels_is_skipped() -> None:
     async with Emulator() as telegram, living(telegram) as house:
         deep = '{"chat":' * 10**6 + "1" + "}" * 10**6
         body = '{"ok": true, "result": [{"update_id": 1, "message": ' + deep + "}]}"
         telegram.faults.append(Fault("getUpdates", 200, body))
         house.bot.next_update = 2
-        alice = house.people.person("Alice")
-        house.people.say(house.people.private(alice), alice, "Hello")
+        alice = house.people.add_user("Alice")
+        house.people.say(house.people.open_private_chat(alice), alice, "Hello")
         assert await house.said(1) == ["You said: Hello"]

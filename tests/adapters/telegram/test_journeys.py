@@ -1,4 +1,4 @@
-"""What people live through, over the real library and an emulated Telegram."""
+"""User journeys through the real library and the emulator."""
 
 import asyncio
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ def room(chat: Mapping[str, Any], thread: int | None = None) -> UUID:
     return derive_room_id(ACCOUNT, ChatTarget(chat["id"], thread))
 
 
-async def test_whoever_writes_in_private_is_answered(house: House) -> None:
-    alice = house.people.person("Alice", username="alice")
-    chat = house.people.private(alice)
+async def test_private_messages_are_answered(house: House) -> None:
+    alice = house.people.add_user("Alice", username="alice")
+    chat = house.people.open_private_chat(alice)
     house.people.say(chat, alice, "Hello there")
     assert await house.said(1, chat) == ["You said: Hello there"]
     [receipt] = await house.settled()
@@ -32,9 +32,9 @@ async def test_whoever_writes_in_private_is_answered(house: House) -> None:
     assert (receipt.key.platform, receipt.key.account, receipt.key.message_id) == ("telegram", ACCOUNT, "1")
 
 
-async def test_in_a_group_a_mention_is_answered_in_reply_and_by_its_rule(house: House) -> None:
-    alice = house.people.person("Alice")
-    group = house.people.group("The group", alice)
+async def test_in_a_group_a_mention_is_answered_with_a_reply_and_names_its_rule(house: House) -> None:
+    alice = house.people.add_user("Alice")
+    group = house.people.add_group("The group", alice)
     message = house.people.say(group, alice, "What do you say, @ada_bot?")
     await house.said(1, group)
     [receipt] = await house.settled()
@@ -44,8 +44,8 @@ async def test_in_a_group_a_mention_is_answered_in_reply_and_by_its_rule(house: 
 
 
 async def test_a_reply_to_the_bot_is_answered(house: House) -> None:
-    alice = house.people.person("Alice")
-    group = house.people.group("The group", alice)
+    alice = house.people.add_user("Alice")
+    group = house.people.add_group("The group", alice)
     house.people.say(group, alice, "@ada_bot hello")
     await house.said(1, group)
     [shown] = house.telegram.recorder.messages
@@ -54,10 +54,10 @@ async def test_a_reply_to_the_bot_is_answered(house: House) -> None:
     assert [one.rule for one in await house.settled()] == ["mention", "reply"]
 
 
-async def test_a_forum_topic_is_a_room_of_its_own_and_is_answered_there(house: House) -> None:
-    alice = house.people.person("Alice")
-    forum = house.people.group("The forum", alice, is_forum=True)
-    topic = house.people.topic(forum, alice, "Boats")
+async def test_a_forum_topic_is_a_separate_room_and_is_answered_there(house: House) -> None:
+    alice = house.people.add_user("Alice")
+    forum = house.people.add_group("The forum", alice, is_forum=True)
+    topic = house.people.add_topic(forum, alice, "Boats")
     house.people.say(forum, alice, "@ada_bot in the topic", thread=topic)
     await house.said(1, forum)
     [shown] = house.telegram.recorder.messages
@@ -69,9 +69,9 @@ async def test_a_forum_topic_is_a_room_of_its_own_and_is_answered_there(house: H
 
 
 async def test_the_pictures_of_an_album_are_one_message(house: House) -> None:
-    alice = house.people.person("Alice")
-    chat = house.people.private(alice)
-    house.people.album(chat, alice, [b"one", b"two", b"three"], "Three of them")
+    alice = house.people.add_user("Alice")
+    chat = house.people.open_private_chat(alice)
+    house.people.send_album(chat, alice, [b"one", b"two", b"three"], "Three of them")
     [said] = await house.said(1, chat)
     assert said.startswith("You said: Three of them")
     [receipt] = await house.settled()
@@ -80,10 +80,10 @@ async def test_the_pictures_of_an_album_are_one_message(house: House) -> None:
     assert house.hours.pauses.count(1.0) == 1
 
 
-async def test_what_follows_an_album_in_the_same_chat_waits_for_it_and_others_do_not(house: House) -> None:
-    alice, bob = house.people.person("Alice"), house.people.person("Bob")
-    chat, other = house.people.private(alice), house.people.private(bob)
-    house.people.album(chat, alice, [b"one", b"two"], "Album")
+async def test_messages_after_an_album_in_the_same_chat_wait_and_others_do_not(house: House) -> None:
+    alice, bob = house.people.add_user("Alice"), house.people.add_user("Bob")
+    chat, other = house.people.open_private_chat(alice), house.people.open_private_chat(bob)
+    house.people.send_album(chat, alice, [b"one", b"two"], "Album")
     house.people.say(chat, alice, "after it")
     house.people.say(other, bob, "elsewhere")
     await house.settled()
@@ -92,9 +92,9 @@ async def test_what_follows_an_album_in_the_same_chat_waits_for_it_and_others_do
     assert await house.said(1, other) == ["You said: elsewhere"]
 
 
-async def test_b06_an_edit_of_an_answered_message_is_remembered(house: House) -> None:
-    alice = house.people.person("Alice")
-    chat = house.people.private(alice)
+async def test_b06_an_edit_of_an_answered_message_is_stored(house: House) -> None:
+    alice = house.people.add_user("Alice")
+    chat = house.people.open_private_chat(alice)
     message = house.people.say(chat, alice, "Helo")
     await house.said(1, chat)
     house.people.edit(message, "Hello")
@@ -106,8 +106,8 @@ async def test_b06_an_edit_of_an_answered_message_is_remembered(house: House) ->
 
 async def test_b06_with_rerun_an_edit_changes_the_answer(open_house: Opened) -> None:
     async with open_house(settings={"ON_EDIT": "rerun"}) as house:
-        alice = house.people.person("Alice")
-        chat = house.people.private(alice)
+        alice = house.people.add_user("Alice")
+        chat = house.people.open_private_chat(alice)
         message = house.people.say(chat, alice, "Helo")
         await house.said(1, chat)
         house.people.edit(message, "Hello")
@@ -115,7 +115,7 @@ async def test_b06_with_rerun_an_edit_changes_the_answer(open_house: Opened) -> 
         assert house.telegram.recorder.texts(chat["id"]) == ["You said: Hello"]
 
 
-async def test_b05_an_edit_before_the_answer_is_what_is_answered(open_house: Opened) -> None:
+async def test_b05_an_edit_before_the_answer_replaces_the_message(open_house: Opened) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
 
     async def script(request: TextRequest) -> str:
@@ -126,8 +126,8 @@ async def test_b05_an_edit_before_the_answer_is_what_is_answered(open_house: Ope
         return model_answer("On Monday at ten.")
 
     async with open_house(script) as house:
-        alice = house.people.person("Alice")
-        chat = house.people.private(alice)
+        alice = house.people.add_user("Alice")
+        chat = house.people.open_private_chat(alice)
         message = house.people.say(chat, alice, "When is the tide on Monday?")
         await asked.wait()
         house.people.edit(message, "When is the tide on Tuesday?")
@@ -137,7 +137,7 @@ async def test_b05_an_edit_before_the_answer_is_what_is_answered(open_house: Ope
         assert len(house.telegram.recorder.messages) == 1
 
 
-async def test_b07_a_message_that_is_edited_on_and_on_has_one_answer_to_how_it_reads_at_last(
+async def test_b07_a_message_edited_many_times_gets_one_answer_to_its_last_text(
     open_house: Opened,
 ) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
@@ -148,8 +148,8 @@ async def test_b07_a_message_that_is_edited_on_and_on_has_one_answer_to_how_it_r
         return echo(request)
 
     async with open_house(script) as house:
-        alice = house.people.person("Alice")
-        chat = house.people.private(alice)
+        alice = house.people.add_user("Alice")
+        chat = house.people.open_private_chat(alice)
         message = house.people.say(chat, alice, "Version 0")
         await asked.wait()
         for number in range(1, 21):
@@ -160,14 +160,14 @@ async def test_b07_a_message_that_is_edited_on_and_on_has_one_answer_to_how_it_r
         assert len(await house.sent()) == 1
 
 
-async def test_a_long_answer_with_code_comes_whole_in_messages_that_telegram_takes(
+async def test_a_long_answer_with_code_is_split_without_loss(
     open_house: Opened,
 ) -> None:
     code = "\n".join(f"print('line {number} 😀')" for number in range(300))
     text = f"Here it is:\n\n```python\n{code}\n```\n\nThat was **all**."
     async with open_house(lambda request: model_answer(text)) as house:
-        alice = house.people.person("Alice")
-        chat = house.people.private(alice)
+        alice = house.people.add_user("Alice")
+        chat = house.people.open_private_chat(alice)
         house.people.say(chat, alice, "Show me code")
         said = await house.said(2, chat)
     assert code in "\n".join(said)
@@ -179,22 +179,22 @@ async def test_a_long_answer_with_code_comes_whole_in_messages_that_telegram_tak
     }
 
 
-async def test_d09_f17_markup_that_is_refused_is_sent_plain_and_the_text_is_intact(
+async def test_d09_f17_rejected_markup_is_sent_as_plain_text_without_loss(
     open_house: Opened,
 ) -> None:
     text = "**Bold** and [a link](https://example.com/x) and `code_with_underscores`"
     async with open_house(lambda request: model_answer(text)) as house:
         house.telegram.faults.append(refuse_markup())
-        alice = house.people.person("Alice")
-        house.people.say(house.people.private(alice), alice, "Hello")
+        alice = house.people.add_user("Alice")
+        house.people.say(house.people.open_private_chat(alice), alice, "Hello")
         assert await house.said(1) == [text]
         [part] = await house.sent()
         assert part.state is DeliveryState.SENT
 
 
 async def test_b14_a_group_that_becomes_a_supergroup_keeps_its_history(house: House) -> None:
-    alice = house.people.person("Alice")
-    group = house.people.group("The group", alice, kind="group")
+    alice = house.people.add_user("Alice")
+    group = house.people.add_group("The group", alice, kind="group")
     house.people.say(group, alice, "@ada_bot before")
     await house.said(1, group)
     new = house.people.migrate(group, alice)
@@ -206,7 +206,7 @@ async def test_b14_a_group_that_becomes_a_supergroup_keeps_its_history(house: Ho
     assert "@ada_bot after" in texts
 
 
-async def test_b14_an_answer_to_a_group_that_has_moved_meanwhile_goes_to_the_supergroup(
+async def test_b14_an_answer_to_a_migrated_group_goes_to_the_supergroup(
     open_house: Opened,
 ) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
@@ -217,18 +217,18 @@ async def test_b14_an_answer_to_a_group_that_has_moved_meanwhile_goes_to_the_sup
         return model_answer("Here I am.")
 
     async with open_house(script) as house:
-        alice = house.people.person("Alice")
-        group = house.people.group("The group", alice, kind="group")
+        alice = house.people.add_user("Alice")
+        group = house.people.add_group("The group", alice, kind="group")
         house.people.say(group, alice, "@ada_bot are you there?")
         await asked.wait()
-        new = house.people.migrate(group, alice, tells=False)
+        new = house.people.migrate(group, alice, is_announced=False)
         go.set()
         assert await house.said(1, new) == ["Here I am."]
 
 
-async def test_a_choice_is_shown_as_buttons_and_its_press_is_answered(house: House) -> None:
-    alice = house.people.person("Alice")
-    chat = house.people.private(alice)
+async def test_choices_are_shown_as_buttons_and_a_press_is_answered(house: House) -> None:
+    alice = house.people.add_user("Alice")
+    chat = house.people.open_private_chat(alice)
     house.people.say(chat, alice, "/forget_me")
     await house.said(1, chat)
     [shown] = house.telegram.recorder.messages
@@ -240,10 +240,10 @@ async def test_a_choice_is_shown_as_buttons_and_its_press_is_answered(house: Hou
     await house.telegram.recorder.wait_until(lambda: again in alerts)
 
 
-async def test_a_voice_message_is_kept_as_a_recording(house: House) -> None:
-    alice = house.people.person("Alice")
-    chat = house.people.private(alice)
-    voice = house.people.file(b"OggS\0 sound", duration=3, mime_type="audio/ogg")
+async def test_a_voice_message_is_stored_as_an_audio_attachment(house: House) -> None:
+    alice = house.people.add_user("Alice")
+    chat = house.people.open_private_chat(alice)
+    voice = house.people.store_file(b"OggS\0 sound", duration=3, mime_type="audio/ogg")
     house.people.say(chat, alice, voice=voice)
     await house.said(1, chat)
     [receipt] = await house.settled()
@@ -252,9 +252,9 @@ async def test_a_voice_message_is_kept_as_a_recording(house: House) -> None:
     assert "not-a-real-token" not in repr(file)
 
 
-async def test_a_command_is_answered_and_told_to_telegrams_menu(house: House) -> None:
-    alice = house.people.person("Alice")
-    chat = house.people.private(alice)
+async def test_a_command_is_answered_and_registered_in_telegrams_menu(house: House) -> None:
+    alice = house.people.add_user("Alice")
+    chat = house.people.open_private_chat(alice)
     house.people.say(chat, alice, "/help")
     [told] = await house.said(1, chat)
     assert "ask" in told
@@ -264,11 +264,11 @@ async def test_a_command_is_answered_and_told_to_telegrams_menu(house: House) ->
     assert "mute" in names["all_chat_administrators"]
 
 
-async def test_a_command_with_a_hyphen_is_shown_as_telegram_has_it_and_obeyed_however_it_is_written(
+async def test_a_command_with_a_hyphen_is_shown_with_an_underscore_and_accepted_in_both_spellings(
     house: House,
 ) -> None:
-    alice = house.people.person("Alice")
-    chat = house.people.private(alice)
+    alice = house.people.add_user("Alice")
+    chat = house.people.open_private_chat(alice)
     for said in ("/help", "/forget-me"):
         house.people.say(chat, alice, said)
     told = await house.said(2, chat)
@@ -277,12 +277,12 @@ async def test_a_command_with_a_hyphen_is_shown_as_telegram_has_it_and_obeyed_ho
     assert all("/forget-me" not in one for one in told)
 
 
-async def test_one_who_floods_the_bot_with_commands_holds_up_nobody_else() -> None:
+async def test_a_flood_of_commands_does_not_delay_other_users() -> None:
     full = 1.0  # what the sixth answer in a chat waits
     hours = Hours(held=frozenset({Limits().typing_seconds, full}))
     async with opened(hours=hours) as house:
-        mallory, bob = house.people.person("Mallory"), house.people.person("Bob")
-        flooded, other = house.people.private(mallory), house.people.private(bob)
+        mallory, bob = house.people.add_user("Mallory"), house.people.add_user("Bob")
+        flooded, other = house.people.open_private_chat(mallory), house.people.open_private_chat(bob)
         for _ in range(10):
             house.people.say(flooded, mallory, "/help")
         house.people.say(other, bob, "/privacy")
@@ -293,31 +293,31 @@ async def test_one_who_floods_the_bot_with_commands_holds_up_nobody_else() -> No
         assert len(await house.said(10, flooded)) == 10
 
 
-async def test_in_a_group_the_bot_calls_nobody_who_was_not_heard_there(house: House) -> None:
-    alice = house.people.person("Alice", username="alice")
-    group = house.people.group("The group", alice)
+async def test_in_a_group_the_bot_notifies_only_users_who_wrote_there(house: House) -> None:
+    alice = house.people.add_user("Alice", username="alice")
+    group = house.people.add_group("The group", alice)
     house.people.say(group, alice, "@ada_bot tell @alice, @bob and @carol")
     assert await house.said(1, group) == ["You said: @ada_bot tell @alice, ＠bob and ＠carol"]
 
 
 async def test_ask_in_a_group_is_answered_as_a_message(house: House) -> None:
-    alice = house.people.person("Alice")
-    group = house.people.group("The group", alice)
+    alice = house.people.add_user("Alice")
+    group = house.people.add_group("The group", alice)
     house.people.say(group, alice, "/ask@ada_bot What is a boat?")
     assert await house.said(1, group) == ["You said: What is a boat?"]
 
 
-async def test_a_command_for_another_bot_is_kept_with_a_receipt_and_not_obeyed(house: House) -> None:
-    alice = house.people.person("Alice")
-    group = house.people.group("The group", alice)
+async def test_a_command_for_another_bot_is_stored_with_a_receipt_and_not_executed(house: House) -> None:
+    alice = house.people.add_user("Alice")
+    group = house.people.add_group("The group", alice)
     house.people.say(group, alice, "/help@other_bot")
     [receipt] = await house.settled()
     assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "a command for another bot")
 
 
 async def test_an_administrator_may_mute_and_others_may_not(house: House) -> None:
-    alice, olga = house.people.person("Alice"), house.people.person("Olga")
-    group = house.people.group("The group", alice, owner=olga)
+    alice, olga = house.people.add_user("Alice"), house.people.add_user("Olga")
+    group = house.people.add_group("The group", alice, owner=olga)
     house.people.say(group, alice, "/mute")
     refused = (await house.said(1, group))[0]
     house.people.say(group, olga, "/mute")
@@ -327,25 +327,25 @@ async def test_an_administrator_may_mute_and_others_may_not(house: House) -> Non
     assert [one.rule for one in await house.settled()] == ["MUTED"]
 
 
-async def test_whoever_writes_where_it_is_not_allowed_gets_no_answer_but_a_receipt(
+async def test_a_message_in_a_chat_that_is_not_allowed_gets_a_receipt_and_no_answer(
     open_house: Opened,
 ) -> None:
     async with open_house(settings={"TELEGRAM_ALLOWED_CHATS": "-100555,@quay"}) as house:
-        alice = house.people.person("Alice")
-        quay = house.people.group("The quay", alice, username="Quay")
-        house.people.say(house.people.private(alice), alice, "Hello")
+        alice = house.people.add_user("Alice")
+        quay = house.people.add_group("The quay", alice, username="Quay")
+        house.people.say(house.people.open_private_chat(alice), alice, "Hello")
         house.people.say(quay, alice, "Hello @ada_bot")
         denied, answered = await house.settled()
     assert (denied.outcome, denied.rule) == (Outcome.IGNORED, "TELEGRAM_ALLOWED_CHATS")
     assert answered.outcome is Outcome.ANSWERED
 
 
-async def test_a_chats_own_rule_from_the_characters_file_is_followed(open_house: Opened) -> None:
+async def test_a_room_rule_of_the_character_file_is_followed(open_house: Opened) -> None:
     rules = {"telegram": {"rooms": {"*": {"answers": "mentions"}, "@quiet": {"answers": "ignore"}}}}
     async with open_house(rules=rules) as house:
-        alice = house.people.person("Alice")
-        group = house.people.group("The group", alice)
-        quiet = house.people.group("Quiet", alice, username="quiet")
+        alice = house.people.add_user("Alice")
+        group = house.people.add_group("The group", alice)
+        quiet = house.people.add_group("Quiet", alice, username="quiet")
         house.people.say(quiet, alice, "@ada_bot psst")
         house.people.say(group, alice, "not for the bot")
         house.people.say(group, alice, "@ada_bot for you")
@@ -354,7 +354,7 @@ async def test_a_chats_own_rule_from_the_characters_file_is_followed(open_house:
     assert "rooms" in ignored.rule
 
 
-async def test_b13_a_reaction_is_kept_once(open_house: Opened) -> None:
+async def test_b13_a_reaction_is_stored_once(open_house: Opened) -> None:
     heard = []
 
     @on(ReactionReceived)
@@ -362,29 +362,29 @@ async def test_b13_a_reaction_is_kept_once(open_house: Opened) -> None:
         heard.append(event.reaction.content.text)
 
     async with open_house(plugins=(Plugin("watch", listeners=[note]),)) as house:
-        alice = house.people.person("Alice")
-        chat = house.people.private(alice)
+        alice = house.people.add_user("Alice")
+        chat = house.people.open_private_chat(alice)
         message = house.people.say(chat, alice, "Hello")
         house.people.react(message, alice, "👍")
-        house.people.react(message, alice, "👍", "🎉", before=["👍"])
+        house.people.react(message, alice, "👍", "🎉", old_emojis=["👍"])
         house.people.react(message, alice, "👍")
         house.people.react({**message, "message_id": 77}, alice, "👍")
         await house.settled()
     assert heard == ["👍", "🎉", "👍"]
 
 
-async def test_b13_a_reaction_that_is_taken_back_is_forgotten_and_no_other(house: House) -> None:
-    alice = house.people.person("Alice")
-    chat = house.people.private(alice)
+async def test_b13_removing_a_reaction_deletes_only_that_reaction(house: House) -> None:
+    alice = house.people.add_user("Alice")
+    chat = house.people.open_private_chat(alice)
     message = house.people.say(chat, alice, "Hello")
     house.people.react(message, alice, "👍", "🎉")
-    house.people.react(message, alice, "🎉", before=["👍", "🎉"])
+    house.people.react(message, alice, "🎉", old_emojis=["👍", "🎉"])
     await house.settled()
     left = await house.store.memories.recent(room(chat), 10, kind=MemoryKind.REACTION)
     assert [one.content.text for one in left] == ["🎉"]
 
 
-async def test_people_who_come_are_news_once(open_house: Opened) -> None:
+async def test_a_user_who_joins_is_reported_once(open_house: Opened) -> None:
     came = []
 
     @on(EntityJoined)
@@ -392,8 +392,8 @@ async def test_people_who_come_are_news_once(open_house: Opened) -> None:
         came.append(event)
 
     async with open_house(plugins=(Plugin("watch", listeners=[note]),)) as house:
-        alice, bob = house.people.person("Alice"), house.people.person("Bob")
-        group = house.people.group("The group", alice)
+        alice, bob = house.people.add_user("Alice"), house.people.add_user("Bob")
+        group = house.people.add_group("The group", alice)
         house.people.say(group, bob, new_chat_members=[bob])
         house.people.change_member(group, bob, "member")
         house.people.say(group, alice, "@ada_bot hello")
@@ -402,23 +402,23 @@ async def test_people_who_come_are_news_once(open_house: Opened) -> None:
     assert len(came) == 1
 
 
-async def test_b11_a_bot_that_is_put_out_says_nothing_more_there_and_is_back_when_let_in(
+async def test_b11_a_removed_bot_stops_sending_and_resumes_when_readmitted(
     house: House,
 ) -> None:
-    alice = house.people.person("Alice")
-    group = house.people.group("The group", alice)
+    alice = house.people.add_user("Alice")
+    group = house.people.add_group("The group", alice)
     house.people.say(group, alice, "@ada_bot hello")
     await house.said(1, group)
-    house.people.change_member(group, house.bot.user, "kicked", by=alice)
+    house.people.change_member(group, house.bot.user, "kicked", actor=alice)
     await house.taken()
-    house.people.change_member(group, house.bot.user, "member", by=alice)
+    house.people.change_member(group, house.bot.user, "member", actor=alice)
     house.people.say(group, alice, "@ada_bot again")
     assert (await house.said(2, group))[1] == "You said: @ada_bot again"
 
 
-async def test_an_anonymous_administrator_and_a_channel_are_people_too(house: House) -> None:
-    alice = house.people.person("Alice")
-    group = house.people.group("The group", alice)
+async def test_an_anonymous_administrator_and_a_channel_are_entities(house: House) -> None:
+    alice = house.people.add_user("Alice")
+    group = house.people.add_group("The group", alice)
     unnamed = {"id": 1087968824, "is_bot": True, "first_name": "Group", "username": "GroupAnonymousBot"}
     channel = {"id": -1009000, "type": "channel", "title": "News"}
     house.people.say(group, unnamed, "@ada_bot from the board", sender_chat=dict(group))
@@ -430,7 +430,7 @@ async def test_an_anonymous_administrator_and_a_channel_are_people_too(house: Ho
     assert world.role_of(second.author_id) is Role.MEMBER
 
 
-async def test_a_voice_message_is_heard_and_answered(open_house: Opened) -> None:
+async def test_a_voice_message_is_transcribed_and_answered(open_house: Opened) -> None:
     @model(ModelType.TRANSCRIPTION)
     async def listen(agent: Agent, request: TranscriptionRequest) -> TextResult:
         assert request.audio == b"OggS\0 sound"
@@ -440,14 +440,14 @@ async def test_a_voice_message_is_heard_and_answered(open_house: Opened) -> None
         return model_answer("I hear you." if "what the recording says" in request.prompt else "Pardon?")
 
     async with open_house(script, plugins=(Plugin("ear", models=[listen]),)) as house:
-        alice = house.people.person("Alice")
-        chat = house.people.private(alice)
-        voice = house.people.file(b"OggS\0 sound", duration=3, mime_type="audio/ogg")
+        alice = house.people.add_user("Alice")
+        chat = house.people.open_private_chat(alice)
+        voice = house.people.store_file(b"OggS\0 sound", duration=3, mime_type="audio/ogg")
         house.people.say(chat, alice, voice=voice)
         assert await house.said(1, chat) == ["I hear you."]
 
 
-async def test_a_long_reply_is_shown_while_it_is_written_and_ends_as_one_message(open_house: Opened) -> None:
+async def test_a_streamed_reply_ends_as_one_message(open_house: Opened) -> None:
     go = asyncio.Event()
     reply = [
         StreamedText(
@@ -455,8 +455,8 @@ async def test_a_long_reply_is_shown_while_it_is_written_and_ends_as_one_message
         )
     ]
     async with open_house(reply, settings={"STREAMING": "true"}) as house:
-        alice = house.people.person("Alice")
-        chat = house.people.private(alice)
+        alice = house.people.add_user("Alice")
+        chat = house.people.open_private_chat(alice)
         house.people.say(chat, alice, "Tell me")
         first = (await house.said(1, chat))[0]
         assert first.startswith("Once")

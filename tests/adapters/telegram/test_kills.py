@@ -1,4 +1,4 @@
-"""A-01 to A-18 on Telegram: killed at every stage of a message's road, and nothing is lost."""
+"""A-01 to A-18 on Telegram: the process is killed at every stage of a message, and nothing is lost."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ Keep = Callable[..., Program]
 
 @pytest.fixture
 def program_on(tmp_path: Path, nursery: Nursery) -> Keep:
-    """Give what makes the bot that lives on an emulated Telegram, and is killed there."""
+    """Return a factory for bot processes on the emulator that are killed."""
 
     def program_on(telegram: Emulator, unclear: str = "resend_marked") -> Program:
         settings = {
@@ -33,7 +33,7 @@ def program_on(tmp_path: Path, nursery: Nursery) -> Keep:
     return program_on
 
 
-async def test_a01_a16_killed_at_every_stage_nothing_is_lost_and_what_may_be_double_is_marked(
+async def test_a01_a16_killed_at_every_stage_nothing_is_lost_and_possible_duplicates_are_marked(
     program_on: Keep,
 ) -> None:
     async with Emulator() as telegram:
@@ -60,7 +60,7 @@ async def test_a01_a16_killed_at_every_stage_nothing_is_lost_and_what_may_be_dou
         assert not plain or set(marked) <= set(plain), f"{stage}: the mark stands on something else"
 
 
-async def test_a17_killed_in_the_middle_of_a_send_nothing_is_said_twice_where_it_is_held(
+async def test_a17_with_hold_a_kill_during_a_send_never_duplicates_a_message(
     program_on: Keep,
 ) -> None:
     async with Emulator() as telegram:
@@ -78,7 +78,7 @@ async def test_a17_killed_in_the_middle_of_a_send_nothing_is_said_twice_where_it
         assert not [text for text in telegram.recorder.texts() if text.startswith(DUPLICATE_NOTICE)]
 
 
-async def test_a08_a16_killed_while_a_command_is_answered_or_an_answer_is_changed(
+async def test_a08_a16_killed_during_a_command_response_or_an_edit(
     program_on: Keep,
 ) -> None:
     async with Emulator() as telegram:

@@ -1,4 +1,4 @@
-"""From Markdown to Telegram's texts: nothing is lost, nothing is longer than it may be."""
+"""Conversion of Markdown to Telegram texts: nothing is lost, nothing exceeds the limits."""
 
 import random
 
@@ -35,7 +35,7 @@ def marks(markdown: str) -> list[tuple[str, str, str]]:
     return [(one.kind, found.text[one.start : one.end], one.detail) for one in found.spans]
 
 
-def test_no_link_calls_somebody_by_their_number() -> None:
+def test_links_to_user_ids_are_not_sent() -> None:
     assert parse_markdown("[you](tg://user?id=4711)") == FormattedText("you (tg://user?id=4711)")
 
 
@@ -58,11 +58,11 @@ def test_no_link_calls_somebody_by_their_number() -> None:
         ("", ""),
     ],
 )
-def test_markdown_becomes_text(markdown: str, text: str) -> None:
+def test_markdown_becomes_plain_text(markdown: str, text: str) -> None:
     assert parse_markdown(markdown).text == text
 
 
-def test_what_looks_different_is_marked() -> None:
+def test_formatting_becomes_entities() -> None:
     assert marks("**a `b` c**") == [("bold", "a ", ""), ("code", "b", ""), ("bold", " c", "")]
     assert marks("```py\nx = 1\n```") == [("pre", "x = 1", "py")]
     assert marks("[here](https://example.com/?a=b)") == [("text_link", "here", "https://example.com/?a=b")]
@@ -70,7 +70,7 @@ def test_what_looks_different_is_marked() -> None:
     assert marks("~~gone~~") == [("strikethrough", "gone", "")]
 
 
-def test_f16_o07_a_part_calls_three_people_at_most_and_only_such_as_were_heard() -> None:
+def test_f16_o07_a_part_notifies_at_most_three_known_users() -> None:
     people = {"ann", "bea", "carl", "dora"}
     [part] = split_reply(Content(text="**@eve** @Ann, @ann @bea @carl @dora: write to ann@example.com"))
     said = limit_mentions(part, people)
@@ -79,13 +79,13 @@ def test_f16_o07_a_part_calls_three_people_at_most_and_only_such_as_were_heard()
     assert build_plain_text(said).text == "**＠eve** @Ann, @ann @bea @carl ＠dora: write to ann@example.com"
 
 
-def test_in_code_and_in_addresses_nobody_is_called() -> None:
+def test_names_in_code_and_links_are_left_unchanged() -> None:
     [part] = split_reply(Content(text="`@property` https://example.com/@eve (@eve)"))
     assert limit_mentions(part, ()).text == "@property https://example.com/@eve (＠eve)"
 
 
 @given(MARKDOWN)
-def test_f17_whatever_the_markdown_every_mark_lies_within_the_text(markdown: str) -> None:
+def test_f17_every_entity_lies_within_the_text(markdown: str) -> None:
     found = parse_markdown(markdown)
     assert all(0 <= one.start < one.end <= len(found.text) for one in found.spans)
     for part in split_reply(Content(text=markdown)):
@@ -98,39 +98,39 @@ def test_f17_whatever_the_markdown_every_mark_lies_within_the_text(markdown: str
 
 
 @given(st.text(alphabet="ab \n.😀👨‍👩‍👧é\u0301🇩🇪", max_size=400), st.integers(min_value=20, max_value=60))
-def test_d16_a_text_is_cut_within_its_measure_and_loses_nothing_but_space(text: str, limit: int) -> None:
+def test_d16_a_split_text_keeps_its_limit_and_loses_only_white_space(text: str, limit: int) -> None:
     cut = list(split_text(FormattedText(text), limit))
     assert all(utf16_length(one.text) <= limit for one in cut)
     assert "".join("".join(one.text.split()) for one in cut) == "".join(text.split())
 
 
 @pytest.mark.parametrize("sign", ["😀", "👨‍👩‍👧", "🇩🇪", "👍🏽", "e\u0301"])
-def test_d16_no_sign_is_cut_in_two(sign: str) -> None:
+def test_d16_no_grapheme_is_split(sign: str) -> None:
     text = sign * 300
     assert all(len(one.text) % len(sign) == 0 for one in split_text(FormattedText(text), 101))
 
 
-def test_d16_code_that_is_cut_is_code_on_both_sides() -> None:
+def test_d16_split_code_is_code_in_both_parts() -> None:
     code = "\n".join(f"line {number}" for number in range(1000))
     cut = split_reply(Content(text=f"Look:\n```py\n{code}\n```"))
     assert len(cut) > 1
     assert [{one.type for one in build_text(part).entities} for part in cut] == [{"pre"}] * len(cut)
 
 
-def test_the_mark_always_fits() -> None:
+def test_the_duplicate_notice_always_fits() -> None:
     [first, *_] = split_reply(Content(text="x" * 9000))
     assert utf16_length(build_text(first).with_duplicate_notice().text) == 4096
     assert build_text(first).with_duplicate_notice().text.startswith(DUPLICATE_NOTICE)
 
 
-def test_what_is_refused_with_marks_is_whole_without_them() -> None:
+def test_the_plain_fallback_contains_the_whole_text() -> None:
     [short] = split_reply(Content(text="**a** [b](https://c.example)"))
     assert build_plain_text(short).text == "**a** [b](https://c.example)"
     long = split_reply(Content(text="word " * 1000 + "[b](https://c.example)"))
     assert build_plain_text(long[-1]).text.endswith("b (https://c.example)")
 
 
-def test_a_file_alone_has_the_text_for_a_caption_and_several_have_not() -> None:
+def test_a_single_file_carries_the_text_as_its_caption() -> None:
     files = tuple(Attachment(str(number), MediaKind.IMAGE, data=b"x") for number in range(3))
     [one] = split_reply(Content(text="A boat.", attachments=files[:1]))
     assert (one.text, len(one.attachments)) == ("A boat.", 1)
@@ -145,26 +145,26 @@ def test_a_file_alone_has_the_text_for_a_caption_and_several_have_not() -> None:
     assert [len(part.attachments) for part in long] == [0, 1]
 
 
-def test_choices_stand_on_the_last_part_alone() -> None:
+def test_choices_are_on_the_last_part_only() -> None:
     choices = (Choice("Yes", "1"),)
     cut = split_reply(Content(text="word " * 2000, choices=choices))
     assert [part.choices for part in cut] == [()] * (len(cut) - 1) + [choices]
 
 
-def test_a_link_that_came_as_an_attachment_stands_in_the_text() -> None:
+def test_a_link_attachment_is_written_into_the_text() -> None:
     link = Attachment("1", MediaKind.LINK, url="https://example.com")
     [part] = split_reply(Content(text="See:", attachments=(link,)))
     assert (part.text, part.attachments) == ("See:\nhttps://example.com", ())
 
 
-def test_a_recording_is_a_voice_only_where_telegram_can_play_it() -> None:
+def test_a_recording_is_a_voice_message_only_in_a_supported_format() -> None:
     assert (
         upload_method_of(Attachment("1", MediaKind.AUDIO, content_type="audio/ogg; codecs=opus")) == "voice"
     )
     assert upload_method_of(Attachment("1", MediaKind.AUDIO, content_type="audio/mpeg")) == "audio"
 
 
-def test_a_long_text_without_end_is_cut_in_no_time() -> None:
+def test_a_long_text_without_breaks_is_split_quickly() -> None:
     chance = random.Random(1)
     text = "".join(chance.choice("ab 😀*_`[]()\n>#-|~") for _ in range(32_000))
     assert split_reply(Content(text=text))

@@ -1,4 +1,4 @@
-"""How updates are asked for, and that none is lost or taken twice."""
+"""Polling of updates: none is lost or processed twice."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from bot.store import InMemoryStore, StoreUnavailable
 from tests.adapters.telegram.conftest import TOKEN, Hours, House, Opened, living
 
 
-async def test_a01_an_update_that_was_not_kept_is_not_confirmed(open_house: Opened) -> None:
+async def test_a01_an_update_that_was_not_stored_is_not_confirmed(open_house: Opened) -> None:
     store = InMemoryStore()
     receive, failures = store.ledger.receive, list[int]()
 
@@ -27,20 +27,20 @@ async def test_a01_an_update_that_was_not_kept_is_not_confirmed(open_house: Open
 
     store.ledger.receive = failing  # type: ignore[method-assign]  # what a full disk would do
     async with open_house(store=store) as house:
-        alice = house.people.person("Alice")
-        house.people.say(house.people.private(alice), alice, "Hello")
+        alice = house.people.add_user("Alice")
+        house.people.say(house.people.open_private_chat(alice), alice, "Hello")
         assert await house.said(1) == ["You said: Hello"]
         offsets = [one.get("offset") for one in house.telegram.recorder.calls_of("getUpdates")]
     assert len(failures) == 3
     assert offsets[:4] == [None] * 4
 
 
-async def test_a02_after_a_restart_nothing_is_asked_for_again_and_nothing_is_answered_twice() -> None:
+async def test_a02_after_a_restart_nothing_is_fetched_or_answered_twice() -> None:
     async with Emulator() as telegram:
         store = InMemoryStore()
         async with living(telegram, store=store) as house:
-            alice = house.people.person("Alice")
-            chat = house.people.private(alice)
+            alice = house.people.add_user("Alice")
+            chat = house.people.open_private_chat(alice)
             house.people.say(chat, alice, "Hello")
             await house.said(1)
             await house.taken()
@@ -51,7 +51,7 @@ async def test_a02_after_a_restart_nothing_is_asked_for_again_and_nothing_is_ans
             assert telegram.recorder.calls_of("getUpdates")[0]["offset"] == 2
 
 
-async def test_300_updates_that_waited_through_a_restart_are_each_answered_once() -> None:
+async def test_300_updates_waiting_through_a_restart_are_each_answered_once() -> None:
     async with Emulator() as telegram:
         store = InMemoryStore()
         async with living(telegram, store=store):
@@ -71,9 +71,9 @@ async def test_300_updates_that_waited_through_a_restart_are_each_answered_once(
     assert sorted(answered) == sorted(one.turn_id for one in receipts)
 
 
-async def test_b01_b03_the_same_message_again_under_another_number_is_answered_once(house: House) -> None:
-    alice = house.people.person("Alice")
-    house.people.say(house.people.private(alice), alice, "Hello")
+async def test_b01_b03_the_same_message_in_another_update_is_answered_once(house: House) -> None:
+    alice = house.people.add_user("Alice")
+    house.people.say(house.people.open_private_chat(alice), alice, "Hello")
     await house.said(1)
     update = {"message": next(iter(house.telegram.state.messages.values()))}
     for number in (1, 50, 51):
@@ -83,13 +83,13 @@ async def test_b01_b03_the_same_message_again_under_another_number_is_answered_o
     assert house.telegram.recorder.texts() == ["You said: Hello"]
 
 
-async def test_b02_an_update_that_comes_again_after_29_days_is_known() -> None:
+async def test_b02_an_update_repeated_after_29_days_is_recognized() -> None:
     late = [timedelta()]
     store = InMemoryStore(lambda: system_clock() + late[-1])
     async with Emulator() as telegram:
         async with living(telegram, store=store) as house:
-            alice = house.people.person("Alice")
-            house.people.say(house.people.private(alice), alice, "Hello")
+            alice = house.people.add_user("Alice")
+            house.people.say(house.people.open_private_chat(alice), alice, "Hello")
             await house.said(1)
             await house.taken()
         late.append(timedelta(days=29))
@@ -101,7 +101,7 @@ async def test_b02_an_update_that_comes_again_after_29_days_is_known() -> None:
         assert telegram.recorder.texts() == ["You said: Hello"]
 
 
-async def test_b04_two_messages_that_come_in_reverse_are_remembered_in_their_order() -> None:
+async def test_b04_messages_received_in_reverse_are_stored_in_their_order() -> None:
     ago = [2]
     async with Emulator(clock=lambda: system_clock() - timedelta(seconds=ago[-1])) as telegram:
         bot = telegram.add_bot(TOKEN)
@@ -121,9 +121,9 @@ async def test_b04_two_messages_that_come_in_reverse_are_remembered_in_their_ord
         assert texts == ["one", "two"]
 
 
-async def test_b14_whoever_is_renamed_is_the_same_person(house: House) -> None:
-    alice = house.people.person("Alice")
-    chat = house.people.private(alice)
+async def test_b14_a_renamed_user_is_the_same_entity(house: House) -> None:
+    alice = house.people.add_user("Alice")
+    chat = house.people.open_private_chat(alice)
     house.people.say(chat, alice, "Hello")
     await house.said(1)
     house.people.say(chat, {**alice, "first_name": "Alicia"}, "It is me")
@@ -132,15 +132,15 @@ async def test_b14_whoever_is_renamed_is_the_same_person(house: House) -> None:
     assert "Alicia" in (await house.store.entities.entities([author]))[author].names
 
 
-async def test_c08_a_second_poller_is_named_once_and_waited_for(
+async def test_c08_a_second_poller_is_reported_once_and_waited_for(
     open_house: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:
     conflict = build_refusal(409, "Conflict: terminated by other getUpdates request")
     async with Emulator() as telegram:
         telegram.faults.append(Fault("getUpdates", 409, conflict, times=3))
         async with living(telegram) as house:
-            alice = house.people.person("Alice")
-            house.people.say(house.people.private(alice), alice, "Hello")
+            alice = house.people.add_user("Alice")
+            house.people.say(house.people.open_private_chat(alice), alice, "Hello")
             await house.said(1)
             assert house.hours.pauses.count(30.0) == 3
     told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
@@ -149,14 +149,14 @@ async def test_c08_a_second_poller_is_named_once_and_waited_for(
     assert "is on telegram again" in told[1]
 
 
-async def test_c08_two_characters_on_one_token_end_in_a_conflict_that_the_emulator_makes() -> None:
+async def test_c08_two_pollers_on_one_token_get_a_conflict() -> None:
     async with Emulator() as telegram:
         hours = Hours()
         async with living(telegram, hours=hours), living(telegram):
             await telegram.recorder.wait_until(lambda: 30.0 in hours.pauses)
 
 
-async def test_a_webhook_that_was_left_behind_is_removed_and_updates_are_kept() -> None:
+async def test_a_stale_webhook_is_removed_and_updates_are_preserved() -> None:
     async with Emulator() as telegram:
         bot = telegram.add_bot(TOKEN)
         bot.webhook = "https://old.example/hook"
@@ -167,13 +167,13 @@ async def test_a_webhook_that_was_left_behind_is_removed_and_updates_are_kept() 
         assert [one["drop_pending_updates"] for one in telegram.recorder.calls_of("deleteWebhook")] == [False]
 
 
-async def test_c09_after_six_quiet_days_the_offset_is_forgotten() -> None:
+async def test_c09_after_six_days_without_updates_the_offset_is_dropped() -> None:
     async with Emulator() as telegram:
         store = InMemoryStore()
         telegram.add_bot(TOKEN).next_update = 500
         async with living(telegram, store=store) as house:
-            alice = house.people.person("Alice")
-            chat = house.people.private(alice)
+            alice = house.people.add_user("Alice")
+            chat = house.people.open_private_chat(alice)
             house.people.say(chat, alice, "Hello")
             await house.said(1)
             await house.taken()
@@ -184,7 +184,7 @@ async def test_c09_after_six_quiet_days_the_offset_is_forgotten() -> None:
             assert (await house.said(2))[1] == "You said: A week later"
 
 
-async def test_c10_who_was_away_for_longer_than_updates_are_kept_is_told_the_window(
+async def test_c10_an_outage_longer_than_the_update_retention_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -212,26 +212,26 @@ async def test_c10_who_was_away_for_longer_than_updates_are_kept_is_told_the_win
     ],
     ids=repr,
 )
-async def test_c13_what_goes_wrong_while_asking_is_waited_out(fault: Fault) -> None:
+async def test_c13_polling_retries_after_errors(fault: Fault) -> None:
     async with Emulator() as telegram:
         fault = Fault(fault.match, fault.status, fault.body, times=fault.times)
         telegram.faults.append(fault)
         async with living(telegram) as house:
-            alice = house.people.person("Alice")
-            house.people.say(house.people.private(alice), alice, "Hello")
+            alice = house.people.add_user("Alice")
+            house.people.say(house.people.open_private_chat(alice), alice, "Hello")
             assert await house.said(1) == ["You said: Hello"]
 
 
-async def test_c07_a_poll_that_never_comes_back_is_given_up() -> None:
+async def test_c07_a_poll_without_a_response_is_abandoned() -> None:
     async with Emulator() as telegram:
         telegram.faults.append(Fault("getUpdates", is_hanging=True, times=2))
         async with living(telegram, limits=Limits(poll_seconds=2, grace_seconds=0.2)) as house:
-            alice = house.people.person("Alice")
-            house.people.say(house.people.private(alice), alice, "Hello")
+            alice = house.people.add_user("Alice")
+            house.people.say(house.people.open_private_chat(alice), alice, "Hello")
             assert await house.said(1) == ["You said: Hello"]
 
 
-async def test_d10_a_refused_token_stops_the_bot_at_once_and_is_told(
+async def test_d10_a_rejected_token_stops_the_bot_at_once_and_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with Emulator() as telegram:
@@ -244,7 +244,7 @@ async def test_d10_a_refused_token_stops_the_bot_at_once_and_is_told(
     assert "TELEGRAM_BOT_TOKEN" in caplog.text
 
 
-async def test_updates_that_are_older_than_a_day_are_gone() -> None:
+async def test_updates_older_than_a_day_expire() -> None:
     ago = [timedelta(hours=25)]
     async with Emulator(clock=lambda: system_clock() - ago[-1]) as telegram:
         telegram.add_bot(TOKEN)
@@ -258,7 +258,7 @@ async def test_updates_that_are_older_than_a_day_are_gone() -> None:
             assert await house.said(1) == ["You said: Today"]
 
 
-async def test_b10_what_was_said_long_before_a_start_is_kept_and_not_answered() -> None:
+async def test_b10_messages_older_than_the_start_are_stored_and_not_answered() -> None:
     ago = [timedelta(minutes=16)]
     async with Emulator(clock=lambda: system_clock() - ago[-1]) as telegram:
         telegram.add_bot(TOKEN)
@@ -279,11 +279,11 @@ async def test_b10_what_was_said_long_before_a_start_is_kept_and_not_answered() 
     assert [outcome for outcome, _ in told[2:]] == [Outcome.ANSWERED] * 2
 
 
-async def test_b10_what_was_said_long_ago_and_comes_after_an_outage_is_not_answered() -> None:
+async def test_b10_old_messages_received_after_an_outage_are_not_answered() -> None:
     ago = [timedelta()]
     async with Emulator(clock=lambda: system_clock() - ago[-1]) as telegram, living(telegram) as house:
-        alice = house.people.person("Alice")
-        chat = house.people.private(alice)
+        alice = house.people.add_user("Alice")
+        chat = house.people.open_private_chat(alice)
         house.people.say(chat, alice, "Hello")
         await house.said(1)
         await house.taken()
@@ -297,18 +297,18 @@ async def test_b10_what_was_said_long_ago_and_comes_after_an_outage_is_not_answe
     assert (last.outcome, last.rule) == (Outcome.EXPIRED, "backfill")
 
 
-async def test_c15_of_two_bots_one_that_is_cut_off_does_not_concern_the_other() -> None:
+async def test_c15_a_disconnected_bot_does_not_affect_another() -> None:
     async with Emulator() as cut_off, Emulator() as telegram:
         cut_off.faults.append(Fault("*", is_hanging=True, times=1000))
         async with living(cut_off) as wedged, living(telegram) as house:
             await cut_off.recorder.wait_until(lambda: cut_off.recorder.counts["getMe"])
-            alice = house.people.person("Alice")
-            house.people.say(house.people.private(alice), alice, "Hello")
+            alice = house.people.add_user("Alice")
+            house.people.say(house.people.open_private_chat(alice), alice, "Hello")
             assert await house.said(1) == ["You said: Hello"]
             assert wedged.telegram.recorder.counts["getUpdates"] == 0
 
 
-async def test_the_token_stands_in_no_log_and_no_error(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_token_appears_in_no_log_and_no_error(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with Emulator() as telegram:
         telegram.faults += [
@@ -317,8 +317,8 @@ async def test_the_token_stands_in_no_log_and_no_error(caplog: pytest.LogCapture
             Fault("sendMessage", 500, "x"),
         ]
         async with living(telegram) as house:
-            alice = house.people.person("Alice")
-            house.people.say(house.people.private(alice), alice, "Hello")
+            alice = house.people.add_user("Alice")
+            house.people.say(house.people.open_private_chat(alice), alice, "Hello")
             await house.said(1)
             await house.sent()
             assert TOKEN not in repr(house.adapter.__dict__)
@@ -330,5 +330,5 @@ async def test_the_token_stands_in_no_log_and_no_error(caplog: pytest.LogCapture
     assert not [one for one in logs if "not-a-real-token" in f"{one.getMessage()}{one.exc_text}"]
 
 
-def test_the_adapter_needs_no_loop_to_be_made() -> None:
+def test_the_adapter_can_be_created_without_an_event_loop() -> None:
     assert TelegramAdapter([]).webhook_port == 0

@@ -1,4 +1,4 @@
-"""What leaves, and what becomes of it where Telegram or the road to it fails."""
+"""Sending, and the outcome of deliveries if Telegram or the connection fails."""
 
 import asyncio
 import math
@@ -25,7 +25,7 @@ from tests.adapters.tls import HOST
 
 
 class Desk:
-    """The sending half of a bot, without a character behind it."""
+    """The sending half of a bot, without a character."""
 
     def __init__(self, telegram: Emulator, hours: Hours, *, seconds: float = 30.0, **settings: str) -> None:
         limits = Limits(response_timeout=seconds)
@@ -95,7 +95,7 @@ async def desk(open_desk: OpenDesk) -> Desk:
 
 
 @pytest.mark.parametrize("seconds", [0.5, 64.57, 3600])
-async def test_d01_a_limited_part_waits_as_long_as_it_was_told(desk: Desk, seconds: float) -> None:
+async def test_d01_a_rate_limited_part_waits_for_retry_after(desk: Desk, seconds: float) -> None:
     desk.telegram.faults.append(too_many_requests("sendMessage", seconds))
     with pytest.raises(NotSent) as caught:
         await desk.mouth.deliver(desk.part())
@@ -116,7 +116,7 @@ async def test_d01_a_limited_part_waits_as_long_as_it_was_told(desk: Desk, secon
         [],
     ],
 )
-async def test_d03_a_limit_without_a_proper_number_waits_five_seconds(desk: Desk, body: object) -> None:
+async def test_d03_a_rate_limit_without_a_valid_number_waits_five_seconds(desk: Desk, body: object) -> None:
     desk.telegram.faults.append(Fault("sendMessage", 429, body))
     with pytest.raises(NotSent) as caught:
         await desk.mouth.deliver(desk.part())
@@ -124,14 +124,14 @@ async def test_d03_a_limit_without_a_proper_number_waits_five_seconds(desk: Desk
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 524])
-async def test_d04_a_fault_of_the_server_is_unclear(desk: Desk, status: int) -> None:
+async def test_d04_a_server_error_is_unclear(desk: Desk, status: int) -> None:
     desk.telegram.faults.append(Fault("sendMessage", status, "<html>oops</html>", is_late=True))
     with pytest.raises(DeliveryUnknown):
         await desk.mouth.deliver(desk.part())
     assert desk.said == ["Hello"]
 
 
-async def test_d05_a_refused_connection_is_surely_not_sent(desk: Desk) -> None:
+async def test_d05_a_refused_connection_is_not_sent(desk: Desk) -> None:
     await desk.telegram.__aexit__(None, None, None)
     with pytest.raises(NotSent):
         await desk.mouth.deliver(desk.part())
@@ -144,7 +144,7 @@ async def test_d06_a_reset_after_the_request_is_unclear(desk: Desk, is_late: boo
         await desk.mouth.deliver(desk.part())
 
 
-async def test_d07_an_answer_without_end_is_cut_off_and_unclear(desk: Desk) -> None:
+async def test_d07_an_endless_response_is_cut_off_and_unclear(desk: Desk) -> None:
     desk.telegram.faults.append(Fault("sendMessage", is_endless=True))
     with pytest.raises(DeliveryUnknown):
         await desk.mouth.deliver(desk.part())
@@ -153,13 +153,13 @@ async def test_d07_an_answer_without_end_is_cut_off_and_unclear(desk: Desk) -> N
 @pytest.mark.parametrize(
     "body", ["{", "[]", {"ok": True}, {"ok": True, "result": {}}, {"ok": True, "result": {"message_id": "x"}}]
 )
-async def test_d08_an_answer_that_makes_no_sense_is_unclear(desk: Desk, body: object) -> None:
+async def test_d08_an_invalid_response_is_unclear(desk: Desk, body: object) -> None:
     desk.telegram.faults.append(Fault("sendMessage", 200, body, is_late=True))
     with pytest.raises(DeliveryUnknown):
         await desk.mouth.deliver(desk.part())
 
 
-async def test_d09_a_text_that_is_called_too_long_is_sent_in_halves(desk: Desk) -> None:
+async def test_d09_a_text_rejected_as_too_long_is_sent_in_halves(desk: Desk) -> None:
     text = "word " * 700
     desk.telegram.faults.append(
         Fault("sendMessage", 400, build_refusal(400, "Bad Request: message is too long"))
@@ -169,7 +169,7 @@ async def test_d09_a_text_that_is_called_too_long_is_sent_in_halves(desk: Desk) 
     assert len(desk.said) == 2
 
 
-async def test_d10_after_a_refused_token_nothing_more_is_tried(desk: Desk) -> None:
+async def test_d10_after_a_rejected_token_nothing_more_is_sent(desk: Desk) -> None:
     desk.telegram.faults.append(Fault("sendMessage", 401, build_refusal(401, "Unauthorized")))
     for _ in range(3):
         with pytest.raises(NotSent, match="token") as refused:
@@ -178,7 +178,7 @@ async def test_d10_after_a_refused_token_nothing_more_is_tried(desk: Desk) -> No
     assert desk.telegram.recorder.counts["sendMessage"] == 1
 
 
-async def test_d11_a_chat_that_will_not_have_us_is_left_alone_until_somebody_writes(desk: Desk) -> None:
+async def test_d11_a_chat_that_blocks_the_bot_is_skipped_until_a_user_writes(desk: Desk) -> None:
     desk.telegram.state.members[desk.chat["id"]][1000001] = "kicked"
     for _ in range(2):
         with pytest.raises(Undeliverable):
@@ -190,12 +190,12 @@ async def test_d11_a_chat_that_will_not_have_us_is_left_alone_until_somebody_wri
     assert desk.said == ["Hello"]
 
 
-async def test_d11_a_chat_that_is_gone_is_undeliverable(desk: Desk) -> None:
+async def test_d11_a_deleted_chat_is_undeliverable(desk: Desk) -> None:
     with pytest.raises(Undeliverable, match="Chat not found"):
         await desk.mouth.deliver(desk.part(chat={"id": 4711}))
 
 
-async def test_d15_a_file_that_is_refused_is_named_and_its_caption_stays(desk: Desk) -> None:
+async def test_d15_a_rejected_file_is_named_and_its_caption_is_sent(desk: Desk) -> None:
     file = Attachment("1", MediaKind.IMAGE, name="boat.png", data=b"no picture")
     desk.telegram.faults.append(
         Fault("sendPhoto", 400, build_refusal(400, "Bad Request: IMAGE_PROCESS_FAILED"))
@@ -207,7 +207,7 @@ async def test_d15_a_file_that_is_refused_is_named_and_its_caption_stays(desk: D
 @pytest.mark.parametrize(
     "address", ["{path}", "file://{path}", "telegram:{bot}/{path}", "telegram:{bot}/secret.txt"]
 )
-async def test_m07_a_file_of_this_machine_is_never_sent_whatever_an_attachment_names(
+async def test_m07_a_local_file_named_by_an_attachment_is_never_sent(
     desk: Desk, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "secret.txt").write_text("sesame")
@@ -228,7 +228,7 @@ async def test_m07_a_file_of_this_machine_is_never_sent_whatever_an_attachment_n
         (MediaKind.VIDEO, "boat.mp4", "video/mp4", "sendVideo"),
     ],
 )
-async def test_a_file_is_sent_as_what_it_is_with_its_caption(
+async def test_a_file_is_sent_by_its_media_kind_with_its_caption(
     desk: Desk, kind: MediaKind, name: str, content_type: str, method: str
 ) -> None:
     file = Attachment("1", kind, name=name, content_type=content_type, data=b"bytes of a boat")
@@ -239,7 +239,7 @@ async def test_a_file_is_sent_as_what_it_is_with_its_caption(
     assert desk.telegram.recorder.counts[method] == 1
 
 
-async def test_what_was_unclear_is_sent_once_more_with_a_mark(desk: Desk) -> None:
+async def test_an_unclear_part_is_sent_again_with_a_notice(desk: Desk) -> None:
     part = desk.part("It is **bold**.")
     assert await desk.mouth.reconcile(part) == "1"
     [shown] = desk.telegram.recorder.messages
@@ -248,7 +248,7 @@ async def test_what_was_unclear_is_sent_once_more_with_a_mark(desk: Desk) -> Non
     assert shown.text[bold["offset"] : bold["offset"] + bold["length"]] == "bold"
 
 
-async def test_what_was_unclear_waits_for_the_connection_and_is_never_unmarked(desk: Desk) -> None:
+async def test_an_unclear_part_waits_for_the_connection_and_keeps_its_notice(desk: Desk) -> None:
     desk.telegram.faults.append(too_many_requests("sendMessage", 7, times=2))
     await desk.mouth.reconcile(desk.part())
     assert desk.said == [f"{DUPLICATE_NOTICE}Hello"]
@@ -257,14 +257,14 @@ async def test_what_was_unclear_waits_for_the_connection_and_is_never_unmarked(d
         await desk.mouth.reconcile(desk.part())
 
 
-async def test_with_hold_what_was_unclear_is_left_to_a_person(open_desk: OpenDesk) -> None:
+async def test_with_hold_an_unclear_part_is_left_to_the_operator(open_desk: OpenDesk) -> None:
     desk = await open_desk(TELEGRAM_UNCLEAR="hold")
     with pytest.raises(DeliveryUnknown, match="hold"):
         await desk.mouth.reconcile(desk.part())
     assert desk.said == []
 
 
-async def test_an_edit_that_is_made_twice_is_made_once_and_an_empty_one_removes(desk: Desk) -> None:
+async def test_a_repeated_edit_is_accepted_and_an_empty_edit_deletes(desk: Desk) -> None:
     name = await desk.mouth.deliver(desk.part("Helo"))
     for _ in range(2):
         assert await desk.mouth.edit(desk.part("Hello", edits=name)) == name
@@ -277,12 +277,12 @@ async def test_an_edit_that_is_made_twice_is_made_once_and_an_empty_one_removes(
     assert desk.said == []
 
 
-async def test_an_edit_of_a_message_that_somebody_removed_is_undeliverable(desk: Desk) -> None:
-    with pytest.raises(MessageGone, match="removed it"):
+async def test_an_edit_of_a_deleted_message_is_undeliverable(desk: Desk) -> None:
+    with pytest.raises(MessageGone, match="was deleted"):
         await desk.mouth.edit(desk.part("Hello", edits="99"))
 
 
-async def test_b14_what_was_said_in_a_group_is_not_sought_by_its_number_in_the_supergroup(
+async def test_b14_message_ids_of_a_group_are_not_used_in_the_supergroup(
     desk: Desk,
 ) -> None:
     group = desk.telegram.people.add_group("The group", desk.alice, kind="group")
@@ -293,12 +293,12 @@ async def test_b14_what_was_said_in_a_group_is_not_sought_by_its_number_in_the_s
     for _ in range(2):
         with pytest.raises(NotSent, match="supergroup"):
             await desk.mouth.edit(desk.part("Half a word", chat=group, edits=name))
-        with pytest.raises(Undeliverable, match="stays there"):
+        with pytest.raises(Undeliverable, match="cannot be deleted"):
             await desk.mouth.edit(desk.part("", chat=group, edits=name))
     assert [one.text for one in desk.telegram.recorder.messages if not one.is_gone] == ["Half a", "Another"]
 
 
-async def test_a_burst_is_slowed_to_what_a_chat_may_take_and_lands_whole(desk: Desk) -> None:
+async def test_a_burst_is_slowed_to_the_chat_limit_and_sent_completely(desk: Desk) -> None:
     group = desk.telegram.people.add_group("The group", desk.alice)
     for number in range(30):
         try:
@@ -310,7 +310,7 @@ async def test_a_burst_is_slowed_to_what_a_chat_may_take_and_lands_whole(desk: D
     assert desk.hours.now >= 30 - 1, "ten beyond the twenty of the first minute wait three seconds each"
 
 
-async def test_choices_stand_below_the_last_part_as_buttons(desk: Desk) -> None:
+async def test_choices_are_buttons_below_the_last_part(desk: Desk) -> None:
     content = Content(text="word " * 1500, choices=(Choice("Yes", "choice:1"), Choice("No", "choice:2")))
     cut = split_reply(content)
     assert [len(one.choices) for one in cut] == [0, 2]
@@ -321,40 +321,40 @@ async def test_choices_stand_below_the_last_part_as_buttons(desk: Desk) -> None:
     ]
 
 
-async def test_a_reply_whose_message_is_gone_is_said_all_the_same(desk: Desk) -> None:
+async def test_a_reply_to_a_deleted_message_is_sent(desk: Desk) -> None:
     await desk.mouth.deliver(desk.part(reply_to="4711"))
     assert desk.said == ["Hello"]
 
 
-async def test_no_link_is_opened_for_a_preview(desk: Desk) -> None:
+async def test_link_previews_are_disabled(desk: Desk) -> None:
     await desk.mouth.deliver(desk.part("https://example.com/?secret=x"))
     [call] = desk.telegram.recorder.calls_of("sendMessage")
     assert call["link_preview_options"] == {"is_disabled": True}
 
 
-async def test_an_unclear_send_of_a_running_character_is_marked_in_the_room_and_in_the_books(
+async def test_an_unclear_send_is_marked_in_the_chat_and_in_the_ledger(
     open_house: Opened,
 ) -> None:
     async with open_house() as house:
         house.telegram.faults.append(Fault("sendMessage", is_late=True))
-        alice = house.people.person("Alice")
-        house.people.say(house.people.private(alice), alice, "Hello")
+        alice = house.people.add_user("Alice")
+        house.people.say(house.people.open_private_chat(alice), alice, "Hello")
         assert await house.said(2) == ["You said: Hello", f"{DUPLICATE_NOTICE}You said: Hello"]
         [part] = await house.sent()
         assert part.state is DeliveryState.SENT
 
 
-async def test_with_hold_an_unclear_send_of_a_running_character_is_listed(open_house: Opened) -> None:
+async def test_with_hold_an_unclear_send_is_listed(open_house: Opened) -> None:
     async with open_house(settings={"TELEGRAM_UNCLEAR": "hold"}) as house:
         house.telegram.faults.append(Fault("sendMessage", is_late=True))
-        alice = house.people.person("Alice")
-        house.people.say(house.people.private(alice), alice, "Hello")
+        alice = house.people.add_user("Alice")
+        house.people.say(house.people.open_private_chat(alice), alice, "Hello")
         [part] = await house.sent()
         assert part.state is DeliveryState.UNKNOWN
         assert house.telegram.recorder.texts() == ["You said: Hello"]
 
 
-async def test_the_typing_sign_is_renewed_as_long_as_the_work_goes_on(open_house: Opened) -> None:
+async def test_the_typing_indicator_is_renewed_while_the_turn_runs(open_house: Opened) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
 
     async def script(request: TextRequest) -> str:
@@ -364,8 +364,8 @@ async def test_the_typing_sign_is_renewed_as_long_as_the_work_goes_on(open_house
 
     hours = Hours(held=frozenset())
     async with open_house(script, hours=hours) as house:
-        alice = house.people.person("Alice")
-        house.people.say(house.people.private(alice), alice, "Hello")
+        alice = house.people.add_user("Alice")
+        house.people.say(house.people.open_private_chat(alice), alice, "Hello")
         await asked.wait()
         await house.telegram.recorder.wait_until(
             lambda: house.telegram.recorder.counts["sendChatAction"] >= 3
@@ -374,14 +374,14 @@ async def test_the_typing_sign_is_renewed_as_long_as_the_work_goes_on(open_house
         assert await house.said(1) == ["Done."]
 
 
-async def test_d07_an_answer_that_does_not_come_is_unclear(open_desk: OpenDesk) -> None:
+async def test_d07_a_missing_response_is_unclear(open_desk: OpenDesk) -> None:
     desk = await open_desk(seconds=0.2)
     desk.telegram.faults.append(Fault("sendMessage", is_hanging=True))
-    with pytest.raises(DeliveryUnknown, match="no answer"):
+    with pytest.raises(DeliveryUnknown, match="no response"):
         await desk.mouth.deliver(desk.part())
 
 
-async def test_a_proxy_is_used_as_the_environment_says(
+async def test_the_proxy_of_the_environment_is_used(
     open_desk: OpenDesk, telegram: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", telegram.url)
@@ -392,7 +392,7 @@ async def test_a_proxy_is_used_as_the_environment_says(
     assert desk.said == ["Hello"]
 
 
-async def test_a_request_that_is_refused_by_its_size_is_surely_not_done(desk: Desk) -> None:
+async def test_a_request_rejected_for_its_size_is_not_done(desk: Desk) -> None:
     desk.telegram.faults.append(Fault("sendMessage", 413, "<html>too large</html>"))
     with pytest.raises(Undeliverable, match="413"):
         await desk.mouth.deliver(desk.part())
@@ -407,7 +407,7 @@ async def test_d09_a_caption_whose_markup_is_refused_keeps_its_file(desk: Desk) 
     assert (shown.text, shown.files) == ("**A** boat.", {"boat.png": b"picture"})
 
 
-async def test_what_was_kept_uncut_and_broke_off_in_the_middle_is_not_begun_again(desk: Desk) -> None:
+async def test_an_unsplit_reply_that_failed_halfway_is_not_sent_again(desk: Desk) -> None:
     uncut = replace(desk.part(), content=Content(text="word " * 1500))
     await desk.mouth.deliver(uncut)
     assert len(desk.said) == 2

@@ -1,4 +1,4 @@
-"""A reply in a group of Telegram that is seen while it is written, and what may happen to it meanwhile."""
+"""Streamed replies in a group, and what may happen to them meanwhile."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from tests.adapters.telegram.conftest import House, Opened
 
 @pytest.fixture(autouse=True)
 def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no test wait for the pace at which a reply is shown."""
+    """Update drafts without a pause."""
     monkeypatch.setattr(adapter, "GROUP_DRAFT_INTERVAL", 0.0)
 
 
@@ -28,7 +28,7 @@ FIRST, WHOLE = "Once upon a time", "Once upon a time there was a bot."
 
 
 def story(gate: asyncio.Event, rest: str = WHOLE.removeprefix(FIRST)) -> Callable[[TextRequest], Any]:
-    """Write the beginning, and the rest when the test wants it; what is not addressed to us is ignored."""
+    """Return a script that streams the beginning, and the rest when the gate opens."""
 
     def write(request: TextRequest) -> Any:
         if request.purpose is Purpose.SHOULD_RESPOND:
@@ -39,9 +39,9 @@ def story(gate: asyncio.Event, rest: str = WHOLE.removeprefix(FIRST)) -> Callabl
 
 
 async def begun(house: House, **details: Any) -> tuple[Any, Any]:
-    """Have the bot asked in a group, and the beginning of its answer seen there."""
-    alice = house.people.person("Alice")
-    group = house.people.group("The group", alice, **details)
+    """Ask the bot in a group and wait for the beginning of its answer."""
+    alice = house.people.add_user("Alice")
+    group = house.people.add_group("The group", alice, **details)
     house.people.say(group, alice, "@ada_bot tell me a story")
     assert await house.said(1, group) == [FIRST]
     return alice, group
@@ -57,7 +57,7 @@ async def until_heard(house: House, text: str, chat: Any) -> None:
     await house.telegram.recorder.wait_until(lambda: text in seen(house, chat))
 
 
-async def test_a_reply_in_a_group_is_seen_while_it_is_written(open_house: Opened) -> None:
+async def test_a_reply_in_a_group_is_streamed(open_house: Opened) -> None:
     gate = asyncio.Event()
     async with open_house(story(gate), settings=LIVE) as house:
         _, group = await begun(house)
@@ -66,7 +66,7 @@ async def test_a_reply_in_a_group_is_seen_while_it_is_written(open_house: Opened
         assert seen(house, group) == [WHOLE]
 
 
-async def test_b14_a_group_that_becomes_a_supergroup_in_the_middle_of_a_reply_gets_all_of_it_there(
+async def test_b14_a_group_that_migrates_during_a_reply_gets_all_of_it_in_the_supergroup(
     open_house: Opened,
 ) -> None:
     gate = asyncio.Event()
@@ -92,13 +92,13 @@ async def test_b14_a_group_that_becomes_a_supergroup_in_the_middle_of_a_reply_ge
         assert "@ada_bot tell me a story" in [one.content.text for one in memories]
 
 
-async def test_b14_where_only_a_refusal_tells_that_the_group_has_moved_all_of_the_reply_goes_there_too(
+async def test_b14_a_migration_reported_only_by_an_error_moves_the_whole_reply(
     open_house: Opened,
 ) -> None:
     gate = asyncio.Event()
     async with open_house(story(gate), settings=LIVE) as house:
         alice, group = await begun(house, kind="group")
-        new = house.people.migrate(group, alice, tells=False)
+        new = house.people.migrate(group, alice, is_announced=False)
         house.people.say(new, alice, "not the bot's: it has the number of what was seen before")
         gate.set()
         await until_heard(house, WHOLE, new)
@@ -107,18 +107,18 @@ async def test_b14_where_only_a_refusal_tells_that_the_group_has_moved_all_of_th
         assert await house.store.ledger.deliveries(is_open=True) == []
 
 
-async def test_b14_between_two_parts_of_a_reply_a_group_moves_and_the_rest_goes_to_the_supergroup(
+async def test_b14_a_migration_between_two_parts_sends_the_rest_to_the_supergroup(
     open_house: Opened,
 ) -> None:
     text = "word " * 1500
     async with open_house(lambda request: f"{HEAD}{text}{TAIL}") as house:
-        alice = house.people.person("Alice")
-        group = house.people.group("The group", alice, kind="group")
+        alice = house.people.add_user("Alice")
+        group = house.people.add_group("The group", alice, kind="group")
         moved: list[Any] = []
 
         def moves() -> bool:
             if house.telegram.recorder.texts(group["id"]) and not moved:
-                moved.append(house.people.migrate(group, alice, tells=False))
+                moved.append(house.people.migrate(group, alice, is_announced=False))
             return bool(moved)
 
         house.people.say(group, alice, "@ada_bot tell me a story")
@@ -129,7 +129,7 @@ async def test_b14_between_two_parts_of_a_reply_a_group_moves_and_the_rest_goes_
         assert {one.state for one in parts} == {DeliveryState.SENT}
 
 
-async def test_what_a_moderator_has_removed_half_written_is_not_said_again_and_the_books_say_why(
+async def test_a_draft_deleted_by_a_moderator_is_not_sent_again_and_the_receipt_says_why(
     open_house: Opened,
 ) -> None:
     gate = asyncio.Event()
@@ -145,11 +145,11 @@ async def test_what_a_moderator_has_removed_half_written_is_not_said_again_and_t
         told = [one for one in parts if one.memory_id != parts[0].memory_id or one.cause]
         assert len(told) > 1
         assert {(one.state, one.cause) for one in told} == {
-            (DeliveryState.CANCELLED, "somebody has removed it from the chat: it is not said again")
+            (DeliveryState.CANCELLED, "the message was deleted from the chat: it is not sent again")
         }
 
 
-async def test_b08_what_is_seen_of_an_answer_goes_with_the_person_who_is_to_be_forgotten(
+async def test_b08_erasing_a_user_deletes_the_draft_of_the_answer(
     open_house: Opened,
 ) -> None:
     gate = asyncio.Event()

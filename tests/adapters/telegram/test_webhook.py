@@ -1,4 +1,4 @@
-"""Deliveries by webhook: who may deliver, and when it is told that something arrived."""
+"""Webhook deliveries: authentication and acknowledgement."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ HOOK = {
 
 @asynccontextmanager
 async def hooked(**details: Any) -> AsyncIterator[House]:
-    """Run a character with a webhook, to which the emulator really delivers."""
+    """Run a character with a webhook to which the emulator delivers."""
     async with Emulator() as telegram, living(telegram, settings=HOOK, **details) as house:
         await telegram.recorder.wait_until(lambda: house.bot.webhook)
         assert house.bot.webhook == "http://127.0.0.1:1/hook/1000001"
@@ -36,15 +36,15 @@ async def hooked(**details: Any) -> AsyncIterator[House]:
         yield house
 
 
-async def test_a_message_that_is_delivered_is_answered() -> None:
+async def test_a_message_delivered_by_webhook_is_answered() -> None:
     async with hooked() as house:
-        alice = house.people.person("Alice")
-        house.people.say(house.people.private(alice), alice, "Hello")
+        alice = house.people.add_user("Alice")
+        house.people.say(house.people.open_private_chat(alice), alice, "Hello")
         assert await house.said(1) == ["You said: Hello"]
         await house.taken()
 
 
-async def test_the_secret_stands_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_secret_appears_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with hooked() as house:
         assert house.bot.secret == SECRET
@@ -52,7 +52,7 @@ async def test_the_secret_stands_in_no_log(caplog: pytest.LogCaptureFixture) -> 
     assert SECRET not in caplog.text
 
 
-async def test_c11_it_is_told_that_it_arrived_only_when_it_is_kept() -> None:
+async def test_c11_a_delivery_is_acknowledged_only_after_it_is_stored() -> None:
     store = InMemoryStore()
     receive, may = store.ledger.receive, asyncio.Event()
 
@@ -63,8 +63,8 @@ async def test_c11_it_is_told_that_it_arrived_only_when_it_is_kept() -> None:
 
     async with hooked(store=store) as house:
         store.ledger.receive = slow  # type: ignore[method-assign]  # what a full disk would do
-        alice = house.people.person("Alice")
-        house.people.say(house.people.private(alice), alice, "Hello")
+        alice = house.people.add_user("Alice")
+        house.people.say(house.people.open_private_chat(alice), alice, "Hello")
         counts = house.telegram.recorder.counts
         await house.telegram.recorder.wait_until(lambda: counts["webhook 503"] >= 2)
         assert not counts["webhook 200"]
@@ -74,8 +74,8 @@ async def test_c11_it_is_told_that_it_arrived_only_when_it_is_kept() -> None:
 
 async def test_the_pictures_of_an_album_are_one_message() -> None:
     async with hooked() as house:
-        alice = house.people.person("Alice")
-        house.people.album(house.people.private(alice), alice, [b"1", b"2", b"3"], "Three")
+        alice = house.people.add_user("Alice")
+        house.people.send_album(house.people.open_private_chat(alice), alice, [b"1", b"2", b"3"], "Three")
         await house.taken()
         receipts = await house.settled()
     assert len(receipts) == 1
@@ -92,7 +92,9 @@ async def test_the_pictures_of_an_album_are_one_message() -> None:
         ([(HEADER, SECRET)], 200),
     ],
 )
-async def test_c12_nobody_delivers_without_the_secret(headers: list[tuple[str, str]], status: int) -> None:
+async def test_c12_a_delivery_without_the_secret_is_rejected(
+    headers: list[tuple[str, str]], status: int
+) -> None:
     async with hooked() as house, ClientSession() as session:
         encoded = [(name, value.encode().decode("utf-8", "surrogateescape")) for name, value in headers]
         async with session.post(house.bot.webhook, json={"update_id": 1}, headers=encoded) as answer:
@@ -104,20 +106,20 @@ async def test_c12_nobody_delivers_without_the_secret(headers: list[tuple[str, s
 
 
 @pytest.mark.parametrize("secret", ["", "   ", "with a space", "ümlaut", "x" * 257, "changeme"])
-def test_c12_a_blank_or_unusable_secret_refuses_to_start(secret: str) -> None:
+def test_c12_a_blank_or_invalid_secret_prevents_the_start(secret: str) -> None:
     values = {"TELEGRAM_BOT_TOKEN": TOKEN, **HOOK, "TELEGRAM_WEBHOOK_SECRET": secret}
     with pytest.raises(SettingError, match="TELEGRAM_WEBHOOK_SECRET"):
         Settings([Layer("the test", values)]).load(TelegramSettings)
 
 
-async def test_a_body_that_is_no_json_is_refused() -> None:
+async def test_a_body_that_is_not_json_is_rejected() -> None:
     async with hooked() as house, ClientSession() as session:
         for body, status in ((b"{", 400), (b"[" * 100_000, 400), (b'"text"', 200), (b"{}", 200)):
             async with session.post(house.bot.webhook, data=body, headers={HEADER: SECRET}) as answer:
                 assert answer.status == status
 
 
-async def test_where_its_port_is_taken_nothing_is_left_running() -> None:
+async def test_a_port_in_use_leaves_nothing_running() -> None:
     async with Emulator() as telegram:
         taken = {**HOOK, "TELEGRAM_WEBHOOK_PORT": str(urlsplit(telegram.url).port)}
         with pytest.raises(ConfigError, match="TELEGRAM_WEBHOOK_PORT"):

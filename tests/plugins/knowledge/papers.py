@@ -1,10 +1,10 @@
-"""Documents for tests, made by hand."""
+"""Documents for tests."""
 
 from collections.abc import Sequence
 
 
 def pdf(pages: Sequence[str]) -> bytes:
-    """Write a PDF with one line of text a page."""
+    """Return a PDF with one line of text per page."""
     count = len(pages)
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(count))
     objects = [

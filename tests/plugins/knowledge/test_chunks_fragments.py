@@ -1,4 +1,4 @@
-"""Rules of cutting: nothing lost, nothing too long, a little said twice."""
+"""Splitting into fragments: nothing is lost, nothing is too long, neighbours overlap."""
 
 import pytest
 from hypothesis import given
@@ -16,24 +16,24 @@ def test_a_short_text_is_one_fragment() -> None:
 
 
 @pytest.mark.parametrize("nothing", ["", "  \n\n \t\n", "\r\n"])
-def test_nothing_gives_no_fragment(nothing: str) -> None:
+def test_an_empty_text_has_no_fragments(nothing: str) -> None:
     assert split_text(nothing) == []
 
 
-def test_paragraphs_stay_whole_where_they_fit() -> None:
+def test_paragraphs_that_fit_are_not_split() -> None:
     text = "\n\n".join(f"{number}. {PARAGRAPH}" for number in range(9))
     fragments = split_text(text, max_length=300, overlap=60)
     assert all(any(f"{number}. {PARAGRAPH}" in one for one in fragments) for number in range(9))
     assert max(map(len, fragments)) <= 300
 
 
-def test_a_fragment_begins_with_the_end_of_the_one_before() -> None:
+def test_a_fragment_begins_with_the_end_of_the_previous_fragment() -> None:
     first, second, *_ = split_text(f"{PARAGRAPH}\n\n{PARAGRAPH}\n\n{PARAGRAPH}", max_length=150, overlap=40)
     assert second.startswith("Nobody counts but me.\n\n")
     assert first.endswith("Nobody counts but me.")
 
 
-def test_a_heading_begins_a_fragment_and_each_that_goes_on_below_it() -> None:
+def test_a_heading_starts_each_fragment_of_its_section() -> None:
     text = f"Before.\n\n## Lamps\n{PARAGRAPH}\n\n{PARAGRAPH}\n\n## Tides\n\nTwice a day."
     fragments = split_text(text, max_length=160, overlap=40)
     assert fragments[0] == "Before."
@@ -47,7 +47,7 @@ GAPS = st.sampled_from([" ", "\n", "\n\n", "\n# ", " \r\n \r\n"])
 
 
 @given(WORDS, GAPS, st.integers(min_value=20, max_value=90))
-def test_no_word_is_lost_and_no_fragment_too_long(words: list[str], gap: str, longest: int) -> None:
+def test_no_word_is_lost_and_no_fragment_is_too_long(words: list[str], gap: str, longest: int) -> None:
     fragments = split_text(gap.join(words), max_length=longest, overlap=8)
     assert all(0 < len(one) <= longest for one in fragments)
     assert set(words) <= set(" ".join(fragments).split())

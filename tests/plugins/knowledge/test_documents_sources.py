@@ -1,4 +1,4 @@
-"""What a character's knowledge may name, and what is read of it."""
+"""Which files a character may name, and what is read from them."""
 
 import logging
 from pathlib import Path
@@ -25,7 +25,7 @@ def names(who: Character, folder: Path | None) -> list[str]:
     return [source.name for source in list_sources(who, folder)]
 
 
-def test_words_a_file_and_a_folder_are_sources(tmp_path: Path) -> None:
+def test_text_files_and_folders_are_sources(tmp_path: Path) -> None:
     (tmp_path / "tides.md").write_text("Twice a day.")
     (tmp_path / "log" / "old").mkdir(parents=True)
     for name in ("b.txt", "a.md", "old/c.MARKDOWN", "picture.png", ".hidden.md"):
@@ -36,7 +36,7 @@ def test_words_a_file_and_a_folder_are_sources(tmp_path: Path) -> None:
     assert files == ["tides.md", "log/a.md", "log/b.txt", "log/old/c.MARKDOWN"]
 
 
-def test_what_is_named_twice_is_read_once(tmp_path: Path) -> None:
+def test_a_document_named_twice_is_read_once(tmp_path: Path) -> None:
     (tmp_path / "tides.md").write_text("Twice a day.")
     who = character("One.", "One.", {"path": "tides.md"}, {"path": "./tides.md"}, {"directory": "."})
     assert len(names(who, tmp_path)) == 2
@@ -44,7 +44,7 @@ def test_what_is_named_twice_is_read_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("field", ["path", "directory"])
 @pytest.mark.parametrize("named", ["../secret.md", "/etc", "a/../../b", "~/../../x/../../../etc", "link"])
-def test_nothing_outside_the_character_s_folder_is_read(field: str, named: str, tmp_path: Path) -> None:
+def test_files_outside_the_characters_folder_are_rejected(field: str, named: str, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (tmp_path / "secret.md").write_text("secret")
@@ -55,7 +55,7 @@ def test_nothing_outside_the_character_s_folder_is_read(field: str, named: str, 
             refuse(who, home)
 
 
-def test_a_link_in_a_folder_that_leads_outside_is_passed_over(
+def test_a_link_that_leads_outside_the_folder_is_skipped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     home = tmp_path / "home"
@@ -64,17 +64,17 @@ def test_a_link_in_a_folder_that_leads_outside_is_passed_over(
     (home / "link.md").symlink_to(tmp_path / "secret.md")
     (home / "folder").symlink_to(tmp_path, target_is_directory=True)
     assert names(character({"directory": "."}), home) == []
-    assert "leads out of the character's folder" in caplog.text
+    assert "leads outside the character's folder" in caplog.text
 
 
-def test_a_character_without_a_file_has_words_only() -> None:
+def test_a_character_without_a_file_can_only_have_inline_knowledge() -> None:
     assert len(names(character("Known."), None)) == 1
     with pytest.raises(PluginError, match="has no folder"):
         check_paths(character({"path": "tides.md"}), None)
 
 
 @pytest.mark.parametrize("named", ["gone.md", "picture.png"])
-def test_what_is_not_there_or_of_another_kind_is_noted(
+def test_missing_files_and_unknown_types_are_logged(
     named: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "picture.png").write_bytes(b"")
@@ -84,17 +84,17 @@ def test_what_is_not_there_or_of_another_kind_is_noted(
     assert named in caplog.text
 
 
-def test_files_are_bounded_in_number(
+def test_the_number_of_files_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(documents, "MAX_FILES", 2)
     for name in ("a.md", "b.md", "c.md"):
         (tmp_path / name).write_text(name)
     assert names(character({"directory": "."}, "Known."), tmp_path)[:2] == ["a.md", "b.md"]
-    assert "c.md is not read" in caplog.text
+    assert "c.md is skipped" in caplog.text
 
 
-def test_a_pdf_gives_the_text_of_its_pages() -> None:
+def test_the_text_of_all_pdf_pages_is_extracted() -> None:
     assert extract_text(".PDF", pdf(["Low water is at six.", "High water at noon."])) == (
         "Low water is at six.\n\nHigh water at noon."
     )
@@ -103,20 +103,20 @@ def test_a_pdf_gives_the_text_of_its_pages() -> None:
 @pytest.mark.parametrize(
     ("suffix", "data", "why"),
     [
-        (".pdf", b"not a pdf", "no PDF that can be read"),
-        (".pdf", pdf(["x"])[:200], "no PDF that can be read"),
+        (".pdf", b"not a pdf", "not a readable PDF"),
+        (".pdf", pdf(["x"])[:200], "not a readable PDF"),
         (".md", b"\xff\xfe\x00", "not UTF-8 text"),
         (".txt", b"a\x00b", "a binary file"),
         (".txt", b"a" * (MAX_FILE_BYTES + 1), "larger than 10 MiB"),
         (".txt", b"a" * (documents.MAX_TEXT_LENGTH + 1), "longer than 2000000 characters"),
     ],
 )
-def test_what_cannot_be_read_says_why(suffix: str, data: bytes, why: str) -> None:
+def test_an_unreadable_document_has_a_reason(suffix: str, data: bytes, why: str) -> None:
     with pytest.raises(UnreadableDocument, match=why):
         extract_text(suffix, data)
 
 
-def test_without_pypdf_a_pdf_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pypdf_a_pdf_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> object:
         raise ModuleNotFoundError(name)
 

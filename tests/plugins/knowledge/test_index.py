@@ -1,4 +1,4 @@
-"""Documents from file to prompt: taken in once, told where they bear on the message, gone when deleted."""
+"""Documents from file to prompt: indexed once, used if relevant, removed with their file."""
 
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ GULLS = "Gulls nest on the northern cliff and steal sandwiches from tourists. " 
 
 
 class Embedder:
-    """Vectors by subject; counts what it is asked, and fails when told to."""
+    """Embedding model with one dimension per subject; counts calls and fails on request."""
 
     def __init__(self, name: str = "subjects") -> None:
         self.name = name
@@ -51,7 +51,7 @@ class Embedder:
 
 
 class Shore:
-    """A folder with a character in it, put on stage again and again over one store."""
+    """A folder with a character that is started repeatedly over one store."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -83,9 +83,7 @@ async def prompt_of(stage: AgentHarness, question: str) -> str:
 
 
 @pytest.mark.parametrize("has_vectors", [True, False])
-async def test_the_answer_sees_what_the_documents_say_about_the_message(
-    shore: Shore, has_vectors: bool
-) -> None:
+async def test_the_prompt_contains_the_relevant_passages(shore: Shore, has_vectors: bool) -> None:
     shore.embedder = shore.embedder if has_vectors else None
     async with shore.open() as stage:
         prompt = await prompt_of(stage, "When is low water?")
@@ -96,13 +94,13 @@ async def test_the_answer_sees_what_the_documents_say_about_the_message(
 
 
 @pytest.mark.parametrize("has_vectors", [True, False])
-async def test_what_bears_on_nothing_is_not_told(shore: Shore, has_vectors: bool) -> None:
+async def test_irrelevant_passages_are_not_in_the_prompt(shore: Shore, has_vectors: bool) -> None:
     shore.embedder = shore.embedder if has_vectors else None
     async with shore.open() as stage:
         assert "# Knowledge" not in await prompt_of(stage, "Chess?")
 
 
-async def test_a_small_library_is_told_whole_and_always_the_same(tmp_path: Path) -> None:
+async def test_a_small_library_is_always_in_the_prompt_completely(tmp_path: Path) -> None:
     (tmp_path / "tides.md").write_text("Low water is at six.")
     who = Character.model_validate({"name": "Robin", "knowledge": ["It has a cat.", {"path": "tides.md"}]})
     async with running_agent(plugin, character=who, folder=tmp_path) as stage:
@@ -123,7 +121,7 @@ async def test_a_document_cannot_forge_lines_of_the_prompt(tmp_path: Path) -> No
     assert "\n[12:03] Alice (id 7f3a)" not in prompt
 
 
-async def test_only_what_has_changed_is_taken_in_again(shore: Shore) -> None:
+async def test_only_changed_documents_are_indexed_again(shore: Shore) -> None:
     assert shore.embedder is not None
     async with shore.open() as stage:
         await prompt_of(stage, "Hello")
@@ -140,7 +138,7 @@ async def test_only_what_has_changed_is_taken_in_again(shore: Shore) -> None:
     assert len(before - {one.id for one in after}) == len(pieces)
 
 
-async def test_a_change_is_seen_while_the_bot_runs(shore: Shore) -> None:
+async def test_a_changed_document_is_indexed_while_the_bot_runs(shore: Shore) -> None:
     async with shore.open() as stage:
         await prompt_of(stage, "Hello")
         (shore.folder / "tides.txt").write_text("Low water is at seven, they say. " * 50)
@@ -158,7 +156,7 @@ async def test_deleting_a_file_removes_its_fragments(shore: Shore) -> None:
     assert {one.metadata["name"] for one in await shore.kept(MemoryKind.FRAGMENT)} == {"lamp.md", "gulls.md"}
 
 
-async def test_every_fragment_was_drawn_from_its_document(shore: Shore) -> None:
+async def test_every_fragment_refers_to_its_document(shore: Shore) -> None:
     async with shore.open() as stage:
         await prompt_of(stage, "Hello")
     documents = {one.id: one for one in await shore.kept(MemoryKind.DOCUMENT)}
@@ -167,7 +165,7 @@ async def test_every_fragment_was_drawn_from_its_document(shore: Shore) -> None:
         assert str(one.id) in documents[one.source_id].metadata["fragments"]
 
 
-async def test_another_embedding_model_makes_all_vectors_anew(shore: Shore) -> None:
+async def test_another_embedding_model_recomputes_all_vectors(shore: Shore) -> None:
     async with shore.open() as stage:
         await prompt_of(stage, "Hello")
     shore.embedder = Embedder("other")
@@ -176,7 +174,7 @@ async def test_another_embedding_model_makes_all_vectors_anew(shore: Shore) -> N
     assert {one.embedding_model for one in await shore.kept(MemoryKind.FRAGMENT)} == {"other"}
 
 
-async def test_while_no_vectors_can_be_made_documents_are_found_by_words(shore: Shore) -> None:
+async def test_without_embeddings_documents_are_found_by_words(shore: Shore) -> None:
     assert shore.embedder is not None
     shore.embedder.is_gone = True
     async with shore.open() as stage:
@@ -191,7 +189,7 @@ async def test_while_no_vectors_can_be_made_documents_are_found_by_words(shore: 
         assert "Low water is at six" in await prompt_of(stage, "When is low water?")
 
 
-async def test_a_fragment_of_another_room_never_surfaces(shore: Shore) -> None:
+async def test_a_fragment_of_another_room_is_never_found(shore: Shore) -> None:
     secret = Memory(
         id=new_id(),
         kind=MemoryKind.FRAGMENT,
@@ -213,22 +211,24 @@ async def test_a_fragment_of_another_room_never_surfaces(shore: Shore) -> None:
     assert "water: the key lies under the mat" in [one.text for one in found]
 
 
-async def test_a_broken_document_costs_itself_only(shore: Shore, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broken_document_does_not_affect_the_others(
+    shore: Shore, caplog: pytest.LogCaptureFixture
+) -> None:
     (shore.folder / "broken.pdf").write_bytes(b"%PDF-1.4 and no more")
     async with shore.open() as stage:
         assert "Low water is at six" in await prompt_of(stage, "When is low water?")
-    assert "broken.pdf is not read: it is no PDF that can be read" in caplog.text
+    assert "broken.pdf is skipped: it is not a readable PDF" in caplog.text
     assert "broken.pdf" not in await shore.documents()
 
 
 async def test_a_character_that_names_files_outside_its_folder_does_not_start(shore: Shore) -> None:
     shore.character = Character.model_validate({"name": "Robin", "knowledge": [{"path": "../secret.md"}]})
-    with pytest.raises(PluginError, match=r"knowledge\[0\]: '../secret.md' lies outside"):
+    with pytest.raises(PluginError, match=r"knowledge\[0\]: '../secret.md' is outside"):
         async with shore.open():
             pass
 
 
-async def test_what_the_character_no_longer_names_is_forgotten(shore: Shore) -> None:
+async def test_documents_the_character_no_longer_names_are_removed(shore: Shore) -> None:
     async with shore.open() as stage:
         await prompt_of(stage, "Hello")
     shore.character = Character(name="Robin")
@@ -240,13 +240,13 @@ async def test_what_the_character_no_longer_names_is_forgotten(shore: Shore) -> 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Give the address of a new database of each kind."""
+    """Return the URL of a new database of each kind."""
     if request.param == "postgresql":
         return str(request.getfixturevalue("postgres_url"))
     return f"sqlite:///{tmp_path / 'kept.db'}"
 
 
-async def test_the_library_is_kept_in_the_database(shore: Shore, database: str) -> None:
+async def test_the_index_is_stored_in_the_database(shore: Shore, database: str) -> None:
     assert shore.embedder is not None
     settings = {"DATABASE_URL": database}
     sql = find_plugin("sql")
@@ -266,7 +266,7 @@ async def test_the_library_is_kept_in_the_database(shore: Shore, database: str) 
     ("knowledge", "is_there"),
     [([], False), (["Known."], False), ([{"path": "a.md"}], True), ([{"directory": "."}], True)],
 )
-def test_a_character_whose_knowledge_lies_in_files_gets_the_plugin(
+def test_a_character_with_knowledge_files_gets_the_plugin(
     knowledge: list[object], is_there: bool, tmp_path: Path
 ) -> None:
     who = Character.model_validate({"name": "Robin", "knowledge": knowledge})
@@ -274,6 +274,6 @@ def test_a_character_whose_knowledge_lies_in_files_gets_the_plugin(
     assert ("knowledge" in names) is is_there
 
 
-def test_the_name_that_elizaos_gives_it_is_known(tmp_path: Path) -> None:
+def test_the_elizaos_name_of_the_plugin_is_known(tmp_path: Path) -> None:
     who = Character(name="Robin", plugins=("@elizaos/plugin-knowledge",))
     assert "knowledge" in [one.name for one in load_plugins(who, Settings([]), folder=tmp_path).plugins]

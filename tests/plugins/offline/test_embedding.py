@@ -19,12 +19,12 @@ def near(one: str, other: str) -> float:
         ("what is CosmWasm", "what's cosmwasm", "what's the weather"),
     ],
 )
-def test_texts_of_like_wording_lie_nearer_than_others(text: str, close: str, far: str) -> None:
+def test_texts_with_similar_wording_have_a_higher_similarity(text: str, close: str, far: str) -> None:
     assert near(text, close) > 0.3
     assert near(text, close) > near(text, far) + 0.2
 
 
-def test_values_stay_what_they_were_because_stores_keep_them() -> None:
+def test_stored_embedding_values_do_not_change() -> None:
     vector = embed("Hello, Greenroom")
 
     golden = {3: -0.15249857, 123: -0.15249857, 229: 0.15249857}
@@ -32,7 +32,7 @@ def test_values_stay_what_they_were_because_stores_keep_them() -> None:
 
 
 @pytest.mark.parametrize("dimension", [8, 384, 1536])
-def test_a_vector_has_the_dimension_asked_for_and_length_one(dimension: int) -> None:
+def test_a_vector_has_the_requested_dimension_and_length_one(dimension: int) -> None:
     vector = embed("a few words", dimension)
 
     assert len(vector) == dimension
@@ -40,7 +40,7 @@ def test_a_vector_has_the_dimension_asked_for_and_length_one(dimension: int) -> 
 
 
 @given(st.text(min_size=1))
-def test_any_text_has_length_one_or_no_content(text: str) -> None:
+def test_the_vector_of_any_text_has_length_one_or_is_zero(text: str) -> None:
     vector = embed(text)
 
     assert len(vector) == DIMENSION
@@ -48,7 +48,7 @@ def test_any_text_has_length_one_or_no_content(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  \n\t", "\u200b\x00"])
-def test_a_text_without_content_is_all_zeros_and_like_nothing(text: str) -> None:
+def test_a_text_without_content_has_a_zero_vector(text: str) -> None:
     assert not any(embed(text))
     assert similarity(embed(text), embed("words")) == 0.0
 
@@ -61,11 +61,11 @@ def test_a_long_text_is_read_up_to_its_limit() -> None:
     assert embed("tea " * MAX_TEXT_LENGTH) == embed(("tea " * MAX_TEXT_LENGTH)[:MAX_TEXT_LENGTH])
 
 
-def test_vectors_of_two_dimensions_are_not_compared() -> None:
+def test_vectors_of_different_dimensions_are_rejected() -> None:
     with pytest.raises(ValueError, match="8 and 16"):
         similarity([1.0] * 8, [1.0] * 16)
 
 
-def test_a_vector_without_dimensions_is_refused() -> None:
+def test_a_vector_without_dimensions_is_rejected() -> None:
     with pytest.raises(ValueError, match="at least one"):
         embed("words", 0)

@@ -68,11 +68,11 @@ def test_a_line_is_cut_into_tidied_sentences(line: str, texts: list[str]) -> Non
         (["I'm tired", "I'm Fine."], ""),
     ],
 )
-def test_the_name_told_last_is_known(lines: list[str], name: str) -> None:
+def test_the_last_stated_name_is_used(lines: list[str], name: str) -> None:
     assert find_stated_name(lines) == name
 
 
-def test_a_thing_and_a_wish_are_remembered_until_they_are_called_back() -> None:
+def test_possessions_and_preferences_are_offered_until_they_were_used() -> None:
     lines = ["my garden is full of weeds", "I want to plant beans"]
 
     assert find_callbacks(lines, "hm", [], "Ada") == {

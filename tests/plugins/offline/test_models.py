@@ -1,4 +1,4 @@
-"""Rules of the offline responder as a model: it answers every kind of request in the tags that are read."""
+"""The offline responder as a model: it answers every kind of request in the expected tags."""
 
 import math
 from collections.abc import AsyncIterator
@@ -42,7 +42,7 @@ async def ada() -> AsyncIterator[AgentHarness]:
 
 
 def prompt(*texts: str) -> str:
-    """Write a conversation in which Alice and Ada take turns."""
+    """Return a prompt in which Alice and Ada take turns."""
     lines = [
         HistoryLine(
             NOON + timedelta(minutes=place),
@@ -72,7 +72,7 @@ async def ask(stage: AgentHarness, purpose: Purpose, *texts: str) -> str:
     ],
 )
 @pytest.mark.parametrize("purpose", [Purpose.REPLY, Purpose.SUMMARY, Purpose.CHECK, Purpose.OTHER])
-async def test_an_answer_reads_back_as_a_plain_reply(ada: AgentHarness, purpose: Purpose, said: str) -> None:
+async def test_an_answer_parses_as_a_plain_reply(ada: AgentHarness, purpose: Purpose, said: str) -> None:
     reply = read_reply(await ask(ada, purpose, said))
     assert reply.text
     assert reply.actions == ("REPLY",)
@@ -82,17 +82,17 @@ async def test_an_answer_reads_back_as_a_plain_reply(ada: AgentHarness, purpose:
 
 
 @pytest.mark.parametrize(("said", "action"), [("Ada, are you there?", "RESPOND"), ("Bob, lunch?", "IGNORE")])
-async def test_a_decision_reads_back_as_one(ada: AgentHarness, said: str, action: str) -> None:
+async def test_a_decision_parses_as_a_decision(ada: AgentHarness, said: str, action: str) -> None:
     assert read_decision(await ask(ada, Purpose.SHOULD_RESPOND, said)).action == action
 
 
-async def test_a_step_finishes_at_once_and_parameters_stay_unmended(ada: AgentHarness) -> None:
+async def test_a_step_finishes_at_once_and_parameters_are_not_repaired(ada: AgentHarness) -> None:
     step = read_step(await ask(ada, Purpose.STEP, "Do it"))
     assert (step.action, step.is_finish) == ("", True)
     assert read_object(await ask(ada, Purpose.REPAIR, "Do it")) == {}
 
 
-async def test_a_post_reads_back_as_it_was_written(ada: AgentHarness) -> None:
+async def test_a_post_parses_as_it_was_written(ada: AgentHarness) -> None:
     written = read_fields(await ask(ada, Purpose.POST), ("post",))["post"]
     assert written
     assert "&lt;" not in written
@@ -103,14 +103,14 @@ async def test_the_same_conversation_gets_the_same_answer(ada: AgentHarness) -> 
     assert await ask(ada, Purpose.REPLY, "Hello") == await ask(ada, Purpose.REPLY, "Hello")
 
 
-async def test_it_costs_nothing_and_says_what_it_is(ada: AgentHarness) -> None:
+async def test_the_usage_is_zero_and_the_model_is_named(ada: AgentHarness) -> None:
     result = await generate_text(ada.agent, TextRequest(prompt("Hello"), Purpose.REPLY))
     assert result.model == "offline"
     assert result.usage is not None
     assert (result.usage.tokens_in, result.usage.tokens_out, result.usage.is_estimate) == (0, 0, False)
 
 
-async def test_vectors_are_as_many_as_the_texts_and_comparable(ada: AgentHarness) -> None:
+async def test_every_text_has_a_comparable_vector(ada: AgentHarness) -> None:
     texts = ("a garden in May", "gardening in May", "quantum chromodynamics", "")
     result = await embed_texts(ada.agent, EmbeddingRequest(texts))
     assert result.model == "offline-ngrams-384"
@@ -152,7 +152,7 @@ async def test_a_whole_conversation_without_key_or_network(capsys: pytest.Captur
     assert "offline model: Ada answers from built-in patterns" in capsys.readouterr().err
 
 
-async def test_any_other_model_is_asked_before_it() -> None:
+async def test_any_other_model_has_priority() -> None:
     async with running_agent(plugin) as stage:
         await stage.send("hi")
     assert stage.texts == ["Hello."]

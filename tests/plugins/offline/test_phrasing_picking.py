@@ -1,7 +1,7 @@
 from plugins.offline.phrasing import fold_text, pick_freshest, pick_index, rotate_items
 
 
-def test_a_draw_is_the_same_every_time_and_within_its_bound() -> None:
+def test_pick_index_is_deterministic_and_within_bounds() -> None:
     assert [pick_index("key", "topic", 5) for _ in range(3)] == [pick_index("key", "topic", 5)] * 3
     assert {pick_index(str(seed), "topic", 3) for seed in range(30)} == {0, 1, 2}
 
@@ -11,7 +11,7 @@ def test_rotation_keeps_every_item() -> None:
     assert rotate_items([], "key", "topic") == []
 
 
-def test_a_fresh_offer_with_another_opening_is_preferred() -> None:
+def test_a_fresh_candidate_with_another_opening_is_preferred() -> None:
     offers = ["Go on, please.", "Tell me more.", "And then?"]
 
     assert (

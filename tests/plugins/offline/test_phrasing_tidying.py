@@ -14,16 +14,16 @@ from plugins.offline.phrasing import clean_sentence, is_named, normalize_line
         ("THIS IS LOUD", "this is loud"),
     ],
 )
-def test_address_filler_and_marks_are_gone_and_contractions_written_out(plain: str, text: str) -> None:
+def test_names_filler_and_punctuation_are_removed_and_contractions_expanded(plain: str, text: str) -> None:
     assert clean_sentence(plain, "Ada") == text
 
 
-def test_a_line_is_read_without_control_characters_and_curly_quotes() -> None:
+def test_control_characters_and_curly_quotes_are_normalized() -> None:
     assert normalize_line("\u202eit’s\x00 ＴＥＡ\n") == "it's TEA"
 
 
 @pytest.mark.parametrize(
     ("line", "expected"), [("ask Marc's aunt", True), ("Marc Aurel, hi", True), ("remarcable", False)]
 )
-def test_somebody_is_named_by_whole_words(line: str, expected: bool) -> None:
+def test_names_match_whole_words_only(line: str, expected: bool) -> None:
     assert is_named(line, "Marc Aurel") is expected

@@ -18,12 +18,12 @@ from plugins.offline.phrasing import (
         ("forgive myself", "forgive yourself"),
     ],
 )
-def test_persons_are_turned_round(text: str, turned: str) -> None:
+def test_pronouns_are_reflected(text: str, turned: str) -> None:
     assert reflect_pronouns(text) == turned
 
 
 @pytest.mark.parametrize("text", ["see https://example.com", "evil.gg now", "such shit", "x"])
-def test_links_and_coarse_words_are_not_said_back(text: str) -> None:
+def test_links_and_coarse_words_are_not_quoted(text: str) -> None:
     assert quote_words(text, 60) == ""
 
 
@@ -32,12 +32,12 @@ def test_a_quotation_is_one_clean_clause_of_limited_length() -> None:
     assert quote_words("wander slowly " * 9, 20) == "wander slowly…"
 
 
-def test_words_of_the_file_lose_mentions_and_placeholders_keep_them_out() -> None:
+def test_persona_texts_lose_mentions_and_are_dropped_with_placeholders() -> None:
     assert clean_persona_text("@everyone is  welcome", 40) == "everyone is welcome"
     assert clean_persona_text("hello {name}", 40) == ""
 
 
-def test_as_many_whole_sentences_stay_as_fit() -> None:
+def test_as_many_whole_sentences_as_fit_are_kept() -> None:
     assert fit_sentences("One. Two. Three.", 10) == "One. Two."
     assert fit_sentences("one two three", 9) == "one two…"
 

@@ -21,7 +21,7 @@ ADA = Persona(
 
 
 def talk(*lines: str, name: str = "Bob") -> list[ChatLine]:
-    """A conversation: Bob's lines, and Ada's where they begin with "Ada:"."""
+    """Return a conversation: Bob's lines, and Ada's if they begin with "Ada:"."""
     return [
         ChatLine("Ada", line.removeprefix("Ada:").strip(), True)
         if line.startswith("Ada:")
@@ -42,7 +42,7 @@ def converse(lines: list[str], voice: Persona = ADA, seed: int = 0) -> list[str]
     return [said.text for said in history if said.is_agent]
 
 
-def test_it_greets_by_its_own_name_at_first_and_shorter_later() -> None:
+def test_the_first_greeting_includes_its_name() -> None:
     first, later = converse(["Hello!", "hi Ada"])
 
     assert first.startswith("Hello, I'm Ada.")
@@ -61,7 +61,7 @@ def test_a_voice_without_a_name_or_file_still_answers() -> None:
 
 
 @pytest.mark.parametrize("line", ["what model are you?", "are you a real person", "Ada, are you an AI?"])
-def test_asked_what_it_is_it_says_that_no_language_model_runs_and_what_would_change_it(line: str) -> None:
+def test_asked_what_it_is_it_explains_how_to_enable_a_language_model(line: str) -> None:
     for answer in answers(line):
         assert "offline model" in answer
         assert "OPENAI_API_KEY" in answer
@@ -104,7 +104,7 @@ def test_it_picks_up_a_family_member_that_was_mentioned(line: str) -> None:
         ("I've been painting for three years", "How long have you been painting\\?"),
     ],
 )
-def test_persons_and_verbs_are_turned_round_grammatically(line: str, expected: str) -> None:
+def test_pronouns_and_verbs_are_reflected_grammatically(line: str, expected: str) -> None:
     assert any(re.search(expected, answer, re.IGNORECASE) for answer in answers(line))
 
 
@@ -116,11 +116,11 @@ def test_a_small_sum_is_answered_by_its_value(line: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["what is 7/0?", "9999999999 * 9999999999"])
-def test_a_sum_beyond_it_is_declined(line: str) -> None:
+def test_an_unsupported_sum_is_declined(line: str) -> None:
     assert not any(re.search(r"makes|comes to|reckon rightly", answer) for answer in answers(line))
 
 
-def test_the_open_question_is_answered_though_lines_follow_it() -> None:
+def test_the_open_question_is_answered_despite_later_lines() -> None:
     lines = ["I moved last week", "what is 6 times 7?", "the flat is small", "but it has a balcony", "ok"]
 
     assert all("42" in answer for answer in answers("Ada: And how is the flat?", *lines))
@@ -169,22 +169,22 @@ def test_it_comes_back_to_an_earlier_statement_when_nothing_matches() -> None:
     assert not any("your garden" in answer for answer in answers("hmm", "Ada: Yes?", "hmm"))
 
 
-def test_a_told_name_is_kept_and_asked_for_it_is_known() -> None:
+def test_a_stated_name_is_remembered() -> None:
     assert all("Mara" in answer for answer in answers("my name is mara", "Ada: Good.", "what's my name?"))
     assert all("Bob" in answer for answer in answers("what's my name?"))
     assert all("Mara" in answer for answer in answers("I'm Mara."))
     assert not any("Tired" in answer for answer in answers("I'm tired"))
 
 
-def test_an_example_of_the_file_is_answered_in_its_words() -> None:
+def test_a_message_example_is_answered_with_its_text() -> None:
     assert answers("Ada, what do you think of the sea") == {"Wet, Bob, and never finished."}
 
 
-def test_an_example_that_claims_a_deed_is_not_used() -> None:
+def test_an_example_that_claims_an_action_is_not_used() -> None:
     assert not any("it is set" in answer for answer in answers("Set an alarm for seven"))
 
 
-def test_a_topic_of_the_character_is_taken_up() -> None:
+def test_a_topic_of_the_character_is_used() -> None:
     assert all("old maps" in answer.lower() for answer in answers("tell me about old maps"))
 
 
@@ -204,7 +204,7 @@ def test_a_topic_of_the_character_is_taken_up() -> None:
         ("have you ever been to Rome?", "program|Never"),
     ],
 )
-def test_what_it_cannot_do_it_says(line: str, expected: str) -> None:
+def test_unsupported_requests_are_declined(line: str, expected: str) -> None:
     assert all(re.search(expected, answer, re.IGNORECASE) for answer in answers(line))
 
 
@@ -225,7 +225,7 @@ def test_what_it_cannot_do_it_says(line: str, expected: str) -> None:
         ([], False),
     ],
 )
-def test_it_takes_part_only_where_it_is_meant_or_asked(lines: list[str], expected: bool) -> None:
+def test_it_answers_only_if_addressed_or_asked(lines: list[str], expected: bool) -> None:
     parted = [line.split(": ", 1) for line in lines]
 
     assert should_respond([ChatLine(name, text, name == "Ada") for name, text in parted], ADA) is expected

@@ -15,12 +15,12 @@ from plugins.offline.responder import evaluate_arithmetic
         ("10 divided by 5 times 2", "4"),
     ],
 )
-def test_small_sums_are_worked_out(text: str, value: str) -> None:
+def test_small_sums_are_evaluated(text: str, value: str) -> None:
     assert evaluate_arithmetic(text) == value
 
 
 @pytest.mark.parametrize(
     "text", ["", "7/0", "9999999999 * 9999999999", "2 + + +", "((((1 + 2", "1" * 30 + "+1", "1+" * 20 + "1"]
 )
-def test_sums_beyond_it_have_no_value(text: str) -> None:
+def test_unsupported_sums_have_no_value(text: str) -> None:
     assert evaluate_arithmetic(text) == ""

@@ -15,19 +15,19 @@ ADA = Persona(
 )
 
 
-def test_only_topics_that_fit_into_a_sentence_are_taken() -> None:
+def test_only_topics_that_fit_into_a_sentence_are_used() -> None:
     assert list_topics(ADA) == ["old maps"]
     assert find_named_topics("I found an old map", ADA) == ["old maps"]
     assert find_named_topics("I found a hat", ADA) == []
 
 
-def test_a_slot_that_the_file_cannot_fill_is_missing() -> None:
+def test_a_slot_without_a_value_in_the_file_is_missing() -> None:
     slots = build_slots(ADA, "hm", "key")
 
     assert slots == {"name": "Ada", "who": ", a gardener on a roof", "topic": "old maps"}
 
 
-def test_an_example_is_taken_for_nearly_the_same_line_unless_it_claims_a_deed() -> None:
+def test_an_example_is_used_for_similar_lines_unless_it_claims_an_action() -> None:
     sea, alarm = "what do you think of the sea", "set an alarm"
 
     assert find_example_answers(ADA, Sentence(sea, True, sea), "Bob") == ["Wet, Bob."]

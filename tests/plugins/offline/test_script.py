@@ -3,7 +3,7 @@ import re
 from plugins.offline.script import RULES
 
 
-def test_the_last_rule_alone_outlasts_five_answers() -> None:
+def test_the_last_rule_has_more_than_five_answers() -> None:
     plain = [answer for answer in RULES[-1].answers if not re.search(r"[{\[]", answer)]
 
     assert RULES[-1].pattern.search("anything")
