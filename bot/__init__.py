@@ -18,7 +18,6 @@ from bot.domain.character import Character
 from bot.domain.choices import ChoiceRequest
 from bot.domain.component_specs import ActionSpec, Catalog, Effect, EvaluatorSpec, ExampleLine, ProviderSpec
 from bot.domain.content import Attachment, Choice, Content, MediaKind
-from bot.domain.edits import FORGOTTEN
 from bot.domain.environment import (
     ChannelType,
     Component,
@@ -31,7 +30,7 @@ from bot.domain.environment import (
 )
 from bot.domain.ids import delivery_id, derived_id, new_id, short_id
 from bot.domain.inbound import CommandResponse
-from bot.domain.ledger import Outcome, Receipt
+from bot.domain.ledger import Outcome, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind, MemoryScope
 from bot.domain.results import ActionPlan, ActionResult, PlanStep, ProviderResult, State, StepStatus
 from bot.domain.task import Task, TaskSchedule, TaskTag
@@ -85,7 +84,6 @@ if TYPE_CHECKING:
     from bot.runtime.runtime import Runtime
 
 __all__ = [
-    "FORGOTTEN",
     "WORLD_SETTINGS",
     "Action",
     "ActionPlan",
@@ -143,6 +141,7 @@ __all__ = [
     "Route",
     "RouteRequest",
     "RouteResponse",
+    "Rule",
     "Runtime",
     "Secret",
     "Service",

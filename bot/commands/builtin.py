@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from bot.domain.component_specs import CommandSpec
 from bot.domain.content import Choice, Content, MentionContext
-from bot.domain.edits import FORGOTTEN, ErasureResult
+from bot.domain.edits import ERASURE_COMPONENT, ErasureResult
 from bot.domain.environment import ParticipantState, Role
 from bot.domain.ids import new_id
 from bot.domain.inbound import CommandInvocation, CommandResponse, InboundMessage
-from bot.domain.ledger import EventKey, Outcome, Receipt
+from bot.domain.ledger import EventKey, Outcome, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind
 from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox
@@ -88,7 +88,7 @@ class BuiltinCommands:
         """Tell what is kept of people."""
         agent = context.agent
         text = describe_privacy(self._plugins, agent.settings)
-        marks = await agent.store.entities.components(context.invocation.author.id, FORGOTTEN)
+        marks = await agent.store.entities.components(context.invocation.author.id, ERASURE_COMPONENT)
         if not marks:
             return text
         return f"{text}\nYou had everything deleted on {str(marks[-1].data.get('at', ''))[:10]}."
@@ -142,12 +142,11 @@ def build_question(invocation: CommandInvocation, question: str) -> InboundMessa
 TEXT_TYPES = (ModelType.TEXT_SMALL, ModelType.TEXT_MEDIUM, ModelType.TEXT_LARGE)
 # What stands in a receipt was written by rules of ours, except under these: there the model has spoken, or
 # a service's error, and either may repeat what others have said.
-MODEL_RULE_PREFIXES = ("shouldRespond", "IGNORE")
 MODEL_DECISIONS = {
-    "shouldRespond: RESPOND": "the model found that it was meant for me",
-    "shouldRespond: IGNORE": "the model found that it was not meant for me",
-    "shouldRespond: STOP": "the model found that it asked me to be quiet",
-    "IGNORE": "I chose to say nothing",
+    Rule.DECIDED_RESPOND: "the model found that it was meant for me",
+    Rule.DECIDED_IGNORE: "the model found that it was not meant for me",
+    Rule.DECIDED_STOP: "the model found that it asked me to be quiet",
+    Rule.CHOSE_SILENCE: "I chose to say nothing",
 }
 OPENINGS = {
     Outcome.ANSWERED: "I answered it",
@@ -172,11 +171,11 @@ def describe_outcome(receipt: Receipt) -> str:
 
 def _describe_reason(receipt: Receipt) -> str:
     if receipt.outcome is Outcome.FAILED:
-        if receipt.rule == "RESPONSE_TIMEOUT":
+        if receipt.rule == Rule.RESPONSE_TIMEOUT:
             return "it took too long"
         return "the model, or something of mine, has failed; whoever runs me can look it up"
-    if receipt.rule.startswith(MODEL_RULE_PREFIXES):
-        return MODEL_DECISIONS.get(receipt.rule, "the model decided so")
+    if receipt.is_reason_generated:
+        return MODEL_DECISIONS.get(Rule(receipt.rule), "the model decided so")
     return receipt.reason.rstrip(".")
 
 

@@ -162,7 +162,7 @@ class _TaskResult(Generic[T]):
 
 
 async def _capture_result(awaitable: Awaitable[T]) -> _TaskResult[T]:
-    """Await to the end and return result or exception: a task that raised SystemExit would end the process."""
+    """Return the result or the exception: a task that raised SystemExit would end the process."""
     try:
         return _TaskResult(await awaitable)
     except BaseException as error:

@@ -109,7 +109,7 @@ class Supervisor(Generic[H]):
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, timeout: float | None) -> Failure | None:
-        """Start for the first time and return the Failure, if any; supervise in the background from then on."""
+        """Start for the first time, return the Failure if there is one, and supervise from then on."""
         result = await self._start_context(timeout, FIRST_DELAY_SECONDS)
         self._task = asyncio.get_running_loop().create_task(self._run(result, timeout))
         return result if isinstance(result, Failure) else None

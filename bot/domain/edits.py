@@ -12,16 +12,13 @@ from bot.domain.content import Content
 from bot.domain.environment import Component, Entity, Room, World
 from bot.domain.ids import derived_id
 from bot.domain.inbound import InboundMessage, StoredEvent, new_receipt
-from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt
+from bot.domain.ledger import Delivery, DeliveryState, EditState, Outcome, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind
 
 MAX_REVISIONS = 10
-MAX_SCANNED_ROWS = (
-    200  # as many of a room's receipts or parts are looked through, where no index leads to them
-)
+MAX_SCANNED_ROWS = 200  # receipts or deliveries of a room that are searched where no index helps
 REVISIONS_KEY = "revisions"
-EDITED, LATE_EDIT, REMOVED = "edited", "edited late", "removed"
-FORGOTTEN = "forgotten"  # the kind of component that says so, and the rule on receipts
+ERASURE_COMPONENT = "forgotten"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +88,7 @@ class ErasureResult:
 
 @dataclass(frozen=True, slots=True)
 class EditPlan:
-    """What to store for an edit: its receipt, the message with its new text, and the receipts it supersedes."""
+    """What to store for an edit: its receipt, the changed message, and the receipts it supersedes."""
 
     receipt: Receipt
     message: Memory | None = None
@@ -122,8 +119,12 @@ def plan_edit(
             _close_receipt(receipt, Outcome.IGNORED, now, "nothing that the message says has changed")
         )
     open_receipts = [other for other in receipts if not other.outcome.is_final]
-    if is_answering or not open_receipts or any(other.rule == LATE_EDIT for other in open_receipts):
-        receipt = replace(receipt, rule=LATE_EDIT)
+    if (
+        is_answering
+        or not open_receipts
+        or any(other.edit_state is EditState.LATE for other in open_receipts)
+    ):
+        receipt = replace(receipt, rule=Rule.EDITED_LATE)
     reason = "its message was edited before it was answered"
     superseded = [
         _close_receipt(other, Outcome.SUPERSEDED, now, reason) for other in open_receipts if not is_answering
@@ -133,15 +134,15 @@ def plan_edit(
 
 def cancel_receipt(receipt: Receipt, now: datetime, reason: str) -> Receipt:
     """Return the receipt closed as cancelled, for a message that can no longer be answered."""
-    return replace(receipt, outcome=Outcome.CANCELLED, reason=reason, rule=REMOVED, closed_at=now)
+    return replace(receipt, outcome=Outcome.CANCELLED, reason=reason, rule=Rule.REMOVED, closed_at=now)
 
 
 def redact_receipt(receipt: Receipt, now: datetime) -> Receipt:
     """Return the receipt without any text; what identifies the message and its costs stay."""
-    reason = "whoever wrote it has had it forgotten"
+    reason = "its author had their data deleted"
     if not receipt.outcome.is_final:
         receipt = replace(receipt, outcome=Outcome.CANCELLED, closed_at=now, is_evaluated=True)
-    return replace(receipt, reason=reason, rule=FORGOTTEN, notes=(), is_evaluated=True)
+    return replace(receipt, reason=reason, rule=Rule.ERASED, notes=(), is_evaluated=True)
 
 
 def anonymize_entity(entity: Entity) -> Entity:
@@ -152,7 +153,11 @@ def anonymize_entity(entity: Entity) -> Entity:
 def opt_out_component(entity_id: UUID, now: datetime) -> Component:
     """Return the component that marks a person whose data was erased."""
     return Component(
-        derived_id("forgotten", entity_id), entity_id, FORGOTTEN, {"at": now.isoformat()}, created_at=now
+        derived_id("forgotten", entity_id),
+        entity_id,
+        ERASURE_COMPONENT,
+        {"at": now.isoformat()},
+        created_at=now,
     )
 
 
@@ -188,7 +193,7 @@ def messages_by_external_id(deliveries: Iterable[Delivery], message_ids: Collect
 def _close_receipt(receipt: Receipt, outcome: Outcome, now: datetime, reason: str) -> Receipt:
     superseded_by = receipt.memory_id if outcome is Outcome.SUPERSEDED else None
     return replace(
-        receipt, outcome=outcome, reason=reason, rule=EDITED, superseded_by=superseded_by, closed_at=now
+        receipt, outcome=outcome, reason=reason, rule=Rule.EDITED, superseded_by=superseded_by, closed_at=now
     )
 
 

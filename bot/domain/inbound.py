@@ -9,11 +9,10 @@ from uuid import UUID
 from bot.domain.content import Choice
 from bot.domain.environment import Entity, ParticipantState, Role, Room, World
 from bot.domain.ids import new_id
-from bot.domain.ledger import EventKey, Outcome, Receipt
+from bot.domain.ledger import EventKey, Outcome, Receipt, Rule
 from bot.domain.memory import Memory
 
 MAX_BACKFILL_AGE = timedelta(minutes=15)
-BACKFILL = "backfill"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +82,8 @@ def new_receipt(inbound: InboundMessage, now: datetime) -> Receipt:
     return replace(
         receipt,
         outcome=Outcome.EXPIRED,
-        reason="it was said while the bot was away, and is too old to be answered",
-        rule=BACKFILL,
+        reason="it was sent while the bot was offline, and is too old to be answered",
+        rule=Rule.BACKFILL,
         closed_at=now,
     )
 

@@ -32,6 +32,62 @@ class Outcome(StrEnum):
         return self not in (Outcome.RECEIVED, Outcome.CLAIMED)
 
 
+class Rule(StrEnum):
+    """The rules that decide about an event, as receipts name them.
+
+    A receipt may also name a setting, an exception or an adapter's rule: not every rule is listed here.
+    """
+
+    OWN_MESSAGE = "own message"
+    EMPTY_MESSAGE = "empty message"
+    ON_EDIT = "ON_EDIT"
+    RESPOND_TO_BOTS = "RESPOND_TO_BOTS"
+    MUTED = "MUTED"
+    FOLLOWED = "FOLLOWED"
+    BYPASS_TYPES = "SHOULD_RESPOND_BYPASS_TYPES"
+    BYPASS_SOURCES = "SHOULD_RESPOND_BYPASS_SOURCES"
+    MENTION = "mention"
+    REPLY = "reply"
+    NAME_CALLED = "name called"
+    DECISION_FAILED = "shouldRespond"
+    DECIDED_RESPOND = "shouldRespond: RESPOND"
+    DECIDED_IGNORE = "shouldRespond: IGNORE"
+    DECIDED_NONE = "shouldRespond: NONE"
+    DECIDED_STOP = "shouldRespond: STOP"
+    DECISION_UNREADABLE = "shouldRespond: unreadable"
+    CHOSE_SILENCE = "IGNORE"
+    REPETITION = "repetition"
+    LATEST_RESPONSE = "LATEST_RESPONSE"
+    RESPONSE_TIMEOUT = "RESPONSE_TIMEOUT"
+    RESTART = "restart"
+    INTERNAL_ERROR = "internal error"
+    BACKFILL = "backfill"
+    EDITED = "edited"
+    EDITED_LATE = "edited late"
+    REMOVED = "removed"
+    ERASED = "forgotten"
+
+
+GENERATED_REASONS = frozenset(
+    {
+        Rule.DECISION_FAILED,
+        Rule.DECIDED_RESPOND,
+        Rule.DECIDED_IGNORE,
+        Rule.DECIDED_NONE,
+        Rule.DECIDED_STOP,
+        Rule.DECISION_UNREADABLE,
+        Rule.CHOSE_SILENCE,
+    }
+)
+
+
+class EditState(StrEnum):
+    """Whether an event is an edit that arrived after its message had its outcome or its answer was begun."""
+
+    NORMAL = "normal"
+    LATE = "late"
+
+
 @dataclass(frozen=True, slots=True)
 class EventKey:
     """The identity of an inbound event, the same when a platform delivers it again.
@@ -95,6 +151,16 @@ class Receipt:
     model_calls: tuple[ModelCall, ...] = ()
     notes: tuple[str, ...] = ()
     is_evaluated: bool = True
+
+    @property
+    def is_reason_generated(self) -> bool:
+        """Whether a model wrote the reason: it may quote other people, so it is not shown in a room."""
+        return self.rule in GENERATED_REASONS
+
+    @property
+    def edit_state(self) -> EditState:
+        """The state of an edit that waits for its answer; stored as the rule until another rule decides."""
+        return EditState.LATE if self.rule == Rule.EDITED_LATE else EditState.NORMAL
 
 
 class StepState(StrEnum):

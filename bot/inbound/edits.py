@@ -8,7 +8,7 @@ from typing import Protocol
 from uuid import UUID
 
 from bot.concurrency.clock import Clock, system_clock
-from bot.domain.edits import EDITED, DeletionResult, ErasureResult, Reaction
+from bot.domain.edits import DeletionResult, ErasureResult, Reaction
 from bot.domain.environment import Room, World
 from bot.domain.events import (
     ChannelCleared,
@@ -21,7 +21,7 @@ from bot.domain.events import (
     WorldLeft,
 )
 from bot.domain.inbound import MAX_BACKFILL_AGE, InboundMessage
-from bot.domain.ledger import Outcome, Receipt
+from bot.domain.ledger import Outcome, Receipt, Rule
 from bot.domain.memory import MemoryKind
 from bot.event_bus import EventBus
 from bot.inbound.inbox import Inbox
@@ -137,7 +137,9 @@ class EditReporter:
             is_unknown = result.previous is None and result.event.is_new
             if is_unknown and now - inbound.message.created_at > MAX_BACKFILL_AGE:
                 reason = "it was written long before it was edited"
-                receipt = replace(receipt, outcome=Outcome.EXPIRED, reason=reason, rule=EDITED, closed_at=now)
+                receipt = replace(
+                    receipt, outcome=Outcome.EXPIRED, reason=reason, rule=Rule.EDITED, closed_at=now
+                )
                 await self._store.ledger.save_receipts([receipt])
                 return receipt
             await self._resolve_closed(result.superseded)

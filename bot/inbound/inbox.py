@@ -14,7 +14,7 @@ from bot.concurrency.crash_points import crash_point
 from bot.concurrency.tasks import TaskSet
 from bot.domain.ids import new_id
 from bot.domain.inbound import MAX_BACKFILL_AGE, InboundMessage, StoredEvent, StreamCursor
-from bot.domain.ledger import Outcome, Receipt
+from bot.domain.ledger import Outcome, Receipt, Rule
 from bot.errors import InboxClosed, StoreUnavailable, TemporaryError
 from bot.inbound.processing import DeferredRetries
 from bot.inbound.sanitize import sanitize_message
@@ -306,7 +306,7 @@ class Inbox:
         if now - receipt.received_at <= MAX_BACKFILL_AGE:
             return receipt
         reason = "it was left unanswered for too long"
-        closed = replace(receipt, outcome=Outcome.EXPIRED, reason=reason, rule="restart", closed_at=now)
+        closed = replace(receipt, outcome=Outcome.EXPIRED, reason=reason, rule=Rule.RESTART, closed_at=now)
         await self._ledger.save_receipts([closed])
         return closed
 

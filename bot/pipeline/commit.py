@@ -6,8 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from bot.concurrency.crash_points import crash_point
-from bot.domain.edits import LATE_EDIT
-from bot.domain.ledger import Outcome, Receipt
+from bot.domain.ledger import EditState, Outcome, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind
 from bot.outbound.message_parts import OutgoingReply
 from bot.pipeline.evaluate import has_evaluation_work
@@ -72,7 +71,7 @@ def supersede_receipt(turn: Turn, turn_input: TurnInput, newest: TurnInput) -> R
         close_receipt(turn, turn_input),
         outcome=Outcome.SUPERSEDED,
         reason=f"a newer message was taken up together with it{suffix}",
-        rule="LATEST_RESPONSE",
+        rule=Rule.LATEST_RESPONSE,
         superseded_by=newest.message.id,
     )
 
@@ -90,13 +89,12 @@ MAX_ECHO_SCAN = 20
 MAX_REPETITION_SCAN = 100
 REPETITION_WINDOW = timedelta(minutes=10)
 MAX_REPETITIONS = 3
-REPETITION_RULE = "repetition"
 
 
 async def previous_reply(turn: Turn) -> Memory | None:
     """Find what was first said to a message that is edited now, where it was answered."""
     receipt = turn.inputs[-1].receipt
-    if receipt.rule != LATE_EDIT:
+    if receipt.edit_state is not EditState.LATE:
         return None
     for earlier in await turn.agent.store.ledger.receipts_by_message_id(receipt.key.message_id):
         is_answer = earlier.memory_id == receipt.memory_id and earlier.outcome is Outcome.ANSWERED

@@ -16,14 +16,13 @@ from bot.domain.environment import ParticipantState
 from bot.domain.events import MessageReceived, VoiceMessageReceived
 from bot.domain.ids import new_id
 from bot.domain.inbound import StoredEvent
-from bot.domain.ledger import Outcome
+from bot.domain.ledger import Outcome, Rule
 from bot.domain.memory import MemoryKind
 from bot.errors import BudgetSpent, ModelError, StoreUnavailable
 from bot.inbound.inbox import OnOutcome
 from bot.models.types import ModelType
 from bot.pipeline.attachments import ConcurrencyLimits, read_attachments
 from bot.pipeline.commit import (
-    REPETITION_RULE,
     close_turn,
     drop_echo,
     is_repetition,
@@ -51,10 +50,11 @@ logger = logging.getLogger(__name__)
 APOLOGY_INTERVAL = timedelta(minutes=5)
 MAX_ATTEMPTS = 3
 EMBEDDING_TIMEOUT = 120.0
-SILENCE_RULE = "IGNORE"  # what the character chose, not the gate
 EDIT_INTERVAL_SECONDS = 5.0
-UNSOLICITED_RULES = frozenset({"FOLLOWED", "shouldRespond: RESPOND"})  # nobody has turned to the character
-RESUMED_DECISION = ResponseDecision(True, "it was being answered when the process stopped", "restart")
+UNSOLICITED_RULES = frozenset(
+    {Rule.FOLLOWED, Rule.DECIDED_RESPOND}
+)  # the message does not address the character
+RESUMED_DECISION = ResponseDecision(True, "it was being answered when the process stopped", Rule.RESTART)
 
 
 class MessagePipeline:
@@ -111,7 +111,7 @@ class MessagePipeline:
         agent = self._agent
         if turn_input.receipt.attempts > MAX_ATTEMPTS:
             await self._close_failed(
-                turn, f"{MAX_ATTEMPTS} attempts ended before it had an answer", "restart"
+                turn, f"{MAX_ATTEMPTS} attempts ended before it had an answer", Rule.RESTART
             )
             self._mark_evaluated(
                 turn_input
@@ -169,7 +169,7 @@ class MessagePipeline:
         memories = await turn.agent.store.memories.by_turn(turn.id)
         turn.replies = [memory for memory in memories if memory.kind is MemoryKind.MESSAGE]
         was_ignored = (
-            turn_input.receipt.outcome is Outcome.IGNORED and turn_input.receipt.rule != SILENCE_RULE
+            turn_input.receipt.outcome is Outcome.IGNORED and turn_input.receipt.rule != Rule.CHOSE_SILENCE
         )
         await self._evaluate(turn, turn_input, should_reply=not was_ignored)
 
@@ -185,13 +185,13 @@ class MessagePipeline:
             return False
         except ModelError as error:
             reason = f"no model could decide whether to answer: {error}"
-            run.outcome = await close_turn(turn, Outcome.FAILED, reason, "shouldRespond")
+            run.outcome = await close_turn(turn, Outcome.FAILED, reason, Rule.DECISION_FAILED)
             return False
         except StoreUnavailable:
             raise
         except Exception as error:  # our own fault, or a template's: nobody knows whether it called for words
             logger.exception("it could not be decided whether to answer message %s", turn_input.message.id)
-            run.outcome = await close_turn(turn, Outcome.FAILED, _describe_error(error), "internal error")
+            run.outcome = await close_turn(turn, Outcome.FAILED, _describe_error(error), Rule.INTERNAL_ERROR)
             return False
         if not decision.should_answer:
             turn_input.is_evaluated |= decision.is_rate_limited
@@ -245,7 +245,7 @@ class MessagePipeline:
         except Exception as error:  # our own fault: the room is told, the log has the rest
             logger.exception("message %s could not be answered", turn.message.id)
             turn.commit()
-            return await self._close_failed(turn, _describe_error(error), "internal error")
+            return await self._close_failed(turn, _describe_error(error), Rule.INTERNAL_ERROR)
 
     async def _debounce(self, turn: Turn) -> None:
         """Wait for the rest of a burst: a newer message takes the turn over before anything is paid for."""
@@ -261,7 +261,9 @@ class MessagePipeline:
         for name in plan.unknown:
             self._action_runner.reject_unknown(turn, name)
         if plan.is_silent:
-            return await close_turn(turn, Outcome.IGNORED, reply.thought or "it chose silence", SILENCE_RULE)
+            return await close_turn(
+                turn, Outcome.IGNORED, reply.thought or "it chose silence", Rule.CHOSE_SILENCE
+            )
         content = Content(text=reply.text, thought=reply.thought, actions=reply.actions)
         if plan.is_simple:
             return await self._commit_reply(turn, content, decision)
@@ -279,7 +281,7 @@ class MessagePipeline:
         is_unsolicited = decision.rule in UNSOLICITED_RULES or turn.author.is_bot
         if is_unsolicited and await is_repetition(turn, content.text):
             reason = "it would have said the same words a fourth time within ten minutes"
-            return await close_turn(turn, Outcome.IGNORED, reason, REPETITION_RULE)
+            return await close_turn(turn, Outcome.IGNORED, reason, Rule.REPETITION)
         outgoing = [turn.build_reply(content)]
         return await close_turn(turn, Outcome.ANSWERED, decision.reason, decision.rule, outgoing)
 
@@ -308,7 +310,7 @@ class MessagePipeline:
                 await self._agent.store.ledger.receipt(turn_input.receipt.id) or turn_input.receipt
             )
         if not all(turn_input.receipt.outcome.is_final for turn_input in turn.inputs):
-            await self._close_failed(turn, reason, "RESPONSE_TIMEOUT")
+            await self._close_failed(turn, reason, Rule.RESPONSE_TIMEOUT)
             return
         for turn_input in turn.inputs:
             turn_input.resolve(turn_input.receipt)

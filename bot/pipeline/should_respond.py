@@ -8,8 +8,8 @@ from uuid import UUID
 from bot.adapter.adapter import Adapter
 from bot.concurrency.bounded import BoundedSet
 from bot.concurrency.crash_points import crash_point
-from bot.domain.edits import LATE_EDIT
 from bot.domain.environment import ChannelType, ParticipantState
+from bot.domain.ledger import EditState, Rule
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.name_matching import addresses_name, contains_name
 from bot.pipeline.compose import Composer, generate_text
@@ -115,18 +115,20 @@ def _is_mentioned(turn: Turn) -> bool:
 
 def _check_own_message(context: RuleContext) -> ResponseDecision | None:
     if context.turn.author.id == context.turn.agent.id:
-        return ResponseDecision(False, "it is the agent's own message", "own message")
+        return ResponseDecision(False, "it is the agent's own message", Rule.OWN_MESSAGE)
     return None
 
 
 def _check_late_edit(context: RuleContext) -> ResponseDecision | None:
     turn = context.turn
-    if turn.inputs[-1].receipt.rule != LATE_EDIT:
+    if turn.inputs[-1].receipt.edit_state is not EditState.LATE:
         return None
     if context.settings.on_edit == "ignore":
-        return ResponseDecision(False, "it was edited when it had its outcome already", "ON_EDIT")
+        return ResponseDecision(False, "it was edited when it had its outcome already", Rule.ON_EDIT)
     if turn.replaces is not None and not (context.adapter and context.adapter.can_edit):
-        return ResponseDecision(False, f"what was said on {turn.room.platform} cannot be changed", "ON_EDIT")
+        return ResponseDecision(
+            False, f"what was said on {turn.room.platform} cannot be changed", Rule.ON_EDIT
+        )
     return None
 
 
@@ -138,7 +140,7 @@ def _check_denied(context: RuleContext) -> ResponseDecision | None:
 def _check_empty(context: RuleContext) -> ResponseDecision | None:
     content = context.turn.message.content
     if is_blank(content.text) and not content.attachments:
-        return ResponseDecision(False, "it holds nothing to answer", "empty message")
+        return ResponseDecision(False, "it holds nothing to answer", Rule.EMPTY_MESSAGE)
     return None
 
 
@@ -148,16 +150,18 @@ def _check_bot(context: RuleContext) -> ResponseDecision | None:
         context.counters.bots.note_person(room.id)
         return None
     if not context.settings.respond_to_bots:
-        return ResponseDecision(False, "another bot wrote it", "RESPOND_TO_BOTS")
+        return ResponseDecision(False, "another bot wrote it", Rule.RESPOND_TO_BOTS)
     if context.is_counted:
         return None
     refusal = context.counters.bots.refusal_for(author.id, room.id)
-    return ResponseDecision(False, refusal, "RESPOND_TO_BOTS") if refusal else None
+    return ResponseDecision(False, refusal, Rule.RESPOND_TO_BOTS) if refusal else None
 
 
 def _check_muted(context: RuleContext) -> ResponseDecision | None:
     if context.participant_state is ParticipantState.MUTED and not context.is_mentioned:
-        return ResponseDecision(False, "the room is muted and the message does not name the agent", "MUTED")
+        return ResponseDecision(
+            False, "the room is muted and the message does not name the agent", Rule.MUTED
+        )
     return None
 
 
@@ -197,7 +201,7 @@ def _check_bypass_type(context: RuleContext) -> ResponseDecision | None:
         )
     if kind.value in listed:
         return ResponseDecision(
-            True, f"every message in a room of type {kind} is answered", "SHOULD_RESPOND_BYPASS_TYPES"
+            True, f"every message in a room of type {kind} is answered", Rule.BYPASS_TYPES
         )
     return None
 
@@ -206,26 +210,24 @@ def _check_bypass_source(context: RuleContext) -> ResponseDecision | None:
     source = context.turn.message.content.source.split(":")[0].strip().lower()
     listed = {entry.lower() for entry in context.settings.should_respond_bypass_sources}
     if source in BYPASS_SOURCES | listed:
-        return ResponseDecision(
-            True, f"every message from {source} is answered", "SHOULD_RESPOND_BYPASS_SOURCES"
-        )
+        return ResponseDecision(True, f"every message from {source} is answered", Rule.BYPASS_SOURCES)
     return None
 
 
 def _check_addressed(context: RuleContext) -> ResponseDecision | None:
     content = context.turn.message.content
     if content.mention.is_mention:
-        return ResponseDecision(True, "it mentions the agent", "mention")
+        return ResponseDecision(True, "it mentions the agent", Rule.MENTION)
     if content.mention.is_reply:
-        return ResponseDecision(True, "it replies to the agent", "reply")
+        return ResponseDecision(True, "it replies to the agent", Rule.REPLY)
     if any(addresses_name(content.text, name) for name in agent_names(context.turn)):
-        return ResponseDecision(True, "it calls the agent by name", "name called")
+        return ResponseDecision(True, "it calls the agent by name", Rule.NAME_CALLED)
     return None
 
 
 def _check_followed(context: RuleContext) -> ResponseDecision | None:
     if context.participant_state is ParticipantState.FOLLOWED:
-        return ResponseDecision(True, "the agent follows this room", "FOLLOWED")
+        return ResponseDecision(True, "the agent follows this room", Rule.FOLLOWED)
     return None
 
 
@@ -273,11 +275,9 @@ async def _decide_by_model(turn: Turn, composer: Composer) -> ResponseDecision:
         decision = read_decision(result.text)
         if decision.action in RESPOND_ACTIONS:
             return ResponseDecision(
-                True, decision.reasoning or "the model chose to answer", "shouldRespond: RESPOND"
+                True, decision.reasoning or "the model chose to answer", Rule.DECIDED_RESPOND
             )
         if decision.action in SILENT_ACTIONS:
             reason = decision.reasoning or "the model chose silence"
-            return ResponseDecision(False, reason, f"shouldRespond: {decision.action}")
-    return ResponseDecision(
-        False, "the model's decision could not be read, twice", "shouldRespond: unreadable"
-    )
+            return ResponseDecision(False, reason, Rule(f"{Rule.DECISION_FAILED}: {decision.action}"))
+    return ResponseDecision(False, "the model's decision could not be read, twice", Rule.DECISION_UNREADABLE)

@@ -26,7 +26,7 @@ class EditStore(Protocol):
     async def apply_edit(
         self, edit: InboundMessage, now: datetime, *, is_answering: bool = False
     ) -> EditResult:
-        """Store an edit of a message, as `plan_edit` decides; an edit of an unknown message is a new event."""
+        """Store an edit of a message as `plan_edit` decides; for an unknown message it is a new event."""
 
     async def delete_messages(
         self, room_id: UUID, message_ids: Collection[str], now: datetime

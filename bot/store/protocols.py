@@ -134,7 +134,7 @@ class EntityStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecallScope:
-    """The room and world from which something is recalled; other memories appear only as their scope allows."""
+    """The room and world that recall something; memories of other rooms only if their scope allows it."""
 
     room_id: UUID
     world_id: UUID

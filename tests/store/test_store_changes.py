@@ -7,11 +7,11 @@ from uuid import UUID
 import pytest
 
 from bot.domain.content import Content
-from bot.domain.edits import LATE_EDIT, MAX_REVISIONS, Reaction
+from bot.domain.edits import MAX_REVISIONS, Reaction
 from bot.domain.environment import ChannelType, ParticipantState, Role
 from bot.domain.ids import delivery_id, derived_id, new_id
 from bot.domain.inbound import InboundMessage
-from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt
+from bot.domain.ledger import Delivery, DeliveryState, EditState, Outcome, Receipt
 from bot.domain.memory import Memory, MemoryKind, MemoryScope
 from bot.domain.task import Task
 from bot.store.ledger import TurnCommit
@@ -108,7 +108,8 @@ async def test_an_edit_after_the_outcome_is_marked_as_late(store: Store, is_answ
     late = await store.edits.apply_edit(build_edit(arrival, "Hi"), NOW, is_answering=is_answering)
     later = await store.edits.apply_edit(build_edit(arrival, "Hi!", 2), NOW)
 
-    assert late.event.receipt.rule == later.event.receipt.rule == LATE_EDIT
+    for receipt in (late.event.receipt, later.event.receipt):
+        assert (receipt.rule, receipt.edit_state) == ("edited late", EditState.LATE)
     before, current = await store.ledger.receipt(first.id), await find_message(store, first)
     assert before is not None
     assert current is not None
@@ -137,6 +138,7 @@ async def test_an_edit_that_changes_no_word_leaves_the_message_waiting(store: St
     assert await store.ledger.receipts(is_open=True) == [first]
     changed = await store.edits.apply_edit(build_edit(arrival, "Hi", 2), NOW)
     assert changed.event.receipt.rule == ""
+    assert changed.event.receipt.edit_state is EditState.NORMAL
 
 
 async def test_an_edit_of_an_unknown_message_is_an_event_like_any(store: Store) -> None:

@@ -4,11 +4,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from bot.domain.content import Content
-from bot.domain.edits import FORGOTTEN
+from bot.domain.edits import ERASURE_COMPONENT
 from bot.domain.environment import Component, Relationship
 from bot.domain.ids import delivery_id, derived_id, new_id
 from bot.domain.inbound import InboundMessage
-from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt, Step, StepState
+from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt, Rule, Step, StepState
 from bot.domain.memory import Memory, MemoryKind, MemoryScope
 from bot.domain.task import Task
 from bot.store.ledger import TurnCommit
@@ -90,7 +90,7 @@ async def test_what_is_left_recognises_a_redelivery_and_holds_no_word_or_name(st
     await store.edits.erase_entity(hers.author.id, LATER)
     kept = await store.ledger.receipt(receipt.id)
     assert kept is not None
-    assert (kept.outcome, kept.rule, kept.notes) == (Outcome.ANSWERED, FORGOTTEN, ())
+    assert (kept.outcome, kept.rule, kept.notes) == (Outcome.ANSWERED, Rule.ERASED, ())
     assert "treasure" not in kept.reason
     person = (await store.entities.entities([hers.author.id]))[hers.author.id]
     assert (person.external_id, person.names, person.metadata) == ("", (), {})
@@ -135,7 +135,7 @@ async def test_details_relationships_tasks_and_log_entries_go_and_a_mark_stays(s
     found = await store.edits.erase_entity(alice, LATER)
     assert (found.components, found.relationships, found.tasks) == (2, 2, 1)
     [mark] = await store.entities.components(alice)
-    assert (mark.type, mark.data) == (FORGOTTEN, {"at": LATER.isoformat()})
+    assert (mark.type, mark.data) == (ERASURE_COMPONENT, {"at": LATER.isoformat()})
     assert [one.data for one in await store.entities.components(bob)] == [{"b": 2}]
     assert [one.target_id for one in await store.entities.relationships(bob)] == [derived_id("Carol")]
     assert [task.entity_id for task in await store.tasks.tasks()] == [bob]
