@@ -1,4 +1,4 @@
-"""Discord as a platform: servers are worlds, channels are rooms, and its people are people."""
+"""Discord adapter: guilds are worlds, channels are rooms, users are entities."""
 
 from adapters.discord.config import DiscordSettings
 from bot.platform import AdapterSpec, LazyImport

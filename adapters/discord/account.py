@@ -1,4 +1,4 @@
-"""One account on Discord: a token, a character, and all that keeps the two together."""
+"""One character's account on Discord: login, connection, receiving and sending."""
 
 import asyncio
 import logging
@@ -23,12 +23,12 @@ from bot.platform import AgentHandle, ConnectionStatus, Delivery, DisconnectCaus
 
 logger = logging.getLogger(__name__)
 STOP_TIMEOUT = 3.0
-REFUSED_RETRY_SECONDS = 600.0  # what cannot leave before the next start is asked after this often
+REFUSED_RETRY_SECONDS = 600.0  # retry interval of deliveries that cannot leave before the next start
 NETWORK_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_FILE")
 
 
 class DiscordAccount:
-    """Logs in and stays connected until it is stopped; `problem` says why it cannot, where it cannot."""
+    """One bot account: logs in and stays connected until `stop`; `problem` is why it gave up."""
 
     def __init__(self, handle: AgentHandle, settings: DiscordSettings, limits: Limits, clock: Clock) -> None:
         self.handle = handle
@@ -77,12 +77,12 @@ class DiscordAccount:
         self._is_logged_in = asyncio.Event()
 
     def start(self) -> None:
-        """Begin to connect; nobody waits for it, and other platforms go on whatever comes of it."""
+        """Start connecting in the background."""
         self._start_task(self._run())
         self._start_task(self._receiver.run())
 
     async def stop(self) -> None:
-        """Disconnect such that the session can be gone on with at the next start."""
+        """Disconnect with a close code that lets the next start resume the session."""
         await self._typing_indicator.stop()
         for task in self._tasks:
             task.cancel()
@@ -91,27 +91,27 @@ class DiscordAccount:
         await self._client.close()
 
     async def deliver(self, delivery: Delivery) -> str:
-        """Send a part."""
+        """Send a part and return its message id."""
         await self._wait_until_logged_in()
         return await self._message_sender.deliver(delivery, self._mapper.bot_id)
 
     async def edit(self, delivery: Delivery) -> str:
-        """Change what was said."""
+        """Edit or delete the message that a part replaces."""
         await self._wait_until_logged_in()
         return await self._message_sender.edit(delivery)
 
     async def reconcile(self, delivery: Delivery) -> str:
-        """Find out about an unclear part."""
+        """Resolve a part of which it is unknown whether it arrived."""
         await self._wait_until_logged_in()
         return await self._message_sender.reconcile(delivery, self._mapper.bot_id)
 
     async def typing(self, channel_id: str, active: bool) -> None:
-        """Show, or stop showing, that we are writing."""
+        """Show or hide the typing indicator in a channel."""
         if self._is_logged_in.is_set() and not self.problem:
             await self._typing_indicator.show(channel_id, active)
 
     async def _wait_until_logged_in(self) -> None:
-        """Wait a while for being logged in."""
+        """Wait for the login; raise NotSent after `request_timeout` or if the account was rejected."""
         try:
             async with asyncio.timeout(self._limits.request_timeout):
                 await self._is_logged_in.wait()
@@ -121,7 +121,7 @@ class DiscordAccount:
             raise NotSent(self.problem, retry_after=REFUSED_RETRY_SECONDS)
 
     async def _send_request(self, *args: Any, **kwargs: Any) -> Any:
-        """Ask Discord once; a token that it does not accept any more ends it all at the first refusal."""
+        """Send one request; a 401 response stops the account."""
         try:
             return await self._client.http.request(*args, **kwargs)
         except ErrorResponse as error:
@@ -140,8 +140,10 @@ class DiscordAccount:
             except ConnectionRejected as error:
                 self._stop_with(str(error))
                 return
-            except Exception as error:  # no sense in an answer, no store, a fault of ours: all may pass
-                logger.exception("%s is tried on Discord anew in a while", self.handle.character.name)
+            except Exception as error:  # an unreadable response, a store outage or a defect: all may pass
+                logger.exception(
+                    "the Discord account of %s failed and is retried later", self.handle.character.name
+                )
                 self.status.failed(DisconnectCause.FAULT, type(error).__name__)
             await self._limits.sleep(self._limits.max_retry_delay)
 
@@ -163,13 +165,13 @@ class DiscordAccount:
             commands = build_registration(self.handle.commands)
             await self._client.http.bulk_upsert_global_commands(self._client.application_id or 0, commands)
         except REQUEST_ERRORS as error:
-            logger.warning("the commands could not be registered with Discord: %s", error)
+            logger.warning("Discord did not register the commands: %s", error)
 
     def _stop_with(self, problem: str) -> None:
         if self.problem:
             return
         self.problem = problem
-        self._is_logged_in.set()  # whoever waits need not any more
+        self._is_logged_in.set()  # releases those who wait for the login
         self.is_connected.set()
         self.status.stopped(DisconnectCause.REFUSED, problem)
         for task in self._tasks:
@@ -187,7 +189,7 @@ class DiscordAccount:
     async def _handle_interaction(self, interaction: discord.Interaction[Any]) -> None:
         try:
             await self._command_handler.handle(interaction)
-        except Exception as error:  # it may have expired, or its channel may be gone
+        except Exception as error:  # the interaction may have expired, or its channel may be gone
             logger.warning("an interaction on Discord was not answered: %s", error or type(error).__name__)
 
     async def _before_event(self, event: str, data: Any) -> None:

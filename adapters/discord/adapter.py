@@ -1,4 +1,4 @@
-"""Discord as a platform: an account for every character that has a token."""
+"""The Discord adapter: one account for every character that has a token."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from bot import Clock, ConfigError, Content, Room, system_clock
 from bot.platform import Adapter, AgentHandle, ConnectionStatus, Delivery, NotSent
 
 DRAFT_INTERVAL_SECONDS = (
-    1.0  # seconds between two looks at a reply that is being written; Discord takes five edits in five
+    1.0  # between two edits of a streamed reply; Discord allows five edits in five seconds
 )
 
 
 class DiscordAdapter(Adapter):
-    """Connects every character that has a token; what one of them suffers does not concern the others."""
+    """Connects every character that has a token; accounts are independent of each other."""
 
     platform = PLATFORM
     can_edit = True
@@ -51,31 +51,31 @@ class DiscordAdapter(Adapter):
 
     @property
     def connections(self) -> Sequence[ConnectionStatus]:
-        """Tell how each account is connected to the gateway."""
+        """Return the gateway connection status of each account."""
         return [account.status for account in self.accounts.values()]
 
     def split_content(self, content: Content) -> list[Content]:
-        """Cut a reply into messages."""
+        """Split a reply into messages."""
         return split_reply(content)
 
     async def deliver(self, delivery: Delivery) -> str:
-        """Send one part, under its own id as nonce."""
+        """Send one part, with its own id as nonce."""
         return await self._account_of(delivery).deliver(delivery)
 
     async def edit(self, delivery: Delivery) -> str:
-        """Put a part in the place of what was said, or take that away."""
+        """Edit or delete the message that a part replaces."""
         return await self._account_of(delivery).edit(delivery)
 
     def stream_interval(self, room: Room) -> float | None:
-        """Show a reply while it is written, once a second."""
+        """Return the seconds between two edits of a streamed reply."""
         return DRAFT_INTERVAL_SECONDS
 
     async def reconcile(self, delivery: Delivery) -> str:
-        """Send an unclear part once more as long as its nonce is known, later look for it in the channel."""
+        """Resend an unclear part while Discord remembers its nonce; after that, search the channel for it."""
         return await self._account_of(delivery).reconcile(delivery)
 
     async def set_typing(self, room: Room, active: bool) -> None:
-        """Show, or stop showing, that the character is writing."""
+        """Show or hide the typing indicator in a room."""
         account = self.accounts.get(room.account)
         if account is not None:
             await account.typing(room.external_id, active)
@@ -83,14 +83,14 @@ class DiscordAdapter(Adapter):
     def _account_of(self, delivery: Delivery) -> DiscordAccount:
         account = self.accounts.get(delivery.account)
         if account is None:
-            raise NotSent("the character is not on Discord in this process")
+            raise NotSent("the character has no Discord account in this process")
         return account
 
 
 def open_discord(handles: Sequence[AgentHandle]) -> DiscordAdapter:
-    """Make the adapter for those characters that have a token and want Discord.
+    """Return the adapter for the characters that have a token and list Discord.
 
-    Raises ConfigError where two of them have the same token: one account cannot be two people.
+    Raises ConfigError if none has, or if two characters share a token.
     """
     enabled = [handle for handle in handles if _is_enabled(handle)]
     owners: dict[str, str] = {}
@@ -103,7 +103,9 @@ def open_discord(handles: Sequence[AgentHandle]) -> DiscordAdapter:
             )
         owners[token] = handle.character.name
     if not enabled:
-        raise ConfigError("DISCORD_API_TOKEN is not set: put it in .env, the environment or the secrets")
+        raise ConfigError(
+            "DISCORD_API_TOKEN is not set: set it in .env, the environment or the character's secrets"
+        )
     return DiscordAdapter(enabled)
 
 

@@ -1,4 +1,4 @@
-"""Having been away: what was said meanwhile is fetched, channel by channel, as much as there is room for."""
+"""Messages missed while offline: fetched channel by channel, up to a limit."""
 
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
@@ -19,17 +19,17 @@ MAX_DIRECT_CHANNELS = 100
 
 
 class Backfill:
-    """Finds the channels in which something was said since we were last there, and gives what it was."""
+    """Fetches the messages that were sent since this account was last connected."""
 
     def __init__(
         self, handle: AgentHandle, client: discord.Client, mapper: EntityMapper, limits: Limits
     ) -> None:
         self._handle, self._client, self._mapper, self._limits = handle, client, mapper, limits
-        self._newest_seen = 0  # the last message that we know of anywhere: since then we were away
+        self._newest_seen = 0  # the newest message stored of any channel
         self._late_guilds: set[int] = set()
 
     async def read_missed(self) -> AsyncIterator[list[discord.Message]]:
-        """Give what was missed of each channel, oldest first; nothing where we have never been anywhere."""
+        """Yield the missed messages of each channel, oldest first; nothing if no message was ever stored."""
         self._late_guilds = {guild.id for guild in self._client.guilds if guild.unavailable}
         channels, direct_channels = self._channels(self._client.guilds), await self._direct_channels()
         last_seen = await self._last_seen_ids([*channels, *direct_channels])
@@ -41,7 +41,7 @@ class Backfill:
                 yield await self._read_after(direct_channel, last_seen[room_id])
 
     async def read_missed_in(self, guild: discord.Guild) -> AsyncIterator[list[discord.Message]]:
-        """Give what was missed of a server of which Discord had not told yet when it said that it had."""
+        """Yield the missed messages of a guild that became available only after the session was ready."""
         if guild.id not in self._late_guilds:
             return
         channels = self._channels([guild])
@@ -55,7 +55,7 @@ class Backfill:
         for room_id, channel in channels.items():
             after_id = last_seen.get(
                 room_id, self._newest_seen
-            )  # a channel that is new since then has no mark
+            )  # a channel created meanwhile has no message of its own
             if after_id and (channel.last_message_id or 0) > after_id:
                 yield await self._read_after(channel, after_id)
 
@@ -76,7 +76,7 @@ class Backfill:
         }
 
     async def _direct_channels(self) -> Mapping[UUID, discord.PartialMessageable]:
-        """The conversations between two: Discord lists them nowhere, so those that we know."""
+        """Return the stored direct-message channels: Discord cannot list them."""
         rooms = [room for room in await self._handle.conversations.rooms() if self._is_direct(room)]
         return {
             room.id: self._client.get_partial_messageable(int(room.external_id))
@@ -99,9 +99,9 @@ class Backfill:
                 await self._limits.sleep(error.retry_after)
             except ErrorResponse as error:
                 if error.status != 429:
-                    logger.info("channel %s: what was missed cannot be read: %s", channel.id, error)
+                    logger.info("channel %s: missed messages cannot be read: %s", channel.id, error)
                     return []
                 await self._limits.sleep(error.retry_after)
             except REQUEST_ERRORS as error:
-                logger.warning("channel %s: what was missed was not read: %s", channel.id, error)
+                logger.warning("channel %s: missed messages were not read: %s", channel.id, error)
         return []

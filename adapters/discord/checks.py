@@ -1,4 +1,4 @@
-"""What can be said of a token before the bot is started: whose it is, what it may, and where to invite it."""
+"""`bot doctor` for Discord: the token, its intents, the guilds of the bot and its invitation link."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,11 +28,11 @@ REQUIRED_PERMISSIONS = Permissions(
     add_reactions=True,
 )
 MAX_GUILDS = 20
-VisibleGuild = tuple[str, set[str]]  # its name, and the ids of itself, its channels and its threads
+VisibleGuild = tuple[str, set[str]]  # name; ids of the guild, its channels and its threads
 
 
 async def check(settings: Settings, read_cursor: CursorReader) -> CheckReport:
-    """Look at the token, its intents, where the bot is, and how it is invited; nobody notices."""
+    """Check token, intents and guilds without connecting; raise SettingError or TemporaryError."""
     limits, discord_settings, operator_settings = Limits(), read_settings(settings), settings.operator_only()
     environment = {name: value for name in operator_settings if (value := operator_settings.get(name))}
     clock = asyncio.get_running_loop().time
@@ -50,7 +50,9 @@ async def check(settings: Settings, read_cursor: CursorReader) -> CheckReport:
     except REQUEST_ERRORS as error:
         if isinstance(error, ErrorResponse) and error.status == 401:
             raise SettingError(INVALID_TOKEN_MESSAGE) from None
-        is_proxy_error = isinstance(error, aiohttp.ClientHttpProxyError)  # which would name its password
+        is_proxy_error = isinstance(
+            error, aiohttp.ClientHttpProxyError
+        )  # its text would contain the proxy's password
         cause = "" if is_proxy_error else str(error)
         raise TemporaryError(
             f"{discord_settings.discord_api_base_url}: {cause or type(error).__name__}"
@@ -68,7 +70,7 @@ async def check(settings: Settings, read_cursor: CursorReader) -> CheckReport:
 
 
 def invite_link(application_id: str) -> str:
-    """Give the address at which a server's owner lets the bot in, with the fewest permissions it needs."""
+    """Return the URL with which the owner of a guild adds the bot, with the permissions it needs."""
     query = {
         "client_id": application_id,
         "scope": "bot applications.commands",
@@ -92,16 +94,16 @@ def _intent_problems(application: Mapping[str, Any], settings: DiscordSettings) 
 
 def _guild_problems(guilds: Sequence[VisibleGuild], settings: DiscordSettings) -> Iterator[str]:
     if not guilds:
-        yield "the bot is in no server yet: open the invitation and choose one"
+        yield "the bot is in no server yet: open the invitation link and choose one"
         return
     visible_ids = set[str]().union(*(ids for _, ids in guilds))
     for name in ("channel_ids", "discord_listen_channel_ids"):
         for missing in sorted(set(getattr(settings, name)) - visible_ids):
-            yield f"{name.upper()} names {missing}, which is no channel that the bot can see: correct it"
+            yield f"{name.upper()} contains {missing}, which the bot cannot see: correct it"
 
 
 async def _fetch_guilds(http: DiscordHttp) -> list[VisibleGuild]:
-    """Find the servers that the bot is in, each with what a variable may name there."""
+    """Return the guilds that the bot is in, each with the ids that a variable may name."""
     guilds: list[VisibleGuild] = []
     for guild in (await http.request(Route("GET", "/users/@me/guilds")))[:MAX_GUILDS]:
         path_ids = {"guild_id": guild["id"]}

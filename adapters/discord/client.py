@@ -25,10 +25,10 @@ logger = logging.getLogger(__name__)
 
 
 class FailFastBucket(Ratelimit):
-    """The library's books on one of Discord's buckets; where it is used up, asking fails at once."""
+    """The library's state of one rate-limit bucket; an exhausted bucket fails at once instead of waiting."""
 
     async def acquire(self) -> None:
-        """Take a place, or raise RateLimited with how long there is none."""
+        """Use one request of the bucket; raise RateLimited with the remaining seconds if it is exhausted."""
         if self.is_expired():
             self.reset()  # type: ignore[no-untyped-call]  # the library's own
         if self.remaining <= 0 and self.expires is not None:
@@ -41,7 +41,7 @@ class FailFastBucket(Ratelimit):
 
 
 class DiscordHttp(HTTPClient):
-    """The library's client, which asks `base` instead of discord.com, and never waits or tries again."""
+    """The library's REST client with a configurable base URL; it never waits and never retries."""
 
     def __init__(
         self,
@@ -57,18 +57,16 @@ class DiscordHttp(HTTPClient):
         self._guard = guard
         self._limits = limits
         self._api_url = base_url + urlsplit(Route.BASE).path
-        self._blocked_until: dict[
-            tuple[str, str], float
-        ] = {}  # by bucket: until when Discord wants to be left alone
+        self._blocked_until: dict[tuple[str, str], float] = {}  # by bucket: loop time
 
     async def static_login(self, token: str) -> Any:
-        """Begin anew with a token; the connections of an earlier try are closed."""
+        """Log in with a token; connections of an earlier attempt are closed."""
         await self.close()
         self.connector = aiohttp.TCPConnector(limit=0, ssl=self._certificates)
         return await super().static_login(token)
 
     def get_ratelimit(self, key: str) -> Ratelimit:
-        """Give the books on a bucket."""
+        """Return the state of a bucket."""
         self._try_clear_expired_ratelimits()
         return self._buckets.setdefault(key, FailFastBucket(None))
 
@@ -80,7 +78,10 @@ class DiscordHttp(HTTPClient):
         form: Iterable[dict[str, Any]] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Ask once; raises Answered, Unreadable, Paused, RateLimited or aiohttp's own errors."""
+        """Send one request.
+
+        Raises ErrorResponse, InvalidResponse, RequestsPaused, RateLimited or an error of aiohttp.
+        """
         self._guard.check()
         bucket = (route.key, route.major_parameters)
         self._check_bucket(bucket)
@@ -96,7 +97,7 @@ class DiscordHttp(HTTPClient):
                 }
                 self._blocked_until[bucket] = now + error.retry_after
             raise
-        # The library takes JSON for text where a proxy has added a charset to its type.
+        # The library returns JSON as text if a proxy has added a charset to the content type.
         return json.loads(data) if isinstance(data, str) and data else data
 
     def _check_bucket(self, bucket: tuple[str, str]) -> None:
@@ -107,19 +108,19 @@ class DiscordHttp(HTTPClient):
 
 @dataclass(frozen=True, slots=True)
 class GatewaySession:
-    """Discord's name for a session, where it goes on, and the last event that we have taken in."""
+    """A gateway session that can be resumed: its id, its URL and the last event that was stored."""
 
     id: str
     url: str
     seq: int
 
     def to_json(self) -> str:
-        """Write it down."""
+        """Return the session as JSON text."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str | None) -> Self | None:
-        """Read what was written down; None for what is none."""
+        """Parse the text of `to_json`; return None for an empty or invalid text."""
         try:
             return cls(**json.loads(text)) if text else None
         except (ValueError, TypeError):
@@ -128,7 +129,7 @@ class GatewaySession:
 
 @dataclass(frozen=True, slots=True)
 class GatewayEvent:
-    """Something that happened, as the library names it, and how far the gateway's session is read with it."""
+    """One event as the library names it, and the session up to it."""
 
     name: str
     args: tuple[Any, ...]
@@ -136,9 +137,9 @@ class GatewayEvent:
 
 
 class DiscordClient(discord.Client):
-    """Keeps the library's knowledge of servers and channels; connecting is another's work.
+    """The library's client, which caches guilds and channels; `GatewayConnection` connects it.
 
-    `heard` is called with everything that happens, in its order.
+    `on_event` is called with every event, in order.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class DiscordClient(discord.Client):
         on_event: Callable[[GatewayEvent], None],
         before_event: Callable[[str, Any], Coroutine[Any, Any, None]],
     ) -> None:
-        discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False  # nobody here speaks aloud
+        discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False  # voice is not used
         self._http_client = http
         self._on_event = on_event
         super().__init__(
@@ -168,16 +169,16 @@ class DiscordClient(discord.Client):
         return super()._get_state(**options)
 
     def dispatch(self, event: str, /, *args: Any, **kwargs: Any) -> None:
-        """Hand on what happened, while it is known how far the session is read with it."""
+        """Pass an event on together with the session up to it."""
         super().dispatch(event, *args, **kwargs)
         self._on_event(GatewayEvent(event, args, session_of(self.ws)))
 
     async def before_identify_hook(self, shard_id: int | None, *, initial: bool = False) -> None:
-        """Begin a session at once: its budget was looked at before."""
+        """Do not wait before identifying: `IdentifyLimiter` was asked before."""
 
 
 def build_intents(settings: DiscordSettings) -> discord.Intents:
-    """Give what we want to be told: messages, signs on them, places, and people if that is asked for."""
+    """Return the gateway intents: guilds, messages, reactions and, if switched on, members."""
     intents = discord.Intents.none()
     intents.guilds = intents.messages = intents.message_content = intents.reactions = True
     intents.members = settings.discord_members_intent
@@ -187,7 +188,7 @@ def build_intents(settings: DiscordSettings) -> discord.Intents:
 def build_http(
     settings: DiscordSettings, guard: RequestGuard, limits: Limits, environment: Mapping[str, str]
 ) -> DiscordHttp:
-    """Make the way to Discord's REST interface, through the operator's proxy where there is one."""
+    """Return the REST client, with the operator's proxy and certificates."""
     base_url = settings.discord_api_base_url
     return DiscordHttp(
         base_url,
@@ -200,7 +201,7 @@ def build_http(
 
 def _build_ssl_context(base_url: str, environment: Mapping[str, str]) -> ssl.SSLContext | bool:
     if not base_url.startswith("https:"):
-        return True  # none are needed, and reading them takes a moment
+        return True  # not needed, and loading them takes time
     return ssl.create_default_context(cafile=environment.get("SSL_CERT_FILE"))
 
 
@@ -211,16 +212,16 @@ def _find_proxy(base_url: str, environment: Mapping[str, str]) -> str | None:
     return None if is_bypassed else proxy
 
 
-BEFORE_EVENT = "before_event"  # the hook that is awaited with each event before the library reads it
-RESUMABLE_CLOSE = 4000  # a close code that keeps the session; 1000 and 1001 end it
+BEFORE_EVENT = "before_event"  # hook awaited with each event before the library reads it
+RESUMABLE_CLOSE = 4000  # close code that keeps the session; 1000 and 1001 end it
 CLOSE_TIMEOUT = 2.0
 
 
 class GatewaySocket(DiscordWebSocket):
-    """The library's socket, for an internet that loses connections and a platform that sends surprises."""
+    """The library's gateway socket, with time limits, and tolerant of events that cannot be read."""
 
     async def received_message(self, msg: Any, /) -> None:
-        """Have the library read a frame; one that it cannot read is noted and left out."""
+        """Let the library read a frame; an event that it cannot read is logged and skipped."""
         if isinstance(msg, bytes):
             msg = self._decompressor.decompress(msg)
             if msg is None:
@@ -232,25 +233,25 @@ class GatewaySocket(DiscordWebSocket):
             await super().received_message(msg)
         except (ReconnectWebSocket, ConnectionClosed, aiohttp.ClientError, OSError):
             raise
-        except Exception as error:  # of a stranger's making, perhaps: it costs this event, not the bot
-            logger.warning("an event of Discord could not be read: %s", type(error).__name__)
-            logger.debug("the event that could not be read", exc_info=True)
+        except Exception as error:  # possibly caused by a user's input: it costs this event only
+            logger.warning("skipped a Discord event that could not be read: %s", type(error).__name__)
+            logger.debug("traceback of the skipped event", exc_info=True)
 
     async def poll_event(self) -> None:
-        """Wait for the next frame; a connection on which nothing comes is given up, and gone on with anew."""
+        """Wait for the next frame; raise ReconnectWebSocket if nothing arrives for too long."""
         try:
             async with asyncio.timeout(self._max_heartbeat_timeout + self._close_timeout):
                 await super().poll_event()
-        except TimeoutError:  # it did not even answer that we close it
+        except TimeoutError:  # closing the socket timed out as well
             raise ReconnectWebSocket(self.shard_id) from None
 
     async def close(self, code: int = RESUMABLE_CLOSE) -> None:
-        """Close, for at most a moment: whoever is gone cannot answer."""
+        """Close the socket, waiting at most CLOSE_TIMEOUT seconds for the answer."""
         try:
             async with asyncio.timeout(self._close_timeout):
                 await super().close(code)
         except TimeoutError:
-            logger.debug("the gateway did not answer that it is closed")
+            logger.debug("the gateway did not confirm that the connection is closed")
 
     @property
     def _close_timeout(self) -> float:
@@ -258,7 +259,7 @@ class GatewaySocket(DiscordWebSocket):
 
 
 def session_of(socket: DiscordWebSocket | None) -> GatewaySession | None:
-    """Give the session of a socket as far as it is read; None where there is none to go on with."""
+    """Return the session of a socket up to the last event; None if there is none to resume."""
     if socket is None or not socket.session_id or not socket.sequence:
         return None
     return GatewaySession(socket.session_id, str(socket.gateway), socket.sequence)

@@ -23,7 +23,7 @@ from bot.text import shorten
 
 logger = logging.getLogger(__name__)
 
-# What Discord itself asks of a member before it shows a command: to administer, to manage the server.
+# The Discord permissions a member needs to see a command.
 PERMISSIONS = {
     Role.OWNER: discord.Permissions(administrator=True).value,
     Role.ADMIN: discord.Permissions(manage_guild=True).value,
@@ -33,7 +33,7 @@ MAX_OPTIONS = 25
 
 
 def build_registration(commands: Sequence[CommandSpec]) -> list[dict[str, Any]]:
-    """Describe all commands as Discord wants them registered."""
+    """Return all commands in the form in which Discord registers them."""
     return [
         {
             "name": spec.name.lower(),
@@ -70,17 +70,17 @@ def _choices(schema: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-DEFERRED_REPLY, DEFERRED_UPDATE = 5, 6  # "is thinking", and "it was pressed, and nothing is to be seen of it"
+DEFERRED_REPLY, DEFERRED_UPDATE = 5, 6  # Discord's response types: "thinking…", and no visible change
 EPHEMERAL_FLAG = 64
 QUESTION_COMMAND = "ask"
-MAX_ECHO_LENGTH = 300  # and in one line: what stands below the quotation would be ours
+MAX_ECHO_LENGTH = 300  # in one line: text below the quotation would look like the bot's own
 FAILURE_TEXT = "That did not work just now. Please try again."
 ORIGINAL_PATH = "/webhooks/{webhook_id}/{webhook_token}/messages/@original"
 SendRequest = Callable[..., Awaitable[Any]]
 
 
 class CommandHandler:
-    """Answers what people ask the bot itself, through the address that Discord gives for fifteen minutes."""
+    """Answers slash commands and buttons within the fifteen minutes that an interaction is valid."""
 
     def __init__(
         self, handle: AgentHandle, mapper: EntityMapper, settings: DiscordSettings, send_request: SendRequest
@@ -93,7 +93,7 @@ class CommandHandler:
         )
 
     async def handle(self, interaction: discord.Interaction[Any]) -> None:
-        """Acknowledge, have it carried out, and show what came of it."""
+        """Acknowledge an interaction, execute it and show the response."""
         match interaction.type:
             case discord.InteractionType.application_command:
                 await self._run_command(interaction)
@@ -117,7 +117,7 @@ class CommandHandler:
             arguments=arguments,
         )
         if is_question and (rule := self._forbidding_rule(interaction)):
-            response = CommandResponse(f"Nothing is answered here: {rule} forbids it.")
+            response = CommandResponse(f"No answers in this channel: {rule} forbids them.")
         else:
             response = await self._run_safely(self._handle.run_command(invocation))
         if response.receipt is not None:
@@ -156,7 +156,7 @@ class CommandHandler:
         try:
             return await awaitable
         except Exception:
-            logger.warning("what was asked on Discord could not be carried out", exc_info=True)
+            logger.warning("a Discord command or button failed", exc_info=True)
             return CommandResponse(FAILURE_TEXT)
 
     def _world_and_room(self, interaction: discord.Interaction[Any]) -> tuple[World, Room]:

@@ -1,4 +1,4 @@
-"""The variables of Discord, and the limits that nobody has to turn."""
+"""Settings of Discord, and limits that are not settings."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -28,7 +28,7 @@ Channels = Annotated[AllowList, AfterValidator(_check_snowflakes)]
 
 
 class DiscordSettings(SettingsModel):
-    """Who we are on Discord, where we speak, and when."""
+    """The variables of Discord."""
 
     discord_api_token: Secret | None = Field(
         None,
@@ -36,16 +36,16 @@ class DiscordSettings(SettingsModel):
     )
     channel_ids: Channels = Field(
         (),
-        description="The only Discord channels in which to answer, threads of theirs included; all if unset.",
+        description="The only Discord channels in which to answer, including their threads; all if unset.",
     )
     discord_listen_channel_ids: Snowflakes = Field(
-        (), description="Discord channels in which to remember what is said, and never to answer."
+        (), description="Discord channels whose messages are stored but never answered."
     )
     discord_should_ignore_bot_messages: bool = Field(
-        False, description="Whether what other bots write on Discord is not even remembered."
+        False, description="Whether messages of other bots on Discord are not even stored."
     )
     discord_should_ignore_direct_messages: bool = Field(
-        False, description="Whether direct messages on Discord are remembered but not answered."
+        False, description="Whether direct messages on Discord are stored but not answered."
     )
     discord_should_respond_only_to_mentions: bool = Field(
         False,
@@ -53,24 +53,24 @@ class DiscordSettings(SettingsModel):
     )
     discord_members_intent: bool = Field(
         False,
-        description="Whether to be told who joins and leaves a server; switch on Server Members Intent for "
+        description="Whether to receive who joins and leaves a server; switch on Server Members Intent for "
         "the bot in the developer portal first.",
     )
     discord_api_base_url: BaseUrl = Field(
         "https://discord.com",
-        description="Another server that speaks Discord's protocol, such as the emulator: without /api.",
+        description="Another server with Discord's API, such as the emulator; without /api.",
     )
 
 
 def read_settings(settings: Settings) -> DiscordSettings:
-    """Read the variables; raises SettingError, also where a file would have the token sent elsewhere."""
+    """Return the settings; raise SettingError if one is invalid or would redirect the operator's token."""
     reject_redirected_key(settings, server="DISCORD_API_BASE_URL", key="DISCORD_API_TOKEN")
     return settings.load(DiscordSettings)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long things take, and how much is asked or waits at once; times in seconds, sizes in bytes."""
+    """Timeouts, intervals and sizes; times in seconds, sizes in bytes."""
 
     request_timeout: float = 30.0
     heartbeat_timeout: float = 60.0

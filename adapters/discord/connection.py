@@ -1,4 +1,4 @@
-"""Staying connected to the gateway: go on with a session, begin a new one, or say why neither is possible."""
+"""The gateway connection: resume a session, start a new one, or report why neither is possible."""
 
 import asyncio
 import logging
@@ -20,32 +20,32 @@ from bot.platform import ConnectionStatus, DisconnectCause
 
 logger = logging.getLogger(__name__)
 CONNECT_TIMEOUT = 60.0
-MAX_RESUMES = 5  # in a row without success; the place where a session goes on may be gone
+MAX_RESUMES = 5  # in a row without success; the server that holds the session may be gone
 INVALID_TOKEN_MESSAGE = (
     "Discord does not accept the token: set DISCORD_API_TOKEN to the one that "
     f"{DEVELOPER_PORTAL_URL} shows for your application under Bot, Reset Token"
 )
 FATAL_CLOSE_CODES = {
     4004: INVALID_TOKEN_MESSAGE,
-    4010: "Discord refuses the shard: this version runs a bot on one connection only",
-    4011: "Discord asks for sharding: the bot is in too many servers for the one connection that it has",
-    4012: "Discord no longer speaks this version of its protocol: update discord.py",
-    4013: "Discord does not know the intents that were asked for: update discord.py",
+    4010: "Discord refuses the shard: Greenroom runs a bot on one connection only",
+    4011: "Discord requires sharding: the bot is in too many servers for one connection",
+    4012: "Discord no longer supports this API version: update discord.py",
+    4013: "Discord does not know the requested intents: update discord.py",
     4014: "Discord refuses the intents: open "
-    f"{DEVELOPER_PORTAL_URL}, your application, Bot, Privileged Gateway Intents, and switch on Message Content Intent "
-    "(and Server Members Intent where DISCORD_MEMBERS_INTENT is on)",
+    f"{DEVELOPER_PORTAL_URL}, your application, Bot, Privileged Gateway Intents, and switch on "
+    "Message Content Intent (and Server Members Intent where DISCORD_MEMBERS_INTENT is on)",
 }
 
 
 class ConnectionRejected(Exception):
-    """Discord will not have us, however often we try; the message says what to do."""
+    """Discord rejects the account permanently; the message says what to do."""
 
 
 class GatewayConnection:
-    """Keeps one client connected; `session` is what it takes to go on after the next drop.
+    """Keeps one client connected; `session` is what the next connection resumes.
 
-    Connections end, and the next one stands at once: `link` is told of a gap only where it does not.
-    None is made before `may_read` returns.
+    Connections end regularly and are replaced at once; `status` reports a gap only if that fails.
+    No connection is made before `wait_for_room` returns.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class GatewayConnection:
         self._failures = 0
 
     def mark_connected(self) -> None:
-        """Take note that the connection stands: the next drop is followed up at once."""
+        """Record that the connection works: the next one is made without delay."""
         self._failures = 0
         self._status.connected()
 
     async def run(self) -> None:
-        """Connect again and again; raises Refused where that is of no use."""
+        """Connect again and again; raise ConnectionRejected if that is pointless."""
         while True:
             socket: GatewaySocket | None = None
             try:
@@ -82,7 +82,7 @@ class GatewayConnection:
             except QueueFull:
                 self._save_session(socket or self.session)
                 self._status.disconnected()
-                self._failures = 0  # it is we who have ended it
+                self._failures = 0  # closed by this side
             except ReconnectWebSocket as closing:
                 self._save_session((socket or self.session) if closing.resume else None)
                 self._report_disconnect("the gateway ends every connection")
@@ -108,7 +108,7 @@ class GatewayConnection:
     def _report_disconnect(
         self, reason: object, cause: DisconnectCause = DisconnectCause.PLATFORM, *, was_connected: bool = True
     ) -> None:
-        """Tell of a connection that has ended: of the first after one that stood, only that it has."""
+        """Report an ended connection; the first one after a working connection is no failure yet."""
         if was_connected and not self._failures:
             self._status.disconnected()
         else:
@@ -130,8 +130,8 @@ class GatewayConnection:
         while wait := self._identify_limiter.wait_seconds(
             limit.get("remaining"), limit.get("reset_after", 0) / 1000
         ):
-            logger.error("too many sessions with Discord: the next begins in %.0f s at the earliest", wait)
-            self._status.failed(DisconnectCause.LIMITED, "too many sessions were begun")
+            logger.error("too many Discord sessions were started: the next one starts in %.0f s", wait)
+            self._status.failed(DisconnectCause.LIMITED, "too many sessions were started")
             await self._limits.sleep(wait)
             limit = {}
         self._identify_limiter.record()
@@ -144,7 +144,7 @@ class GatewayConnection:
         return socket
 
     async def _wait_before_retry(self) -> None:
-        """Wait, for longer after every failure in a row."""
+        """Wait, exponentially longer after consecutive failures."""
         max_delay = min(2.0 ** min(self._failures, 10), self._limits.max_retry_delay)
         self._failures += 1
         await self._limits.sleep(random.uniform(max_delay / 2, max_delay))

@@ -1,4 +1,4 @@
-"""From Discord's servers, channels and people to worlds, rooms and entities; pure."""
+"""Discord's guilds, channels and users as worlds, rooms and entities. Pure functions."""
 
 from collections.abc import Iterable
 from uuid import UUID
@@ -22,7 +22,7 @@ CHANNEL_TYPES = {
 
 
 class EntityMapper:
-    """Names worlds, rooms and people for one agent: the same thing of Discord always gets the same id."""
+    """Maps the objects of one account to worlds, rooms and entities with stable ids."""
 
     def __init__(self, agent_id: UUID, bot_id: int = 0) -> None:
         self.agent_id = agent_id
@@ -30,27 +30,27 @@ class EntityMapper:
 
     @property
     def account(self) -> str:
-        """What the rooms and keys of this agent call its account."""
+        """The account name stored in rooms and event keys."""
         return str(self.agent_id)
 
     def world_id(self, guild_id: int) -> UUID:
-        """Name a server's world; a conversation between two is a world of its own, by its channel."""
+        """Return the id of a guild's world; a direct channel is a world of its own."""
         return derived_id(self.agent_id, PLATFORM, "world", str(guild_id))
 
     def room_id(self, channel_id: int | str) -> UUID:
-        """Name a channel's room."""
+        """Return the id of a channel's room."""
         return derived_id(self.agent_id, PLATFORM, "room", str(channel_id))
 
     def entity_id(self, user_id: int) -> UUID:
-        """Name a person; our own account is the agent."""
+        """Return the id of a user's entity; the bot's own account is the agent."""
         return self.agent_id if user_id == self.bot_id else derived_id(PLATFORM, "user", str(user_id))
 
     def to_direct_world(self, channel_id: int) -> World:
-        """Make the world of a conversation between two: what is said there is nobody else's business."""
+        """Return the world of a direct channel, which has no other members."""
         return World(self.world_id(channel_id), PLATFORM, str(channel_id), "Direct messages")
 
     def to_world(self, guild: discord.Guild, members: Iterable[object] = ()) -> World:
-        """Make the world of a server, with what Discord says of its owner and of these members."""
+        """Return the world of a guild, with the roles of its owner and of these members."""
         roles = {
             self.entity_id(member.id): role_of(member)
             for member in members
@@ -61,7 +61,7 @@ class EntityMapper:
         return World(self.world_id(guild.id), PLATFORM, str(guild.id), guild.name or "", roles)
 
     def to_room(self, channel: object, guild_id: int | None = None) -> Room:
-        """Make the room of a channel, a thread, a forum or a conversation between two."""
+        """Return the room of a channel, thread, forum or direct channel."""
         channel_id = getattr(channel, "id", 0)
         guild = getattr(channel, "guild", None)
         guild_id = guild.id if guild is not None else guild_id
@@ -78,7 +78,7 @@ class EntityMapper:
         )
 
     def to_entity(self, user: discord.abc.User, *, is_webhook: bool = False) -> Entity:
-        """Make the entity of a person: nickname first, then the names by which they are found."""
+        """Return the entity of a user: nickname first, then the names by which it can be found."""
         names = (user.display_name, getattr(user, "global_name", None) or "", user.name)
         return Entity(
             id=self.entity_id(user.id),
@@ -90,7 +90,7 @@ class EntityMapper:
 
 
 def channel_type_of(channel: object, guild_id: int | None) -> ChannelType:
-    """Tell what kind of room a channel is; one that is not known yet goes by whether it has a server."""
+    """Return the room type of a channel; an unknown channel is judged by whether it has a guild."""
     if isinstance(channel, discord.PartialMessageable):
         return ChannelType.GROUP if guild_id else ChannelType.DM
     discord_type = getattr(channel, "type", None)
@@ -102,16 +102,16 @@ def channel_type_of(channel: object, guild_id: int | None) -> ChannelType:
 
 
 def role_of(member: discord.Member) -> Role:
-    """Tell what Discord's own permissions make of a member."""
+    """Return the role that Discord's permissions give a member."""
     if member.id == member.guild.owner_id:
         return Role.OWNER
-    if member.guild.default_role is None:  # of a server that is out of order nothing is known
+    if member.guild.default_role is None:  # the roles of an unavailable guild are unknown
         return Role.MEMBER
     permissions = member.guild_permissions
     return Role.ADMIN if permissions.administrator or permissions.manage_guild else Role.MEMBER
 
 
 def build_lineage(channel: object, guild_id: int | None) -> list[str]:
-    """List what a rule may name for a channel, the nearest first: thread, channel, category, server."""
+    """Return the ids that a rule may name for a channel, most specific first: thread, channel, guild."""
     ids = [getattr(channel, "id", 0), getattr(channel, "parent_id", None), guild_id]
     return [str(item_id) for item_id in ids if item_id]

@@ -1,4 +1,4 @@
-"""What went wrong with a request, and what that means for the part that was to be sent."""
+"""Errors of requests, and what they mean for a delivery."""
 
 import math
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ from bot.platform import (
 )
 from bot.text import shorten
 
-DEFAULT_RETRY_SECONDS = 5.0  # where Discord says that it is too much, but not for how long
+DEFAULT_RETRY_SECONDS = 5.0  # if Discord limits requests without naming a time
 PAUSED_RETRY_SECONDS = 60.0
 UNKNOWN_MESSAGE = 10008
 
 
 class ErrorResponse(Exception):
-    """Discord answered, and did not do what it was asked for."""
+    """Discord answered with an error status."""
 
     def __init__(self, status: int, data: Any = None, headers: Mapping[str, str] | None = None) -> None:
         self.status = status
@@ -35,14 +35,14 @@ class ErrorResponse(Exception):
 
 
 class InvalidResponse(Exception):
-    """Discord answered with something that is no answer: broken, endless, or cut off."""
+    """Discord's response cannot be read: malformed, too long or cut off."""
 
 
 class RequestsPaused(Exception):
-    """Nothing is asked of Discord just now: it has refused too much."""
+    """Requests are suspended: Discord has refused too many."""
 
 
-# What a request may end with other than an answer: who asks again later has to do with no more than these.
+# Every way in which a request can fail.
 REQUEST_ERRORS = (
     OSError,
     aiohttp.ClientError,
@@ -54,11 +54,11 @@ REQUEST_ERRORS = (
 
 
 def parse_retry_after(data: Any, headers: Mapping[str, str]) -> float:
-    """Read for how many seconds Discord wants to be left alone; five where that cannot be read."""
+    """Return the seconds Discord asks to wait; DEFAULT_RETRY_SECONDS if it names none."""
     body_value = data.get("retry_after") if isinstance(data, Mapping) else None
     for value in (body_value, headers.get("Retry-After"), headers.get("X-RateLimit-Reset-After")):
         try:
-            seconds = float(value)  # type: ignore[arg-type]  # None and nonsense alike are what is caught
+            seconds = float(value)  # type: ignore[arg-type]  # TypeError is caught
         except (TypeError, ValueError, OverflowError):
             continue
         if math.isfinite(seconds) and seconds >= 0:
@@ -67,7 +67,7 @@ def parse_retry_after(data: Any, headers: Mapping[str, str]) -> float:
 
 
 def disconnect_cause_of(error: Exception) -> DisconnectCause:
-    """Name why Discord was not to be had."""
+    """Return why Discord could not be reached."""
     match error:
         case discord.RateLimited() | RequestsPaused() | ErrorResponse(status=429):
             return DisconnectCause.LIMITED
@@ -77,12 +77,12 @@ def disconnect_cause_of(error: Exception) -> DisconnectCause:
 
 
 def to_delivery_error(error: Exception) -> DeliveryError:
-    """Tell what a failed request means for the part that it was to send."""
+    """Return the DeliveryError that a failed request means for its part."""
     match error:
         case DeliveryError():
             return error
         case discord.RateLimited():
-            return NotSent("Discord asks to slow down", retry_after=error.retry_after)
+            return NotSent("Discord limits requests", retry_after=error.retry_after)
         case RequestsPaused():
             return NotSent(str(error), retry_after=PAUSED_RETRY_SECONDS)
         case ErrorResponse():
@@ -96,7 +96,7 @@ def to_delivery_error(error: Exception) -> DeliveryError:
 
 def _from_response(error: ErrorResponse) -> DeliveryError:
     if error.status == 429:
-        return NotSent("Discord asks to slow down", retry_after=error.retry_after)
+        return NotSent("Discord limits requests", retry_after=error.retry_after)
     if error.status == 401:
         return NotSent("Discord does not accept the token any more")
     if error.status == 403:

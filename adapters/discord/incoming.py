@@ -1,4 +1,4 @@
-"""Message → InboundMessage; its text and files; rules that forbid an answer."""
+"""Discord messages as InboundMessage: text, files, and the rules that forbid an answer. Pure functions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,12 +21,12 @@ USER_MESSAGE_TYPES = (
 
 
 def is_user_message(message: discord.Message) -> bool:
-    """Tell whether somebody says something, rather than Discord itself that somebody joined or pinned."""
+    """Return whether a user wrote the message; Discord itself announces joins and pins."""
     return message.type in USER_MESSAGE_TYPES
 
 
 def is_own_message(message: discord.Message, mapper: EntityMapper, application_id: int | None) -> bool:
-    """Tell whether our own account wrote a message, or a webhook of our own application: by their ids."""
+    """Return whether the bot's account, or a webhook of its application, wrote the message."""
     if message.author.id == mapper.bot_id:
         return True
     return bool(message.webhook_id and application_id and message.application_id == application_id)
@@ -35,20 +35,20 @@ def is_own_message(message: discord.Message, mapper: EntityMapper, application_i
 def to_inbound_message(
     message: discord.Message, mapper: EntityMapper, mention: MentionContext, *, is_backfill: bool = False
 ) -> InboundMessage:
-    """Make the arrival of a message; `mention` has been weighed against the rules."""
+    """Build the inbound message; `mention` already contains the rule that forbids an answer."""
     return _build_inbound(message, mapper, mention, f"MC:{message.id}", 0, is_backfill)
 
 
 def to_inbound_edit(
     message: discord.Message, edited_at: datetime, mapper: EntityMapper, mention: MentionContext
 ) -> InboundMessage:
-    """Make the arrival of an edit: the same message, its revision the time at which it was edited."""
+    """Build the inbound message of an edit, with the time of the edit as its revision."""
     revision = int(edited_at.timestamp() * 1000)
     return _build_inbound(message, mapper, mention, f"MU:{message.id}:{revision}", revision, False)
 
 
 def build_mention(message: discord.Message, bot_id: int) -> MentionContext:
-    """Read how a message addresses us from Discord's own entities: not a word of the text counts."""
+    """Return how a message addresses the bot by Discord's own entities; its text does not count."""
     referenced = message.reference.resolved if message.reference is not None else None
     return MentionContext(
         is_mention=any(user.id == bot_id for user in message.mentions)
@@ -66,7 +66,7 @@ def build_reaction(
     *,
     timestamp: datetime,
 ) -> Reaction:
-    """Make the reaction that somebody has put on a message."""
+    """Build the reaction that a user has added to a message."""
     member = payload.member
     author = (
         mapper.to_entity(member)
@@ -79,7 +79,7 @@ def build_reaction(
 
 
 def guild_id_of(message: discord.Message) -> int | None:
-    """Give the id of the server in which something was said; None in a conversation between two."""
+    """Return the id of a message's guild; None in a direct channel."""
     guild = message.guild or getattr(message.channel, "guild", None)
     guild_id: int | None = guild.id if guild is not None else getattr(message.channel, "guild_id", None)
     return guild_id
@@ -121,7 +121,7 @@ def _world_of(message: discord.Message, mapper: EntityMapper, users: Sequence[ob
     guild_id = guild_id_of(message)
     if guild_id is None:
         return mapper.to_direct_world(message.channel.id)
-    if message.guild is None:  # a server that has not been told of yet
+    if message.guild is None:  # a guild that is not cached yet
         return World(mapper.world_id(guild_id), PLATFORM, str(guild_id))
     return mapper.to_world(message.guild, users)
 
@@ -145,12 +145,12 @@ MAX_QUOTE_LENGTH = 200
 
 
 def text_of(message: discord.Message) -> str:
-    """Write everything that a message says, a thing a line."""
+    """Return the text of a message with quote, embeds, stickers and poll, one per line."""
     return "\n".join(line for line in _text_lines(message) if line.strip())
 
 
 def attachments_of(message: discord.Message) -> tuple[Attachment, ...]:
-    """List what came with a message, and with what it forwards."""
+    """Return the files of a message and of those it forwards."""
     files = [
         *message.attachments,
         *(file for snapshot in message.message_snapshots for file in snapshot.attachments),
@@ -163,8 +163,10 @@ def _text_lines(message: discord.Message) -> Iterator[str]:
     yield message.clean_content
     for snapshot in message.message_snapshots:
         forwarded = "\n".join([f"[forwarded] {snapshot.content}", *map(_embed_text, snapshot.embeds)])
-        yield "\n".join(f"> {line}" for line in forwarded.splitlines() if line.strip())  # nobody's own words
-    if message.author.bot or message.webhook_id:  # a person's embeds are previews of the links they wrote
+        yield "\n".join(
+            f"> {line}" for line in forwarded.splitlines() if line.strip()
+        )  # quoted: nobody here wrote it
+    if message.author.bot or message.webhook_id:  # embeds in a person's message are previews of links
         for embed in message.embeds:
             yield _embed_text(embed)
     for sticker in message.stickers:
@@ -175,7 +177,7 @@ def _text_lines(message: discord.Message) -> Iterator[str]:
 
 
 def _quote_line(message: discord.Message) -> str:
-    """Begin a reply with what it replies to."""
+    """Return the message that is replied to as a quoted line."""
     referenced = message.reference.resolved if message.reference is not None else None
     if not isinstance(referenced, discord.Message):
         return ""
@@ -221,9 +223,9 @@ def apply_rules(
     *,
     is_direct: bool,
 ) -> MentionContext:
-    """Write into a mention the name of the first rule that forbids an answer, if one does.
+    """Return the mention with the name of the first rule that forbids an answer, if one does.
 
-    `lineage` names where it was said, the nearest first; a thread is under the rules of its channel.
+    `lineage_ids` are the ids of the channel, most specific first; a thread is under the rules of its channel.
     """
     rule = _direct_rule(settings) if is_direct else _guild_rule(mention, lineage_ids, settings)
     rule = rule or room_rule.refusal_for(mention, is_direct=is_direct)
@@ -231,7 +233,7 @@ def apply_rules(
 
 
 def is_ignored_author(settings: DiscordSettings, *, is_bot: bool) -> bool:
-    """Tell whether a message of such an author is not to be kept."""
+    """Return whether messages of this kind of author are not stored."""
     return is_bot and settings.discord_should_ignore_bot_messages
 
 

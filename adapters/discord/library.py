@@ -1,4 +1,4 @@
-"""Loads Discord's library, without a warning about its voice part, which is not used here."""
+"""Import discord.py without its warning about voice, which is not used."""
 
 import warnings
 

@@ -1,6 +1,6 @@
-"""Guild, channel and member events; unknown guilds after a resume.
+"""Guild, channel and member events; unknown guilds after a resumed session.
 
-A session that goes on does not begin with all servers again, as a new one does.
+Discord announces all guilds at the start of a new session, but not when a session is resumed.
 """
 
 import logging
@@ -21,12 +21,12 @@ logger = logging.getLogger(__name__)
 
 
 class MembershipHandler:
-    """Passes news on, each kind by a method of its own; `told` finds it by the library's name for it."""
+    """Reports membership events; `handlers` has one method by event name of the library."""
 
     BEFORE_BACKFILL: ClassVar = (
         "guild_available",
         "guild_join",
-    )  # what may be taken in while a gap is still open
+    )  # events that are processed before the backfill is complete
 
     def __init__(self, handle: AgentHandle, mapper: EntityMapper) -> None:
         self._handle = handle
@@ -107,7 +107,7 @@ class MembershipHandler:
 
 
 def _is_room(channel: Any) -> bool:
-    """A category holds channels; nothing is said in it."""
+    """Return whether a channel is a room; a category only contains channels."""
     return not isinstance(channel, discord.CategoryChannel)
 
 
@@ -117,18 +117,18 @@ def _format_time(timestamp: datetime | None) -> str:
 
 GUILD_EVENTS = frozenset({"GUILD_CREATE", "GUILD_DELETE"})
 MAX_FAILED_GUILDS = 1000
-RETRY_SECONDS = 60.0  # seconds after which a server is asked for once more
+RETRY_SECONDS = 60.0  # seconds until an unknown guild is requested again
 
 
 class GuildFetcher:
-    """Fills the library's knowledge of a server, before the first event from there is read."""
+    """Fetches unknown guilds into the library's cache before their first event is read."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._retry_at: OrderedDict[int, float] = OrderedDict()  # until when a server is left alone
+        self._retry_at: OrderedDict[int, float] = OrderedDict()  # by guild id: monotonic seconds
 
     async def ensure_guild(self, client: discord.Client, event: str, data: Any) -> None:
-        """Ask for the server of an event where it is not known; without an answer the event stands alone."""
+        """Fetch the guild of an event if it is unknown; if that fails, the event is read without it."""
         raw_guild_id = data.get("guild_id") if isinstance(data, dict) else None
         if event in GUILD_EVENTS or not str(raw_guild_id or "").isdigit():
             return
@@ -138,7 +138,7 @@ class GuildFetcher:
         try:
             guild = await self._fetch_guild(client, guild_id)
         except REQUEST_ERRORS as error:
-            logger.warning("server %s is not known, and Discord does not tell of it: %s", guild_id, error)
+            logger.warning("server %s is unknown and could not be fetched: %s", guild_id, error)
             self._retry_at[guild_id] = self._clock() + RETRY_SECONDS
             if len(self._retry_at) > MAX_FAILED_GUILDS:
                 self._retry_at.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Reply → parts → request body."""
+"""Replies as message parts and request bodies. Pure functions."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -10,7 +10,7 @@ from bot.platform import Delivery
 from bot.text import grapheme_boundary_before, is_blank
 
 MAX_TEXT_LENGTH = 2000
-MAX_TEXT_LENGTH_WITH_FILES = 1700  # leaves room to say which files could not be sent
+MAX_TEXT_LENGTH_WITH_FILES = 1700  # leaves room to list files that could not be sent
 MAX_FILES = 10
 MAX_PINGS = 3
 MAX_BUTTONS = 5
@@ -21,14 +21,14 @@ NO_MENTIONS: dict[str, Any] = {"parse": [], "users": [], "roles": [], "replied_u
 
 @dataclass(frozen=True, slots=True)
 class MessageBody:
-    """What is sent: the JSON of a message, and files beside it."""
+    """The JSON and the files of a message request."""
 
     json: dict[str, Any]
     files: tuple[Attachment, ...] = ()
 
     @property
     def form_fields(self) -> list[dict[str, Any]]:
-        """Give the files as the fields of a form."""
+        """Return the files as fields of a multipart form."""
         return [
             {
                 "name": f"files[{index}]",
@@ -41,7 +41,7 @@ class MessageBody:
 
 
 def split_reply(content: Content) -> list[Content]:
-    """Cut a reply into parts of 2,000 characters; files and choices go with the last."""
+    """Split a reply into parts of at most 2,000 characters; files and choices go with the last."""
     files = content.attachments[:MAX_FILES]
     links = [
         file.url for file in files if file.data is None and file.kind is not MediaKind.IMAGE and file.url
@@ -58,7 +58,7 @@ def split_reply(content: Content) -> list[Content]:
 
 
 def build_body(delivery: Delivery, user_ids: Collection[str]) -> MessageBody:
-    """Make the body of a new message; of those it names only `people` are told, and three at most."""
+    """Build the body of a new message; mentions notify `user_ids` only, at most MAX_PINGS."""
     body = build_visible_body(delivery.content, user_ids)
     body.json["nonce"] = delivery.id
     body.json["enforce_nonce"] = True
@@ -69,7 +69,7 @@ def build_body(delivery: Delivery, user_ids: Collection[str]) -> MessageBody:
 
 
 def build_visible_body(content: Content, user_ids: Collection[str] = ()) -> MessageBody:
-    """Make the body of what a message shows, for a new one as for one that takes the place of another."""
+    """Build the visible part of a body, for a new message or an edit."""
     mentioned = dict.fromkeys(_MENTION.findall(content.text))
     notified = [item for item in mentioned if item in user_ids][:MAX_PINGS]
     files = tuple(item for item in content.attachments if item.data is not None)
@@ -88,7 +88,7 @@ def build_visible_body(content: Content, user_ids: Collection[str] = ()) -> Mess
 
 
 def without_extras(body: MessageBody) -> MessageBody:
-    """Leave out what Discord may have taken exception to; the words stay, and say which files are missing."""
+    """Return the body without embeds, components and files; the text lists the missing files."""
     fields = {name: value for name, value in body.json.items() if name not in ("embeds", "components")}
     fields.pop("attachments", None)
     missing_names = ", ".join(file_name_of(file) for file in body.files)
@@ -98,12 +98,12 @@ def without_extras(body: MessageBody) -> MessageBody:
 
 
 def has_extras(body: MessageBody) -> bool:
-    """Tell whether there is anything that could be left out."""
+    """Return whether `without_extras` would remove anything."""
     return bool(body.files or body.json.get("embeds") or body.json.get("components"))
 
 
 def build_components(choices: Collection[Choice]) -> list[dict[str, Any]]:
-    """Lay out choices: up to five as buttons in a row, more as a list to select from."""
+    """Return choices as components: up to five buttons in a row, more as a select menu."""
     if len(choices) <= MAX_BUTTONS:
         buttons = [
             {"type": 2, "style": 2, "label": choice.label[:80], "custom_id": CHOICE_PREFIX + choice.value}
@@ -116,24 +116,22 @@ def build_components(choices: Collection[Choice]) -> list[dict[str, Any]]:
 
 
 def file_name_of(attachment: Attachment) -> str:
-    """Give the name under which a file is sent."""
+    """Return the name under which a file is sent."""
     return (attachment.name or attachment.title or attachment.id or "file")[:200].replace("/", "_")
 
 
 FENCE = "```"
 FENCE_END = f"\n{FENCE}"
-MAX_FENCE_LANGUAGE = 24  # a fence's language; what is longer is text
+MAX_FENCE_LANGUAGE = 24  # language of a fence; anything longer is text
 _FENCE = re.compile(rf"{FENCE}([\w+#.-]{{0,{MAX_FENCE_LANGUAGE}}}(?=\n))?")
-_UNBREAKABLE = (
-    re.compile(  # what is broken by a cut in its middle: fences, masked links, addresses, mentions, emoji
-        rf"{FENCE}(?:[\w+#.-]*\n)?|\[[^\]\n]*\]\([^)\s]*\)|<?https?://[^\s>]+>?"
-        r"|<(?:@[!&]?|#|a?:\w+:|t:|id:|/[^:>\n]+:)[\w:-]*>"
-    )
+_UNBREAKABLE = re.compile(  # must not be split: fences, masked links, URLs, mentions, emoji
+    rf"{FENCE}(?:[\w+#.-]*\n)?|\[[^\]\n]*\]\([^)\s]*\)|<?https?://[^\s>]+>?"
+    r"|<(?:@[!&]?|#|a?:\w+:|t:|id:|/[^:>\n]+:)[\w:-]*>"
 )
 
 
 def split_text(text: str, limit: int) -> list[str]:
-    """Cut a text into pieces of at most `limit` characters; a code block goes on in the next piece."""
+    """Split a text into pieces of at most `limit` characters; code blocks continue in the next piece."""
     return [piece for piece in _split_pieces(text, limit) if not is_blank(piece)]
 
 
@@ -150,7 +148,7 @@ def _split_pieces(text: str, limit: int) -> Iterator[str]:
 
 
 def _find_cut(text: str, available: int) -> tuple[int, int]:
-    """Find where a piece of at most `room` characters ends, and how many characters the gap has."""
+    """Return where a piece of at most `available` characters ends, and the length of the gap after it."""
     spans = [
         match.span() for match in _UNBREAKABLE.finditer(text, 0, 2 * available) if len(match[0]) <= available
     ]
@@ -158,19 +156,19 @@ def _find_cut(text: str, available: int) -> tuple[int, int]:
         position = text.rfind(gap, 1, available + len(gap))
         while position > 0 and (start := _enclosing_start(spans, position)):
             position = text.rfind(gap, 1, start)
-        if position > (0 if gap == " " else available // 3):  # a short piece is worse than a cut line
+        if position > (0 if gap == " " else available // 3):  # a short piece is worse than a split line
             return position, len(gap)
     position = grapheme_boundary_before(text, available) or available
     return (_enclosing_start(spans, position) or position), 0
 
 
 def _enclosing_start(spans: list[tuple[int, int]], position: int) -> int:
-    """Give where the thing begins that a cut here would break; 0 for none, or one that begins the text."""
+    """Return the start of the unbreakable span around a position; 0 if there is none."""
     return next((start for start, end in spans if start < position < end), 0)
 
 
 def _open_fence(piece: str) -> str:
-    """Give the line that opens again a code block which is open at the end of a piece; else nothing."""
+    """Return the line that reopens a code block left open by a piece; empty if none is open."""
     opening = ""
     for match in _FENCE.finditer(piece):
         opening = "" if opening else f"{FENCE}{match[1] or ''}\n"

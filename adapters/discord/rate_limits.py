@@ -1,4 +1,4 @@
-"""Request checks after refusals; identify budget."""
+"""Checks of requests after refusals, and the limit of new gateway sessions."""
 
 import json
 from collections import deque
@@ -16,10 +16,9 @@ MAX_INVALID, INVALID_WINDOW_SECONDS = 1000, 600.0  # Discord bans an address aft
 
 
 class RequestGuard:
-    """Raises what a refused request means; counts refusals, and lets nothing through after too many.
+    """Raises the error of a refused request, counts refusals, and blocks requests after too many.
 
-    The library would sleep and try again on its own; here that is for the outbox to decide, which keeps
-    what it does. Other requests of a bucket that is used up fail at once as well, by the library's own books.
+    The library would sleep and retry; here the outbox decides that, because it persists deliveries.
     """
 
     def __init__(self, clock: Callable[[], float], *, max_response_bytes: int) -> None:
@@ -29,21 +28,21 @@ class RequestGuard:
         self._blocked_until = 0.0
 
     def build_trace(self) -> aiohttp.TraceConfig:
-        """Give what the client is to be built with."""
+        """Return the aiohttp trace configuration of the client."""
         trace = aiohttp.TraceConfig()
         trace.on_request_chunk_sent.append(self._on_body_sent)
         trace.on_request_end.append(self._on_response)
         return trace
 
     def check(self) -> None:
-        """Raise where nothing is to be asked just now: a limit of the whole bot, or too many refusals."""
+        """Raise if no request may be sent now: a global rate limit, or too many refusals."""
         now = self._clock()
         if now < self._blocked_until:
             seconds = self._blocked_until - now
-            raise ErrorResponse(429, {"retry_after": seconds, "message": "the limit of the whole bot"})
+            raise ErrorResponse(429, {"retry_after": seconds, "message": "global rate limit"})
         if len(self._invalid) == MAX_INVALID and now - self._invalid[0] < INVALID_WINDOW_SECONDS:
             raise RequestsPaused(
-                f"Discord has refused {MAX_INVALID} requests within ten minutes; nothing is asked"
+                f"Discord has refused {MAX_INVALID} requests within ten minutes; requests are suspended"
             )
 
     async def _on_body_sent(
@@ -56,7 +55,7 @@ class RequestGuard:
         self, session: aiohttp.ClientSession, context: SimpleNamespace, params: aiohttp.TraceRequestEndParams
     ) -> None:
         response = params.response
-        if response.status == 101:  # the gateway's socket
+        if response.status == 101:  # the gateway's websocket
             return
         try:
             data = await self._read_response(response)
@@ -67,12 +66,12 @@ class RequestGuard:
             raise
 
     async def _read_response(self, response: aiohttp.ClientResponse) -> Any:
-        """Read an answer, bounded; the library finds it already read."""
+        """Read a bounded response body; the library finds it already read."""
         body = bytearray()
         async for chunk in response.content.iter_any():
             body += chunk
             if len(body) > self._max_response_bytes:
-                raise InvalidResponse(f"an answer of more than {self._max_response_bytes} bytes")
+                raise InvalidResponse(f"a response of more than {self._max_response_bytes} bytes")
         response._body = bytes(body)
         if response.status == 204:
             return None
@@ -80,11 +79,11 @@ class RequestGuard:
             return json.loads(body)
         except (ValueError, RecursionError):
             if response.status < 400:
-                raise InvalidResponse("an answer that is no JSON") from None
+                raise InvalidResponse("a response that is not JSON") from None
             return None
 
     def reject(self, response: aiohttp.ClientResponse, data: Any) -> None:
-        """Count an answer that refuses, and raise what it means."""
+        """Count a refused request and raise its error."""
         headers = response.headers
         error = ErrorResponse(response.status, data, headers)
         if response.status in INVALID_STATUSES and headers.get("X-RateLimit-Scope") != "shared":
@@ -99,18 +98,18 @@ class RequestGuard:
 
 MAX_PER_HOUR, MAX_PER_DAY = 50, 500
 HOUR, DAY, DELAY_SECONDS = 3600.0, 86_400.0, 1800.0
-DAILY_RESERVE = 50  # of the thousand a day; a person may want to start the bot as well
+DAILY_RESERVE = 50  # of the thousand a day; people may want to start the bot too
 
 
 class IdentifyLimiter:
-    """Says how long to wait before the next session is begun: after too many in a row, half an hour each."""
+    """Limits new gateway sessions: after many in an hour or a day, one per half hour."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._started_at: deque[float] = deque(maxlen=MAX_PER_DAY)
 
     def wait_seconds(self, remaining: int | None = None, reset_after: float = 0.0) -> float:
-        """Give the seconds to wait; `left` and `reset_after` are Discord's own count, where it is known."""
+        """Return the seconds until the next session may start; the parameters come from Discord."""
         if remaining is not None and remaining <= DAILY_RESERVE:
             return max(reset_after, 1.0)
         now = self._clock()
@@ -119,9 +118,9 @@ class IdentifyLimiter:
         return 0.0
 
     def record(self) -> None:
-        """Count a session."""
+        """Count a new session."""
         self._started_at.append(self._clock())
 
     def _started_since(self, count: int, since: float) -> bool:
-        """Tell whether so many were begun since then."""
+        """Return whether `count` sessions have started since then."""
         return len(self._started_at) >= count and self._started_at[-count] > since

@@ -1,4 +1,4 @@
-"""Ordered queue of gateway events → inbox."""
+"""Gateway events in order: queue, backfill, inbox."""
 
 import asyncio
 import logging
@@ -31,10 +31,10 @@ LATE_GUILD = "guild_available"
 
 
 class EventReceiver:
-    """Takes in what one account hears, in its order, and with it how far the gateway has been read.
+    """Stores the events of one account in order, together with the position in the gateway session.
 
-    After a new session was begun nothing of what is said is taken in before what was missed is: else
-    nobody could tell any more where the gap began.
+    After a new session has started, messages wait until the missed ones are stored: otherwise the start of
+    the gap would be lost.
     """
 
     def __init__(
@@ -68,21 +68,21 @@ class EventReceiver:
         }
 
     def enqueue(self, event: GatewayEvent) -> None:
-        """Line up something that happened."""
+        """Add an event to the queue."""
         if event.name in self._handlers or event.name in ("message", SESSION_STARTED, *CONNECTED_EVENTS):
             self.queue.add(event)
 
     async def run(self) -> None:
-        """Take in whatever is lined up, until the inbox closes."""
+        """Process queued events until the inbox closes."""
         try:
             while True:
                 await self._process_batch(await self.queue.next(MAX_BATCH))
                 self.queue.mark_stored()
         except InboxClosed:
-            logger.debug("nothing more is taken in from Discord")
+            logger.debug("no more Discord events are processed")
 
     async def _process_batch(self, batch: Sequence[GatewayEvent]) -> None:
-        """Take in a batch; messages that follow one another are kept at once."""
+        """Process a batch; consecutive messages are stored in one transaction."""
         messages: list[GatewayEvent] = []
         for event in batch:
             if event.name == "message" and self._deferred is None:
@@ -94,7 +94,7 @@ class EventReceiver:
         await self._process_reliably(self._submit_messages, messages)
 
     async def _process_reliably(self, process: Callable[[Any], Awaitable[None]], item: Any) -> None:
-        """Take something in as soon as it can be kept; what is beyond understanding is left out."""
+        """Process an item, retrying while the store is unavailable; skip it if it fails."""
         while item:
             try:
                 await process(item)
@@ -104,13 +104,11 @@ class EventReceiver:
             except InboxClosed:
                 raise
             except Exception:
-                if (
-                    isinstance(item, list) and len(item) > 1
-                ):  # one of them is to blame, and costs itself alone
+                if isinstance(item, list) and len(item) > 1:  # only the event that fails is lost
                     for event in item:
                         await self._process_reliably(process, [event])
                 else:
-                    logger.warning("something that happened on Discord was not taken in", exc_info=True)
+                    logger.warning("skipped a Discord event that failed", exc_info=True)
             return
 
     async def _process_event(self, event: GatewayEvent) -> None:
@@ -127,7 +125,7 @@ class EventReceiver:
                 await self._submit_missed(self._backfill.read_missed_in(*event.args))
 
     async def _finish_backfill(self, session: GatewaySession | None) -> None:
-        """Take in what was missed, and only then what was said meanwhile."""
+        """Store the missed messages, then the deferred events."""
         if self._deferred is None:
             return
         await self._submit_missed(self._backfill.read_missed())
@@ -146,8 +144,8 @@ class EventReceiver:
                 await self._handle.inbox.submit_all(inbound)
         except (StoreUnavailable, InboxClosed):
             raise
-        except Exception:  # what is said now must not wait for what was said then
-            logger.exception("what was missed on Discord could not be read")
+        except Exception:  # new messages must not wait for a failed backfill
+            logger.exception("missed Discord messages could not be read")
 
     async def _submit_messages(self, events: Sequence[GatewayEvent]) -> None:
         inbound = [
@@ -167,7 +165,7 @@ class EventReceiver:
         )
 
     def _to_inbound(self, message: discord.Message, *, is_backfill: bool = False) -> InboundMessage | None:
-        """Make the arrival of a message, with the rule that forbids an answer; None where it is not kept."""
+        """Build the inbound message with the rule that forbids an answer; return None if it is not stored."""
         try:
             if not self._should_store(message):
                 return None
@@ -189,7 +187,7 @@ class EventReceiver:
         return not is_ignored_author(self._settings, is_bot=is_bot)
 
     def _mention_context(self, message: discord.Message) -> MentionContext | None:
-        """Read how a message addresses us, and weigh it against the rules; None where it is not kept."""
+        """Return how a message addresses the bot and what forbids an answer; None if it is not stored."""
         guild_id = incoming.guild_id_of(message)
         lineage_ids = build_lineage(message.channel, guild_id)
         rule = self._handle.room_rules.find(PLATFORM, *lineage_ids)
@@ -244,14 +242,14 @@ class EventReceiver:
 
 
 class QueueFull(ReconnectWebSocket):
-    """So much waits that the connection is ended; it is to be gone on with once there is room."""
+    """The queue stayed full: the connection ends and is resumed once there is room."""
 
 
 class EventQueue:
-    """Lines up what was heard, in its order.
+    """Bounded queue of gateway events.
 
-    Once so much waits it is full, until all of it is taken in. Nothing more is to be read then: what is
-    not read comes again when the session is gone on with, or is fetched.
+    Once `max_size` events wait, it is full until all are stored. Nothing more is read then: unread events
+    come again when the session is resumed, or are fetched.
     """
 
     def __init__(self, max_size: int) -> None:
@@ -266,13 +264,13 @@ class EventQueue:
         return self._events.qsize() + self._in_progress
 
     def add(self, event: GatewayEvent) -> None:
-        """Line up something; also where it is full: that much had been read by then."""
+        """Add an event, also to a full queue: it was read already."""
         self._events.put_nowait(event)
         if len(self) >= self._max_size:
             self._has_room.clear()
 
     async def next(self, max_items: int) -> Sequence[GatewayEvent]:
-        """Wait for something, and take what stands behind it as well, so many at most."""
+        """Wait for an event; return it with those that follow, at most `max_items`."""
         events = [await self._events.get()]
         while len(events) < max_items and not self._events.empty():
             events.append(self._events.get_nowait())
@@ -280,17 +278,17 @@ class EventQueue:
         return events
 
     def mark_stored(self) -> None:
-        """Note that what was taken last has been kept."""
+        """Mark the events returned last as stored."""
         self._in_progress = 0
         if len(self):
             return
         self._has_room.set()
         if self._is_full_logged:
             self._is_full_logged = False
-            logger.warning("what waited of Discord is kept: it is read on")
+            logger.warning("all queued Discord events are stored: reading continues")
 
     async def require_room(self, timeout: float) -> None:
-        """Wait for room before more is read; raises Overfull where in so many seconds there is none."""
+        """Wait for room before reading on; raise QueueFull after `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout):
                 await self._has_room.wait()
@@ -298,11 +296,11 @@ class EventQueue:
             if not self._is_full_logged:
                 self._is_full_logged = True
                 logger.warning(
-                    "%d things that happened on Discord cannot be kept: no more is read until they are",
+                    "%d Discord events cannot be stored: reading pauses until they are",
                     len(self),
                 )
             raise QueueFull(None) from None
 
     async def wait_for_room(self) -> None:
-        """Wait until there is room again."""
+        """Wait until there is room."""
         await self._has_room.wait()

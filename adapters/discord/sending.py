@@ -1,4 +1,4 @@
-"""Send with nonce, find, edit; people who may be pinged; typing."""
+"""Sending, editing and finding messages; users who may be pinged; the typing indicator."""
 
 import asyncio
 import json
@@ -32,14 +32,14 @@ MAX_USERS_PER_CHANNEL = 200
 
 
 class KnownPeople:
-    """Remembers people by channel: nobody else is ever told that they were named there."""
+    """Users seen in each channel, whom a mention may notify, and channels that refuse messages."""
 
     def __init__(self) -> None:
         self._users: OrderedDict[str, OrderedDict[str, None]] = OrderedDict()
         self._unwritable: OrderedDict[str, str] = OrderedDict()
 
     def note_user(self, channel_id: str, user_id: str) -> None:
-        """Somebody has said something in a channel; so it is there, and we may read it."""
+        """Record that a user wrote in a channel, which also shows that the channel can be read."""
         self._unwritable.pop(channel_id, None)
         users = self._users.setdefault(channel_id, OrderedDict())
         users[user_id] = None
@@ -49,16 +49,16 @@ class KnownPeople:
         _drop_oldest(self._users, MAX_CHANNELS)
 
     def users_in(self, channel_id: str) -> Collection[str]:
-        """List who has been heard in a channel lately."""
+        """Return the users seen in a channel."""
         return self._users.get(channel_id, {}).keys()
 
     def mark_unwritable(self, channel_id: str, cause: str) -> None:
-        """A channel does not take what we say; it is left alone until something is heard from it."""
+        """Stop sending to a channel until a message is received from it."""
         self._unwritable[channel_id] = cause
         _drop_oldest(self._unwritable, MAX_CHANNELS)
 
     def unwritable_reason(self, channel_id: str) -> str:
-        """Say why a channel is left alone; empty where it is not."""
+        """Return why a channel cannot be written to; empty if it can."""
         return self._unwritable.get(channel_id, "")
 
 
@@ -70,23 +70,25 @@ def _drop_oldest(items: OrderedDict[str, Any], max_size: int) -> None:
 T = TypeVar("T")
 SendRequest = Callable[..., Awaitable[Any]]
 
-NONCE_WINDOW = timedelta(seconds=100)  # Discord promises "a few minutes"; within 120 s all agree
-CLOCK_SKEW = timedelta(seconds=60)  # their clock and ours
+NONCE_WINDOW = timedelta(seconds=100)  # Discord promises "a few minutes"; 120 s is undisputed
+CLOCK_SKEW = timedelta(seconds=60)  # between Discord's clock and ours
 PAGE_SIZE, MAX_PAGES = 100, 5
 MAX_UNCONFIRMED = 1000
 
 
 class MessageSender:
-    """Sends the parts of one account, by `ask`, which asks Discord once."""
+    """Sends, edits and reconciles the deliveries of one account. Raises DeliveryError."""
 
     def __init__(self, send_request: SendRequest, known_people: KnownPeople, clock: Clock) -> None:
         self._send_request = send_request
         self._known_people = known_people
         self._clock = clock
-        self._unconfirmed = BoundedSet[str](MAX_UNCONFIRMED)  # nobody knows whether these parts arrived
+        self._unconfirmed = BoundedSet[str](
+            MAX_UNCONFIRMED
+        )  # ids of parts of which it is unknown whether they arrived
 
     async def deliver(self, delivery: Delivery, bot_id: int) -> str:
-        """Send a part; one that was tried long ago is looked for before it is sent again."""
+        """Send a part; if an earlier attempt is too old for its nonce, search for it first."""
         if delivery.attempts > 1 and not self._is_protected(delivery):
             try:
                 message_id = await self._find_message(delivery, bot_id)
@@ -99,17 +101,17 @@ class MessageSender:
         return await self._send(delivery)
 
     async def reconcile(self, delivery: Delivery, bot_id: int) -> str:
-        """Send an unclear part again where its nonce still protects it; later, look for it in the channel."""
+        """Resend an unclear part while its nonce protects it; after that, search for it."""
         self._unconfirmed.add(delivery.id)
         if self._is_protected(delivery):
             return await self._send(delivery)
         message_id = await self._find_message(delivery, bot_id)
         if not message_id:
-            raise NotSent("the channel does not have it")
+            raise NotSent("it is not in the channel")
         return message_id
 
     async def edit(self, delivery: Delivery) -> str:
-        """Put a part in the place of a message, or take that away where the part holds nothing."""
+        """Edit the message that a part replaces; an empty part deletes it."""
         content = delivery.content
         ids = {"channel_id": delivery.target, "message_id": delivery.replaces_external_id}
         path = "/channels/{channel_id}/messages/{message_id}"
@@ -117,7 +119,7 @@ class MessageSender:
             try:
                 await self._await_response(delivery, self._send_request(Route("DELETE", path, **ids)))
             except _MessageNotFound:
-                logger.debug("message %s was gone already", delivery.replaces_external_id)
+                logger.debug("message %s was deleted already", delivery.replaces_external_id)
             return delivery.replaces_external_id
         body = build_visible_body(content, self._known_people.users_in(delivery.target))
         body.json.setdefault("components", [])
@@ -126,14 +128,14 @@ class MessageSender:
                 await self._send_with_fallback(delivery, Route("PATCH", path, **ids), body)
             )
         except _MessageNotFound:
-            raise MessageGone("somebody has removed it from the channel: it is not said again") from None
+            raise MessageGone("the message was deleted in the channel: it is not sent again") from None
 
     def _is_protected(self, delivery: Delivery) -> bool:
-        """Whether Discord still knows the part's nonce, if it has the part."""
+        """Return whether Discord still deduplicates the part by its nonce."""
         return self._clock() - (delivery.first_attempt_at or delivery.created_at) <= NONCE_WINDOW
 
     async def _send(self, delivery: Delivery) -> str:
-        """Send a part now; Discord takes the same nonce for the same message, and answers with that."""
+        """Send a part; Discord answers a repeated nonce with the existing message."""
         if cause := self._known_people.unwritable_reason(delivery.target):
             raise Undeliverable(cause)
         body = build_body(delivery, self._known_people.users_in(delivery.target))
@@ -146,7 +148,7 @@ class MessageSender:
             raise
 
     async def _send_with_fallback(self, delivery: Delivery, route: Route, body: MessageBody) -> Any:
-        """Ask for a message; where Discord objects to what stands beside the words, send those alone."""
+        """Send a body; if Discord refuses it, send its text alone."""
         try:
             return await self._await_response(delivery, _post_body(self._send_request, route, body))
         except _BodyRejected as error:
@@ -172,7 +174,7 @@ class MessageSender:
             raise to_delivery_error(error) from error
 
     async def _find_message(self, delivery: Delivery, bot_id: int) -> str:
-        """Look through what was said since the first try; raises Unclear where that cannot be read."""
+        """Search the messages since the first attempt; raise DeliveryUnknown if they cannot be read."""
         after_id = time_snowflake((delivery.first_attempt_at or delivery.created_at) - CLOCK_SKEW)
         for _ in range(MAX_PAGES):
             page = await self._fetch_page(delivery.target, after_id)
@@ -182,7 +184,7 @@ class MessageSender:
             if len(page) < PAGE_SIZE:
                 return ""
             after_id = max(int(message["id"]) for message in page)
-        raise DeliveryUnknown("too much was said since to look it all through")
+        raise DeliveryUnknown("too many messages were sent since to search them all")
 
     async def _fetch_page(self, channel_id: str, after_id: int) -> list[Any]:
         route = Route("GET", "/channels/{channel_id}/messages", channel_id=channel_id)
@@ -195,18 +197,18 @@ class MessageSender:
                 raise DeliveryUnknown(
                     f"the channel cannot be read to see whether it arrived: {error}"
                 ) from error
-            raise NotSent(f"it could not be looked for yet: {error}") from error
+            raise NotSent(f"it could not be searched for yet: {error}") from error
         except Exception as error:
-            raise NotSent(f"it could not be looked for yet: {to_delivery_error(error)}") from error
+            raise NotSent(f"it could not be searched for yet: {to_delivery_error(error)}") from error
         return page
 
 
 class _BodyRejected(Undeliverable):
-    """Discord finds something wrong with what was sent."""
+    """Discord refuses the body of a message."""
 
 
 class _MessageNotFound(Undeliverable):
-    """The message is not there any more."""
+    """The message does not exist any more."""
 
 
 async def _post_body(send_request: SendRequest, route: Route, body: MessageBody) -> Any:
@@ -218,7 +220,7 @@ async def _post_body(send_request: SendRequest, route: Route, body: MessageBody)
 
 def _parse_message_id(response: Any) -> str:
     if not isinstance(response, dict) or not str(response.get("id", "")).isdigit():
-        raise DeliveryUnknown("Discord's answer does not name the message")
+        raise DeliveryUnknown("Discord's response has no message id")
     return str(response["id"])
 
 
@@ -238,7 +240,7 @@ def _is_same_message(message: Any, delivery: Delivery, bot_id: int) -> bool:
 
 
 class TypingIndicator:
-    """Shows the sign in the channels in which we are at work, by `ask`, which asks Discord once."""
+    """Repeats the typing indicator in the channels in which a reply is being written."""
 
     def __init__(self, send_request: Callable[..., Awaitable[object]], limits: Limits) -> None:
         self._send_request = send_request
@@ -246,7 +248,7 @@ class TypingIndicator:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def show(self, channel_id: str, active: bool) -> None:
-        """Begin to show it in a channel, or stop."""
+        """Start or stop the indicator in a channel."""
         task = self._tasks.pop(channel_id, None)
         if task is not None:
             task.cancel()
@@ -254,7 +256,7 @@ class TypingIndicator:
             self._tasks[channel_id] = asyncio.get_running_loop().create_task(self._repeat(channel_id))
 
     async def stop(self) -> None:
-        """Stop everywhere."""
+        """Stop the indicator everywhere."""
         tasks = list(self._tasks.values())
         self._tasks.clear()
         for task in tasks:
@@ -271,7 +273,7 @@ class TypingIndicator:
     async def _send_typing(self, channel_id: str) -> bool:
         try:
             await self._send_request(Route("POST", "/channels/{channel_id}/typing", channel_id=channel_id))
-        except Exception as error:  # a courtesy: the answer comes without it
-            logger.debug("no typing sign in channel %s: %s", channel_id, error)
+        except Exception as error:  # the indicator is optional
+            logger.debug("no typing indicator in channel %s: %s", channel_id, error)
             return False
         return True

@@ -1,4 +1,4 @@
-"""X as a platform: mentions in, posts, threads and replies out, each within a plan's budget."""
+"""X adapter: mentions in; posts, threads and replies out, within the limits of a plan."""
 
 from adapters.x.config import REQUIRED_VARIABLES, XSettings
 from bot.platform import AdapterSpec, LazyImport

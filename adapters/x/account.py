@@ -1,4 +1,4 @@
-"""One character's account on X while it is connected: its mentions are watched, its parts are sent."""
+"""One character's account on X: polls mentions and sends posts."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ MAX_DELAY_SECONDS, JITTER_SECONDS = 3600.0, 3.0
 
 
 class XAccount:
-    """All that belongs to one account; entering connects it, leaving disconnects it."""
+    """One account; connected while its context is entered."""
 
     def __init__(self, handle: AgentHandle, *, clock: Clock, sleep: Sleep) -> None:
         settings = read_settings(handle.settings)
@@ -82,7 +82,7 @@ class XAccount:
 
     @property
     def feed(self) -> Feed:
-        """Where it posts, and how often of its own accord."""
+        """The account's timeline, the interval of scheduled posts, and why they pause."""
         interval = None
         if self.settings.x_post_enable:
             interval = (
@@ -94,7 +94,7 @@ class XAccount:
         return Feed(incoming.build_world(self._identity), room, interval, pause_reason, self._search.search)
 
     async def _poll_mentions(self) -> None:
-        """Look at the mentions again and again, until the process stops or the keys are refused."""
+        """Poll mentions until the process stops or the keys are refused."""
         delay = 0.0
         while not self.connection.stop_reason:
             await self._sleep(delay)
@@ -102,18 +102,18 @@ class XAccount:
                 delay = await self._poll_once()
             except InboxClosed:
                 return
-            except Exception as error:  # a fault of ours costs one look, not all that come after it
-                logger.exception("the mentions of account %s could not be read", self.account_id)
+            except Exception as error:  # a defect costs one poll, not all later ones
+                logger.exception("polling the mentions of account %s failed", self.account_id)
                 self.status.failed(DisconnectCause.FAULT, type(error).__name__)
                 delay = MAX_DELAY_SECONDS
 
     async def _poll_once(self) -> float:
-        """Read what there is; gives back how many seconds to rest."""
+        """Read the available mentions; return the seconds until the next poll."""
         interval = float(self.settings.x_poll_interval)
         try:
             delay = 0.0 if await self.receiver.poll() else interval
         except NotSent as error:
-            logger.info("the mentions of account %s are not read now: %s", self.account_id, error)
+            logger.info("mentions of account %s are not read now: %s", self.account_id, error)
             return max(interval, (error.retry_after or 0.0) + random.uniform(0, JITTER_SECONDS))
         except RequestRefused as error:
             self.status.failed(
@@ -121,7 +121,7 @@ class XAccount:
             )
             return max(interval, MAX_DELAY_SECONDS)
         except (DeliveryError, StoreUnavailable) as error:
-            logger.info("the mentions of account %s were not read: %s", self.account_id, error)
+            logger.info("mentions of account %s were not read: %s", self.account_id, error)
             return interval
         self.status.connected()
         return delay

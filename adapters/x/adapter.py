@@ -1,4 +1,4 @@
-"""X as a platform: the accounts of all characters of the process."""
+"""The X adapter: one account for every character that has keys."""
 
 import asyncio
 from collections import Counter
@@ -18,7 +18,7 @@ from bot.platform import Adapter, AgentHandle, ConnectionStatus, Delivery, Feed,
 
 
 class XAdapter(Adapter):
-    """Brings mentions in and posts out; each character has an account of its own."""
+    """Polls mentions and sends posts; each character has an account of its own."""
 
     platform = PLATFORM
 
@@ -34,7 +34,8 @@ class XAdapter(Adapter):
         counts = Counter(account.account_id for account in self._accounts.values())
         if duplicates := [name for name, count in counts.items() if count > 1]:
             raise SettingError(
-                f"two characters have the same account on X ({duplicates[0]}): give each its own X_ACCESS_TOKEN"
+                f"two characters have the same account on X ({duplicates[0]}): "
+                "give each its own X_ACCESS_TOKEN"
             )
         self._stack = AsyncExitStack()
 
@@ -52,44 +53,44 @@ class XAdapter(Adapter):
 
     @property
     def url(self) -> str:
-        """Where the accounts are to be seen."""
+        """The web addresses of the accounts."""
         return " ".join(f"https://x.com/i/user/{account.account_id}" for account in self._accounts.values())
 
     @property
     def connections(self) -> Sequence[ConnectionStatus]:
-        """Tell whether X answers each account."""
+        """Return the connection status of each account."""
         return [account.status for account in self._accounts.values()]
 
     def account_of(self, agent_id: UUID) -> XAccount | None:
-        """Find a character's account."""
+        """Return the account of a character."""
         return self._accounts.get(agent_id)
 
     def feed(self, agent_id: UUID) -> Feed | None:
-        """Give the timeline of a character."""
+        """Return the timeline of a character."""
         account = self._accounts.get(agent_id)
         return account.feed if account else None
 
     def split_content(self, content: Content) -> list[Content]:
-        """Cut a text into posts."""
+        """Split a text into posts."""
         return split_reply(content)
 
     async def deliver(self, delivery: Delivery) -> str:
-        """Send one part, and give the post's id."""
+        """Send one part and return the post's id."""
         return await self._account_for(delivery).sender.deliver(delivery)
 
     async def reconcile(self, delivery: Delivery) -> str:
-        """Look on the timeline for a part whose sending was unclear."""
+        """Search the timeline for a part of which it is unknown whether it arrived."""
         return await self._account_for(delivery).sender.reconcile(delivery)
 
     def _account_for(self, delivery: Delivery) -> XAccount:
         for account in self._accounts.values():
             if account.account_id == delivery.account:
                 return account
-        raise Undeliverable(f"no character here has the account {delivery.account} on X")
+        raise Undeliverable(f"no character in this process has the X account {delivery.account}")
 
 
 def is_enabled(handle: AgentHandle) -> bool:
-    """Tell whether a character has its keys, and is meant for X."""
+    """Return whether a character has all keys and lists X."""
     platforms = handle.character.adapters
     return all(name in handle.settings for name in REQUIRED_VARIABLES) and (
         not platforms or PLATFORM in platforms
@@ -97,5 +98,5 @@ def is_enabled(handle: AgentHandle) -> bool:
 
 
 def open_x(handles: Sequence[AgentHandle]) -> XAdapter:
-    """Make the adapter for all characters that have an account."""
+    """Return the adapter for all characters that have an account."""
     return XAdapter(handles)

@@ -1,4 +1,4 @@
-"""A look at an account: whether its keys are taken, what its plan has left, and what stands in the way."""
+"""`bot doctor` for X: the keys, the remaining quota and anything that prevents posting."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ KEY_VARIABLES = "X_API_KEY, X_API_SECRET, X_ACCESS_TOKEN and X_ACCESS_TOKEN_SECR
 
 
 class _ReadOnlyStore:
-    """Gives the notes of an account to whoever only looks."""
+    """Reads the state of an account for a check; cannot write."""
 
     def __init__(self, read_cursor: CursorReader) -> None:
         self._read_cursor = read_cursor
@@ -26,13 +26,13 @@ class _ReadOnlyStore:
     async def submit_all(
         self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None
     ) -> list[Receipt]:
-        raise TemporaryError("who only looks keeps nothing")
+        raise TemporaryError("a check stores nothing")
 
 
 async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckReport:
-    """Ask X whose the keys are, which reads no post, and tell what is left until when.
+    """Ask X whose the keys are, which reads no post, and return the remaining quota.
 
-    Raises SettingError where the variables are wrong, TryAgain where X cannot be asked.
+    Raises SettingError if variables are wrong, TemporaryError if X cannot be reached.
     """
     x_settings, clock = read_settings(settings), system_clock
     state = AccountState(_ReadOnlyStore(read_cursor), x_settings.account_id)
@@ -44,7 +44,7 @@ async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckR
         "posts left today": quota.remaining_posts(),
         "renewed": next_month_start(clock()).date().isoformat(),
         "dry run": "on" if x_settings.x_dry_run else "off",
-        "posts of its own accord": "on" if x_settings.x_post_enable else "off",
+        "scheduled posts": "on" if x_settings.x_post_enable else "off",
     }
     problems = [f"{quota.off_switch} is there, so nothing is read or sent: remove it"] if quota.is_off else []
     label, is_reachable = f"account {x_settings.account_id} on X", quota.is_off
@@ -56,13 +56,15 @@ async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckR
                 user = await connection.read_own_user()
                 label, is_reachable = f"@{user.username} on X", True
                 if user.id != x_settings.account_id:
-                    problems.append("X_ACCESS_TOKEN belongs to another account than X says: make it anew")
+                    problems.append(
+                        "X_ACCESS_TOKEN does not belong to the account of the keys: generate it again"
+                    )
                 problems += filter(None, [account_problem(x_settings.expected_username, user)])
         except RequestRefused as error:
             problems.append(f"{error}: look at the app's permissions and plan")
         except DeliveryError as error:
             if not connection.stop_reason:
-                raise TemporaryError(f"X cannot be asked: {error}") from None
+                raise TemporaryError(f"X cannot be reached: {error}") from None
             problems.append(f"{error}: {KEY_VARIABLES} must all be of one app and one account")
         facts |= {f"{name} opens": until.isoformat() for name, until in connection.closed_endpoints.items()}
     return CheckReport(label, is_reachable, facts, tuple(problems))

@@ -1,4 +1,4 @@
-"""Endpoints used: mentions, search, post, like, repost."""
+"""The endpoints in use: mentions, search, post, like, repost, media upload."""
 
 import base64
 from datetime import datetime
@@ -12,8 +12,8 @@ from bot import Attachment, TemporaryError
 from bot.platform import DeliveryError, DeliveryUnknown, FoundPost, NotSent, Undeliverable
 
 MIN_PAGE_SIZE, MAX_PAGE_SIZE = 5, 100
-SEARCH_PAGE_SIZE = 10  # the smallest that X gives
-READ_SHARE = 20  # no more than this part of what is left of the month is read at once
+SEARCH_PAGE_SIZE = 10  # X's minimum
+READ_SHARE = 20  # one page reads at most this fraction of the remaining month
 FIELDS: dict[str, Any] = {
     "tweet_fields": [
         "attachments",
@@ -36,7 +36,7 @@ MAX_PICTURE_BYTES, MAX_ALT_LENGTH = 5 * 1024 * 1024, 1000
 
 
 class XClient:
-    """The account with this number; calls raise as those of `Caller` do."""
+    """API calls of one account; they raise what `XConnection` raises."""
 
     def __init__(self, account_id: str, connection: XConnection, quota: Quota) -> None:
         self.account_id = account_id
@@ -45,8 +45,8 @@ class XClient:
         self._quota = quota
 
     async def read_mentions(self, **bounds: Any) -> Page:
-        """Read a page of mentions, with what each of them answers or quotes."""
-        remaining = self._quota.remaining_reads() // 2  # what comes along is counted too
+        """Read a page of mentions with the posts they reply to or quote."""
+        remaining = self._quota.remaining_reads() // 2  # referenced posts count too
         size = min(max(remaining // READ_SHARE, MIN_PAGE_SIZE), MAX_PAGE_SIZE)
         self._quota.check_reads(size, remaining)
         call = self._tweepy.get_users_mentions(
@@ -66,7 +66,7 @@ class XClient:
         return await self._connection.read_page(call, len(ids))
 
     async def search_posts(self, query: str) -> Page:
-        """Read a page of what anybody has posted in the last week; what is only repeated is left out."""
+        """Read a page of public posts of the last week, without reposts."""
         self._quota.check_reads(SEARCH_PAGE_SIZE, self._quota.remaining_reads())
         call = self._tweepy.search_recent_tweets(
             f"({query}) -is:retweet", max_results=SEARCH_PAGE_SIZE, expansions=["author_id"], **FIELDS
@@ -74,7 +74,7 @@ class XClient:
         return await self._connection.read_page(call, SEARCH_PAGE_SIZE)
 
     async def read_own_posts(self, since: datetime, page_token: str = "") -> Page:
-        """Read a page of what the account has posted since; that may use what is kept in reserve."""
+        """Read a page of the account's own posts since a time; may use the reserved reads."""
         self._quota.check_reads(MIN_PAGE_SIZE, self._quota.remaining_reads(with_reserve=True))
         call = self._tweepy.get_users_tweets(
             self.account_id,
@@ -88,7 +88,7 @@ class XClient:
     async def create_post(
         self, text: str, *, reply_to_id: str = "", quoted_id: str = "", pictures: tuple[Attachment, ...] = ()
     ) -> str:
-        """Write a post, and give its id."""
+        """Create a post and return its id."""
         self._quota.check_post()
         media = [await self._upload(picture) for picture in pictures]
         try:
@@ -102,25 +102,25 @@ class XClient:
                 )
             )
             if not (post_id := parse_id(response)):
-                raise DeliveryUnknown("X has taken the post, and does not say under which id")
+                raise DeliveryUnknown("X created the post but returned no id")
         except (NotSent, RequestRefused):
             raise
         except BaseException:
-            await self._quota.record_post()  # perhaps
+            await self._quota.record_post()  # it may have been created
             raise
         await self._quota.record_post()
         return post_id
 
     async def like(self, post_id: str) -> None:
-        """Like a post; a second time changes nothing."""
+        """Like a post; repeating it has no effect."""
         await self._connection.write(self._tweepy.like(post_id, user_auth=True))
 
     async def repost(self, post_id: str) -> None:
-        """Repost a post; a second time changes nothing."""
+        """Repost a post; repeating it has no effect."""
         await self._connection.write(self._tweepy.retweet(post_id, user_auth=True))
 
     async def _upload(self, picture: Attachment) -> str:
-        """Bring a picture to X, with what it shows; nobody sees it yet, so it may be brought again."""
+        """Upload a picture with its alt text; it stays invisible until posted, so a retry is safe."""
         data = picture.data or b""
         if picture.content_type not in PICTURE_TYPES or len(data) > MAX_PICTURE_BYTES:
             raise Undeliverable(f"{picture.name or 'the picture'}: X takes JPEG, PNG and WebP of up to 5 MB")
@@ -134,18 +134,18 @@ class XClient:
                 await self._connection.write(self._connection.post_raw("/2/media/upload", body))
             )
             if not media_id:
-                raise NotSent("X does not say under which id it has the picture")
+                raise NotSent("X returned no id for the picture")
             if alt_text := picture.description or picture.title:
                 alt = {"id": media_id, "metadata": {"alt_text": {"text": alt_text[:MAX_ALT_LENGTH]}}}
                 await self._connection.write(self._connection.post_raw("/2/media/metadata", alt))
         except DeliveryUnknown as error:
-            raise NotSent(f"the picture could not be brought to X: {error}") from error
+            raise NotSent(f"the picture could not be uploaded to X: {error}") from error
         except RequestRefused as error:
             raise Undeliverable(f"X does not take {picture.name or 'the picture'}: {error}") from error
         return media_id
 
 
-MAX_QUERY_LENGTH = 500  # X takes 512, with what is added
+MAX_QUERY_LENGTH = 500  # X takes 512, including what is added
 
 
 class PostSearch:
@@ -155,14 +155,14 @@ class PostSearch:
         self._client = client
 
     async def search(self, query: str) -> list[FoundPost]:
-        """Find the latest posts of the last week, in X's own words for a query; raises TryAgain."""
+        """Return the latest posts of the last week for a query in X's syntax; raise TemporaryError."""
         normalized_query = " ".join(query.split())[:MAX_QUERY_LENGTH]
         if not normalized_query:
             return []
         try:
             page = await self._client.search_posts(normalized_query)
         except RequestRefused as error:
-            raise TemporaryError(f"X does not search for this account: {error}") from error
+            raise TemporaryError(f"X refuses to search for this account: {error}") from error
         except DeliveryError as error:
             raise TemporaryError(f"X cannot be searched now: {error}") from error
         return [_to_found_post(post, page) for post in page.posts]

@@ -1,4 +1,4 @@
-"""The variables of X, and what each plan allows in a month."""
+"""Settings of X, and the monthly limits of its plans."""
 
 import re
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ QUIET_HOURS_PATTERN = re.compile(r"(\d{1,2}:\d\d)-(\d{1,2}:\d\d)")
 
 @dataclass(frozen=True, slots=True)
 class PlanLimits:
-    """How many posts a plan lets be read and written in a month, and written on a day."""
+    """Posts that may be read and written in a month, and written in a day."""
 
     reads: int
     posts: int
@@ -34,13 +34,13 @@ PLANS = {
 
 def _check_token(token: SecretStr) -> SecretStr:
     if not TOKEN_PATTERN.fullmatch(token.get_secret_value()):
-        raise ValueError("it is no access token: one begins with the account's number and a hyphen")
+        raise ValueError("it is not an access token: one starts with the account's number and a hyphen")
     return token
 
 
 def _check_username(name: str) -> str:
     if name and not USERNAME_PATTERN.fullmatch(name):
-        raise ValueError("it is no handle: it has at most 15 letters, digits and underscores")
+        raise ValueError("it is not a handle: one has at most 15 letters, digits and underscores")
     return name
 
 
@@ -59,7 +59,7 @@ def _check_time_zone(name: str) -> str:
 
 
 def parse_quiet_hours(text: str) -> tuple[time, time]:
-    """Read `22:30-07:00`; raises ValueError."""
+    """Parse `22:30-07:00`; raise ValueError."""
     match = QUIET_HOURS_PATTERN.fullmatch(text.replace(" ", ""))
     if match is None:
         raise ValueError("it must look like 22:30-07:00")
@@ -71,7 +71,7 @@ def parse_quiet_hours(text: str) -> tuple[time, time]:
 
 
 class XSettings(SettingsModel):
-    """Which account on X the character speaks with, when it posts, and what it may spend."""
+    """The variables of X."""
 
     x_api_key: Secret | None = Field(None, description="The app's API key (consumer key).")
     x_api_secret: Secret | None = Field(None, description="The app's API key secret.")
@@ -80,49 +80,52 @@ class XSettings(SettingsModel):
     )
     x_access_token_secret: Secret | None = Field(None, description="The account's access token secret.")
     x_api_base_url: BaseUrl = Field(
-        "", description="Another server that speaks X's protocol, without the version; empty for X itself."
+        "", description="Another server with X's API, without the version; empty for X itself."
     )
     x_username: Annotated[str, AfterValidator(_check_username)] = Field(
         "",
-        description="The account's handle; where it is set and the keys are another's, nothing is written.",
+        description="The account's handle; nothing is written if it is set and the keys belong to another.",
     )
-    x_dry_run: bool = Field(False, description="Whether to show what would be written in the log instead.")
+    x_dry_run: bool = Field(False, description="Whether to log what would be posted instead of posting it.")
     x_plan: str = Field(
         "free",
         pattern="^(free|basic|pro)$",
-        description="The plan of the developer account: free, basic or pro. It bounds what a month may cost.",
+        description="The developer account's plan: free, basic or pro. It limits reads and posts per month.",
     )
     x_monthly_reads: int | None = Field(
-        None, ge=0, description="How many posts may be read in a month, instead of what the plan allows."
+        None, ge=0, description="How many posts may be read in a month, instead of the plan's limit."
     )
     x_monthly_posts: int | None = Field(
-        None, ge=0, description="How many posts may be written in a month, instead of what the plan allows."
+        None, ge=0, description="How many posts may be written in a month, instead of the plan's limit."
     )
     x_reply_enable: bool = Field(True, description="Whether mentions are read and answered.")
     x_poll_interval: int = Field(
         60,
         ge=5,
         le=86_400,
-        description="How many seconds lie between two looks at the mentions; more where X allows fewer.",
+        description="How many seconds lie between two polls of the mentions; more if X allows fewer.",
     )
     x_target_users: CommaList = Field(
-        (), description="The only handles that are answered; empty or * for everybody who mentions us."
+        (),
+        description="The only handles that are answered; empty or * for everybody who mentions the account.",
     )
     x_opt_out_users: CommaList = Field((), description="Handles that are never answered, liked or reposted.")
     x_forbidden_words: CommaList = Field(
-        (), description="Words and phrases that must not stand in anything that it posts."
+        (), description="Words and phrases that must not appear in any post."
     )
     x_contacts: CommaList = Field(
-        (), description="The mail addresses and telephone numbers that it may post; no others."
+        (), description="The only mail addresses and telephone numbers that it may post."
     )
     x_thread_depth: int = Field(
         3, ge=0, le=20, description="How many posts above a mention are read with it, at most."
     )
-    x_post_enable: bool = Field(False, description="Whether it posts of its own accord.")
+    x_post_enable: bool = Field(False, description="Whether it publishes scheduled posts.")
     x_post_interval_min: float = Field(
-        90, gt=0, description="The shortest pause between two posts of its own accord, in minutes."
+        90, gt=0, description="The shortest interval between two scheduled posts, in minutes."
     )
-    x_post_interval_max: float = Field(150, gt=0, description="The longest such pause, in minutes.")
+    x_post_interval_max: float = Field(
+        150, gt=0, description="The longest interval between two scheduled posts, in minutes."
+    )
     x_post_daily_cap: int | None = Field(
         None,
         ge=0,
@@ -130,7 +133,7 @@ class XSettings(SettingsModel):
         "allows: 15 with free, 95 with basic, 9500 with pro.",
     )
     x_quiet_hours: Annotated[str, AfterValidator(_check_quiet_hours)] = Field(
-        "", description="When it posts nothing of its own accord, as in 22:30-07:00; empty for never."
+        "", description="When it publishes no scheduled post, as in 22:30-07:00; empty for never."
     )
     x_time_zone: Annotated[str, AfterValidator(_check_time_zone)] = Field(
         "UTC", description="The time zone of X_QUIET_HOURS and of the day, as in Europe/Berlin."
@@ -144,7 +147,7 @@ class XSettings(SettingsModel):
 
     @property
     def plan_limits(self) -> PlanLimits:
-        """What a month may cost."""
+        """The limits of the plan, with the operator's own values."""
         plan = PLANS[self.x_plan]
         return PlanLimits(
             reads=plan.reads if self.x_monthly_reads is None else self.x_monthly_reads,
@@ -154,18 +157,18 @@ class XSettings(SettingsModel):
 
     @property
     def expected_username(self) -> str:
-        """The handle that the account must have; blank where none is named."""
+        """The username that the account must have, in lower case; empty if none is set."""
         return self.x_username.removeprefix("@").casefold()
 
     @property
     def account_id(self) -> str:
-        """The account's number, which its access token begins with."""
+        """The account's number, which the access token starts with."""
         token = self.x_access_token
         return token.get_secret_value().partition("-")[0] if token else ""
 
 
 def read_settings(settings: Settings) -> XSettings:
-    """Read the variables; raises SettingError, also where a file would lead the operator's keys elsewhere."""
+    """Return the settings; raise SettingError if one is invalid or would redirect the operator's keys."""
     for key in ("X_API_KEY", "X_ACCESS_TOKEN"):
         reject_redirected_key(settings, server="X_API_BASE_URL", key=key)
     return settings.load(XSettings)

@@ -1,4 +1,4 @@
-"""Signed HTTP requests, error mapping, account check."""
+"""The connection of one account: signed requests, error mapping, account check."""
 
 import asyncio
 import json as json_format
@@ -20,7 +20,7 @@ from aiohttp import (
     ConnectionTimeoutError,
     TCPConnector,
 )
-from tweepy.asynchronous import AsyncClient  # type: ignore[import-untyped]  # it has no types of its own
+from tweepy.asynchronous import AsyncClient  # type: ignore[import-untyped]  # tweepy has no types
 from yarl import URL
 
 from adapters.x.config import XSettings
@@ -33,15 +33,15 @@ from bot.store import StoreUnavailable
 
 PendingCall = Coroutine[Any, Any, Any]
 VERIFIED_KEY = "account"
-STOPPED_RETRY_SECONDS = 3600.0  # what cannot leave before the next start is asked after this often
+STOPPED_RETRY_SECONDS = 3600.0  # retry interval of deliveries that cannot leave before the next start
 
 
 class XConnection:
-    """One account's way to X, open while it is entered.
+    """The connection of one account to X, open while its context is entered.
 
-    A call raises NotSent where it was not made or was too much, Unclear where nobody knows, and Refused
-    where X does not want it. The first answer that the keys are not valid is the last call made. Where a
-    handle is named, nothing is written before X has said, once, that the keys are that account's.
+    Calls raise NotSent if nothing was done, DeliveryUnknown if the result is unknown, and RequestRefused if
+    X refuses. After the first 401 no further call is made. If X_USERNAME is set, nothing is written before X
+    has confirmed, once, that the keys belong to that account.
     """
 
     def __init__(
@@ -76,17 +76,17 @@ class XConnection:
 
     @property
     def closed_endpoints(self) -> dict[str, datetime]:
-        """The endpoints that may not be asked now, and until when."""
+        """The endpoints whose limits are used up, and until when."""
         return self._transport.limits.closed_endpoints(self._clock())
 
     async def read_page(self, call: PendingCall, max_posts: int) -> Page:
-        """Read a page of at most so many posts, and count what it cost."""
+        """Read a page of at most `max_posts` posts and count them."""
         try:
             self._check_open()
             await self._quota.reserve(max_posts)
         except StoreUnavailable as error:
             call.close()
-            raise NotSent(f"what is read cannot be counted: {error}") from error
+            raise NotSent(f"reads cannot be counted: {error}") from error
         except BaseException:
             call.close()
             raise
@@ -102,7 +102,7 @@ class XConnection:
         return page
 
     async def write(self, call: PendingCall) -> Any:
-        """Make a call that changes something; in a dry run none is made."""
+        """Send a call that changes something; raise NotSent in a dry run."""
         if self._is_dry_run:
             call.close()
             raise NotSent("X_DRY_RUN is on")
@@ -114,14 +114,14 @@ class XConnection:
         return await self.send(call)
 
     async def read_own_user(self) -> User:
-        """Ask who we are; that reads no post."""
+        """Return the account's user; this reads no post."""
         user = parse_user(await self.send(self.tweepy.get_me(user_fields=["name", "username"])))
         if user is None:
-            raise DeliveryUnknown("X does not say whose the keys are")
+            raise DeliveryUnknown("X does not return whose the keys are")
         return user
 
     async def send(self, call: PendingCall) -> Any:
-        """Make a call, and give what X answers."""
+        """Send a call and return X's response."""
         try:
             self._check_open()
         except NotSent:
@@ -140,37 +140,37 @@ class XConnection:
                 raise NotSent(str(error), retry_after=error.retry_after) from error
             raise
         except (NotSent, DeliveryUnknown) as error:
-            if not (isinstance(error, NotSent) and error.retry_after):  # else nothing was asked
+            if not (isinstance(error, NotSent) and error.retry_after):  # with retry_after, nothing was sent
                 self._status.failed(disconnect_cause(error), error)
             raise
         self._mark_connected()
         return response
 
     async def post_raw(self, route: str, body: dict[str, Any]) -> Any:
-        """Ask an endpoint for which tweepy has no method yet."""
+        """Call an endpoint for which tweepy has no method."""
         response = await self.tweepy.request("POST", route, params={}, json=body, user_auth=True)
         return await response.json()
 
     async def _verify_account(self) -> None:
-        """Raise NotSent unless the keys are those of the account that is meant; found once, it is noted."""
+        """Raise NotSent unless the keys belong to the expected account; a confirmed account is stored."""
         async with self._verification_lock:
             if self._expected_username and await self._state.read(VERIFIED_KEY) != self._expected_username:
                 try:
                     user = await self.read_own_user()
                 except (RequestRefused, DeliveryUnknown) as error:
-                    raise NotSent(f"whose the keys are could not be asked: {error}") from error
+                    raise NotSent(f"the account of the keys could not be verified: {error}") from error
                 if problem := account_problem(self._expected_username, user):
                     raise self._stop(problem)
                 await self._state.write_later(VERIFIED_KEY, self._expected_username)
             self._expected_username = ""
 
     def _mark_connected(self) -> None:
-        """Note that X answers; that it refuses the mentions is over only once they are read."""
+        """Record that X answers; refused mentions stay reported until they can be read."""
         if self._status.snapshot.cause is not DisconnectCause.REFUSED:
             self._status.connected()
 
     def _stop(self, problem: str) -> NotSent:
-        """Make no further call; what was to be said waits for the next start."""
+        """Stop all further calls; deliveries wait for the next start."""
         self.stop_reason = problem
         self._status.stopped(DisconnectCause.REFUSED, problem)
         return NotSent(problem, retry_after=STOPPED_RETRY_SECONDS)
@@ -185,10 +185,13 @@ class XConnection:
 
 
 def account_problem(expected_username: str, user: User) -> str:
-    """Say that the keys are of another account than the one that is named; blank where they are not."""
+    """Return the problem if the keys belong to another account than X_USERNAME; empty if not."""
     if not expected_username or user.username.casefold() == expected_username:
         return ""
-    return f"X_USERNAME is {expected_username}, but the keys are those of @{user.username}: nothing is read or written"
+    return (
+        f"X_USERNAME is {expected_username}, but the keys are those of @{user.username}: "
+        "nothing is read or written"
+    )
 
 
 def _secret_text(secret: Any) -> str:
@@ -200,7 +203,7 @@ REQUEST_TIMEOUT, CONNECT_TIMEOUT = 30.0, 10.0
 
 
 class RequestRefused(Exception):
-    """X has answered, and what it says is not what was asked for; `detail` is its reason for people."""
+    """X refused a request; `detail` is its explanation."""
 
     def __init__(self, status: int, detail: str, retry_after: float | None = None) -> None:
         super().__init__(f"X says {status}: {detail}" if detail else f"X says {status}")
@@ -211,7 +214,7 @@ class RequestRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """A whole answer, as tweepy reads one."""
+    """A complete response, with the interface that tweepy expects."""
 
     status: int
     reason: str
@@ -219,22 +222,22 @@ class HttpResponse:
     body: bytes = field(repr=False)
 
     async def read(self) -> bytes:
-        """Give the body."""
+        """Return the body."""
         return self.body
 
     async def json(self) -> Any:
-        """Give the body as JSON; raises Unclear where it is none: what was asked for may have been done."""
+        """Return the body as JSON; raise DeliveryUnknown if it is none: the call may have succeeded."""
         try:
             return json_format.loads(self.body)
         except ValueError:
-            raise DeliveryUnknown(f"X says {self.status}, and what it says cannot be read") from None
+            raise DeliveryUnknown(f"X says {self.status}with a body that cannot be read") from None
 
 
 class HttpTransport:
-    """Carries requests as a session does, one connection each: one that cannot be made has sent nothing.
+    """Sends requests for tweepy, one connection each, so that a failed connection means nothing was sent.
 
-    Raises NotSent where surely nothing has left or X has said that it is too much, Refused where X
-    refuses, and Unclear where nobody knows. An endpoint whose window is used up is not asked at all.
+    Raises NotSent if nothing was sent or X limits requests, RequestRefused if X refuses, DeliveryUnknown if
+    the result is unknown. An endpoint whose limit is used up is not called.
     """
 
     def __init__(self, base_url: str, clock: Clock) -> None:
@@ -248,7 +251,7 @@ class HttpTransport:
         connector = TCPConnector(force_close=True, ssl=ssl.create_default_context())
         timeout = ClientTimeout(total=REQUEST_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
         session = ClientSession(connector=connector, timeout=timeout, trust_env=True)
-        session._retry_connection = False  # aiohttp's own second try has the first one's nonce: X says 401
+        session._retry_connection = False  # aiohttp's retry would repeat the nonce, which X answers with 401
         self._session = await self._stack.enter_async_context(session)
         return self
 
@@ -268,11 +271,11 @@ class HttpTransport:
         json: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[HttpResponse]:
-        """Send one request, and give the whole answer where it is a good one."""
+        """Send one request and yield its complete response."""
         target = URL(url).update_query(params) if params else URL(url)
         endpoint = endpoint_of(method, target.path)
         if wait := self.limits.wait_seconds(endpoint, self._clock()):
-            raise NotSent(f"X takes no more of {endpoint} for now", retry_after=wait)
+            raise NotSent(f"X allows no more calls of {endpoint} for now", retry_after=wait)
         response = await self._send(method, target, json, dict(headers or {}))
         self.limits.update(endpoint, response.status, response.headers, self._clock())
         if not 200 <= response.status < 300:
@@ -283,7 +286,7 @@ class HttpTransport:
     async def _send(self, method: str, url: URL, json: Any, headers: dict[str, str]) -> HttpResponse:
         if self._session is None:
             raise NotSent("X is not connected")
-        if self._base_url:  # the signature is for X, whatever the way goes by
+        if self._base_url:  # the signature is made for X's own host
             headers["Host"] = url.host or ""
             url = URL(self._base_url + url.raw_path_qs, encoded=True)
         body = None if json is None else json_format.dumps(json).encode()
@@ -304,7 +307,7 @@ class HttpTransport:
 
 
 async def _write_body(body: bytes) -> AsyncIterator[bytes]:
-    """Give the body; whoever asks for more has written it, and the length says that it is all."""
+    """Yield the body; resuming after it means that the body was written."""
     crash_point("send.pre_write")
     yield body
     crash_point("send.post_write")
@@ -315,12 +318,12 @@ async def _read_bounded(response: ClientResponse) -> bytes:
     async for piece in response.content.iter_any():
         body += piece
         if len(body) > MAX_RESPONSE_BYTES:
-            raise DeliveryUnknown(f"X says {response.status} and more than {MAX_RESPONSE_BYTES} bytes")
+            raise DeliveryUnknown(f"X says {response.status} with more than {MAX_RESPONSE_BYTES} bytes")
     return bytes(body)
 
 
 def _error_detail(body: bytes) -> str:
-    """Find X's reason in a refusal, in whichever of its forms."""
+    """Return X's explanation of an error, in any of its formats."""
     try:
         payload = json_format.loads(body)
     except ValueError:

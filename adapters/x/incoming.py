@@ -1,4 +1,4 @@
-"""From a post that mentions us to an arrival; pure."""
+"""Posts as InboundMessage. Pure functions."""
 
 import html
 import re
@@ -31,14 +31,14 @@ _MEDIA = {"photo": MediaKind.IMAGE, "video": MediaKind.VIDEO, "animated_gif": Me
 
 @dataclass(frozen=True, slots=True)
 class BotIdentity:
-    """Whose account it is: the agent, and its number on X."""
+    """The agent and the number of its account on X."""
 
     agent_id: UUID
     account_id: str
 
 
 def build_world(identity: BotIdentity) -> World:
-    """Give the account's world."""
+    """Return the account's world."""
     return World(
         derived_id(identity.agent_id, PLATFORM, "world", identity.account_id),
         PLATFORM,
@@ -48,7 +48,7 @@ def build_world(identity: BotIdentity) -> World:
 
 
 def build_feed_room(identity: BotIdentity) -> Room:
-    """Give the account's own timeline, in which it posts."""
+    """Return the account's own timeline, in which it posts."""
     return Room(
         id=derived_id(identity.agent_id, PLATFORM, "feed", identity.account_id),
         world_id=build_world(identity).id,
@@ -61,7 +61,7 @@ def build_feed_room(identity: BotIdentity) -> Room:
 
 
 def build_conversation_room(identity: BotIdentity, conversation_id: str) -> Room:
-    """Give the room of a conversation, which is named after the post that began it."""
+    """Return the room of a conversation, whose id is that of its first post."""
     return Room(
         id=derived_id(identity.agent_id, PLATFORM, "conversation", conversation_id),
         world_id=build_world(identity).id,
@@ -74,7 +74,7 @@ def build_conversation_room(identity: BotIdentity, conversation_id: str) -> Room
 
 
 def entity_id_of(identity: BotIdentity, user_id: str) -> UUID:
-    """Give the id of whoever has a number on X; our own account is the agent."""
+    """Return the id of a user's entity; the bot's own account is the agent."""
     return identity.agent_id if user_id == identity.account_id else derived_id(PLATFORM, "user", user_id)
 
 
@@ -87,9 +87,9 @@ def to_inbound_message(
     conversation_post: Post | None = None,
     denied_by: str = "",
 ) -> InboundMessage:
-    """Make the arrival of a post; with `denied_by` it is kept, and not answered.
+    """Build the inbound message of a post; with `denied_by` it is stored and not answered.
 
-    `room_of` is the post in whose conversation it is shown, where that is not its own.
+    `conversation_post` is the post in whose conversation it appears, if that is not its own.
     """
     room = build_conversation_room(identity, _conversation_id(conversation_post or post))
     user = page.users.get(post.author_id) or User(id=post.author_id)
@@ -121,7 +121,7 @@ def to_inbound_message(
 
 
 def text_of(post: Post) -> str:
-    """Give what somebody wrote: addresses in full, without the names that X puts before a reply."""
+    """Return the text of a post with full URLs and without the mentions that X puts before a reply."""
     text, entities = post.text, post.entities
     if post.note_tweet is not None and post.note_tweet.text:
         text, entities = post.note_tweet.text, post.note_tweet.entities

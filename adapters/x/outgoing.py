@@ -1,4 +1,4 @@
-"""Reply → thread of posts; weighted length."""
+"""Replies as threads of posts, and X's weighted text length. Pure functions."""
 
 import re
 import unicodedata
@@ -8,13 +8,13 @@ from typing import Any
 from bot import Attachment, Content, MediaKind
 
 MAX_WEIGHT = 280
-URL_WEIGHT = 23  # whatever its length: X puts a short address in its place
+URL_WEIGHT = 23  # of any URL: X replaces it by a short one
 DEFAULT_WEIGHT = 2
-# Code points that count one instead of two: scripts up to Georgian, and the common punctuation.
+# Code points that count 1 instead of 2: scripts up to Georgian, and common punctuation.
 LIGHT_RANGES = ((0, 4351), (8192, 8205), (8208, 8223), (8242, 8247))
 
-# What may be an address. X knows every top-level domain and takes `it.Then` for two words; here whatever
-# looks like one is weighed as the heavier of both, so that nothing is ever longer there than it is here.
+# Candidates for URLs. X knows every top-level domain and reads `it.Then` as two words; here a candidate
+# counts as the heavier of both readings, so that a text is never longer on X than here.
 _URL = re.compile(
     r"https?://[^\s<>\"]*[\w/=&#]"
     r"|(?<![A-Za-z0-9_@.\-/#$])(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,24}(?::\d+)?(?:[/?][!-~]*[A-Za-z0-9/])?(?![@A-Za-z0-9])",
@@ -39,12 +39,12 @@ _EMOJI = re.compile(
 
 
 def text_weight(text: str) -> int:
-    """Weigh a text as X does; more than `LONGEST` is not one post any more."""
+    """Return the length of a text by X's rules; a post has at most MAX_WEIGHT."""
     return sum(piece_weight for _, piece_weight in weighted_pieces(text))
 
 
 def weighted_pieces(text: str) -> Iterator[tuple[str, int]]:
-    """Walk the pieces of a text that must not be cut, each with its weight."""
+    """Yield the unbreakable pieces of a text, each with its weight."""
     text = unicodedata.normalize("NFC", text)
     start = 0
     for match in _URL.finditer(text):
@@ -85,21 +85,21 @@ def _character_weight(character: str) -> int:
 
 
 MAX_PICTURES = 4
-MAX_REPLY_POSTS = 5  # posts of ours that one mention may call forth
+MAX_REPLY_POSTS = 5  # posts with which one mention may be answered
 ELLIPSIS = "…"
 ACT, SUBJECT = "x_act", "x_subject"  # in a content's metadata: what is done, and to which post
 QUOTE, REPLY, LIKE, REPOST = "quote", "reply", "like", "repost"
 _SENTENCE_END = re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*(?:\s+|(?<=[。！？]))|\n+")
 _LEADING_MENTIONS = re.compile(r"^(?:\s*[@＠]\w{1,15}\b[,:]?)+\s*")
-_MENTION = re.compile(  # as X finds them: after any sign but a letter, and after RT
+_MENTION = re.compile(  # as X detects them: after any character but a letter, and after RT
     r"(https?://\S+)|(?:(?<![A-Za-z0-9_])|(?<=\b[Rr][Tt]))[@＠](?=[A-Za-z0-9_])"
 )
 
 
 def split_reply(content: Content) -> list[Content]:
-    """Cut a text into posts, the pictures with the first; a like or a repost is one part.
+    """Split a text into posts, the pictures with the first; a like or a repost is one part.
 
-    The address of a file that we do not have ourselves is said after the text. A reply ends after a few.
+    URLs of files without data are appended to the text. A reply has at most MAX_REPLY_POSTS parts.
     """
     pictures = tuple(item for item in content.attachments if is_picture(item))[:MAX_PICTURES]
     links = [item.url for item in content.attachments if item.data is None and item.url.startswith("http")]
@@ -114,7 +114,7 @@ def split_reply(content: Content) -> list[Content]:
 
 
 def is_picture(attachment: Attachment) -> bool:
-    """Tell whether an attachment can be shown beside a post: a picture that we hold ourselves."""
+    """Return whether an attachment is a picture with data, which can be uploaded."""
     return attachment.kind is MediaKind.IMAGE and attachment.data is not None
 
 
@@ -124,7 +124,7 @@ def operation_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 
 def split_text(text: str) -> list[str]:
-    """Cut a text where a sentence ends, else between words, else between signs."""
+    """Split a text at the ends of sentences, else between words, else between characters."""
     pieces: list[str] = []
     remaining = unicodedata.normalize("NFC", text).strip()
     while (fitting := _fitting_length(remaining)) < len(remaining):
@@ -136,13 +136,13 @@ def split_text(text: str) -> list[str]:
 
 
 def remove_mentions(text: str) -> str:
-    """Take the @ off names in a reply: X tells those who take part, and nobody else is called in by us."""
+    """Remove the @ of mentions in a reply: X notifies the participants, and no one else may be notified."""
     remaining = _LEADING_MENTIONS.sub("", text)
     return _MENTION.sub(lambda match: re.sub("[@＠]", "%40", match[1] or ""), remaining or text)
 
 
 def _limit_posts(pieces: list[str]) -> list[str]:
-    """Leave out what is beyond the bound; that something is left out is to be seen."""
+    """Return at most MAX_REPLY_POSTS pieces, with an ellipsis if some were dropped."""
     if len(pieces) <= MAX_REPLY_POSTS:
         return pieces
     last_piece = pieces[MAX_REPLY_POSTS - 1]
@@ -156,7 +156,7 @@ def _limit_posts(pieces: list[str]) -> list[str]:
 
 
 def _fitting_length(text: str, max_weight: int = MAX_WEIGHT) -> int:
-    """How many characters of a text one post takes; no sign and no address is cut in two."""
+    """Return how many characters fit into one post without splitting an unbreakable piece."""
     total = length = 0
     for piece, piece_weight in weighted_pieces(text):
         if total + piece_weight > max_weight:
@@ -166,6 +166,6 @@ def _fitting_length(text: str, max_weight: int = MAX_WEIGHT) -> int:
 
 
 def _last_break(pattern: re.Pattern[str], text: str, max_length: int) -> int:
-    """The last place within reach at which a pattern allows a cut, but for a piece of a few words only."""
+    """Return the last end of a match within `max_length`; 0 if it is in the first quarter."""
     ends = [match.end() for match in pattern.finditer(text, 0, max_length + 2) if match.start() <= max_length]
     return max((end for end in ends if end >= max_length // 4), default=0)

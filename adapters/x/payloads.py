@@ -1,4 +1,4 @@
-"""What X says, as far as it is used: posts, people, pictures, and what came with them."""
+"""Models of X's responses, as far as they are used."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -13,13 +13,13 @@ Id = Annotated[str, Field(pattern=r"^\d{1,19}$")]
 
 
 class Payload(BaseModel):
-    """A piece of an answer; what is not used of it is left alone."""
+    """A part of a response; unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class User(Payload):
-    """Somebody with an account."""
+    """An account."""
 
     id: Id
     username: str = ""
@@ -27,7 +27,7 @@ class User(Payload):
 
 
 class ShortUrl(Payload):
-    """A short address that X has put in the place of one, or of a picture."""
+    """A t.co URL and what it stands for: a link or a picture."""
 
     url: str
     expanded_url: str = ""
@@ -35,34 +35,34 @@ class ShortUrl(Payload):
 
 
 class MentionedUser(Payload):
-    """Somebody who is named in a text."""
+    """A user mentioned in a text."""
 
     id: str = ""
     username: str = ""
 
 
 class Entities(Payload):
-    """What X has found in a text."""
+    """The URLs and mentions that X has found in a text."""
 
     urls: tuple[ShortUrl, ...] = ()
     mentions: tuple[MentionedUser, ...] = ()
 
 
 class Reference(Payload):
-    """The post that this one answers, quotes or repeats."""
+    """A post that another post replies to, quotes or reposts."""
 
     type: str
     id: Id
 
 
 class MediaKeys(Payload):
-    """What hangs on a post."""
+    """The media of a post."""
 
     media_keys: tuple[str, ...] = ()
 
 
 class LongText(Payload):
-    """The whole of a text that is longer than X shows at first."""
+    """The full text of a post that exceeds the usual length."""
 
     text: str = ""
     entities: Entities = Entities()
@@ -93,17 +93,17 @@ class Post(Payload):
     note_tweet: LongText | None = None
 
     def has_mention_of(self, account: str) -> bool:
-        """Tell whether it names an account, or answers it."""
+        """Return whether the post mentions an account or replies to it."""
         mentioned_ids = {user.id for user in self.entities.mentions}
         return account in mentioned_ids or self.in_reply_to_user_id == account
 
     def reference_id(self, kind: str) -> str:
-        """Give the id of the post that this one has as its `replied_to` or `quoted`; blank without."""
+        """Return the id of the post that this one `replied_to` or `quoted`; empty if there is none."""
         return next((reference.id for reference in self.referenced_tweets if reference.type == kind), "")
 
 
 class Page(Payload):
-    """A page of posts, newest first, with whoever and whatever they name; `count` is what it cost."""
+    """A page of posts, newest first, with all objects they refer to; `count` is its cost in reads."""
 
     posts: tuple[Post, ...] = ()
     count: int = 0
@@ -114,7 +114,7 @@ class Page(Payload):
 
 
 def parse_page(answer: Any) -> Page:
-    """Read an answer piece by piece: one that cannot be read is left out, and costs no other."""
+    """Parse a response; elements that cannot be parsed are skipped."""
     body = answer if isinstance(answer, Mapping) else {}
     data = body.get("data")
     data = data if isinstance(data, list) else [data] if isinstance(data, Mapping) else []
@@ -130,12 +130,12 @@ def parse_page(answer: Any) -> Page:
 
 
 def parse_user(answer: Any) -> User | None:
-    """Read who an answer tells of; None where it does not."""
+    """Parse the user of a response; return None if there is none."""
     return next(_parse_each(User, [_mapping(answer).get("data")]), None)
 
 
 def parse_id(answer: Any) -> str:
-    """Read the id of what was made; blank where the answer names none."""
+    """Parse the id of a created object; return "" if there is none."""
     post_id = str(_mapping(_mapping(answer).get("data")).get("id") or "")
     return post_id if post_id.isdecimal() else ""
 
@@ -150,4 +150,6 @@ def _parse_each(model: type[PayloadT], items: Any) -> Iterator[PayloadT]:
             yield model.model_validate(item)
         except ValidationError as error:
             problem = error.errors(include_url=False, include_input=False)[0]
-            logger.warning("a %s of X is left out: %s %s", model.__name__, problem["loc"], problem["msg"])
+            logger.warning(
+                "skipped an invalid %s in X's response: %s %s", model.__name__, problem["loc"], problem["msg"]
+            )

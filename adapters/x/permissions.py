@@ -1,4 +1,4 @@
-"""Whom we may answer; opt-outs; forbidden content."""
+"""Rules of posting: whom the bot may answer, opt-outs, forbidden content."""
 
 import json
 import re
@@ -27,22 +27,22 @@ _IGNORED = re.compile(r"@\w{1,15}|[^\w'\s]")
 
 
 def normalize_request(text: str) -> str:
-    """Give what somebody says in so many words, without names and marks."""
+    """Return the text in lower case without mentions and punctuation."""
     return " ".join(_IGNORED.sub(" ", text.casefold().replace("’", "'").replace("opt-", "opt ")).split())
 
 
 def is_opt_out_request(text: str) -> bool:
-    """Tell whether somebody asks to be left alone."""
+    """Return whether a user asks not to be answered any more."""
     return normalize_request(text) in OPT_OUT_PHRASES
 
 
 def is_opt_in_request(text: str) -> bool:
-    """Tell whether somebody takes that back."""
+    """Return whether a user takes an opt-out back."""
     return normalize_request(text) in OPT_IN_PHRASES
 
 
 class OptOutList:
-    """The list: the operator's handles, and the numbers of those who have said it themselves."""
+    """The users who must not be answered: the operator's list and those who asked for it."""
 
     def __init__(self, settings: XSettings, state: AccountState) -> None:
         self._usernames = frozenset(username.lstrip("@").casefold() for username in settings.x_opt_out_users)
@@ -50,23 +50,21 @@ class OptOutList:
         self._ids: frozenset[str] = frozenset()
 
     async def load(self) -> None:
-        """Find who has said it before; raises ConfigError where that cannot be read."""
+        """Read the stored list; raise ConfigError if it cannot be read."""
         try:
             self._ids = frozenset(map(str, json.loads(await self._state.read(OPT_OUT_KEY) or "[]")))
         except (ValueError, TypeError) as error:
-            raise ConfigError(
-                f"who does not want to hear from us on X cannot be read ({error}): see `bot db check`"
-            ) from None
+            raise ConfigError(f"the X opt-out list cannot be read ({error}): see `bot db check`") from None
 
     def __bool__(self) -> bool:
         return bool(self._ids or self._usernames)
 
     def contains(self, user_id: str, username: str) -> bool:
-        """Tell whether somebody is on the list."""
+        """Return whether a user is on the list."""
         return user_id in self._ids or username.casefold() in self._usernames
 
     async def update_from(self, user_id: str, text: str) -> bool:
-        """Change the list where that is what somebody says; tells whether it was."""
+        """Update the list if the text is an opt-out or opt-in; return whether it was."""
         is_opt_out = is_opt_out_request(text)
         if not is_opt_out and not is_opt_in_request(text):
             return False
@@ -84,7 +82,7 @@ UNADDRESSED_RULES = frozenset({THREAD_CONTEXT, OPT_OUT_RULE, TARGET_USERS_RULE})
 
 
 class ReplyPermissions:
-    """The rules of one account; a check raises Undeliverable where something may not be sent."""
+    """The reply rules of one account; a check raises Undeliverable if a part may not be sent."""
 
     def __init__(
         self, handle: AgentHandle, client: XClient, settings: XSettings, opt_outs: OptOutList
@@ -95,7 +93,7 @@ class ReplyPermissions:
         self._targets = frozenset(username.lstrip("@").casefold() for username in settings.x_target_users)
 
     def denying_rule(self, author: Entity) -> str:
-        """Name the rule that forbids answering somebody who mentions us; blank where none does."""
+        """Return the rule that forbids answering a user who mentions the bot; empty if none does."""
         username = username_of(author)
         if self._opt_outs.contains(author.external_id, username):
             return OPT_OUT_RULE
@@ -103,7 +101,7 @@ class ReplyPermissions:
         return "" if is_open_to_all or username.casefold() in self._targets else TARGET_USERS_RULE
 
     async def find_addressee(self, delivery: Delivery) -> str:
-        """Find the post that something is said to; blank for what is said on our own timeline."""
+        """Return the post that a part replies to; empty for a post on the own timeline."""
         metadata = delivery.content.metadata
         if metadata.get(ACT) == REPLY:
             return str(metadata[SUBJECT])
@@ -116,7 +114,7 @@ class ReplyPermissions:
         return next(message_ids, delivery.target)
 
     async def check_reply(self, delivery: Delivery, post_id: str) -> None:
-        """Refuse a reply to somebody who has not mentioned us, or does not want one."""
+        """Raise Undeliverable for a reply to a user who has not mentioned the bot or has opted out."""
         receipts = await self._conversations.receipts(room_id=delivery.room_id, limit=MAX_RECEIPTS)
         receipt = next((candidate for candidate in receipts if candidate.key.message_id == post_id), None)
         if receipt is None or receipt.rule in UNADDRESSED_RULES:
@@ -125,40 +123,40 @@ class ReplyPermissions:
             self._check_opt_out(author.external_id, username_of(author))
 
     async def check_post(self, post_id: str) -> None:
-        """Refuse to quote, like or repost what somebody wrote who does not want that."""
+        """Raise Undeliverable for a quote, like or repost of a user who has opted out."""
         if self._opt_outs:
             post, username = await self._read_post(post_id)
             self._check_opt_out(post.author_id, username)
 
     async def _check_unknown_post(self, post_id: str) -> None:
-        """Look at a post that has not come as a mention: it must name us, or be from somebody listed."""
+        """Check a post that was not received as a mention: it must mention the bot or be by a listed user."""
         post, username = await self._read_post(post_id)
         self._check_opt_out(post.author_id, username)
         account = self._client.account_id
         is_addressed_to_us = post.author_id == account or post.has_mention_of(account)
         if not is_addressed_to_us and username.casefold() not in self._targets:
             raise Undeliverable(
-                f"post {post_id} does not mention us, and its author is not in {TARGET_USERS_RULE}: X allows replies "
-                "only to those who want them"
+                f"post {post_id} does not mention the account, and its author is not in {TARGET_USERS_RULE}: "
+                "X allows replies only to those who want them"
             )
 
     async def _read_post(self, post_id: str) -> tuple[Post, str]:
-        """Read a post and its author's handle."""
+        """Return a post and its author's username."""
         try:
             page = await self._client.read_posts([post_id])
         except RequestRefused as error:
-            raise Undeliverable(f"post {post_id} cannot be looked at: {error}") from error
-        except DeliveryUnknown as error:  # only looking was unclear: nothing has been sent
-            raise NotSent(f"post {post_id} could not be looked at: {error}") from error
+            raise Undeliverable(f"post {post_id} cannot be read: {error}") from error
+        except DeliveryUnknown as error:  # only reading failed: nothing has been sent
+            raise NotSent(f"post {post_id} could not be read: {error}") from error
         if not page.posts:
-            raise Undeliverable(f"there is no post {post_id} on X, or it cannot be seen")
+            raise Undeliverable(f"post {post_id} does not exist or is not visible")
         [post, *_] = page.posts
         user = page.users.get(post.author_id)
         return post, user.username if user else ""
 
     def _check_opt_out(self, user_id: str, username: str) -> None:
         if self._opt_outs.contains(user_id, username):
-            raise Undeliverable(f"{username or user_id} does not want to hear from us ({OPT_OUT_RULE})")
+            raise Undeliverable(f"{username or user_id} does not want replies ({OPT_OUT_RULE})")
 
     async def _find_author(self, receipt: Receipt) -> Entity | None:
         message = await self._conversations.message(receipt.memory_id)
@@ -168,7 +166,7 @@ class ReplyPermissions:
 
 
 def username_of(entity: Entity) -> str:
-    """Give somebody's handle, as X tells it."""
+    """Return the username of an entity of X."""
     return str(entity.metadata.get("username", ""))
 
 
@@ -184,7 +182,7 @@ CARD_PATTERN = re.compile(r"(?<![\w/=])\d(?:[ -]?\d){12,18}(?!\d)")
 
 
 class ContentRules:
-    """What one account keeps to in all that it posts."""
+    """The content rules of everything that one account posts."""
 
     def __init__(self, settings: XSettings) -> None:
         self._allowed_contacts = {_strip_separators(item) for item in settings.x_contacts}
@@ -194,22 +192,22 @@ class ContentRules:
         ]
 
     def find_violation(self, text: str) -> str:
-        """Say why a text may not be posted; blank where it may."""
+        """Return why a text may not be posted; empty if it may."""
         normalized = unicodedata.normalize("NFKC", text)
         if KEY_PATTERN.search(normalized):
-            return "it holds what looks like a key or a token"
+            return "it contains what looks like a key or a token"
         if any(_is_bank_account(_strip_separators(item)) for item in BANK_PATTERN.findall(normalized)):
-            return "it holds the number of a bank account"
+            return "it contains the number of a bank account"
         if any(_is_card_number(_strip_separators(item)) for item in CARD_PATTERN.findall(normalized)):
-            return "it holds the number of a bank card"
+            return "it contains the number of a bank card"
         for label, pattern in (("a mail address", MAIL_PATTERN), ("a telephone number", PHONE_PATTERN)):
             if any(
                 _strip_separators(item) not in self._allowed_contacts for item in pattern.findall(normalized)
             ):
-                return f"it holds {label} that X_CONTACTS does not name"
+                return f"it contains {label} that X_CONTACTS does not list"
         words = _normalize_words(text)
         word = next((item for item, pattern in self._forbidden_words if pattern.search(words)), "")
-        return f"it holds {word!r}, which X_FORBIDDEN_WORDS names" if word else ""
+        return f"it contains {word!r}, which X_FORBIDDEN_WORDS lists" if word else ""
 
 
 def _strip_separators(text: str) -> str:

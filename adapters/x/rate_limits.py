@@ -1,4 +1,4 @@
-"""Endpoint windows, monthly and daily quota, off switch."""
+"""Endpoint limits, monthly and daily quota, and the off switch."""
 
 import logging
 import re
@@ -26,15 +26,15 @@ _NUMBER = re.compile(r"(?<=[a-z]/)\d+(?=/|$)")
 
 
 class EndpointLimits:
-    """The windows of all endpoints of one account; an endpoint that nothing is known of is open."""
+    """The rate limits of the endpoints of one account; unknown endpoints are open."""
 
     def __init__(self) -> None:
         self._closed_until: dict[str, datetime] = {}
 
     def update(self, endpoint: str, status: int, headers: Mapping[str, str], now: datetime) -> None:
-        """Learn from an answer; the moment of renewal is believed from a second to a day ahead.
+        """Update the limit of an endpoint from a response; waits are bounded to between a second and a day.
 
-        A quarter of an hour and a day have windows of their own: the one that opens last counts.
+        X has limits per quarter of an hour and per day: the one that ends last counts.
         """
         limits = [
             (_parse_number(headers, f"{prefix}-remaining"), _parse_number(headers, f"{prefix}-reset"))
@@ -50,17 +50,17 @@ class EndpointLimits:
             self._closed_until.pop(endpoint, None)
 
     def wait_seconds(self, endpoint: str, now: datetime) -> float:
-        """How many seconds an endpoint must be left alone; 0 where it may be asked."""
+        """Return the seconds until an endpoint may be called; 0 if it may be called now."""
         until = self._closed_until.get(endpoint)
         return 0.0 if until is None else max((until - now).total_seconds(), 0.0)
 
     def closed_endpoints(self, now: datetime) -> dict[str, datetime]:
-        """Give the endpoints that must be left alone, and until when."""
+        """Return the endpoints that may not be called, and until when."""
         return {name: until for name, until in self._closed_until.items() if until > now}
 
 
 def endpoint_of(method: str, path: str) -> str:
-    """Name an endpoint: `GET /2/users/:id/mentions`."""
+    """Return the name of an endpoint: `GET /2/users/:id/mentions`."""
     return f"{method} {_NUMBER.sub(':id', path)}"
 
 
@@ -74,12 +74,12 @@ def _parse_number(headers: Mapping[str, str], name: str) -> float | None:
     return float(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
 
 
-READ_RESERVE = 0.1  # of the reads: kept for asking what became of a post of ours
+READ_RESERVE = 0.1  # of the reads: kept for finding out what happened to a post
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How many posts were read and written in a month, and written on a day."""
+    """The posts read and written in a month, and written on a day."""
 
     month: str = ""
     day: str = ""
@@ -89,10 +89,10 @@ class Usage:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what `str` has written; raises ValueError."""
+        """Parse the text of `str`; raise ValueError."""
         values = loads(text)
         if not isinstance(values, dict):
-            raise ValueError("it is no object")
+            raise ValueError("not an object")
         return cls(
             month=str(values.get("month", "")),
             day=str(values.get("day", "")),
@@ -105,13 +105,13 @@ class Usage:
         return dumps(asdict(self))
 
     def at_time(self, now: datetime, zone: tzinfo = UTC) -> Self:
-        """Begin anew what a new month or a new day begins: the month by UTC, the day by the zone."""
+        """Return the usage with the counters of an ended month (UTC) or day (`zone`) reset."""
         month, day = now.astimezone(UTC).strftime("%Y-%m"), now.astimezone(zone).strftime("%Y-%m-%d")
         usage = self if month == self.month else replace(self, month=month, reads=0, posts=0)
         return usage if day == usage.day else replace(usage, day=day, today=0)
 
     def add(self, *, reads: int = 0, posts: int = 0) -> Self:
-        """Add what was read or written; what was reserved and not used is given back by less than none."""
+        """Return the usage plus these posts; negative numbers release a reservation."""
         return replace(
             self,
             reads=max(self.reads + reads, 0),
@@ -120,17 +120,17 @@ class Usage:
         )
 
     def remaining_reads(self, plan_limits: PlanLimits, *, with_reserve: bool = False) -> int:
-        """How many posts may still be read in the month."""
+        """Return how many posts may still be read this month."""
         reserved = 0 if with_reserve else int(plan_limits.reads * READ_RESERVE)
         return max(plan_limits.reads - reserved - self.reads, 0)
 
     def remaining_posts(self, plan_limits: PlanLimits) -> int:
-        """How many posts may still be written, in the month and on the day."""
+        """Return how many posts may still be written, this month and today."""
         return max(min(plan_limits.posts - self.posts, plan_limits.posts_per_day - self.today), 0)
 
 
 def next_month_start(now: datetime) -> datetime:
-    """The moment at which the month is over."""
+    """Return the start of the next month in UTC."""
     first = now.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
 
@@ -140,10 +140,10 @@ OFF_SWITCH = "x.off"
 
 
 class Quota:
-    """Counts what is read and written, over restarts too.
+    """Counts posts read and written; survives restarts.
 
-    What is about to be read is reserved first, and what was not used given back: a crash in between costs
-    some of the budget, and never goes over it.
+    Reads are reserved before a call and the unused rest is released after it: a crash in between costs
+    quota but never exceeds it.
     """
 
     def __init__(self, settings: XSettings, state: AccountState, folder: Path, clock: Clock) -> None:
@@ -155,21 +155,21 @@ class Quota:
         self._off_switch = folder / OFF_SWITCH
 
     async def load(self) -> None:
-        """Find what has been spent before."""
+        """Read the stored usage."""
         text = await self._state.read(USAGE_KEY)
         try:
             self._usage = Usage.parse(text) if text else Usage()
         except (ValueError, TypeError):
-            logger.warning("what was spent on X this month cannot be read; it is counted from now on")
+            logger.warning("the stored X usage cannot be read; counting starts at zero")
 
     @property
     def usage(self) -> Usage:
-        """What has been spent up to now."""
+        """The usage so far."""
         return self._usage.at_time(self._clock(), self._zone)
 
     @property
     def is_off(self) -> bool:
-        """Whether somebody has thrown the switch: a file in the data folder."""
+        """Whether the off switch, a file in the data folder, exists."""
         return self._off_switch.exists()
 
     @property
@@ -178,15 +178,15 @@ class Quota:
         return self._off_switch
 
     def remaining_reads(self, *, with_reserve: bool = False) -> int:
-        """How many posts may still be read this month."""
+        """Return how many posts may still be read this month."""
         return self.usage.remaining_reads(self._settings.plan_limits, with_reserve=with_reserve)
 
     def remaining_posts(self) -> int:
-        """How many posts may still be written today."""
+        """Return how many posts may still be written today."""
         return self.usage.remaining_posts(self._settings.plan_limits)
 
     def check_reads(self, needed: int, remaining: int) -> None:
-        """Raise NotSent, with the time until there are more, where fewer reads are left than needed."""
+        """Raise NotSent with the seconds until next month if fewer reads remain than needed."""
         if remaining < needed:
             now = self._clock()
             wait = (next_month_start(now) - now).total_seconds()
@@ -194,7 +194,7 @@ class Quota:
             raise NotSent(cause, retry_after=wait)
 
     def check_post(self) -> None:
-        """Raise NotSent, with the time until there is more, where no post may be written now."""
+        """Raise NotSent with the seconds until the next day or month if no post may be written now."""
         if self.remaining_posts():
             return
         now, usage = self._clock(), self.usage
@@ -208,26 +208,26 @@ class Quota:
         raise NotSent(cause, retry_after=(until - now).total_seconds())
 
     def pause_reason(self) -> str:
-        """Say why nothing is posted unasked just now; blank where something may be."""
+        """Return why no scheduled post is published now; empty if one may be."""
         if self.is_off:
             return f"{self._off_switch} is there"
         if not self.remaining_posts():
-            return "its posts of the day or of the month are used up"
+            return "the posts of the day or of the month are used up"
         return f"X_QUIET_HOURS is {self._settings.x_quiet_hours}" if self._is_quiet_time() else ""
 
     async def reserve(self, reads: int) -> None:
-        """Count reads before they are made; raises StoreUnavailable where that cannot be kept."""
+        """Count reads before they are made; raise StoreUnavailable if that cannot be stored."""
         self._usage = self.usage.add(reads=reads)
-        with suppress(InboxClosed):  # stopping: what became of a post is asked all the same
+        with suppress(InboxClosed):  # stopping: a post must still be reconciled
             await self._state.write(USAGE_KEY, str(self._usage))
 
     async def release(self, reads: int) -> None:
-        """Take back what was reserved and not read."""
+        """Release reserved reads that were not used."""
         self._usage = self.usage.add(reads=-reads)
         await self._state.write_later(USAGE_KEY, str(self._usage))
 
     async def record_post(self) -> None:
-        """Count a post that has left, or may have."""
+        """Count a post that was, or may have been, written."""
         self._usage = self.usage.add(posts=1)
         await self._state.write_later(USAGE_KEY, str(self._usage))
 

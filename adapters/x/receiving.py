@@ -1,4 +1,4 @@
-"""Mention polling with stored position."""
+"""Polling of mentions, with a stored position."""
 
 import logging
 from collections.abc import Iterable
@@ -28,11 +28,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MentionPosition:
-    """Everything up to `since` is kept; so is what lies from `until` to `newest`, and between them is a gap.
+    """Mentions up to `since` and from `until` to `newest` are stored; between them is a gap.
 
-    X gives the newest first. A page that is not the last one leaves a gap below it, which is read before
-    anything newer: no mention is passed over because the budget ended between two pages. `start` is the
-    moment from which on mentions count where none is known yet.
+    X returns the newest first. A page that is not the last leaves a gap below it, which is read before
+    anything newer, so that no mention is skipped if the quota ends between two pages. `start` is the time
+    from which mentions are read if none is stored yet.
     """
 
     since: int = 0
@@ -42,7 +42,7 @@ class MentionPosition:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what `str` has written; raises ValueError."""
+        """Parse the text of `str`; raise ValueError."""
         first, _, gap = text.partition(" ")
         start = None if first.isdecimal() else datetime.fromisoformat(first)
         newest, _, until = gap.partition(" ")
@@ -53,10 +53,9 @@ class MentionPosition:
         return f"{first} {self.newest} {self.until}" if self.until else first
 
     def advance(self, ids: Iterable[str], *, lowest: str = "", is_last: bool = True) -> Self:
-        """Give the place once a page is kept: `ids` are its mentions, `lowest` the last post on it.
+        """Return the position after a page: `ids` are its mentions, `lowest` is its oldest post.
 
-        `is_last` where X has nothing below it. Posts of our own are no mentions: they move nothing but the
-        gap's upper end.
+        `is_last` means that X has no older one. The account's own posts only move the end of the gap.
         """
         newest = max([self.newest, self.since, *map(int, ids)])
         if is_last:
@@ -65,7 +64,7 @@ class MentionPosition:
 
     @property
     def query_bounds(self) -> dict[str, str | datetime]:
-        """The parameters with which the next page is asked for."""
+        """The query parameters of the next page."""
         parameters: dict[str, str | datetime] = {}
         if self.start is not None:
             parameters["start_time"] = self.start
@@ -77,11 +76,11 @@ class MentionPosition:
 
 
 POSITION_KEY = "mentions"
-INITIAL_LOOKBACK = timedelta(minutes=15)  # at the very first start; what is older is not answered anyway
+INITIAL_LOOKBACK = timedelta(minutes=15)  # at the first start; older mentions are not answered anyway
 
 
 class MentionReceiver:
-    """The stream of one account's mentions."""
+    """The mentions of one account."""
 
     def __init__(
         self,
@@ -105,10 +104,10 @@ class MentionReceiver:
         self._clock = clock
 
     async def poll(self) -> bool:
-        """Read one page and keep it; tells whether more can be had at once.
+        """Read and store one page; return whether more can be read at once.
 
-        Not where the page leads no further down than the one before: that one would come for ever. Raises as
-        the client and the inbox do.
+        A page that reaches no further down than the one before ends the poll: it would repeat for ever.
+        Raises as the client and the inbox do.
         """
         position = await self._load_position()
         page = await self._client.read_mentions(**position.query_bounds)
@@ -133,13 +132,15 @@ class MentionReceiver:
             if text:
                 return MentionPosition.parse(text)
         except ValueError:
-            logger.warning("how far the mentions are read is not known; they are read from now on")
+            logger.warning(
+                "the stored position of the mentions cannot be read; reading starts at the present"
+            )
         position = MentionPosition(start=self._clock() - INITIAL_LOOKBACK)
         await self._state.write(POSITION_KEY, str(position))
         return position
 
     async def _to_inbound(self, post: Post, page: Page, rule: RoomRule) -> InboundMessage:
-        """Make a mention's arrival; who asks to be left alone is, from this moment on."""
+        """Build the inbound message of a mention; an opt-out takes effect at once."""
         message = to_inbound_message(post, page, self._identity, received_at=self._clock())
         await self._opt_outs.update_from(post.author_id, text_of(post))
         mention = message.message.content.mention
@@ -150,7 +151,7 @@ class MentionReceiver:
         return message
 
     async def _read_context(self, post: Post, page: Page) -> list[InboundMessage]:
-        """Give what a mention answers and quotes, oldest first; it is kept, and no reason to speak."""
+        """Return the posts that a mention replies to and quotes, oldest first; none is answered."""
         quoted_post = page.referenced.get(post.reference_id("quoted"))
         thread = await self._read_thread_above(post, page) if self._depth else []
         context = [
@@ -174,7 +175,7 @@ class MentionReceiver:
         ]
 
     async def _read_thread_above(self, post: Post, page: Page) -> list[tuple[Post, Page]]:
-        """Climb the thread, as far as it is unknown and the budget allows; the oldest comes first."""
+        """Return the posts above a mention, oldest first, as far as they are unknown and the quota allows."""
         room = build_conversation_room(self._identity, post.conversation_id or post.id)
         is_known = await self._handle.conversations.room(room.id) is not None
         thread: list[tuple[Post, Page]] = []

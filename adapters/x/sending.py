@@ -1,4 +1,4 @@
-"""Send, reconcile, dry run."""
+"""Sending posts, reconciling unclear ones, dry run."""
 
 import logging
 import re
@@ -26,15 +26,15 @@ from bot.platform import (
 logger = logging.getLogger(__name__)
 
 Sleep = Callable[[float], Awaitable[None]]
-RETRY_DELAYS = (1.0, 2.0, 4.0, 8.0, 15.0, 15.0)  # an unclear part is asked for once, and within a minute
-CLOCK_SKEW = timedelta(minutes=2)  # X's clock need not be ours
+RETRY_DELAYS = (1.0, 2.0, 4.0, 8.0, 15.0, 15.0)  # an unclear part is searched for once, within a minute
+CLOCK_SKEW = timedelta(minutes=2)  # between X's clock and ours
 MAX_PAGES = 4
 DRY_RUN_PREFIX = "dry-run-"
 DUPLICATE_TEXT = "duplicate"
 
 
 class MessageSender:
-    """Sends the parts of one account; raises as `Adapter.deliver` and `Adapter.reconcile` do."""
+    """Sends and reconciles the deliveries of one account. Raises DeliveryError."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class MessageSender:
         self._sleep = sleep
         self._rejected_duplicates: set[str] = (
             set()
-        )  # parts that X has called duplicates, and whose post was not found
+        )  # ids of parts that X called duplicates and whose post was not found
 
     async def deliver(self, delivery: Delivery) -> str:
-        """Send one part, and give the post's id; in a dry run it is only told in the log."""
+        """Send one part and return the post's id; a dry run only logs it."""
         await self._check_content(delivery)
         if self._is_dry_run:
             logger.info("X_DRY_RUN: would be sent to %s: %r", delivery.target, delivery.content.text)
@@ -68,7 +68,7 @@ class MessageSender:
             raise Undeliverable(str(error)) from error
 
     async def reconcile(self, delivery: Delivery) -> str:
-        """Look on our timeline for a part whose sending was unclear."""
+        """Search the timeline for a part of which it is unknown whether it arrived."""
         if self._is_dry_run or delivery.content.metadata.get(ACT) in (LIKE, REPOST):
             return await self.deliver(delivery)
         if post_id := await self._find_post(delivery):
@@ -77,7 +77,7 @@ class MessageSender:
         if delivery.id in self._rejected_duplicates:
             self._rejected_duplicates.discard(delivery.id)
             raise DeliveryUnknown(
-                "X calls it a duplicate, but it is not among the latest posts: look at the account"
+                "X reports a duplicate, but the post is not among the latest: check the account"
             )
         raise NotSent("it is not on the timeline")
 
@@ -100,7 +100,7 @@ class MessageSender:
         )
 
     async def _check_content(self, delivery: Delivery) -> None:
-        """Refuse what must not stand in public; of a thread, before anything of it does."""
+        """Raise Undeliverable for forbidden content; a thread is checked as a whole before its first part."""
         parts = [delivery, *([] if delivery.part else await self._conversations.deliveries(delivery.turn_id))]
         contents = [item.content for item in parts if item.memory_id == delivery.memory_id]
         descriptions = [file.description for content in contents for file in content.attachments]
@@ -110,20 +110,20 @@ class MessageSender:
             raise Undeliverable(f"it is not posted: {violation}")
 
     async def _find_reply_target(self, delivery: Delivery) -> str:
-        """Find the post that a part answers: the part before it, the message, or nobody's."""
+        """Return the post that a part replies to: the part before it, the mention, or "" for none."""
         if not delivery.part:
             return await self._permissions.find_addressee(delivery)
         previous = await self._find_part(delivery, delivery.part - 1)
         if previous is None or previous.state is not DeliveryState.SENT or not previous.external_id:
             state = previous.state if previous is not None else "gone"
             raise Undeliverable(
-                f"part {delivery.part} of the thread is {state}: it goes on after that one "
+                f"part {delivery.part} of the thread waits: the part before it is {state} "
                 f"(bot outbox send {previous.id if previous else 'ID'}, then {delivery.id})"
             )
         return previous.external_id
 
     async def _find_part(self, delivery: Delivery, part_number: int) -> Delivery | None:
-        """Find another part of the same thread."""
+        """Return a part of the same thread."""
         if part_number == delivery.part:
             return delivery
         parts = await self._conversations.deliveries(delivery.turn_id)
@@ -131,14 +131,16 @@ class MessageSender:
         return next((part for part in thread_parts if part.part == part_number), None)
 
     async def _handle_duplicate(self, delivery: Delivery, error: RequestRefused) -> str:
-        """X has this text already: from an unclear attempt of ours, or from another post."""
+        """Raise for a duplicate: DeliveryUnknown if an earlier attempt of this part may have created it."""
         if delivery.attempts <= 1:
             raise Undeliverable(f"{error} (duplicate)") from error
         self._rejected_duplicates.add(delivery.id)
-        raise DeliveryUnknown("X has the text already: the timeline tells whether it is ours") from error
+        raise DeliveryUnknown(
+            "X reports a duplicate: the timeline will show whether it is this part"
+        ) from error
 
     async def _find_post(self, delivery: Delivery) -> str:
-        """Look through our latest posts, waiting for X to be there; raises Unclear where that cannot be."""
+        """Search our latest posts, retrying while X is unavailable; raise DeliveryUnknown if it stays so."""
         cause = ""
         for delay in (0.0, *RETRY_DELAYS):
             if delay:
@@ -167,11 +169,11 @@ class MessageSender:
                 return post_id
             if not (page_token := page.next_token):
                 return ""
-        raise Undeliverable("too much was posted since")
+        raise Undeliverable("too many posts since to search them all")
 
 
 def _text_to_send(delivery: Delivery) -> str:
-    """Give the text as X is given it; the same for every attempt."""
+    """Return the text as it is sent; the same for every attempt."""
     is_reply = bool(delivery.reply_to) or delivery.target != delivery.account
     text = delivery.content.text
     return remove_mentions(text) if is_reply else text
@@ -186,7 +188,7 @@ _STATUS_URL = re.compile(r"(?:twitter|x)\.com/\w+/status/\d+\S*", re.IGNORECASE)
 
 
 def find_matching_post(page: Page, text: str, *, reply_to_id: str = "", quoted_id: str = "") -> str:
-    """Find the post that says this, in answer to the same post; gives its id, or blank."""
+    """Return the id of the post with the same text and references; empty if there is none."""
     expected = _normalize_text(text, quoted_id)
     for post in page.posts:
         has_same_references = (
@@ -206,7 +208,7 @@ def _comparable_text(post: Post, quoted_id: str) -> str:
 
 
 def _normalize_text(text: str, quoted_id: str) -> str:
-    """Leave out what X changes: how addresses begin and end, white space, the address of what is quoted."""
+    """Return a text without what X changes: URL schemes, trailing slashes, white space, the quoted URL."""
     normalized = _SCHEME.sub("", unicodedata.normalize("NFC", text))
     if quoted_id:
         normalized = _STATUS_URL.sub("", normalized)

@@ -1,4 +1,4 @@
-"""What a character may do on X beside answering: post, reply, quote, repost, like, search, when told to."""
+"""Actions on X: post, reply, quote, repost, like and search, for operators."""
 
 from bot import Plugin
 from plugins.x_actions.actions import act_on_x, like, post, quote, reply, repost, search

@@ -43,7 +43,7 @@ PostId = Annotated[str, POST_HELP]
     ],
 )
 async def post(turn: Turn, text: PostText) -> ActionResult:
-    """Post it; what is longer than a post becomes a thread."""
+    """Publish a post; a long text becomes a thread."""
     return await request_operation(turn, XOperation(text.strip()))
 
 
@@ -55,7 +55,7 @@ async def post(turn: Turn, text: PostText) -> ActionResult:
     effect=Effect.KEYED,
 )
 async def reply(turn: Turn, text: PostText, post: PostId) -> ActionResult:
-    """Reply to it, if its author has mentioned us or is listed as wanting that."""
+    """Reply to a post, if its author has mentioned the bot or is listed."""
     return await _act_on_post(turn, REPLY, post, text)
 
 
@@ -67,7 +67,7 @@ async def reply(turn: Turn, text: PostText, post: PostId) -> ActionResult:
     effect=Effect.KEYED,
 )
 async def quote(turn: Turn, text: PostText, post: PostId = "") -> ActionResult:
-    """Quote it."""
+    """Quote a post."""
     return await _act_on_post(turn, QUOTE, post, text)
 
 
@@ -79,7 +79,7 @@ async def quote(turn: Turn, text: PostText, post: PostId = "") -> ActionResult:
     effect=Effect.IDEMPOTENT,
 )
 async def repost(turn: Turn, post: PostId = "") -> ActionResult:
-    """Repost it."""
+    """Repost a post."""
     return await _act_on_post(turn, REPOST, post, f"Reposted {POST_URL}{find_post_id(turn, post)}")
 
 
@@ -91,7 +91,7 @@ async def repost(turn: Turn, post: PostId = "") -> ActionResult:
     effect=Effect.IDEMPOTENT,
 )
 async def like(turn: Turn, post: PostId = "") -> ActionResult:
-    """Like it."""
+    """Like a post."""
     return await _act_on_post(turn, LIKE, post, f"Liked {POST_URL}{find_post_id(turn, post)}")
 
 
@@ -103,7 +103,7 @@ async def like(turn: Turn, post: PostId = "") -> ActionResult:
     effect=Effect.PURE,
 )
 async def search(turn: Turn, query: Annotated[str, "The words to look for"]) -> ActionResult:
-    """Look it up, which costs some of the month's reads."""
+    """Search posts, which costs some of the month's reads."""
     return await search_posts(turn, query)
 
 
@@ -118,7 +118,7 @@ async def _act_on_post(turn: Turn, kind: str, reference: str, text: str) -> Acti
 
 @worker(WORKER)
 async def act_on_x(agent: Agent, task: Task) -> None:
-    """Do it, and tell in the room where it was confirmed what has become of it."""
+    """Execute a confirmed operation and report the result in the room where it was confirmed."""
     request = ChoiceRequest.from_metadata(task.metadata)
     operation, entity_id = XOperation.from_metadata(request.operation), request.chooser
     room = await agent.store.worlds.room(task.room_id) if task.room_id is not None else None
@@ -126,7 +126,7 @@ async def act_on_x(agent: Agent, task: Task) -> None:
     if room is None:
         return
     if entity is None or not agent.services[Operators].is_operator(entity):
-        report = "Nothing was done: whoever confirmed it is not named in X_OPERATORS."
+        report = "Nothing was done: the person who confirmed it is not in X_OPERATORS."
     elif refusal := refusal_for(agent, operation):
         report = f"Nothing was done: {refusal}."
     else:

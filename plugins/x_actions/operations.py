@@ -1,7 +1,7 @@
-"""How something is done on X: as a message of our own, which leaves by the outbox like any other.
+"""Operations on X are messages of the agent, delivered by the outbox like any other.
 
-So it is kept before it leaves, done once, shown by `bot outbox`, and bound by the adapter's budget, dry run
-and opt-outs. What is to be done to which post stands in the message's metadata.
+So they are stored before they are sent, executed once, listed by `bot outbox`, and bound by the adapter's
+quota, dry run and opt-outs.
 """
 
 import re
@@ -39,9 +39,9 @@ _ID = re.compile(r"(?:^|/status/)(\d{1,19})(?=$|[/?#])")
 
 @dataclass(frozen=True, slots=True)
 class XOperation:
-    """One thing to be done on X: a post of our own, or an act on the post that is its subject.
+    """One operation on X: a post of our own, or one of PostOperation on an existing post.
 
-    `room_id` is the conversation that it belongs to, where that is one in which the character is spoken to.
+    `room_id` is the conversation that it belongs to, if the character is spoken to there.
     """
 
     text: str
@@ -51,12 +51,12 @@ class XOperation:
 
     @property
     def is_in_conversation(self) -> bool:
-        """Whether it belongs to the subject's conversation, and not on our own timeline."""
+        """Whether it belongs to the post's conversation, not to the own timeline."""
         return self.kind not in ("", QUOTE)
 
     @property
     def confirmation_text(self) -> str:
-        """What whoever is asked to confirm it is told, in full."""
+        """The full text with which confirmation is requested."""
         url = f"{POST_URL}{self.post_id}"
         match self.kind:
             case "like" | "repost":
@@ -68,35 +68,35 @@ class XOperation:
         return f"I would post on X: “{self.text}”"
 
     def to_metadata(self) -> dict[str, str]:
-        """Write it down, for when it is confirmed."""
+        """Return the metadata of the task that waits for confirmation."""
         room_id = str(self.room_id) if self.room_id is not None else ""
         return {"text": self.text, "act": self.kind, "subject": self.post_id, "room": room_id}
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str]) -> Self:
-        """Read what was written down."""
+        """Parse the metadata of a confirmed task."""
         room_id = UUID(metadata["room"]) if metadata["room"] else None
         return cls(metadata["text"], metadata["act"], metadata["subject"], room_id)
 
 
 def find_feed(agent: Agent) -> Feed | None:
-    """Find the character's timeline on X; None where X is not connected."""
+    """Return the character's timeline on X; None if X is not connected."""
     return next((feed for feed in agent.outbox.feeds() if feed.room.platform == PLATFORM), None)
 
 
 async def can_act(turn: Turn) -> bool:
-    """Tell whether anything can be done on X just now, by those who ask."""
+    """Return whether X is connected and an operator asks."""
     return find_feed(turn.agent) is not None and turn.agent.services[Operators].is_asking(turn)
 
 
 async def can_search(turn: Turn) -> bool:
-    """Tell whether X can be searched just now, by those who ask."""
+    """Return whether X can be searched now and an operator asks."""
     feed = find_feed(turn.agent)
     return feed is not None and feed.search is not None and await can_act(turn)
 
 
 async def search_posts(turn: Turn, query: str) -> ActionResult:
-    """Search X, and tell what was found: each post a quotation of one line, out of which it cannot break."""
+    """Search X and show the posts, each as a quotation of one line, which its text cannot break."""
     feed = find_feed(turn.agent)
     if feed is None or feed.search is None:
         return build_refusal("X is not connected")
@@ -119,7 +119,7 @@ def _quote_post(post: FoundPost) -> str:
 
 
 def build_operation(turn: Turn, kind: str, post_id: str, text: str) -> XOperation:
-    """Name an act on a post, in the conversation that it stands in as far as that is known."""
+    """Build an operation on a post, in its conversation if that is the current room."""
     is_current_post = turn.room.platform == PLATFORM and post_id == turn.message.external_id
     return XOperation(
         text.strip(), kind, post_id, turn.room.id if is_current_post and kind != QUOTE else None
@@ -127,7 +127,7 @@ def build_operation(turn: Turn, kind: str, post_id: str, text: str) -> XOperatio
 
 
 def find_post_id(turn: Turn, reference: str) -> str:
-    """Find which post is meant: by its address or id, else the one being answered; blank without one."""
+    """Return the id of the post named by URL or number, else of the one being answered; empty if none."""
     if match := _ID.search(reference.strip()):
         return match[1]
     is_current_post = not reference.strip() and turn.room.platform == PLATFORM
@@ -135,17 +135,17 @@ def find_post_id(turn: Turn, reference: str) -> str:
 
 
 async def request_operation(turn: Turn, operation: XOperation) -> ActionResult:
-    """Have it done: at once where nobody else can be behind it, otherwise once it is confirmed."""
+    """Execute at once if only an operator can have caused it; otherwise ask for confirmation."""
     if refusal := refusal_for(turn.agent, operation):
         return build_refusal(refusal)
     if source := await untrusted_source(turn):
-        turn.notes.append(f"{operation.kind or 'post'} on X waits to be confirmed: {source}")
+        turn.notes.append(f"{operation.kind or 'post'} on X waits for confirmation: {source}")
         return await ask_twice(turn, WORKER, operation.to_metadata(), operation.confirmation_text)
     return await submit_operation(turn.agent, operation, key=f"{turn.id} {turn.next_reply_index}")
 
 
 def refusal_for(agent: Agent, operation: XOperation) -> str:
-    """Say why something cannot be done; empty where it can."""
+    """Return why an operation cannot be executed; empty if it can."""
     if find_feed(agent) is None:
         return "X is not connected"
     if not operation.text or len(operation.text) > MAX_TEXT_LENGTH:
@@ -154,7 +154,7 @@ def refusal_for(agent: Agent, operation: XOperation) -> str:
 
 
 async def submit_operation(agent: Agent, operation: XOperation, *, key: str) -> ActionResult:
-    """Put it on its way to X; once, however often this is called with a key."""
+    """Store an operation for delivery; once, however often this is called with the same key."""
     feed = find_feed(agent)
     if feed is None:
         return build_refusal("X is not connected")
@@ -169,12 +169,12 @@ async def submit_operation(agent: Agent, operation: XOperation, *, key: str) -> 
     metadata = {ACT: operation.kind, SUBJECT: operation.post_id} if operation.kind else {}
     message: Memory | None = await agent.say(room, Content(text=operation.text, metadata=metadata), key=key)
     if message is None:
-        return build_refusal("nothing was left to say")
+        return build_refusal("nothing was left to send")
     return ActionResult(text=f"on its way to X: {message.content.text}", data={"memory_id": str(message.id)})
 
 
 def build_refusal(cause: str) -> ActionResult:
-    """Give the result of what was not done."""
+    """Return the result of an operation that was not executed."""
     return ActionResult(False, text=cause, error=cause)
 
 

@@ -1,4 +1,4 @@
-"""Publishing for whoever has the server's token: how `bot post` reaches a bot that has the books open."""
+"""HTTP route with which `bot post` publishes through a running bot."""
 
 import asyncio
 import base64
@@ -17,7 +17,7 @@ OPEN_STATES = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
 
 
 class Picture(BaseModel):
-    """A picture that goes with a post; its bytes are in base64."""
+    """A picture of a post; its data is base64."""
 
     model_config = ConfigDict(extra="forbid")
     data: str
@@ -27,7 +27,7 @@ class Picture(BaseModel):
 
 
 class PostRequest(BaseModel):
-    """A post that is to be published."""
+    """A post to publish."""
 
     model_config = ConfigDict(extra="forbid")
     text: str = Field(min_length=1, max_length=MAX_TEXT_LENGTH)
@@ -36,7 +36,7 @@ class PostRequest(BaseModel):
 
 @route("POST", "/posts")
 async def publish_post(agent: Agent, request: RouteRequest) -> RouteResponse:
-    """Publish a post, and tell what has become of its parts after a moment."""
+    """Publish a post; return the state of its parts after a short wait."""
     feed = next((picture for picture in agent.outbox.feeds() if picture.room.platform == PLATFORM), None)
     if feed is None:
         return _error_response(409, "X is not connected")
@@ -44,16 +44,16 @@ async def publish_post(agent: Agent, request: RouteRequest) -> RouteResponse:
         post_request = PostRequest.model_validate(json.loads(request.body))
         pictures = tuple(_to_attachment(picture) for picture in post_request.pictures)
     except (ValidationError, ValueError) as error:
-        return _error_response(400, f"that is no post: {type(error).__name__}")
+        return _error_response(400, f"not a valid post: {type(error).__name__}")
     await agent.store.worlds.save_world(feed.world, [feed.room])
     message = await agent.say(feed.room, Content(text=post_request.text, attachments=pictures))
     if message is None or message.turn_id is None:
-        return _error_response(400, "nothing was left to say")
+        return _error_response(400, "nothing was left to send")
     return RouteResponse(json={"parts": await _wait_for_parts(agent, message.turn_id)})
 
 
 async def _wait_for_parts(agent: Agent, turn_id: Any) -> list[dict[str, Any]]:
-    """Wait for the outcome of every part, and tell it."""
+    """Wait for the outcome of every part; return their states."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + WAIT_SECONDS
     while True:
@@ -77,7 +77,7 @@ def _to_attachment(picture: Picture) -> Attachment:
     try:
         data = base64.b64decode(picture.data, validate=True)
     except binascii.Error as error:
-        raise ValueError("a picture is not in base64") from error
+        raise ValueError("a picture is not base64") from error
     return Attachment(
         new_id().hex,
         MediaKind.IMAGE,

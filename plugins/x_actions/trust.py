@@ -1,7 +1,7 @@
-"""Operators; whether a turn contains untrusted text.
+"""Operators, and whether a turn contains untrusted text.
 
-Decided by where words come from, never by what they say. What is not known to be the operator's, the
-character's own or the house's counts as foreign.
+Decided by where text comes from, never by what it says. Text that is not known to be the operator's, the
+character's or the framework's is untrusted.
 """
 
 import re
@@ -29,7 +29,7 @@ HISTORY_PROVIDER = "RECENT_MESSAGES"
 TRUSTED_PROVIDERS = frozenset(
     {
         "ACTIONS",
-        "ACTION_STATE",  # what was used before is looked at by itself
+        "ACTION_STATE",  # earlier results are checked one by one
         "ANXIETY",
         "CAPABILITIES",
         "CHARACTER",
@@ -40,17 +40,15 @@ TRUSTED_PROVIDERS = frozenset(
         "SETTINGS",
         "TIME",
         "WORLD",
-        HISTORY_PROVIDER,  # looked at message by message
+        HISTORY_PROVIDER,  # checked message by message
     }
 )
-MAX_MESSAGES_CHECKED = (
-    100  # further than most prompts: what was said then may have been put into other words since
-)
+MAX_MESSAGES_CHECKED = 100  # more than most prompts contain: older text may have been paraphrased since
 _QUOTED_LINE = re.compile(r"^[^\S\n]*>", re.MULTILINE)
 
 
 async def untrusted_source(turn: Turn) -> str:
-    """Say where a turn has words from that are not its operator's; empty where from nowhere."""
+    """Return where a turn has text from that is not its operator's; empty if nowhere."""
     if turn.room.type not in PRIVATE_CHANNEL_TYPES:
         return "others can write here too"
     if other_results := [name for name in turn.results if name not in X_ACTIONS]:
@@ -65,14 +63,16 @@ async def untrusted_source(turn: Turn) -> str:
     entities = await turn.agent.store.entities.entities({item.entity_id for item in messages.values()})
     is_operator = turn.agent.services[Operators].is_operator
     operators = {item for item, entity in entities.items() if is_operator(entity)}
-    operators |= {item.author.id for item in turn.inputs}  # or they could ask for nothing
+    operators |= {
+        item.author.id for item in turn.inputs
+    }  # authors of the turn are operators, or no action is available
     trusted_actions = _x_action_names(turn)
     if all(
         _is_by_character(turn, item, trusted_actions) or _is_by_operator(item, operators)
         for item in messages.values()
     ):
         return ""
-    return "there are words of others in this conversation"
+    return "the conversation contains text of others"
 
 
 def _message_limit(turn: Turn) -> int:
@@ -83,7 +83,7 @@ def _message_limit(turn: Turn) -> int:
 
 
 def _is_by_operator(message: Memory, operators: set[UUID]) -> bool:
-    """Tell whether an operator has written all of a message: adapters put a mark before what is quoted."""
+    """Return whether an operator wrote the whole message: adapters mark quoted lines."""
     content = message.content
     return (
         message.entity_id in operators and not content.attachments and not _QUOTED_LINE.search(content.text)
@@ -91,7 +91,7 @@ def _is_by_operator(message: Memory, operators: set[UUID]) -> bool:
 
 
 def _is_by_character(turn: Turn, message: Memory, trusted_actions: frozenset[str]) -> bool:
-    """Tell whether the character has written it, in a turn that had done nothing before but act on X."""
+    """Return whether the character wrote it in a turn that had done nothing before but act on X."""
     content, turn_id = message.content, message.turn_id
     if message.entity_id != turn.agent.id or turn_id is None or content.in_reply_to is None:
         return False
@@ -107,32 +107,32 @@ def _x_action_names(turn: Turn) -> frozenset[str]:
     return frozenset({"REPLY", *(fold_name(name) for spec in specs for name in (spec.name, *spec.similes))})
 
 
-TERMINAL_PLATFORM = "console"  # whoever sits there runs the bot
+TERMINAL_PLATFORM = "console"  # only the operator uses the terminal
 OPERATOR_PATTERN = re.compile(r"[a-z]+:\S+")
 
 
 def _check_operators(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if not OPERATOR_PATTERN.fullmatch(name):
-            raise ValueError(f"{name[:40]!r} names nobody: it must look like discord:80351110224678912")
+            raise ValueError(f"{name[:40]!r} is not an operator: it must look like discord:80351110224678912")
     return names
 
 
 class OperatorSettings(SettingsModel):
-    """Whom the bot obeys where its account on X is concerned."""
+    """The variables of the operators."""
 
     x_operators: Annotated[CommaList, AfterValidator(_check_operators)] = Field(
         (),
-        description="Who may have it post, reply, quote, repost, like and search on X, as platform and id: "
-        "`discord:80351110224678912,telegram:123456`. Whoever sits at the terminal may too; a character's "
+        description="Who may let it post, reply, quote, repost, like and search on X, as platform and id: "
+        "`discord:80351110224678912,telegram:123456`. The terminal may too; a character's "
         "file cannot set this.",
     )
 
 
 class Operators(Service):
-    """Knows these people.
+    """The people whom the bot obeys about its account on X.
 
-    A role is not enough: whoever invites the bot into a server or a group of their own owns that place.
+    A role is not enough: anybody may add the bot to a guild or group of their own.
     """
 
     def __init__(self, agent: Agent) -> None:
@@ -140,11 +140,11 @@ class Operators(Service):
         self._operators = frozenset(agent.settings.operator_only().load(OperatorSettings).x_operators)
 
     def is_asking(self, turn: Turn) -> bool:
-        """Tell whether it is they, and nobody else, whom a turn answers."""
+        """Return whether the turn answers operators only."""
         return all(self.is_operator(turn_input.author) for turn_input in turn.inputs)
 
     def is_operator(self, entity: Entity) -> bool:
-        """Tell whether somebody is one of them."""
+        """Return whether an entity is an operator."""
         return (
             entity.platform == TERMINAL_PLATFORM
             or f"{entity.platform}:{entity.external_id}" in self._operators

@@ -1,4 +1,4 @@
-"""A Discord on this machine: for tests, for plugin authors, and for trying a character out."""
+"""An emulated Discord on localhost: for tests, for plugin authors, and for trying a character."""
 
 from adapters.discord.emulator.server import Emulator, Fault, emulated
 

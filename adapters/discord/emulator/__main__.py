@@ -1,4 +1,4 @@
-"""Put up an emulated Discord by hand: `python -m adapters.discord.emulator Ada`."""
+"""Run an emulated Discord: `python -m adapters.discord.emulator Ada`."""
 
 import argparse
 import asyncio
@@ -10,9 +10,9 @@ from adapters.discord.emulator.server import emulated
 
 
 async def serve(names: Sequence[str], port: int) -> None:
-    """Tell where it is and what each character needs, and stay."""
+    """Run the emulator and print its URL and the settings of each character."""
     async with emulated(names, port=port) as platform:
-        sys.stdout.write(f"Be Kim or Robin at {platform.url}\n")
+        sys.stdout.write(f"Chat as Kim or Robin at {platform.url}\n")
         for name, variables in platform.settings.items():
             assignments = " ".join(f"{variable}={value}" for variable, value in variables.items())
             sys.stdout.write(f"{name}: {assignments}\n")
@@ -21,9 +21,9 @@ async def serve(names: Sequence[str], port: int) -> None:
 
 
 def main() -> None:
-    """Read the command line, and serve until Ctrl-C."""
+    """Parse the command line and run until Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m adapters.discord.emulator", description=__doc__)
-    parser.add_argument("names", nargs="+", metavar="NAME", help="the characters that will be there")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="the characters to emulate accounts for")
     parser.add_argument("--port", type=int, default=8055, help="the port of the page (default: 8055)")
     arguments = parser.parse_args()
     with suppress(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""The emulated Discord as a fixture for the tests of plugins."""
+"""The emulated Discord as a pytest fixture for plugin tests."""
 
 from collections.abc import AsyncIterator
 
@@ -9,6 +9,6 @@ from adapters.discord.emulator.server import Emulator
 
 @pytest.fixture
 async def discord_emulator() -> AsyncIterator[Emulator]:
-    """Give a Discord on this machine, as long as the test lasts; `url` is for DISCORD_API_BASE_URL."""
+    """Run an emulated Discord for one test; its `url` is the value of DISCORD_API_BASE_URL."""
     async with Emulator() as emulator:
         yield emulator

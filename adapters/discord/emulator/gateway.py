@@ -1,4 +1,4 @@
-"""The platform's gateway: sessions that can be gone on with, and all that may happen to a connection."""
+"""The emulated gateway: resumable sessions and connection faults."""
 
 import json
 import zlib
@@ -20,7 +20,7 @@ CLOSED_ERRORS = (ConnectionError, RuntimeError)
 
 @dataclass(slots=True)
 class Session:
-    """What one bot has been told since it identified; kept after a drop, so that it can be gone on with."""
+    """The events sent to one bot since it identified; it survives the connection and can be resumed."""
 
     id: str
     bot: str
@@ -30,14 +30,14 @@ class Session:
 
 
 class GatewayLine:
-    """One connection; compressed as a whole where that is asked for."""
+    """One connection, zlib-compressed if requested."""
 
     def __init__(self, socket: web.WebSocketResponse, compress: str) -> None:
         self._socket = socket
         self._deflate = zlib.compressobj() if compress == "zlib-stream" else None
 
     async def send(self, payload: Mapping[str, Any]) -> None:
-        """Send one frame; whoever has hung up gets nothing."""
+        """Send one frame; nothing happens if the peer has closed."""
         data = json.dumps(payload)
         with suppress(*CLOSED_ERRORS):
             if self._deflate is None:
@@ -47,17 +47,17 @@ class GatewayLine:
                 await self._socket.send_bytes(compressed)
 
     async def close(self, code: int) -> None:
-        """Hang up."""
+        """Close the connection."""
         with suppress(*CLOSED_ERRORS):
             await self._socket.close(code=code)
 
 
 class GatewayServer:
-    """Tells bots what happens.
+    """Sends events to bots.
 
-    `refuse` is a close code for whoever identifies, `closes_after` closes every connection after so many
-    events, `is_mute` answers nothing, and `is_dead` does not even close. With `is_late` whoever identifies is
-    told of no server.
+    `refusal_code` closes the connection of a bot that identifies, `closes_after` closes every connection
+    after that many events, `is_mute` answers nothing, `is_dead` does not even close. With `skips_guilds`
+    no guild is announced after identifying.
     """
 
     def __init__(self, state: PlatformState, recorder: Recorder) -> None:
@@ -75,7 +75,7 @@ class GatewayServer:
         self._sockets: set[web.WebSocketResponse] = set()
 
     async def dispatch_event(self, event: str, data: Any, bots: set[str] | None = None) -> None:
-        """Have something happen, for all bots or some; in a conversation between two only for its bot."""
+        """Send an event to all or some bots; an event of a direct channel goes to its bot only."""
         match data:
             case {"channel_id": str(channel)} if channel in self._state.direct_bots:
                 bots = {self._state.direct_bots[channel]}
@@ -84,36 +84,36 @@ class GatewayServer:
                 await self._send_event(session, event, data)
 
     async def drop(self, code: int = RESUMABLE_CLOSE) -> None:
-        """Close every connection; sessions stay."""
+        """Close every connection; sessions remain."""
         for session in self.sessions.values():
             line, session.line = session.line, None
             if line is not None:
                 await line.close(code)
 
     async def revive(self) -> None:
-        """Be heard from again, after having been mute or dead."""
+        """End `is_mute` and `is_dead`."""
         self.is_mute = self.is_dead = False
         await self._recorder.record("revived")
 
     async def ask_to_reconnect(self) -> None:
-        """Ask every bot to connect anew (opcode 7)."""
+        """Ask every bot to reconnect (opcode 7)."""
         await self._send_to_all({"op": RECONNECT, "d": None})
 
     async def invalidate(self, *, is_resumable: bool = False) -> None:
-        """Declare all sessions invalid (opcode 9)."""
+        """Invalidate all sessions (opcode 9)."""
         await self._send_to_all({"op": INVALID_SESSION, "d": is_resumable})
         if not is_resumable:
             self.sessions.clear()
 
     async def stop(self) -> None:
-        """Close everything."""
+        """Close every connection."""
         await self.revive()
         for socket in list(self._sockets):
             with suppress(*CLOSED_ERRORS):
                 await socket.close(code=1001)
 
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
-        """Talk with one bot as long as it stays."""
+        """Serve the gateway connection of one bot."""
         socket = web.WebSocketResponse(autoclose=False, max_msg_size=4 * 1024 * 1024, timeout=0.2)
         await socket.prepare(request)
         self._sockets.add(socket)

@@ -1,4 +1,4 @@
-"""What people ask a bot itself: commands and buttons, and how the platform shows what came of them."""
+"""Emulated interactions: commands, buttons, and the messages with which a bot answers them."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -16,17 +16,17 @@ EPHEMERAL_FLAG = 64
 
 
 class InteractionServer:
-    """Hands interactions to bots, and keeps each bot to one acknowledgement."""
+    """Sends interactions to bots; each may be acknowledged once."""
 
     def __init__(self, state: PlatformState, recorder: Recorder, gateway: GatewayServer) -> None:
         self._state, self._recorder, self._gateway = state, recorder, gateway
-        self._interactions: dict[str, str] = {}  # by token: the interaction's id
-        self._channels: dict[str, str] = {}  # by interaction
-        self._bots: dict[str, str] = {}  # by interaction: who was asked
+        self._interactions: dict[str, str] = {}  # interaction id by token
+        self._channels: dict[str, str] = {}  # channel by interaction
+        self._bots: dict[str, str] = {}  # addressed bot by interaction
         self._visible: defaultdict[str, dict[str, Json]] = defaultdict(dict)  # by channel, then by message
 
     def routes(self) -> list[web.RouteDef]:
-        """List all routes."""
+        """Return all routes."""
         original = API + "/webhooks/{application}/{token}/messages/@original"
         return [
             web.post(API + "/interactions/{id}/{token}/callback", self._acknowledge),
@@ -36,13 +36,13 @@ class InteractionServer:
         ]
 
     async def run_command(self, bot: str, user: str, channel: str, name: str, **options: Any) -> str:
-        """Have somebody give a command; gives the interaction's id."""
+        """Run a command as a user; return the interaction's id."""
         option_list = [{"name": option, "type": 3, "value": value} for option, value in options.items()]
         data = {"id": self._state.new_id(), "name": name, "type": 1, "options": option_list}
         return await self._send_interaction(bot, user, channel, COMMAND, data)
 
     async def press_component(self, bot: str, user: str, message: Json, custom_id: str, *values: str) -> str:
-        """Have somebody press a button, or select from a list; gives the interaction's id."""
+        """Press a button or select options as a user; return the interaction's id."""
         data: Json = {"custom_id": custom_id, "component_type": 3 if values else 2}
         if values:
             data["values"] = list(values)
@@ -51,7 +51,7 @@ class InteractionServer:
         )
 
     def visible_messages(self, channel: str) -> Mapping[str, Json]:
-        """Give what bots have shown to whoever asked them in a channel, by the message's id."""
+        """Return the messages shown in answer to interactions in a channel, by id."""
         return self._visible[channel]
 
     async def _send_interaction(
@@ -125,7 +125,7 @@ class InteractionServer:
         return web.Response(status=204)
 
     def _show(self, request: web.Request, response: Json) -> Json:
-        """Have what is shown seen as a message, in the place of what it was before."""
+        """Store a response as a visible message, replacing its earlier form."""
         message = self._to_message(request, response)
         message["id"] = response.setdefault("message_id", message["id"])
         self._visible[message["channel_id"]][message["id"]] = message
@@ -135,7 +135,7 @@ class InteractionServer:
         return self._channels[self._interactions[request.match_info["token"]]]
 
     def _to_message(self, request: web.Request, body: Json) -> Json:
-        """Give what was shown as the message that it is."""
+        """Return a response as a message object."""
         return {
             "id": self._state.new_id(),
             "channel_id": self._channel_of(request),

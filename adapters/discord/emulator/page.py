@@ -1,4 +1,4 @@
-"""What the page shows of the emulated channels, and what a person does there."""
+"""The emulated channels on the chat page."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,14 +9,14 @@ from adapters.discord.emulator.recorder import Recorder
 from adapters.discord.emulator.state import DM, Json, PlatformState
 from bot.testing import EmulatorMessage, EmulatorRoom, EmulatorUser
 
-CHANNEL_HINT = "In a channel a character answers for certain when you mention it or reply to it."
-DIRECT_HINT = "In a direct message every word is answered. Say hello."
+CHANNEL_HINT = "In a channel a character always answers if you mention it or reply to it."
+DIRECT_HINT = "In a direct message every message is answered. Say hello."
 
 
 class DiscordView:
-    """Channels and direct messages; one is any person of the town.
+    """The channels and direct messages of all emulated users.
 
-    What begins with a command's name is that command, and what comes of it can be seen by everybody here.
+    A text that starts with the name of a command runs it; the page shows the response to everybody.
     """
 
     platform = "Discord"
@@ -34,22 +34,22 @@ class DiscordView:
         self._recorder = recorder
 
     def rooms(self) -> Sequence[EmulatorRoom]:
-        """List direct messages first: there every message is answered."""
+        """List the channels, direct messages first."""
         channels = sorted(self._state.channels.values(), key=lambda channel: bool(channel["type"] != DM))
         return [self._to_place(channel) for channel in channels]
 
     def bots(self) -> Sequence[EmulatorUser]:
-        """List the characters, as one mentions them."""
+        """List the characters with the text that mentions them."""
         names = [user["global_name"] for user in self._state.users.values() if user["bot"]]
         return [EmulatorUser(f"@{name}", name) for name in names]
 
     def messages(self, room_id: str) -> Sequence[EmulatorMessage]:
-        """List what was said in a channel."""
+        """List the messages of a channel."""
         messages = {**self._state.messages[room_id], **self._interactions.visible_messages(room_id)}
         return [self._build_page_message(messages[message_id]) for message_id in sorted(messages, key=int)]
 
     async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
-        """Say something, once every bot can hear it; the name of somebody after an @ is a mention."""
+        """Send a message once all bots are connected; a name after an @ becomes a mention."""
         connected_bots = {item.bot for item in self._gateway.sessions.values()}
         offline_names = [
             self._state.users[item]["global_name"]
@@ -77,7 +77,7 @@ class DiscordView:
         )
 
     async def _try_command(self, place: str, person: str, text: str) -> bool:
-        """Give a text as a command, to the first of several bots; tells whether it was one."""
+        """Run a text as a command of the first bot; return whether it was one."""
         name, _, arguments = text.removeprefix("/").partition(" ")
         command = next((item for item in self._recorder.commands if item["name"] == name), None)
         if command is None or not text.startswith("/"):

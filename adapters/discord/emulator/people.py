@@ -1,4 +1,4 @@
-"""What people do on the platform, and what the bots are told of it."""
+"""What emulated users do, and the events this sends to bots."""
 
 import re
 from datetime import datetime
@@ -12,7 +12,7 @@ _USER = re.compile(r"<@!?(\d+)>")
 
 
 class People:
-    """Has people say, change and remove things, come and go; each is told to every bot at once."""
+    """Actions of emulated users; each sends its event to every bot at once."""
 
     def __init__(self, state: PlatformState, gateway: GatewayServer, rest: RestServer) -> None:
         self._state, self._gateway, self._rest = state, gateway, rest
@@ -29,7 +29,7 @@ class People:
         is_announced: bool = True,
         **fields: Any,
     ) -> str:
-        """Say something, with files as name, bytes and type; not `is_told` while the bots are away."""
+        """Send a message, with files as (name, data, type); with `is_announced=False` no event is sent."""
         if files:
             fields["attachments"] = [self._rest.store_file(channel, *file) for file in files]
         message = self._state.add_message(
@@ -40,7 +40,7 @@ class People:
         return str(message["id"])
 
     async def edit(self, channel: str, message_id: str, text: str) -> None:
-        """Change what was said."""
+        """Edit a message."""
         message = self._state.messages[channel][message_id]
         message.update(content=text, edited_timestamp=self._state.clock().isoformat())
         message["mentions"] = [
@@ -49,7 +49,7 @@ class People:
         await self._gateway.dispatch_event("MESSAGE_UPDATE", message)
 
     async def delete(self, channel: str, *message_ids: str) -> None:
-        """Take back what was said; several at once as a moderator does."""
+        """Delete messages; several at once as a moderator does."""
         for message_id in message_ids:
             self._state.messages[channel].pop(message_id, None)
         location = self._location(channel)
@@ -59,7 +59,7 @@ class People:
             await self._gateway.dispatch_event("MESSAGE_DELETE_BULK", {**location, "ids": list(message_ids)})
 
     async def unreact(self, channel: str, message_id: str, user: str = "", emoji: str = "") -> None:
-        """Take a sign off a message; everybody's where nobody is named, all where none is."""
+        """Remove a reaction: that of one user, those with one emoji, or all."""
         payload: Json = {**self._location(channel), "message_id": message_id}
         payload |= {"emoji": {"id": None, "name": emoji}} if emoji else {}
         payload |= {"user_id": user, "burst": False, "type": 0} if user else {}
@@ -67,7 +67,7 @@ class People:
         await self._gateway.dispatch_event(f"MESSAGE_REACTION_REMOVE{kind}", payload)
 
     async def react(self, channel: str, message_id: str, user: str, emoji: str) -> None:
-        """Put a sign on a message."""
+        """Add a reaction to a message."""
         payload: Json = {
             **self._location(channel),
             "user_id": user,
@@ -82,39 +82,39 @@ class People:
         await self._gateway.dispatch_event("MESSAGE_REACTION_ADD", payload)
 
     async def join(self, guild: str, user: str) -> None:
-        """Come into a server."""
+        """Join a guild."""
         member = self._state.add_member(guild, user)
         await self._gateway.dispatch_event("GUILD_MEMBER_ADD", {**member, "guild_id": guild})
 
     async def leave(self, guild: str, user: str) -> None:
-        """Leave a server."""
+        """Leave a guild."""
         members = self._state.guilds[guild]["members"]
         members[:] = [member for member in members if member["user"]["id"] != user]
         payload = {"guild_id": guild, "user": self._state.users[user]}
         await self._gateway.dispatch_event("GUILD_MEMBER_REMOVE", payload)
 
     async def open_channel(self, guild: str, name: str, kind: int = 0, parent: str | None = None) -> str:
-        """Open a channel, or a thread in one; gives its id."""
+        """Create a channel, or a thread in one; return its id."""
         channel = self._state.add_channel(guild, name, kind, parent)
         event = "THREAD_CREATE" if kind in (10, 11, 12) else "CHANNEL_CREATE"
         await self._gateway.dispatch_event(event, {**self._state.channels[channel], "newly_created": True})
         return channel
 
     async def close_channel(self, channel: str) -> None:
-        """Remove a channel or a thread."""
+        """Delete a channel or a thread."""
         removed = self._state.channels.pop(channel)
         event = "THREAD_DELETE" if removed["type"] in (10, 11, 12) else "CHANNEL_DELETE"
         await self._gateway.dispatch_event(event, removed)
 
     async def invite(self, guild: str, bot: str) -> None:
-        """Let a bot into a server."""
+        """Add a bot to a guild."""
         self._state.add_member(guild, bot)
         payload = {**self._state.to_guild_create(guild, bot)}
         del payload["unavailable"]
         await self._gateway.dispatch_event("GUILD_CREATE", payload, {bot})
 
     async def expel(self, guild: str, bot: str) -> None:
-        """Throw a bot out of a server."""
+        """Remove a bot from a guild."""
         members = self._state.guilds[guild]["members"]
         members[:] = [member for member in members if member["user"]["id"] != bot]
         await self._gateway.dispatch_event("GUILD_DELETE", {"id": guild}, {bot})

@@ -1,4 +1,4 @@
-"""The truth: what the platform has shown to people, and what it was asked for, in order."""
+"""Record of what the emulator has shown to users and of the requests it received."""
 
 import asyncio
 import re
@@ -13,7 +13,7 @@ _ROLE = re.compile(r"<@&(\d+)>")
 
 @dataclass(slots=True)
 class ShownMessage:
-    """One message of a bot: every text it has had, whom it told, and whether it was taken away."""
+    """One message of a bot: its texts over time, the notified users, and whether it was deleted."""
 
     id: str
     channel: str
@@ -27,23 +27,23 @@ class ShownMessage:
 
     @property
     def text(self) -> str:
-        """How it reads now."""
+        """The current text."""
         return self.texts[-1]
 
 
 class Recorder:
-    """Keeps what was shown and counts what happened; whoever waits for something is woken by every entry."""
+    """Records messages and counts events; every entry wakes those who wait."""
 
     def __init__(self) -> None:
         self.messages: list[ShownMessage] = []
         self.counts: Counter[str] = Counter()
         self.requests: list[tuple[str, str, Any]] = []
         self.commands: list[dict[str, Any]] = []
-        self.responses: dict[str, list[dict[str, Any]]] = {}  # by interaction: what was shown of it
+        self.responses: dict[str, list[dict[str, Any]]] = {}  # by interaction: the messages that answered it
         self._changed = asyncio.Condition()
 
     def texts(self, channel: str = "") -> list[str]:
-        """List how the messages of bots read now, those that are still there."""
+        """List the current texts of the bots' messages that were not deleted."""
         return [
             message.text
             for message in self.messages
@@ -55,24 +55,24 @@ class Recorder:
         return next((message for message in self.messages if message.id == message_id), None)
 
     async def record(self, name: str) -> None:
-        """Count something that happened."""
+        """Count an event."""
         self.counts[name] += 1
         async with self._changed:
             self._changed.notify_all()
 
     async def wait_until(self, predicate: Callable[[], bool], timeout: float = 30.0) -> None:
-        """Wait until something is so, looking after every entry; else raises TimeoutError."""
+        """Wait until a condition holds, checked after every entry; raise TimeoutError."""
         async with asyncio.timeout(timeout), self._changed:
             await self._changed.wait_for(predicate)
 
     async def wait_for_texts(self, count: int, channel: str = "") -> list[str]:
-        """Wait until bots have said so much, and give it."""
+        """Wait until bots have sent `count` messages; return their texts."""
         await self.wait_until(lambda: len(self.texts(channel)) >= count)
         return self.texts(channel)
 
 
 def notified_by(body: dict[str, Any], replied_to: str = "") -> set[str]:
-    """Work out whom a message tells, by Discord's rules for `allowed_mentions`."""
+    """Return whom a message notifies, by Discord's rules for `allowed_mentions`."""
     text, allowed = body.get("content") or "", body.get("allowed_mentions")
     users, roles = set(_USER.findall(text)), {f"role:{role_id}" for role_id in _ROLE.findall(text)}
     everyone = {"everyone"} if re.search(r"@(everyone|here)", text) else set()

@@ -1,4 +1,4 @@
-"""The platform's REST interface: the routes that a bot of ours uses, with Discord's answers and refusals."""
+"""The emulated REST API: the routes that the adapter uses, with Discord's responses and errors."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ MAX_TEXT_LENGTH, MAX_NONCE_LENGTH, MAX_CUSTOM_ID_LENGTH, MAX_EMBEDS = 2000, 25, 
 
 
 class ApiError(Exception):
-    """An answer that refuses, with Discord's own code for it."""
+    """An error response with Discord's error code."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(message)
@@ -22,16 +22,16 @@ class ApiError(Exception):
 
 
 class RestServer:
-    """Answers requests by what is known of the town, and writes down what people would see."""
+    """Answers REST requests from the platform state, and records what users would see."""
 
     def __init__(self, state: PlatformState, recorder: Recorder, gateway: GatewayServer) -> None:
-        self.refused_channels: dict[str, tuple[int, int]] = {}  # channels that refuse: status and code
+        self.refused_channels: dict[str, tuple[int, int]] = {}  # by channel: status and code of the refusal
         self.uploads: dict[str, bytes] = {}
         self.base_url = ""
         self._state, self._recorder, self._gateway = state, recorder, gateway
 
     def routes(self) -> list[web.RouteDef]:
-        """List all routes."""
+        """Return all routes."""
         message = "/channels/{channel}/messages/{message}"
         return [
             web.get(API + "/users/@me", self._get_user),
@@ -52,7 +52,7 @@ class RestServer:
         ]
 
     def bot_of(self, request: web.Request) -> str:
-        """Tell whose token a request has; refuses one without."""
+        """Return the bot whose token a request carries; raise ApiError if none has it."""
         token = request.headers.get("Authorization", "").removeprefix("Bot ")
         bot = self._state.tokens.get(token)
         if bot is None:
@@ -132,7 +132,7 @@ class RestServer:
         registered = [
             {**defaults, **command, "id": self._state.new_id()} for command in self._recorder.commands
         ]
-        for command in registered:  # a number where it is asked for, a text where it is told
+        for command in registered:  # a number in requests, a string in responses
             permissions = command.get("default_member_permissions")
             command["default_member_permissions"] = None if permissions is None else str(permissions)
         return json_response(registered)
@@ -222,7 +222,7 @@ class RestServer:
         return web.Response(body=data, content_type=request.query.get("type", "application/octet-stream"))
 
     def store_file(self, channel_id: str, name: str, data: bytes, content_type: str) -> Json:
-        """Keep a file, and describe it as an attachment."""
+        """Store a file and return it as an attachment object."""
         file_id = self._state.new_id()
         self.uploads[file_id] = data
         url = f"{self.base_url}/attachments/{channel_id}/{file_id}/{name}?type={content_type}"
@@ -264,12 +264,12 @@ class RestServer:
 
 
 def json_response(data: Any, status: int = 200) -> web.Response:
-    """Answer in JSON; of the type that Discord gives, without a charset."""
+    """Return a JSON response without a charset, as Discord sends it."""
     return web.Response(status=status, body=json.dumps(data).encode(), content_type="application/json")
 
 
 def number_components(components: list[Json]) -> list[Json]:
-    """Give components as they come back: each with a number."""
+    """Return components as Discord returns them, each with a number."""
     rows: list[Json] = []
     count = 0
     for row in components:
@@ -283,7 +283,7 @@ def number_components(components: list[Json]) -> list[Json]:
 
 
 def check_message(body: Json, *, has_files: bool) -> None:
-    """Refuse what Discord refuses."""
+    """Raise ApiError for a message that Discord refuses."""
     text, components = body.get("content") or "", body.get("components") or []
     if len(text) > MAX_TEXT_LENGTH:
         raise ApiError(400, 50035, "Invalid Form Body: content must be 2000 or fewer in length")
@@ -300,13 +300,13 @@ def check_message(body: Json, *, has_files: bool) -> None:
 
 
 async def _read_message(request: web.Request) -> tuple[Json, dict[str, bytes]]:
-    """Read a message's JSON and the files beside it."""
+    """Parse the JSON of a message and the files sent with it."""
     if not request.content_type.startswith("multipart/"):
         return await request.json(), {}
     body: Json = {}
     files: dict[str, bytes] = {}
     async for part in await request.multipart():
-        data = bytes(await part.read())  # type: ignore[union-attr]  # nobody nests a form in a form here
+        data = bytes(await part.read())  # type: ignore[union-attr]  # forms are not nested
         if part.name == "payload_json":  # type: ignore[union-attr]
             body = json.loads(data)
         else:

@@ -1,4 +1,4 @@
-"""HTTP server, fault injection, `emulated()` for `--emulate`."""
+"""The emulator's HTTP server, fault injection, and `emulated` for `--emulate`."""
 
 import re
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -26,10 +26,10 @@ TOKEN = "emulated-token-of-nobody"
 
 
 class Emulator:
-    """A Discord to be entered; `url` is what DISCORD_API_BASE_URL must be set to.
+    """An emulated Discord on localhost; `url` is the value of DISCORD_API_BASE_URL.
 
-    `people` do things, `faults` and `gateway` make things go wrong, and `ledger` knows what was shown.
-    Beside this machine's names it may be called by `hosts`, as one does whom a proxy leads here.
+    `people` act as users, `faults` and `gateway` inject errors, `recorder` has what was shown. Beside
+    localhost it accepts requests for `hosts`, which a test reaches through a proxy.
     """
 
     def __init__(self, *, port: int = 0, clock: Clock = system_clock, hosts: Iterable[str] = HOSTS) -> None:
@@ -71,7 +71,7 @@ class Emulator:
             await self._runner.cleanup()
 
     def add_bot(self, name: str, token: str = TOKEN) -> str:
-        """Register a bot with its token, and give its id."""
+        """Register a bot with its token; return its id."""
         bot = self.state.add_user(name, is_bot=True)
         self.state.tokens[token] = bot
         return bot
@@ -98,7 +98,7 @@ async def _map_api_errors(request: web.Request, handler: Handler) -> web.StreamR
 
 @web.middleware
 async def _add_limit_headers(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Tell how much may be asked, as Discord does with every answer."""
+    """Add the rate-limit headers that Discord sends with every response."""
     response: Any = await handler(request)
     if not isinstance(response, web.WebSocketResponse):
         response.headers.update(
@@ -110,22 +110,22 @@ async def _add_limit_headers(request: web.Request, handler: Handler) -> web.Stre
                 "X-RateLimit-Reset-After": "0.010",
             }
         )
-    return response  # type: ignore[no-any-return]  # what the handler gave
+    return response  # type: ignore[no-any-return]  # the handler's type is Any
 
 
 @dataclass(slots=True)
 class Fault(FaultResponse):
-    """Goes wrong with requests whose method and path `match`, a regular expression."""
+    """A fault of requests whose "METHOD /path" matches the regular expression `match`."""
 
     def applies_to(self, request: web.Request) -> bool:
-        """Tell whether a request goes wrong."""
+        """Return whether the fault applies to a request."""
         return self.times > 0 and re.search(self.match, f"{request.method} {request.path}") is not None
 
 
 def too_many_requests(
     match: str, retry_after: Any, *, scope: str = "user", times: int = 1, is_global: bool = False
 ) -> Fault:
-    """Answer as Discord does where it was asked too much."""
+    """Return the fault that Discord answers to too many requests."""
     body = {"message": "You are being rate limited.", "retry_after": retry_after, "global": is_global}
     headers = {"X-RateLimit-Scope": "global" if is_global else scope, "Via": "1.1 google"}
     if is_global:
@@ -133,15 +133,15 @@ def too_many_requests(
     return Fault(match, 429, body, headers, times)
 
 
-# What is meant for the real Discord: its channels are not here.
+# Channel ids of the real Discord do not exist here.
 NEUTRAL_SETTINGS = {"CHANNEL_IDS": "", "DISCORD_LISTEN_CHANNEL_IDS": ""}
 
 
 @asynccontextmanager
 async def emulated(names: Sequence[str], *, port: int = 0) -> AsyncIterator[EmulatedPlatform]:
-    """Put up a town with a server, two people and these characters, as long as the block lasts.
+    """Run an emulator with one guild, two users and these characters.
 
-    `settings` are to be put over those of each character; the page is for whoever wants to talk there.
+    `settings` override the settings of each character; the page is for people.
     """
     async with Emulator(port=port) as emulator:
         state = emulator.state

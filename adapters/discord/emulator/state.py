@@ -1,4 +1,4 @@
-"""What there is on the platform: bots and people, servers, channels and what was said in them."""
+"""State of the emulated platform: users, guilds, channels and messages."""
 
 import re
 from collections import OrderedDict
@@ -31,29 +31,29 @@ Json = dict[str, Any]
 
 
 class PlatformState:
-    """All that is known, in the form in which Discord tells it."""
+    """All objects of the platform in the form of Discord's API."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.users: dict[str, Json] = {}
-        self.tokens: dict[str, str] = {}  # of bots: to the user's id
+        self.tokens: dict[str, str] = {}  # user id of a bot by token
         self.guilds: dict[str, Json] = {}
         self.channels: dict[str, Json] = {}
         self.messages: dict[str, OrderedDict[str, Json]] = {}
         self.direct_bots: dict[
             str, str
-        ] = {}  # of conversations between two where others are near: whose they are
+        ] = {}  # direct channels in emulators with several bots: the bot that they belong to
         self._nonces: dict[tuple[str, str], tuple[datetime, str]] = {}
         self._count = 0
 
     def new_id(self, timestamp: datetime | None = None) -> str:
-        """Make an id that tells its time, as Discord's do, and is greater than all before of that moment."""
+        """Return a snowflake id, which contains its time and is unique within its millisecond."""
         self._count += 1
         milliseconds = int((timestamp or self.clock()).timestamp() * 1000) - EPOCH
         return str((milliseconds << 22) | (self._count & 0x3FFFFF))
 
     def add_user(self, name: str, *, is_bot: bool = False, nickname: str = "") -> str:
-        """Add a person or a bot, and give its id."""
+        """Add a user or a bot; return its id."""
         user_id = self.new_id()
         self.users[user_id] = {
             "id": user_id,
@@ -69,7 +69,7 @@ class PlatformState:
         return user_id
 
     def add_guild(self, name: str, owner: str, members: Sequence[str] = ()) -> str:
-        """Add a server, and give its id."""
+        """Add a guild; return its id."""
         guild_id = self.new_id()
         now = self.clock().isoformat()
         everyone = _build_role(guild_id, "@everyone", DEFAULT_PERMISSIONS, 0)
@@ -105,7 +105,7 @@ class PlatformState:
         return guild_id
 
     def add_member(self, guild_id: str, user_id: str, nickname: str | None = None) -> Json:
-        """Let somebody into a server."""
+        """Add a user to a guild."""
         member: Json = {
             "user": self.users[user_id],
             "nick": nickname,
@@ -121,7 +121,7 @@ class PlatformState:
     def add_role(
         self, guild_id: str, name: str, holder: str, *, permissions: str = ADMINISTRATOR, bot: str = ""
     ) -> str:
-        """Add a role, give it to somebody, and give its id; `bot` is whose own role it is."""
+        """Add a role and give it to a member; return its id. `bot` is the bot whose own role it is."""
         role_id = self.new_id()
         role = _build_role(role_id, name, permissions, len(self.guilds[guild_id]["roles"]))
         if bot:
@@ -135,7 +135,7 @@ class PlatformState:
     def add_channel(
         self, guild_id: str | None, name: str, kind: int = TEXT, parent: str | None = None
     ) -> str:
-        """Add a channel, a thread, or, without a server, a conversation between two; and give its id."""
+        """Add a channel, a thread or, without a guild, a direct channel; return its id."""
         channel_id = self.new_id()
         channel: Json = {"id": channel_id, "type": kind, "name": name, "last_message_id": None, "flags": 0}
         if guild_id is not None:
@@ -157,12 +157,12 @@ class PlatformState:
         return channel_id
 
     def find_member(self, guild_id: str, user_id: str) -> Json | None:
-        """Find somebody in a server."""
+        """Find a member of a guild."""
         members = self.guilds[guild_id]["members"] if guild_id in self.guilds else ()
         return next((member for member in members if member["user"]["id"] == user_id), None)
 
     def to_guild_create(self, guild_id: str, bot_id: str) -> Json:
-        """Tell of a server as GUILD_CREATE does: of its members only the bot itself."""
+        """Return a guild in the form of GUILD_CREATE, with the bot as its only member."""
         channels = [channel for channel in self.channels.values() if channel.get("guild_id") == guild_id]
         bot_member = self.find_member(guild_id, bot_id)
         return {
@@ -181,7 +181,7 @@ class PlatformState:
     def add_message(
         self, channel_id: str, author: str, text: str, *, timestamp: datetime | None = None, **fields: Any
     ) -> Json:
-        """Keep a message and give it as Discord tells it."""
+        """Store a message and return it as an API object."""
         channel = self.channels[channel_id]
         guild_id = channel.get("guild_id")
         mentioned = [user_id for user_id in dict.fromkeys(_USER.findall(text)) if user_id in self.users]
@@ -229,18 +229,18 @@ class PlatformState:
         return {"message_reference": reference, "referenced_message": referenced}
 
     def find_nonce(self, author: str, nonce: str) -> str:
-        """Give the message that an author has sent under a nonce lately."""
+        """Find the message that an author has sent with a nonce within NONCE_WINDOW."""
         stored_at, message_id = self._nonces.get((author, nonce), (None, ""))
         return message_id if stored_at is not None and self.clock() - stored_at <= NONCE_WINDOW else ""
 
     def store_nonce(self, author: str, nonce: str, message_id: str) -> None:
-        """Remember under which nonce something was sent."""
+        """Store the nonce of a message."""
         self._nonces[author, nonce] = (self.clock(), message_id)
 
     def history(
         self, channel_id: str, is_included: Callable[[int], bool], limit: int, *, is_oldest_first: bool
     ) -> list[Json]:
-        """List messages of a channel, the newest first; of too many those at one end or the other."""
+        """List messages of a channel, newest first; `limit` keeps those at the older or newer end."""
         matches = [message for name, message in self.messages[channel_id].items() if is_included(int(name))]
         matches.sort(key=lambda message: int(message["id"]))
         page = matches[:limit] if is_oldest_first else matches[-limit:]
@@ -263,5 +263,5 @@ def _build_role(role_id: str, name: str, permissions: str, position: int) -> Jso
 
 
 def _to_history_form(message: Mapping[str, Any]) -> Json:
-    """History names neither the server nor the member, and nonces only for a while."""
+    """Return a message as the history has it: without guild, member and nonce."""
     return {name: value for name, value in message.items() if name not in ("guild_id", "member", "nonce")}

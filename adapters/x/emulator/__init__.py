@@ -1,4 +1,4 @@
-"""An X on this machine: for tests, for plugin authors, and for trying a character out."""
+"""An emulated X on localhost: for tests, for plugin authors, and for trying a character."""
 
 from adapters.x.emulator.clock import FastClock
 from adapters.x.emulator.server import Call, Emulator, Fault, FaultKind, emulated

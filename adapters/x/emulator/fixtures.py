@@ -1,4 +1,4 @@
-"""The emulated X as a fixture for the tests of plugins."""
+"""The emulated X as a pytest fixture for plugin tests."""
 
 from collections.abc import AsyncIterator
 
@@ -9,6 +9,6 @@ from adapters.x.emulator.server import Emulator
 
 @pytest.fixture
 async def x_emulator() -> AsyncIterator[Emulator]:
-    """Give an X on this machine, as long as the test lasts; `environment` leads a bot to it."""
+    """Run an emulated X for one test; `environment` has the variables of a bot that uses it."""
     async with Emulator() as emulator:
         yield emulator

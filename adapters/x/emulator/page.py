@@ -1,4 +1,4 @@
-"""What the page shows of the emulated posts, and what a person does there."""
+"""The emulated posts on the chat page."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,11 +6,11 @@ from adapters.x.emulator.state import PlatformState, PostForbidden, PostRecord
 from bot.testing import EmulatorMessage, EmulatorRoom, EmulatorUser
 
 TIMELINE = "timeline"
-HINT = "Mention a character, or reply to it. It looks every few seconds whether somebody has."
+HINT = "Mention a character, or reply to it. It polls its mentions every few seconds."
 
 
 class XView:
-    """One timeline of all posts; one is anybody who is no character."""
+    """One timeline of all posts, for every user that is no character."""
 
     platform = "X"
     max_length = 1000
@@ -19,7 +19,7 @@ class XView:
         self._state, self._bots = state, bots
 
     def rooms(self) -> Sequence[EmulatorRoom]:
-        """List the one place there is."""
+        """List the timeline, the only room."""
         people = tuple(
             EmulatorUser(number, f"@{name}")
             for number, name in self._state.usernames.items()
@@ -28,16 +28,16 @@ class XView:
         return [EmulatorRoom(TIMELINE, "all posts", people, HINT)]
 
     def bots(self) -> Sequence[EmulatorUser]:
-        """List the characters, as one mentions them."""
+        """List the characters with the text that mentions them."""
         mentions = [f"@{name}" for name in self._bots.values()]
         return [EmulatorUser(mention, mention) for mention in mentions]
 
     def messages(self, room_id: str) -> Sequence[EmulatorMessage]:
-        """List the posts there are."""
+        """List the posts."""
         return [self._build_page_message(post) for post in self._state.posts.values() if not post.is_deleted]
 
     async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
-        """Post something."""
+        """Create a post."""
         try:
             self._state.create_post(user_id, text, reply_to_id=reply_to)
         except PostForbidden as error:
@@ -45,7 +45,7 @@ class XView:
         return ""
 
     async def press_button(self, room_id: str, user_id: str, message_id: str, button_id: str) -> None:
-        """Press nothing: posts have no buttons."""
+        """Do nothing: posts have no buttons."""
 
     def _build_page_message(self, post: PostRecord) -> EmulatorMessage:
         replied_post = self._state.posts.get(post.reply_to_id)

@@ -1,4 +1,4 @@
-"""Endpoints and OAuth 1.0a verification."""
+"""The emulated REST API, and verification of OAuth 1.0a signatures."""
 
 import base64
 import re
@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
 
-from oauthlib.oauth1 import Client  # type: ignore[import-untyped]  # it has no types of its own
+from oauthlib.oauth1 import Client  # type: ignore[import-untyped]  # oauthlib has no types
 from oauthlib.oauth1.rfc5849 import signature  # type: ignore[import-untyped]  # likewise
 from oauthlib.oauth1.rfc5849.utils import parse_authorization_header  # type: ignore[import-untyped]  # likewise
 
@@ -20,7 +20,7 @@ MIN_SEARCH_SIZE = 10
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A call: in whose name, of what, and with what."""
+    """An authenticated call."""
 
     user_id: str
     path: str
@@ -35,7 +35,7 @@ class ApiRequest:
 
 
 class ApiError(Exception):
-    """A refusal, in X's words."""
+    """An error response in X's format."""
 
     def __init__(self, status: int, title: str, detail: str) -> None:
         super().__init__(detail)
@@ -44,7 +44,7 @@ class ApiError(Exception):
 
 
 class RestServer:
-    """The endpoints."""
+    """Answers API calls from the platform state."""
 
     def __init__(self, state: PlatformState) -> None:
         self._state = state
@@ -64,7 +64,7 @@ class RestServer:
         }
 
     def handle(self, endpoint: str, request: ApiRequest) -> ApiResponse:
-        """Answer a call; raises Problem."""
+        """Handle a call; raise ApiError."""
         route = self._routes.get(endpoint)
         if route is None:
             raise ApiError(404, "Not Found", f"there is no {endpoint}")
@@ -85,7 +85,9 @@ class RestServer:
     def _search_posts(self, request: ApiRequest) -> ApiResponse:
         if int(request.query.get("max_results", 10)) < MIN_SEARCH_SIZE:
             raise ApiError(400, "Invalid Request", f"max_results is less than {MIN_SEARCH_SIZE}")
-        query = request.query.get("query", "").removesuffix(" -is:retweet")  # there are none here
+        query = request.query.get("query", "").removesuffix(
+            " -is:retweet"
+        )  # the emulator has no reposts as posts
         words = query.strip("()").casefold().split()
         posts = (post for post in self._state.posts.values() if not post.is_deleted)
         return 200, self._build_page(
@@ -144,7 +146,7 @@ class RestServer:
         return post
 
     def _build_page(self, posts: Iterable[PostRecord], query: Mapping[str, str]) -> dict[str, Any]:
-        """Give a page, newest first, between what was asked for."""
+        """Return a page of posts, newest first, within the requested bounds."""
         since, until = int(query.get("since_id", 0)), int(query.get("until_id", 0))
         start = query.get("start_time")
         start_time = datetime.fromisoformat(start) if start else None
@@ -205,7 +207,7 @@ NONCE, TIMESTAMP, SIGNATURE = "oauth_nonce", "oauth_timestamp", "oauth_signature
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The four keys of an account; these are none that X would take."""
+    """The four keys of an account; the real X accepts none of them."""
 
     user_id: str
     api_key: str = "emulated-api-key"
@@ -213,25 +215,25 @@ class Keys:
 
     @property
     def token(self) -> str:
-        """The access token, which begins with the account's number."""
+        """The access token, which starts with the account's number."""
         return f"{self.user_id}-emulatedAccessToken"
 
     @property
     def token_secret(self) -> str:
-        """Its secret."""
+        """The secret of the access token."""
         return f"emulated-token-secret-of-{self.user_id}"
 
 
 def signature_problem(method: str, url: str, header: str, keys: Keys) -> str:
-    """Say what is wrong with a request's signature; blank where it is right."""
+    """Return what is wrong with the signature of a request; empty if it is valid."""
     try:
         parameters = dict(parse_authorization_header(header))
     except ValueError:
         return "the Authorization header cannot be read"
     if parameters.get("oauth_consumer_key") != keys.api_key or parameters.get("oauth_token") != keys.token:
-        return "the keys are not known"
+        return "unknown keys"
     if not parameters.get(NONCE) or not parameters.get(TIMESTAMP, "").isdecimal():
-        return "there is no nonce, or no timestamp"
+        return "nonce or timestamp is missing"
     query = url.partition("?")[2]
     collected = signature.collect_parameters(query, headers={"Authorization": header})
     base = signature.signature_base_string(
@@ -248,7 +250,7 @@ def signature_problem(method: str, url: str, header: str, keys: Keys) -> str:
 
 
 def token_of(header: str) -> str:
-    """Give the access token with which a request was signed; blank where there is none."""
+    """Return the access token of a signed request; empty if there is none."""
     try:
         return str(dict(parse_authorization_header(header)).get("oauth_token", ""))
     except ValueError:
@@ -256,6 +258,6 @@ def token_of(header: str) -> str:
 
 
 def nonce_of(header: str) -> str:
-    """Give what makes a request one of a kind."""
+    """Return timestamp and nonce, which make a request unique."""
     parameters = dict(parse_authorization_header(header))
     return f"{parameters.get(TIMESTAMP)} {parameters.get(NONCE)}"

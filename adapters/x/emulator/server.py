@@ -1,7 +1,4 @@
-"""HTTP server, faults, `emulated()`.
-
-It keeps the truth (`world`), writes down every call (`calls`), and fails as it is told (`faults`).
-"""
+"""The emulator's HTTP server, fault injection, and `emulated` for `--emulate`."""
 
 import asyncio
 import json
@@ -40,19 +37,19 @@ DEFAULT_LIMIT = (10_000, 900.0)
 
 
 class FaultKind(StrEnum):
-    """How a call goes wrong."""
+    """How a call fails."""
 
-    REFUSED = "refused"  # with a status, and nothing is done
-    LOST = "lost"  # it is done, and then the connection breaks
-    CUT = "cut"  # the connection breaks before anything is done
-    BROKEN = "broken"  # it is done, and the answer is no JSON
-    FAILED = "failed"  # it is done, and the answer is a status
-    PASSED = "passed"  # it does not: the fault after it is for the next call
+    REFUSED = "refused"  # answered with `status`; not executed
+    LOST = "lost"  # executed; then the connection breaks
+    CUT = "cut"  # the connection breaks; not executed
+    BROKEN = "broken"  # executed; the response is no JSON
+    FAILED = "failed"  # executed; answered with `status`
+    PASSED = "passed"  # no fault: the one after it is for the next call
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong with the next call of an endpoint, such as `POST /2/tweets`."""
+    """A fault of the next call to an endpoint, such as `POST /2/tweets`."""
 
     endpoint: str
     kind: FaultKind = FaultKind.REFUSED
@@ -63,7 +60,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call as it came in, and the status that it was answered with."""
+    """One received call and the status of its response."""
 
     endpoint: str
     path: str
@@ -73,16 +70,16 @@ class Call:
 
     @property
     def is_write(self) -> bool:
-        """Whether it would change something."""
+        """Whether the call would change something."""
         return not self.endpoint.startswith("GET ")
 
 
 class Emulator:
-    """X, for one account or more; while it is entered, `environment` leads a bot to the first.
+    """An emulated X for one account or more; `environment` has the variables of a bot that uses the first.
 
-    `limits` says how often an account may call an endpoint in how many seconds; `monthly_reads` how many
-    posts may be read in a month. `faults` are used up one after another. Beside this machine's names it
-    may be called by `hosts`, as one does whom a proxy leads here.
+    `limits` are the calls that an account may make to an endpoint within a number of seconds,
+    `monthly_reads` the posts it may read in a month. Each of `faults` applies once. Beside localhost the
+    server accepts requests for `hosts`, which a test reaches through a proxy.
     """
 
     def __init__(
@@ -105,7 +102,9 @@ class Emulator:
         self.calls: list[Call] = []
         self.faults: deque[Fault] = deque()
         self.reads: Counter[str] = Counter()  # by month
-        self.reset_override: Callable[[datetime], str] | None = None  # in place of the windows' own word
+        self.reset_override: Callable[[datetime], str] | None = (
+            None  # builds the reset header from the end of a window
+        )
         self.is_revoked = False
         self._rest = RestServer(self.state)
         self._port, self._hosts = port, hosts
@@ -134,14 +133,14 @@ class Emulator:
             await self._runner.cleanup()
 
     def add_account(self, username: str) -> Keys:
-        """Give somebody keys, with which a bot may speak in their name."""
+        """Create an account; return the keys with which a bot uses it."""
         keys = Keys(self.state.user_id_of(username))
         self._accounts[keys.token] = keys
         self._bots[keys.user_id] = username
         return keys
 
     def environment_of(self, keys: Keys) -> dict[str, str]:
-        """Give the variables with which a bot takes this for X, and itself for this account."""
+        """Return the variables with which a bot uses this emulator and account."""
         return {
             "X_API_BASE_URL": self.url,
             "X_API_KEY": keys.api_key,
@@ -162,22 +161,22 @@ class Emulator:
 
     @property
     def bot_texts(self) -> list[str]:
-        """What the bot has posted, oldest first."""
+        """The posts of the first account, oldest first."""
         return [post.text for post in self.state.posts_by(self.user_id)]
 
     def say(self, username: str, text: str, *, reply_to_id: str = "", quoted_id: str = "") -> str:
-        """Have somebody post something; gives back its id."""
+        """Create a post as a user; return its id."""
         post = self.state.create_post(
             self.state.user_id_of(username), text, reply_to_id=reply_to_id, quoted_id=quoted_id
         )
         return post.id
 
     def add_faults(self, *faults: Fault) -> None:
-        """Have the next calls of these endpoints go wrong."""
+        """Add faults for the next calls."""
         self.faults.extend(faults)
 
     async def wait_until(self, predicate: Callable[[], bool]) -> None:
-        """Wait until something is so, looking after each call."""
+        """Wait until a condition holds, checked after every call."""
         async with self._changed:
             await self._changed.wait_for(predicate)
 
@@ -230,11 +229,11 @@ class Emulator:
         return status, json.dumps(payload), headers
 
     def _authenticate(self, request: web.Request) -> str:
-        """Tell which account calls; raises Problem where that is not certain."""
+        """Return the account of a call; raise ApiError if its signature is invalid."""
         header = request.headers.get("Authorization", "")
         url = f"https://{request.headers.get('Host', '')}{request.raw_path}"
         keys = self._accounts.get(token_of(header))
-        problem = signature_problem(request.method, url, header, keys) if keys else "the keys are not known"
+        problem = signature_problem(request.method, url, header, keys) if keys else "unknown keys"
         if self.is_revoked:
             problem = "the token was revoked"
         if not problem and nonce_of(header) in self._nonces:
@@ -278,8 +277,8 @@ class Emulator:
 
 
 MAX_USERNAME_LENGTH = 15
-# What counts here: the people are others, reading costs nothing, what is written is to be seen, and whoever
-# tries something out does not wait a minute for the next look at the mentions (the shortest pause is 5 s).
+# Inside the emulator there are other users, reading is free, posts are to be seen, and mentions are polled
+# as often as possible.
 NEUTRAL_SETTINGS = {
     "X_TARGET_USERS": "",
     "X_DRY_RUN": "",
@@ -292,9 +291,9 @@ NEUTRAL_SETTINGS = {
 
 @asynccontextmanager
 async def emulated(names: Sequence[str], *, port: int = 0) -> AsyncIterator[EmulatedPlatform]:
-    """Put up an X with these characters and two people, as long as the block lasts.
+    """Run an emulator with these characters and two users.
 
-    `settings` are to be put over those of each character; the page is for whoever wants to talk there.
+    `settings` override the settings of each character; the page is for people.
     """
     usernames = _build_usernames(names)
     async with Emulator(username=usernames[0] if usernames else "nobody", port=port) as emulator:
@@ -310,7 +309,7 @@ async def emulated(names: Sequence[str], *, port: int = 0) -> AsyncIterator[Emul
 
 
 def _build_usernames(names: Sequence[str]) -> list[str]:
-    """Make a handle of each name, no two alike."""
+    """Return a distinct username for each character."""
     usernames: list[str] = []
     for name in names:
         username = (

@@ -1,4 +1,4 @@
-"""What there is at the emulated X: people, posts, pictures, and everything that was ever done there."""
+"""State of the emulated platform: users, posts and pictures."""
 
 import html
 import re
@@ -11,18 +11,18 @@ from typing import Any
 from adapters.x.outgoing import MAX_WEIGHT, text_weight
 from bot import Clock
 
-DUPLICATE_WINDOW = timedelta(hours=24)  # so long the same text is not taken twice
+DUPLICATE_WINDOW = timedelta(hours=24)  # the same text is refused for this long
 _NAME = re.compile(r"@(\w{1,15})")
 _URL = re.compile(r"https?://\S+")
 
 
 class PostForbidden(Exception):
-    """X does not want it; the text is its reason."""
+    """X refuses an action; the text is its explanation."""
 
 
 @dataclass(slots=True)
 class PostRecord:
-    """One post as it is."""
+    """One post."""
 
     id: str
     author_id: str
@@ -38,7 +38,7 @@ class PostRecord:
 
 
 class PlatformState:
-    """People and posts; what is written here is the truth against which the bot is held."""
+    """Users and posts; tests compare the bot's behaviour with it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -46,10 +46,10 @@ class PlatformState:
         self.usernames: dict[str, str] = {}
         self.posts: dict[str, PostRecord] = {}
         self.pictures: dict[str, dict[str, Any]] = {}
-        self.blocked: set[tuple[str, str]] = set()  # who has blocked whom
+        self.blocked: set[tuple[str, str]] = set()  # (blocker, blocked)
 
     def user_id_of(self, username: str) -> str:
-        """Give the number of somebody with this handle, who is made where there is none."""
+        """Return the id of the user with this username, creating it if needed."""
         user_id = next((number for number, name in self.usernames.items() if name == username), None)
         if user_id is None:
             user_id = str(1000 + len(self.usernames))
@@ -65,7 +65,7 @@ class PlatformState:
         quoted_id: str = "",
         pictures: tuple[str, ...] = (),
     ) -> PostRecord:
-        """Make a post; raises Forbidden as X would."""
+        """Create a post; raise PostForbidden as X would refuse it."""
         replied_post = self._check(author_id, text, reply_to_id, quoted_id, pictures)
         post_id = self.new_id()
         conversation = replied_post.conversation_id if replied_post else post_id
@@ -76,21 +76,21 @@ class PlatformState:
         return post
 
     def new_id(self) -> str:
-        """Give a number that grows with time, as X's do."""
+        """Return an id that grows with time."""
         return str(int(self._clock().timestamp() * 1000) * 1000 + next(self._numbers))
 
     def posts_by(self, author_id: str) -> list[PostRecord]:
-        """List what somebody has posted, oldest first."""
+        """List the posts of a user, oldest first."""
         return [post for post in self.posts.values() if post.author_id == author_id and not post.is_deleted]
 
     def posts_mentioning(self, user_id: str) -> Iterator[PostRecord]:
-        """List the posts of others that name somebody, or answer them."""
+        """Yield the posts of others that mention a user or reply to it."""
         for post in self.posts.values():
             if post.author_id != user_id and not post.is_deleted and user_id in self.mentioned_ids(post):
                 yield post
 
     def mentioned_ids(self, post: PostRecord) -> list[str]:
-        """List whom a post names: in so many words, or by answering them."""
+        """Return the users that a post mentions or replies to."""
         usernames = {name.casefold() for name in _NAME.findall(post.text)}
         user_ids = [number for number, name in self.usernames.items() if name.casefold() in usernames]
         replied_post = self.posts.get(post.reply_to_id)
@@ -99,7 +99,7 @@ class PlatformState:
         return user_ids
 
     def to_payload(self, post: PostRecord) -> dict[str, Any]:
-        """Give a post as X tells it: names before replies, short addresses, escapes."""
+        """Return a post as the API does: with leading mentions, short URLs and HTML escapes."""
         replied_post = self.posts.get(post.reply_to_id)
         text, urls = self._shorten_urls(post)
         username = self.usernames[replied_post.author_id] if replied_post else ""
@@ -131,7 +131,7 @@ class PlatformState:
         return payload
 
     def _shorten_urls(self, post: PostRecord) -> tuple[str, list[dict[str, Any]]]:
-        """Put a short address in the place of each one, and of what hangs on the post."""
+        """Return the text with short URLs for its links, pictures and quote, and those URLs."""
         text, urls = post.text, []
         for index, address in enumerate(dict.fromkeys(_URL.findall(post.text))):
             short = f"https://t.co/{post.id[-6:]}{index}"

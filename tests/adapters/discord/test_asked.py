@@ -19,6 +19,7 @@ from bot import (
     Turn,
     action,
     command,
+    events,
     new_id,
     worker,
 )
@@ -283,7 +284,7 @@ def _note(stage: AgentHarness, kind: str, heard: list[str]) -> None:
     async def hear(event: object) -> None:
         heard.append(kind)
 
-    stage.agent.events.subscribe(getattr(__import__("bot"), kind), hear, name=kind)
+    stage.agent.events.subscribe(getattr(events, kind), hear, name=kind)
 
 
 async def test_a_reply_is_shown_while_it_is_written_and_nobody_is_told_twice(harbour: Harbour) -> None:

@@ -56,7 +56,7 @@ async def test_discord_being_down_is_not_the_operators_fault(harbour: Harbour) -
 
 async def test_a_channel_that_is_nowhere_is_named(harbour: Harbour) -> None:
     [problem] = (await looked(harbour, {"CHANNEL_IDS": f"{harbour.quay},42"})).problems
-    assert "CHANNEL_IDS names 42" in problem
+    assert "CHANNEL_IDS contains 42" in problem
 
 
 async def test_the_operators_proxy_is_asked_instead_of_discord(harbour: Harbour) -> None:

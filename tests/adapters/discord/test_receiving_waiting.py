@@ -55,8 +55,8 @@ async def test_i02_while_nothing_can_be_kept_no_more_is_read_than_may_wait_and_n
     assert ledger.counts["identify"] == 1
     assert ledger.counts["resume"] > 0
     said = [one.getMessage() for one in caplog.records if one.name == receiving.__name__]
-    assert said[0].endswith("cannot be kept: no more is read until they are")
-    assert said[1] == "what waited of Discord is kept: it is read on"
+    assert said[0].endswith("cannot be stored: reading pauses until they are")
+    assert said[1] == "all queued Discord events are stored: reading continues"
 
 
 async def test_i02_where_the_session_is_lost_meanwhile_what_was_not_read_is_fetched(harbour: Harbour) -> None:

@@ -82,7 +82,7 @@ async def test_what_a_moderator_has_removed_half_written_is_not_said_again_and_t
         assert seen(harbour) == []
         parts = await stage.agent.store.ledger.deliveries(turn_id=receipt.turn_id)
         causes = {one.cause for one in parts if one.state is DeliveryState.CANCELLED}
-        assert causes == {"somebody has removed it from the channel: it is not said again"}
+        assert causes == {"the message was deleted in the channel: it is not sent again"}
         assert [one.state for one in parts].count(DeliveryState.CANCELLED) == len(parts) - 1 > 1
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from adapters.x.account import XAccount
 from adapters.x.adapter import XAdapter
 from adapters.x.emulator import Emulator, FastClock
 from bot import Agent, AgentConfig, Character, Plugin, Receipt, Runtime, Settings
@@ -33,7 +34,7 @@ class Cast:
         return self.resident.agent
 
     @property
-    def account(self) -> Any:
+    def account(self) -> XAccount:
         account = self.adapter.account_of(self.agent.id)
         assert account is not None
         return account

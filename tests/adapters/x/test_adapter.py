@@ -55,7 +55,7 @@ async def test_two_characters_cannot_share_an_account(emulator: Emulator, tmp_pa
 async def test_who_has_no_keys_or_names_other_platforms_has_no_timeline(
     emulator: Emulator, clock: FastClock, tmp_path: Path
 ) -> None:
-    keyless = (Character(name="Ada"), {})
+    keyless: tuple[Character, dict[str, str]] = (Character(name="Ada"), {})
     elsewhere = (Character(name="Grace", adapters=["telegram"]), emulator.environment)
     async with together(tmp_path, keyless, elsewhere) as runtime:
         adapter = XAdapter(runtime.handles, clock=clock.now, sleep=clock.pause)

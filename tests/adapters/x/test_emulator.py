@@ -22,12 +22,12 @@ async def test_a_request_that_is_signed_with_another_key_is_refused(
 ) -> None:
     async with live(X_REPLY_ENABLE="false", **{name: value}) as cast:
         with pytest.raises(NotSent, match="refuses the keys"):
-            await cast.account.caller.me()
+            await cast.account.connection.read_own_user()
 
 
 async def test_a_request_that_was_signed_well_is_taken_once(live: Live, emulator: Emulator) -> None:
     async with live(X_REPLY_ENABLE="false") as cast:
-        assert (await cast.account.caller.me()).username == "greenroom_bot"
+        assert (await cast.account.connection.read_own_user()).username == "greenroom_bot"
         assert [call.status for call in emulator.calls] == [200]
 
 
@@ -37,13 +37,13 @@ async def test_a_window_that_is_used_up_is_told_and_renewed(
     emulator.limits["GET /2/users/me"] = (2, 900.0)
     async with live(X_REPLY_ENABLE="false") as cast:
         for _ in range(2):
-            await cast.account.caller.me()
+            await cast.account.connection.read_own_user()
         with pytest.raises(NotSent) as refusal:
-            await cast.account.caller.me()
+            await cast.account.connection.read_own_user()
         assert refusal.value.retry_after == 901.0
         assert len(emulator.calls) == 2
         clock.advance(901)
-        await cast.account.caller.me()
+        await cast.account.connection.read_own_user()
 
 
 async def test_whoever_tries_a_character_out_talks_to_it_on_a_page() -> None:

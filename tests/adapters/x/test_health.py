@@ -60,7 +60,7 @@ async def test_an_account_whose_keys_are_refused_is_off(
         assert state_of(cast).state is ConnectionState.CONNECTING
         emulator.is_revoked = True
         with pytest.raises(NotSent, match="refuses the keys"):
-            await cast.account.caller.me()
+            await cast.account.connection.read_own_user()
         assert (state_of(cast).state, state_of(cast).cause) == (ConnectionState.OFF, DisconnectCause.REFUSED)
     assert len(told(caplog)) == 1
 
@@ -92,7 +92,7 @@ async def test_c01_a_read_whose_answer_is_lost_is_not_repeated_with_the_signatur
         asked = len(emulator.calls)
         await cast.look()
         assert [one.status for one in emulator.calls[asked:]] == [200]
-        assert not cast.account.caller.stopped
+        assert not cast.account.connection.stop_reason
 
 
 async def test_an_account_that_may_not_read_its_mentions_is_cut_off_until_it_may(

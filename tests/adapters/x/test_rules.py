@@ -77,7 +77,7 @@ async def test_o09_in_a_dry_run_mentions_are_read_and_answers_only_logged(
         assert "would be sent" in caplog.text
         assert emulator.writes == []
         with pytest.raises(NotSent, match="X_DRY_RUN"):
-            await cast.account.client.post("past the sender")
+            await cast.account.client.create_post("past the sender")
 
 
 async def test_o09_the_switch_stops_everything_before_the_next_call(

@@ -147,7 +147,7 @@ async def test_d13_a_duplicate_that_is_not_found_is_held(
         part = part_of(cast, attempts=2)
         with pytest.raises(DeliveryUnknown):
             await cast.adapter.deliver(part)
-        with pytest.raises(DeliveryUnknown, match="look at the account"):
+        with pytest.raises(DeliveryUnknown, match="check the account"):
             await cast.adapter.reconcile(part)
 
 
@@ -186,7 +186,7 @@ async def test_d10_the_first_answer_that_the_keys_are_wrong_is_the_last_call(
                 await cast.adapter.deliver(part_of(cast))
         cast.clock.advance(await cast.clock.until_resting())
         with pytest.raises(NotSent, match="refuses the keys"):
-            await cast.account.mentions.read()
+            await cast.account.receiver.poll()
         assert len(emulator.calls) == before + 1
         [feed] = cast.agent.outbox.feeds()
         assert "refuses the keys" in feed.pause_reason
