@@ -1,17 +1,14 @@
-"""The one door out: a reply is kept before it leaves, and leaves in its room's order."""
+"""`Outbox`: commits replies, receipts and deliveries in one transaction, and queues them for sending."""
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
 from bot.adapter.adapter import Adapter, Feed
-from bot.concurrency.bounded import BoundedSet
 from bot.concurrency.clock import Clock, ShutdownDeadline, system_clock
 from bot.concurrency.crash_points import crash_point
 from bot.concurrency.tasks import TaskSet
@@ -22,26 +19,24 @@ from bot.domain.memory import Memory
 from bot.errors import StoreUnavailable
 from bot.event_bus import EventBus
 from bot.outbound.content_filter import LinkPolicy, filter_outgoing
-from bot.outbound.delivery_attempt import OPEN_STATES, persist_state
+from bot.outbound.delivery_attempt import persist_state
 from bot.outbound.draft import Draft, Sleep
 from bot.outbound.drafts import Drafts, is_draft
 from bot.outbound.message_parts import OutgoingReply, is_removal, split_reply, without_references
-from bot.outbound.room_sender import RoomQueue, RoomSender
+from bot.outbound.send_queue import CANCEL_GRACE_SECONDS, SendQueue
 from bot.outbound.typing_indicator import TypingIndicator
-from bot.store.ledger import Ledger, TurnCommit
+from bot.store.ledger import Ledger, TurnCommit, WorkSharing
 
 logger = logging.getLogger(__name__)
-CANCEL_GRACE_SECONDS, POLL_SECONDS = 2.0, 0.2
-MAX_FINISHED_IDS = 1000
 MIGRATED_CAUSE = "it stands in the room that this was before, where nothing can be changed any more"
 
 
 class Outbox:
-    """Commits replies with whatever closes together with them, then sends their parts room by room.
+    """Commits an agent's replies with the receipts they close, then sends their deliveries room by room.
 
-    `secrets` are values that must never leave, `hyperlinks` says what links may carry; where it `streams`,
-    replies are seen while they are written. A reply for a platform that is not connected waits; so does one
-    in a room that another process holds.
+    `secrets` are values that must never leave, `link_policy` says what links may carry; where it
+    `is_streaming`, replies are shown while they are written. A reply for a platform that is not connected
+    waits; so does one in a room that another process owns, by `sharing`.
     """
 
     def __init__(
@@ -53,7 +48,7 @@ class Outbox:
         secrets: Collection[str] = (),
         link_policy: LinkPolicy | None = None,
         is_streaming: bool = True,
-        owns_room: Callable[[UUID], bool] = lambda room_id: True,
+        sharing: WorkSharing | None = None,
         clock: Clock = system_clock,
         sleep: Sleep = asyncio.sleep,
         shutdown_deadline: ShutdownDeadline | None = None,
@@ -62,64 +57,58 @@ class Outbox:
         self._events = events
         self._agent_id = agent_id
         self._secrets, self._link_policy = frozenset(secrets), link_policy
-        self._owns_room = owns_room
         self._clock = clock
-        self._shutdown_deadline = shutdown_deadline or ShutdownDeadline()
-        self._adapters: dict[str, Adapter] = {}
-        self._queues: defaultdict[UUID, RoomQueue] = defaultdict(RoomQueue)
         self._typing = TypingIndicator()
-        self._finished_ids = BoundedSet[str](MAX_FINISHED_IDS)  # a commit or resume may still name them
-        self._incomplete: set[UUID] = set()  # messages of which a part did not arrive
-        self._migrated: dict[UUID, Room] = {}  # turns under way may still name the room that it was
+        self._migrated: dict[UUID, Room] = {}  # turns in progress may still name the room as it was
         self._commits = TaskSet("commit", logs_failures=False)
-        self._removing_drafts: set[UUID] = set()  # turns of which the draft is just being taken away
+        self._removing_drafts: set[UUID] = set()  # turns whose draft is just being removed
         self._is_streaming = is_streaming
-        self._sender = RoomSender(ledger, clock, sleep)
         self._drafts = Drafts(
             ledger,
             secrets=self._secrets,
             link_policy=link_policy,
-            can_send=lambda part: part.room_id not in self._queues,
+            can_send=lambda delivery: not self._queue.is_busy(delivery.room_id),
             clock=clock,
             sleep=sleep,
         )
-        self._is_open = True
+        self._queue = SendQueue(
+            ledger,
+            self._drafts,
+            on_sent=self._on_sent,
+            sharing=sharing,
+            clock=clock,
+            sleep=sleep,
+            shutdown_deadline=shutdown_deadline or ShutdownDeadline(),
+        )
+        self.ownership = self._queue.ownership
 
     def connect(self, adapter: Adapter) -> None:
-        """Make a platform reachable; what waits for it leaves now."""
-        self._adapters[adapter.platform] = adapter
-        for room_id in list(self._queues):
-            self._start_sender(room_id)
+        """Make a platform reachable; what waits for it is sent now."""
+        self._queue.connect(adapter)
 
     def disconnect(self, adapter: Adapter) -> None:
-        """Leave what is for a platform that is gone, also what is just on its way, until it is back."""
-        if self._adapters.get(adapter.platform) is not adapter:
-            return
-        del self._adapters[adapter.platform]
-        for queue in self._queues.values():
-            if queue.task and queue.current and queue.current.platform == adapter.platform:
-                queue.task.cancel()
+        """Stop sending to a platform, also what is being sent just now, until it is connected again."""
+        self._queue.disconnect(adapter)
 
     def is_connected(self, platform: str) -> bool:
-        """Tell whether a platform is connected."""
-        return platform in self._adapters
+        """Return whether a platform is connected."""
+        return platform in self._queue.adapters
 
     def adapter(self, platform: str) -> Adapter | None:
-        """Find what connects a platform, to ask what can be done there; None while nothing does."""
-        return self._adapters.get(platform)
+        """Return the adapter of a connected platform; None where it is not connected."""
+        return self._queue.adapters.get(platform)
 
     def feeds(self) -> list[Feed]:
-        """List where the agent posts on the platforms that are connected."""
-        return [
-            feed for adapter in self._adapters.values() if (feed := adapter.feed(self._agent_id)) is not None
-        ]
+        """List where the agent posts on the connected platforms."""
+        feeds = (adapter.feed(self._agent_id) for adapter in self._queue.adapters.values())
+        return [feed for feed in feeds if feed is not None]
 
     async def commit(
         self, replies: Sequence[OutgoingReply] = (), receipts: Sequence[Receipt] = ()
     ) -> list[Memory]:
-        """Keep replies, their parts and the receipts they close, all at once; then send.
+        """Store replies, their deliveries and the receipts they close in one transaction, then send.
 
-        Gives back the replies as they were kept; one of which nothing may leave is dropped.
+        Return the replies as they were stored; one of which the content filter leaves nothing is dropped.
         """
         stored: list[Memory] = []
         deliveries: list[Delivery] = []
@@ -144,150 +133,119 @@ class Outbox:
         return stored
 
     def open_draft(self, room: Room, reply: Callable[[], OutgoingReply]) -> Draft | None:
-        """Give what shows a reply while it is written; None where the room's platform takes whole ones only.
+        """Return what shows a reply while it is written; None where the platform takes whole replies only.
 
-        What the turn then says first takes its place. Where it closes without a word, that is taken away.
+        The turn's first reply takes its place. Where the turn closes without one, the draft is removed.
         """
-        adapter = self._adapters.get(room.platform)
+        adapter = self._queue.adapters.get(room.platform)
         interval = adapter.stream_interval(room) if adapter is not None and self._is_streaming else None
         if adapter is None or interval is None:
             return None
         return self._drafts.open_draft(self._with_current_room(reply()), adapter, interval)
 
     def has_draft(self, turn_id: UUID) -> bool:
-        """Tell whether something of a turn's reply is seen already, or may be."""
+        """Return whether something of a turn's reply is shown already, or may be."""
         return turn_id in self._drafts
 
     def remove_draft(self, turn_id: UUID) -> Awaitable[None]:
-        """Take away what is seen of a reply that will not be said; also where nobody waits for it."""
+        """Remove the draft of a turn that will not reply, also where the caller does not wait."""
         return asyncio.shield(self._commits.start(self._remove_draft(turn_id)))
+
+    async def resume(self) -> int:
+        """Queue the deliveries that an earlier process left open, and return how many there are."""
+        stored = await self._ledger.deliveries(is_open=True)
+        owned = [delivery for delivery in stored if self.ownership.owns_room(delivery.room_id)]
+        pending, abandoned_turns = await self._drafts.resume(owned)
+        for turn_id in abandoned_turns:
+            await self.remove_draft(turn_id)
+        for turn_id in {delivery.turn_id for delivery in pending if delivery.part}:
+            self._queue.note_incomplete(await self._ledger.deliveries(is_open=False, turn_id=turn_id))
+        self._queue.enqueue_resumed(pending)
+        return len(pending)
+
+    async def send_pending(self, turn_id: UUID) -> None:
+        """Send what an earlier attempt of a turn has committed; what is queued already stays as it is."""
+        pending = await self._ledger.deliveries(is_open=True, turn_id=turn_id)
+        self._queue.enqueue([delivery for delivery in pending if not is_draft(delivery)])
+
+    async def requeue(self, delivery: Delivery) -> None:
+        """Send a delivery that was held or had failed, and that the ledger now has as pending."""
+        closed = await self._ledger.deliveries(is_open=False, turn_id=delivery.turn_id)
+        self._queue.note_incomplete([part for part in closed if part.memory_id == delivery.memory_id])
+        self._queue.forget_finished([delivery])
+        self._queue.enqueue([delivery])
+
+    async def cancel_delivery(self, delivery: Delivery) -> bool:
+        """Take a delivery out of its room's queue; False where it is being sent just now."""
+        return await self._queue.cancel(delivery)
+
+    def is_busy(self, room_id: UUID) -> bool:
+        """Return whether deliveries of a room wait here, are being sent, or are shown as a draft."""
+        return self._queue.is_busy(room_id) or self._drafts.is_showing(room_id)
+
+    async def release(self) -> None:
+        """Stop sending: another process does it now."""
+        await self._drafts.stop()
+        await self._queue.release()
+
+    async def stop_cancelled(self, cancelled: Sequence[Delivery]) -> None:
+        """Stop sending what the ledger has as cancelled; a delivery that is being sent just now finishes."""
+        for delivery in cancelled:
+            is_current = self._queue.is_current(delivery)
+            if not await self._queue.cancel(delivery):
+                continue
+            if is_current:  # its attempt may have been stored over the cancellation
+                await persist_state(self._ledger, delivery)
+            if (removal := self._drafts.find_removal(delivery)) is not None:
+                await self._commit(TurnCommit(deliveries=(removal,)))
+
+    async def migrate_room(self, room_id: UUID, room: Room, pending: Sequence[Delivery]) -> None:
+        """Send what waits in a room to the one that it has become, also what is still to be committed."""
+        self._migrated[room_id] = room
+        await self._drafts.migrate(room_id)
+        pending = [delivery for delivery in pending if not is_draft(delivery)]
+        moved = [item for item in pending if await self._queue.cancel(replace(item, room_id=room_id))]
+        self._queue.forget_finished(moved)
+        for delivery in filter(is_removal, pending):
+            cancelled = replace(delivery, state=DeliveryState.CANCELLED, cause=MIGRATED_CAUSE)
+            await persist_state(self._ledger, cancelled)
+        self._queue.enqueue([without_references(item) for item in pending if not is_removal(item)])
+
+    async def drain(self, seconds: float) -> int:
+        """Wait for commits and senders, then stop them; return how many rooms still have deliveries.
+
+        What is not sent stays in the ledger, for the room's next reply or the next start.
+        """
+        clock = asyncio.get_running_loop().time
+        end_time = clock() + seconds
+        await self._commits.wait(min(seconds, CANCEL_GRACE_SECONDS))
+        return await self._queue.drain(end_time - clock())
+
+    async def close(self, seconds: float) -> int:
+        """Drain, and send nothing more: what is committed from now on waits for the next start."""
+        await self._drafts.stop()
+        open_rooms = await self.drain(seconds)
+        self._queue.close()
+        return open_rooms
+
+    def show_typing(self, room: Room) -> AbstractAsyncContextManager[None]:
+        """Show that the agent is at work in a room, as long as the block lasts."""
+        return self._typing.show(self._queue.adapters.get(room.platform), room)
 
     async def _remove_draft(self, turn_id: UUID) -> None:
         if turn_id not in self._drafts or turn_id in self._removing_drafts:
             return
         self._removing_drafts.add(turn_id)
         try:
-            parts = await self._drafts.replace_drafts([], [turn_id])
-            await self._commit(TurnCommit(deliveries=tuple(parts)))
+            removals = await self._drafts.replace_drafts([], [turn_id])
+            await self._commit(TurnCommit(deliveries=tuple(removals)))
         except StoreUnavailable:
-            logger.debug("what is seen of turn %s stands until the next start", turn_id)
+            logger.debug("the draft of turn %s stays until the next start", turn_id)
         finally:
             self._removing_drafts.discard(turn_id)
 
-    async def resume(self) -> int:
-        """Take up what an earlier process left unsent; gives back how many parts that is."""
-        open_deliveries = await self._ledger.deliveries(is_open=True)
-        pending, abandoned_turns = await self._drafts.resume(
-            [part for part in open_deliveries if self._owns_room(part.room_id)]
-        )
-        for turn_id in abandoned_turns:
-            await self.remove_draft(turn_id)
-        for turn_id in {delivery.turn_id for delivery in pending if delivery.part}:
-            for part in await self._ledger.deliveries(is_open=False, turn_id=turn_id):
-                if part.state is not DeliveryState.SENT:
-                    self._incomplete.add(part.memory_id)
-        for part in pending:
-            self._queues[part.room_id].not_before = self._clock()
-        self._enqueue(pending)
-        return len(pending)
-
-    async def send_pending(self, turn_id: UUID) -> None:
-        """Send what a turn has committed without anybody knowing; what is under way stays as it is."""
-        open_parts = await self._ledger.deliveries(is_open=True, turn_id=turn_id)
-        self._enqueue([part for part in open_parts if not is_draft(part)])
-
-    async def requeue(self, delivery: Delivery) -> None:
-        """Send a part that had been held or given up, and that the ledger now has as pending."""
-        finished = await self._ledger.deliveries(is_open=False, turn_id=delivery.turn_id)
-        if any(
-            part.memory_id == delivery.memory_id and part.state is not DeliveryState.SENT for part in finished
-        ):
-            self._incomplete.add(delivery.memory_id)
-        self._finished_ids.discard(delivery.id)
-        self._enqueue([delivery])
-
-    async def cancel_delivery(self, delivery: Delivery) -> bool:
-        """Take a part out of its room's lane; False where it is on its way right now."""
-        queue = self._queues.get(delivery.room_id)
-        if queue is None:
-            return True
-        if queue.current is not None and queue.current.id == delivery.id and queue.task is not None:
-            if queue.current.state is not DeliveryState.PENDING:
-                return False
-            queue.task.cancel()  # it pauses between two attempts
-            await asyncio.wait({queue.task})
-        self._finished_ids.add(delivery.id)
-        if queue.remove(delivery.id):
-            self._incomplete.add(delivery.memory_id)
-        self._start_sender(delivery.room_id)
-        return True
-
-    def is_busy(self, room_id: UUID) -> bool:
-        """Tell whether parts of a room wait here, or are on their way."""
-        return room_id in self._queues or self._drafts.is_showing(room_id)
-
-    async def release(self) -> None:
-        """Stop sending: another process does it."""
-        await self._drafts.stop()
-        for queue in self._queues.values():
-            queue.pending.clear()
-        await self._stop_sending(CANCEL_GRACE_SECONDS)
-        self._queues.clear()
-        self._finished_ids = BoundedSet[str](MAX_FINISHED_IDS)
-
-    async def stop_cancelled(self, cancelled: Sequence[Delivery]) -> None:
-        """Send these no more, which the ledger has as cancelled; one on its way right now is let finish."""
-        for part in cancelled:
-            queue = self._queues.get(part.room_id)
-            is_current = queue is not None and queue.current is not None and queue.current.id == part.id
-            if not await self.cancel_delivery(part):
-                continue
-            if is_current:
-                await persist_state(self._ledger, part)  # over the attempt that was just to be written down
-            if (removal := self._drafts.find_removal(part)) is not None:
-                await self._commit(TurnCommit(deliveries=(removal,)))
-
-    async def migrate_room(self, room_id: UUID, room: Room, pending: Sequence[Delivery]) -> None:
-        """Have what waits in a room leave to another one, and what is still said there too."""
-        self._migrated[room_id] = room
-        await self._drafts.migrate(room_id)
-        pending = [part for part in pending if not is_draft(part)]
-        for part in pending:
-            if await self.cancel_delivery(replace(part, room_id=room_id)):
-                self._finished_ids.discard(part.id)
-        for part in filter(is_removal, pending):
-            await persist_state(
-                self._ledger, replace(part, state=DeliveryState.CANCELLED, cause=MIGRATED_CAUSE)
-            )
-        self._enqueue([without_references(part) for part in pending if not is_removal(part)])
-
-    async def drain(self, seconds: float) -> int:
-        """Wait for parts on their way, then stop those; gives back how many rooms still have some.
-
-        What is not sent stays in the ledger; it is taken up with the room's next reply, or at the next
-        start. Nobody waits for what its platform will not have before the time is up.
-        """
-        clock = asyncio.get_running_loop().time
-        end_time, wall_end = clock() + seconds, self._clock() + timedelta(seconds=seconds)
-        await self._commits.wait(min(seconds, CANCEL_GRACE_SECONDS))
-        while (senders := self._senders(available_by=wall_end)) and (remaining := end_time - clock()) > 0:
-            await asyncio.wait(senders, timeout=min(remaining, POLL_SECONDS))
-        await self._stop_sending(self._shutdown_deadline.remaining(CANCEL_GRACE_SECONDS))
-        return sum(1 for queue in self._queues.values() if queue.pending or queue.current)
-
-    async def close(self, seconds: float) -> int:
-        """Drain, and send nothing more: what is committed from now on waits for the next start."""
-        await self._drafts.stop()
-        open_rooms = await self.drain(seconds)
-        self._is_open = False
-        return open_rooms
-
-    def show_typing(self, room: Room) -> AbstractAsyncContextManager[None]:
-        """Show that the agent is at work in a room, as long as the block lasts."""
-        return self._typing.show(self._adapters.get(room.platform), room)
-
     def _with_current_room(self, reply: OutgoingReply) -> OutgoingReply:
-        """Give a reply the room that its own has become, if it has; there it answers nothing by a name."""
+        """Return the reply for the room that its own has become; there it answers no message by its id."""
         room = self._migrated.get(reply.room.id)
         if room is None:
             return reply
@@ -297,24 +255,15 @@ class Outbox:
     async def _split(self, reply: OutgoingReply) -> list[Delivery]:
         previous: list[Delivery] = []
         if reply.replaces is not None:
-            deliveries = await self._ledger.deliveries(turn_id=reply.replaces.turn_id)
-            same_target = (part for part in deliveries if part.target == reply.room.external_id)
-            previous = [part for part in same_target if part.memory_id == reply.replaces.id]
-        return split_reply(reply, self._adapters.get(reply.room.platform), self._clock(), previous)
-
-    def _enqueue(self, deliveries: Sequence[Delivery]) -> None:
-        for delivery in deliveries:
-            is_owned = self._owns_room(delivery.room_id)
-            if delivery.state in OPEN_STATES and is_owned and delivery.id not in self._finished_ids:
-                self._queues[delivery.room_id].add(delivery)
-        for room_id in {delivery.room_id for delivery in deliveries}:
-            self._start_sender(room_id)
+            stored = await self._ledger.deliveries(turn_id=reply.replaces.turn_id)
+            same_target = (item for item in stored if item.target == reply.room.external_id)
+            previous = [item for item in same_target if item.memory_id == reply.replaces.id]
+        return split_reply(reply, self._queue.adapters.get(reply.room.platform), self._clock(), previous)
 
     async def _commit(self, turn_commit: TurnCommit) -> None:
-        """Carry a commitment out and queue its parts, also where whoever asked for it is stopped."""
+        """Store a commit and queue its deliveries, also where the caller is cancelled meanwhile."""
         room_ids = {delivery.room_id for delivery in turn_commit.deliveries}
-        for room_id in room_ids:
-            self._queues[room_id].open_commits += 1
+        self._queue.block(room_ids)
         task = self._commits.start(self._ledger.commit(turn_commit))
         try:
             await asyncio.shield(task)
@@ -330,84 +279,9 @@ class Outbox:
             deliveries = task.result()
             if self._drafts:
                 deliveries = [*self._drafts.note_committed(deliveries), *deliveries]
-            self._enqueue(deliveries)
-        for room_id in room_ids:
-            self._queues[room_id].open_commits -= 1
-            self._start_sender(room_id)
+            self._queue.enqueue(deliveries)
+        self._queue.unblock(room_ids)
 
-    async def _stop_sending(self, seconds: float) -> None:
-        senders = self._senders()
-        for task in senders:
-            task.cancel()
-        if senders:
-            await asyncio.wait(senders, timeout=seconds)
-
-    def _senders(self, available_by: datetime | None = None) -> set[asyncio.Task[None]]:
-        queues = (
-            queue
-            for queue in self._queues.values()
-            if available_by is None or queue.is_available_by(available_by)
-        )
-        return {queue.task for queue in queues if queue.task is not None}
-
-    def _start_sender(self, room_id: UUID) -> None:
-        queue = self._queues.get(room_id)
-        if queue is None or queue.task is not None or queue.open_commits:
-            return
-        if not queue.pending:
-            del self._queues[room_id]
-        elif self._is_open and queue.pending[0].platform in self._adapters:
-            queue.task = asyncio.get_running_loop().create_task(self._run_sender(queue))
-            queue.task.add_done_callback(partial(self._on_sender_done, room_id, queue))
-
-    def _on_sender_done(self, room_id: UUID, queue: RoomQueue, task: asyncio.Task[None]) -> None:
-        queue.task = None
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("replies for room %s wait for the next one", room_id, exc_info=error)
-        elif not (task.cancelled() and queue.pending):
-            self._start_sender(room_id)
-
-    async def _run_sender(self, queue: RoomQueue) -> None:
-        while queue.pending and not queue.open_commits:
-            adapter = self._adapters.get(queue.pending[0].platform)  # a room has one platform
-            if adapter is None:
-                return
-            queue.current = queue.pending.popleft()
-            try:
-                await self._sender.send(adapter, queue, self._drafts.with_external_id(queue.current))
-            except BaseException:  # stopped, or our own fault: the part goes on from where it stands
-                queue.pending.appendleft(queue.current)
-                queue.current = None
-                raise
-            sent, queue.current = queue.current, None
-            if sent.state is DeliveryState.CANCELLED:
-                await self._cancel_remaining(queue, sent)
-            self._finish(queue, sent)
-            await self._drafts.close_replaced(sent)
-
-    async def _cancel_remaining(self, queue: RoomQueue, cancelled: Delivery) -> None:
-        """Say no more of a message whose beginning somebody has taken away."""
-        for part in [
-            queued
-            for queued in queue.pending
-            if queued.memory_id == cancelled.memory_id and not queued.replaces_external_id
-        ]:
-            queue.pending.remove(part)
-            self._finished_ids.add(part.id)
-            remaining = replace(part, state=DeliveryState.CANCELLED, cause=cancelled.cause)
-            await persist_state(self._ledger, remaining)
-
-    def _finish(self, queue: RoomQueue, delivery: Delivery) -> None:
-        self._finished_ids.add(delivery.id)
-        if self._drafts.note_finished(delivery):
-            return
-        message_id = delivery.memory_id
-        if delivery.state is not DeliveryState.SENT:
-            logger.warning("part %s is %s: %s", delivery.id, delivery.state, delivery.cause)
-            self._incomplete.add(message_id)
-        if any(other.memory_id == message_id for other in queue.pending):
-            return
-        if message_id in self._incomplete:
-            self._incomplete.discard(message_id)
-            return
-        self._events.emit(MessageSent(self._agent_id, message_id, delivery.room_id, delivery.turn_id))
+    def _on_sent(self, delivery: Delivery) -> None:
+        sent = MessageSent(self._agent_id, delivery.memory_id, delivery.room_id, delivery.turn_id)
+        self._events.emit(sent)

@@ -180,7 +180,7 @@ async def _running_agent(
             inbox = Inbox(
                 store.ledger,
                 processor.process_message,
-                owns_room=_room_ownership(store),
+                owns_room=agent.outbox.ownership.owns_room,
                 is_connected=agent.outbox.is_connected,
                 on_closed=_draft_remover(agent.outbox),
                 clock=config.clock,
@@ -266,15 +266,10 @@ def _build_outbox(
         secrets=_collect_secrets(config),
         link_policy=LinkPolicy(config.settings.operator_only().load(CoreSettings).link_hosts),
         is_streaming=config.settings.load(CoreSettings).streaming,
-        owns_room=_room_ownership(store),
+        sharing=store.sharing,
         clock=config.clock,
         shutdown_deadline=shutdown_deadline,
     )
-
-
-def _room_ownership(store: Store) -> Callable[[UUID], bool]:
-    """Give what tells whether a room is this process's work: every one is, where nobody else works."""
-    return store.sharing.owns_room if store.sharing is not None else lambda room_id: True
 
 
 def _collect_secrets(config: AgentConfig) -> frozenset[str]:

@@ -182,7 +182,7 @@ async def test_no_reply_is_lost_doubled_or_out_of_order(seed: int, monkeypatch: 
     for delivery in platform.arrived:
         seqs[delivery.room_id].append(delivery.seq)
     assert all(found == sorted(found) for found in seqs.values()), "replies changed places"
-    assert outbox._queues == {}
+    assert outbox._queue._queues == {}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

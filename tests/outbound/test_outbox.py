@@ -284,7 +284,7 @@ async def test_a_commit_that_fails_holds_nobody_up(outbox: Outbox, ledger: Britt
 
     assert await adapter.wait_until_sent(1) == ["next"]
     assert await outbox.drain(60) == 0
-    assert outbox._queues == {}
+    assert outbox._queue._queues == {}
 
 
 async def test_a_part_surely_not_sent_is_tried_again(
@@ -578,7 +578,7 @@ async def test_parts_that_come_while_the_lane_finishes_are_sent(
 
     assert await adapter.wait_until_sent(50) == [str(number) for number in range(50)]
     assert await outbox.drain(60) == 0
-    assert outbox._queues == {}
+    assert outbox._queue._queues == {}
 
 
 async def test_draining_includes_what_comes_meanwhile(outbox: Outbox, clock: Any) -> None:
