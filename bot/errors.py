@@ -15,6 +15,7 @@ BotError
 │   │   └── BudgetSpent         what may be spent today is spent: nobody is asked
 │   └── ModelRefused            the request itself was refused: key, credit, content; never retried
 │       └── PromptTooLong       the prompt is longer than the model can read
+├── NoAnswer                    the model answered three times with neither a text nor an action
 ├── DeliveryError               an outgoing part did not (surely) arrive
 │   ├── NotSent                 surely not sent; may be tried again
 │   ├── Undeliverable           surely not sent; trying again is of no use
@@ -101,6 +102,10 @@ class ModelRefused(ModelError):
 
 class PromptTooLong(ModelRefused):
     """The prompt is longer than the model can read; a shorter one may do."""
+
+
+class NoAnswer(BotError):
+    """The model answered as often as it may, each time with neither a text nor an action."""
 
 
 class DeliveryError(BotError):

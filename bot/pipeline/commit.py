@@ -1,20 +1,111 @@
-"""Closes receipts with the reply; repetition and echo checks."""
+"""The commit stage: closes receipts together with the reply, and maps errors to outcomes."""
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from bot.concurrency.crash_points import crash_point
+from bot.domain.content import Content
 from bot.domain.ledger import EditState, Outcome, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind
+from bot.errors import BudgetSpent, ModelError, NoAnswer
 from bot.outbound.message_parts import OutgoingReply
+from bot.pipeline.compose import Composer
 from bot.pipeline.evaluate import has_evaluation_work
+from bot.pipeline.should_respond import MessageCounters, limit_notice
+from bot.prompts.templates import APOLOGY
 from bot.store.similarity import normalize_wording
 from bot.text import shorten
 from bot.turn import Turn, TurnInput
 
 logger = logging.getLogger(__name__)
+APOLOGY_INTERVAL = timedelta(minutes=5)
+MAX_ECHO_SCAN = 20
+MAX_REPETITION_SCAN = 100
+REPETITION_WINDOW = timedelta(minutes=10)
+MAX_REPETITIONS = 3
+UNSOLICITED_RULES = frozenset({Rule.FOLLOWED, Rule.DECIDED_RESPOND})  # the message did not address the bot
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """The outcome of a turn, the reason and rule, and the content to send with it, if any."""
+
+    outcome: Outcome
+    reason: str
+    rule: str
+    content: Content | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFailure:
+    """Why a turn could not be finished: the rule for the receipt, the reason, and what the room is told."""
+
+    rule: str
+    reason: str
+    should_apologize: bool = False
+    is_over_budget: bool = False
+
+
+def classify(error: Exception, turn: Turn, *, is_answering: bool) -> TurnFailure:
+    """Return the failure that an error of a stage stands for; unexpected errors are logged.
+
+    There is an apology only where the turn `is_answering`: before, it is not known whether one is due.
+    """
+    if isinstance(error, BudgetSpent):
+        return TurnFailure(error.setting, str(error), is_over_budget=True)
+    if isinstance(error, ModelError | NoAnswer) and is_answering:
+        return TurnFailure(type(error).__name__, str(error), should_apologize=True)
+    if isinstance(error, ModelError):
+        return TurnFailure(Rule.DECISION_FAILED, f"no model could decide whether to answer: {error}")
+    stage = "answer" if is_answering else "decide whether to answer"
+    logger.error("could not %s message %s", stage, turn.message.id, exc_info=error)
+    return TurnFailure(Rule.INTERNAL_ERROR, f"{type(error).__name__}: {error}", should_apologize=is_answering)
+
+
+async def commit(turn: Turn, result: TurnResult) -> Outcome:
+    """Close the turn's messages with `result` and send its content.
+
+    An unsolicited reply that repeats earlier ones is not sent, and the message is ignored.
+    """
+    content = result.content
+    is_unsolicited = result.rule in UNSOLICITED_RULES or turn.author.is_bot
+    is_reply = content is not None and result.outcome is Outcome.ANSWERED
+    if content is not None and is_reply and is_unsolicited and await is_repetition(turn, content.text):
+        reason = "it would have said the same words a fourth time within ten minutes"
+        return await close_turn(turn, Outcome.IGNORED, reason, Rule.REPETITION)
+    outgoing = [turn.build_reply(content)] if content is not None else []
+    return await close_turn(turn, result.outcome, result.reason, result.rule, outgoing)
+
+
+async def commit_failure(
+    turn: Turn, failure: TurnFailure, composer: Composer, counters: MessageCounters
+) -> Outcome:
+    """Close a turn that failed, with one short notice to the room at most.
+
+    Over budget it is ignored, as new messages are; where something was said already it counts as answered.
+    """
+    outcome, template = Outcome.FAILED, ""
+    if failure.is_over_budget and turn.replies:
+        outcome = Outcome.ANSWERED
+    elif failure.is_over_budget:
+        outcome, template = Outcome.IGNORED, limit_notice(turn, counters, failure.rule)
+    elif failure.should_apologize and await _may_apologize(turn):
+        template = APOLOGY
+    notice = composer.render_notice(turn, template)
+    outgoing = [turn.build_reply(notice)] if notice is not None else []
+    return await close_turn(turn, outcome, failure.reason, failure.rule, outgoing)
+
+
+async def _may_apologize(turn: Turn) -> bool:
+    """Whether the room has had no apology of another turn in the last minutes; then this is the one."""
+    cache = turn.agent.store.cache
+    key, turn_id = f"apology:{turn.room.id}", str(turn.id)
+    if turn.replies or await cache.get(key) not in (None, turn_id):
+        return False
+    await cache.set(key, turn_id, expires_at=turn.agent.clock() + APOLOGY_INTERVAL)
+    return True
 
 
 async def close_turn(
@@ -83,12 +174,6 @@ async def mark_late_evaluations(turn: Turn, closed: Iterable[tuple[TurnInput, Re
     ]
     if receipt_ids:
         await turn.agent.store.ledger.mark_evaluated(receipt_ids)
-
-
-MAX_ECHO_SCAN = 20
-MAX_REPETITION_SCAN = 100
-REPETITION_WINDOW = timedelta(minutes=10)
-MAX_REPETITIONS = 3
 
 
 async def previous_reply(turn: Turn) -> Memory | None:

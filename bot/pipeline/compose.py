@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from bot.concurrency.isolation import Failure, call_plugin, log_failure, run_isolated
+from bot.domain.content import Content
 from bot.domain.results import ProviderFailure, ProviderResult, State
 from bot.errors import PromptTooLong
 from bot.models.types import ModelType, TextRequest, TextResult
@@ -67,6 +68,10 @@ class Composer:
         return render_template(
             turn.agent.templates[template], {**_default_values(turn), **turn.state.values, **values}
         )
+
+    def render_notice(self, turn: Turn, template: str) -> Content | None:
+        """Render a notice that no model writes; None without a template."""
+        return Content(text=self.render(turn, template)) if template else None
 
     def render_system(self, turn: Turn) -> str:
         """Render the character's system prompt, or the default one where it has none."""

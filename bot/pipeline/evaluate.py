@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from bot.agent import Agent
+from bot.concurrency.crash_points import crash_point
 from bot.concurrency.isolation import Failure, call_isolated, call_plugin, run_isolated
+from bot.concurrency.tasks import Batcher
 from bot.domain.events import (
     EmbeddingCompleted,
     EmbeddingFailed,
@@ -20,9 +22,11 @@ from bot.models.types import ModelType
 from bot.plugin_system.components import Evaluator
 from bot.plugin_system.registry import Registry
 from bot.text import is_blank
-from bot.turn import Turn
+from bot.turn import Turn, TurnInput
 
 EVALUATOR_TIMEOUT = 60.0
+EMBEDDING_TIMEOUT = 120.0
+MAX_BATCH_TURNS = 32  # in one embedding call
 
 
 def has_evaluation_work(agent: Agent) -> bool:
@@ -67,9 +71,6 @@ async def _run_evaluator(turn: Turn, evaluator: Evaluator, condition: Awaitable[
 
 def _condition_label(evaluator: Evaluator) -> str:
     return f"validating {evaluator.spec.name}"
-
-
-MAX_BATCH_TURNS = 32  # turns in one call
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,3 +147,35 @@ class Embeddings:
     def _emit_failures(self, memories: Sequence[Memory], error: ModelError) -> None:
         for memory in memories:
             self._agent.events.emit(EmbeddingFailed(self._agent.id, memory.id, str(error)))
+
+
+class Evaluation:
+    """The evaluate stage of one agent: embeddings, evaluators, and the mark that they have run.
+
+    `evaluated` collects receipt ids and writes them in batches; the pipeline's owner enters and leaves it.
+    """
+
+    def __init__(self, agent: Agent, registry: Registry) -> None:
+        self._agent = agent
+        self._registry = registry
+        self._embeddings = Embeddings(agent)
+        self.evaluated = Batcher(agent.store.ledger.mark_evaluated, label="marks of evaluated messages")
+
+    async def evaluate(self, turn: Turn, turn_input: TurnInput, *, should_reply: bool) -> None:
+        """Embed the messages of a turn and run its evaluators, unless the budget is spent."""
+        agent = self._agent
+        if agent.budget.find_reached_limit(turn.room.id, turn_input.author.id) is None:
+            if agent.models.has_handler_for(ModelType.TEXT_EMBEDDING):
+                embedding = self._embeddings.embed(turn, turn_input.message)
+                await run_isolated(embedding, label="embedding", timeout=EMBEDDING_TIMEOUT)
+            crash_point("eval.pre")
+            await evaluate(turn, self._registry, should_reply=should_reply)
+        self.mark_evaluated(turn_input)
+
+    def mark_evaluated(self, turn_input: TurnInput) -> None:
+        """Note that the evaluators have run; for a message still open the commit stores it."""
+        turn_input.is_evaluated = True
+        receipt = turn_input.receipt
+        if receipt.outcome.is_final and not receipt.is_evaluated:
+            turn_input.receipt = replace(receipt, is_evaluated=True)
+            self.evaluated.add(receipt.id)

@@ -62,11 +62,10 @@ async def save_response(turn: Turn, key: str, response: TextResult) -> None:
     )
 
 
-async def restore(turn: Turn) -> frozenset[UUID] | None:
-    """Take up what an earlier process has done for this turn.
+async def resume_journal(turn: Turn) -> frozenset[UUID] | None:
+    """Restore what earlier attempts at this turn have done: its inputs and its replies.
 
-    Gives back the messages that its answer is about; None where there is no answer yet, and nothing of
-    one is seen. What the turn has said already counts among its replies again.
+    Returns the ids of the messages that its answer covers, None without an answer and without a draft.
     """
     steps = (await load_steps(turn)).values()
     input_lists = [step.result["inputs"] for step in steps if "inputs" in step.result]

@@ -9,16 +9,14 @@ from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer, generate_text
 from bot.pipeline.journal import cached_response, save_response
 from bot.pipeline.reply_plan import MAX_NAME_LENGTH, REPLY, SILENT_ACTIONS, ActionCall
-from bot.pipeline.respond import NoAnswer, build_step, build_tools
+from bot.pipeline.respond import build_step, build_tools, format_results, write_summary
 from bot.pipeline.run_actions import ActionRunner, RepeatedCall
 from bot.plugin_system.registry import Registry, fold_name
-from bot.prompts.reply_parser.reader import NextStep, read_fields
-from bot.prompts.templates import MULTI_STEP_DECISION, MULTI_STEP_SUMMARY
+from bot.prompts.reply_parser.reader import NextStep
+from bot.prompts.templates import MULTI_STEP_DECISION
 from bot.text import shorten
 from bot.turn import Turn
 
-MAX_TRIES = 3
-SUMMARY_KEY = "summary"
 SPEECH_ACTIONS = frozenset({REPLY, *SILENT_ACTIONS})  # to speak or to be silent is no step
 
 
@@ -58,6 +56,7 @@ class MultiStep:
 
         Raises NoAnswer where the model finds no words three times, ModelError where it is not there.
         """
+        turn.commit()
         loop = StepLoop()
         turn.state.data["actionPlan"] = loop.plan
         for number in range(self._max_steps):
@@ -70,7 +69,7 @@ class MultiStep:
                 break
             if loop.is_finished:
                 break
-        return await self.write_summary(turn)
+        return await write_summary(turn, self._composer)
 
     async def _run_step(self, turn: Turn, loop: StepLoop, number: int) -> None:
         """Have one step chosen, and take it."""
@@ -106,24 +105,6 @@ class MultiStep:
         loop.is_stuck, loop.hint = False, ""
         loop.is_finished |= call.action.spec.is_critical and not result.success
 
-    async def write_summary(self, turn: Turn) -> str:
-        """Have the results put into the character's words; raises as `work` does."""
-        if (cached := await cached_response(turn, SUMMARY_KEY)) is not None:
-            return _read_text(cached.text)
-        composer = self._composer
-        await composer.compose(turn, ("ENTITIES", "WORLD"))
-
-        def request() -> TextRequest:
-            prompt = composer.render(turn, MULTI_STEP_SUMMARY, actionResults=_results_text(turn))
-            return TextRequest(prompt, purpose=Purpose.SUMMARY, system=composer.render_system(turn))
-
-        for _ in range(MAX_TRIES):
-            result = await generate_text(turn, composer, request, ModelType.TEXT_LARGE)
-            if text := _read_text(result.text):
-                await save_response(turn, SUMMARY_KEY, result)
-                return text
-        raise NoAnswer(f"the model gave {MAX_TRIES} summaries without a text")
-
     async def _choose_step(self, turn: Turn, loop: StepLoop, number: int) -> NextStep:
         key = f"step:{number}"
         if (cached := await cached_response(turn, key)) is not None:
@@ -141,17 +122,9 @@ class MultiStep:
             MULTI_STEP_DECISION,
             iterationCount=number,
             maxIterations=self._max_steps,
-            actionResults="\n".join(filter(None, [_results_text(turn), loop.hint])),
+            actionResults="\n".join(filter(None, [format_results(turn), loop.hint])),
             hasFunctions=bool(tools),
         )
         return TextRequest(
             prompt, purpose=Purpose.STEP, system=self._composer.render_system(turn), tools=tools
         )
-
-
-def _read_text(raw: str) -> str:
-    return read_fields(raw, ("text",)).get("text") or ("" if "<" in raw else raw.strip())
-
-
-def _results_text(turn: Turn) -> str:
-    return str(turn.state.data.get("actionResultsText", ""))

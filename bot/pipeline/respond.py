@@ -12,7 +12,7 @@ from functools import partial
 from bot.concurrency.crash_points import crash_point
 from bot.domain.content import MediaKind
 from bot.domain.ids import short_id
-from bot.errors import BotError
+from bot.errors import NoAnswer
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult, TextSink, Tool
 from bot.outbound.content_filter import is_empty_reply, strip_scaffolding
 from bot.outbound.draft import Draft
@@ -26,19 +26,17 @@ from bot.prompts.reply_parser.reader import (
     NextStep,
     Reply,
     partial_reply_text,
+    read_fields,
     read_reply,
     read_step,
 )
-from bot.prompts.templates import MESSAGE_HANDLER
+from bot.prompts.templates import MESSAGE_HANDLER, MULTI_STEP_SUMMARY
 from bot.turn import MAX_ANSWERED_INPUTS, Turn, TurnInput
 
 MAX_TRIES = 3
 ANSWER_KEY = "answer"
+SUMMARY_KEY = "summary"
 EXCLUDED_TOOLS = frozenset({REPLY, "NONE"})  # saying something is no function, and nothing is IGNORE
-
-
-class NoAnswer(BotError):
-    """The model answered as often as it may, and each time with nothing."""
 
 
 async def respond(turn: Turn, composer: Composer) -> Reply:
@@ -221,3 +219,33 @@ def build_step(result: TextResult) -> NextStep:
     return replace(
         step, action=call.name, parameters=call.arguments, is_finish=is_finish, text="", is_complete=True
     )
+
+
+async def write_summary(turn: Turn, composer: Composer) -> str:
+    """Return the results of the turn's actions in the character's words.
+
+    Raises NoAnswer after three empty answers, ModelError if no model can be asked.
+    """
+    if (cached := await cached_response(turn, SUMMARY_KEY)) is not None:
+        return _read_text(cached.text)
+    await composer.compose(turn, ("ENTITIES", "WORLD"))
+
+    def build_request() -> TextRequest:
+        prompt = composer.render(turn, MULTI_STEP_SUMMARY, actionResults=format_results(turn))
+        return TextRequest(prompt, purpose=Purpose.SUMMARY, system=composer.render_system(turn))
+
+    for _ in range(MAX_TRIES):
+        result = await generate_text(turn, composer, build_request, ModelType.TEXT_LARGE)
+        if text := _read_text(result.text):
+            await save_response(turn, SUMMARY_KEY, result)
+            return text
+    raise NoAnswer(f"the model gave {MAX_TRIES} summaries without a text")
+
+
+def format_results(turn: Turn) -> str:
+    """Return the results of the turn's actions, one a line."""
+    return str(turn.state.data.get("actionResultsText", ""))
+
+
+def _read_text(raw: str) -> str:
+    return read_fields(raw, ("text",)).get("text") or ("" if "<" in raw else raw.strip())

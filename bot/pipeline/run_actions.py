@@ -12,17 +12,20 @@ from pydantic import ValidationError
 from bot.concurrency.crash_points import crash_point
 from bot.concurrency.isolation import Failure, call_isolated, run_isolated
 from bot.domain.component_specs import ActionSpec, Effect
+from bot.domain.content import Content
 from bot.domain.events import ActionCompleted, ActionStarted
-from bot.domain.ledger import Step, StepState
+from bot.domain.ledger import Outcome, Rule, Step, StepState
 from bot.domain.results import ActionPlan, ActionResult, PlanStep
 from bot.errors import ModelError
 from bot.models.types import ModelType, Purpose, TextRequest
+from bot.pipeline.commit import TurnResult
 from bot.pipeline.compose import Composer
 from bot.pipeline.journal import load_steps
-from bot.pipeline.reply_plan import ActionCall, call_key
+from bot.pipeline.reply_plan import ActionCall, call_key, plan_reply
+from bot.pipeline.respond import write_summary
 from bot.plugin_system.action import Action
 from bot.plugin_system.registry import Registry
-from bot.prompts.reply_parser.reader import read_object
+from bot.prompts.reply_parser.reader import Reply, read_object
 from bot.prompts.templates import PARAMETER_REPAIR
 from bot.store.protocols import AUDIT
 from bot.text import escape_line, shorten
@@ -74,6 +77,35 @@ async def list_usable_actions(turn: Turn, registry: Registry) -> tuple[ActionSpe
     )
 
 
+async def run_actions(
+    turn: Turn, reply: Reply, result: TurnResult, registry: Registry, runner: "ActionRunner"
+) -> TurnResult:
+    """Run the actions of a reply in order; return `result` with the content that remains to be sent.
+
+    A reply that asks for neither text nor action is silence. Where the actions said nothing, or failed, the
+    model writes a summary; raises as `write_summary` does.
+    """
+    plan = plan_reply(reply, registry)
+    if not reply.is_complete:
+        turn.notes.append("the model's answer breaks off")
+    for name in plan.unknown:
+        runner.reject_unknown(turn, name)
+    if plan.is_silent:
+        return TurnResult(Outcome.IGNORED, reply.thought or "it chose silence", Rule.CHOSE_SILENCE)
+    content = Content(text=reply.text, thought=reply.thought, actions=reply.actions)
+    if plan.is_simple:
+        return replace(result, content=content)
+    if plan.has_text:
+        await turn.reply(content)
+    await runner.run_plan(turn, plan.calls, reply.thought)
+    action_results = turn.state.data.get("actionResults", ())  # one action may have several
+    if turn.replies and not any(entry.error == OUTCOME_UNKNOWN for entry in action_results):
+        return result
+    is_unchanged = not turn.replies and all(entry.success for entry in action_results)
+    text = reply.text if is_unchanged and reply.text else await write_summary(turn, runner.composer)
+    return replace(result, content=replace(content, text=text))
+
+
 class RepeatedCall(Exception):
     """An action was to be run with parameters with which it was run before."""
 
@@ -82,7 +114,7 @@ class ActionRunner:
     """Runs actions, journalling each before and after, so that a restart repeats none unasked."""
 
     def __init__(self, composer: Composer) -> None:
-        self._composer = composer
+        self.composer = composer
 
     async def run_plan(self, turn: Turn, calls: Sequence[ActionCall], thought: str) -> None:
         """Run a chain; a failed action does not end it unless it is marked critical."""
@@ -167,7 +199,7 @@ class ActionRunner:
         parameters, cause = _check_parameters(call.action, call.parameters)
         if not cause:
             return parameters, ""
-        prompt = self._composer.render(
+        prompt = self.composer.render(
             turn,
             PARAMETER_REPAIR,
             actionName=call.action.spec.name,
@@ -175,7 +207,7 @@ class ActionRunner:
             given=json.dumps(call.parameters, default=str),
             problems=cause,
         )
-        request = TextRequest(prompt, purpose=Purpose.REPAIR, system=self._composer.render_system(turn))
+        request = TextRequest(prompt, purpose=Purpose.REPAIR, system=self.composer.render_system(turn))
         try:
             repaired = await turn.agent.models.text(request, ModelType.TEXT_SMALL)
         except ModelError:

@@ -44,6 +44,9 @@ class ResponseDecision:
     is_rate_limited: bool = False
 
 
+RESUMED_DECISION = ResponseDecision(True, "it was being answered when the process stopped", Rule.RESTART)
+
+
 class MessageCounters:
     """What the rules remember of the messages before, for one agent."""
 
@@ -245,6 +248,26 @@ RULES: tuple[RuleCheck, ...] = (
     _check_addressed,
     _check_followed,
 )
+
+
+async def should_respond(
+    turn: Turn,
+    composer: Composer,
+    settings: CoreSettings,
+    participant_state: ParticipantState,
+    counters: MessageCounters,
+    *,
+    is_resumed: bool = False,
+) -> ResponseDecision:
+    """Decide whether to answer, with the settings of the turn's world; a resumed turn always goes on."""
+    if is_resumed:
+        return RESUMED_DECISION
+    try:
+        settings = settings.for_world(turn.world.settings)
+    except ValueError:  # an older version accepted them
+        name = turn.world.name or "this world"
+        turn.notes.append(f"what is set for {name} does not fit, and is left out")
+    return await decide(turn, composer, settings, participant_state, counters)
 
 
 async def decide(

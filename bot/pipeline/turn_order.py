@@ -158,6 +158,13 @@ class TurnQueue:
 MAX_NUMBER_LENGTH = 20
 
 
+async def debounce(turn: Turn, window: float) -> None:
+    """Wait until `window` seconds after the newest message, so that a newer one can supersede the turn."""
+    remaining = turn.inputs[-1].received_monotonic + window - time.monotonic()
+    if remaining > 0 and turn.is_fresh:
+        await asyncio.sleep(remaining)
+
+
 def sort_inputs(inputs: Sequence[TurnInput]) -> list[TurnInput]:
     """Sort messages as their platform counts them; where it does not count, as they came.
 

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from bot.domain.results import ActionResult, ProviderResult, StepStatus
-from bot.errors import ModelUnavailable
+from bot.errors import ModelUnavailable, NoAnswer
 from bot.models.types import Purpose, TextRequest
 from bot.pipeline.compose import Composer
 from bot.pipeline.multi_step import MultiStep
-from bot.pipeline.respond import NoAnswer
 from bot.pipeline.run_actions import ActionRunner
 from bot.plugin_system.action import Action, action
 from bot.plugin_system.components import provider

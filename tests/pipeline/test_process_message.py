@@ -179,7 +179,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, name: str) -> asyncio.Event:
     return reached
 
 
-STAGES = ("judge", "read_attachments", "usable_actions", "respond")
+STAGES = ("should_respond", "read_attachments", "list_usable_actions", "respond")
 
 
 @pytest.mark.parametrize("name", STAGES)
@@ -239,7 +239,7 @@ async def test_what_is_stopped_anywhere_stays_open_and_frees_its_room(
     assert (await books.process(await books.kept(receipt))).outcome is Outcome.ANSWERED
 
 
-@pytest.mark.parametrize("name", ["judge", "read_attachments", "usable_actions", "respond", "course_of"])
+@pytest.mark.parametrize("name", [*STAGES, "run_actions"])
 async def test_our_own_fault_anywhere_ends_as_failed_with_its_reason(
     stage: AgentHarness, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

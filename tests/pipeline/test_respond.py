@@ -6,10 +6,11 @@ import pytest
 
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.domain.ids import short_id
+from bot.errors import NoAnswer
 from bot.models.types import Purpose, TextResult
 from bot.pipeline.compose import Composer
 from bot.pipeline.journal import cached_response
-from bot.pipeline.respond import NoAnswer, render_open_messages, respond
+from bot.pipeline.respond import render_open_messages, respond
 from bot.prompts.history import parse_history
 from bot.testing import AgentHarness, ScriptedModel, make_turn, model_answer, running_agent
 from bot.turn import Turn

@@ -186,7 +186,7 @@ async def test_beyond_the_burst_a_message_is_taken_over_only_so_often(
         clock.now += 2 * BURST_SECONDS
     protected = walks[-1]
     late = await begin(floors, "late")
-    assert [one.receipt.carried for one in protected.turn.inputs] == [2, 1, 0]
+    assert [one.receipt.supersede_count for one in protected.turn.inputs] == [2, 1, 0]
     assert protected.held.is_set()
     assert not late.held.is_set()
     clock.now += 2 * BURST_SECONDS
