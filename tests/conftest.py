@@ -1,4 +1,4 @@
-"""What every test may ask for."""
+"""Fixtures and hooks for all tests."""
 
 import os
 import signal
@@ -11,9 +11,9 @@ import pytest
 from bot.cli.process.limits import reduce_gc_frequency
 from tests.chaos.program import Nursery
 
-# A certificate whose key is gone: nothing is signed by it, and nothing in the tests needs the system's.
+# A root certificate without a key; the tests need none of the system's certificates.
 ROOT_CERTIFICATE = Path(__file__).with_name("root.pem")
-# What bots in processes of their own need beside the bot itself, and would else each import for themselves.
+# Modules that bots in separate processes need; imported once by the process that forks them.
 PRELOADED = (
     *("adapters.console.adapter", "adapters.discord.adapter", "adapters.telegram.adapter"),
     *(
@@ -30,11 +30,11 @@ pytest_plugins = ["tests.postgres"]
 
 
 def pytest_configure() -> None:
-    """Put right what tests and the processes that they start inherit.
+    """Set up the process state that tests and their processes inherit.
 
-    Bytecode is kept: else each process compiles the whole bot for itself. Signals are heard: a shell has
-    those in the background ignore Ctrl-C. One root certificate is known: reading the system's two hundred for
-    each client anew takes longer than most tests.
+    Bytecode is cached, so that not every process compiles the whole bot. Signals that a shell ignores for
+    background jobs are enabled. Only one root certificate is loaded: reading the system's two hundred for each
+    client takes longer than most tests.
     """
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -45,25 +45,25 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage as the bot itself does, and not among thousands of tests and all that they import."""
+    """Configure the garbage collector as the bot does, so that it skips the collected tests and imports."""
     reduce_gc_frequency()
 
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
-    """Have three workers for two cores: a third of the time they wait, for processes and for platforms."""
+    """Return three workers for two cores: they wait for processes a third of the time."""
     cores = yield
     return cores + cores // 2
 
 
 @pytest.fixture(scope="session")
 def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    """Start what bots in processes of their own are born from; Python imports once for all of them."""
+    """Start the process that forks bots, so that modules are imported once for all of them."""
     with Nursery(tmp_path_factory.mktemp("nursery"), *PRELOADED) as opened:
         yield opened
 
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """Run asynchronous tests on asyncio alone: it is what the bot runs on."""
+    """Run asynchronous tests on asyncio only, as the bot does."""
     return "asyncio"

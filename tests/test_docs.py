@@ -1,4 +1,4 @@
-"""What the documents show: their Python runs, their transcripts are real, their variables exist."""
+"""The documents: their Python code runs, their transcripts are correct, their variables exist."""
 
 import json
 import re
@@ -35,7 +35,7 @@ CHECKED = ("bot character check", "bot plugin new", "bot plugin check")
 
 @dataclass(frozen=True)
 class Block:
-    """A piece of a document: its language, what stands in it, and the text just before it."""
+    """A code block of a document: its language, its content, and the paragraph before it."""
 
     doc: Path
     kind: str
@@ -44,7 +44,7 @@ class Block:
 
     @property
     def file(self) -> str:
-        """The file it is: the plugin's own name, else the last one that the text before it names."""
+        """The file name: from the plugin's name, else the last one in the text before the block."""
         if found := PLUGIN.search(self.body):
             return f"{found[1]}.py"
         named = FILE.findall(self.before)

@@ -1,4 +1,4 @@
-"""The terminal as a platform: one person, one room, every message answered."""
+"""Console adapter: one user and one room in the terminal; every message is answered."""
 
 from adapters.console.config import ConsoleSettings
 from bot.platform import AdapterSpec, LazyImport

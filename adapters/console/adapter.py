@@ -1,4 +1,4 @@
-"""The console: lines in, replies out, one after another."""
+"""Console adapter: reads lines, writes replies."""
 
 import asyncio
 import os
@@ -20,11 +20,10 @@ STREAM_INTERVAL = 0.05
 
 
 class ConsoleAdapter(Adapter):
-    """Talks with one person through file descriptors, on behalf of one agent.
+    """Connects one user with one agent through file descriptors.
 
-    At a terminal it prompts and names who speaks, and a reply is seen as it is written; anywhere else
-    nothing but the replies is written.
-    Whoever drives it asks `read` for a line and gives it to `say`, or answers it with `show`.
+    In a terminal it shows a prompt, the speaker's name, and replies while they are written; elsewhere only
+    the replies. The caller reads lines with `read_line` and submits them with `send_message`.
     """
 
     platform = PLATFORM
@@ -41,28 +40,28 @@ class ConsoleAdapter(Adapter):
         self._changed = asyncio.Condition()
         self._is_output_closed = output is None
         self._shows_typing = False
-        self._partial_reply: tuple[UUID, str] | None = None  # a reply that stands there in part
+        self._partial_reply: tuple[UUID, str] | None = None  # a streamed reply that is shown in part
 
     @property
     def is_interactive(self) -> bool:
-        """Whether a person sits at a terminal."""
+        """Whether input and output are a terminal."""
         return isinstance(self._input, InteractiveInput)
 
     async def read_line(self) -> str | None:
-        """Wait for the next line; None at the end. Raises BrokenPipeError where nobody reads the replies."""
+        """Wait for the next line; None at the end. Raises BrokenPipeError if stdout is closed."""
         if self._is_output_closed:
-            raise BrokenPipeError("nobody reads what the console writes")
+            raise BrokenPipeError("the reader of stdout has gone")
         return await run_in_daemon_thread(self._input)
 
     async def send_message(self, text: str) -> Receipt:
-        """Give the agent a line, and wait for its outcome and until everything said to it is written."""
+        """Submit a message; return its final receipt once all replies are written."""
         inbound = build_inbound_message(
             text, agent_id=self._handle.agent_id, user=self._user, message_id=new_id(), sent_at=system_clock()
         )
         return await self._wait_written(await self._handle.inbox.submit(inbound))
 
     async def run_command(self, line: str) -> str:
-        """Give the agent a command; back with what to show, when everything said to it is written."""
+        """Run a command; return the text to show once all replies are written."""
         invocation = build_command_invocation(
             line, agent_id=self._handle.agent_id, user=self._user, sent_at=system_clock()
         )
@@ -72,7 +71,7 @@ class ConsoleAdapter(Adapter):
         return response.text
 
     async def _wait_written(self, receipt: Receipt) -> Receipt:
-        """Wait for an outcome and until everything said with it is written."""
+        """Return the final receipt once all replies are written."""
         receipt = await self._handle.inbox.wait_outcome(receipt.id)
         if receipt.turn_id is not None:
             delivery_ids = {
@@ -84,11 +83,11 @@ class ConsoleAdapter(Adapter):
         return receipt
 
     async def show(self, text: str) -> None:
-        """Write something that is no reply."""
+        """Write a text that is not a reply."""
         await self._write(f"{strip_terminal_codes(text)}\n")
 
     async def deliver(self, delivery: Delivery) -> str:
-        """Write a reply; raises Undeliverable where nobody reads any more."""
+        """Write a reply. Raises Undeliverable if the output is closed."""
         text = f"{format_reply(delivery.content)}\n"
         if isinstance(self._input, InteractiveInput):
             text = self._remaining_text(delivery.memory_id, text)
@@ -98,7 +97,7 @@ class ConsoleAdapter(Adapter):
         try:
             await self._write(text)
         except OSError as error:
-            raise Undeliverable(f"nobody reads what the console writes: {error}") from None
+            raise Undeliverable(f"the reader of stdout has gone: {error}") from None
         finally:
             async with self._changed:
                 self._written_ids.add(delivery.id)
@@ -106,11 +105,11 @@ class ConsoleAdapter(Adapter):
         return delivery.id
 
     def stream_interval(self, room: Room) -> float | None:
-        """Show replies at a terminal as they are written."""
+        """Return the interval between updates of a streamed reply; None outside of a terminal."""
         return STREAM_INTERVAL if self.is_interactive else None
 
     async def preview(self, delivery: Delivery) -> None:
-        """Write what came to a reply since the last look, unless somebody types just now."""
+        """Write the new text of a streamed reply, unless the user is typing."""
         if isinstance(self._input, InteractiveInput) and self._input.is_waiting:
             return
         text = format_reply(delivery.content)
@@ -123,7 +122,7 @@ class ConsoleAdapter(Adapter):
             await self._write("\n")
 
     async def set_typing(self, room: Room, active: bool) -> None:
-        """Show at a terminal that the character is writing."""
+        """Show or remove the typing indicator in a terminal."""
         if not self.is_interactive or os.environ.get("TERM", "dumb") == "dumb":
             return
         if active:
@@ -133,12 +132,12 @@ class ConsoleAdapter(Adapter):
             await self._write(erase_code)
 
     def restore_terminal(self) -> None:
-        """Give the terminal back as it was found."""
+        """Restore the terminal's state."""
         if isinstance(self._input, InteractiveInput):
             self._input.restore_terminal()
 
     def _remaining_text(self, message_id: UUID, text: str) -> str:
-        """What is to be written so that a reply stands there: the rest, where it does already in part."""
+        """Return the text to write to show a reply: only the rest if it is shown in part."""
         partial_id, partial_text = self._partial_reply or (None, "")
         if partial_id == message_id and text.startswith(partial_text):
             return text.removeprefix(partial_text)
@@ -146,7 +145,7 @@ class ConsoleAdapter(Adapter):
         return f"{self._clear_typing()}{end}{self._handle.character.name}: {text}"
 
     def _clear_typing(self) -> str:
-        """What takes the typing sign away, if it is there."""
+        """Return the control sequence that removes the typing indicator, if it is shown."""
         is_shown, self._shows_typing = self._shows_typing, False
         return ERASE_LINE if is_shown else ""
 
@@ -161,9 +160,9 @@ class ConsoleAdapter(Adapter):
 
 
 def open_console(handles: Sequence[AgentHandle]) -> ConsoleAdapter:
-    """Open this process's own stdin and stdout for one agent."""
+    """Return the adapter for this process's stdin and stdout. Raises ConfigError for several agents."""
     if len(handles) != 1:
-        raise ConfigError(f"the console talks with one character at a time, not with {len(handles)}")
+        raise ConfigError(f"the console supports one character at a time, not {len(handles)}")
     [handle] = handles
     stdin, stdout = _descriptor(sys.__stdin__), _descriptor(sys.__stdout__)
     if stdin is not None and stdout is not None and os.isatty(stdin) and os.isatty(stdout):

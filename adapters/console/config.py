@@ -1,4 +1,4 @@
-"""The variables of the console."""
+"""Settings of the console."""
 
 from pydantic import Field
 
@@ -6,8 +6,6 @@ from bot import SettingsModel
 
 
 class ConsoleSettings(SettingsModel):
-    """What the terminal tells the character of whoever writes in it."""
+    """The user of the terminal."""
 
-    console_user: str = Field(
-        "User", max_length=64, description="What the character calls the person at the terminal."
-    )
+    console_user: str = Field("User", max_length=64, description="The name of the user in the terminal.")

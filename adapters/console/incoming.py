@@ -1,4 +1,4 @@
-"""From a line typed in a terminal to an arrival; pure."""
+"""Conversion of a line of input to an inbound message; pure."""
 
 from datetime import datetime
 from uuid import UUID
@@ -13,10 +13,10 @@ PLATFORM = "console"
 def build_inbound_message(
     text: str, *, agent_id: UUID, user: str, message_id: UUID, sent_at: datetime
 ) -> InboundMessage:
-    """Make the arrival of one line.
+    """Return the inbound message for one line.
 
-    Whoever sits at the terminal runs the bot, and so owns its world. The room is the same from one
-    talk to the next, so that a stored conversation goes on.
+    The user of the terminal is the operator and so owns the world. The room has a fixed id, so that a stored
+    conversation continues at the next start.
     """
     account = str(agent_id)
     name = sanitize_name(user)
@@ -48,7 +48,7 @@ def build_inbound_message(
 
 
 def build_command_invocation(line: str, *, agent_id: UUID, user: str, sent_at: datetime) -> CommandInvocation:
-    """Make what is asked of one line that begins with a slash."""
+    """Return the command for one line that begins with a slash."""
     name, _, text = line[1:].partition(" ")
     context = build_inbound_message("", agent_id=agent_id, user=user, message_id=new_id(), sent_at=sent_at)
     return CommandInvocation(

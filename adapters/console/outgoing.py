@@ -1,4 +1,4 @@
-"""From a reply to what a terminal shows; pure."""
+"""Conversion of a reply to terminal text; pure."""
 
 import re
 
@@ -10,13 +10,13 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u
 
 
 def format_reply(content: Content) -> str:
-    """Write a reply as text that cannot steer the terminal, attachments below it by name and address."""
+    """Return a reply without control codes, with a line for each attachment."""
     lines = [content.text, *map(_format_attachment, content.attachments)]
     return strip_terminal_codes("\n".join(line for line in lines if line))
 
 
 def strip_terminal_codes(text: str) -> str:
-    """Take out whatever moves a cursor, colours, rings or turns the direction; lines and tabs stay."""
+    """Remove control and bidirectional characters and ANSI sequences; line ends and tabs stay."""
     return _CONTROL.sub("", _LINE_END.sub("\n", _ANSI.sub("", text)))
 
 

@@ -14,9 +14,9 @@ MAX_LINE_BYTES = 1024 * 1024
 
 
 class PipedInput:
-    """Reads lines from a file descriptor; of a longer one the first mebibyte is kept.
+    """Reads lines from a file descriptor; a line is truncated to one mebibyte.
 
-    What is not UTF-8 is replaced, never refused. Without a descriptor there is nothing to read.
+    Invalid UTF-8 is replaced. Without a descriptor the input is empty.
     """
 
     def __init__(self, descriptor: int | None) -> None:
@@ -24,7 +24,7 @@ class PipedInput:
         self._rest = b""
 
     def __call__(self) -> str | None:
-        """Wait for the next line; None at the end."""
+        """Wait for the next line; return None at the end."""
         line = bytearray()
         has_ended = False
         while not has_ended:
@@ -42,20 +42,20 @@ class PipedInput:
 
 
 class InteractiveInput:
-    """Asks a person at a terminal, with a prompt and, where there is readline, a history of this talk."""
+    """Reads lines from a terminal with a prompt and, if readline is available, a history."""
 
     def __init__(self, prompt: str) -> None:
         self.prompt = prompt
         self.is_waiting = False
         self._line_buffer: Callable[[], str] = lambda: ""
         self._restore_terminal = _save_terminal_state()
-        with suppress(ImportError):  # it steers the terminal as soon as it is imported: only here
+        with suppress(ImportError):  # the import changes the terminal's state: only here
             self._line_buffer = importlib.import_module("readline").get_line_buffer
         with suppress(AttributeError, ValueError):
             sys.stdin.reconfigure(errors="replace")  # type: ignore[union-attr]  # a real stdin has it
 
     def __call__(self) -> str | None:
-        """Wait for the next line; None where the person ends the talk (Ctrl-D)."""
+        """Wait for the next line; return None at the end of the input (Ctrl-D)."""
         self.is_waiting = True
         try:
             return input(self.prompt)
@@ -65,11 +65,11 @@ class InteractiveInput:
             self.is_waiting = False
 
     def prompt_line(self) -> str:
-        """Give what stood in the line that something else has just overwritten."""
+        """Return the prompt with the text typed so far, to write it again."""
         return f"{self.prompt}{self._line_buffer()}"
 
     def restore_terminal(self) -> None:
-        """Give the terminal back as it was: a prompt may have been interrupted."""
+        """Restore the terminal's state: a prompt may have been interrupted."""
         self._restore_terminal()
 
 
@@ -78,7 +78,7 @@ def _decode_line(line: bytearray) -> str:
 
 
 def _save_terminal_state() -> Callable[[], None]:
-    """Remember how the terminal is set, for setting it so again."""
+    """Save the terminal's state; return a function that restores it."""
     try:
         termios = importlib.import_module("termios")
     except ImportError:  # Windows
@@ -103,8 +103,7 @@ CHUNK_BYTES = 65536
 async def run_in_daemon_thread(call: Callable[[], T]) -> T:
     """Await a blocking call in a daemon thread.
 
-    Unlike `asyncio.to_thread`, nobody waits for that thread at the exit: a read from a terminal
-    ends when somebody types, which may be never.
+    Unlike with `asyncio.to_thread`, the exit does not wait for the thread: a read may never end.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -122,9 +121,9 @@ async def run_in_daemon_thread(call: Callable[[], T]) -> T:
         fault: BaseException | None = None
         try:
             result = call()
-        except (Exception, SystemExit) as error:  # whatever it is belongs to whoever awaits the call
+        except (Exception, SystemExit) as error:  # any error is raised to the awaiting caller
             fault = error
-        with suppress(RuntimeError):  # the loop has ended meanwhile: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: the result is not needed
             loop.call_soon_threadsafe(set_result, result, fault)
 
     threading.Thread(target=run, name="console", daemon=True).start()
@@ -132,16 +131,16 @@ async def run_in_daemon_thread(call: Callable[[], T]) -> T:
 
 
 def read_chunk(descriptor: int) -> bytes:
-    """Read what there is, waiting for something; empty at the end. Past Python's buffers and their locks."""
+    """Wait for input and return it; empty at the end. Bypasses Python's buffers and their locks."""
     while True:
         try:
             return os.read(descriptor, CHUNK_BYTES)
-        except BlockingIOError:  # whoever started us left it non-blocking
+        except BlockingIOError:  # the parent process made it non-blocking
             select.select([descriptor], [], [])
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write everything, waiting where a reader is slow; raises OSError where there is no reader."""
+    """Write all data, waiting for a slow reader. Raises OSError if the reader has gone."""
     while data:
         try:
             data = data[os.write(descriptor, data) :]

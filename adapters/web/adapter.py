@@ -1,4 +1,4 @@
-"""The web as a platform: a server with a page and an API, for all agents of the process."""
+"""Web adapter: a server with a page and an HTTP API, for all agents of the process."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -28,11 +28,11 @@ STREAM_INTERVAL = 0.05
 
 
 class WebAdapter(Adapter):
-    """Serves the page and the API while it is entered; `url` is then the address to open."""
+    """Serves the page and the API while it is entered; `url` is the address to open."""
 
     platform = PLATFORM
     supports_idempotent_send = True
-    is_trusted_audience = True  # whoever holds the key answers for those it writes for
+    is_trusted_audience = True  # only holders of the token can write
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class WebAdapter(Adapter):
 
     @property
     def url(self) -> str:
-        """The address to open, with the token."""
+        """The address of the page, with the token."""
         host = self._settings.server_host
         host = "127.0.0.1" if host in WILDCARD_HOSTS else host
         host = f"[{host}]" if ":" in host else host
@@ -80,11 +80,11 @@ class WebAdapter(Adapter):
 
     @property
     def connections(self) -> Sequence[ConnectionStatus]:
-        """Say that it is there."""
+        """The connection status of the server."""
         return (self._status,)
 
     async def deliver(self, delivery: Delivery) -> str:
-        """Show a reply to whoever is in the room; it is in the records for those who come later."""
+        """Publish a reply to the clients in the room; later clients read it from the store."""
         handle = self._handles.get(UUID(delivery.account))
         message = await load_message(handle, delivery.memory_id) if handle else None
         self._web_app.broadcaster.drafts.end(delivery.room_id, delivery.memory_id)
@@ -93,11 +93,11 @@ class WebAdapter(Adapter):
         return str(delivery.memory_id)
 
     def stream_interval(self, room: Room) -> float | None:
-        """Show replies as they are written, some words at a time."""
+        """Return the interval between updates of a streamed reply."""
         return STREAM_INTERVAL
 
     async def preview(self, delivery: Delivery) -> None:
-        """Show what came to a reply since the last look to whoever is in the room."""
+        """Publish the new text of a streamed reply to the clients in the room."""
         broadcaster, text = (
             self._web_app.broadcaster,
             filter_partial_text(delivery.content.text, self._secrets),
@@ -106,21 +106,21 @@ class WebAdapter(Adapter):
         broadcaster.publish(delivery.room_id, delta)
 
     async def reconcile(self, delivery: Delivery) -> str:
-        """Show a reply again: whoever has it already knows it by its id."""
+        """Publish a reply again; clients recognise it by its id."""
         return await self.deliver(delivery)
 
     async def set_typing(self, room: Room, active: bool) -> None:
-        """Show, or stop showing, that the agent is at work in a room."""
+        """Publish whether the agent is typing in a room."""
         self._web_app.broadcaster.set_typing(room.id, active)
 
 
 def open_web(handles: Sequence[AgentHandle]) -> WebAdapter:
-    """Make the server for all agents.
+    """Return the adapter for all agents.
 
-    Raises SettingError where they disagree about it, or its token cannot be kept.
+    Raises SettingError if their server settings differ, or the token cannot be stored.
     """
     if not handles:
-        raise SettingError("the web page has nobody to talk with: name a character")
+        raise SettingError("the web page needs a character: name one")
     settings = handles[0].settings.load(WebSettings)
     if any(handle.settings.load(WebSettings) != settings for handle in handles):
         raise SettingError("the SERVER_… settings of two characters differ: set them in the environment")

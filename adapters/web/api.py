@@ -1,4 +1,4 @@
-"""HTTP handlers."""
+"""HTTP handlers of the API."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -60,7 +60,7 @@ HeaderKey = TypeAdapter[str](Key)
 
 
 class Api:
-    """Answers the operations that are not a WebSocket; each method has its operation's name."""
+    """Handlers for agents, rooms, messages and receipts."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Api:
         return self._responder.respond(AgentsResponse(agents=bodies))
 
     async def send_message(self, request: web.Request) -> web.StreamResponse:
-        """Hand a message over and answer with its outcome."""
+        """Submit a message and respond with its outcome."""
         handle = self._directory.find_agent(request.match_info["agent"])
         body = validate_model(MessageRequest, await read_json(request, timeout=self._limits.body_seconds))
         key = request.headers.get("Idempotency-Key")
@@ -114,7 +114,7 @@ class Api:
         )
 
     async def list_receipts(self, request: web.Request) -> web.StreamResponse:
-        """List what became of the latest messages."""
+        """List the receipts of the latest messages."""
         query = validate_model(ReceiptsQuery, dict(request.query))
         if query.room is not None:
             await self._directory.find_room(query.room)
@@ -127,12 +127,12 @@ class Api:
         return self._responder.respond(ReceiptsResponse(receipts=bodies[: query.limit]))
 
     async def show_receipt(self, request: web.Request) -> web.StreamResponse:
-        """Tell what became of a message."""
+        """Return the receipt of a message."""
         handle, receipt = await self._directory.find_receipt(parse_id(request.match_info["id"]))
         return self._responder.respond(await load_receipt_response(handle, receipt))
 
     async def show_openapi(self, request: web.Request) -> web.StreamResponse:
-        """Describe the API."""
+        """Return the OpenAPI document."""
         return web.Response(text=_openapi_json(), content_type="application/json")
 
 
@@ -150,14 +150,14 @@ COST_KEYS: dict[str, Callable[[CostEntry], str | None]] = {
 
 
 class CostsApi:
-    """Answers the operation about costs; the method has its name."""
+    """Handler for costs."""
 
     def __init__(self, directory: AgentDirectory, responder: JsonResponder) -> None:
         self._directory = directory
         self._responder = responder
 
     async def show_costs(self, request: web.Request) -> web.StreamResponse:
-        """Tell what models have cost."""
+        """Return what the models have cost."""
         query = validate_model(CostsQuery, dict(request.query))
         handles = self._directory if query.agent is None else [self._directory.find_agent(query.agent)]
         last = system_clock().date()
@@ -190,16 +190,16 @@ WORST_FIRST = (
 
 
 class HealthApi:
-    """Answers whoever asks after the process, without a token: so in words that give nothing away."""
+    """Handler of the health check, which needs no token: so it contains no private information."""
 
     def __init__(self, handles: Sequence[AgentHandle], responder: JsonResponder) -> None:
         self._handles = tuple(handles)
         self._responder = responder
 
     async def show_health(self, request: web.Request) -> web.StreamResponse:
-        """Tell how everything is: 503 only where nothing is taken in.
+        """Return the state of the store and the platforms; 503 only if no message is accepted.
 
-        A platform that is cut off is no reason to end the process, which is what a probe would do.
+        A disconnected platform is no 503: a probe would end the process because of it.
         """
         problem = next((item for handle in self._handles if (item := handle.inbox.problem)), None)
         states = worst_states(self._handles[0].connections())
@@ -219,7 +219,7 @@ class HealthApi:
 
 
 def worst_states(links: Iterable[ConnectionStatus]) -> dict[str, ConnectionSnapshot]:
-    """Give the state of each platform: of its accounts, the one that is worst off."""
+    """Return the state of each platform: the worst one of its accounts."""
     states_by_platform: dict[str, list[ConnectionSnapshot]] = {}
     for link in links:
         states_by_platform.setdefault(link.platform, []).append(link.snapshot)
@@ -233,7 +233,7 @@ Decision = Callable[[UndeliveredParts, str], Awaitable[DeliveryDecision | None]]
 
 
 class OutboxApi:
-    """Answers the operations about the outbox; each method has its operation's name."""
+    """Handlers for undelivered parts."""
 
     def __init__(self, directory: AgentDirectory, tasks: BackgroundTasks, responder: JsonResponder) -> None:
         self._directory = directory
@@ -241,7 +241,7 @@ class OutboxApi:
         self._responder = responder
 
     async def list_parts(self, request: web.Request) -> web.StreamResponse:
-        """List what has not arrived."""
+        """List the undelivered parts."""
         query = validate_model(OutboxQuery, dict(request.query))
         handles = self._directory if query.agent is None else [self._directory.find_agent(query.agent)]
         bodies = [
@@ -252,11 +252,11 @@ class OutboxApi:
         return self._responder.respond(OutboxResponse(parts=bodies[: query.limit]))
 
     async def send_part(self, request: web.Request) -> web.StreamResponse:
-        """Put a part back so that it leaves."""
+        """Send a held or failed part again."""
         return await self._tasks.run_shielded(self._decide(request.match_info["id"], UndeliveredParts.retry))
 
     async def drop_part(self, request: web.Request) -> web.StreamResponse:
-        """Give a part up."""
+        """Drop a part."""
         return await self._tasks.run_shielded(self._decide(request.match_info["id"], UndeliveredParts.drop))
 
     async def _decide(self, delivery_id: str, decide: Decision) -> web.StreamResponse:

@@ -22,7 +22,7 @@ from bot.platform import AgentHandle
 
 
 class WebApp:
-    """Everything behind the listening socket; `secrets` are values that never leave."""
+    """The application: services, handlers and routes. `secrets` are removed from every response."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class WebApp:
             self._middleware.allow_public(route)
 
     async def stop(self) -> None:
-        """End the conversations, and whatever was begun for them."""
+        """Close the WebSockets and cancel the background tasks."""
         await self._sockets.close()
         await self._tasks.stop()
 
@@ -87,14 +87,14 @@ CONTENT_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/c
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """A file as it is served; `etag` changes with what is in it."""
+    """A static file; `etag` is a hash of its content."""
 
     body: bytes
     content_type: str
     etag: str
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Answer with the file, or with the news that the client has it."""
+        """Respond with the file, or with 304 if the client has it."""
         is_page = self.content_type == "text/html"
         caching = "no-store" if is_page else "private, no-cache"
         known_etags = request.if_none_match or ()
@@ -109,7 +109,7 @@ class StaticFile:
 
 
 def add_static_files(router: web.UrlDispatcher) -> None:
-    """Serve every page under its address and everything else under `/pages/`."""
+    """Add routes for the pages, and for the other files under `/pages/`."""
     for address, name in PAGES.items():
         router.add_get(address, _read_file(PAGES_FOLDER / name).serve)
     for path in sorted(PAGES_FOLDER.iterdir()):

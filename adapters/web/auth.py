@@ -1,4 +1,4 @@
-"""Token, cookie, guess limit."""
+"""Authentication by token or cookie, the token file, and the limit of wrong guesses."""
 
 import hashlib
 import hmac
@@ -25,7 +25,7 @@ COOKIE_MAX_AGE = 30 * 24 * 3600
 
 
 class CredentialKind(StrEnum):
-    """In which way a credential is shown."""
+    """How a credential was sent."""
 
     BEARER = "bearer"
     LINK = "link"
@@ -34,17 +34,17 @@ class CredentialKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What a request shows to be let in."""
+    """The credential of a request."""
 
     kind: CredentialKind
     value: str
 
 
 class TokenAuth:
-    """Knows the token, and a cookie's name and value that are derived from it.
+    """Checks the token, and a cookie whose name and value are derived from it.
 
-    A changed token so changes the cookie too, and bots on other ports of one machine, which share
-    their cookies, do not overwrite each other's.
+    So a changed token invalidates the cookie, and bots on other ports of one machine, which share cookies,
+    do not overwrite each other's.
     """
 
     def __init__(self, token: str) -> None:
@@ -53,7 +53,7 @@ class TokenAuth:
         self._cookie = self._derive(b"cookie value")
 
     def read_credential(self, request: web.Request) -> Credential | None:
-        """Find the credential of a request; None where it shows none."""
+        """Return the credential of a request, or None."""
         scheme, _, value = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return Credential(CredentialKind.BEARER, value.strip())
@@ -63,13 +63,13 @@ class TokenAuth:
         return None if cookie is None else Credential(CredentialKind.COOKIE, cookie)
 
     def is_valid(self, credential: Credential) -> bool:
-        """Tell whether a credential is right, in a time that does not depend on how wrong it is."""
+        """Return whether a credential is valid, in constant time."""
         expected = self._cookie.encode() if credential.kind is CredentialKind.COOKIE else self._key
         value = credential.value.encode("utf-8", "surrogateescape")
         return hmac.compare_digest(_digest(value), _digest(expected))
 
     def set_cookie(self, response: web.Response) -> None:
-        """Let the browser come back without the token."""
+        """Set the cookie, so that the browser needs the token only once."""
         response.set_cookie(
             self.cookie_name, self._cookie, max_age=COOKIE_MAX_AGE, path="/", httponly=True, samesite="Strict"
         )
@@ -87,9 +87,9 @@ MAX_TOKEN_FILE_BYTES = 4096
 
 
 def load_or_create_token(folder: Path) -> str:
-    """Read the token kept in a folder; made there, with the folder, where there is none yet.
+    """Return the token stored in a folder; create it and the folder if it does not exist.
 
-    Raises SettingError where the file cannot be read or written, or holds no token.
+    Raises SettingError if the file cannot be read or written, or contains no usable token.
     """
     path = folder / TOKEN_FILE
     try:
@@ -100,17 +100,17 @@ def load_or_create_token(folder: Path) -> str:
             token = _read_token(path)
     except OSError as error:
         raise SettingError(
-            f"BOT_DATA_DIR: the server's token cannot be kept in {path}: {error.strerror or error}; choose "
+            f"BOT_DATA_DIR: the server's token cannot be stored in {path}: {error.strerror or error}; choose "
             "another folder, or set SERVER_TOKEN"
         ) from None
     if not is_usable(token):
-        raise SettingError(f"{path} holds no usable token: remove the file, and a new one is made")
+        raise SettingError(f"{path} contains no usable token: remove the file, and a new one is created")
     return token
 
 
 def _read_token(path: Path) -> str:
     try:
-        # Neither a link that leads elsewhere nor a pipe that never ends.
+        # Follow no symbolic link, and do not block on a pipe.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
         return ""
@@ -118,12 +118,12 @@ def _read_token(path: Path) -> str:
         mode = os.fstat(descriptor).st_mode
         if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
             os.fchmod(descriptor, 0o600)
-            logger.warning("%s could be read by others; remove it and start again for a new token", path)
+            logger.warning("%s was readable by others; remove it and start again for a new token", path)
         return file.read(MAX_TOKEN_FILE_BYTES).decode("utf-8", "replace").strip()
 
 
 def _write_token(path: Path, token: str) -> None:
-    """Put a token in place as a whole; where another process was faster, its token stands."""
+    """Write the token file atomically; keep the file of another process that was faster."""
     temporary_path = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -132,7 +132,7 @@ def _write_token(path: Path, token: str) -> None:
             file.flush()
             os.fsync(descriptor)
         if path.exists() and path.stat().st_size == 0:
-            path.unlink()  # a start that died before it had written anything
+            path.unlink()  # left by a start that crashed before writing
         try:
             os.link(temporary_path, path)
         except FileExistsError:
@@ -145,7 +145,7 @@ WINDOW_SECONDS, BLOCK_SECONDS, MAX_CLIENTS = 60.0, 300.0, 1024
 
 
 def client_network(address: str | None) -> str:
-    """Name who has an address: one line to the net has 2^64 of IPv6, and could guess from each of them."""
+    """Return the key of a client's guess limit: the address, or the /64 network of an IPv6 address."""
     try:
         ip_address = IPv6Address((address or "").partition("%")[0])
     except ValueError:
@@ -160,9 +160,9 @@ class _GuessRecord:
 
 
 class GuessLimiter:
-    """Counts wrong guesses by client: `most` of them within a minute shut a client out for five minutes.
+    """Counts wrong guesses by client: `max_guesses` within a minute block a client for five minutes.
 
-    `clock` is monotonic, in seconds. At most 1024 clients are remembered, the latest ones.
+    `clock` is monotonic, in seconds. The latest 1024 clients are remembered.
     """
 
     def __init__(self, max_guesses: int = 10, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -171,12 +171,12 @@ class GuessLimiter:
         self._records: OrderedDict[Hashable, _GuessRecord] = OrderedDict()
 
     def blocked_seconds(self, client: Hashable) -> float:
-        """Tell how many seconds a client is still shut out."""
+        """Return for how many seconds a client is still blocked."""
         record = self._records.get(client)
         return max(0.0, record.blocked_until - self._clock()) if record else 0.0
 
     def record_failure(self, client: Hashable) -> None:
-        """Note a wrong guess."""
+        """Record a wrong guess."""
         now = self._clock()
         record = self._records.setdefault(client, _GuessRecord())
         self._records.move_to_end(client)

@@ -1,4 +1,4 @@
-"""The variables of the server, and the limits that nobody has to turn."""
+"""Settings of the server, and its fixed limits."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,7 +11,7 @@ MIN_TOKEN_LENGTH = 8
 
 
 def is_usable(token: str) -> bool:
-    """Tell whether a token is long enough, and can stand in a header."""
+    """Return whether a token is long enough and valid in a header."""
     return len(token) >= MIN_TOKEN_LENGTH and token.isascii() and token.isprintable() and " " not in token
 
 
@@ -22,28 +22,28 @@ def _check_token(token: SecretStr) -> SecretStr:
 
 
 class WebSettings(SettingsModel):
-    """Where the web page and the HTTP API are, and who may use them."""
+    """Address and access of the web page and the HTTP API."""
 
     server_host: str = Field(
         "127.0.0.1",
         description="The address to listen on: 127.0.0.1 for this machine, 0.0.0.0 for all.",
     )
-    server_port: int = Field(3000, ge=0, le=65535, description="The port to listen on; 0 takes any free one.")
+    server_port: int = Field(3000, ge=0, le=65535, description="The port to listen on; 0 for any free one.")
     server_token: Annotated[Secret, AfterValidator(_check_token)] | None = Field(
         None,
-        description="The token that opens the page and the API. Without one, it is made at the first start "
-        "and kept in the file server-token in BOT_DATA_DIR.",
+        description="The token for the page and the API. If unset, it is created at the first start and "
+        "stored in the file server-token in BOT_DATA_DIR.",
     )
     server_allowed_hosts: CommaList = Field(
         (),
-        description="Further names by which browsers reach the server, as in bot.example.org; "
-        "localhost and SERVER_HOST need not be named.",
+        description="Further host names of the server, such as bot.example.org; localhost and SERVER_HOST "
+        "are always allowed.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much anybody may ask of the server; times in seconds, sizes in bytes."""
+    """Limits of the server; times in seconds, sizes in bytes."""
 
     header_seconds: float = 10.0
     body_seconds: float = 30.0

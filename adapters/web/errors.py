@@ -1,4 +1,4 @@
-"""What a request can come to instead of an answer: a status, a stable code, and a sentence."""
+"""Errors of requests: an HTTP status, a stable code and a message."""
 
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -16,17 +16,17 @@ CODE_BY_STATUS = {
     500: "internal_error",
 }
 MESSAGE_BY_STATUS = {
-    400: "this is not HTTP as the server takes it",
-    404: "there is nothing at this address",
-    405: "this address does not take that method",
-    413: "the body is larger than the server takes",
-    417: "nothing but 100-continue can be expected here",
-    500: "this is a fault of the server; its log says more",
+    400: "the request is not valid HTTP",
+    404: "nothing exists at this address",
+    405: "this address does not support the method",
+    413: "the body is too large",
+    417: "only 100-continue is supported in Expect",
+    500: "internal error; the server's log has more",
 }
 
 
 class HttpProblem(BotError):
-    """A request that is refused; the message is shown to whoever sent it."""
+    """Raised to refuse a request; the message is sent to the client."""
 
     def __init__(
         self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
@@ -39,32 +39,32 @@ class HttpProblem(BotError):
 
 
 def build_refusal(status: int, headers: Mapping[str, str] | None = None) -> HttpProblem:
-    """Say in our words what aiohttp refuses, or what we could not do."""
+    """Return the problem for an HTTP status."""
     code = CODE_BY_STATUS.get(status, "refused")
     return HttpProblem(status, code, MESSAGE_BY_STATUS.get(status, "the request is refused"), headers)
 
 
 def build_not_found(label: str, name: object) -> HttpProblem:
-    """Say that something is not there; what exists but may not be seen is told the same."""
+    """Return a 404; also for things that exist but may not be read."""
     return HttpProblem(404, "not_found", f"there is no {label} {str(name)[:100]!r}")
 
 
 def build_stopping() -> HttpProblem:
-    """Say that the process is about to end."""
+    """Return a 503 for a process that is stopping."""
     return HttpProblem(
         503,
         "stopping",
-        "the bot is stopping: send it again, with the same idempotency key, when it is back",
+        "the bot is stopping: send the request again after the restart, with the same idempotency key",
         {"Retry-After": "5"},
     )
 
 
 def build_unavailable(error: TemporaryError) -> HttpProblem:
-    """Say that it cannot be done just now; what is wrong, and where, is for the log alone."""
+    """Return a 503 for a temporary failure; details are only logged."""
     code = error.cause if isinstance(error, StoreUnavailable) else "try_again"
     return HttpProblem(
         503,
         code,
-        "this cannot be done just now: send it again, with the same idempotency key, in a while",
+        "temporarily unavailable: send the request again later, with the same idempotency key",
         {"Retry-After": "10"},
     )

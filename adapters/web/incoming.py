@@ -1,4 +1,4 @@
-"""Request or frame → InboundMessage, command, choice."""
+"""Conversion of requests and frames to inbound messages, commands and choices; pure."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ FINGERPRINT_KEY = "fingerprint"
 
 @dataclass(frozen=True, slots=True)
 class SubmittedMessage:
-    """A message before it has an id; `key` makes it the same message when it is sent again."""
+    """A message before it has an id; a repeated `key` identifies the same message."""
 
     text: str
     room: str
@@ -47,7 +47,7 @@ class SubmittedMessage:
 
     @property
     def fingerprint(self) -> str:
-        """A short name for everything that makes a message what it is."""
+        """A hash of the message's content, room and user."""
         parts = [
             self.text,
             self.room,
@@ -58,11 +58,9 @@ class SubmittedMessage:
 
 
 def parse_api_message(body: MessageRequest, header_key: str | None) -> SubmittedMessage:
-    """Take a message from a request; raises Problem where body and header disagree about its key."""
+    """Return the message of a request. Raises HttpProblem if body and header have different keys."""
     if header_key is not None and body.idempotency_key not in (None, header_key):
-        raise HttpProblem(
-            422, "invalid_request", "idempotency_key: the header Idempotency-Key is another one"
-        )
+        raise HttpProblem(422, "invalid_request", "idempotency_key: differs from the header Idempotency-Key")
     return SubmittedMessage(
         text=body.text,
         room=body.room,
@@ -75,7 +73,7 @@ def parse_api_message(body: MessageRequest, header_key: str | None) -> Submitted
 
 
 def parse_page_message(hello: HelloFrame, frame: SendFrame) -> SubmittedMessage:
-    """Take a message from a WebSocket's frame."""
+    """Return the message of a WebSocket frame."""
     return SubmittedMessage(
         text=frame.text,
         room=hello.room,
@@ -90,9 +88,9 @@ def parse_page_message(hello: HelloFrame, frame: SendFrame) -> SubmittedMessage:
 def build_inbound_message(
     submitted: SubmittedMessage, *, agent_id: UUID, message_id: UUID, sent_at: datetime
 ) -> InboundMessage:
-    """Make the arrival of a message.
+    """Return the inbound message.
 
-    Who wrote it is what the client says, so nobody gets a role by it.
+    The client chooses the user's name freely, so the user gets no role.
     """
     account = str(agent_id)
     author = Entity(user_id_of(submitted.user), PLATFORM, submitted.user, (sanitize_name(submitted.user),))
@@ -123,12 +121,12 @@ def build_inbound_message(
 
 
 def room_id_of(agent_id: UUID, room: str) -> UUID:
-    """Name the room that a client's word for it means."""
+    """Return the id of a room by the client's name for it."""
     return derived_id(agent_id, PLATFORM, room)
 
 
 def user_id_of(user: str) -> UUID:
-    """Name the person that a client's word for them means."""
+    """Return the id of a user by the client's name for them."""
     return derived_id(PLATFORM, user)
 
 
@@ -156,7 +154,7 @@ def _media_kind(request: AttachmentRequest) -> MediaKind:
 def build_command_invocation(
     hello: HelloFrame, frame: CommandFrame, *, agent_id: UUID, sent_at: datetime
 ) -> CommandInvocation:
-    """Take a command from the line in which it was written."""
+    """Return the command of a frame."""
     context = _build_context(hello, frame, agent_id, sent_at)
     name, *rest = frame.text.removeprefix("/").split(None, 1) or [""]
     return CommandInvocation(
@@ -173,7 +171,7 @@ def build_command_invocation(
 def build_choice_selection(
     hello: HelloFrame, frame: SelectFrame, *, agent_id: UUID, sent_at: datetime
 ) -> ChoiceSelection:
-    """Take the value of a button."""
+    """Return the selected choice of a frame."""
     context = _build_context(hello, frame, agent_id, sent_at)
     return ChoiceSelection(
         context.world, context.room, context.author, frame.value, context.key.event_id, sent_at
@@ -183,7 +181,7 @@ def build_choice_selection(
 def _build_context(
     hello: HelloFrame, frame: CommandFrame | SelectFrame, agent_id: UUID, sent_at: datetime
 ) -> InboundMessage:
-    """Find who asks, and where; what another person's client calls by the same name is another event."""
+    """Return world, room and author; the same `client_id` of another user is another event."""
     key = f"{frame.client_id}:{hello.user}"
     submitted = SubmittedMessage("", hello.room, hello.user, ChannelType.DM, PAGE_SOURCE, key)
     return build_inbound_message(submitted, agent_id=agent_id, message_id=new_id(), sent_at=sent_at)

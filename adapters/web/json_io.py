@@ -1,4 +1,4 @@
-"""Request body → model; model → response without secrets."""
+"""JSON requests to models, and models to responses without secrets."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ MAX_ERRORS_LISTED = 5
 
 
 async def read_json(request: web.Request, *, timeout: float) -> object:
-    """Read a request's JSON body. Raises Problem where there is none, or it is too large or too slow."""
+    """Return a request's JSON body. Raises HttpProblem if it is missing, too large or too slow."""
     if request.content_type != "application/json":
         raise HttpProblem(415, "unsupported_media_type", "send the body as Content-Type: application/json")
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
@@ -28,7 +28,7 @@ async def read_json(request: web.Request, *, timeout: float) -> object:
 
 
 async def read_body(request: web.Request, *, timeout: float) -> bytes:
-    """Read a request's body within a deadline and the server's limit."""
+    """Return a request's body. Raises HttpProblem if it does not arrive within `timeout` seconds."""
     try:
         async with asyncio.timeout(timeout):
             return await request.read()
@@ -37,17 +37,17 @@ async def read_body(request: web.Request, *, timeout: float) -> bytes:
 
 
 def parse_json(text: str | bytes) -> object:
-    """Parse JSON as it is exchanged: no NaN, no key twice, nothing absurdly deep or wide."""
+    """Parse strict JSON: no NaN, no duplicate keys, bounded depth and width. Raises HttpProblem."""
     try:
         return json.loads(text, object_pairs_hook=_build_object, parse_constant=_reject_constant)
     except RecursionError:
         raise HttpProblem(400, "invalid_json", "the JSON is nested too deeply") from None
     except ValueError as error:
-        raise HttpProblem(400, "invalid_json", f"this is not JSON: {shorten(str(error), 200)}") from None
+        raise HttpProblem(400, "invalid_json", f"the body is not JSON: {shorten(str(error), 200)}") from None
 
 
 def validate_model(model: type[M], data: object) -> M:
-    """Check data against a model; raises Problem naming the fields that are wrong."""
+    """Return data as a model. Raises HttpProblem that names the invalid fields."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -55,7 +55,7 @@ def validate_model(model: type[M], data: object) -> M:
 
 
 def validate_with(adapter: TypeAdapter[T], data: object) -> T:
-    """Check data against one of several models."""
+    """Return data as one of several models. Raises HttpProblem."""
     try:
         return adapter.validate_python(data)
     except ValidationError as error:
@@ -79,43 +79,43 @@ def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         raise ValueError(f"an object has more than {MAX_KEYS} keys")
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError("an object has the same key twice")
+        raise ValueError("an object has a duplicate key")
     return members
 
 
 def _reject_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 REDACTED = "[redacted]"
 
 
 class JsonResponder:
-    """Writes what leaves the server; `secrets` are values that never do."""
+    """Builds responses; `secrets` are removed from them."""
 
     def __init__(self, secrets: Collection[str]) -> None:
         escaped = (json.dumps(secret, ensure_ascii=False)[1:-1] for secret in secrets)
         self._secrets = sorted({*secrets, *escaped}, key=len, reverse=True)
 
     def to_json(self, body: BaseModel) -> str:
-        """Write a model as one line of JSON."""
+        """Return a model as one line of JSON."""
         return self.redact(body.model_dump_json())
 
     def respond(
         self, body: BaseModel, *, status: int = 200, headers: Mapping[str, str] | None = None
     ) -> web.Response:
-        """Answer a request with a model."""
+        """Return a response with a model as JSON."""
         return web.Response(
             text=self.to_json(body), status=status, headers=headers, content_type="application/json"
         )
 
     def respond_problem(self, problem: HttpProblem) -> web.Response:
-        """Answer a request that is refused."""
+        """Return the response for a problem."""
         body = ErrorBody(code=problem.code, message=problem.message, request_id=REQUEST_ID.get())
         return self.respond(ErrorResponse(error=body), status=problem.status, headers=problem.headers)
 
     def redact(self, text: str) -> str:
-        """Take the secrets out of a text."""
+        """Return a text without the secrets."""
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
         return text

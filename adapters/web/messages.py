@@ -1,4 +1,4 @@
-"""Submit a message, await its outcome, SSE stream."""
+"""Submitting messages, awaiting their outcome, and server-sent events."""
 
 import asyncio
 import logging
@@ -78,7 +78,7 @@ OnStored = Callable[[Receipt], None]
 
 
 class MessageService:
-    """Hands messages over and follows them to their outcome."""
+    """Submits messages and commands, and publishes their outcome to the room."""
 
     def __init__(
         self, broadcaster: RoomBroadcaster, tasks: BackgroundTasks, clock: Clock = system_clock
@@ -96,10 +96,10 @@ class MessageService:
         on_stored: OnStored | None = None,
         sender: UpdateListener | None = None,
     ) -> Receipt:
-        """Keep a message; `kept` is called at once when it is, and everybody in the room but `sender` told.
+        """Store a message, call `on_stored`, and publish it to the room except `sender`.
 
-        A message that is known already gets the receipt it has. Raises Problem where another one has
-        its key, IntakeClosed while stopping.
+        Return the existing receipt for a repeated key. Raises HttpProblem if the key belongs to another
+        message, InboxClosed while stopping.
         """
         return await self._tasks.run_shielded(self._submit(handle, submitted, on_stored, sender))
 
@@ -111,9 +111,9 @@ class MessageService:
         *,
         sender: UpdateListener,
     ) -> CommandResponse:
-        """Have a command carried out, or a choice made; raises as the door does.
+        """Run a command or apply a choice; raises as the agent's handle does.
 
-        A question that is asked by a command is a message: everybody in the room but `sender` is told of it.
+        A question that a command asks is a message: it is published to the room except `sender`.
         """
         sent_at = self._clock()
         if isinstance(frame, SelectFrame):
@@ -130,11 +130,11 @@ class MessageService:
         return response
 
     async def wait_response(self, handle: AgentHandle, receipt: Receipt) -> MessageResponse:
-        """Wait for a message's outcome."""
+        """Wait for a message's outcome and return it with the replies."""
         return await load_message_response(handle, await handle.inbox.wait_outcome(receipt.id))
 
     def announce_outcome(self, handle: AgentHandle, receipt: Receipt) -> None:
-        """Tell the room the outcome of a message when it has one."""
+        """Publish the outcome of a message to its room once it is known."""
         if receipt.id not in self._watched:
             self._watched.add(receipt.id)
             self._tasks.start(self._announce_outcome(handle, receipt))
@@ -164,7 +164,7 @@ class MessageService:
     async def _check_same_message(
         self, handle: AgentHandle, receipt: Receipt, submitted: SubmittedMessage
     ) -> None:
-        """Raise Problem where the message that has this key says something else."""
+        """Raise HttpProblem if the stored message with this key has another content."""
         stored_message = await handle.conversations.message(receipt.memory_id)
         if (
             stored_message is not None
@@ -190,7 +190,7 @@ class MessageService:
 
 
 class MessageStreams:
-    """Answers messages event by event; `keep_alive` is how many seconds a stream may be silent."""
+    """Responds to messages with server-sent events; a comment is sent after `keep_alive` silent seconds."""
 
     def __init__(
         self,
@@ -208,7 +208,7 @@ class MessageStreams:
     async def respond(
         self, request: web.Request, handle: AgentHandle, submitted: SubmittedMessage
     ) -> web.StreamResponse:
-        """Put a message and write what happens until it has its outcome."""
+        """Submit a message, and write the room's updates about it until its outcome."""
         updates: asyncio.Queue[RoomUpdate] = asyncio.Queue()
         unsubscribe = self._broadcaster.subscribe(
             room_id_of(handle.agent_id, submitted.room), updates.put_nowait

@@ -1,4 +1,4 @@
-"""What every request passes before a handler sees it: the host, the token, the page it comes from."""
+"""Middleware of every request: host, authentication and origin checks, error responses."""
 
 import logging
 from base64 import b64encode
@@ -37,11 +37,12 @@ UNAUTHORIZED_STYLE = (
 )
 UNAUTHORIZED_PAGE = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<meta name="color-scheme" content="light dark"><title>Greenroom</title><style>{UNAUTHORIZED_STYLE}</style></head>
-<body><h1>This door needs its key</h1>
-<p>Open the address that was printed in the terminal when the bot started: it ends in <code>/?token=…</code>.
-The token is also kept in the file <code>server-token</code> in the bot's data folder.</p>
-<p>If you have just done so, <a href="/">go on to the page</a>.</p></body></html>
+<meta name="color-scheme" content="light dark"><title>Greenroom</title>
+<style>{UNAUTHORIZED_STYLE}</style></head><body><h1>This page needs its token</h1>
+<p>Open the address that was printed in the terminal when the bot started:
+it ends in <code>/?token=…</code>.
+The token is also stored in the file <code>server-token</code> in the bot's data folder.</p>
+<p>If you have just done so, <a href="/">continue to the page</a>.</p></body></html>
 """
 UNAUTHORIZED_POLICY = CONTENT_SECURITY_POLICY.replace(
     "style-src 'self'",
@@ -50,13 +51,13 @@ UNAUTHORIZED_POLICY = CONTENT_SECURITY_POLICY.replace(
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """Put the security headers on everything that leaves by a route."""
+    """Add the security headers to every response of a route."""
     _has_started.set(True)
     set_security_headers(response)
 
 
 def set_security_headers(response: web.StreamResponse) -> None:
-    """Put on the headers that keep browsers in bounds, and the request's id."""
+    """Set the security headers and the request's id."""
     response.headers.update(SECURITY_HEADERS)
     response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
     response.headers.setdefault("Cache-Control", "no-store")
@@ -64,7 +65,7 @@ def set_security_headers(response: web.StreamResponse) -> None:
 
 
 class Middleware:
-    """The middlewares; `hosts` are the names by which the server may be called."""
+    """The middlewares; `hosts` are the accepted host names."""
 
     def __init__(
         self, responder: JsonResponder, auth: TokenAuth, hosts: frozenset[str], guess_limiter: GuessLimiter
@@ -76,12 +77,12 @@ class Middleware:
         self._public_routes: set[web.AbstractRoute] = set()
 
     def allow_public(self, route: web.AbstractRoute) -> None:
-        """Let everybody in to a route."""
+        """Allow a route without authentication."""
         self._public_routes.add(route)
 
     @web.middleware
     async def handle_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Turn whatever goes wrong into an answer with a code; what is our fault also into a log entry."""
+        """Turn every error into a response with a code; log internal errors."""
         REQUEST_ID.set(token_hex(8))
         try:
             return await handler(request)
@@ -97,7 +98,7 @@ class Middleware:
             reply_problem = build_refusal(error.status, _allow_header(error))
         except ConnectionError:
             raise
-        except Exception:  # whatever a handler does wrong costs its own request only
+        except Exception:  # an error of a handler affects its own request only
             logger.exception("request %s to %s failed", REQUEST_ID.get(), request.rel_url.raw_path)
             reply_problem = build_refusal(500)
         if _has_started.get():
@@ -106,11 +107,9 @@ class Middleware:
 
     @web.middleware
     async def authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Let in who calls us by our name, has the token, and is not another site's page."""
+        """Check host name, credential and origin of a request. Raises HttpProblem."""
         if parse_host_header(request.headers.get("Host", "")) not in self._hosts:
-            raise HttpProblem(
-                421, "unknown_host", "the server is not called so: add the name to SERVER_ALLOWED_HOSTS"
-            )
+            raise HttpProblem(421, "unknown_host", "unknown host name: add it to SERVER_ALLOWED_HOSTS")
         credential = None
         if request.path != HEALTH_PATH and request.match_info.route not in self._public_routes:
             credential = self._authenticate(request)
@@ -126,7 +125,7 @@ class Middleware:
         credential = self._auth.read_credential(request)
         if credential is None:
             raise HttpProblem(401, "unauthorized", "this needs the token", {"WWW-Authenticate": "Bearer"})
-        # Another site's page can make a browser guess wrong: that must not shut out whoever sits at it.
+        # A page of another site can make the browser send wrong tokens: that must not block its user.
         client = (client_network(request.remote), credential.kind, is_cross_site(request.headers))
         if blocked_seconds := self._guess_limiter.blocked_seconds(client):
             headers = {"Retry-After": str(int(blocked_seconds) + 1)}

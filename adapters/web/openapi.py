@@ -1,4 +1,4 @@
-"""Operation table and OpenAPI document."""
+"""The OpenAPI document."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -67,7 +67,7 @@ OPERATIONS = (
         "health",
         "GET",
         HEALTH_PATH,
-        "Tell whether messages are taken in, and how each platform is connected; needs no token",
+        "Return whether messages are accepted, and the connection of each platform; needs no token",
         HealthResponse,
         problem_statuses=(503,),
     ),
@@ -97,7 +97,7 @@ OPERATIONS = (
         "receipts",
         "GET",
         "/api/receipts",
-        "List what became of the latest messages",
+        "List the receipts of the latest messages",
         ReceiptsResponse,
         ReceiptsQuery,
         problem_statuses=(404, 422),
@@ -106,7 +106,7 @@ OPERATIONS = (
         "receipt",
         "GET",
         "/api/receipts/{id}",
-        "Tell what became of a message, by its id or its receipt's, and why",
+        "Return the receipt of a message, by its id or its receipt's id",
         ReceiptResponse,
         problem_statuses=(404,),
     ),
@@ -114,7 +114,7 @@ OPERATIONS = (
         "costs",
         "GET",
         "/api/costs",
-        "Tell what models have cost, by day, room, person or model",
+        "Return what models have cost, by day, room, person or model",
         CostsResponse,
         CostsQuery,
         problem_statuses=(404, 422),
@@ -132,7 +132,7 @@ OPERATIONS = (
         "send",
         "POST",
         "/api/outbox/{id}/send",
-        "Put a held or failed part back, so that it leaves",
+        "Send a held or failed part again",
         DecisionResponse,
         problem_statuses=(404, 409),
     ),
@@ -140,7 +140,7 @@ OPERATIONS = (
         "drop",
         "POST",
         "/api/outbox/{id}/drop",
-        "Give a part up for good",
+        "Give a part up",
         DecisionResponse,
         problem_statuses=(404, 409),
     ),
@@ -166,21 +166,21 @@ SCHEMA_PREFIX = "#/components/schemas/"
 EVENTS_DESCRIPTION = (
     "With `stream`, server-sent events: `typing`, `piece` (a PieceBody) as a reply is written, `reply` (a "
     "MessageBody) as each is delivered, then "
-    "`outcome` (a MessageAnswer); `error` (an ErrorAnswer) where the bot stops before."
+    "`outcome` (a MessageResponse); `error` (an ErrorResponse) if the bot stops before."
 )
 STATUS_DESCRIPTIONS = {
     400: "The body is not JSON",
     401: "The token is missing or wrong",
     403: "Another site's page sent this",
-    404: "There is no such thing",
-    408: "The body came too slowly",
-    409: "It is not as it would have to be for this",
+    404: "Not found",
+    408: "The body arrived too slowly",
+    409: "The part's state does not allow this",
     413: "The body is larger than 1 MiB",
     415: "The body is not application/json",
-    421: "The server is not called so",
+    421: "Unknown host name",
     422: "A field is wrong, or the idempotency key belongs to another message",
     429: "Too many wrong tokens",
-    503: "The bot is stopping, nothing can be kept just now, or too many are connected",
+    503: "The bot is stopping, nothing can be stored now, or there are too many connections",
 }
 COMMON_STATUSES = (401, 403, 421, 429)
 
@@ -188,7 +188,7 @@ Json = dict[str, Any]
 
 
 def build_document(operations: Sequence[Operation]) -> Json:
-    """Describe the operations."""
+    """Return the OpenAPI document of the operations."""
     request_models = [operation.body for operation in operations if operation.body] + list(CLIENT_FRAMES)
     response_models = [operation.response for operation in operations if operation.response] + [
         ErrorResponse,

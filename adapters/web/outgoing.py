@@ -1,4 +1,4 @@
-"""From what the books hold to what a client is told; pure."""
+"""Conversion of stored data to response models; pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
@@ -23,7 +23,7 @@ from bot.platform import Delivery
 
 
 def build_agent_body(agent_id: UUID, character: Character) -> AgentBody:
-    """Introduce a character."""
+    """Return a character's public data."""
     return AgentBody(
         id=agent_id,
         name=character.name,
@@ -34,7 +34,7 @@ def build_agent_body(agent_id: UUID, character: Character) -> AgentBody:
 
 
 def build_room_body(room: Room, agent_id: UUID) -> RoomBody:
-    """Show a room."""
+    """Return a room."""
     return RoomBody(
         id=room.id,
         agent_id=agent_id,
@@ -48,7 +48,7 @@ def build_room_body(room: Room, agent_id: UUID) -> RoomBody:
 def build_message_body(
     memory: Memory, agent_id: UUID, authors: Mapping[UUID, Entity], receipt: Receipt | None = None
 ) -> MessageBody:
-    """Show a message; with its receipt, also what became of it."""
+    """Return a message; with its receipt, also its outcome."""
     author = authors.get(memory.entity_id)
     return MessageBody(
         id=memory.id,
@@ -64,19 +64,19 @@ def build_message_body(
 
 
 def build_author_body(entity_id: UUID, name: str, agent_id: UUID) -> Author:
-    """Show who wrote a message."""
+    """Return the author of a message."""
     return Author(id=entity_id, name=name, is_agent=entity_id == agent_id)
 
 
 def build_outcome_body(receipt: Receipt) -> OutcomeBody:
-    """Show where a message stands."""
+    """Return the outcome of a message."""
     return OutcomeBody(outcome=receipt.outcome, reason=receipt.reason, rule=receipt.rule)
 
 
 def build_message_response(
     receipt: Receipt, replies: Sequence[MessageBody], room: Room | None
 ) -> MessageResponse:
-    """Tell what became of a message; a superseded one was answered elsewhere."""
+    """Return the outcome with the replies; none for a superseded message."""
     return MessageResponse(
         message_id=receipt.memory_id,
         outcome=receipt.outcome,
@@ -90,7 +90,7 @@ def build_message_response(
 
 
 def build_receipt_body(receipt: Receipt, agent_id: UUID) -> ReceiptBody:
-    """Show a receipt."""
+    """Return a receipt with its costs."""
     calls = receipt.model_calls
     costs = [call.cost for call in calls if call.cost is not None]
     duration = receipt.closed_at - receipt.received_at if receipt.closed_at else None
@@ -125,7 +125,7 @@ def build_receipt_response(
     replies: Sequence[MessageBody],
     deliveries: Iterable[Delivery],
 ) -> ReceiptResponse:
-    """Show a receipt with what belongs to it."""
+    """Return a receipt with its message, replies and deliveries."""
     return ReceiptResponse(
         **dict(body),
         message=message,
@@ -135,7 +135,7 @@ def build_receipt_response(
 
 
 def build_part_body(delivery: Delivery, agent_id: UUID, room: Room | None) -> UndeliveredPartBody:
-    """Show a part that has not arrived."""
+    """Return an undelivered part."""
     return UndeliveredPartBody(
         **dict(_build_delivery_body(delivery)),
         agent_id=agent_id,

@@ -1,4 +1,4 @@
-"""What plugins answer, under `/plugins/<plugin>`."""
+"""Routes of plugins, under `/plugins/<plugin>`."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ RouteCandidate = tuple[AgentHandle, BoundRoute]
 
 
 class PluginRoutes:
-    """Calls the routes of plugins; where several agents have the same one, `?agent=` chooses."""
+    """Calls the routes of plugins; if several agents have the same route, `?agent=` selects one."""
 
     def __init__(
         self, directory: AgentDirectory, tasks: BackgroundTasks, responder: JsonResponder, limits: Limits
@@ -35,7 +35,7 @@ class PluginRoutes:
         self._limits = limits
 
     def register(self, router: web.UrlDispatcher) -> frozenset[web.AbstractRoute]:
-        """Register every route; gives back those that need no token."""
+        """Register every route; return those that need no token. Raises PluginError for an invalid path."""
         candidates: defaultdict[tuple[str, str], list[RouteCandidate]] = defaultdict(list)
         for handle in self._directory:
             for bound_route in handle.routes:
@@ -47,12 +47,12 @@ class PluginRoutes:
             plugin = group[0][1].plugin
             try:
                 if not group[0][1].path.startswith("/"):
-                    raise ValueError("it does not begin with a slash")
+                    raise ValueError("it does not start with a slash")
                 route = router.add_route(method, path, self._build_handler(group))
             except ValueError as error:
-                raise PluginError(f"plugin {plugin!r}: {method} {path} is no path: {error}") from None
+                raise PluginError(f"plugin {plugin!r}: {method} {path} is an invalid path: {error}") from None
             if all(bound_route.is_public for _, bound_route in group):
-                logger.info("%s %s of plugin %r answers everybody, without the token", method, path, plugin)
+                logger.info("%s %s of plugin %r needs no token", method, path, plugin)
                 public_routes.add(route)
         return frozenset(public_routes)
 
@@ -88,7 +88,7 @@ class PluginRoutes:
         except TimeoutError:
             logger.warning("%s did not answer within %g seconds", name, self._limits.plugin_seconds)
             raise HttpProblem(504, "plugin_too_slow", f"the plugin {route.plugin!r} did not answer") from None
-        except Exception:  # a plugin's fault is not the server's: one request fails, with its name
+        except Exception:  # an error of a plugin fails only this request
             logger.exception("%s failed", name)
             raise _build_failure(route) from None
 
@@ -100,16 +100,16 @@ class PluginRoutes:
                 status=response.status, text=self._responder.redact(text), content_type=content_type
             )
         except (AttributeError, TypeError, ValueError):
-            logger.exception("the plugin %s answered with what is no RouteResponse", route.plugin)
+            logger.exception("the plugin %s returned an invalid RouteResponse", route.plugin)
             raise _build_failure(route) from None
 
 
 def _build_failure(route: BoundRoute) -> HttpProblem:
-    return HttpProblem(500, "plugin_failed", f"the plugin {route.plugin!r} failed; the log says more")
+    return HttpProblem(500, "plugin_failed", f"the plugin {route.plugin!r} failed; the log has more")
 
 
 def _forwarded_headers(request: web.Request, route: BoundRoute) -> Mapping[str, str]:
-    """Pass on the headers, but not what opens the server."""
+    """Return the headers without the server's credentials."""
     headers = CIMultiDict(request.headers)
     headers.popall("Cookie", None)
     if not route.is_public:

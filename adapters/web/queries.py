@@ -1,4 +1,4 @@
-"""The agents' books, looked up: who lives here, and what the records hold, ready to be shown."""
+"""Reads for the API: agents, rooms, messages and receipts as response models."""
 
 from collections.abc import Iterator, Sequence
 from uuid import UUID
@@ -16,7 +16,7 @@ from bot.platform import AgentHandle
 
 
 class AgentDirectory:
-    """The doors of all agents, found by what a client calls them."""
+    """The handles of all agents, with lookups by name, room and receipt."""
 
     def __init__(self, handles: Sequence[AgentHandle]) -> None:
         self._handles = tuple(handles)
@@ -25,7 +25,7 @@ class AgentDirectory:
         return iter(self._handles)
 
     def find_agent(self, name: str | None) -> AgentHandle:
-        """Find an agent by id or name, the first one for None; raises Problem where there is none."""
+        """Return an agent by id or name, the first one for None. Raises HttpProblem if there is none."""
         folded_name = None if name is None else name.strip().casefold()
         for handle in self._handles:
             if folded_name is None or folded_name in (str(handle.agent_id), handle.character.name.casefold()):
@@ -33,14 +33,14 @@ class AgentDirectory:
         raise build_not_found("agent", name)
 
     async def find_room(self, room_id: UUID) -> tuple[AgentHandle, Room]:
-        """Find a room and whose it is; raises Problem where there is none."""
+        """Return a room with its agent. Raises HttpProblem if there is none."""
         for handle in self._handles:
             if (room := await handle.conversations.room(room_id)) is not None:
                 return handle, room
         raise build_not_found("room", room_id)
 
     async def find_receipt(self, receipt_id: UUID) -> tuple[AgentHandle, Receipt]:
-        """Find a receipt, by its id or its message's; raises Problem where there is none."""
+        """Return a receipt, by its id or its message's id, with its agent. Raises HttpProblem if none."""
         for handle in self._handles:
             if (receipt := await handle.conversations.receipt(receipt_id)) is not None:
                 return handle, receipt
@@ -48,15 +48,15 @@ class AgentDirectory:
 
 
 def parse_id(text: str) -> UUID:
-    """Read an id out of an address; what is no id is the id of nothing."""
+    """Parse an id of an address. Raises HttpProblem (404) for an invalid one."""
     try:
         return UUID(text)
     except ValueError:
-        raise HttpProblem(404, "not_found", "there is nothing of this id") from None
+        raise HttpProblem(404, "not_found", "nothing has this id") from None
 
 
 async def load_room_messages(handle: AgentHandle, room_id: UUID, limit: int) -> list[MessageBody]:
-    """Show the last messages of a room, each with its outcome as far as it is known."""
+    """Return the last messages of a room, with their outcomes if known."""
     messages = await handle.conversations.messages(room_id, limit)
     receipts = await handle.conversations.receipts(room_id=room_id, limit=limit)
     outcomes = {receipt.memory_id: receipt for receipt in receipts}
@@ -64,13 +64,13 @@ async def load_room_messages(handle: AgentHandle, room_id: UUID, limit: int) -> 
 
 
 async def load_message(handle: AgentHandle, message_id: UUID) -> MessageBody | None:
-    """Show one message; None where it was removed."""
+    """Return one message; None if it was deleted."""
     message = await handle.conversations.message(message_id)
     return None if message is None else (await _build_message_bodies(handle, [message]))[0]
 
 
 async def load_replies(handle: AgentHandle, receipt: Receipt) -> list[MessageBody]:
-    """Show what was said to a message; nothing to one that a newer one took over."""
+    """Return the replies to a message; none for a superseded one."""
     if receipt.turn_id is None or receipt.outcome is Outcome.SUPERSEDED:
         return []
     memories = await handle.conversations.replies(receipt.turn_id)
@@ -78,13 +78,13 @@ async def load_replies(handle: AgentHandle, receipt: Receipt) -> list[MessageBod
 
 
 async def load_message_response(handle: AgentHandle, receipt: Receipt) -> MessageResponse:
-    """Show what became of a message."""
+    """Return the outcome of a message with its replies."""
     room = await handle.conversations.room(receipt.room_id)
     return build_message_response(receipt, await load_replies(handle, receipt), room)
 
 
 async def load_receipt_response(handle: AgentHandle, receipt: Receipt) -> ReceiptResponse:
-    """Show a receipt with the message, the replies and their deliveries."""
+    """Return a receipt with its message, replies and deliveries."""
     replies = await load_replies(handle, receipt)
     deliveries = await handle.conversations.deliveries(receipt.turn_id) if receipt.turn_id and replies else []
     message = await load_message(handle, receipt.memory_id)

@@ -10,9 +10,9 @@ from adapters.web.schemas import MessageBody, MessageResponse
 
 @dataclass(frozen=True, slots=True)
 class DraftDelta:
-    """A reply has grown: `text` is what came to it or, with `anew`, all that is written so far.
+    """A streamed reply has more text: `text` is appended or, with `is_reset`, replaces the text so far.
 
-    With `anew` and no text it will not be said after all. `reply_to` is the message's own name.
+    With `is_reset` and no text the reply is withdrawn. `reply_to` is the external id of the message.
     """
 
     message_id: UUID
@@ -22,13 +22,13 @@ class DraftDelta:
 
 
 class DraftDeltas:
-    """What is being written in each room just now, as far as it was shown."""
+    """The published text of the replies that are being streamed, by room."""
 
     def __init__(self) -> None:
         self._rooms: dict[UUID, dict[UUID, DraftDelta]] = {}
 
     def update(self, room_id: UUID, message_id: UUID, text: str, reply_to: str) -> DraftDelta:
-        """Note how far a reply is written; gives back what is new about it."""
+        """Store the text of a reply so far; return the difference to publish."""
         whole = DraftDelta(message_id, text, True, reply_to)
         before = self._rooms.get(room_id, {}).get(message_id)
         if not text:
@@ -40,41 +40,41 @@ class DraftDeltas:
         return DraftDelta(message_id, text.removeprefix(before.text), False, reply_to)
 
     def end(self, room_id: UUID, message_id: UUID) -> None:
-        """Forget a reply: it is said, or will not be."""
+        """Remove a reply that was delivered or withdrawn."""
         room = self._rooms.get(room_id, {})
         room.pop(message_id, None)
         if not room:
             self._rooms.pop(room_id, None)
 
     def list_room(self, room_id: UUID) -> list[DraftDelta]:
-        """List what is being written in a room, for somebody who comes in."""
+        """Return the streamed replies of a room, for a client that joins."""
         return list(self._rooms.get(room_id, {}).values())
 
 
 @dataclass(frozen=True, slots=True)
 class TypingChanged:
-    """The agent has begun, or ceased, to work in the room."""
+    """The agent started or stopped typing in the room."""
 
     is_active: bool
 
 
 @dataclass(frozen=True, slots=True)
 class MessageAdded:
-    """Something was said."""
+    """A message was added to the room."""
 
     message: MessageBody
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomeKnown:
-    """A message has its outcome."""
+    """The outcome of a message is known."""
 
     response: MessageResponse
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """A message will not have its outcome before the next start."""
+    """A message will get its outcome after the next start."""
 
     message_id: UUID
 
@@ -84,7 +84,7 @@ UpdateListener = Callable[[RoomUpdate], None]
 
 
 class RoomBroadcaster:
-    """Passes news to whoever listens in a room; nobody there is no error."""
+    """Publishes updates of rooms to their subscribers."""
 
     def __init__(self) -> None:
         self._rooms: defaultdict[UUID, list[UpdateListener]] = defaultdict(list)
@@ -92,7 +92,7 @@ class RoomBroadcaster:
         self.drafts = DraftDeltas()
 
     def subscribe(self, room_id: UUID, listener: UpdateListener) -> Callable[[], None]:
-        """Have `listen` called with all news of a room; the returned call ends that."""
+        """Call `listener` with all updates of a room; return a function that ends the subscription."""
         listeners = self._rooms[room_id]
         listeners.append(listener)
 
@@ -105,13 +105,13 @@ class RoomBroadcaster:
         return unsubscribe
 
     def publish(self, room_id: UUID, update: RoomUpdate, *, exclude: UpdateListener | None = None) -> None:
-        """Tell everybody in a room, except for whom it comes from."""
+        """Call all subscribers of a room except `exclude`."""
         for listener in list(self._rooms.get(room_id, ())):
             if listener != exclude:
                 listener(update)
 
     def set_typing(self, room_id: UUID, is_active: bool) -> None:
-        """Count the turns at work in a room: two may overlap, and the sign goes with the last."""
+        """Count the turns in a room; publish a change of the first and the last of overlapping turns."""
         before = self._typing_counts[room_id]
         after = max(0, before + (1 if is_active else -1))
         if after:
@@ -122,5 +122,5 @@ class RoomBroadcaster:
             self.publish(room_id, TypingChanged(is_active))
 
     def is_typing(self, room_id: UUID) -> bool:
-        """Tell whether the agent is at work in a room."""
+        """Return whether the agent is typing in a room."""
         return room_id in self._typing_counts

@@ -1,4 +1,4 @@
-"""What requests and answers look like; the API's documentation is made of these."""
+"""Request and response models; the OpenAPI document is built from them."""
 
 from datetime import date, datetime
 from typing import Annotated, Literal
@@ -15,7 +15,7 @@ URL_PATTERN = r"^https?://[^\s\x00-\x1f\x7f]+$"
 
 
 def _replace_surrogates(text: str) -> str:
-    """Replace halves of characters, which no file and no database takes."""
+    """Replace unpaired surrogates, which cannot be stored as UTF-8."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
@@ -27,19 +27,19 @@ Key = Annotated[str, StringConstraints(max_length=200, pattern=PRINTABLE_PATTERN
 
 
 class RequestModel(BaseModel):
-    """What a client sends: nothing is guessed, and nothing unknown is passed over."""
+    """Base of request bodies: strict types, unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
 class ResponseModel(BaseModel):
-    """What a client is told."""
+    """Base of responses."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class AttachmentRequest(RequestModel):
-    """Something that comes with a message, by its address."""
+    """An attachment of a message, by URL."""
 
     url: Annotated[str, StringConstraints(max_length=2048, pattern=URL_PATTERN)]
     content_type: Annotated[str, StringConstraints(max_length=100, pattern=PRINTABLE_PATTERN)] | None = None
@@ -49,8 +49,8 @@ class AttachmentRequest(RequestModel):
 class MessageRequest(RequestModel):
     """A message to an agent.
 
-    `room` and `user` are names of your own choosing: the same names mean the same room and the same
-    person. What is sent twice with one `idempotency_key` is answered once.
+    `room` and `user` are names of your choice: the same names mean the same room and person. A message sent
+    twice with one `idempotency_key` is answered once.
     """
 
     text: Text
@@ -62,40 +62,40 @@ class MessageRequest(RequestModel):
 
 
 class Query(BaseModel):
-    """What may stand behind the question mark of an address; everything there is text."""
+    """Base of query strings; all values are text, unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class RoomsQuery(Query):
-    """Which rooms are wanted."""
+    """Selection of rooms."""
 
     agent: AgentName | None = None
     limit: Annotated[int, Field(ge=1, le=500)] = 100
 
 
 class MessagesQuery(Query):
-    """How many of a room's messages are wanted."""
+    """Number of a room's messages."""
 
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 
 
 class ReceiptsQuery(Query):
-    """Which receipts are wanted."""
+    """Selection of receipts."""
 
     room: UUID | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 
 
 class OutboxQuery(Query):
-    """Which parts are wanted."""
+    """Selection of undelivered parts."""
 
     agent: AgentName | None = None
     limit: Annotated[int, Field(ge=1, le=500)] = 100
 
 
 class CostsQuery(Query):
-    """What costs are wanted: of how many days, and summed by what."""
+    """Selection of costs: the number of days and the grouping."""
 
     agent: AgentName | None = None
     days: Annotated[int, Field(ge=1, le=400)] = 7
@@ -103,7 +103,7 @@ class CostsQuery(Query):
 
 
 class ErrorBody(ResponseModel):
-    """Why there is no answer: a stable code, a sentence, and the id under which the log knows it."""
+    """An error: a stable code, a message, and the request's id in the log."""
 
     code: str
     message: Text
@@ -111,15 +111,15 @@ class ErrorBody(ResponseModel):
 
 
 class ErrorResponse(ResponseModel):
-    """What every refused request is answered with."""
+    """Response to a refused request."""
 
     error: ErrorBody
 
 
 class PlatformHealth(ResponseModel):
-    """How a platform is connected; of several accounts, the one that is worst off.
+    """The connection of a platform; with several accounts, the worst state.
 
-    `cause` says in a word why it is not, such as `dns`, and `since` from when on that has been so.
+    `cause` is a code for the disconnection, such as `dns`; `since` is the time of the last change.
     """
 
     state: ConnectionState
@@ -128,10 +128,10 @@ class PlatformHealth(ResponseModel):
 
 
 class HealthResponse(ResponseModel):
-    """That the server is there, whether it takes messages in, and which platforms are connected.
+    """Whether messages are accepted, and which platforms are connected.
 
-    Where nothing can be kept just now, `cause` says why in a word, such as `db_locked`. It is `degraded`
-    where everything is kept, and a platform is cut off.
+    If nothing can be stored, `status` is `unavailable` and `cause` a code such as `db_locked`. It is
+    `degraded` if messages are stored but a platform is disconnected.
     """
 
     status: Literal["ok", "degraded", "unavailable"] = "ok"
@@ -141,7 +141,7 @@ class HealthResponse(ResponseModel):
 
 
 class AgentBody(ResponseModel):
-    """A character that can be talked to."""
+    """A character."""
 
     id: UUID
     name: str
@@ -151,13 +151,13 @@ class AgentBody(ResponseModel):
 
 
 class AgentsResponse(ResponseModel):
-    """Everybody who lives here."""
+    """All agents of the process."""
 
     agents: list[AgentBody]
 
 
 class RoomBody(ResponseModel):
-    """A place in which an agent talks, on any platform."""
+    """A room of an agent, on any platform."""
 
     id: UUID
     agent_id: UUID
@@ -174,7 +174,7 @@ class RoomsResponse(ResponseModel):
 
 
 class Author(ResponseModel):
-    """Who wrote a message."""
+    """The author of a message."""
 
     id: UUID
     name: str
@@ -182,7 +182,7 @@ class Author(ResponseModel):
 
 
 class AttachmentBody(ResponseModel):
-    """Something that came with a message, and what was read in it."""
+    """An attachment of a message, with the description made from its content."""
 
     kind: MediaKind
     url: str
@@ -193,7 +193,7 @@ class AttachmentBody(ResponseModel):
 
 
 class PieceBody(ResponseModel):
-    """What came to a reply while it is being written or, with `anew`, all that is written of it so far."""
+    """New text of a streamed reply or, if `anew` is true, all its text so far."""
 
     id: UUID
     text: str
@@ -201,7 +201,7 @@ class PieceBody(ResponseModel):
 
 
 class OutcomeBody(ResponseModel):
-    """Where a message stands, and why."""
+    """The outcome of a message, with the reason and the rule."""
 
     outcome: Outcome
     reason: str
@@ -209,7 +209,7 @@ class OutcomeBody(ResponseModel):
 
 
 class MessageBody(ResponseModel):
-    """A message. `outcome` is that of a message to the agent, where it is known."""
+    """A message; `outcome` is set for a message to the agent, if known."""
 
     id: UUID
     room_id: UUID
@@ -229,9 +229,9 @@ class MessagesResponse(ResponseModel):
 
 
 class MessageResponse(ResponseModel):
-    """What became of a message.
+    """The outcome of a message, with the replies.
 
-    A superseded one has no replies: `superseded_by` is the message that was answered in its stead.
+    A superseded message has no replies: `superseded_by` is the message that was answered instead.
     """
 
     message_id: UUID
@@ -245,7 +245,7 @@ class MessageResponse(ResponseModel):
 
 
 class CallBody(ResponseModel):
-    """One call to a model. `cost` is in US dollars, null where the model's price is not known."""
+    """One call to a model; `cost` is in US dollars, null if the model's price is unknown."""
 
     type: str
     purpose: str
@@ -260,9 +260,9 @@ class CallBody(ResponseModel):
 
 
 class ReceiptBody(ResponseModel):
-    """What became of one message that came in, why, and what it took.
+    """The receipt of an inbound message: outcome, reason, times and costs.
 
-    `seconds` is how long, in all; `cost` that of the calls whose price is known, null where there is none.
+    `seconds` is the total duration; `cost` is the sum of the calls with a known price, null without any.
     """
 
     id: UUID
@@ -295,7 +295,7 @@ class ReceiptsResponse(ResponseModel):
 
 
 class CostBody(ResponseModel):
-    """What some model calls have come to: `usd` is that of all but the unpriced and the failed ones."""
+    """The costs of model calls; `usd` does not include unpriced and failed calls."""
 
     usd: float
     calls: int
@@ -308,15 +308,15 @@ class CostBody(ResponseModel):
 
 
 class SumBody(CostBody):
-    """A sum; `key` is its day, its model, or the id of its room or person, null where it is nobody's."""
+    """A sum; `key` is the day, the model, or the id of the room or person, null for none."""
 
     key: str | None
 
 
 class CostsResponse(ResponseModel):
-    """What models have cost from one day to another (in UTC), in all and in sums.
+    """The costs of models between two days (UTC), in total and in sums.
 
-    Days stand in order, all else with the dearest first.
+    Days are in order; other sums are sorted by cost, the highest first.
     """
 
     first: date
@@ -326,7 +326,7 @@ class CostsResponse(ResponseModel):
 
 
 class DeliveryBody(ResponseModel):
-    """One outgoing part of a reply, and whether it arrived."""
+    """One outgoing part of a reply and its delivery state."""
 
     id: str
     message_id: UUID
@@ -339,7 +339,7 @@ class DeliveryBody(ResponseModel):
 
 
 class UndeliveredPartBody(DeliveryBody):
-    """An outgoing part that has not arrived: it waits, is under way, is held (`unknown`) or has failed."""
+    """An undelivered part: it waits, is being sent, is held (`unknown`) or has failed."""
 
     agent_id: UUID
     room_id: UUID
@@ -349,19 +349,19 @@ class UndeliveredPartBody(DeliveryBody):
 
 
 class OutboxResponse(ResponseModel):
-    """What has not arrived, agent by agent, in the order in which it leaves."""
+    """Undelivered parts, agent by agent, in the order of sending."""
 
     parts: list[UndeliveredPartBody]
 
 
 class DecisionResponse(UndeliveredPartBody):
-    """A part as it stands after a decision about it, and a word about that."""
+    """A part after a decision about it, with a note."""
 
     note: str
 
 
 class ReceiptResponse(ReceiptBody):
-    """A receipt with the message itself, and everything that was said to it."""
+    """A receipt with its message, replies and deliveries."""
 
     message: MessageBody | None
     replies: list[MessageBody]

@@ -1,4 +1,4 @@
-"""Listening socket and connection limits."""
+"""The listening socket, and limits of its connections."""
 
 import asyncio
 import errno
@@ -20,13 +20,13 @@ SHUTDOWN_TIMEOUT, LINGER_SECONDS = 0.5, 2.0
 
 
 class Server:
-    """An application, listening. Raises SettingError where it cannot."""
+    """Listens and serves an application."""
 
     def __init__(self, app: web.Application, settings: WebSettings, limits: Limits) -> None:
         self._settings = settings
         self._limits = limits
-        # `keepalive_timeout` also bounds how long the headers may take: it runs from the moment of the
-        # connection, and again from the end of each answer, until a whole request is there.
+        # `keepalive_timeout` also bounds the time for the headers: it runs from the connection, and from the
+        # end of each response, until the next complete request.
         self._options: dict[str, Any] = {
             "access_log": None,
             "keepalive_timeout": limits.header_seconds,
@@ -38,7 +38,7 @@ class Server:
         self._socket_server: asyncio.Server | None = None
 
     async def start(self) -> int:
-        """Listen; gives back the port."""
+        """Listen and return the port. Raises SettingError if that fails."""
         host, port = self._settings.server_host, self._settings.server_port
         await self._runner.setup()
         try:
@@ -51,7 +51,7 @@ class Server:
         return int(self._socket_server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Take no connection any more, then end those that are left."""
+        """Close the listening socket, then the remaining connections."""
         if self._socket_server is not None:
             self._socket_server.close()
         await self._runner.cleanup()
@@ -64,14 +64,14 @@ class Server:
 
 
 class _RejectingProtocol(asyncio.Protocol):
-    """Hangs up."""
+    """Closes a connection at once."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
 
 
 class _ProtocolLogger(logging.LoggerAdapter[logging.Logger]):
-    """Logs what aiohttp has to say; that a stranger spoke no HTTP is not worth a trace."""
+    """Logger for aiohttp; an invalid request is logged at level DEBUG without a traceback."""
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **kwargs: Any) -> None:
         if isinstance(exc_info, HttpProcessingError):
@@ -86,20 +86,20 @@ def _explain_error(error: OSError, host: str, port: int) -> str:
     if error.errno == errno.EADDRINUSE:
         suggested_port = port + 1 if port < 65535 else 3000
         return (
-            f"SERVER_PORT {port} is in use: another program, or another bot, listens there; choose another, "
+            f"SERVER_PORT {port} is in use: another program or bot uses it; choose another, "
             f"e.g. SERVER_PORT={suggested_port}, or 0 for any"
         )
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"SERVER_PORT {port} may not be used by this user: choose one above 1023, or 0 for any"
     if error.errno == errno.EAFNOSUPPORT:
-        return f"SERVER_HOST {host!r} needs a kind of address that is off here: use 127.0.0.1"
+        return f"SERVER_HOST {host!r} has an address family that is disabled here: use 127.0.0.1"
     return f"SERVER_HOST {host!r}, SERVER_PORT {port}: listening there fails: {error.strerror or error}"
 
 
 class Connection(web.RequestHandler):
-    """A connection; `write_seconds` is how long what was written to it may wait for its reader.
+    """A connection that is aborted if its client reads nothing for `write_seconds`.
 
-    aiohttp waits for ever: whoever asks and asks and never reads would hold a place without any token.
+    aiohttp waits for ever: a client that never reads would occupy a connection without any token.
     """
 
     __slots__ = ("_cut", "_write_seconds")
@@ -116,32 +116,32 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what is no HTTP, or what failed past all of our own code."""
-        super().handle_error(request, status, exc, message)  # it logs, and knows when it is too late
+        """Respond to invalid HTTP, and to errors outside of the middleware."""
+        super().handle_error(request, status, exc, message)  # logs; raises if the response has started
         return _build_refusal_response(status)
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Write an answer; what a client expects in vain is refused before any of our code is asked."""
+        """Write a response; aiohttp refuses an unsupported Expect header before the middleware runs."""
         if isinstance(resp, web.HTTPException) and resp.status >= 400:
             resp = _build_refusal_response(resp.status)
         return await super().finish_response(request, resp, start_time)
 
     def pause_writing(self) -> None:
-        """Begin to wait for the reader."""
+        """Start the timeout for the reader."""
         super().pause_writing()
         if self.transport is not None:
             loop = asyncio.get_running_loop()
             self._cut = loop.call_later(self._write_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on: it has read."""
+        """Cancel the timeout: the client has read."""
         super().resume_writing()
         self._cancel_abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Let go of what belonged to it."""
+        """Cancel the timeout."""
         self._cancel_abort()
         super().connection_lost(exc)
 

@@ -1,4 +1,4 @@
-"""Conversations over WebSockets: one session a connection, one room at a time."""
+"""Conversations over WebSockets: one session for each connection, one room at a time."""
 
 import asyncio
 import logging
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 HISTORY_LIMIT = 50
 MAX_KNOWN_IDS = 500
 CLOSE_TIMEOUT = 1.0
-MAX_RUNNING_COMMANDS = 10  # commands of one connection that may be under way
+MAX_RUNNING_COMMANDS = 10  # commands of one connection at a time
 
 
 class WebSocketServer:
@@ -72,10 +72,10 @@ class WebSocketServer:
         self._open: set[web.WebSocketResponse] = set()
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Hold a conversation until the client or the server ends it."""
+        """Serve a WebSocket until the client or the server closes it."""
         if len(self._open) >= self.limits.max_sockets:
             raise HttpProblem(
-                503, "too_many_sockets", "too many are connected just now", {"Retry-After": "30"}
+                503, "too_many_sockets", "there are too many connections", {"Retry-After": "30"}
             )
         socket = web.WebSocketResponse(
             timeout=CLOSE_TIMEOUT,
@@ -85,28 +85,28 @@ class WebSocketServer:
         )
         if not _is_handshake(socket, request):
             raise HttpProblem(
-                426, "upgrade_required", "this address speaks WebSocket", {"Upgrade": "websocket"}
+                426, "upgrade_required", "this address needs a WebSocket handshake", {"Upgrade": "websocket"}
             )
         self._open.add(socket)
         try:
             await socket.prepare(request)
             await _Session(self, socket, _abort_callback(request)).run()
-        except ExceptionGroup:  # our own fault: this conversation ends, the others do not
-            logger.exception("a conversation over a WebSocket failed")
+        except ExceptionGroup:  # an internal error ends only this connection
+            logger.exception("a WebSocket session failed")
             await socket.close(code=WSCloseCode.INTERNAL_ERROR)
         finally:
             self._open.discard(socket)
         return socket
 
     async def close(self) -> None:
-        """Say goodbye to everybody."""
+        """Close all WebSockets."""
         async with asyncio.TaskGroup() as group:
             for socket in list(self._open):
                 group.create_task(_close_socket(socket))
 
 
 class _Session:
-    """One connection: what it may hear, and what still has to be written to it."""
+    """One connection: its room, and the queue of frames to write."""
 
     def __init__(
         self, server: WebSocketServer, socket: web.WebSocketResponse, abort: Callable[[], None]
@@ -125,7 +125,7 @@ class _Session:
         self._unsubscribe: Callable[[], None] = lambda: None
 
     async def run(self) -> None:
-        """Read frames until the connection ends, while another task writes."""
+        """Read frames until the connection ends; another task writes."""
         async with asyncio.TaskGroup() as group:
             writer = group.create_task(self._write())
             try:
@@ -153,7 +153,7 @@ class _Session:
 
     @contextmanager
     def _report_problems(self, client_id: str | None = None) -> Iterator[None]:
-        """Tell the client what was wrong with what it has sent."""
+        """Send an error frame for a problem raised in the block."""
         try:
             yield
         except HttpProblem as problem:
@@ -169,7 +169,7 @@ class _Session:
             )
 
     async def _join_room(self, hello: HelloFrame) -> None:
-        """Come into a room; what happens there while its history is read follows after it."""
+        """Join a room; updates during the load of its history are sent after it."""
         server = self._server
         handle = server.directory.find_agent(hello.agent)
         joined_room_id = room_id_of(handle.agent_id, hello.room)
@@ -195,7 +195,7 @@ class _Session:
         )
         self._buffered = [
             update for update in self._buffered if not isinstance(update, DraftDelta)
-        ]  # all of it comes now
+        ]  # the current drafts follow below
         self._flush_buffered()
         for draft in server.broadcaster.drafts.list_room(joined_room_id):
             self._on_update(draft)
@@ -211,10 +211,10 @@ class _Session:
         return self._joined
 
     def _start_command(self, command: CommandFrame | SelectFrame, group: asyncio.TaskGroup) -> None:
-        """Have something carried out beside what else is said here: it may take a minute."""
+        """Run a command in its own task: it may take a minute."""
         handle, hello = self._require_room()
         if len(self._commands) >= MAX_RUNNING_COMMANDS:
-            raise HttpProblem(429, "too_many_commands", "wait for what you have asked for already")
+            raise HttpProblem(429, "too_many_commands", "wait for the commands in progress")
         task = group.create_task(self._run_command(handle, hello, command))
         self._commands.add(task)
         task.add_done_callback(self._commands.discard)
@@ -244,7 +244,7 @@ class _Session:
             self._send(AckFrame(client_id=frame.client_id, message_id=receipt.memory_id))
 
         submitted = parse_page_message(hello, frame)
-        self._buffered = []  # what the agent does with it is told after the acknowledgement
+        self._buffered = []  # updates about the message are sent after the acknowledgement
         try:
             await self._server.message_service.submit(
                 handle, submitted, on_stored=on_stored, sender=self._on_update
@@ -280,10 +280,10 @@ class _Session:
                     )
                 )
             case Interrupted() | MessageAdded() | DraftDelta():
-                pass  # the socket is about to close; or it has that message already
+                pass  # the connection is about to close, or the client has the message
 
     def _send(self, frame: ServerFrame) -> None:
-        """Queue a frame; a reader that lets too much pile up is cut off."""
+        """Queue a frame; abort the connection if the client reads too slowly."""
         if self._backlog > self._server.limits.max_backlog_bytes:
             self._queue.clear()
             self._abort()
@@ -303,19 +303,19 @@ class _Session:
                 try:
                     await self._socket.send_str(text)
                 except ConnectionError:
-                    return  # whoever reads the socket sees its end
+                    return  # the reading task sees the end of the connection
                 self._backlog -= len(text)
 
 
 def _is_handshake(socket: web.WebSocketResponse, request: web.Request) -> bool:
     try:
         return bool(socket.can_prepare(request))
-    except ValueError:  # aiohttp decodes the key whatever signs it is made of
+    except ValueError:  # aiohttp raises ValueError for a key that is not ASCII
         return False
 
 
 def _latest_within(messages: list[MessageBody], size: int) -> list[MessageBody]:
-    """Leave out the oldest of what would not fit into one frame."""
+    """Return the latest messages whose texts fit into `size` characters."""
     for number, message in enumerate(reversed(messages)):
         size -= len(message.text)
         if size < 0:
@@ -324,7 +324,7 @@ def _latest_within(messages: list[MessageBody], size: int) -> list[MessageBody]:
 
 
 def _abort_callback(request: web.Request) -> Callable[[], None]:
-    """Make the call that cuts a connection without waiting for its reader."""
+    """Return a function that aborts a connection without waiting for its reader."""
 
     def abort() -> None:
         if request.transport is not None:
@@ -334,5 +334,5 @@ def _abort_callback(request: web.Request) -> Callable[[], None]:
 
 
 async def _close_socket(socket: web.WebSocketResponse) -> None:
-    with suppress(ConnectionError, RuntimeError):  # it went by itself in the meantime
+    with suppress(ConnectionError, RuntimeError):  # closed by the client meanwhile
         await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server is stopping")

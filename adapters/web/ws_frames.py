@@ -1,4 +1,4 @@
-"""What passes over a WebSocket, in both directions."""
+"""Frames of the WebSocket, in both directions."""
 
 from typing import Annotated, Literal
 from uuid import UUID
@@ -22,7 +22,7 @@ from adapters.web.schemas import (
 
 
 class HelloFrame(RequestModel):
-    """The first frame of a client: which room it comes into, and who it is there."""
+    """The first frame of a client: the room to join and the user's name."""
 
     type: Literal["hello"]
     room: RoomName = "main"
@@ -31,7 +31,7 @@ class HelloFrame(RequestModel):
 
 
 class SendFrame(RequestModel):
-    """A message; one that was not acknowledged is sent again with the same `client_id`."""
+    """A message; send it again with the same `client_id` if it was not acknowledged."""
 
     type: Literal["message"]
     text: Text
@@ -40,7 +40,7 @@ class SendFrame(RequestModel):
 
 
 class CommandFrame(RequestModel):
-    """A command, as in `/help`; given again with the same `client_id` within a day it does nothing more."""
+    """A command such as `/help`; repeated with the same `client_id` within a day it has no effect."""
 
     type: Literal["command"]
     text: Annotated[Text, Field(min_length=1, max_length=4100)]
@@ -48,7 +48,7 @@ class CommandFrame(RequestModel):
 
 
 class SelectFrame(RequestModel):
-    """A choice that was shown, by its value."""
+    """A selected choice, by its value."""
 
     type: Literal["press"]
     value: Annotated[str, Field(min_length=1, max_length=64)]
@@ -61,13 +61,13 @@ ClientFrame = TypeAdapter[HelloFrame | SendFrame | CommandFrame | SelectFrame](
 
 
 class BaseServerFrame(ResponseModel):
-    """What all frames to a client have in common: `seq` grows by one from frame to frame."""
+    """Base of frames to a client; `seq` increases by one with each frame."""
 
     seq: int = 0
 
 
 class ReadyFrame(BaseServerFrame):
-    """The room as it stands; what follows comes on top of it."""
+    """The current state of the room; later frames update it."""
 
     type: Literal["ready"] = "ready"
     agent: AgentBody
@@ -79,7 +79,7 @@ class ReadyFrame(BaseServerFrame):
 
 
 class AckFrame(BaseServerFrame):
-    """A message is kept; it will have its outcome whatever happens to this connection."""
+    """A message is stored; it gets its outcome even if this connection is lost."""
 
     type: Literal["ack"] = "ack"
     client_id: str
@@ -87,14 +87,14 @@ class AckFrame(BaseServerFrame):
 
 
 class ChoiceBody(ResponseModel):
-    """Something to press."""
+    """A choice, shown as a button."""
 
     label: str
     value: str
 
 
 class CommandResultFrame(BaseServerFrame):
-    """What came of a command or of a choice, for whoever gave it; nothing of it is kept."""
+    """The result of a command or choice, for its sender only; it is not stored."""
 
     type: Literal["shown"] = "shown"
     client_id: str
@@ -103,16 +103,16 @@ class CommandResultFrame(BaseServerFrame):
 
 
 class TypingFrame(BaseServerFrame):
-    """The agent has begun, or ceased, to work in this room."""
+    """The agent started or stopped typing in this room."""
 
     type: Literal["typing"] = "typing"
     active: bool
 
 
 class DraftFrame(BaseServerFrame):
-    """A reply is being written: `text` comes behind what is there of it or, with `anew`, in its place.
+    """New text of a streamed reply: it is appended or, if `anew` is true, replaces the text so far.
 
-    The message with this `id` takes its place; where `text` is empty none will come.
+    The message with this `id` replaces the draft; if `text` is empty, the reply is withdrawn.
     """
 
     type: Literal["draft"] = "draft"
@@ -122,13 +122,13 @@ class DraftFrame(BaseServerFrame):
 
 
 class MessageFrame(BaseServerFrame, MessageBody):
-    """A message of this room: a reply, or what somebody else said."""
+    """A message of this room: a reply, or a message of another user."""
 
     type: Literal["message"] = "message"
 
 
 class OutcomeFrame(BaseServerFrame, OutcomeBody):
-    """What became of a message."""
+    """The outcome of a message."""
 
     type: Literal["outcome"] = "outcome"
     message_id: UUID
@@ -136,7 +136,7 @@ class OutcomeFrame(BaseServerFrame, OutcomeBody):
 
 
 class ErrorFrame(BaseServerFrame):
-    """A frame was refused."""
+    """A refused frame."""
 
     type: Literal["error"] = "error"
     code: str

@@ -1,1 +1,1 @@
-"""The command line: one file per command, each loaded only when it is asked for."""
+"""Command line: one module for each command, imported only when the command is run."""

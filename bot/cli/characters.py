@@ -1,4 +1,4 @@
-"""From `-c FILE` options to characters that can move in, and what a person should know beforehand."""
+"""Load the characters named by `-c FILE` with their settings and plugins, and print notes on them."""
 
 import argparse
 import os
@@ -26,7 +26,7 @@ MAX_NOTES = 8
 
 @dataclass(frozen=True, slots=True)
 class CharacterConfig:
-    """One character with its settings and plugins, and notes on what of its file is not as it may seem."""
+    """One character with its settings, its plugins, and notes about ignored or changed parts of its file."""
 
     path: Path
     loaded: LoadedCharacter
@@ -41,7 +41,7 @@ class CharacterConfig:
 
     @property
     def text_plugins(self) -> list[str]:
-        """The plugins whose models write what it says, the first before those that stand in for it."""
+        """The plugins with a large text model, in order of preference."""
         return [
             plugin.name
             for plugin in self.plugins
@@ -50,22 +50,20 @@ class CharacterConfig:
 
     @property
     def agent_config(self) -> AgentConfig:
-        """What a runtime needs of it."""
+        """The configuration for a runtime."""
         folder = self.path.resolve().parent
         return AgentConfig(self.loaded.character, self.plugins, self.settings, folder=folder)
 
     @property
     def dry_run_config(self) -> AgentConfig:
-        """What it takes to ask its model: nothing is kept, and no plugin begins work of its own."""
+        """The configuration for a check or a draft: in memory, without workers, listeners and retries."""
         plugins = tuple(replace(plugin, workers=(), listeners=()) for plugin in self.plugins)
-        settings = self.settings.with_layer(
-            Layer("a check", {"MODEL_RETRIES": "0"})
-        )  # it tells what it finds at once
+        settings = self.settings.with_layer(Layer("a check", {"MODEL_RETRIES": "0"}))  # report at once
         return replace(self.agent_config, plugins=plugins, store=InMemoryStore(), settings=settings)
 
     @property
     def secrets(self) -> frozenset[str]:
-        """The values that no log may show."""
+        """The values that must not appear in logs."""
         models = [plugin.settings for plugin in self.plugins if plugin.settings]
         values = [*self.loaded.secrets.values()]
         values += [value for name in NETWORK_VARIABLES if "@" in (value := self.settings.get(name) or "")]
@@ -75,8 +73,8 @@ class CharacterConfig:
 
 
 def add_character_option(parser: argparse.ArgumentParser, *, is_repeatable: bool = False) -> None:
-    """Let a command be told whose part it is."""
-    help_text = "the character's JSON file (default: the one that comes along)"
+    """Add the option `-c FILE`; with `is_repeatable`, for several characters."""
+    help_text = "the character's JSON file (default: the bundled one)"
     if is_repeatable:
         help_text += "; repeat it for several characters in one process"
         parser.add_argument("-c", "--character", metavar="FILE", type=Path, action="append", help=help_text)
@@ -85,7 +83,7 @@ def add_character_option(parser: argparse.ArgumentParser, *, is_repeatable: bool
 
 
 def default_character() -> Path:
-    """Find the character that comes along: in a checkout beside the code, in a wheel inside it."""
+    """Return the path of the bundled character: next to the code in a checkout, inside it in a wheel."""
     package = Path(bot.__file__).parent
     candidates = (package.parent / DEFAULT_CHARACTER, package / DEFAULT_CHARACTER)
     existing_path = next((path for path in candidates if path.is_file()), None)
@@ -95,9 +93,9 @@ def default_character() -> Path:
 
 
 def load_character_config(path: Path | None = None, override: Layer | None = None) -> CharacterConfig:
-    """Read one character's file (the default's) and settings, and load its plugins; raises ConfigError.
+    """Load one character (default: the bundled one) with settings and plugins. Raises ConfigError.
 
-    With `over` that layer is put over its settings.
+    The layer `override` takes precedence over its settings.
     """
     path = path or default_character()
     loaded = load_character(path)
@@ -115,9 +113,9 @@ def load_character_config(path: Path | None = None, override: Layer | None = Non
 
 
 def load_character_configs(files: Sequence[Path], overrides: Sequence[Layer] = ()) -> list[CharacterConfig]:
-    """Read all characters of one process, with a layer over the settings of each where there are any.
+    """Load all characters of one process, each with its override layer if there is one.
 
-    Raises ConfigError, also where two are the same.
+    Raises ConfigError, also if two of them are the same.
     """
     configs = [
         load_character_config(*arguments)
@@ -135,22 +133,22 @@ def load_character_configs(files: Sequence[Path], overrides: Sequence[Layer] = (
 
 
 def read_character_settings(loaded: LoadedCharacter | None) -> Settings:
-    """Put a character's settings over the environment and the `.env` of the working directory."""
+    """Return the environment and `.env` settings, with the character's own settings on top."""
     if loaded is None:
         return load_settings()
     return load_settings(loaded.character.settings, loaded.secrets)
 
 
 def is_elizaos_file(loaded: LoadedCharacter) -> bool:
-    """Whether a file was written for elizaOS rather than for us, so that some of its plugins are not here."""
+    """Return whether a file was written for elizaOS, so that some of its plugins do not exist here."""
     names = loaded.character.plugins
     return loaded.report.format is Format.V0 or any(ELIZAOS_PACKAGE.fullmatch(name) for name in names)
 
 
 def export_network_settings(settings: Settings, environment: MutableMapping[str, str] = os.environ) -> None:
-    """Put proxies and certificates that only `.env` names where every client library looks for them.
+    """Export the proxies and certificates of `.env` to the environment, where client libraries read them.
 
-    A character's own settings stay out of it: a file from elsewhere must not redirect this process.
+    A character's own settings are not exported: a downloaded file must not redirect this process.
     """
     for name in NETWORK_VARIABLES:
         value = settings.get(name) if settings.source_of(name) == str(ENV_FILE) else None
@@ -159,7 +157,7 @@ def export_network_settings(settings: Settings, environment: MutableMapping[str,
 
 
 def print_notes(configs: Sequence[CharacterConfig]) -> None:
-    """Tell the operator, in few lines, what of the files is not as it may seem."""
+    """Print a few notes for each character about ignored or changed parts of its file."""
     for config in configs:
         notes = list(_notes(config))
         for note in notes[:MAX_NOTES]:
@@ -176,11 +174,11 @@ def print_notes(configs: Sequence[CharacterConfig]) -> None:
 def _notes(config: CharacterConfig) -> Iterator[str]:
     if config.loaded.report.secrets:
         lines = ", ".join(str(note.line) for note in config.loaded.report.secrets)
-        yield f"it holds secrets (line {lines}): move them to .env, for whoever has the file has them"
+        yield f"it contains secrets (line {lines}): move them to .env; everyone with the file can read them"
     for note in config.loaded.report.warnings:
         yield str(note)
     yield from config.notes
     available = {*adapter_names(), *PLATFORMS}
     for name in config.loaded.character.adapters:
         if name not in available:
-            yield f"{name}: there is no adapter for this platform here"
+            yield f"{name}: no adapter is installed for this platform"

@@ -1,4 +1,4 @@
-"""A trial run: platforms that are put up on this machine, and a data folder that ends with it."""
+"""Run characters on emulated platforms, with a temporary data folder."""
 
 import os
 from collections import Counter
@@ -19,14 +19,14 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class EmulatedRun:
-    """The pages of the emulated platforms, the layer that leads each character there, and a data folder."""
+    """The emulators' URLs, a settings layer for each character that points to them, and the data folder."""
 
     urls: Mapping[str, str]
     layers: tuple[Layer, ...]
     folder: Path
 
     def enable_for(self, config: CharacterConfig) -> CharacterConfig:
-        """Let a character in whose file names only other platforms."""
+        """Return the configuration with the emulated platforms added to the character's adapters."""
         character = config.loaded.character
         if not character.adapters:
             return config
@@ -34,22 +34,22 @@ class EmulatedRun:
         return replace(config, loaded=replace(config.loaded, character=enabled_character))
 
     def summary_lines(self, configs: Sequence[CharacterConfig]) -> Iterator[str]:
-        """Say where to talk, what leaves the machine, and what becomes of the data."""
+        """Yield what to tell the operator: URLs, which data leaves the machine, where data is stored."""
         for name, url in self.urls.items():
-            yield f"{name} is emulated here: open {url} to talk"
+            yield f"{name} is emulated: open {url} to talk"
         models = sorted(
             {plugin_name for config in configs for plugin_name in config.text_plugins} - {OFFLINE}
         )
         if models:
-            yield f"nothing leaves this machine but what the model is asked ({', '.join(models)})"
+            yield f"nothing leaves this machine except model calls ({', '.join(models)})"
         else:
-            yield "nothing leaves this machine, and no account and no key is needed"
+            yield "nothing leaves this machine; no account and no key is needed"
         yield f"the bot's own data stays as it is; what is said here is kept in {self.folder} until this ends"
 
 
 @asynccontextmanager
 async def run_emulators(specs: Sequence[AdapterSpec], files: Sequence[Path]) -> AsyncIterator[EmulatedRun]:
-    """Put platforms up for the characters of these files (the default's), as long as the block lasts."""
+    """Run emulators for the characters of these files (default: the bundled one) during the block."""
     names = _unique_names([load_character(path).character.name for path in files or [default_character()]])
     bypass_proxy()
     async with AsyncExitStack() as stack:
@@ -61,7 +61,7 @@ async def run_emulators(specs: Sequence[AdapterSpec], files: Sequence[Path]) -> 
 
 
 def bypass_proxy(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Keep what is for this machine from every proxy."""
+    """Exclude the loopback address from every proxy."""
     existing_hosts = (
         environment.get("no_proxy") or load_settings(environment=environment).get("NO_PROXY") or ""
     )
@@ -72,7 +72,7 @@ def bypass_proxy(environment: MutableMapping[str, str] = os.environ) -> None:
 def _settings_layer(
     name: str, specs: Sequence[AdapterSpec], emulators: Mapping[str, EmulatedPlatform], folder: str
 ) -> Layer:
-    """Give a character's settings for the trial; of its own none that is real shows through."""
+    """Return a character's settings layer; it hides the real accounts and databases."""
     values = {"BOT_DATA_DIR": folder}
     hidden_names = {*values, *DATABASE_SETTINGS}
     for spec in specs:
@@ -80,11 +80,11 @@ def _settings_layer(
         hidden_names.update(
             spec.needs, (field_info.alias or field for field, field_info in secret_fields(spec.settings))
         )
-    return Layer("the trial run", values, hidden_names=frozenset({*values, *hidden_names}))
+    return Layer("the emulated run", values, hidden_names=frozenset({*values, *hidden_names}))
 
 
 def _unique_names(names: Sequence[str]) -> list[str]:
-    """Number the names that several have."""
+    """Return the names with a number appended to those that occur more than once."""
     counts = Counter(names)
     return [
         name if counts[name] == 1 else f"{name} {names[: index + 1].count(name)}"

@@ -1,4 +1,4 @@
-"""The command `bot`: finds the command that is meant, and turns every error into one line and a code."""
+"""Entry point of `bot`: run one command, and turn every error into one line and an exit code."""
 
 import argparse
 import gc
@@ -21,7 +21,7 @@ from bot.text import find_closest, shorten
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: its name, the module that has `add_arguments` and `run`, and what it does."""
+    """A command: its name, the module with `add_arguments` and `run`, and its help text."""
 
     name: str
     module: str
@@ -30,28 +30,26 @@ class Command:
 
 COMMANDS = (
     Command("chat", "bot.cli.commands.chat", "talk with the character here in the terminal"),
-    Command("run", "bot.cli.commands.run", "start the character on every platform that is configured"),
+    Command("run", "bot.cli.commands.run", "start the character on every configured platform"),
     Command("post", "bot.cli.commands.post", "write one post in the character's voice"),
-    Command("why", "bot.cli.commands.why", "say why messages were answered, or were not, and what it cost"),
-    Command("outbox", "bot.cli.commands.outbox", "list what has not arrived; send it after all, or drop it"),
+    Command("why", "bot.cli.commands.why", "show why messages were answered or not, and what they cost"),
+    Command("outbox", "bot.cli.commands.outbox", "list undelivered parts; send or drop them"),
     Command("db", "bot.cli.commands.db", "check, upgrade or back up the database"),
-    Command("doctor", "bot.cli.doctor.command", "check the set-up and say what to mend"),
+    Command("doctor", "bot.cli.doctor.command", "check the configuration and say what to correct"),
     Command("character", "bot.cli.commands.character", "check character files, or write a new one"),
     Command("plugin", "bot.cli.commands.plugin", "list, check or start a plugin"),
-    Command("settings", "bot.cli.commands.settings", "list every variable, and where its value comes from"),
+    Command("settings", "bot.cli.commands.settings", "list every variable and where its value comes from"),
 )
-EPILOG = """`bot COMMAND --help` tells more.
+EPILOG = """`bot COMMAND --help` shows the options of a command.
 
-exit codes: 0 done, 2 usage, 70 a fault of ours, 75 try again later, 78 something is set up wrongly,
+exit codes: 0 success, 2 usage, 70 internal error, 75 try again later, 78 wrong configuration,
 130 interrupted
 """
 
 
 def entry(argv: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit code; never lets a traceback out unless LOG_LEVEL is DEBUG."""
-    gc.set_threshold(
-        *GC_THRESHOLDS
-    )  # a fifth of a start would go into looking through what is being imported
+    """Run one command and return its exit code; print a traceback only if LOG_LEVEL is DEBUG."""
+    gc.set_threshold(*GC_THRESHOLDS)  # collections during the imports would take a fifth of the start
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         if sys.stdout is not None:
@@ -61,7 +59,7 @@ def entry(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _discard_stdout()
         return Exit.OK
-    except Exception as error:  # the last boundary: what nobody expected still ends in one line
+    except Exception as error:  # the outermost boundary: an unexpected error ends in one line too
         return _report_error(error)
     return code
 
@@ -117,12 +115,12 @@ def _report_error(error: Exception) -> int:
 
 def _is_debugging() -> bool:
     level = os.environ.get("LOG_LEVEL", "")
-    with suppress(Exception):  # the settings themselves may be what failed
+    with suppress(Exception):  # reading the settings may be what failed
         level = load_settings().get("LOG_LEVEL") or ""
     return level.strip().upper() == "DEBUG"
 
 
 def _discard_stdout() -> None:
-    """Whoever read our output has gone: let the interpreter flush what is left into nothing."""
+    """Redirect stdout to the null device: its reader is gone, and the interpreter flushes it at exit."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -17,7 +17,7 @@ MAX_TEXT_LENGTH = 120
 
 @dataclass(frozen=True, slots=True)
 class MessageReport:
-    """A message, what became of it, what was said to it, and whether that arrived."""
+    """A message with its receipt, replies and deliveries."""
 
     receipt: Receipt
     room: Room | None
@@ -28,7 +28,7 @@ class MessageReport:
     run: Mapping[str, Any] | None = None
 
     def lines(self) -> Iterator[str]:
-        """Tell it to a person."""
+        """Yield the report as lines of text."""
         receipt = self.receipt
         text = repr(shorten(self.message.content.text, MAX_TEXT_LENGTH)) if self.message else "(removed)"
         yield f"{format_time(receipt.received_at)}  {self.author} in {self.room_label}: {text}"
@@ -39,13 +39,13 @@ class MessageReport:
         if self.run is not None:
             yield from (f"  {line}" for line in format_run(self.run))
         for reply in self.replies:
-            yield f"  said: {shorten(reply.content.text, MAX_TEXT_LENGTH)!r}"
+            yield f"  reply: {shorten(reply.content.text, MAX_TEXT_LENGTH)!r}"
         for part in self.deliveries:
             yield f"  {format_part(part)}"
         yield f"  message {receipt.memory_id}, receipt {receipt.id}"
 
     def to_json(self) -> dict[str, Any]:
-        """Give it as JSON; names are those of the HTTP API."""
+        """Return the report as JSON, with the names of the HTTP API."""
         receipt, message = self.receipt, self.message
         return {
             "id": str(receipt.id),
@@ -75,12 +75,12 @@ class MessageReport:
 
     @property
     def room_label(self) -> str:
-        """What a person calls the room."""
+        """The room's name for display."""
         return room_label(self.room, self.receipt.room_id)
 
 
 async def build_report(conversations: ConversationReader, receipt: Receipt, agent_id: UUID) -> MessageReport:
-    """Look up everything about a message."""
+    """Return the report of a message, read from the store."""
     message = await conversations.message(receipt.memory_id)
     authors = await conversations.authors([message]) if message else {}
     author = authors.get(receipt.author_id)
@@ -102,20 +102,20 @@ async def build_report(conversations: ConversationReader, receipt: Receipt, agen
 
 
 def room_label(room: Room | None, room_id: UUID) -> str:
-    """Say which room it is: its name, or what the platform calls it."""
+    """Return the room's name, or the platform's id of it, with the platform."""
     if room is None:
         return str(room_id)
     return f"{room.name or room.external_id} ({room.platform})"
 
 
 def format_run(run: Mapping[str, Any]) -> Iterator[str]:
-    """Tell how the evaluators fared; the rest stands in the receipt."""
+    """Yield one line for each evaluator of a run."""
     for evaluator in run.get("evaluators", ()):
         yield f"evaluator {evaluator['name']}: {evaluator['error'] or 'done'}"
 
 
 def format_part(part: Delivery) -> str:
-    """Tell how an outgoing part stands."""
+    """Return one line about the state of an outgoing part."""
     tries = f", {part.attempts} attempts" if part.attempts > 1 else ""
     held = ", held" if part.state is DeliveryState.UNKNOWN else ""
     cause = f": {part.cause}" if part.cause else ""
@@ -123,7 +123,7 @@ def format_part(part: Delivery) -> str:
 
 
 def part_json(part: Delivery) -> dict[str, Any]:
-    """Give an outgoing part as JSON."""
+    """Return an outgoing part as JSON."""
     return {
         "id": part.id,
         "message_id": str(part.memory_id),
@@ -138,7 +138,7 @@ def part_json(part: Delivery) -> dict[str, Any]:
 
 
 def format_time(timestamp: datetime) -> str:
-    """Write a time as people here read it."""
+    """Return a time in the local time zone, to the second."""
     return f"{timestamp.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
@@ -154,7 +154,7 @@ MIN_AMOUNT = 0.000001
 
 
 def explain_receipt(receipt: Receipt) -> list[str]:
-    """Tell a receipt: the outcome and why, what decided, what it cost, how long it took."""
+    """Return a receipt as lines: outcome, reason, rule, model calls with costs, duration."""
     return list(_receipt_lines(receipt))
 
 
@@ -163,13 +163,13 @@ def _receipt_lines(receipt: Receipt) -> Iterator[str]:
     if receipt.rule:
         yield f"decided by: {receipt.rule}"
     if receipt.superseded_by is not None:
-        yield f"taken over by: message {receipt.superseded_by}"
+        yield f"superseded by: message {receipt.superseded_by}"
     if not receipt.model_calls:
-        yield "no model was asked"
+        yield "no model was called"
     for call in receipt.model_calls:
         yield _format_call(call)
     if len(receipt.model_calls) > 1:
-        yield f"all of it: {_format_total(receipt.model_calls)}"
+        yield f"total: {_format_total(receipt.model_calls)}"
     if receipt.closed_at is not None:
         yield f"took {(receipt.closed_at - receipt.received_at).total_seconds() * 1000:.0f} ms"
     yield from receipt.notes
@@ -180,7 +180,7 @@ def _format_call(call: ModelCall) -> str:
     cached = f" ({call.tokens_cached} of them cached)" if call.tokens_cached else ""
     failed = f", failed: {call.error}" if call.error else ""
     return (
-        f"asked {call.model} for {call.purpose}: {estimate_prefix}{call.tokens_in} tokens in{cached}, "
+        f"called {call.model} for {call.purpose}: {estimate_prefix}{call.tokens_in} tokens in{cached}, "
         f"{call.tokens_out} out, {format_price(call.cost)}, {call.seconds * 1000:.0f} ms{failed}"
     )
 
@@ -196,12 +196,12 @@ def _format_total(calls: Sequence[ModelCall]) -> str:
 
 
 def format_price(cost: float | None) -> str:
-    """Write what something has cost, if that is known."""
+    """Return an amount in dollars, or "price unknown" for None."""
     return "price unknown" if cost is None else format_dollars(cost)
 
 
 def format_dollars(amount: float) -> str:
-    """Write an amount: to the cent where it is large, to the millionth where it is small."""
+    """Return an amount in dollars: with cents from $10 on, else with up to six decimals."""
     if amount >= 10:
         return f"${amount:,.2f}"
     if 0 < amount < MIN_AMOUNT:

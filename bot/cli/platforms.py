@@ -19,10 +19,7 @@ CONSOLE = "console"
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A platform by name: its adapter if there is one, and why it is off; empty where it is on.
-
-    `page` is where to talk if it is emulated.
-    """
+    """A platform, its adapter if installed, why it is off (empty if it is on), and the emulator's URL."""
 
     name: str
     spec: AdapterSpec | None
@@ -31,7 +28,7 @@ class Platform:
 
     @property
     def is_on(self) -> bool:
-        """Whether it is to be connected."""
+        """Whether the platform will be connected."""
         return not self.off_reason
 
 
@@ -40,10 +37,9 @@ def list_platforms(
     only: Collection[str] = (),
     emulator_urls: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Platform]:
-    """Look at every platform that is known or installed; with `only`, none but those are on.
+    """Return the state of every known or installed platform, and load the adapters of those that are on.
 
-    What those that are on are connected with is loaded, and nothing of the others. Where there are `pages`,
-    of emulated platforms, none is on but those and the web page: nothing real is.
+    With `only`, just those are on. With `emulator_urls`, just the emulated platforms and the web page are.
     """
     adapters = find_adapters()
     names = [*KNOWN_PLATFORMS, *(name for name in adapters if name not in (*KNOWN_PLATFORMS, CONSOLE))]
@@ -51,18 +47,18 @@ def list_platforms(
 
 
 def parse_platforms(text: str) -> list[str]:
-    """Read the names given to `--only`; raises UsageError for one that there is not."""
+    """Parse the value of `--only`. Raises UsageError for an unknown platform."""
     available = [
         *KNOWN_PLATFORMS,
         *(name for name in adapter_names() if name not in (*KNOWN_PLATFORMS, CONSOLE)),
     ]
     if CONSOLE in _split_names(text):
-        raise UsageError("--only: the console is `bot chat`")
+        raise UsageError("--only: use `bot chat` for the console")
     return _check_names(text, available, "--only", "a platform")
 
 
 def parse_emulators(text: str) -> list[AdapterSpec]:
-    """Read the names given to `--emulate`; raises UsageError for a platform that has no emulator."""
+    """Parse the value of `--emulate`. Raises UsageError for a platform without an emulator."""
     adapters = find_adapters()
     for name in _split_names(text):
         if isinstance(problem := adapters.get(name), str):
@@ -86,10 +82,10 @@ def _check_names(text: str, available: Sequence[str], option: str, kind: str) ->
     for name in names:
         if name not in available:
             suggestion = find_closest(name, available)
-            hint = f"did you mean {suggestion!r}?" if suggestion else f"there are: {', '.join(available)}"
+            hint = f"did you mean {suggestion!r}?" if suggestion else f"available: {', '.join(available)}"
             raise UsageError(f"{option}: {name!r} is not {kind}: {hint}")
     if not names:
-        raise UsageError(f"{option} wants one or more of {','.join(available)}")
+        raise UsageError(f"{option} needs one or more of {','.join(available)}")
     return names
 
 
@@ -104,21 +100,21 @@ def _platform(
     if only and name not in only:
         return Platform(name, spec, f"not among --only {','.join(only)}")
     if emulator_urls and name not in (WEB, *emulator_urls):
-        return Platform(name, spec, "not emulated: a trial run connects nothing real")
+        return Platform(name, spec, "not emulated: an emulated run connects to no real platform")
     if spec is None:
         return Platform(name, None, str(adapter or "this version has no adapter for it yet"))
     if missing := _missing_settings(spec, configs):
         return Platform(name, spec, f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set")
     if not only and name != WEB and not _is_listed(name, configs):
         return Platform(name, spec, "the character's file names only other platforms (`adapters`)")
-    loaded_adapter = find_adapter(name)  # loads its libraries: now, for later it would hold up whatever runs
+    loaded_adapter = find_adapter(name)  # imports its libraries now: later it would block the event loop
     if isinstance(loaded_adapter, str):
         return Platform(name, None, loaded_adapter)
     return Platform(name, loaded_adapter, emulator_url=emulator_urls.get(name, ""))
 
 
 def _missing_settings(spec: AdapterSpec, configs: Sequence[CharacterConfig]) -> list[str]:
-    """The variables that keep it off: those the nearest character to having all still lacks."""
+    """Return the missing variables of the character that lacks the fewest."""
     lists = [[name for name in spec.needs if name not in config.settings] for config in configs]
     return min(lists, key=len, default=list(spec.needs))
 

@@ -1,4 +1,4 @@
-"""Publishing on X from beside: with the character's own books, for this one errand."""
+"""Publish one post on X, with the character's own store or through the running bot."""
 
 import asyncio
 import base64
@@ -23,15 +23,15 @@ from bot.settings import Layer
 
 PLATFORM = "x"
 POST_URL = "https://x.com/i/status/"
-NO_REPLIES_LAYER = Layer("bot post", {"X_REPLY_ENABLE": "false"})  # it is `bot run` that reads and answers
+NO_REPLIES_LAYER = Layer("bot post", {"X_REPLY_ENABLE": "false"})  # `bot run` reads and answers
 PUBLISH_TIMEOUT, POLL_SECONDS = 60.0, 0.05
-MAX_FAILED_ATTEMPTS = 3  # so many tries in a row without a way to X: the next start goes on
+MAX_FAILED_ATTEMPTS = 3  # failed attempts of a part before waiting ends; the next start continues
 MAX_PENDING_PARTS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedPart:
-    """A part of a post, and what has become of it."""
+    """A part of a post and its delivery state."""
 
     id: str
     part: int
@@ -42,13 +42,13 @@ class PublishedPart:
 
 @dataclass(frozen=True, slots=True)
 class PublishingSession:
-    """A character that can publish: with its books open and its platform connected."""
+    """A character with open store and connected platform, for the duration of one command."""
 
     agent_runtime: AgentRuntime
     feed: Feed
 
     async def publish(self, content: Content) -> list[PublishedPart]:
-        """Publish a post, and give its parts as they stand when there is nothing more to wait for."""
+        """Publish a post; return its parts once each is final or waits for something slow."""
         agent, post = self.agent_runtime.agent, Post(content.text)
         memory = await publish(agent, self.feed, post, pictures=content.attachments)
         if memory is None or memory.turn_id is None:
@@ -56,7 +56,7 @@ class PublishingSession:
         return await self._wait_for_parts(await agent.store.ledger.deliveries(turn_id=memory.turn_id))
 
     async def resume(self) -> list[PublishedPart]:
-        """Put back what has not arrived of earlier posts, and give it as it stands then."""
+        """Send the undelivered parts of earlier posts again; return them as `publish` does."""
         agent = self.agent_runtime.agent
         undelivered = UndeliveredParts(agent.store.ledger, agent.outbox)
         pending_parts = [
@@ -70,7 +70,7 @@ class PublishingSession:
         return await self._wait_for_parts(pending_parts)
 
     async def _wait_for_parts(self, parts: Sequence[Delivery]) -> list[PublishedPart]:
-        """Wait until each part has its outcome, or waits for something that may take long."""
+        """Wait until each part is final, X is unreachable or PUBLISH_TIMEOUT is over; return the parts."""
         ledger = self.agent_runtime.agent.store.ledger
         clock = asyncio.get_running_loop().time
         deadline = clock() + PUBLISH_TIMEOUT
@@ -87,7 +87,7 @@ class PublishingSession:
             await asyncio.sleep(POLL_SECONDS)
 
     def _is_stalled(self, deliveries: Sequence[Delivery]) -> bool:
-        """Tell whether what was tried will hardly leave soon: X refuses all, or has failed often."""
+        """Return whether sending is unlikely to succeed soon: X is stopped, or a part failed often."""
         feed = _find_feed(self.agent_runtime)
         is_stopped = feed is None or bool(feed.pause_reason)
         return any(
@@ -101,22 +101,22 @@ def _find_feed(agent_runtime: AgentRuntime) -> Feed | None:
 
 
 def find_x_adapter(config: CharacterConfig) -> AdapterSpec:
-    """Find the adapter; raises ConfigError where it is not installed, or the character has no account."""
+    """Return X's adapter. Raises ConfigError if it is not installed or the character has no account."""
     spec = find_adapter(PLATFORM)
     if not isinstance(spec, AdapterSpec):
-        raise ConfigError(f"X cannot be reached: {spec}")
+        raise ConfigError(f"the adapter of X is not available: {spec}")
     config.settings.load(spec.settings)
     if missing := [name for name in spec.needs if name not in config.settings]:
         names, verb = ", ".join(missing), "is" if len(missing) == 1 else "are"
-        raise ConfigError(f"{names} {verb} not set: docs/x.md tells where to get them")
+        raise ConfigError(f"{names} {verb} not set: docs/x.md says where to get them")
     return spec
 
 
 @asynccontextmanager
 async def open_publishing(config: CharacterConfig, spec: AdapterSpec) -> AsyncIterator[PublishingSession]:
-    """Open the books and connect; no task is begun, no plugin works, nothing is read.
+    """Open the store and connect, without tasks, plugins' background work and reading.
 
-    Raises StoreRefused where another process has the books.
+    Raises StoreInaccessible if another process uses the store.
     """
     plugins = tuple(
         replace(plugin, workers=(), listeners=(), services=(), init=None) for plugin in config.plugins
@@ -133,9 +133,7 @@ async def open_publishing(config: CharacterConfig, spec: AdapterSpec) -> AsyncIt
         outbox.connect(adapter)
         feed = _find_feed(agent_runtime)
         if feed is None:
-            raise ConfigError(
-                f"{config.name} is not meant for X: its file names other platforms (`adapters`)"
-            )
+            raise ConfigError(f"{config.name} does not use X: its file names other platforms (`adapters`)")
         yield PublishingSession(agent_runtime, feed)
         await outbox.close(0.0)
 
@@ -143,15 +141,15 @@ async def open_publishing(config: CharacterConfig, spec: AdapterSpec) -> AsyncIt
 def publish_via_running_bot(
     config: CharacterConfig, content: Content, refusal: StoreInaccessible
 ) -> list[PublishedPart]:
-    """Have the process that has the books publish it; raises `refusal` where none can be asked."""
+    """Publish through the running bot that uses the store. Raises ConfigError or TemporaryError."""
     body = {"text": content.text, "pictures": [_picture_json(item) for item in content.attachments]}
     path = f"/plugins/x_actions/posts?agent={config.agent_config.agent_id}"
     try:
         reply = find_running_bot(config).post(path, body, timeout=PUBLISH_TIMEOUT)
     except (ConfigError, TemporaryError) as error:
-        raise type(error)(f"{refusal}\nand asking that process does not help: {error}") from None
+        raise type(error)(f"{refusal}\nand that process could not be asked: {error}") from None
     if reply.status is not HTTPStatus.OK:
-        raise TemporaryError(f"the running bot has not published it: {reply.problem}")
+        raise TemporaryError(f"the running bot did not publish it: {reply.problem}")
     parts = reply.body.get("parts")
     return [
         PublishedPart(
@@ -162,22 +160,22 @@ def publish_via_running_bot(
 
 
 def split_post(content: Content) -> list[Content]:
-    """Cut a post as it is cut when it leaves; where X is not installed it stays whole."""
+    """Return the parts into which a post is split for sending; one part if X is not installed."""
     spec = find_adapter(PLATFORM)
     return spec.open([]).split_content(content) if isinstance(spec, AdapterSpec) else [content]
 
 
 def post_url(parts: Sequence[PublishedPart]) -> str:
-    """Give the address of a post, which is that of its first part; blank where that has not arrived."""
+    """Return the URL of a post's first part; empty if that part has not been sent."""
     first_part = next((part for part in parts if part.part == 0), None)
     return f"{POST_URL}{first_part.post_id}" if first_part is not None and first_part.post_id else ""
 
 
 def check_all_sent(parts: Sequence[PublishedPart]) -> None:
-    """Raise TryAgain, naming each part that has not arrived and why."""
+    """Raise TemporaryError if a part has not been sent; the message names each with its cause."""
     lines = [_problem_line(part, len(parts)) for part in parts if part.state is not DeliveryState.SENT]
     if lines:
-        lines.append("`bot post --resume` goes on where it stopped, `bot outbox list` shows what waits")
+        lines.append("`bot post --resume` sends the rest, `bot outbox list` shows the waiting parts")
         raise TemporaryError("\n".join(lines))
 
 
@@ -193,5 +191,5 @@ def _picture_json(picture: Attachment) -> dict[str, str]:
 
 def _problem_line(part: PublishedPart, count: int) -> str:
     label = f"part {part.part + 1} of {count}" if count > 1 else "the post"
-    state = "may have arrived, or not" if part.state is DeliveryState.UNKNOWN else "has not arrived"
-    return f"{label} ({part.id}) {state}: {part.cause or 'it waits'}"
+    state = "may have been sent or not" if part.state is DeliveryState.UNKNOWN else "was not sent"
+    return f"{label} ({part.id}) {state}: {part.cause or 'waiting'}"

@@ -1,4 +1,4 @@
-"""Reads the store beside a running bot; HTTP client to it."""
+"""Access next to a running bot: HTTP client of its server, and its store opened for reading."""
 
 import http.client
 import json
@@ -25,28 +25,28 @@ LOOPBACK_BY_WILDCARD = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """What was answered; `problem` is the sentence that a refusal comes with."""
+    """The response of the running bot."""
 
     status: HTTPStatus
     body: Mapping[str, Any]
 
     @property
     def problem(self) -> str:
-        """Why there is nothing else in it."""
+        """The message of an error response, or the HTTP status."""
         error = self.body.get("error")
         return str(error.get("message", self.status)) if isinstance(error, Mapping) else str(self.status)
 
 
 @dataclass(frozen=True, slots=True)
 class RunningBot:
-    """Where a running bot listens, and the token that opens it."""
+    """Address and token of a running bot's server."""
 
     host: str
     port: int
     token: str
 
     def post(self, path: str, body: Any = None, *, timeout: float = TIMEOUT_SECONDS) -> HttpReply:
-        """Ask for something to be done; raises TryAgain where no bot answers."""
+        """Send a POST request and return the response. Raises TemporaryError if no bot answers."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         headers = {"Authorization": f"Bearer {self.token}"}
         data = None
@@ -69,16 +69,14 @@ class RunningBot:
 
 
 def find_running_bot(config: CharacterConfig) -> RunningBot:
-    """Find where the process that runs a character listens; raises ConfigError where that is not known."""
+    """Return the server of the process that runs a character. Raises ConfigError if it is unknown."""
     spec = find_adapter(WEB)
     if not isinstance(spec, AdapterSpec):
         raise ConfigError(spec)
     values = config.settings.load(spec.settings).model_dump()
     host, port, token = str(values["server_host"]), int(values["server_port"]), values["server_token"]
     if not port:
-        raise ConfigError(
-            "SERVER_PORT is 0, which is any: set it to the one that the running bot has printed"
-        )
+        raise ConfigError("SERVER_PORT is 0 (any free port): set it to the port that the running bot printed")
     if token is not None:
         return RunningBot(LOOPBACK_BY_WILDCARD.get(host, host), port, token.get_secret_value())
     file = config.settings.load(CoreSettings).bot_data_dir / TOKEN_FILE
@@ -90,18 +88,18 @@ def find_running_bot(config: CharacterConfig) -> RunningBot:
 
 
 def require_storage(config: CharacterConfig) -> Storage:
-    """Find what keeps a character's store; raises ConfigError where nothing outlives the process."""
+    """Return a character's storage. Raises ConfigError if its data is in memory only."""
     storage = find_storage(config.plugins)
     if storage is None:
         raise ConfigError(
-            f"{config.name} ({config.path}) is kept in memory alone: name the plugin sql in its file, or set "
-            "DATABASE_URL"
+            f"{config.name} ({config.path}) is stored in memory only: name the plugin sql in its file, or "
+            "set DATABASE_URL"
         )
     return storage
 
 
 @asynccontextmanager
 async def open_store_for_reading(config: CharacterConfig) -> AsyncIterator[Store]:
-    """Open a character's store for reading alone; it may be in use."""
+    """Open a character's store for reading; another process may be using it."""
     async with require_storage(config).open_read_only(config.agent_config.agent_id, config.settings) as store:
         yield store

@@ -1,4 +1,4 @@
-"""Every variable there is: who declares it, what it means, and what it is when nobody sets it."""
+"""All variables: which part declares them, their meaning and their default."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ from bot.settings import CoreSettings, SettingsModel, is_secret_name, secret_fie
 
 
 class NetworkSettings(SettingsModel):
-    """The standard variables for every outgoing connection."""
+    """Standard variables for every outgoing connection."""
 
     https_proxy: str | None = Field(None, description="The proxy for https addresses, as http://host:port.")
     http_proxy: str | None = Field(None, description="The proxy for http addresses.")
-    no_proxy: str | None = Field(None, description="Hosts that are reached without it, parted by commas.")
+    no_proxy: str | None = Field(None, description="Hosts reached without a proxy, separated by commas.")
     ssl_cert_file: str | None = Field(None, description="Certificates to trust instead of the system's.")
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsGroup:
-    """The variables of one part of the program."""
+    """The settings model of one part of the program."""
 
     name: str
     model: type[SettingsModel]
@@ -34,7 +34,7 @@ class SettingsGroup:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable; `default` is written as it would stand in `.env`."""
+    """One variable; `default` is formatted as in `.env`."""
 
     name: str
     description: str
@@ -43,10 +43,7 @@ class Variable:
 
 
 def find_settings_groups(plugins: Sequence[Plugin] = ()) -> tuple[list[SettingsGroup], list[str]]:
-    """Find every settings model: the core's, all adapters', all plugins', and those of `plugins`.
-
-    Gives also what could not be looked at, and why.
-    """
+    """Return the settings models of the core, all adapters, all plugins and `plugins`, and load problems."""
     groups = [
         SettingsGroup("core", CoreSettings),
         SettingsGroup("network", NetworkSettings),
@@ -76,7 +73,7 @@ def find_settings_groups(plugins: Sequence[Plugin] = ()) -> tuple[list[SettingsG
 
 
 def list_variables(model: type[SettingsModel]) -> Iterator[Variable]:
-    """List a model's variables in the order in which it declares them."""
+    """Yield a model's variables in the order of declaration."""
     secret_names = {name for name, _ in secret_fields(model)}
     for name, field in model.model_fields.items():
         alias = field.alias or name.upper()
@@ -88,7 +85,7 @@ def list_variables(model: type[SettingsModel]) -> Iterator[Variable]:
 
 
 def group_summary(model: type[SettingsModel]) -> str:
-    """Say in a line what a group of variables is for."""
+    """Return the first line of a settings model's docstring."""
     lines = (model.__doc__ or "").strip().splitlines()
     return lines[0] if lines else ""
 

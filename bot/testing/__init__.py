@@ -1,4 +1,4 @@
-"""Doubles and a stage for tests: they obey the same contracts as the real parts, and ship with them."""
+"""Test tools for plugins and adapters: a running agent, a scripted model, a recording adapter, emulators."""
 
 from bot.testing.emulator import (
     EmulatorMessage,

@@ -19,7 +19,7 @@ MAX_MESSAGES = 200
 
 @dataclass(frozen=True, slots=True)
 class EmulatorUser:
-    """Somebody one may be on the page, or a character to be mentioned: there `id` is how that is written."""
+    """A user of the page, or a character to mention; a character's `id` is the text of the mention."""
 
     id: str
     name: str
@@ -27,7 +27,7 @@ class EmulatorUser:
 
 @dataclass(frozen=True, slots=True)
 class EmulatorRoom:
-    """Where one may talk, and as whom; `hint` says when a character answers there."""
+    """A room of the page and its users; `hint` explains when a character answers there."""
 
     id: str
     name: str
@@ -37,7 +37,7 @@ class EmulatorRoom:
 
 @dataclass(frozen=True, slots=True)
 class EmulatorMessage:
-    """One message; `buttons` are what may be pressed below it, each with its id and what it says."""
+    """One message; `buttons` are pairs of id and label."""
 
     id: str
     by: str
@@ -48,29 +48,29 @@ class EmulatorMessage:
 
 
 class EmulatorView(Protocol):
-    """What an emulated platform shows on the page, and what a person may do there."""
+    """What an emulated platform shows on its page, and the actions of its users."""
 
     platform: str
     max_length: int
 
     def rooms(self) -> Sequence[EmulatorRoom]:
-        """List where one may talk; the first is where the page begins."""
+        """Return the rooms; the page opens with the first one."""
 
     def bots(self) -> Sequence[EmulatorUser]:
-        """List the characters that are there."""
+        """Return the characters."""
 
     def messages(self, room_id: str) -> Sequence[EmulatorMessage]:
-        """List what was said somewhere, the newest last."""
+        """Return the messages of a room, the newest last."""
 
     async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
-        """Say something, as an answer to a message or to none; gives back what stands against it."""
+        """Send a message, as a reply if `reply_to` is set; return an error message, or "" for success."""
 
     async def press_button(self, room_id: str, user_id: str, message_id: str, button_id: str) -> None:
-        """Press a button below a message."""
+        """Press a button of a message."""
 
 
 class EmulatorPage:
-    """Serves the page of a scene, behind `only_from_here`; what a form of another site sends is refused."""
+    """Serves the chat page of an emulator, behind `loopback_only`. Requests of HTML forms are refused."""
 
     def __init__(self, view: EmulatorView) -> None:
         self._view = view
@@ -83,7 +83,7 @@ class EmulatorPage:
         }
 
     def routes(self) -> list[web.RouteDef]:
-        """List all routes."""
+        """Return all routes."""
         return [
             web.get("/", self._serve_page),
             web.get("/page/shown", self._serve_state),
@@ -95,7 +95,7 @@ class EmulatorPage:
         return web.Response(text=self._html, content_type="text/html", headers=self._headers)
 
     async def _serve_state(self, request: web.Request) -> web.Response:
-        """Tell what is where; without a place, of the first."""
+        """Respond with the state of a room, by default of the first."""
         rooms = self._view.rooms()
         if not rooms:
             raise web.HTTPNotFound
@@ -112,7 +112,7 @@ class EmulatorPage:
     async def _send_message(self, request: web.Request) -> web.Response:
         room_id, user_id, body = await self._read_request(request)
         text = str(body.get("text", "")).strip()[: self._view.max_length]
-        problem = "there is nothing to say"
+        problem = "the message is empty"
         if text:
             problem = await self._view.send_message(room_id, user_id, text, str(body.get("answers") or ""))
         return web.json_response({"problem": problem}, status=400 if problem else 200)
@@ -129,7 +129,7 @@ class EmulatorPage:
         return web.json_response({})
 
     async def _read_request(self, request: web.Request) -> tuple[str, str, dict[str, Any]]:
-        """Read where and as whom something is to be done; where it is not said, the first."""
+        """Return room, user and body of a request; room and user default to the first ones."""
         if request.content_type != "application/json":
             raise web.HTTPForbidden
         try:
@@ -148,7 +148,7 @@ class EmulatorPage:
 
 
 def _content_security_policy(html: str) -> str:
-    """Let the page have its own script and style, and nothing else from anywhere."""
+    """Return a policy that allows only the page's own script and style."""
     hashes = {kind: _hash_element(html, kind) for kind in ("script", "style")}
     return (
         f"default-src 'none'; script-src '{hashes['script']}'; style-src '{hashes['style']}'; img-src data:; "
@@ -166,10 +166,10 @@ CHUNK = b" " * 65536
 
 @dataclass(slots=True)
 class FaultResponse:
-    """Goes wrong `times` times with those calls that `match` means on its platform.
+    """A fault for the next `times` calls that match `match`, whose meaning the platform defines.
 
-    With `is_late` the call is carried out first. `status` answers with `body` and `headers`; without one the
-    connection is reset. `is_endless` answers with a body that never ends, `is_hanging` with nothing.
+    It responds with `status`, `body` and `headers`, or resets the connection if `status` is 0. With `is_late`
+    the call is carried out first; with `is_endless` the body never ends; with `is_hanging` nothing is sent.
     """
 
     match: str
@@ -182,7 +182,7 @@ class FaultResponse:
     is_hanging: bool = False
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
-        """Go wrong."""
+        """Return the faulty response, or break the connection."""
         self.times -= 1
         if self.is_hanging:
             await asyncio.Event().wait()
@@ -212,19 +212,19 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def loopback_only(hosts: Iterable[str] = ()) -> Middleware:
-    """Refuse whoever calls the server by another name than this machine's or one of `hosts`.
+    """Refuse requests whose host name is neither the loopback address nor one of `hosts`.
 
-    A name of another site that leads here makes its page one of ours for a browser, which is then let in
-    to everything. What a browser says is sent by another site is refused as well.
+    This prevents DNS rebinding: a browser would treat a page of another site as same-origin if its name
+    resolved to this machine. Cross-site requests are refused as well.
     """
     names = allowed_hosts(LOOPBACK, hosts)
 
     @web.middleware
     async def check_request(request: web.Request, handler: Handler) -> web.StreamResponse:
         if parse_host_header(request.headers.get("Host", "")) not in names:
-            return web.Response(status=421, text="this server is not called so")
+            return web.Response(status=421, text="unknown host name")
         if is_cross_site(request.headers):
-            return web.Response(status=403, text="another site's page has no business here")
+            return web.Response(status=403, text="cross-site requests are refused")
         return await handler(request)
 
     return check_request

@@ -1,4 +1,4 @@
-"""Fixtures for the tests of plugins; found by pytest through its entry point `greenroom`."""
+"""Pytest fixtures for plugins, loaded through the entry point `greenroom`."""
 
 from collections.abc import AsyncIterator
 
@@ -10,12 +10,12 @@ from bot.testing.scripted_model import ScriptedModel
 
 @pytest.fixture
 def scripted_model() -> ScriptedModel:
-    """Give a model that greets."""
+    """Return a model that greets."""
     return ScriptedModel()
 
 
 @pytest.fixture
 async def stage(scripted_model: ScriptedModel) -> AsyncIterator[AgentHarness]:
-    """Give a running agent called Ada, with bootstrap and the scripted model."""
+    """Run an agent called Ada, with bootstrap and the scripted model."""
     async with running_agent(model=scripted_model) as harness:
         yield harness

@@ -1,4 +1,4 @@
-"""`running_agent`, `make_message`, `make_turn`."""
+"""A running agent for tests, and inbound messages and turns for it."""
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -31,7 +31,7 @@ from bot.turn import Turn, TurnInput
 
 @dataclass(frozen=True, slots=True)
 class AgentHarness:
-    """An agent that runs, the model that writes for it and the platform it speaks through."""
+    """A running agent with its model and its adapter; valid inside `running_agent`."""
 
     agent_runtime: AgentRuntime
     model: ScriptedModel
@@ -44,17 +44,17 @@ class AgentHarness:
 
     @property
     def texts(self) -> list[str]:
-        """What it has said so far."""
+        """The texts that the agent has sent so far."""
         return self.adapter.texts
 
     async def submit(self, text: str | Content, **details: Any) -> Receipt:
-        """Hand it a message, as `make_arrival` makes one, without waiting for what becomes of it."""
+        """Submit a message made by `make_message`; return its receipt without waiting for the outcome."""
         return await self.agent_runtime.inbox.submit(
             make_message(text, sent_at=self.agent.clock(), **details)
         )
 
     async def send(self, text: str | Content, **details: Any) -> Receipt:
-        """Hand it a message and wait for its outcome and for what it says to be sent."""
+        """Submit a message; return its final receipt after the replies are sent."""
         receipt = await self.submit(text, **details)
         closed_receipt = await self.agent_runtime.inbox.wait_outcome(receipt.id)
         await self.agent.outbox.drain(5.0)
@@ -72,9 +72,9 @@ async def running_agent(
     clock: Clock = system_clock,
     folder: Path | None = None,
 ) -> AsyncIterator[AgentHarness]:
-    """Run an agent with bootstrap, these plugins and a scripted model, as long as the block lasts.
+    """Run an agent with bootstrap, these plugins, the plugins they require and a scripted model.
 
-    What a plugin requires comes with it, where it is installed.
+    Raises PluginError if a required plugin is not installed.
     """
     model, adapter = model or ScriptedModel(), adapter or RecordingAdapter()
     character = character or Character(name="Ada")
@@ -87,7 +87,7 @@ async def running_agent(
 
 
 def _add_required(plugins: Sequence[Plugin]) -> list[Plugin]:
-    """Put bootstrap and whatever they require before these plugins."""
+    """Return the plugins, preceded by bootstrap and the plugins they require."""
     given_names = {plugin.name for plugin in plugins}
     required = [BOOTSTRAP, *(name for plugin in plugins for name in plugin.requires)]
     required_plugins = []
@@ -111,7 +111,7 @@ def make_message(
     is_bot: bool = False,
     platform: str = "test",
 ) -> InboundMessage:
-    """Make a message as an adapter would hand it over; the same names give the same people and places."""
+    """Return an inbound message as an adapter submits it; equal names give equal entities and rooms."""
     content = Content(text=text, source=platform) if isinstance(text, str) else text
     author_entity = Entity(derived_id(platform, "entity", author), platform, author, (author,), is_bot)
     world = World(derived_id(platform, "world"), platform, "world", "The World", {author_entity.id: role})
@@ -132,11 +132,11 @@ def make_message(
 
 
 def make_turn(agent: Agent, text: str | Content = "Hello", **details: object) -> Turn:
-    """Make a turn about one message, for calling an action, a provider or an evaluator by hand.
+    """Return a turn with one message, to call an action, a provider or an evaluator directly.
 
-    `details` are those of `make_arrival`.
+    `details` are passed to `make_message`.
     """
-    inbound = make_message(text, sent_at=agent.clock(), **details)  # type: ignore[arg-type]  # passed on as they are
+    inbound = make_message(text, sent_at=agent.clock(), **details)  # type: ignore[arg-type]  # passed on unchanged
     receipt = Receipt(
         new_id(), inbound.key, inbound.room.id, inbound.author.id, inbound.message.id, agent.clock()
     )

@@ -1,4 +1,4 @@
-"""An adapter that keeps what it is given to send."""
+"""An adapter that records deliveries instead of sending them."""
 
 import asyncio
 from collections.abc import Iterable
@@ -10,12 +10,11 @@ from bot.domain.ledger import Delivery
 
 
 class RecordingAdapter(Adapter):
-    """Keeps every delivery in `sent`, every edit in `edited` and every typing sign in `typings`.
+    """Records deliveries in `sent`, edits in `edited` and typing indicators in `typing_calls`.
 
-    `faults` are raised one after another before anything is sent; with `longest` texts are cut
-    into parts of that many characters; without `can_edit` nothing that was said can be changed. Replies
-    are seen while they are written every so many seconds (`edits`), if at all. Unless it `is_private`,
-    people are strangers: how much of theirs is answered has its limits.
+    `faults` are raised one after another before anything is sent. Texts are split into parts of `max_length`
+    characters. Sent messages can be edited only with `can_edit`. Replies are streamed every `stream_interval`
+    seconds, if set. Without `is_trusted_audience` the public message limits apply.
     """
 
     platform = "test"
@@ -42,7 +41,7 @@ class RecordingAdapter(Adapter):
 
     @property
     def texts(self) -> list[str]:
-        """What was said, in order."""
+        """The sent texts, in order."""
         return [delivery.content.text for delivery in self.sent]
 
     def split_content(self, content: Content) -> list[Content]:
@@ -68,25 +67,25 @@ class RecordingAdapter(Adapter):
         return self._stream_interval
 
     async def wait_until_attempted(self, count: int) -> None:
-        """Wait until so many attempts have been made to send or edit something."""
+        """Wait until `count` attempts to send or edit were made."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self.attempts) >= count)
 
     def fail_with(self, *faults: Exception) -> None:
-        """Raise these, one after another, before anything more is sent or edited."""
+        """Raise these errors, one after another, before the next send or edit."""
         self._faults += faults
 
     async def set_typing(self, room: Room, active: bool) -> None:
         self.typing_calls.append((room.external_id, active))
 
     async def wait_until_sent(self, count: int) -> list[str]:
-        """Wait until that many parts have been sent, and give their texts."""
+        """Wait until `count` parts have been sent; return their texts."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self.sent) >= count)
         return self.texts
 
     async def wait_until_edited(self, count: int) -> list[str]:
-        """Wait until so many edits have been made, and give their texts."""
+        """Wait until `count` edits have been made; return their texts."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self.edited) >= count)
         return [delivery.content.text for delivery in self.edited]

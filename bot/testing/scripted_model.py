@@ -1,4 +1,4 @@
-"""A model that says what the test told it to, and remembers what it was asked."""
+"""A model that returns scripted texts and records its requests."""
 
 import asyncio
 import inspect
@@ -22,17 +22,17 @@ from bot.plugin_system.plugin import Plugin
 
 
 class Restart:
-    """Between two pieces: all before it is taken back, as when a model is asked again."""
+    """Marker between two pieces: discards the pieces before it, as a retried model call does."""
 
 
 class StreamedText:
-    """A text that is written piece by piece; an event between two pieces is waited for."""
+    """A text that is streamed in pieces; an event between two pieces is awaited."""
 
     def __init__(self, *pieces: str | type[Restart] | asyncio.Event) -> None:
         self._pieces = pieces
 
     async def stream(self, request: TextRequest) -> str:
-        """Show the pieces to whoever wants to see them; gives the whole text."""
+        """Stream the pieces to the request's sink; return the whole text."""
         text = ""
         for piece in self._pieces:
             if isinstance(piece, asyncio.Event):
@@ -60,7 +60,7 @@ def model_answer(
     parameters: Mapping[str, Any] | None = None,
     thought: str = "a thought",
 ) -> str:
-    """Write an answer as a well-behaved model would; `parameters` are by action, or those of the only one."""
+    """Return a well-formed model answer; `parameters` are by action, or those of the only action."""
     parameter_tags = "".join(
         f"<{name}>{escape(value if isinstance(value, str) else json.dumps(value))}</{name}>"
         for name, value in (parameters or {}).items()
@@ -78,9 +78,9 @@ GREETING = model_answer("Hello.")
 class ScriptedModel:
     """Serves both sizes of text from a script: texts one after another, or a function of the request.
 
-    The last text repeats for ever; the texts are what is said, and a reflection is given none of them.
-    One may come in `StreamedText`, or be a whole result, such as one with calls. A function may be a coroutine,
-    so that a test decides when it answers, and may raise. `requests` holds what was asked, in order.
+    The last text repeats; a reflection gets an empty text instead. A text may be a `StreamedText` or a
+    `TextResult`, for example with calls. A function may be a coroutine function, and may raise. `requests`
+    has all requests in order.
     """
 
     def __init__(
@@ -96,10 +96,10 @@ class ScriptedModel:
         models = [model(kind, can_call_tools=can_call_tools)(self._write) for kind in kinds]
         if can_embed:
             models.append(Model(ModelType.TEXT_EMBEDDING, self._embed))
-        self.plugin = Plugin("scripted", "Says what the test told it to.", models=models)
+        self.plugin = Plugin("scripted", "Returns scripted texts.", models=models)
 
     def requests_for(self, purpose: Purpose) -> list[TextRequest]:
-        """List the requests made for one purpose."""
+        """Return the requests made for one purpose."""
         return [request for request in self.requests if request.purpose is purpose]
 
     async def _write(self, agent: Agent, request: TextRequest) -> TextResult:

@@ -1,4 +1,4 @@
-"""A clean desk for every command: an empty working directory, and none of this machine's keys."""
+"""An empty working directory for every command, without this machine's variables."""
 
 import os
 from pathlib import Path
@@ -25,7 +25,7 @@ BOT_VARIABLE_PREFIXES = (
 
 @pytest.fixture(autouse=True)
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty folder, with no variable of ours set; gives the folder."""
+    """Change to an empty folder and unset all variables of the bot; return the folder."""
     for name in os.environ:
         if name.upper().startswith(BOT_VARIABLE_PREFIXES):
             monkeypatch.delenv(name)

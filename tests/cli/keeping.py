@@ -1,4 +1,4 @@
-"""A character whose books hold something: what the commands over the store are tried on."""
+"""A character with stored messages, for the tests of commands that read the store."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,12 +18,12 @@ FILE = "ada.json"
 
 
 def write_character(folder: Path) -> None:
-    """Write a character that names no plugins, so that it is kept in a database."""
+    """Write a character that names no plugins, so that its data is stored in a database."""
     (folder / FILE).write_text('{"name": "Ada"}', encoding="utf-8")
 
 
 def answer_messages(*texts: str, room: str = "lobby") -> list[Receipt]:
-    """Have it answer messages, as `bot run` would."""
+    """Submit messages to the character; return their receipts."""
 
     async def run_agent() -> list[Receipt]:
         agent_config = load_character_config(Path(FILE)).agent_config
@@ -44,7 +44,7 @@ def answer_messages(*texts: str, room: str = "lobby") -> list[Receipt]:
 
 
 def run_with_store(work: Callable[[Store], Awaitable[T]]) -> T:
-    """Do something with the books while nothing else has them open."""
+    """Run a function with the character's open store."""
 
     async def run() -> T:
         config = load_character_config(Path(FILE))
@@ -57,7 +57,7 @@ def run_with_store(work: Callable[[Store], Awaitable[T]]) -> T:
 
 
 def set_delivery_state(receipt: Receipt, state: DeliveryState, cause: str = "timed out") -> Delivery:
-    """Have the only part of an answer stand like this."""
+    """Set the state of an answer's only part."""
 
     async def change(store: Store) -> Delivery:
         assert receipt.turn_id is not None

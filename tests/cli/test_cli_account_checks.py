@@ -1,4 +1,4 @@
-"""`bot doctor` on the accounts behind the keys, asked over the wire."""
+"""`bot doctor`: checks of platform accounts, against an emulated X."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.adapters.x.threaded import Threaded, emulated
 
 @pytest.fixture
 def emulator(desk: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Threaded]:
-    """Have an X there, and a character with the keys to it."""
+    """Start an emulated X and set the keys of an account."""
     (desk / "ada.json").write_text('{"name": "Ada"}')
     with emulated() as emulator:
         for name, value in emulator.environment.items():

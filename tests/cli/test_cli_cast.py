@@ -1,4 +1,4 @@
-"""From options to characters that can move in."""
+"""Loading the characters named by the options."""
 
 import json
 from pathlib import Path
@@ -105,7 +105,7 @@ def test_the_operator_is_told_what_is_not_as_it_seems(desk: Path, capsys: pytest
 
 
 def test_every_secret_is_kept_out_of_the_logs(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("https_proxy", "")  # so that the test does not change the process
+    monkeypatch.setenv("https_proxy", "")  # restores the variable after the test
     key = "sk-" + "b2" * 20
     (desk / ".env").write_text("HTTPS_PROXY=http://user:hunter2@proxy.example:1\n", encoding="utf-8")
     part = load_character_config(write(desk, settings={"secrets": {"WALLET": key}}))
@@ -126,4 +126,4 @@ async def test_k07_what_becomes_of_its_files_while_it_runs_changes_nothing(desk:
         assert (await one.inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
 
     with pytest.raises(ConfigError):
-        load_character_config(file)  # the next start says what is wrong
+        load_character_config(file)  # the next start reports the error

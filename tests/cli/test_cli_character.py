@@ -1,4 +1,4 @@
-"""Checking and writing character files."""
+"""`bot character`: check and new."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The conversation at the terminal, with a terminal made of a list."""
+"""The conversation of `bot chat`, with a scripted terminal."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ def receipt(outcome: Outcome = Outcome.ANSWERED, rule: str = "room type DM") -> 
 
 
 class ListedTerminal:
-    """A terminal on which these lines are typed; keeps what was said and shown."""
+    """A terminal session with these lines as input; records messages and notices."""
 
     def __init__(self, lines: Sequence[str], *, is_interactive: bool, rules: Sequence[str] = ()) -> None:
         self.is_interactive = is_interactive
@@ -43,7 +43,7 @@ class ListedTerminal:
         self.notices.append(text)
 
     def restore_terminal(self) -> None:
-        """Nothing was changed."""
+        """Do nothing."""
 
 
 async def run_conversation(

@@ -1,4 +1,4 @@
-"""What the models have cost, asked for beside the books."""
+"""`bot why --costs`."""
 
 import json
 from datetime import UTC, date, datetime, timedelta

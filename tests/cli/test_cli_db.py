@@ -1,4 +1,4 @@
-"""Looking after the database."""
+"""`bot db`: check, upgrade and backup."""
 
 import json
 import sqlite3

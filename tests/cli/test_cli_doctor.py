@@ -1,4 +1,4 @@
-"""Checking a set-up."""
+"""`bot doctor`: checks of the configuration."""
 
 import json
 import socket
@@ -26,7 +26,7 @@ def failed_findings(findings: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 @pytest.fixture(autouse=True)
 def port(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Have the web page's port be one that is free."""
+    """Set the web page's port to a free one; return it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         number: int = free.getsockname()[1]
     monkeypatch.setenv("SERVER_PORT", str(number))

@@ -1,4 +1,4 @@
-"""What `bot doctor` says of the model, of its prompts and of what it costs."""
+"""`bot doctor`: checks of the model, its prompts and its costs."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ Out = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def port(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the web page at any free port."""
+    """Set the web page's port to any free one."""
     monkeypatch.setenv("SERVER_PORT", "0")
 
 

@@ -1,4 +1,4 @@
-"""What an examination says of tasks."""
+"""`bot doctor`: checks of stored tasks."""
 
 import json
 from datetime import UTC, datetime
@@ -36,7 +36,7 @@ def test_j06_j09_parked_tasks_and_those_that_nobody_does_are_told(
     async def leave(store: Store) -> None:
         await store.tasks.save_task(parked)
         await store.tasks.save_task(Task(new_id(), "GONE", NOW))
-        await store.tasks.save_task(Task(new_id(), POST_WORKER, NOW))  # the core's own
+        await store.tasks.save_task(Task(new_id(), POST_WORKER, NOW))  # a task of the core
 
     run_with_store(leave)
     findings = task_findings(capsys)

@@ -1,4 +1,4 @@
-"""`bot run --emulate`: a platform on this machine, and nothing of the real one."""
+"""`bot run --emulate`: emulated platforms, isolated from real accounts and data."""
 
 import asyncio
 import json
@@ -56,7 +56,7 @@ def character(folder: Path, name: str = "Ada", **more: object) -> Path:
 
 @asynccontextmanager
 async def start_emulated_bot(*args: str, **environment: str) -> AsyncIterator[tuple[Process, list[str]]]:
-    """Start the program for a trial, and give it with the lines it prints until everything is told."""
+    """Start the program on emulated platforms; return it with the lines it prints at the start."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bot", "run", *args),
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
@@ -90,7 +90,7 @@ async def wait_for_reply(http: ClientSession, page: str, room: str = "") -> list
 
 
 async def say(http: ClientSession, page: str, text: str) -> None:
-    """Say something where the page begins, as soon as the character is there."""
+    """Send a message in the first room of the page; return the reply."""
     while not await wait_for_reply(http, page):
         async with http.post(f"{page}page/say", json={"text": text}) as answer:
             assert answer.status == 200 or "not connected yet" in (await answer.json())["problem"]

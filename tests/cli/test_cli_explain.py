@@ -1,4 +1,4 @@
-"""What became of a message, in words."""
+"""Receipts as text."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID

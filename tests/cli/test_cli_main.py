@@ -1,4 +1,4 @@
-"""Finding the command, and what becomes of errors."""
+"""The command line: finding commands, and errors."""
 
 import importlib
 import json
@@ -91,7 +91,7 @@ def test_every_error_has_its_exit_code(error: Exception, code: int) -> None:
 
 
 def write_broken_plugin(folder: Path) -> Path:
-    """Write a character with a plugin that fails where nobody expects it."""
+    """Write a character with a plugin that fails unexpectedly."""
     (folder / "odd.py").write_text(
         "from bot import Plugin\nplugin = Plugin('odd', lacks=lambda settings: 1 / 0)\n", encoding="utf-8"
     )

@@ -1,4 +1,4 @@
-"""What has not arrived, while nothing runs: listed, put back for the next start, given up."""
+"""`bot outbox` while no bot runs: list, send and drop."""
 
 import json
 from pathlib import Path

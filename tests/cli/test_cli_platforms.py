@@ -98,7 +98,7 @@ def test_only_the_libraries_of_platforms_that_are_on_are_loaded(desk: Path) -> N
 def test_a_platform_whose_library_is_not_installed_says_so_whether_or_not_it_is_wanted(
     desk: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, library, None)  # as Python knows what it must not import
+    monkeypatch.setitem(sys.modules, library, None)  # makes the import fail
     said = f"'{name}' needs {library}, which is not installed: pip install 'greenroom[{name}]'"
     assert find_adapters()[name] == said
     for only in ([], [name]):

@@ -1,4 +1,4 @@
-"""Listing, checking and starting plugins."""
+"""`bot plugin`: list, check and new."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""`bot post`: shows a post, and publishes it on X when that is wanted."""
+"""`bot post`: shows a post, and publishes it on X."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ FOG = "Fog is just weather minding its own business."
 
 @pytest.fixture
 def file(desk: Path) -> Path:
-    """Write a character that has one post of its own and one topic."""
+    """Write a character with one example post and one topic."""
     path = desk / "tamsin.json"
     path.write_text(json.dumps({"name": "Tamsin", "topics": ["tides"], "postExamples": [FOG]}))
     return path
@@ -79,7 +79,7 @@ def test_what_was_posted_in_a_feed_is_not_posted_again(
         return capsys.readouterr().out.strip()
 
     async def publish(text: str) -> str:
-        """Say it in a feed, and have a post written while that bot still runs."""
+        """Store a post in a feed; run the command while that bot still runs."""
         async with Runtime([load_character_config(file).agent_config]) as runtime:
             await runtime.connect(RecordingAdapter())
             agent = runtime.agents[0].agent
@@ -133,7 +133,7 @@ def test_without_a_usable_answer_it_says_try_again(
 
 @pytest.fixture
 def emulator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
-    """Have an X there, and the variables that lead to it."""
+    """Start an emulated X and set the variables that point to it."""
     with emulated() as emulator:
         for name, value in emulator.environment.items():
             monkeypatch.setenv(name, value)

@@ -1,4 +1,4 @@
-"""The list of variables, and the example file."""
+"""`bot settings`: the list of variables and the example file."""
 
 from pathlib import Path
 

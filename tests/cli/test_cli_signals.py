@@ -1,4 +1,4 @@
-"""A signal asks for a quiet end."""
+"""Signal handling of the commands."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from bot.cli.process.shutdown import handle_stop_signals
 def test_the_first_signal_ends_the_block_after_its_clean_up(
     number: int, code: int, request: pytest.FixtureRequest
 ) -> None:
-    before = signal.signal(number, signal.SIG_DFL)  # whoever runs the tests may have it ignored
+    before = signal.signal(number, signal.SIG_DFL)  # the parent process may have it ignored
     request.addfinalizer(lambda: signal.signal(number, before))
     seen: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Why messages were answered, asked for beside the books."""
+"""`bot why`: reports on messages."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the log holds, and what it never holds."""
+"""The format of log lines, and the removal of secrets and control codes."""
 
 import json
 import logging
@@ -19,13 +19,13 @@ logger = logging.getLogger("bot.test")
 
 
 class TerminalPair:
-    """A pipe to log to."""
+    """A pipe as the target of the log."""
 
     def __init__(self) -> None:
         self.reading, self.fd = os.pipe()
 
     def lines(self) -> list[str]:
-        """What was logged; ends the logging to it."""
+        """Close the writing end; return the logged lines."""
         os.close(self.fd)
         with open(self.reading, encoding="utf-8") as file:
             return file.read().splitlines()

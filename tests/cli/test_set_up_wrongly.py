@@ -1,4 +1,4 @@
-"""A set-up in which something is missing or wrong: the start ends at once, names it, and says what to do."""
+"""A wrong configuration ends the start at once with one line that names the problem and the remedy."""
 
 import re
 import socket
@@ -14,7 +14,7 @@ Err = pytest.CaptureFixture[str]
 
 
 def run_refused(arguments: list[str], capsys: Err) -> str:
-    """Run a command that must end with 78, and give what it says about it."""
+    """Run a command that must end with 78; return its error message."""
     assert entry(arguments) == 78
     message = capsys.readouterr().err
     assert "Traceback" not in message

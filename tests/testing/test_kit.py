@@ -1,4 +1,4 @@
-"""The kit for plugin authors: its doubles obey the contracts of the real parts."""
+"""`bot.testing`: its doubles obey the contracts of the real parts."""
 
 import asyncio
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The page of an emulated platform: what it shows, what it takes, and from whom."""
+"""The chat page of emulators: content, actions and refused requests."""
 
 import re
 from base64 import b64encode
@@ -16,7 +16,7 @@ KIM = EmulatorUser("1", "Kim")
 
 
 class FakeView:
-    """A room with one person in it and one that stays shut; what is done there is written down."""
+    """A room with one user and one without; records the actions."""
 
     platform = "The Inn"
     max_length = 20

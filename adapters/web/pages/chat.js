@@ -43,7 +43,7 @@ function receive(frame) {
   })[frame.type]?.();
 }
 
-// --- what comes in
+// --- incoming frames
 
 function enter(ready) {
   me = ready.user;
@@ -58,10 +58,10 @@ function enter(ready) {
   showTyping(ready.is_typing);
   showWelcome();
   if (wasAtEnd) toEnd();
-  pending.messages.filter((one) => !one.failed).forEach(send);
+  pending.messages.filter((message) => !message.failed).forEach(send);
 }
 
-// A reply while it is written; the whole one takes its place.
+// A streamed reply; the complete message replaces it.
 function grow({ id, text, anew }) {
   if (log.has(id) && !log.isDraft(id)) return;
   const wasAtEnd = isAtEnd();
@@ -86,9 +86,9 @@ function acknowledged({ client_id: id, message_id: messageId }) {
   else log.rename(id, messageId);
 }
 
-// What came of a command: it is kept nowhere, so it is gone with the page.
+// The result of a command: it is not stored, so it is lost with the page.
 function show({ client_id: id, text: words, choices }) {
-  if (!pressed.delete(id) && !pending.get(id)) return; // of a conversation that was left
+  if (!pressed.delete(id) && !pending.get(id)) return; // it belongs to a conversation that was closed
   pending.drop(id);
   log.mark(id, { state: "", text: "" });
   if (!words) return;
@@ -101,12 +101,12 @@ function show({ client_id: id, text: words, choices }) {
 }
 
 function refused({ client_id: id, code, message }) {
-  if (code === "stopping") return; // it is sent again after the next hello
+  if (code === "stopping") return; // the message is sent again after the next hello frame
   if (id && pending.fail(id, message)) showFailure(pending.get(id));
   else showNotice(message);
 }
 
-// --- what goes out
+// --- outgoing frames
 
 function say(words) {
   const message = pending.add(words);
@@ -119,7 +119,7 @@ function say(words) {
 function send(message) {
   const type = COMMAND.test(message.text) ? "command" : "message";
   if (!connection.send({ type, text: message.text, client_id: message.id })) return;
-  if (type === "command") return; // that may take a minute
+  if (type === "command") return; // a command may take a minute
   setTimeout(() => {
     if (pending.get(message.id) && !pending.get(message.id).failed && connection.isReady) connection.lost();
   }, ACK_DEADLINE);
@@ -136,7 +136,7 @@ function showPending(message) {
   const author = { id: me?.id, name: "you", is_agent: false };
   log.add({ ...message, author: me ?? author });
   if (message.failed) showFailure(message);
-  else log.mark(message.id, { state: "waiting", text: connection.isReady ? "" : "Waits for the connection" });
+  else log.mark(message.id, { state: "waiting", text: connection.isReady ? "" : "Waiting for the connection" });
 }
 
 function showFailure(message) {
@@ -144,7 +144,7 @@ function showFailure(message) {
     message.failed = "";
     message.created_at = new Date().toISOString();
     pending.save();
-    log.mark(message.id, { state: "waiting", text: connection.isReady ? "" : "Waits for the connection" });
+    log.mark(message.id, { state: "waiting", text: connection.isReady ? "" : "Waiting for the connection" });
     send(message);
     text.focus();
   };
@@ -158,7 +158,7 @@ function showFailure(message) {
   log.mark(message.id, { state: "unsent", text: `Not sent: ${message.failed}`, buttons });
 }
 
-// --- how things stand
+// --- state of the page
 
 function showState(state, retryAt) {
   clearInterval(countdown);
@@ -170,12 +170,12 @@ function showState(state, retryAt) {
   if (state === "refused") showNotice(PROBLEM);
   if (state !== "waiting") return;
   showTyping(false);
-  for (const one of pending.messages) {
-    if (!one.failed) log.mark(one.id, { state: "waiting", text: "Waits for the connection" });
+  for (const message of pending.messages) {
+    if (!message.failed) log.mark(message.id, { state: "waiting", text: "Waiting for the connection" });
   }
   const count = () => {
     const seconds = Math.max(1, Math.ceil((retryAt - Date.now()) / 1000));
-    showNotice("There is no connection.", `Next try in ${seconds} s.`);
+    showNotice("No connection.", `Next attempt in ${seconds} s.`);
   };
   count();
   countdown = setInterval(count, 1000);
@@ -212,12 +212,12 @@ function toEnd() {
   $("down").hidden = true;
 }
 
-// --- who and where
+// --- agent and room
 
-function choose(one) {
-  agent = one;
-  write("agent", one.id);
-  go(read(`room.${one.id}`, "main"));
+function choose(selected) {
+  agent = selected;
+  write("agent", agent.id);
+  go(read(`room.${agent.id}`, "main"));
 }
 
 function go(name) {
@@ -238,20 +238,20 @@ function go(name) {
 
 async function start() {
   try {
-    const answer = await fetch("/api/agents", { cache: "no-store" });
-    if (answer.status === 401) return showState("refused");
-    if (!answer.ok) throw new Error(String(answer.status));
-    agents = (await answer.json()).agents;
+    const response = await fetch("/api/agents", { cache: "no-store" });
+    if (response.status === 401) return showState("refused");
+    if (!response.ok) throw new Error(String(response.status));
+    agents = (await response.json()).agents;
   } catch {
     showState("waiting", Date.now() + 2000);
     return setTimeout(start, 2000);
   }
   const list = $("agents");
-  list.replaceChildren(...agents.map((one) => new Option(one.name, one.id)));
+  list.replaceChildren(...agents.map((item) => new Option(item.name, item.id)));
   $("switch").hidden = agents.length < 2;
-  const known = agents.find((one) => one.id === read("agent", ""));
-  list.value = (known ?? agents[0]).id;
-  choose(known ?? agents[0]);
+  const selected = agents.find((item) => item.id === read("agent", "")) ?? agents[0];
+  list.value = selected.id;
+  choose(selected);
 }
 
 function fit() {
@@ -281,7 +281,7 @@ scroll.addEventListener("scroll", () => {
 });
 $("down").addEventListener("click", toEnd);
 $("again").addEventListener("click", () => (agent ? connection.open() : start()));
-$("agents").addEventListener("change", (event) => choose(agents.find((one) => one.id === event.target.value)));
+$("agents").addEventListener("change", (event) => choose(agents.find((item) => item.id === event.target.value)));
 $("new").addEventListener("click", () => {
   if (!agent) return;
   go(`chat-${randomName()}`);

@@ -1,12 +1,12 @@
-// One WebSocket that comes back: it says hello, passes frames on, and tries again with growing pauses.
+// A WebSocket that reconnects: it sends the hello frame, passes frames on, and retries with growing delays.
 
-const FIRST_PAUSE = 500;
-const LONGEST_PAUSE = 30_000;
-const QUIET_START = 10_000;
+const FIRST_DELAY = 500;
+const MAX_DELAY = 30_000;
+const READY_TIMEOUT = 10_000;
 
 export class Connection {
-  // `hello` gives the first frame; `onFrame(frame)`, `onState(state, retryAt)` are told what happens.
-  // States: connecting, open, waiting (for the next try), refused (the token is no longer right).
+  // `hello` returns the first frame; `onFrame(frame)` and `onState(state, retryAt)` are callbacks.
+  // States: connecting, open, waiting (for the next attempt), refused (the token is not valid any more).
   constructor({ hello, onFrame, onState }) {
     Object.assign(this, { hello, onFrame, onState, socket: null, timer: 0, failures: 0, isReady: false });
     addEventListener("online", () => this.retry());
@@ -21,7 +21,7 @@ export class Connection {
     address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
     const socket = new WebSocket(address);
     this.socket = socket;
-    this.timer = setTimeout(() => socket === this.socket && this.lost(), QUIET_START);
+    this.timer = setTimeout(() => socket === this.socket && this.lost(), READY_TIMEOUT);
     socket.onopen = () => socket.send(JSON.stringify(this.hello()));
     socket.onmessage = (event) => socket === this.socket && this.receive(JSON.parse(event.data));
     socket.onclose = () => socket === this.socket && this.lost();
@@ -37,15 +37,15 @@ export class Connection {
     if (!this.isReady && this.timer) this.open();
   }
 
-  // Nothing came back for too long: the connection is dead, whatever the browser believes.
+  // Nothing was received for too long: treat the connection as lost, whatever the browser reports.
   lost() {
     this.drop();
     clearTimeout(this.timer);
     this.failures += 1;
-    const pause = Math.min(FIRST_PAUSE * 2 ** (this.failures - 1), LONGEST_PAUSE) * (0.75 + Math.random() / 2);
-    this.timer = setTimeout(() => this.open(), pause);
-    this.onState("waiting", Date.now() + pause);
-    this.askWhy();
+const delay = Math.min(FIRST_DELAY * 2 ** (this.failures - 1), MAX_DELAY) * (0.75 + Math.random() / 2);
+    this.timer = setTimeout(() => this.open(), delay);
+    this.onState("waiting", Date.now() + delay);
+    this.checkToken();
   }
 
   drop() {
@@ -66,16 +66,16 @@ export class Connection {
     this.onFrame(frame);
   }
 
-  // A browser does not tell why a WebSocket was refused; a plain request does.
-  async askWhy() {
+  // The browser does not report why a WebSocket was refused; a plain request does.
+  async checkToken() {
     try {
-      const answer = await fetch("/api/agents", { cache: "no-store" });
-      if (answer.status !== 401 || this.isReady) return;
+      const response = await fetch("/api/agents", { cache: "no-store" });
+      if (response.status !== 401 || this.isReady) return;
       clearTimeout(this.timer);
       this.timer = 0;
       this.onState("refused");
     } catch {
-      // nobody there: the next try will tell
+      // no connection: the next attempt shows it
     }
   }
 }

@@ -1,31 +1,32 @@
-// What is not well just now, in one line: that nothing can be kept, or which platforms are cut off.
+// Current problems in one line: the store is unavailable, or platforms are disconnected.
 
-const EVERY = 60_000;
-const WORDS = { degraded: "is cut off", off: "is off" };
+const INTERVAL = 60_000;
+const WORDS = { degraded: "is disconnected", off: "is off" };
 
 export function watchHealth(line) {
-  const look = async () => {
+  const refresh = async () => {
     if (document.visibilityState === "hidden") return;
     try {
-      const answer = await fetch("/healthz", { cache: "no-store" });
-      const told = inWords(await answer.json());
-      if (line.textContent !== told) line.textContent = told; // read aloud once, not every minute
-      line.hidden = !told;
+      const response = await fetch("/healthz", { cache: "no-store" });
+      const text = describe(await response.json());
+      if (line.textContent !== text) line.textContent = text; // a screen reader reads it once, not every minute
+      line.hidden = !text;
     } catch {
-      // nobody there: the connection tells
+      // no connection: the page shows that elsewhere
     }
   };
-  look();
-  setInterval(look, EVERY);
+  refresh();
+  setInterval(refresh, INTERVAL);
 }
 
-function inWords({ status, cause, platforms }) {
-  const cut = Object.entries(platforms)
-    .filter(([, one]) => one.state in WORDS)
-    .map(([name, one]) => `${name} ${WORDS[one.state]}${because(one.cause)}`);
-  return [...(status === "unavailable" ? [`nothing can be kept${because(cause)}`] : []), ...cut].join(", ");
+function describe({ status, cause, platforms }) {
+  const disconnected = Object.entries(platforms)
+    .filter(([, platform]) => platform.state in WORDS)
+    .map(([name, platform]) => `${name} ${WORDS[platform.state]}${reason(platform.cause)}`);
+  const store = status === "unavailable" ? [`messages cannot be stored${reason(cause)}`] : [];
+  return [...store, ...disconnected].join(", ");
 }
 
-function because(cause) {
+function reason(cause) {
   return cause ? ` (${cause.replaceAll("_", " ")})` : "";
 }

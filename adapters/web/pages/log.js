@@ -1,8 +1,8 @@
-// The list of messages: what was said, by whom, when, and what became of it.
+// The list of messages, each with author, time and outcome.
 
 import { link, render } from "./markup.js";
 
-const SAME_BREATH = 5 * 60_000;
+const GROUP_WINDOW = 5 * 60_000;
 const TIME = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 const DATE = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long" });
 const PENDING = new Set(["received", "claimed"]);
@@ -23,7 +23,7 @@ export class Log {
     return this.byId.has(id);
   }
 
-  // Show a message; `id` is the server's, or a pending message's own.
+  // Show a message; `id` is the server's id, or the client's for a pending message.
   add(message) {
     const at = new Date(message.created_at);
     const isMine = !message.author.is_agent && message.author.id === this.me()?.id;
@@ -31,7 +31,7 @@ export class Log {
       this.element.append(make("div", "day", dayName(at)));
       this.last = null;
     }
-    const isFirst = !this.last || this.last.author !== message.author.id || at - this.last.at > SAME_BREATH;
+    const isFirst = !this.last || this.last.author !== message.author.id || at - this.last.at > GROUP_WINDOW;
     const item = make("article", `message ${isMine ? "mine" : "theirs"}${isFirst ? " first" : ""}`);
     const meta = make("div", "meta", isMine ? "" : `${message.author.name} · `);
     const time = make("time", "", TIME.format(at));
@@ -40,7 +40,7 @@ export class Log {
     const bubble = make("div", "bubble");
     bubble.dir = "auto";
     render(message.text, bubble);
-    for (const one of message.attachments ?? []) bubble.append(attachment(one));
+    for (const item of message.attachments ?? []) bubble.append(attachment(item));
     const note = make("div", "note");
     item.append(meta, bubble, note);
     this.element.append(item);
@@ -54,9 +54,9 @@ export class Log {
     return this.byId.get(id)?.classList.contains("draft") ?? false;
   }
 
-  // Show how far a reply is written: what came to it or, anew, all of it; nothing where it is not said.
-  grow(id, agent, text, anew) {
-    const written = (anew ? "" : (this.drafts.get(id)?.text ?? "")) + text;
+  // Show a streamed reply: append the text or, with `isReset`, replace it; without any text remove the draft.
+  grow(id, agent, text, isReset) {
+    const written = (isReset ? "" : (this.drafts.get(id)?.text ?? "")) + text;
     const created = this.drafts.get(id)?.created ?? new Date().toISOString();
     if (!written) return this.dropDraft(id);
     if (!this.has(id)) {
@@ -64,7 +64,7 @@ export class Log {
       const author = { id: agent.id, name: agent.name, is_agent: true };
       const item = this.add({ id, author, text: "", created_at: created });
       item.classList.add("draft");
-      item.setAttribute("aria-hidden", "true"); // read aloud once, when it is whole
+      item.setAttribute("aria-hidden", "true"); // a screen reader reads it once, when it is complete
       this.drafts.set(id, { created, before });
     }
     this.drafts.get(id).text = written;
@@ -87,7 +87,7 @@ export class Log {
     this.byId.delete(id);
   }
 
-  // What was pending is known to the server now, by its own id.
+  // The server has assigned an id to a pending message.
   rename(id, newId) {
     const item = this.byId.get(id);
     if (!item) return;
@@ -96,7 +96,7 @@ export class Log {
     this.mark(newId, { state: "", text: "" });
   }
 
-  // Show under a message how it stands; `buttons` are [label, call].
+  // Show the state below a message; `buttons` are pairs of label and callback.
   mark(id, { state, text, buttons = [] }) {
     const item = this.byId.get(id);
     if (!item) return;
@@ -127,10 +127,10 @@ export class Log {
   }
 }
 
-function attachment(one) {
+function attachment(file) {
   const item = make("span", "attached");
-  const label = one.title || one.description || one.url || one.kind.toLowerCase();
-  item.append(one.url ? link(one.url, label) : label);
+  const label = file.title || file.description || file.url || file.kind.toLowerCase();
+  item.append(file.url ? link(file.url, label) : label);
   return item;
 }
 

@@ -1,4 +1,4 @@
-// A message's text as nodes: paragraphs as they are, ``` fences, `code`, and links. Never as HTML.
+// Renders a message's text as DOM nodes: plain text, ``` fences, `code`, and links. Never as HTML.
 
 const INLINE = /`([^`\n]+)`|(https?:\/\/[^\s<>"'`]+)/g;
 const TAIL = ".,;:!?*_~";
@@ -28,17 +28,17 @@ export function link(address, label = address) {
 
 function inline(text, into) {
   let end = 0;
-  for (const found of text.matchAll(INLINE)) {
-    into.append(text.slice(end, found.index));
-    if (found[1]) {
+  for (const match of text.matchAll(INLINE)) {
+    into.append(text.slice(end, match.index));
+    if (match[1]) {
       const code = document.createElement("code");
-      code.textContent = found[1];
+      code.textContent = match[1];
       into.append(code);
-      end = found.index + found[0].length;
+      end = match.index + match[0].length;
     } else {
-      const address = withoutTail(found[2]);
+      const address = withoutTail(match[2]);
       into.append(link(address));
-      end = found.index + address.length;
+      end = match.index + address.length;
     }
   }
   into.append(text.slice(end));
@@ -53,8 +53,8 @@ function block(text) {
   return pre;
 }
 
-// A full stop or a closing bracket after an address belongs to the sentence. One pass: addresses are
-// as long as whoever writes them likes.
+// A full stop or a closing bracket after an address belongs to the sentence. One pass, because an address
+// can be very long.
 function withoutTail(address) {
   const spare = { ")": balance(address, "(", ")"), "]": balance(address, "[", "]") };
   let end = address.length;

@@ -1,4 +1,4 @@
-// Messages that the server has not acknowledged: kept until it has, and sent again with the same name.
+// Messages that the server has not acknowledged: stored until it does, and sent again with the same id.
 
 import { randomName, read, write } from "./storage.js";
 
@@ -7,7 +7,7 @@ const STALE = 15 * 60_000;
 export class Pending {
   constructor(room) {
     this.key = `pending.${room}`;
-    this.messages = read(this.key, []).map((one) => ({ ...one, failed: staleness(one) }));
+    this.messages = read(this.key, []).map((message) => ({ ...message, failed: staleness(message) }));
   }
 
   add(text) {
@@ -18,7 +18,7 @@ export class Pending {
   }
 
   get(id) {
-    return this.messages.find((one) => one.id === id);
+    return this.messages.find((message) => message.id === id);
   }
 
   fail(id, reason) {
@@ -29,7 +29,7 @@ export class Pending {
   }
 
   drop(id) {
-    this.messages = this.messages.filter((one) => one.id !== id);
+    this.messages = this.messages.filter((message) => message.id !== id);
     this.save();
   }
 
@@ -38,7 +38,7 @@ export class Pending {
   }
 }
 
-// What has waited for long may no longer be meant: a person decides.
+// A message that has waited for long may be outdated: the user decides.
 function staleness(message) {
   const isOld = Date.now() - new Date(message.created_at) > STALE;
   return message.failed || (isOld ? "it was written a while ago" : "");

@@ -1,4 +1,4 @@
-// What the browser keeps between visits; where it keeps nothing, for as long as the page is open.
+// Values stored by the browser between visits; in memory if the browser stores nothing.
 
 const fallback = new Map();
 
@@ -16,11 +16,11 @@ export function write(key, value) {
   try {
     localStorage.setItem(`greenroom.${key}`, JSON.stringify(value));
   } catch {
-    // full, or switched off
+    // the storage is full or disabled
   }
 }
 
-// crypto.randomUUID is there only over https and on localhost.
+// crypto.randomUUID is available only over https and on localhost.
 export function randomName() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");

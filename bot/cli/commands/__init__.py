@@ -1,1 +1,1 @@
-"""The commands of `bot`, one module each, imported when the command is run."""
+"""The commands of `bot`, one module each."""

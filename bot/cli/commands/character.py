@@ -22,7 +22,7 @@ DEFAULT_NAME = "Ada"
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What checking one file gave: a character and notes on its plugins, or what is wrong."""
+    """The result of checking one file: the character with notes on its plugins, or an error."""
 
     path: Path
     loaded: LoadedCharacter | None = None
@@ -30,25 +30,25 @@ class CheckResult:
     error: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Give the result as JSON."""
+        """Return the result as JSON."""
         if self.loaded is None:
             return {"path": str(self.path), "ok": False, "error": self.error}
         return {**self.loaded.to_json(), "ok": not self.error, "plugins": self.plugins, "error": self.error}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the command's arguments."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="check|new")
-    check = verbs.add_parser("check", help="tell what of each file is used, and what is wrong with it")
+    check = verbs.add_parser("check", help="show what is used of each file and what is wrong")
     check.add_argument("files", nargs="+", type=Path, metavar="FILE")
     check.add_argument("--json", action="store_true", help="print the result as JSON")
-    new = verbs.add_parser("new", help="write a small character to start from")
-    new.add_argument("file", nargs="?", type=Path, metavar="FILE", help="where to (default: the name, .json)")
-    new.add_argument("--name", default="", help=f"its name (default: as the file, else {DEFAULT_NAME})")
+    new = verbs.add_parser("new", help="write a small character file to start from")
+    new.add_argument("file", nargs="?", type=Path, metavar="FILE", help="file to write (default: NAME.json)")
+    new.add_argument("--name", default="", help=f"its name (default: the file's, else {DEFAULT_NAME})")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check, or write."""
+    """Check files, or write a new one."""
     if args.verb == "new":
         return _write_file(args.file, " ".join(args.name.split()))
     results = [_check_file(path) for path in args.files]
@@ -74,15 +74,15 @@ def _check_file(path: Path) -> CheckResult:
 
 
 def _plugin_notes(path: Path, loaded: LoadedCharacter) -> Iterator[str]:
-    """Look for the plugins that are named; those of the file's own folder are not run for a check."""
+    """Yield notes on the named plugins; plugins in the file's own folder are not imported."""
     local_plugins = [name for name in loaded.character.plugins if name.startswith((".", "/", "~"))]
     for name in local_plugins:
         path_of_plugin = path.resolve().parent / Path(name).expanduser()
         if not path_of_plugin.exists() and not path_of_plugin.with_name(f"{path_of_plugin.name}.py").exists():
-            yield f"{name}: there is no such file or folder"
+            yield f"{name}: no such file or folder"
     installed_plugins = tuple(name for name in loaded.character.plugins if name not in local_plugins)
     character = loaded.character.model_copy(update={"plugins": installed_plugins})
-    with suppress(SettingError):  # the settings of this machine are no matter of the file
+    with suppress(SettingError):  # wrong settings of this machine are not an error of the file
         settings = read_character_settings(loaded)
         yield from load_plugins(
             character, settings, folder=path.parent, is_foreign_format=is_elizaos_file(loaded)
@@ -108,7 +108,7 @@ def _write_file(path: Path | None, name: str) -> int:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise CharacterError(f"{path}: it exists already and is left as it is; name another file") from None
+        raise CharacterError(f"{path}: the file exists and is not changed; name another file") from None
     except OSError as error:
         raise CharacterError(f"{path}: cannot be written: {error.strerror or error}") from None
     print(f"wrote {path}; talk to it with: bot chat -c {path}")
@@ -116,7 +116,7 @@ def _write_file(path: Path | None, name: str) -> int:
 
 
 def _starter_character(name: str) -> dict[str, Any]:
-    """A whole character in few lines, every part of it to be replaced."""
+    """Return a short complete character as an example to replace."""
     return {
         "name": name,
         "system": f"You are {name}. Answer briefly and honestly; say so when you do not know something.",

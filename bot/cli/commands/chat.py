@@ -1,4 +1,4 @@
-"""Talk with the character here in the terminal; piped in, one message a line, each reply on stdout."""
+"""Talk with the character in the terminal; with piped input, one message a line, replies on stdout."""
 
 import argparse
 import asyncio
@@ -25,11 +25,11 @@ from bot.store.inmemory import InMemoryStore
 from bot.text import is_blank
 
 CONSOLE = "console"
-STOP_NOTICE = "finishing the message under way; Ctrl-C again ends at once"
-# The rules of receipts whose message no model could answer.
+STOP_NOTICE = "finishing the current message; a second Ctrl-C exits at once"
+# Rules of receipts whose message no model could answer.
 PERMANENT_FAILURES = frozenset(error_type.__name__ for error_type in (ModelRefused, PromptTooLong))
 MODEL_FAILURES = PERMANENT_FAILURES | {ModelUnavailable.__name__}
-QUIT_HELP = "/quit  End the talk; so does Ctrl-D."
+QUIT_HELP = "/quit  End the conversation; Ctrl-D does the same."
 
 
 @runtime_checkable
@@ -57,12 +57,12 @@ class TerminalSession(Protocol):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the command's arguments."""
     add_character_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Talk until the input ends."""
+    """Run the conversation until the input ends."""
     config = load_character_config(args.character)
     spec = _find_console()
     print_notes([config])
@@ -85,14 +85,14 @@ async def _run_chat(config: CharacterConfig, spec: AdapterSpec) -> int:
                 raise PluginError("the console adapter found here is not the one this command needs")
             stack.callback(terminal.restore_terminal)
             if not terminal.is_interactive:
-                stack.enter_context(redirect_stdout(sys.stderr))  # stdout is for replies alone
+                stack.enter_context(redirect_stdout(sys.stderr))  # stdout is for replies only
             await conversation.run(terminal)
     return stop_request.exit_code or conversation.exit_code
 
 
 @asynccontextmanager
 async def _with_store(config: CharacterConfig) -> AsyncIterator[AgentConfig]:
-    """Open what keeps the talk; memory, and a word about it, where another process has that."""
+    """Open the store; use memory, with a notice, if another process uses the database."""
     agent_config, storage, schemas = (
         config.agent_config,
         find_storage(config.plugins),
@@ -105,14 +105,14 @@ async def _with_store(config: CharacterConfig) -> AsyncIterator[AgentConfig]:
                     storage.open(agent_config.agent_id, agent_config.settings, schemas)
                 )
             except StoreInaccessible as error:
-                print_notice(strip_terminal_codes(f"this talk is forgotten at its end: {error}"))
+                print_notice(strip_terminal_codes(f"this conversation is not stored: {error}"))
                 store = InMemoryStore(agent_config.clock)
             agent_config = replace(agent_config, store=store)
         yield agent_config
 
 
 class Conversation:
-    """One conversation at a terminal, and how it went."""
+    """One conversation in the terminal, and its result."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -123,7 +123,7 @@ class Conversation:
 
     @property
     def exit_code(self) -> int:
-        """The exit code: a fault only where no message at all could be answered by the model."""
+        """The exit code: an error only if the model could not answer a single message."""
         if not self._count or len(self._failures) < self._count:
             return Exit.OK
         if PERMANENT_FAILURES.issuperset(self._failures):
@@ -131,9 +131,9 @@ class Conversation:
         return Exit.TRY_AGAIN if MODEL_FAILURES.issuperset(self._failures) else Exit.OK
 
     async def run(self, terminal: TerminalSession) -> None:
-        """Take line after line, each once the former has its outcome."""
+        """Read and send line by line, each after the outcome of the one before."""
         if terminal.is_interactive:
-            await terminal.show(f"You are talking to {self._name}. /help tells what else there is.")
+            await terminal.show(f"You are talking to {self._name}. /help lists the commands.")
         while True:
             self._stop_notice = "" if terminal.is_interactive else None
             line = await terminal.read_line()
@@ -149,12 +149,12 @@ class Conversation:
             await terminal.show("")
 
     def announce_stop(self) -> None:
-        """Say that a signal was heard, and leave the prompt's line."""
+        """Print that a signal was received, and end the line of the prompt."""
         if self._stop_notice is not None:
             print_notice(self._stop_notice)
 
     async def _run_command(self, terminal: TerminalSession, line: str) -> str:
-        if line == "/why":  # told in full: whoever sits here runs the bot
+        if line == "/why":  # in full: the user of the terminal is the operator
             return (
                 "\n".join(explain_receipt(self._last_receipt))
                 if self._last_receipt

@@ -1,4 +1,4 @@
-"""Check the database, bring its schema up to date, or copy it as a whole."""
+"""Check, upgrade or back up the database."""
 
 import argparse
 import asyncio
@@ -14,20 +14,20 @@ from bot.plugin_system.plugin import collect_schemas
 from bot.store.storage import CheckReport, Storage, UpgradeResult
 
 NO_DATABASE = (
-    "there is no database yet: the first `bot run` or `bot chat` makes it; if there should be one, look at "
-    "BOT_DATA_DIR, DATABASE_URL and the folder you are in"
+    "there is no database yet: the first `bot run` or `bot chat` creates it; if there should be one, check "
+    "BOT_DATA_DIR, DATABASE_URL and the current folder"
 )
 DatabaseCommand = Callable[[argparse.Namespace, Storage, CharacterConfig], int]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the command's arguments."""
     commands = parser.add_subparsers(title="commands", required=True, metavar="upgrade|check|backup")
-    upgrade = commands.add_parser("upgrade", help="bring the schema up to date; the bot must not run")
-    check = commands.add_parser("check", help="look whether it is whole, and what it holds")
-    backup = commands.add_parser("backup", help="copy it as it is now, also while the bot runs")
+    upgrade = commands.add_parser("upgrade", help="upgrade the schema; the bot must not run")
+    check = commands.add_parser("check", help="check it and show its contents")
+    backup = commands.add_parser("backup", help="copy it as of now, also while the bot runs")
     backup.add_argument(
-        "file", metavar="FILE", type=Path, nargs="?", help="the copy (default: beside the database, dated)"
+        "file", metavar="FILE", type=Path, nargs="?", help="the copy (default: next to the database, dated)"
     )
     handlers: dict[argparse.ArgumentParser, DatabaseCommand] = {
         upgrade: _upgrade,
@@ -36,12 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     }
     for command, act in handlers.items():
         add_character_option(command)
-        command.add_argument("--json", action="store_true", help="print the outcome as JSON")
+        command.add_argument("--json", action="store_true", help="print the result as JSON")
         command.set_defaults(act=act)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what is asked to the database that the character's settings name."""
+    """Run the subcommand on the database that the character's settings name."""
     config = load_character_config(args.character)
     storage = require_storage(config)
     level = config.settings.get("LOG_LEVEL") or "WARNING"
@@ -63,7 +63,7 @@ def _upgrade(args: argparse.Namespace, storage: Storage, config: CharacterConfig
 
 def _format_upgrade(result: UpgradeResult) -> str:
     if result.old_version is None:
-        return f"{result.location}: made, with schema {result.new_version}"
+        return f"{result.location}: created, with schema {result.new_version}"
     if result.old_version == result.new_version:
         return f"{result.location}: up to date, schema {result.new_version}"
     return f"{result.location}: from schema {result.old_version} to {result.new_version}"
@@ -86,7 +86,7 @@ def _check(args: argparse.Namespace, storage: Storage, config: CharacterConfig) 
 
 
 def _report_lines(report: CheckReport, problems: list[str]) -> Iterator[str]:
-    yield f"{report.location}: {'not well' if problems else 'all is well'}"
+    yield f"{report.location}: {'problems found' if problems else 'no problems'}"
     for name, value in report.facts.items():
         yield f"  {name:<17} {value if isinstance(value, str) else format(value, ',')}"
     for problem in problems:

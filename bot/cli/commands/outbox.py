@@ -1,4 +1,4 @@
-"""List what has not arrived; send a held or failed part after all, or give one up for good."""
+"""List undelivered parts; send a held or failed part again, or give one up."""
 
 import argparse
 import asyncio
@@ -27,30 +27,30 @@ SEND, DROP = "send", "drop"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the command's arguments."""
     commands = parser.add_subparsers(title="commands", required=True, metavar="list|send|drop", dest="act")
-    listing = commands.add_parser("list", help="what waits, is under way, is held or has failed")
+    listing = commands.add_parser("list", help="the parts that wait, are being sent, are held or have failed")
     listing.add_argument(
-        "--limit", metavar="N", type=int, default=DEFAULT_LIMIT, help=f"at most so many ({DEFAULT_LIMIT})"
+        "--limit", metavar="N", type=int, default=DEFAULT_LIMIT, help=f"at most N parts ({DEFAULT_LIMIT})"
     )
-    send = commands.add_parser(SEND, help="put held or failed parts back, so that they leave")
-    drop = commands.add_parser(DROP, help="give parts up for good")
+    send = commands.add_parser(SEND, help="send held or failed parts again")
+    drop = commands.add_parser(DROP, help="give parts up")
     for command in (send, drop):
         command.add_argument(
             "ids", metavar="ID", nargs="+", help="a part's id, as `bot outbox list` shows it"
         )
     for command in (listing, send, drop):
         add_character_option(command)
-        command.add_argument("--json", action="store_true", help="print the outcome as JSON")
+        command.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """List, or decide."""
+    """List the parts, or decide about some."""
     config = load_character_config(args.character)
     with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
         if args.act == "list":
             parts = asyncio.run(_load_parts(config, args.limit))
-            lines = list(_part_lines(parts)) or ["everything has arrived"]
+            lines = list(_part_lines(parts)) or ["nothing is undelivered"]
         else:
             parts = [_decide(config, args.act, part_id) for part_id in dict.fromkeys(args.ids)]
             lines = [f"{part_id['id']}: {part_id['note']}" for part_id in parts]
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _load_parts(config: CharacterConfig, limit: int) -> list[dict[str, Any]]:
-    """Look up what has not arrived; names are those of the HTTP API."""
+    """Return the undelivered parts as JSON, with the names of the HTTP API."""
     async with open_store_for_reading(config) as store:
         conversations = ConversationReader(store)
         deliveries = await UndeliveredParts(store.ledger).parts(max(limit, 1))
@@ -84,7 +84,8 @@ def _part_lines(parts: Sequence[dict[str, Any]]) -> Iterator[str]:
     for part in parts:
         held = ", held" if part["state"] == DeliveryState.UNKNOWN else ""
         age = _format_age(now - datetime.fromisoformat(part["created_at"]))
-        yield f"{part['id']}  {part['state']}{held}, {age} old, {part['attempts']} attempts, for {part['room']}"
+        state = f"{part['state']}{held}, {age} old, {part['attempts']} attempts"
+        yield f"{part['id']}  {state}, for {part['room']}"
         yield f"  {shorten(part['text'], MAX_TEXT_LENGTH)!r}"
         if part["cause"]:
             yield f"  → {shorten(part['cause'], 200)}"
@@ -99,11 +100,9 @@ def _format_age(age: timedelta) -> str:
 
 
 def _decide(config: CharacterConfig, act: str, delivery_id: str) -> dict[str, Any]:
-    """Decide about one part: in the books themselves or, where a bot has them open, through that bot."""
+    """Decide about one part: in the store or, if a running bot uses it, through that bot."""
     if require_storage(config).is_shared(config.settings):
-        with suppress(
-            ConfigError, TemporaryError
-        ):  # a running bot would not see what is changed behind its back
+        with suppress(ConfigError, TemporaryError):  # a running bot would not see a change of the store
             return _decide_via_running_bot(config, act, delivery_id)
     try:
         return asyncio.run(_decide_in_store(config, act, delivery_id))
@@ -112,21 +111,21 @@ def _decide(config: CharacterConfig, act: str, delivery_id: str) -> dict[str, An
     try:
         return _decide_via_running_bot(config, act, delivery_id)
     except (ConfigError, TemporaryError) as error:
-        raise type(error)(f"{refusal}\nand asking that process does not help: {error}") from None
+        raise type(error)(f"{refusal}\nand that process could not be asked: {error}") from None
 
 
 async def _decide_in_store(config: CharacterConfig, act: str, delivery_id: str) -> dict[str, Any]:
     agent_id = config.agent_config.agent_id
     async with open_store_for_reading(config) as store:
         if await store.ledger.delivery(delivery_id) is None:
-            raise UsageError(f"there is no part {delivery_id!r}: `bot outbox list` shows them")
+            raise UsageError(f"there is no part {delivery_id!r}: `bot outbox list` shows the parts")
     async with require_storage(config).open(
         agent_id, config.settings, collect_schemas(config.plugins)
     ) as store:
         undelivered = UndeliveredParts(store.ledger)
         decision = await (undelivered.retry(delivery_id) if act == SEND else undelivered.drop(delivery_id))
     if decision is None or not decision.is_done:
-        raise UsageError(f"part {delivery_id}: {decision.note if decision else 'it is gone'}")
+        raise UsageError(f"part {delivery_id}: {decision.note if decision else 'it no longer exists'}")
     return {"id": delivery_id, "state": decision.part.state.value, "note": decision.note}
 
 
@@ -137,4 +136,4 @@ def _decide_via_running_bot(config: CharacterConfig, act: str, delivery_id: str)
         return {name: reply.body.get(name, "") for name in ("id", "state", "note")}
     if reply.status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
         raise UsageError(f"part {delivery_id}: {reply.problem}")
-    raise ConfigError(f"the bot at {running_bot} refuses: {reply.problem}")
+    raise ConfigError(f"the bot at {running_bot} refused: {reply.problem}")

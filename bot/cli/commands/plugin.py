@@ -1,4 +1,4 @@
-"""`bot plugin` and the template of a new plugin."""
+"""List, check or create plugins."""
 
 import argparse
 import importlib.metadata
@@ -23,18 +23,18 @@ GREENROOM = "greenroom"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the command's arguments."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="list|check|new")
-    listing = verbs.add_parser("list", help="what is installed, what each brings, and why some are off")
+    listing = verbs.add_parser("list", help="the installed plugins, their components, and why some are off")
     add_character_option(listing)
-    check = verbs.add_parser("check", help="load one and tell what is wrong with it")
+    check = verbs.add_parser("check", help="import one and report what is wrong with it")
     check.add_argument("plugin", metavar="NAME|PATH")
-    new = verbs.add_parser("new", help="write a small working one, with its test, into this folder")
+    new = verbs.add_parser("new", help="write a small working plugin with its test into this folder")
     new.add_argument("name", metavar="NAME")
 
 
 def run(args: argparse.Namespace) -> int:
-    """List, check or write."""
+    """Run the subcommand."""
     if args.verb == "list":
         return _print_list(load_character_config(args.character))
     if args.verb == "check":
@@ -60,7 +60,7 @@ def _print_list(config: CharacterConfig) -> int:
 
 
 def _origin_lines(name: str) -> Iterator[str]:
-    """Say which distribution an installed plugin of other people's came with, and in which version."""
+    """Yield the distribution and version of a third-party plugin."""
     for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP, name=name):
         if entry.dist is not None and entry.dist.name != GREENROOM:
             yield f"installed with {entry.dist.name} {entry.dist.version}: {entry.value}"
@@ -68,16 +68,16 @@ def _origin_lines(name: str) -> Iterator[str]:
 
 def _load_plugin(name: str) -> Plugin | str:
     try:
-        return find_plugin(name) or "it has gone"
+        return find_plugin(name) or "it is no longer installed"
     except PluginError as error:
         return str(error)
 
 
 def _off_reason(plugin: Plugin, config: CharacterConfig) -> str:
     if missing := plugin.missing_settings(config.settings):
-        return f"something is missing: {missing}"
+        return f"a setting is missing: {missing}"
     if plugin.name == OFFLINE:
-        return "another plugin brings a model"
+        return "another plugin provides a model"
     return f"{config.path.name} does not name it among its plugins"
 
 
@@ -100,28 +100,28 @@ def _find_named(name: str) -> Plugin:
     if plugin is not None:
         return plugin
     if Path(f"{name}.py").is_file() or Path(name, "__init__.py").is_file():
-        raise PluginError(f"plugin {name!r} is not installed; for the one in this folder say ./{name}")
+        raise PluginError(f"plugin {name!r} is not installed; for the one in this folder use ./{name}")
     suggestion = find_closest(name, plugin_names())
-    raise PluginError(f"plugin {name!r} is not known: {_hint(suggestion, plugin_names())}")
+    raise PluginError(f"plugin {name!r} is unknown: {_hint(suggestion, plugin_names())}")
 
 
 def _hint(suggestion: str | None, names: Sequence[str]) -> str:
     return (
         f"did you mean {suggestion!r}?"
         if suggestion
-        else f"there are: {', '.join(names)}; a path begins with ./"
+        else f"available: {', '.join(names)}; a path begins with ./"
     )
 
 
 def _write_files(name: str) -> int:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
-        raise UsageError(f"{name!r} cannot be a plugin's name: lower-case letters, digits and _ only")
+        raise UsageError(f"{name!r} is not a valid plugin name: use lower-case letters, digits and _")
     if name in plugin_names():
-        raise UsageError(f"there is a plugin called {name!r} already: take another name")
+        raise UsageError(f"a plugin named {name!r} exists already: choose another name")
     files = {Path(path): text for path, text in plugin_files(name).items()}
     if existing_paths := [str(path) for path in files if path.exists()]:
         raise PluginError(
-            f"{' and '.join(existing_paths)} exist already and are left as they are: take another name"
+            f"{' and '.join(existing_paths)} exist already and are not changed: choose another name"
         )
     for path, text in files.items():
         try:
@@ -138,7 +138,7 @@ def _write_files(name: str) -> int:
 
 
 _PLUGIN = Template('''\
-"""$title: throws dice when somebody asks for it. Replace it by what your character should be able to do."""
+"""$title: throws dice on request. Replace it by what your character should be able to do."""
 
 import random
 from typing import Annotated
@@ -150,11 +150,11 @@ from pydantic import Field
 class ${title}Settings(SettingsModel):
     """The variables of this plugin; each can be set in .env."""
 
-    ${name}_sides: int = Field(6, ge=2, le=1000, description="How many sides a die has if nobody says.")
+    ${name}_sides: int = Field(6, ge=2, le=1000, description="The default number of sides of a die.")
 
 
 class Cup(Service):
-    """The dice: opened and closed with the agent, shared by everything below."""
+    """The dice: started and stopped with the agent, shared by the components below."""
 
     capability = "throw dice"
 
@@ -174,23 +174,23 @@ async def roll(
     turn: Turn,
     sides: Annotated[int | None, "How many sides the die has", Field(ge=2, le=1000)] = None,
 ) -> ActionResult:
-    """Throw, and say what came of it."""
+    """Throw a die and send the result."""
     cup = turn.agent.services[Cup]
-    shown = cup.throw(sides or cup.sides)
-    await turn.reply(f"The die shows {shown}.")
-    return ActionResult(text=f"The die showed {shown}.", data={"shown": shown})
+    number = cup.throw(sides or cup.sides)
+    await turn.reply(f"The die shows {number}.")
+    return ActionResult(text=f"The die showed {number}.", data={"number": number})
 
 
 @provider("LAST_THROW", "What the die showed last.", position=50)
 async def last_throw(turn: Turn) -> ProviderResult:
-    """Tell the model what lies on the table."""
+    """Return the last throw for the prompt."""
     last = turn.agent.services[Cup].last
     return ProviderResult(text=f"The die on the table shows {last}." if last else "")
 
 
 plugin = Plugin(
     "$name",
-    "Throws dice when somebody asks for it.",
+    "Throws dice on request.",
     actions=[roll],
     providers=[last_throw],
     services=[Cup],
@@ -209,12 +209,12 @@ from bot.testing import ScriptedModel, model_answer, running_agent
 from $name import plugin
 
 
-def test_the_die_is_thrown_and_told() -> None:
+def test_the_action_throws_a_die_and_replies() -> None:
     async def talk() -> tuple[Receipt, list[str]]:
         model = ScriptedModel(model_answer(actions=["ROLL_DICE"], parameters={"sides": 2}))
-        async with running_agent(plugin, model=model) as stage:
-            receipt = await stage.say("Throw a coin for me, will you?")
-            return receipt, stage.texts
+        async with running_agent(plugin, model=model) as harness:
+            receipt = await harness.send("Throw a coin for me, will you?")
+            return receipt, harness.texts
 
     receipt, texts = asyncio.run(talk())
     assert receipt.outcome is Outcome.ANSWERED
@@ -223,6 +223,6 @@ def test_the_die_is_thrown_and_told() -> None:
 
 
 def plugin_files(name: str) -> dict[str, str]:
-    """Give the files of a new plugin, by name."""
+    """Return the files of a new plugin, by name."""
     words = {"name": name, "title": "".join(part.capitalize() for part in name.split("_"))}
     return {f"{name}.py": _PLUGIN.substitute(words), f"test_{name}.py": _TEST.substitute(words)}

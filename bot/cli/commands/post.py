@@ -1,4 +1,4 @@
-"""`bot post`."""
+"""Write one post in the character's voice, and publish it on X."""
 
 import argparse
 import asyncio
@@ -40,15 +40,15 @@ from bot.text import is_blank
 MAX_PICTURES = 4
 PICTURE_TYPES = frozenset({"image/jpeg", "image/png", "image/webp"})
 MAX_PICTURE_BYTES = 5 * 1024 * 1024
-CONFIRMATION_NEEDED = "nobody can be asked here: add --yes to publish it, or --dry-run to see it"
+CONFIRMATION_NEEDED = "stdin is not a terminal: add --yes to publish, or --dry-run to see the post"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the command's arguments."""
     add_character_option(parser)
-    parser.add_argument("--text", metavar="T", help="the post itself, instead of having one written")
+    parser.add_argument("--text", metavar="T", help="the text of the post, instead of a generated one")
     parser.add_argument(
-        "--media", metavar="FILE", type=Path, action="append", default=[], help="a picture beside it; up to 4"
+        "--media", metavar="FILE", type=Path, action="append", default=[], help="a picture to attach; up to 4"
     )
     parser.add_argument(
         "--alt", metavar="T", action="append", default=[], help="what the picture shows; one for each --media"
@@ -56,14 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="publish it without asking")
     parser.add_argument("--dry-run", action="store_true", help="print the post and publish nothing")
     parser.add_argument(
-        "--resume", action="store_true", help="write nothing; send what has not arrived of earlier posts"
+        "--resume", action="store_true", help="write nothing; send the undelivered parts of earlier posts"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show a post, and publish it if that is wanted; prints its address."""
+    """Show a post and publish it after confirmation; print its URL."""
     if args.text is not None and is_blank(args.text):
-        raise UsageError("--text holds nothing to post")
+        raise UsageError("--text is empty")
     pictures = _read_pictures(args.media, args.alt)
     config = load_character_config(args.character)
     spec = None if args.dry_run else find_x_adapter(config)
@@ -91,12 +91,12 @@ def _build_post(config: CharacterConfig, text: str | None) -> Post:
     print_notes([config])
     post = asyncio.run(draft_post(config))
     if post.image_prompt:
-        print_notice(strip_terminal_codes(f"a picture for it: {post.image_prompt}"))
+        print_notice(strip_terminal_codes(f"suggested picture: {post.image_prompt}"))
     return post
 
 
 def _show(content: Content, file: TextIO) -> None:
-    """Show a post as it leaves: one that is too long as the thread that it becomes."""
+    """Print a post as it will be published: a long one as a thread."""
     parts = split_post(content)
     text = "\n\n".join(part.text for part in parts)
     print(strip_terminal_codes(text, allowed="\n"), file=file, flush=True)
@@ -126,7 +126,7 @@ async def _resume(config: CharacterConfig, spec: AdapterSpec) -> list[PublishedP
 
 
 def _print_result(parts: Sequence[PublishedPart]) -> int:
-    """Print where the post is; raises TryAgain where not all of it has arrived."""
+    """Print the post's URL. Raises TemporaryError if a part was not sent."""
     if url := post_url(parts):
         print(url, flush=True)
     check_all_sent(parts)
@@ -134,11 +134,11 @@ def _print_result(parts: Sequence[PublishedPart]) -> int:
 
 
 def _read_pictures(files: Sequence[Path], alts: Sequence[str]) -> tuple[Attachment, ...]:
-    """Read the pictures that go with it; raises UsageError for what is none."""
+    """Read the pictures to attach. Raises UsageError for an unusable file."""
     if len(files) > MAX_PICTURES:
         raise UsageError(f"--media: a post has at most {MAX_PICTURES} pictures")
     if len(alts) > len(files):
-        raise UsageError("--alt says what a picture shows: give a --media for each")
+        raise UsageError("--alt describes a picture: pass a --media for each")
     descriptions = [*alts, *[""] * (len(files) - len(alts))]
     return tuple(_read_picture(file, alt) for file, alt in zip(files, descriptions, strict=True))
 
@@ -146,39 +146,39 @@ def _read_pictures(files: Sequence[Path], alts: Sequence[str]) -> tuple[Attachme
 def _read_picture(file: Path, alt: str) -> Attachment:
     kind = mimetypes.guess_type(file.name)[0] or ""
     if kind not in PICTURE_TYPES:
-        raise UsageError(f"--media {file}: X takes JPEG, PNG and WebP")
+        raise UsageError(f"--media {file}: X accepts JPEG, PNG and WebP")
     try:
         data = file.read_bytes()
     except OSError as error:
         raise UsageError(f"--media {file}: {error.strerror}") from None
     if not 0 < len(data) <= MAX_PICTURE_BYTES:
-        raise UsageError(f"--media {file}: a picture has at most 5 MB, and something in it")
+        raise UsageError(f"--media {file}: a picture must not be empty and has at most 5 MB")
     return Attachment(
         new_id().hex, MediaKind.IMAGE, content_type=kind, name=file.name, description=alt, data=data
     )
 
 
 async def draft_post(config: CharacterConfig) -> Post:
-    """Have a post written that is unlike the last ones."""
+    """Return a generated post that differs from the recent ones."""
     recent = await _load_recent_posts(config)
     async with run_agent(config.dry_run_config) as agent_runtime:
         return await write_post(agent_runtime.agent, agent_runtime.registry, recent)
 
 
 async def _load_recent_posts(config: CharacterConfig) -> list[Memory]:
-    """Read its last posts, also beside a running bot; none, and a word, where they cannot be read."""
+    """Return the recent posts, also while a bot runs; none, with a notice, if they cannot be read."""
     if find_storage(config.plugins) is None:
         return []
     try:
         async with open_store_for_reading(config) as store:
             return await _find_posts(store, config.agent_config.agent_id)
     except ConfigError as error:
-        print_notice(strip_terminal_codes(f"recent posts are not known: {error}"))
+        print_notice(strip_terminal_codes(f"recent posts cannot be read: {error}"))
         return []
 
 
 async def _find_posts(store: Store, agent_id: UUID) -> list[Memory]:
-    """List what it said last in feeds of its own, oldest first."""
+    """Return the agent's latest posts in feeds, oldest first."""
     rooms = [room for room in await store.worlds.rooms() if room.type is ChannelType.FEED]
     memories = [
         memory for room in rooms for memory in await store.memories.recent(room.id, MAX_COMPARED_POSTS)

@@ -1,4 +1,4 @@
-"""Start the character on every platform that is configured; without any token, on the web page alone."""
+"""Start the character on every configured platform; without any token, on the web page only."""
 
 import argparse
 import asyncio
@@ -26,30 +26,32 @@ from bot.runtime.runtime import Runtime
 from bot.settings import CoreSettings
 
 logger = logging.getLogger(__name__)
-STOPPING = "stopping: nothing more is taken in, what is under way is finished; again ends at once"
+STOPPING = (
+    "stopping: no new messages are accepted, answers in progress are finished; a second signal exits at once"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the command's arguments."""
     add_character_option(parser, is_repeatable=True)
     parser.add_argument("--only", metavar="NAMES", default="", help="platforms, as in discord,telegram,x,web")
     parser.add_argument(
         "--emulate",
         metavar="NAMES",
         default="",
-        help="try the character out on platforms that are put up on this machine, as in discord,telegram,x: "
-        "each opens a page on which to talk with it; no account is needed, nothing real is connected, and "
-        "what is said is forgotten at the end",
+        help="run on platforms emulated on this machine, as in discord,telegram,x: each opens a page on "
+        "which to talk; no account is needed, no real platform is connected, and the data is removed at the "
+        "end",
     )
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="do not start at all where a plugin or a platform does not; otherwise the others run without it",
+        help="end if a plugin or a platform does not start; by default the others run without it",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run until a signal comes."""
+    """Run until a signal is received."""
     with exit_on_signal():
         raise_file_limit()
         return _run(args)
@@ -70,7 +72,7 @@ def _run(args: argparse.Namespace) -> int:
 async def _run_emulated(
     files: Sequence[Path], only: Sequence[str], emulated: Sequence[AdapterSpec], *, is_strict: bool
 ) -> int:
-    """Run as long as the emulated platforms are up; they outlive the adapters."""
+    """Run on emulated platforms; the emulators are stopped after the adapters."""
     async with run_emulators(emulated, files) as emulated_run:
         configs, platforms = _load_configs(files, only, emulated_run)
         with _track_start(configs, platforms) as start_history:
@@ -83,23 +85,23 @@ def _refuse_contradiction(only: Sequence[str], emulated: Sequence[str]) -> None:
     real = [name for name in only if name not in (WEB, *emulated)]
     if real:
         raise UsageError(
-            f"--only {','.join(real)}: beside --emulate nothing real is connected: name it there too, or not"
+            f"--only {','.join(real)}: --emulate connects to no real platform: add it there, or remove it"
         )
     if only and (missing := [name for name in emulated if name not in only]):
-        raise UsageError(f"--emulate {','.join(missing)}: --only leaves it out: name it there too")
+        raise UsageError(f"--emulate {','.join(missing)}: add it to --only, too")
 
 
 def _load_configs(
     files: Sequence[Path], only: Sequence[str], emulated_run: EmulatedRun | None = None
 ) -> tuple[list[CharacterConfig], list[Platform]]:
-    """Read the characters and see what is on; raises ConfigError where nothing is."""
+    """Return the characters and the platforms. Raises ConfigError if no platform is on."""
     configs = load_character_configs(files, emulated_run.layers if emulated_run else ())
     print_notes(configs)
     configs = [emulated_run.enable_for(config) for config in configs] if emulated_run else configs
     platforms = list_platforms(configs, only, emulated_run.urls if emulated_run else {})
     specs = [platform.spec for platform in platforms if platform.is_on and platform.spec]
     if not specs:
-        raise ConfigError("\n".join(["nothing is on:", *map(_platform_line, platforms)]))
+        raise ConfigError("\n".join(["no platform is on:", *map(_platform_line, platforms)]))
     for config in configs:
         for spec in specs:
             config.settings.load(spec.settings)
@@ -108,7 +110,7 @@ def _load_configs(
 
 @contextmanager
 def _track_start(configs: Sequence[CharacterConfig], platforms: Sequence[Platform]) -> Iterator[StartHistory]:
-    """Log, and judge how the start ends."""
+    """Configure logging, and record the start in the history until the block ends."""
     specs = [platform.spec for platform in platforms if platform.is_on and platform.spec]
     secrets = {
         secret
@@ -150,7 +152,7 @@ async def _run_until_stopped(
         agent_configs = [config.agent_config for config in configs]
         cleanup = (
             nullcontext() if emulated_run else stop_remaining_tasks()
-        )  # what is emulated is there until the very end
+        )  # the emulators' tasks must keep running
         async with cleanup, Runtime(agent_configs, specs, is_strict=is_strict) as runtime:
             for line in emulated_run.summary_lines(configs) if emulated_run else ():
                 _print_line(line)
@@ -169,7 +171,7 @@ async def _run_until_stopped(
 async def _retry_after_crash_loop(
     platforms: Sequence[Platform], runtime: Runtime, crash_loop: CrashLoop, start_history: StartHistory
 ) -> None:
-    """Connect what a crash loop has kept off, once its time is over."""
+    """Connect the platforms that were held back by a crash loop, once its time is over."""
     names = ", ".join(held_platform.name for held_platform in platforms)
     logger.error("%s: not connected: %s", names, crash_loop)
     await asyncio.sleep(max(0.0, crash_loop.retry_at - time.time()))
@@ -182,7 +184,7 @@ async def _retry_after_crash_loop(
 
 def _describe(config: CharacterConfig) -> str:
     stores = [plugin.name for plugin in config.plugins if plugin.store is not None]
-    storage_text = f"kept by: {stores[0]}" if stores else "kept until the process ends"
+    storage_text = f"stored by: {stores[0]}" if stores else "stored in memory until the process ends"
     return f"{config.name}  from {config.path}, model: {', '.join(config.text_plugins)}, {storage_text}"
 
 
@@ -203,12 +205,12 @@ def _platform_line(platform: Platform, adapter: Adapter | None = None) -> str:
 
 
 def _connection_summary(adapter: Adapter | None) -> str:
-    """Say how accounts stand that are not connected yet; the log has the rest."""
+    """Return the states of accounts that are not connected yet; the log has the causes."""
     links = adapter.connections if adapter is not None else ()
     states = (link.snapshot.state for link in links if link.snapshot.state is not ConnectionState.CONNECTED)
     return ", ".join(dict.fromkeys(states))
 
 
 def _print_line(line: str) -> None:
-    with suppress(OSError):  # nobody reads it: the character is there for others than the operator
+    with suppress(OSError):  # stdout may be closed; the bot runs on
         print(strip_terminal_codes(line), flush=True)

@@ -1,4 +1,4 @@
-"""List every variable: what it means, its value and where that comes from; secrets are never shown."""
+"""List every variable with its meaning, its value and where that comes from; secrets are never shown."""
 
 import argparse
 import textwrap
@@ -15,25 +15,23 @@ from bot.settings import Settings
 
 LINE_WIDTH = 100
 PREFACE = """\
-# Every variable there is, with what it is when nobody sets it. Copy this file to .env in the folder from
-# which you start the bot, and take the "# " away from what you change. The environment goes over .env, a
-# character's own settings go over both. `bot settings` shows what is set where, `bot doctor` checks it.
+# Every variable with its default. Copy this file to .env in the folder from which you start the bot, and
+# remove the "# " before the lines you change. The environment takes precedence over .env, and a character's
+# own settings over both. `bot settings` shows what is set where, `bot doctor` checks it.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the command's arguments."""
     add_character_option(parser)
-    parser.add_argument(
-        "--example", action="store_true", help="print all of it as an .env file to start from"
-    )
+    parser.add_argument("--example", action="store_true", help="print an example .env file")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the list."""
     groups, problems = find_settings_groups()
     for problem in problems:
-        print_notice(strip_terminal_codes(f"left out: {problem}"))
+        print_notice(strip_terminal_codes(f"not listed: {problem}"))
     if args.example:
         print(build_example(groups), end="")
         return Exit.OK
@@ -43,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def build_example(groups: Sequence[SettingsGroup]) -> str:
-    """Write the `.env.example`."""
+    """Return the content of `.env.example`."""
     parts = [PREFACE]
     for group in groups:
         parts.append(f"\n# --- {group.name}: {group_summary(group.model)}\n")

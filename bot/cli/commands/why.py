@@ -1,4 +1,4 @@
-"""`bot why`, costs included."""
+"""Show why messages were answered or not, or what the models have cost."""
 
 import argparse
 import asyncio
@@ -23,11 +23,11 @@ from bot.store.protocols import Store
 from bot.text import find_closest, shorten
 
 NAME_WIDTH = 40
-NO_PERSON = "(nobody: tasks, posts)"
+NO_PERSON = "(no person: tasks, posts)"
 
 
 class GroupBy(StrEnum):
-    """What sums are made by."""
+    """What costs are grouped by."""
 
     DAY = "day"
     ROOM = "room"
@@ -37,7 +37,7 @@ class GroupBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CostReport:
-    """The sums of some days; `sums` are by `by`, each with its name, the dearest first but days in order."""
+    """The costs of some days; `sums` have a name each, the highest cost first, days in order."""
 
     days: int
     by: GroupBy
@@ -45,18 +45,19 @@ class CostReport:
     sums: Sequence[tuple[str, CostEntry]]
 
     def lines(self) -> Iterator[str]:
-        """Tell them to a person."""
+        """Yield the report as lines of text."""
         period = "today (UTC)" if self.days == 1 else f"the last {self.days} days (UTC)"
         yield f"{period}: {format_costs(self.total)}"
         for name, entry in self.sums:
             yield f"  {shorten(name, NAME_WIDTH):<{NAME_WIDTH}}  {format_costs(entry)}"
         if self.total.unpriced_calls:
-            yield "what has no price is not in the dollars: MODEL_PRICES gives one, `name=in/out`"
+            yield "calls without a price are not in the dollars: set one with MODEL_PRICES, `name=in/out`"
         if self.total.estimated_calls:
-            yield f"the tokens of {self.total.estimated_calls} calls are estimated: their provider did not count"
+            count = self.total.estimated_calls
+            yield f"the tokens of {count} calls are estimated: their provider did not count"
 
     def to_json(self) -> dict[str, Any]:
-        """Give them as JSON."""
+        """Return the report as JSON."""
         sums = [{"name": name, **self._id_field(entry), **entry.to_json()} for name, entry in self.sums]
         return {"days": self.days, "by": self.by.value, "total": self.total.to_json(), "sums": sums}
 
@@ -67,7 +68,7 @@ class CostReport:
 
 
 async def build_cost_report(store: Store, now: datetime, *, days: int, by: GroupBy) -> CostReport:
-    """Sum up what was spent today and on the days before."""
+    """Return the costs of the last `days` days, today included."""
     today = now.date()
     entries = await store.costs.costs_between(today - timedelta(days=days - 1), today)
     total = sum_costs(entries, lambda entry: None).get(None, CostEntry(today, ""))
@@ -103,7 +104,7 @@ async def _names(store: Store, sums: Sequence[CostEntry], by: GroupBy) -> list[s
 
 
 def format_costs(entry: CostEntry) -> str:
-    """Tell a sum to a person."""
+    """Return a sum as text."""
     return ", ".join(_cost_parts(entry))
 
 
@@ -126,39 +127,39 @@ DEFAULT_DAYS = 7
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the command's arguments."""
     parser.add_argument(
         "message",
         metavar="MESSAGE_ID",
         nargs="?",
-        help="a message's id, its receipt's, or the platform's own",
+        help="the id of a message or of its receipt, or the platform's id",
     )
-    parser.add_argument("--room", metavar="R", help="only of this room: its id or its name")
+    parser.add_argument("--room", metavar="R", help="only this room, by id or name")
     parser.add_argument(
-        "--last", metavar="N", type=_positive_int, help=f"the last so many messages (default: {DEFAULT_LAST})"
+        "--last", metavar="N", type=_positive_int, help=f"the last N messages (default: {DEFAULT_LAST})"
     )
-    parser.add_argument("--costs", action="store_true", help="instead, what the models have cost, in sums")
+    parser.add_argument("--costs", action="store_true", help="show what the models have cost instead")
     parser.add_argument(
-        "--by", choices=[by.value for by in GroupBy], help="what the costs are summed by (default: day)"
+        "--by", choices=[by.value for by in GroupBy], help="group the costs by (default: day)"
     )
     parser.add_argument(
         "--days",
         metavar="N",
         type=_positive_int,
-        help=f"of so many days, today included (default: {DEFAULT_DAYS})",
+        help=f"the last N days, today included (default: {DEFAULT_DAYS})",
     )
     add_character_option(parser)
-    parser.add_argument("--json", action="store_true", help="print what is known as JSON")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look it up and tell."""
+    """Print the reports or the costs."""
     if args.message and (args.room or args.last):
-        raise UsageError("a message's id needs neither --room nor --last")
+        raise UsageError("a message's id excludes --room and --last")
     if args.costs and (args.message or args.room or args.last):
-        raise UsageError("--costs needs neither a message nor --room nor --last: `--costs --by room`")
+        raise UsageError("--costs excludes a message's id, --room and --last; use `--costs --by room`")
     if not args.costs and (args.by or args.days):
-        raise UsageError("--by and --days belong to --costs")
+        raise UsageError("--by and --days need --costs")
     config = load_character_config(args.character)
     with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
         if args.costs:
@@ -192,7 +193,7 @@ async def _load_costs(config: CharacterConfig, days: int, by: GroupBy) -> CostRe
 async def _load_reports(
     config: CharacterConfig, message: str | None, room: str | None, last: int
 ) -> list[MessageReport]:
-    """Look up what is asked for, oldest first."""
+    """Return the requested reports, oldest first."""
     agent_id = config.agent_config.agent_id
     async with open_store_for_reading(config) as store:
         conversations = ConversationReader(store)
@@ -210,7 +211,7 @@ async def _load_reports(
 
 
 async def _find_receipts(store: Store, name: str) -> Sequence[Receipt]:
-    """Find receipts by any name of their message, or by a reply's id; raises UsageError for none."""
+    """Return receipts by any id of their message, or by a reply's id. Raises UsageError if none match."""
     try:
         message_id = UUID(name)
     except ValueError:
@@ -222,12 +223,12 @@ async def _find_receipts(store: Store, name: str) -> Sequence[Receipt]:
                 return [receipt]
     receipts = await store.ledger.receipts_by_message_id(name)
     if not receipts:
-        raise UsageError(f"no message {name!r} is known; `bot why --last 20` lists the latest")
+        raise UsageError(f"no message {name!r} was found; `bot why --last 20` lists the latest")
     return receipts
 
 
 async def _find_rooms(conversations: ConversationReader, name: str) -> list[Room]:
-    """Find rooms by id, by name, or by what the platform calls them; raises UsageError for none."""
+    """Return rooms by id, name or the platform's id. Raises UsageError if none match."""
     folded_name = name.casefold()
     rooms = await conversations.rooms()
     matches = [
@@ -240,7 +241,7 @@ async def _find_rooms(conversations: ConversationReader, name: str) -> list[Room
         suggestion = find_closest(name, names)
         latest = ", ".join(room_label(room, room.id) for room in rooms[:5]) or "none yet"
         hint = f"did you mean {suggestion!r}?" if suggestion else f"the latest are: {latest}"
-        raise UsageError(f"no room {name!r} is known; {hint}")
+        raise UsageError(f"no room {name!r} was found; {hint}")
     return matches
 
 

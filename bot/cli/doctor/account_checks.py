@@ -1,4 +1,4 @@
-"""Platform accounts; parked and orphaned tasks."""
+"""Checks of platform accounts, and of parked and orphaned tasks."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,11 +15,11 @@ from bot.store.storage import CheckReport
 from bot.text import shorten
 
 TIMEOUT_SECONDS = 30.0
-RETRY_ADVICE = "look at the network and at the platform's status page, then try again"
+RETRY_ADVICE = "check the network and the platform's status page, then try again"
 
 
 def check_accounts(config: CharacterConfig, platforms: Sequence[Platform]) -> Iterator[Finding]:
-    """Have each platform that is on look at its account; nobody there notices."""
+    """Check the account on each platform that is on, without any visible effect there."""
     for platform in platforms:
         if platform.is_on and platform.spec is not None and platform.spec.check is not None:
             yield from _check_account(config, platform)
@@ -44,7 +44,7 @@ def _check_account(config: CharacterConfig, platform: Platform) -> Iterator[Find
 
 
 async def _run_account_check(config: CharacterConfig, platform: Platform) -> CheckReport:
-    """Ask the platform, giving it what its notes in the books say."""
+    """Run a platform's account check, with access to its stored cursors."""
 
     async def read_cursor(platform_name: str, account: str, name: str) -> str | None:
         if find_storage(config.plugins) is None:
@@ -52,7 +52,7 @@ async def _run_account_check(config: CharacterConfig, platform: Platform) -> Che
         try:
             async with open_store_for_reading(config) as store:
                 return await store.ledger.cursor(platform_name, account, name)
-        except BotError:  # the database's own check tells
+        except BotError:  # reported by the check of the database
             return None
 
     assert platform.spec is not None
@@ -65,7 +65,7 @@ MAX_PARKED_LISTED = 5
 
 
 def check_tasks(config: CharacterConfig) -> Iterator[Finding]:
-    """Look at the tasks that are kept; where the database cannot be read, its own check tells."""
+    """Check the stored tasks; an unreadable database is reported by its own check."""
     if find_storage(config.plugins) is None:
         return
     try:
@@ -73,15 +73,15 @@ def check_tasks(config: CharacterConfig) -> Iterator[Finding]:
     except BotError:
         return
     if counts:
-        yield Finding(Status.OK, "tasks", f"{sum(counts.values())} for later")
+        yield Finding(Status.OK, "tasks", f"{sum(counts.values())} scheduled")
     worker_names = {POST_WORKER, *(worker.name for plugin in config.plugins for worker in plugin.workers)}
     for name in sorted({name for name, _ in counts} - worker_names):
         count = counts.get((name, False), 0) + counts.get((name, True), 0)
-        advice = "give the character the plugin again that left them"
-        yield Finding(Status.WARN, "tasks", f"{count} of {name} wait: no plugin has this worker", advice)
+        advice = "add the plugin that scheduled them to the character again"
+        yield Finding(Status.WARN, "tasks", f"{count} of {name} wait: no plugin defines this worker", advice)
     for task in parked[:MAX_PARKED_LISTED]:
         message = f"{task.name} is parked after {task.attempts} failures: {shorten(task.last_error, 200)}"
-        advice = "correct the cause; what a plugin schedules at its start begins anew with the next one"
+        advice = "correct the cause; tasks that plugins schedule at start are scheduled again then"
         yield Finding(Status.WARN, "tasks", f"{message} ({task.id})", advice)
 
 

@@ -1,4 +1,4 @@
-"""What `bot doctor` looks at: each check gives findings; one that is not fine says what to do."""
+"""Checks of `bot doctor`: each yields findings; a problem comes with advice."""
 
 import asyncio
 import difflib
@@ -8,7 +8,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,11 @@ from bot.settings import CoreSettings, Settings
 MIN_PYTHON = (3, 11)
 NAME_SIMILARITY = 0.85
 OTHERS_MODE_BITS = 0o077
-SETTINGS_ADVICE = "correct it where it stands; `bot settings` tells what each variable is"
+SETTINGS_ADVICE = "correct the setting; `bot settings` explains each variable"
 
 
 class Status(StrEnum):
-    """How a check came out."""
+    """The result of a check."""
 
     OK = "ok"
     WARN = "warn"
@@ -38,7 +38,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at; `is_outside` where it fails for want of something that may be back later."""
+    """One result of a check; `is_outside` if it failed because an external service is unavailable."""
 
     status: Status
     check: str
@@ -47,19 +47,25 @@ class Finding:
     is_outside: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Give the finding as JSON."""
-        return asdict(self)
+        """Return the finding as JSON."""
+        return {
+            "status": self.status,
+            "check": self.check,
+            "what": self.message,
+            "advice": self.advice,
+            "is_outside": self.is_outside,
+        }
 
 
 def finding_lines(finding: Finding) -> Iterator[str]:
-    """Tell a finding to a person."""
+    """Yield a finding as lines for the terminal."""
     yield strip_terminal_codes(f"{finding.status:<5} {finding.check:<10} {finding.message}", allowed="\n")
     if finding.advice:
         yield strip_terminal_codes(f"{'':<16} → {finding.advice}")
 
 
 def check_python() -> Iterator[Finding]:
-    """Look at the interpreter."""
+    """Check the version of Python."""
     version, min_version = platform.python_version(), ".".join(map(str, MIN_PYTHON))
     if sys.version_info >= MIN_PYTHON:
         yield Finding(Status.OK, "python", version)
@@ -68,29 +74,29 @@ def check_python() -> Iterator[Finding]:
             Status.FAIL,
             "python",
             version,
-            f"install Python {min_version} or newer and set the bot up with it",
+            f"install Python {min_version} or newer and reinstall the bot with it",
         )
 
 
 def check_character(path: Path, loaded: LoadedCharacter) -> Iterator[Finding]:
-    """Look at what reading the character's file brought to light."""
+    """Report the warnings and secrets that were found in the character's file."""
     yield Finding(Status.OK, "character", f"{loaded.character.name} ({path})")
     for note in loaded.report.warnings:
         yield Finding(Status.WARN, "character", f"{path}: {note}", f"see `bot character check {path}`")
     for note in loaded.report.secrets:
-        yield Finding(Status.WARN, "character", f"{path}: {note}", "move it to .env: files get handed on")
+        yield Finding(Status.WARN, "character", f"{path}: {note}", "move it to .env: files are passed on")
 
 
 def check_plugins(config: CharacterConfig) -> Iterator[Finding]:
-    """Look at which plugins are on."""
+    """Report which plugins are on, and notes about the others."""
     yield Finding(Status.OK, "plugins", ", ".join(plugin.name for plugin in config.plugins))
-    advice = "set what it asks for, or take it out of the character's plugins"
+    advice = "set the variable, or remove the plugin from the character's file"
     for note in config.notes:
         yield Finding(Status.WARN, "plugins", note, advice)
 
 
 def check_settings(settings: Settings, groups: Sequence[SettingsGroup]) -> Iterator[Finding]:
-    """Look at the value of every variable, and at names in `.env` that were probably meant otherwise."""
+    """Check the value of every variable, and names in `.env` that look misspelled."""
     error_count = 0
     for group in groups:
         try:
@@ -109,12 +115,12 @@ def check_settings(settings: Settings, groups: Sequence[SettingsGroup]) -> Itera
         if settings.source_of(name) == str(ENV_FILE) and name not in known_names:
             suggestions = difflib.get_close_matches(name.upper(), known_names, n=1, cutoff=NAME_SIMILARITY)
             if suggestions:
-                message = f"{name} (in {ENV_FILE}) is not a variable of any part of the bot"
+                message = f"{name} (in {ENV_FILE}) is not a known variable"
                 yield Finding(Status.WARN, "settings", message, f"did you mean {suggestions[0]}?")
 
 
 def check_files(core: CoreSettings, *, fix: bool = False) -> Iterator[Finding]:
-    """Look at whether the data can be written, and who else can read it; with `mend` nobody can any more."""
+    """Check that the data folder is writable and private; with `fix`, make it private."""
     folder = core.bot_data_dir
     existing_folder = next(
         folder_path for folder_path in (folder, *folder.absolute().parents) if folder_path.exists()
@@ -123,10 +129,10 @@ def check_files(core: CoreSettings, *, fix: bool = False) -> Iterator[Finding]:
         with tempfile.TemporaryFile(dir=existing_folder):
             pass
     except OSError as error:
-        advice = "make it a folder that the bot may write to, or set BOT_DATA_DIR to another"
+        advice = "make the folder writable, or set BOT_DATA_DIR to another folder"
         yield Finding(Status.FAIL, "data", f"{folder}: {error.strerror or error}", advice)
         return
-    state = "writable" if existing_folder == folder else "it is made when it is first needed"
+    state = "writable" if existing_folder == folder else "created when first needed"
     yield Finding(Status.OK, "data", f"{folder}: {state}")
     paths = [ENV_FILE, folder, *(sorted(folder.iterdir()) if folder.is_dir() else [])]
     for path in paths:
@@ -135,7 +141,7 @@ def check_files(core: CoreSettings, *, fix: bool = False) -> Iterator[Finding]:
 
 
 def _permission_warning(path: Path) -> Finding:
-    advice = f"chmod {_private_mode(path):o} {path}, or have `bot doctor --fix` do it"
+    advice = f"chmod {_private_mode(path):o} {path}, or run `bot doctor --fix`"
     return Finding(Status.WARN, "data", f"{path} can be read by others", advice)
 
 
@@ -143,9 +149,9 @@ def _fix_permissions(path: Path) -> Finding:
     try:
         path.chmod(_private_mode(path))
     except OSError as error:
-        message = f"{path} can be read by others, and that cannot be changed: {error.strerror or error}"
-        return Finding(Status.WARN, "data", message, "see to it as whoever owns it")
-    return Finding(Status.OK, "data", f"{path}: could be read by others, and no more")
+        message = f"{path} can be read by others, and its mode cannot be changed: {error.strerror or error}"
+        return Finding(Status.WARN, "data", message, "change the mode as the file's owner")
+    return Finding(Status.OK, "data", f"{path}: others can no longer read it")
 
 
 def _private_mode(path: Path) -> int:
@@ -153,26 +159,26 @@ def _private_mode(path: Path) -> int:
 
 
 def check_database(config: CharacterConfig) -> Iterator[Finding]:
-    """Look at what keeps the character's store, beside a bot that may have it open."""
+    """Check the database; a running bot may be using it."""
     storage = find_storage(config.plugins)
     if storage is None:
-        advice = "name the plugin sql in its file, or set DATABASE_URL, to have it remembered"
-        yield Finding(Status.WARN, "database", "memory alone: a restart forgets everything", advice)
+        advice = "to store data, name the plugin sql in the character's file or set DATABASE_URL"
+        yield Finding(Status.WARN, "database", "memory only: a restart loses everything", advice)
         return
     try:
         report = asyncio.run(storage.check(config.settings))
     except ConfigError as error:
         yield Finding(Status.FAIL, "database", str(error), "see `bot db check`")
         return
-    state = f"schema {report.facts.get('schema')}" if report.exists else "it is made when it is first needed"
+    state = f"schema {report.facts.get('schema')}" if report.exists else "created when first needed"
     if not report.problems:
         yield Finding(Status.OK, "database", f"{report.location}: {state}")
     for problem in report.problems:
-        yield Finding(Status.FAIL, "database", f"{report.location}: {problem}", "`bot db check` tells more")
+        yield Finding(Status.FAIL, "database", f"{report.location}: {problem}", "`bot db check` shows more")
 
 
 def check_port(settings: Settings, platform: Platform) -> Iterator[Finding]:
-    """Look at whether the web page's port is free."""
+    """Check that the port of the web page is free."""
     if platform.spec is None or not platform.is_on:
         return
     values = settings.load(platform.spec.settings).model_dump()
@@ -183,14 +189,14 @@ def check_port(settings: Settings, platform: Platform) -> Iterator[Finding]:
     try:
         socket.create_server((host, port), family=family).close()
     except OSError as error:
-        advice = "if it is not this bot that runs there, set SERVER_PORT to another, or SERVER_HOST"
+        advice = "if another program uses it, set SERVER_PORT or SERVER_HOST to another value"
         yield Finding(Status.FAIL, "port", f"{host}:{port}: {os.strerror(error.errno or 0)}", advice)
     else:
         yield Finding(Status.OK, "port", f"{host}:{port} is free")
 
 
 def check_platforms(platforms: Sequence[Platform]) -> Iterator[Finding]:
-    """Look at what `bot run` would start."""
+    """Report which platforms `bot run` would start."""
     for surveyed in platforms:
         state = "on" if surveyed.is_on else f"off, {surveyed.off_reason}"
         yield Finding(Status.OK, "platforms", f"{surveyed.name}: {state}")

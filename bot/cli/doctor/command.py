@@ -1,4 +1,4 @@
-"""Check the set-up: Python, settings, character, plugins, database, data, port, platforms, costs, model."""
+"""Check the configuration: Python, settings, character, plugins, database, port, platforms, costs, model."""
 
 import argparse
 import asyncio
@@ -39,16 +39,14 @@ from bot.settings import CoreSettings, Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the command's arguments."""
     add_character_option(parser)
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
-    parser.add_argument(
-        "--fix", action="store_true", help="let nobody else read .env and the data, where others can"
-    )
+    parser.add_argument("--fix", action="store_true", help="make .env and the data readable by you alone")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look at everything, whatever the first fault is, and tell."""
+    """Run every check and print the findings; return the exit code."""
     findings: list[Finding] = []
     for finding in _collect_findings(args):
         if finding.message in [earlier.message for earlier in findings]:
@@ -88,16 +86,16 @@ def _collect_findings(args: argparse.Namespace) -> Iterator[Finding]:
             for line in str(error).splitlines():
                 yield Finding(Status.FAIL, "settings", line, SETTINGS_ADVICE)
         except ConfigError as error:
-            yield Finding(Status.FAIL, "plugins", str(error), "`bot plugin list` shows what there is")
+            yield Finding(Status.FAIL, "plugins", str(error), "`bot plugin list` shows the plugins")
     yield from _settings_findings(settings, config, fix=args.fix)
 
 
 def _settings_findings(settings: Settings, config: CharacterConfig | None, *, fix: bool) -> Iterator[Finding]:
-    """Give what can be told with settings, and with a character that loads where there is one."""
+    """Yield the findings that need settings, and those that need a loaded character if there is one."""
     groups, problems = find_settings_groups(config.plugins if config else ())
     yield from check_settings(settings, groups)
     for problem in problems:
-        yield Finding(Status.OK, "platforms", f"not to be had: {problem}")
+        yield Finding(Status.OK, "platforms", f"not available: {problem}")
     with suppress(SettingError):
         yield from check_files(settings.load(CoreSettings), fix=fix)
     if config is None:

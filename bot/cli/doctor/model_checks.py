@@ -1,4 +1,4 @@
-"""Model call, prompt size, budget, price."""
+"""Checks of the model, the size of its prompt, the budget and the price."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ SAMPLE_MESSAGE = "Hello!"
 
 
 class PromptPartKind(StrEnum):
-    """What a part of the prompt is one of."""
+    """The kind of a part of the prompt."""
 
     CHARACTER = "character"
     RULES = "rules"
@@ -41,7 +41,7 @@ class PromptPartKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PromptPart:
-    """A part of the prompt, the plugin that brings it (none for the character and the rules), its bytes."""
+    """A part of the prompt: its size in bytes and its plugin (empty for the character and the rules)."""
 
     kind: PromptPartKind
     name: str
@@ -51,16 +51,16 @@ class PromptPart:
 
 @dataclass(frozen=True, slots=True)
 class PromptSize:
-    """What the model is handed, in bytes, and its parts: together they are all of it."""
+    """The size of a prompt in bytes; the sizes of the parts add up to the total."""
 
     total: int
     parts: tuple[PromptPart, ...]
 
 
 async def measure_prompt(agent_runtime: AgentRuntime, role: Role = Role.OWNER) -> PromptSize:
-    """Compose the prompt for a first message of somebody, by default one who may do everything.
+    """Measure the prompt for a first message of a user with the given role.
 
-    The message is kept: the agent is to be one that was made for this.
+    The message is stored: use an agent that was created for this check.
     """
     agent, registry = agent_runtime.agent, agent_runtime.registry
     turn = make_turn(agent, SAMPLE_MESSAGE, role=role)
@@ -74,12 +74,12 @@ async def measure_prompt(agent_runtime: AgentRuntime, role: Role = Role.OWNER) -
     system = PromptPart(PromptPartKind.CHARACTER, "system", _byte_length(request.system))
     known_size = system.size + sum(part.size for part in parts)
     return PromptSize(
-        total, (system, PromptPart(PromptPartKind.RULES, "how to answer", total - known_size), *parts)
+        total, (system, PromptPart(PromptPartKind.RULES, "instructions", total - known_size), *parts)
     )
 
 
 def request_size(request: TextRequest) -> int:
-    """Count what a request hands to the model: both prompts, and the actions where they are functions."""
+    """Return the bytes of a request: both prompts, and the actions that are offered as functions."""
     return _byte_length(request.system) + _byte_length(request.prompt) + sum(_tool_sizes(request).values())
 
 
@@ -92,7 +92,7 @@ def _provider_parts(turn: Turn, registry: Registry) -> Iterator[PromptPart]:
 
 
 async def _action_parts(turn: Turn, registry: Registry, tools: Mapping[str, int]) -> list[PromptPart]:
-    """Measure each action by what their list lacks without it, and as a function where it is one."""
+    """Return the size of each action: by how much the list is shorter without it, plus its function."""
     plugins = {spec.name: spec.plugin for spec in registry.build_catalog().actions}
     parts = []
     full_size = await _action_list_size(turn, registry)
@@ -128,10 +128,8 @@ PER_MILLION_TOKENS = "for a million tokens"
 
 
 async def check_model(config: CharacterConfig) -> list[Finding]:
-    """Measure the prompt of a first "Hello!", and have the model write a word, the way a reply is written."""
-    advice_outside = (
-        "look at the network, at OPENAI_BASE_URL and at the provider's status page, then try again"
-    )
+    """Measure the prompt of a first "Hello!", and make the model write one word."""
+    advice_outside = "check the network, OPENAI_BASE_URL and the provider's status page, then try again"
     findings: list[Finding] = []
     started = time.monotonic()
     try:
@@ -150,7 +148,7 @@ async def check_model(config: CharacterConfig) -> list[Finding]:
         return [*findings, Finding(Status.FAIL, "model", str(error), advice_outside, is_outside=True)]
     if result.model == OFFLINE:
         keys = "OPENAI_API_KEY or ANTHROPIC_API_KEY"
-        advice = f"for a real one set {keys}, or OPENAI_BASE_URL for a server of your own"
+        advice = f"for a real model set {keys}, or OPENAI_BASE_URL for your own server"
         message = "offline: built-in patterns, no language model"
         return [*findings, Finding(Status.WARN, "model", message, advice)]
     elapsed_ms = (time.monotonic() - started) * 1000
@@ -160,14 +158,14 @@ async def check_model(config: CharacterConfig) -> list[Finding]:
 
 def _inactive_plugin_findings(inactive: Mapping[str, str]) -> Iterator[Finding]:
     for name, cause in inactive.items():
-        advice = "mend it, or take the plugin out of the character's file"
-        yield Finding(Status.FAIL, "plugins", f"{name} cannot be set up: {cause}", advice)
+        advice = "correct it, or remove the plugin from the character's file"
+        yield Finding(Status.FAIL, "plugins", f"{name} cannot be initialized: {cause}", advice)
 
 
 def _prompt_findings(size: PromptSize) -> Iterator[Finding]:
-    message = f'{size.total:,} bytes in all, for a first "Hello!" of somebody who may do everything'
+    message = f'{size.total:,} bytes in total, for a first "Hello!" from a user with all permissions'
     if size.total > LARGE_PROMPT_BYTES:
-        advice = "every answer pays for it: shorten what is largest below, or take plugins out"
+        advice = "every answer pays for it: shorten the largest parts below, or remove plugins"
         yield Finding(Status.WARN, "prompt", message, advice)
     else:
         yield Finding(Status.OK, "prompt", message)
@@ -183,7 +181,7 @@ def _prompt_kind_line(kind: str, parts: Sequence[PromptPart]) -> str:
 
 
 def check_budget(settings: Settings) -> Iterator[Finding]:
-    """Look at what may be spent, and whether somebody has tried to say so where it has no effect."""
+    """Check the limits, and warn of limits that are set where they have no effect."""
     for field in BudgetSettings.model_fields:
         source = settings.source_of(field.upper())
         if source.startswith(CHARACTER_FILE):
@@ -199,7 +197,7 @@ def check_budget(settings: Settings) -> Iterator[Finding]:
 
 
 def check_price(settings: Settings, model: str) -> Iterator[Finding]:
-    """Look at what the model that has answered costs."""
+    """Check that the price of a model is known."""
     try:
         money = settings.operator_only().load(BudgetSettings)
     except SettingError:
@@ -207,16 +205,16 @@ def check_price(settings: Settings, model: str) -> Iterator[Finding]:
     prices = load_prices(money.model_prices)
     price = prices.find(model)
     if price is not None:
-        price_text = f"${price.tokens_in:g} in, ${price.tokens_cached:g} cached, ${price.tokens_out:g} out {PER_MILLION_TOKENS}"
-        price_text = f"${price.per_call:g} a call" if price.per_call else price_text
+        price_text = f"${price.per_call:g} a call"
+        if not price.per_call:
+            tokens = f"${price.tokens_in:g} in, ${price.tokens_cached:g} cached, ${price.tokens_out:g} out"
+            price_text = f"{tokens} {PER_MILLION_TOKENS}"
         yield Finding(
             Status.OK, "costs", f"{model}: {price_text} (MODEL_PRICES, or the list of {prices.as_of})"
         )
         return
-    message = f"the price of {model} is not known: its tokens are counted, its cost is not"
+    message = f"the price of {model} is unknown: its tokens are counted, its cost is not"
     if money.has_money_budget:
-        message = f"the price of {model} is not known: no limit in dollars can hold for it"
-    advice = (
-        f"MODEL_PRICES={model}=IN/OUT, in dollars {PER_MILLION_TOKENS}; {model}=0 for a server of your own"
-    )
+        message = f"the price of {model} is unknown: limits in dollars have no effect on it"
+    advice = f"MODEL_PRICES={model}=IN/OUT, in dollars {PER_MILLION_TOKENS}; {model}=0 for your own server"
     yield Finding(Status.WARN, "costs", message, advice)

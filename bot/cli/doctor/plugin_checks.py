@@ -1,4 +1,4 @@
-"""What `bot plugin check` looks at in a plugin that has been imported; nothing of it is started."""
+"""Checks of `bot plugin check` on an imported plugin; nothing of the plugin is started."""
 
 import re
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 def check_plugin(plugin: Plugin) -> Iterator[Finding]:
-    """Look at a plugin as it would stand beside the others."""
+    """Check a plugin together with bootstrap and the plugins it requires."""
     component_lines = list(list_components(plugin))
     yield Finding(Status.OK, "plugin", plugin.name)
     yield from (Finding(Status.OK, "brings", line) for line in component_lines)
     if not component_lines and plugin.init is None and plugin.store is None and not plugin.templates:
-        yield Finding(Status.WARN, "brings", "nothing at all", "give Plugin(...) actions, providers, …")
+        yield Finding(Status.WARN, "brings", "nothing", "pass actions, providers, … to Plugin(...)")
     if not NAME_PATTERN.fullmatch(plugin.name):
-        advice = "use lower-case letters, digits, _ and - : it stands in paths and character files"
+        advice = "use lower-case letters, digits, _ and -: the name is used in paths and character files"
         yield Finding(Status.WARN, "name", repr(plugin.name), advice)
     yield from _check_descriptions(plugin)
     yield from _check_compatibility(plugin)
@@ -31,7 +31,7 @@ def check_plugin(plugin: Plugin) -> Iterator[Finding]:
 
 
 def list_components(plugin: Plugin) -> Iterator[str]:
-    """Say what a plugin brings, a line a kind."""
+    """Yield one line for each kind of component of a plugin."""
     kinds = {
         "actions": [component.spec.name for component in plugin.actions],
         "providers": [component.spec.name for component in plugin.providers],
@@ -56,7 +56,7 @@ def _check_descriptions(plugin: Plugin) -> Iterator[Finding]:
     for name, description in descriptions.items():
         if not description.strip():
             yield Finding(
-                Status.WARN, "text", f"{name} has no description", "it is all the model knows of it"
+                Status.WARN, "text", f"{name} has no description", "the model knows nothing else about it"
             )
     for action in plugin.actions:
         for name, schema in action.spec.parameters.get("properties", {}).items():
@@ -66,10 +66,11 @@ def _check_descriptions(plugin: Plugin) -> Iterator[Finding]:
 
 
 def _check_compatibility(plugin: Plugin) -> Iterator[Finding]:
-    """Look at how it gets on with bootstrap and with those it requires."""
+    """Check that a plugin can be registered with bootstrap and the plugins it requires."""
     for service in plugin.services:
         if not (isinstance(service, type) and issubclass(service, Service)):
-            yield Finding(Status.FAIL, "services", f"{service!r} is no Service", "derive it from bot.Service")
+            message = f"{service!r} is not a Service"
+            yield Finding(Status.FAIL, "services", message, "derive it from bot.Service")
     required_plugins: dict[str, Plugin] = {}
     try:
         for name in dict.fromkeys([BOOTSTRAP, *plugin.requires]):
@@ -78,7 +79,7 @@ def _check_compatibility(plugin: Plugin) -> Iterator[Finding]:
                 required_plugins[required_plugin.name] = required_plugin
         Registry(sort_plugins([*required_plugins.values(), plugin]))
     except PluginError as error:
-        yield Finding(Status.FAIL, "company", str(error), "it cannot be loaded like this")
+        yield Finding(Status.FAIL, "plugins", str(error), "the plugin cannot be loaded like this")
 
 
 def _check_settings(plugin: Plugin) -> Iterator[Finding]:
@@ -86,13 +87,13 @@ def _check_settings(plugin: Plugin) -> Iterator[Finding]:
     if plugin.settings is not None:
         for variable in list_variables(plugin.settings):
             if not variable.description:
-                advice = 'say what it is for: Field(…, description="…")'
+                advice = 'describe it: Field(…, description="…")'
                 yield Finding(Status.WARN, "settings", f"{variable.name} has no description", advice)
         try:
             settings.load(plugin.settings)
         except SettingError as error:
-            yield Finding(Status.WARN, "settings", str(error), "correct it where it stands")
+            yield Finding(Status.WARN, "settings", str(error), "correct the variable")
     if missing_reason := plugin.missing_settings(settings):
         yield Finding(
-            Status.WARN, "settings", f"it is off here: {missing_reason}", "set it before using the plugin"
+            Status.WARN, "settings", f"it is off: {missing_reason}", "set it before using the plugin"
         )

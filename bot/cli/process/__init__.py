@@ -1,1 +1,1 @@
-"""Process-wide concerns: signals, limits, exit codes, the watchdog."""
+"""Process-wide concerns: signals, limits, exit codes, crash loops, the watchdog."""

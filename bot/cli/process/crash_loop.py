@@ -1,4 +1,4 @@
-"""Which starts ended in a crash: after a few in a row the platforms stay off for a while."""
+"""Crash-loop detection: after several crashed starts the platforms are not connected for a while."""
 
 import json
 import logging
@@ -21,7 +21,7 @@ UNKNOWN_CAUSE = "killed, out of memory, or the machine went down"
 
 @dataclass(frozen=True, slots=True)
 class StartRecord:
-    """A start that has not ended well, or not yet: when it was, and what ended it where that is known."""
+    """A start that crashed or still runs: its time in epoch seconds, process id and cause if known."""
 
     at: float
     process: int
@@ -30,7 +30,7 @@ class StartRecord:
 
 @dataclass(frozen=True, slots=True)
 class CrashLoop:
-    """So many starts ended in a crash; `until` is when the next attempt is due."""
+    """`count` starts crashed; the platforms are connected again at `retry_at` (epoch seconds)."""
 
     count: int
     cause: str
@@ -38,13 +38,13 @@ class CrashLoop:
 
     def __str__(self) -> str:
         retry_time = time.strftime("%H:%M:%S", time.localtime(self.retry_at))
-        return f"{self.count} starts within 5 minutes crashed ({self.cause}); tried again at {retry_time}"
+        return f"{self.count} starts within 5 minutes crashed ({self.cause}); next attempt at {retry_time}"
 
 
 class StartHistory:
-    """The starts of the last five minutes, in a small file beside the database.
+    """The starts of the last five minutes, in a small file in the data folder.
 
-    `limit` is how many may crash before `loop` tells so; with 0 nothing is written and nothing told.
+    `limit` crashed starts are a crash loop; with 0 nothing is written and none is detected.
     """
 
     def __init__(self, folder: Path, *, limit: int, clock: Callable[[], float] = time.time) -> None:
@@ -54,7 +54,7 @@ class StartHistory:
         self._current: StartRecord | None = None
 
     def find_crash_loop(self) -> CrashLoop | None:
-        """Tell of a crash loop, where there is one."""
+        """Return the current crash loop, if any."""
         records = self._read()
         if not self._limit or len(records) < self._limit:
             return None
@@ -62,20 +62,20 @@ class StartHistory:
         return CrashLoop(len(records), cause, records[-self._limit].at + WINDOW_SECONDS)
 
     def record_start(self) -> None:
-        """Note this start; unless it is struck out, it counts as one that crashed."""
+        """Record this start; it counts as crashed unless `clear` is called."""
         if self._limit:
             self._current = StartRecord(self._clock(), os.getpid())
             self._write([*self._read(), self._current])
 
     def clear(self) -> None:
-        """Forget this start: it ends because somebody wants it to."""
+        """Remove the record of this start, because it ends on request."""
         if self._current is not None:
             self._write([record for record in self._read() if record != self._current])
             self._current = None
 
     @contextmanager
     def track_outcome(self) -> Iterator[None]:
-        """Strike the start out however the block ends, but for a fault of ours: its cause is kept."""
+        """Clear the record when the block ends; after an internal error record its cause instead."""
         try:
             yield
         except Exception as error:
@@ -95,12 +95,12 @@ class StartHistory:
             return [record for record in records if now - WINDOW_SECONDS < record.at <= now]
         except FileNotFoundError:
             return []
-        except (OSError, ValueError, TypeError) as error:  # a half-written or foreign file is as good as none
-            logger.debug("%s is not read: %s", self._path, error)
+        except (OSError, ValueError, TypeError) as error:  # an unreadable file counts as empty
+            logger.debug("cannot read %s: %s", self._path, error)
             return []
 
     def _write(self, records: list[StartRecord]) -> None:
-        """Write the file as a whole; where it cannot be written, nobody is kept from starting."""
+        """Replace the file; a failure is only logged, so that the bot can start."""
         temporary_path = self._path.with_name(f"{FILE_NAME}.{os.getpid()}")
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -108,6 +108,6 @@ class StartHistory:
                 json.dump([asdict(record) for record in records], file)
             temporary_path.replace(self._path)
         except OSError as error:
-            logger.debug("%s is not written: %s", self._path, error)
+            logger.debug("cannot write %s: %s", self._path, error)
             with suppress(OSError):
                 temporary_path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What the process tells whoever started it: the exit codes, and which error means which."""
+"""Exit codes, and the mapping from errors to them."""
 
 from enum import IntEnum
 
@@ -6,7 +6,7 @@ from bot.errors import ConfigError, FetchError, ModelError, ModelRefused, Tempor
 
 
 class Exit(IntEnum):
-    """The exit codes there are; 75, 70 and 78 are those of sysexits.h."""
+    """The exit codes; 70, 75 and 78 are those of sysexits.h."""
 
     OK = 0
     USAGE = 2
@@ -17,11 +17,11 @@ class Exit(IntEnum):
 
 
 class UsageError(Exception):
-    """The command line itself is wrong; the message says how it is meant."""
+    """Raised for a wrong command line; the message says how to correct it."""
 
 
 def exit_code(error: Exception) -> Exit:
-    """Tell which exit code an error stands for."""
+    """Return the exit code for an error."""
     if isinstance(error, UsageError):
         return Exit.USAGE
     if isinstance(error, ConfigError | ModelRefused):

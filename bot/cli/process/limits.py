@@ -6,22 +6,22 @@ from contextlib import suppress
 
 
 def raise_file_limit() -> None:
-    """Take as many as the system lets this process have: each connection is one, and 1024 are soon in use."""
-    with suppress(ImportError, OSError, ValueError):  # not on Windows, and not as much everywhere
+    """Raise the limit of open files to the hard limit: each connection needs one, and 1024 are too few."""
+    with suppress(ImportError, OSError, ValueError):  # Windows has no such module; some systems refuse
         resource = importlib.import_module("resource")
         _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
-# New objects until the next look, and looks at the youngest until the next one at older ones.
+# New objects before a collection, and collections of one generation before the next older one.
 GC_THRESHOLDS = (20_000, 50, 100)
 
 
 def reduce_gc_frequency() -> None:
-    """Leave alone what is there already, and look for circles among the rest less often.
+    """Freeze existing objects and collect garbage less often.
 
-    Nearly everything that a message leaves behind goes without a look; at Python's own thresholds looking
-    takes a fifth of the time of answering.
+    Reference counting frees nearly everything that a message allocates; with Python's default thresholds the
+    collections take a fifth of the time of answering.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Signals; tasks and threads left at exit."""
+"""Signal handling, and tasks and threads that are left at exit."""
 
 import asyncio
 import logging
@@ -25,22 +25,22 @@ SignalHandler = Callable[[int, FrameType | None], None]
 
 @dataclass(slots=True)
 class StopRequest:
-    """Whether the process was asked to end: by which signal, and when by the monotonic clock."""
+    """A requested stop: the signal (None before it) and its time by the monotonic clock."""
 
     received_signal: signal.Signals | None = None
     received_at: float = 0.0
 
     @property
     def exit_code(self) -> int:
-        """The exit code that goes with it: 130 for Ctrl-C, 0 for a service that was told to stop."""
+        """The exit code: 130 after SIGINT, else 0."""
         return Exit.INTERRUPTED if self.received_signal is signal.SIGINT else Exit.OK
 
 
 @contextmanager
 def handle_stop_signals(on_stop: Callable[[], None]) -> Iterator[StopRequest]:
-    """Have the first signal cancel the block, after `notice`, and the second end the process.
+    """Cancel the block at the first signal, after calling `on_stop`; exit the process at the second.
 
-    The block's clean-up runs before this returns; a cancellation by a signal goes no further.
+    The block's clean-up runs before this returns; the cancellation is not propagated.
     """
     loop, task, stop_request = asyncio.get_running_loop(), asyncio.current_task(), StopRequest()
 
@@ -55,7 +55,7 @@ def handle_stop_signals(on_stop: Callable[[], None]) -> Iterator[StopRequest]:
         if task is not None:
             task.cancel()
 
-    # Not the loop's own way to hear signals: where something blocks the loop, they must be heard too.
+    # Not loop.add_signal_handler: signals must be handled while the loop is blocked, too.
     with _signal_handlers(on_signal):
         try:
             yield stop_request
@@ -68,7 +68,7 @@ def handle_stop_signals(on_stop: Callable[[], None]) -> Iterator[StopRequest]:
 
 @contextmanager
 def exit_on_signal() -> Iterator[None]:
-    """Have any signal end the process: nothing is under way yet, or nothing any more."""
+    """Exit the process at any signal; for the time before and after the event loop runs."""
 
     def exit_process(number: int, frame: FrameType | None) -> None:
         os._exit(StopRequest(signal.Signals(number)).exit_code)
@@ -81,8 +81,8 @@ def exit_on_signal() -> Iterator[None]:
 def _signal_handlers(on_signal: SignalHandler) -> Iterator[None]:
     previous_handlers = {}
     for number in set(SIGNALS):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, and a shell's background job, mean it
-            with suppress(ValueError):  # not in a side thread
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and background jobs
+            with suppress(ValueError):  # only the main thread may set handlers
                 previous_handlers[number] = signal.signal(number, on_signal)
     try:
         yield
@@ -92,8 +92,8 @@ def _signal_handlers(on_signal: SignalHandler) -> Iterator[None]:
 
 
 def print_notice(text: str) -> None:
-    """Say something to the operator that is not the command's result."""
-    with suppress(OSError):  # nobody reads it
+    """Print a line to stderr for the operator."""
+    with suppress(OSError):  # stderr may be closed
         print(text, file=sys.stderr, flush=True)
 
 
@@ -103,22 +103,20 @@ MAX_LIST_LENGTH = 400
 
 @asynccontextmanager
 async def stop_remaining_tasks() -> AsyncIterator[None]:
-    """At the end of the block stop the tasks beside this one, and name what holds up the process's end."""
+    """At the end of the block cancel all other tasks, and log the threads that delay the exit."""
     try:
         yield
     finally:
         await _stop_tasks(asyncio.all_tasks() - {asyncio.current_task()})
         if threads := [thread.name for thread in threading.enumerate() if _blocks_exit(thread)]:
-            logger.warning(
-                "%d threads are left at work, and the end waits: %s", len(threads), _join_names(threads)
-            )
+            logger.warning("%d threads still run and delay the exit: %s", len(threads), _join_names(threads))
 
 
 async def _stop_tasks(tasks: Collection[asyncio.Task[Any] | None]) -> None:
     tasks_by_name = {_describe_task(task): task for task in tasks if task is not None}
     if tasks_by_name:
         logger.warning(
-            "%d tasks were left at work and are stopped: %s", len(tasks_by_name), _join_names(tasks_by_name)
+            "%d tasks still ran and are cancelled: %s", len(tasks_by_name), _join_names(tasks_by_name)
         )
     for task in tasks_by_name.values():
         task.cancel()
@@ -135,7 +133,7 @@ def _describe_task(task: asyncio.Task[Any]) -> str:
 
 
 def _blocks_exit(thread: threading.Thread) -> bool:
-    """Tell whether the process lives as long as a thread; asyncio sees to those of its own."""
+    """Return whether the process waits for a thread at exit; asyncio stops its own threads."""
     is_asyncio_thread = thread.name.startswith("asyncio_")
     return not (thread.daemon or is_asyncio_thread or thread is threading.main_thread())
 

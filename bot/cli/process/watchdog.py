@@ -1,4 +1,4 @@
-"""A thread that the event loop cannot hold up: it tells what blocks the loop, and sees a stop to its end."""
+"""A thread that reports what blocks the event loop, and enforces the end of a stop."""
 
 import asyncio
 import faulthandler
@@ -22,36 +22,33 @@ RESPONSIVE_SECONDS = 1.0
 BLOCKED_WARNING_SECONDS = 5.0
 RESTART_SECONDS = 60.0
 MAX_FRAMES = 6
-FLUSH_TIMEOUT = 0.4  # for what comes after the runtime's own stop
+FLUSH_TIMEOUT = 0.4  # seconds for the work after the runtime's own stop
 EXIT_GRACE_SECONDS = 2.5
 
 
 class Watchdog:
-    """Asks the loop twice a second whether it still turns, from outside.
+    """Checks the event loop twice a second from its own thread.
 
-    A loop that does not turn for five seconds is told of, with what it stands in; where it does not for a
-    minute, all stacks are shown and the program starts again, and takes up what was under way. Once a stop
-    was asked for, the process ends in time whatever still runs: with the stop's own code, or with 75 and
-    all stacks where a frozen loop could not do its part.
+    If the loop is blocked for five seconds, the blocking code is logged; after a minute all stacks are
+    printed and the program restarts itself. After a requested stop the process always ends in time: with the
+    stop's exit code, or with 75 and all stacks if the loop is blocked.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stop_request: StopRequest) -> None:
         self._loop = loop
         self._stop_request = stop_request
         self._main_thread_id = threading.get_ident()
-        self._pinged_at: float | None = None  # when the loop was asked; None once it has turned
+        self._pinged_at: float | None = None  # time of an unanswered ping of the loop
         self._is_reported = False
-        self._blocked_polls = (
-            0  # at a loop that stands still; not seconds: the process itself may have been halted
-        )
+        self._blocked_polls = 0  # polls, not seconds: the process itself may have been halted
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the thread."""
         threading.Thread(target=self._watch, name="greenroom-watchdog", daemon=True).start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop the thread."""
         self._stopped.set()
 
     def _watch(self) -> None:
@@ -66,7 +63,7 @@ class Watchdog:
             elif blocked_seconds >= BLOCKED_WARNING_SECONDS and not self._is_reported:
                 self._is_reported = True
                 logger.warning(
-                    "the bot stands still for %.0f s already: %s", blocked_seconds, self._blocking_location()
+                    "event loop blocked for %.0f s at %s", blocked_seconds, self._blocking_location()
                 )
 
     def _poll_seconds(self) -> float:
@@ -76,7 +73,7 @@ class Watchdog:
         return min(POLL_SECONDS, remaining) if remaining > 0 else POLL_SECONDS
 
     def _blocked_seconds(self) -> float:
-        """Tell for how long the loop has not turned; one that is closed has done all it had to."""
+        """Return for how many seconds the loop has been blocked; 0 for a closed loop."""
         if self._pinged_at is not None:
             return time.monotonic() - self._pinged_at
         self._pinged_at = time.monotonic()
@@ -88,7 +85,7 @@ class Watchdog:
 
     def _on_heartbeat(self) -> None:
         if self._is_reported and self._pinged_at is not None:
-            logger.warning("the bot goes on, after %.0f s", time.monotonic() - self._pinged_at)
+            logger.warning("event loop continues after %.0f s", time.monotonic() - self._pinged_at)
         self._pinged_at, self._is_reported = None, False
 
     def _enforce_stop(self, blocked_seconds: float) -> None:
@@ -96,20 +93,20 @@ class Watchdog:
         if overdue_seconds >= 0 and blocked_seconds < RESPONSIVE_SECONDS:
             os._exit(self._stop_request.exit_code)
         if overdue_seconds >= EXIT_GRACE_SECONDS:
-            _dump_stacks("something blocks the stop")
+            _dump_stacks("the event loop is blocked during the stop")
             os._exit(Exit.TRY_AGAIN)
 
     def _blocking_location(self) -> str:
-        """Name the places in the code in which the loop's thread stands, the innermost first."""
+        """Return the code locations on the stack of the loop's thread, the innermost first."""
         frame = sys._current_frames().get(self._main_thread_id)
         frames = [] if frame is None else traceback.extract_stack(frame)[-MAX_FRAMES:]
         return " in ".join(f"{entry.name} ({entry.filename}:{entry.lineno})" for entry in reversed(frames))
 
 
 def _restart_process() -> None:
-    """Become a new process of the same command: nothing else ends code that never waits."""
+    """Replace this process by a new one of the same command; blocking code cannot be stopped otherwise."""
     _dump_stacks(f"it stands still for {RESTART_SECONDS:.0f} s and starts again")
-    if sys.platform != "win32":  # there the new process would not be this one
+    if sys.platform != "win32":  # Windows would start a second process instead
         with suppress(OSError, ValueError):
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     os._exit(Exit.TRY_AGAIN)
@@ -123,7 +120,7 @@ def _dump_stacks(cause: str) -> None:
 
 @contextmanager
 def run_watchdog(stop_request: StopRequest) -> Iterator[None]:
-    """Watch the running loop as long as the block lasts; once it is to stop, until the process is gone."""
+    """Watch the running loop during the block; after a requested stop, until the process ends."""
     watchdog = Watchdog(asyncio.get_running_loop(), stop_request)
     watchdog.start()
     try:

@@ -1,4 +1,4 @@
-"""The console connected to a running agent, through pipes instead of a terminal."""
+"""The console adapter connected to a running agent, through pipes."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ HEAD, TAIL = "<response><actions>REPLY</actions><text>", "</text></response>"
 
 @dataclass
 class ConsoleSetup:
-    """A console at work: what it reads comes from `keys`, what it writes is in `paper`."""
+    """A running console: it reads from `keys` and writes to `screen`."""
 
     console: ConsoleAdapter
     runtime: Runtime
@@ -32,7 +32,7 @@ class ConsoleSetup:
         return os.read(self.screen, 65536).decode()
 
     async def wait_for_output(self, expected: str) -> str:
-        """Read until these words stand on the paper; gives all that came with them."""
+        """Read the output until it contains a text; return all of it."""
         text = ""
         async with asyncio.timeout(30):
             while expected not in text:

@@ -1,4 +1,4 @@
-"""From a typed line to an arrival."""
+"""Conversion of lines to inbound messages."""
 
 from datetime import UTC, datetime
 from uuid import UUID

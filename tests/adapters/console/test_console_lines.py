@@ -15,7 +15,7 @@ Feed = Callable[[bytes], PipedInput]
 
 @pytest.fixture
 def feed() -> Iterator[Feed]:
-    """Give what makes a source of lines that holds these bytes and then ends."""
+    """Return a function that creates an input with these bytes."""
     opened: list[int] = []
     threads: list[threading.Thread] = []
 

@@ -1,4 +1,4 @@
-"""What a terminal is shown of a reply."""
+"""Replies as terminal text."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A real server on a free port, with a model that says what the test wants."""
+"""A real server on a free port, with a scripted model."""
 
 import asyncio
 import json
@@ -73,7 +73,7 @@ class EchoModel:
 
 
 class RunningServer:
-    """A running server and a client of it; every JSON answer is held against the server's description."""
+    """A running server and a client of it; every JSON response is validated against the OpenAPI document."""
 
     def __init__(
         self, runtime: Runtime, adapter: WebAdapter, script: EchoModel, session: ClientSession
@@ -89,7 +89,7 @@ class RunningServer:
     async def request(
         self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **details: Any
     ) -> ClientResponse:
-        """Send a request as it is, with nothing added but what the client library must."""
+        """Send a request without added headers."""
         return await self.session.request(
             method, self.origin + path, headers=headers, allow_redirects=False, **details
         )
@@ -124,7 +124,7 @@ class RunningServer:
         return body
 
     async def open_socket(self, **hello: str) -> "SocketClient":
-        """Open a WebSocket and come into a room."""
+        """Open a WebSocket and join a room."""
         ws = await self.session.ws_connect(f"{self.origin}/api/ws", headers=self.bearer)
         client = SocketClient(ws)
         await client.send(type="hello", **hello)
@@ -133,7 +133,7 @@ class RunningServer:
 
 
 class SocketClient:
-    """A WebSocket's client, which sees to it that the frames are numbered."""
+    """A WebSocket client that checks the numbers of the frames."""
 
     def __init__(self, ws: ClientWebSocketResponse) -> None:
         self.ws = ws
@@ -156,7 +156,7 @@ class SocketClient:
         return frame
 
     async def send_message(self, text: str, client_id: str) -> list[dict[str, Any]]:
-        """Say something and collect the frames up to its outcome."""
+        """Send a message; return the frames up to its outcome."""
         await self.send(type="message", text=text, client_id=client_id)
         frames = [await self.next_frame()]
         while frames[-1]["type"] not in ("outcome", "error"):
@@ -165,7 +165,7 @@ class SocketClient:
 
 
 async def narrow_connection(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect with so little room for what comes back that whoever does not read is soon waited for."""
+    """Connect with a small receive buffer, so that the server soon waits for the reader."""
     narrow = socket.socket()
     narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     narrow.setblocking(False)
@@ -174,7 +174,7 @@ async def narrow_connection(port: int) -> tuple[asyncio.StreamReader, asyncio.St
 
 
 async def send_endlessly(writer: asyncio.StreamWriter, data: bytes) -> None:
-    """Send the same again and again, and read nothing."""
+    """Send the same data repeatedly and read nothing."""
     while True:
         writer.write(data)
         await writer.drain()
@@ -191,7 +191,7 @@ async def run_server(
     limits: Limits | None = None,
     stores: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[RunningServer]:
-    """Run a server for agents of these names as long as the block lasts."""
+    """Run a server for agents with these names during the block."""
     layers = [Layer("the test", {"SERVER_PORT": "0", "SERVER_TOKEN": TOKEN, **(settings or {})})]
     script = EchoModel()
     configs = [

@@ -1,4 +1,4 @@
-"""Who somebody is, and how long that holds: never by their own word, and not past the token."""
+"""Access: every route needs the token, and user names give no permissions."""
 
 from pathlib import Path
 from typing import Any

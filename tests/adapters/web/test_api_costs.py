@@ -1,4 +1,4 @@
-"""What models have cost, over HTTP."""
+"""Costs over HTTP."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -11,10 +11,10 @@ ROOM, ANN = derived_id("room"), derived_id("Ann")
 
 
 async def store_costs(house: Any) -> None:
-    """Keep what was spent: today in a room, yesterday for nobody, and long ago."""
+    """Store costs: today in a room, yesterday without a person, and long ago."""
     today = system_clock().date()
     entry = CostEntry(today, "large", ROOM, ANN, calls=2, tokens_in=100, tokens_out=10, cost=0.5)
-    store = house.runtime.residents[0].agent.store.spending
+    store = house.runtime.agents[0].agent.store.costs
     yesterday = replace(
         entry, day=today - timedelta(days=1), model="small", room_id=None, person_id=None, cost=0.75
     )

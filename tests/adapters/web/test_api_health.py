@@ -1,4 +1,4 @@
-"""What whoever asks without a token is told of how everything is."""
+"""The health check, which needs no token."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ TOKEN = "1000001:not-a-real-token"
 
 
 class TwoAccountAdapter(RecordingAdapter):
-    """Has two accounts, whose standing is the test's to say."""
+    """An adapter with two accounts whose status the test sets."""
 
     platform = "shaky"
 

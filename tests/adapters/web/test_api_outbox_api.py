@@ -1,4 +1,4 @@
-"""What has not arrived, over HTTP: listed, put back, given up."""
+"""Undelivered parts over HTTP: list, send and drop."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,9 +8,9 @@ from bot.platform import Delivery, DeliveryState
 
 
 async def store_undelivered(house: Any, state: DeliveryState, **details: Any) -> Delivery:
-    """Have the only part of a reply stand like this."""
+    """Set the state of a reply's only part."""
     answer = await house.say("Hello", room="porch")
-    ledger = house.runtime.residents[0].agent.store.ledger
+    ledger = house.runtime.agents[0].agent.store.ledger
     receipt = await ledger.receipt(UUID(answer["message_id"]))
     [part] = await ledger.deliveries(turn_id=receipt.turn_id)
     changed: Delivery = replace(part, state=state, cause="timed out", **details)

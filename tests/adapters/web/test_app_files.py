@@ -19,7 +19,7 @@ async def test_a_page_may_not_be_kept_and_its_files_are_asked_for_again(house: A
 
 
 def referenced_files(pages: Path) -> set[str]:
-    """Every address that a page or a script of ours asks for."""
+    """Return every URL that the pages and scripts refer to."""
     names = set()
     for path in pages.iterdir():
         text = path.read_text()

@@ -1,4 +1,4 @@
-"""Commands and choices on the page come to the same as on any platform."""
+"""Commands and choices over the WebSocket."""
 
 import asyncio
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ from tests.adapters.web.conftest import ServerFactory, SocketClient
 
 
 async def run_command(client: SocketClient, text: str, client_id: str = "c1") -> dict[str, Any]:
-    """Give a command, and wait for what it comes to."""
+    """Send a command and wait for its result."""
     await client.send(type="command", text=text, client_id=client_id)
     while (frame := await client.next_frame())["type"] not in ("shown", "ack", "error"):
         pass
@@ -173,7 +173,7 @@ async def test_while_nothing_can_be_kept_a_command_is_to_be_sent_again(open_hous
     async with open_house(stores={"Ada": store}) as house:
         talker = await house.open_socket()
         store.ledger.health.fail(StoreUnavailable("the disk is full", cause="db_full"))
-        store.cache.get = _without_id  # type: ignore[method-assign]  # what a full disk would do
+        store.cache.get = _without_id  # type: ignore[method-assign]  # as with a full disk
         assert (await run_command(talker, "/help"))["code"] == "db_full"
 
 

@@ -1,4 +1,4 @@
-"""Every route of the server, taken from its own router: shut without the token, blind to ids, and mute."""
+"""Rules for every route of the server: needs the token, hides unknown ids, shows no secret."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterator
@@ -45,20 +45,20 @@ def check_classified(path: str) -> str:
 
 
 def list_routes(house: RunningServer) -> Iterator[tuple[str, str]]:
-    """All routes, each with its method; one that is not classified fails the test."""
-    for route in house.adapter.app.router.routes():
-        assert route.resource is not None
-        path = route.resource.canonical
+    """Return all routes with their methods; an unclassified route fails the test."""
+    for served in house.adapter.app.router.routes():
+        assert served.resource is not None
+        path = served.resource.canonical
         assert check_classified(path), (
-            f"{route.method} {path} is new: say in ROUTES whether it needs the token"
+            f"{served.method} {path} is new: say in ROUTES whether it needs the token"
         )
-        yield route.method, path
+        yield served.method, path
 
 
 async def send_request(
     house: RunningServer, method: str, path: str, *, shown: str = "", body: object = None
 ) -> ClientResponse:
-    """Ask for a path as it is written, by someone who shows this."""
+    """Request an unmodified path with these credentials."""
     headers = {"Authorization": shown} if shown else {}
     url = URL(house.origin + path, encoded=True)
     sent = {"text": "Hello"} if method == "POST" and body is None else body
@@ -132,7 +132,7 @@ async def test_n11_who_asks_for_what_is_of_nobody_is_told_the_same_by_every_quer
 
 
 class Broken:
-    """Stands where a part of a store stood, and fails whatever is asked of it."""
+    """Replaces a part of the store; every method raises."""
 
     def __getattr__(self, name: str) -> Any:
         async def fail(*args: Any, **details: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a WebSocket's client may do wrong below our frames: it costs its own connection, and no memory."""
+"""Protocol violations of WebSocket clients close only their own connection and use no memory."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ Pipe = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def handshake(house: RunningServer, *, key: bytes = KEY, version: bytes = b"13") -> tuple[bytes, Pipe]:
-    """Ask for a WebSocket by hand; gives what is answered, and the connection."""
+    """Send a handshake by hand; return the response and the connection."""
     reader, writer = await narrow_connection(house.adapter.port)
     writer.write(
         b"GET /api/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -29,7 +29,7 @@ async def handshake(house: RunningServer, *, key: bytes = KEY, version: bytes = 
 
 
 def frame(kind: int, data: bytes = b"", *, is_last: bool = True, claims: int | None = None) -> bytes:
-    """Write a frame masked with zeros; `claims` is a length that it does not have."""
+    """Return a frame masked with zeros; `claims` is a false length."""
     size = len(data) if claims is None else claims
     first = bytes([(0x80 if is_last else 0) | kind])
     if size < 126:

@@ -1,4 +1,4 @@
-"""Words that would be a program somewhere: served as data, shown as text, and harmless in the log."""
+"""Hostile texts are served as data, rendered as text, and escaped in the log."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ AROUND = (
 )
 WORDS = [frame.replace("{}", one) for frame, one in product(AROUND, (*SCRIPTS, *ADDRESSES))]
 
-# As much of a browser's document as the page's own modules use; what is shown is written back as JSON.
+# The parts of a browser's document that the page's modules use; the result is written as JSON.
 DOCUMENT = """
 class Node {
   constructor(tag) { this.tag = tag; this.nodes = []; this.dataset = {}; }
@@ -87,7 +87,7 @@ NEEDS_NODE = pytest.mark.skipif(
 
 
 async def render_in_page(pages: Path, texts: Sequence[str]) -> list[dict[str, Any]]:
-    """Have the page's own module render these words; gives the nodes that it makes of each."""
+    """Render these texts with the page's module; return the nodes of each."""
     module = "data:text/javascript," + "".join(f"%{byte:02x}" for byte in (pages / "markup.js").read_bytes())
     node = await asyncio.create_subprocess_exec(
         *("node", "--input-type=module", "-e", DOCUMENT, module),

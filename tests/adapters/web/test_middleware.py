@@ -14,7 +14,7 @@ from bot.store.inmemory.environment import InMemoryWorlds
 
 TOKEN = "a-token-for-tests"
 OPEN, SHUT = "open", "shut"
-# Every address there is, and whether it needs the token: a new one fails until it stands here.
+# Every route, and whether it needs the token: a new route fails the tests until it is listed here.
 ROUTES = {
     "/healthz": OPEN,
     "/": SHUT,
@@ -52,7 +52,7 @@ TICK = Plugin("tick", routes=[hook, state])
 
 
 def list_addresses(house: Any) -> list[tuple[str, str]]:
-    """All addresses as they are asked for, each with its class."""
+    """Return the paths of all routes with their class."""
     paths = []
     for resource in house.adapter.app.router.resources():
         path = resource.canonical
@@ -281,7 +281,7 @@ async def test_n09_a_packed_body_is_refused_before_it_is_unpacked(house: Any) ->
 
 
 class BrokenWorlds(InMemoryWorlds):
-    """Worlds on a disk that is gone."""
+    """A store of worlds that always fails."""
 
     async def rooms(self, world_id: UUID | None = None) -> list[Room]:
         raise RuntimeError("/secret/path is gone")

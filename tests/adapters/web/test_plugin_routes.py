@@ -104,7 +104,7 @@ async def test_n17_other_routes_need_it_and_do_not_see_it(house: Any) -> None:
     [
         ("broken", 500, "plugin_failed"),
         ("strange", 500, "plugin_failed"),
-        ("slow", 500, "plugin_failed"),  # it gave up itself, before the server did
+        ("slow", 500, "plugin_failed"),  # its own timeout was shorter than the server's
         ("nothing", 404, "not_found"),
         ("hook", 405, "method_not_allowed"),
     ],

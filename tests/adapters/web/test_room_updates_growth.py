@@ -1,4 +1,4 @@
-"""Replies while they are written, as pieces."""
+"""Increments of streamed replies."""
 
 from adapters.web.room_updates import DraftDelta, DraftDeltas
 from bot import new_id

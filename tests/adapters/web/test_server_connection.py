@@ -1,4 +1,4 @@
-"""What reaches the server below HTTP, or beside it: told in our words, bounded, and never a trace."""
+"""Invalid HTTP and slow clients: JSON errors, bounded resources, no tracebacks."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ SAY = b"POST /api/agents/ada/messages HTTP/1.1\r\n" + HOST + BEARER + b"Content-
 
 
 async def exchange(port: int, request: bytes) -> tuple[bytes, dict[str, str], bytes]:
-    """Send these bytes as they are; gives the status line, the headers and the body that come back."""
+    """Send these bytes; return status line, headers and body of the response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         async with asyncio.timeout(60):

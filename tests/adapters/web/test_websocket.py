@@ -14,7 +14,7 @@ from bot.store.inmemory import InMemoryStore
 
 
 def kinds(frames: list[dict[str, Any]]) -> list[str]:
-    """The kinds of frames, without the signs of typing."""
+    """The types of frames, without typing frames."""
     return [frame["type"] for frame in frames if frame["type"] != "typing"]
 
 
@@ -233,7 +233,7 @@ async def test_n14_who_does_not_read_is_cut_off_and_nobody_else_is(open_house: A
         for number in range(200):
             await house.send(f"{number}", room="den")
         received = 0
-        with pytest.raises(ConnectionResetError):  # noqa: PT012  # what came before is read first
+        with pytest.raises(ConnectionResetError):  # noqa: PT012  # earlier data is read first
             async with asyncio.timeout(30):
                 while chunk := await reader.read(65536):
                     received += len(chunk)
@@ -244,7 +244,7 @@ async def test_n14_who_does_not_read_is_cut_off_and_nobody_else_is(open_house: A
 
 
 def _masked(text: bytes) -> bytes:
-    """A client's text frame, masked with zeros."""
+    """Return a client's text frame, masked with zeros."""
     return bytes([0x81, 0x80 | len(text), 0, 0, 0, 0]) + text
 
 

@@ -1,4 +1,4 @@
-"""Starts that crash are counted; starts that end well are not."""
+"""Crash-loop detection: crashed starts are counted, regular ends are not."""
 
 import json
 import stat
@@ -15,7 +15,7 @@ Start = Callable[..., StartHistory]
 
 
 class FakeClock:
-    """A clock that the test sets."""
+    """A clock set by the test."""
 
     now = 1_000_000.0
 
@@ -30,7 +30,7 @@ def time() -> FakeClock:
 
 @pytest.fixture
 def start(tmp_path: Path, time: FakeClock) -> Start:
-    """Give a function that makes what a new process would have."""
+    """Return a function that creates the history of a new process."""
 
     def made(limit: int = 3) -> StartHistory:
         time.now += 1
@@ -41,7 +41,7 @@ def start(tmp_path: Path, time: FakeClock) -> Start:
 
 def crash_start(start: Start, times: int) -> None:
     for _ in range(times):
-        start().record_start()  # and nothing more: the process is gone
+        start().record_start()  # nothing more: the process was killed
 
 
 def test_k11_three_crashed_starts_within_five_minutes_are_a_loop(start: Start, time: FakeClock) -> None:

@@ -1,4 +1,4 @@
-"""What blocks the event loop is named while it still does."""
+"""The watchdog names the code that blocks the event loop."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from bot.cli.process.watchdog import run_watchdog
 
 
 class LogCollector(logging.Handler):
-    """Lets go of whoever waits as soon as something is logged."""
+    """Collects log messages and releases its waiters at the first one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ async def test_h05_a_loop_that_stands_still_is_told_of_with_the_place_that_block
         with run_watchdog(StopRequest()):
             a_plugin_that_blocks(ear)
             ear.messages.clear()
-            await asyncio.to_thread(ear.messages.wait, 20)  # until it is told that the bot goes on
+            await asyncio.to_thread(ear.messages.wait, 20)  # until the log says that the loop continues
     finally:
         logging.getLogger(watchdog.__name__).removeHandler(ear)
 

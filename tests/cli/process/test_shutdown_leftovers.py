@@ -1,4 +1,4 @@
-"""What plugins leave at work when everything else has ended."""
+"""Tasks that plugins leave running at exit."""
 
 import asyncio
 import threading
