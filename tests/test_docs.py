@@ -168,12 +168,12 @@ CHECKS: dict[str, tuple[Check, list[str]]] = {
 }
 
 
-def test_every_plugin_of_the_documents_is_tried() -> None:
+def test_every_documented_plugin_is_tested() -> None:
     assert set(PLUGINS) == set(CHECKS)
 
 
 @pytest.mark.parametrize("name", sorted(PLUGINS))
-async def test_a_documented_plugin_does_what_it_says(name: str, tmp_path: Path) -> None:
+async def test_a_documented_plugin_works(name: str, tmp_path: Path) -> None:
     _write_blocks(tmp_path, [PLUGINS[name]])
     plugin = find_plugin(f"./{name}", tmp_path)
     assert plugin is not None
@@ -205,14 +205,14 @@ def test_documented_files_and_their_tests_run(doc: Path, tmp_path: Path) -> None
     [code_block for code_block in BLOCKS if code_block.kind == "json"],
     ids=lambda code_block: code_block.doc.name,
 )
-def test_documented_json_can_be_read(block: Block) -> None:
+def test_documented_json_is_valid(block: Block) -> None:
     read = json.loads(block.body)
     if "name" in read:
         parse_character(block.body)
 
 
 @pytest.mark.parametrize("doc", DOCS, ids=lambda doc: doc.name)
-def test_transcripts_are_real(
+def test_transcripts_match_the_commands(
     doc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -251,7 +251,7 @@ def _is_event(name: str) -> bool:
         return False
 
 
-def test_every_variable_that_is_mentioned_exists() -> None:
+def test_every_mentioned_variable_exists() -> None:
     shown = {
         match.upper() for block in PYTHON for match in re.findall(r"^    (\w+): ", block.body, re.MULTILINE)
     }

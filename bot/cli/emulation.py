@@ -44,7 +44,10 @@ class EmulatedRun:
             yield f"nothing leaves this machine except model calls ({', '.join(models)})"
         else:
             yield "nothing leaves this machine; no account and no key is needed"
-        yield f"the bot's own data stays as it is; what is said here is kept in {self.folder} until this ends"
+        yield (
+            "the bot's own data is not used: "
+            f"this run stores its data in {self.folder} and removes it at the end"
+        )
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from tests.chaos.verdict import Verdict, judged
 from tests.chaos.wire import ASKED, Wire
 
 PATIENCE = 30.0
-STOPPED = "stopping: nothing more is taken in"
+STOPPED = "stopping: no new messages are accepted"
 OPEN = """
 SELECT (SELECT count(*) FROM receipts WHERE is_open = 1 OR is_learnt = 0)
      + (SELECT count(*) FROM deliveries WHERE is_open = 1)

@@ -28,7 +28,7 @@ def run_doctor(capsys: pytest.CaptureFixture[str]) -> tuple[int, list[dict[str, 
     return code, [finding for finding in findings if finding["check"] == "account"]
 
 
-def test_it_tells_whose_account_it_is_what_the_plan_has_left_and_until_when(
+def test_the_account_the_remaining_plan_and_its_end_are_reported(
     emulator: Threaded, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, [finding] = run_doctor(capsys)
@@ -38,7 +38,7 @@ def test_it_tells_whose_account_it_is_what_the_plan_has_left_and_until_when(
     assert [call.endpoint for call in emulator.calls] == ["GET /2/users/me"]
 
 
-def test_keys_that_are_refused_are_named_with_what_to_do(
+def test_refused_keys_are_reported_with_advice(
     emulator: Threaded, capsys: pytest.CaptureFixture[str]
 ) -> None:
     emulator.is_revoked = True
@@ -48,7 +48,7 @@ def test_keys_that_are_refused_are_named_with_what_to_do(
     assert emulator.environment["X_ACCESS_TOKEN_SECRET"] not in finding["what"]
 
 
-def test_a_platform_that_is_out_of_reach_may_be_back_later(
+def test_an_unreachable_platform_is_a_temporary_failure(
     emulator: Threaded, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("X_API_BASE_URL", "http://127.0.0.1:9")

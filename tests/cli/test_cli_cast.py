@@ -25,7 +25,7 @@ def write(folder: Path, name: str = "Ada", **more: object) -> Path:
     return path
 
 
-def test_without_an_option_the_character_that_comes_along_is_taken() -> None:
+def test_without_an_option_the_bundled_character_is_loaded() -> None:
     assert load_character_config().path == default_character()
     assert [part.name for part in load_character_configs([])] == ["Marlo"]
 
@@ -49,18 +49,18 @@ def test_a_wrong_setting_of_a_loaded_plugin_is_found_before_anything_starts(desk
         load_character_config(write(desk))
 
 
-def test_an_unknown_plugin_is_told_its_nearest(desk: Path) -> None:
+def test_an_unknown_plugin_gets_a_suggestion(desk: Path) -> None:
     with pytest.raises(PluginError, match=r"'bootstrop' is not known: did you mean 'bootstrap'"):
         load_character_config(write(desk, plugins=["bootstrop"]))
 
 
 @pytest.mark.parametrize("name", ["@elizaos/plugin-solana", "/app/src/index.ts"])
-def test_a_plugin_of_another_program_is_only_noted(desk: Path, name: str) -> None:
+def test_a_plugin_of_elizaos_is_only_a_note(desk: Path, name: str) -> None:
     [note] = load_character_config(write(desk, plugins=[name])).notes
     assert note.startswith(f"{name}: ")
 
 
-def test_plugins_that_require_each_other_in_a_circle_are_refused(desk: Path) -> None:
+def test_plugins_with_circular_requirements_are_refused(desk: Path) -> None:
     for own, other in (("hen", "egg"), ("egg", "hen")):
         (desk / f"{own}.py").write_text(
             f"from bot import Plugin\nplugin = Plugin('{own}', requires=['{other}'])\n", encoding="utf-8"
@@ -69,7 +69,7 @@ def test_plugins_that_require_each_other_in_a_circle_are_refused(desk: Path) -> 
         load_character_config(write(desk, plugins=["./hen", "./egg"]))
 
 
-def test_a_plugin_of_the_characters_own_folder_is_found_from_anywhere(desk: Path) -> None:
+def test_a_plugin_in_the_characters_folder_is_found_from_any_working_directory(desk: Path) -> None:
     folder = desk / "elsewhere"
     folder.mkdir()
     (folder / "mine.py").write_text("from bot import Plugin\nplugin = Plugin('mine')\n", encoding="utf-8")
@@ -78,7 +78,7 @@ def test_a_plugin_of_the_characters_own_folder_is_found_from_anywhere(desk: Path
     ]
 
 
-def test_proxies_are_adopted_from_env_file_alone() -> None:
+def test_proxies_are_exported_only_from_the_env_file() -> None:
     layers = [
         Layer("the character's settings", {"HTTP_PROXY": "http://evil.example"}),
         Layer("the environment", {"https_proxy": "http://mine.example"}),
@@ -89,7 +89,7 @@ def test_proxies_are_adopted_from_env_file_alone() -> None:
     assert environment == {"https_proxy": "http://mine.example", "NO_PROXY": "b.example"}
 
 
-def test_the_operator_is_told_what_is_not_as_it_seems(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ignored_parts_of_a_file_are_printed(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     key = "sk-" + "a1" * 20
     plugins = ["openai", "@elizaos/plugin-telegram", *(f"@elizaos/plugin-none{n}" for n in range(9))]
     part = load_character_config(write(desk, plugins=plugins, settings={"secrets": {"SOME_API_KEY": key}}))
@@ -97,14 +97,14 @@ def test_the_operator_is_told_what_is_not_as_it_seems(desk: Path, capsys: pytest
     out, err = capsys.readouterr()
     assert out == ""
     assert key not in err
-    assert "it holds secrets (line 1)" in err
+    assert "it contains secrets (line 1)" in err
     assert "plugin openai is off: set OPENAI_API_KEY" in err
     assert "telegram is an adapter here" in err
     assert err.splitlines()[-1].endswith("more: bot character check " + str(part.path))
     assert len(err.splitlines()) <= 9
 
 
-def test_every_secret_is_kept_out_of_the_logs(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_secret_is_removed_from_the_logs(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "")  # restores the variable after the test
     key = "sk-" + "b2" * 20
     (desk / ".env").write_text("HTTPS_PROXY=http://user:hunter2@proxy.example:1\n", encoding="utf-8")
@@ -112,7 +112,7 @@ def test_every_secret_is_kept_out_of_the_logs(desk: Path, monkeypatch: pytest.Mo
     assert {key, "http://user:hunter2@proxy.example:1"} <= part.secrets
 
 
-async def test_k07_what_becomes_of_its_files_while_it_runs_changes_nothing(desk: Path) -> None:
+async def test_k07_changed_files_do_not_affect_a_loaded_character(desk: Path) -> None:
     file = desk / "ada.json"
     file.write_text('{"name": "Ada", "plugins": ["offline"]}', encoding="utf-8")
     part = load_character_config(file)

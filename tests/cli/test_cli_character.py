@@ -31,7 +31,9 @@ def test_a_new_character_is_valid_and_named(desk: Path, capsys: Out) -> None:
         (["x.json", "--name", 'Quote "Q" {{x}}'], "x.json", 'Quote "Q" {{x}}'),
     ],
 )
-def test_file_and_name_stand_for_each_other(desk: Path, arguments: list[str], file: str, name: str) -> None:
+def test_file_and_name_are_derived_from_each_other(
+    desk: Path, arguments: list[str], file: str, name: str
+) -> None:
     assert entry(["character", "new", *arguments]) == 0
     assert json.loads((desk / file).read_text(encoding="utf-8"))["name"] == name
 
@@ -40,15 +42,15 @@ def test_an_existing_file_is_never_overwritten(desk: Path, capsys: Out) -> None:
     write(desk, "ada.json", "mine")
     assert entry(["character", "new"]) == 78
     assert (desk / "ada.json").read_text(encoding="utf-8") == "mine"
-    assert capsys.readouterr().err.startswith("bot: ada.json: it exists already")
+    assert capsys.readouterr().err.startswith("bot: ada.json: the file exists")
 
 
-def test_a_file_that_cannot_be_written_is_a_line(capsys: Out) -> None:
+def test_a_file_that_cannot_be_written_is_a_one_line_error(capsys: Out) -> None:
     assert entry(["character", "new", "no/such/folder.json"]) == 78
     assert "cannot be written: No such file or directory" in capsys.readouterr().err
 
 
-def test_every_file_is_checked_whatever_the_first_one_holds(desk: Path, capsys: Out) -> None:
+def test_every_file_is_checked_even_after_an_error(desk: Path, capsys: Out) -> None:
     bad = write(desk, "bad.json", '{"name": "Bad",}\n{')
     good = write(desk, "good.json", '{"name": "Good"}')
     assert entry(["character", "check", bad, "gone.json", good]) == 78
@@ -58,7 +60,7 @@ def test_every_file_is_checked_whatever_the_first_one_holds(desk: Path, capsys: 
     assert "bot: gone.json: no such file" in err
 
 
-def test_the_result_can_be_had_as_json(desk: Path, capsys: Out) -> None:
+def test_the_result_is_available_as_json(desk: Path, capsys: Out) -> None:
     old = write(
         desk, "old.json", '{"name": "Old", "clients": ["discord"], "plugins": ["@elizaos/plugin-x2"]}'
     )
@@ -72,16 +74,16 @@ def test_the_result_can_be_had_as_json(desk: Path, capsys: Out) -> None:
     assert second == {"path": "gone.json", "ok": False, "error": "gone.json: no such file"}
 
 
-def test_an_unknown_plugin_is_a_fault_of_the_file(desk: Path, capsys: Out) -> None:
+def test_an_unknown_plugin_is_an_error_of_the_file(desk: Path, capsys: Out) -> None:
     path = write(desk, "ada.json", '{"name": "Ada", "plugins": ["ofline"]}')
     assert entry(["character", "check", path]) == 78
     assert "plugin 'ofline' is not known: did you mean 'offline'?" in capsys.readouterr().err
 
 
-def test_a_check_runs_none_of_the_files_own_code(desk: Path, capsys: Out) -> None:
+def test_a_check_does_not_run_local_plugins(desk: Path, capsys: Out) -> None:
     write(desk, "trap.py", "raise SystemExit('it ran')")
     path = write(desk, "ada.json", '{"name": "Ada", "plugins": ["./trap", "./gone"]}')
     assert entry(["character", "check", path]) == 0
     out = capsys.readouterr().out
     assert "trap" not in out
-    assert "./gone: there is no such file or folder" in out
+    assert "./gone: no such file or folder" in out

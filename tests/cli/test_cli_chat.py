@@ -54,12 +54,12 @@ async def run_conversation(
     return terminal
 
 
-async def test_blank_lines_are_skipped_and_the_others_follow_one_another() -> None:
+async def test_blank_lines_are_skipped_and_the_others_are_sent_in_order() -> None:
     terminal = await run_conversation(["one", "", "  \t", "\u200b", "two"], is_interactive=False)
     assert (terminal.messages, terminal.notices) == (["one", "two"], [])
 
 
-async def test_commands_are_for_people_only() -> None:
+async def test_commands_are_recognised_only_in_a_terminal() -> None:
     piped = await run_conversation(["/help", "/quit", "after"], is_interactive=False)
     assert piped.messages == ["/help", "/quit", "after"]
     typed = await run_conversation(["/help", "hello", "/quit", "after"])
@@ -73,10 +73,12 @@ async def test_why_explains_the_last_message() -> None:
     assert after.splitlines()[:2] == ["answered: because", "decided by: room type DM"]
 
 
-async def test_any_other_command_is_the_agents_and_no_message() -> None:
+async def test_any_other_command_goes_to_the_agent() -> None:
     terminal = await run_conversation(["/mute", "/help"])
     assert terminal.notices[1] == "the agent is asked /mute"
-    assert terminal.notices[2] == "the agent is asked /help\n/quit  End the talk; so does Ctrl-D."
+    assert (
+        terminal.notices[2] == "the agent is asked /help\n/quit  End the conversation; Ctrl-D does the same."
+    )
     assert terminal.messages == []
 
 
@@ -94,7 +96,7 @@ async def test_any_other_command_is_the_agents_and_no_message() -> None:
         (["a"], ["internal error"], 0),
     ],
 )
-async def test_the_code_is_a_fault_only_where_no_message_could_be_answered(
+async def test_the_exit_code_is_an_error_only_if_no_message_was_answered(
     lines: list[str], rules: list[str], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     talk = Conversation("Ada")

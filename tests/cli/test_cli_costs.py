@@ -39,7 +39,7 @@ def run_costs(capsys: Out, *arguments: str) -> dict[str, Any]:
     return output
 
 
-def test_costs_are_told_by_day_and_what_is_not_known_is_said(capsys: Out) -> None:
+def test_costs_are_shown_by_day_with_notes_on_unknown_prices(capsys: Out) -> None:
     answer_messages("hello")
     store_costs(
         CostEntry(today(), "gpt-4o", None, None, 2, 3000, 1000, 500, 0.0125, estimated_calls=1),
@@ -51,12 +51,12 @@ def test_costs_are_told_by_day_and_what_is_not_known_is_said(capsys: Out) -> Non
     assert "1 without a price" in first
     assert second.split()[0] == today().isoformat()
     assert notes == [
-        "what has no price is not in the dollars: MODEL_PRICES gives one, `name=in/out`",
+        "calls without a price are not in the dollars: set one with MODEL_PRICES, `name=in/out`",
         "the tokens of 1 calls are estimated: their provider did not count",
     ]
 
 
-def test_costs_are_summed_by_room_person_or_model_the_dearest_first(capsys: Out) -> None:
+def test_costs_are_summed_by_room_person_or_model_highest_first(capsys: Out) -> None:
     [receipt] = answer_messages("hello", room="cellar")
     room, person = receipt.room_id, receipt.author_id
     store_costs(
@@ -67,12 +67,12 @@ def test_costs_are_summed_by_room_person_or_model_the_dearest_first(capsys: Out)
     by_room = {one["name"]: one for one in run_costs(capsys, "--by", "room")["sums"]}
     assert by_room["cellar (test)"]["usd"] == 0.01
     assert by_room["cellar (test)"]["id"] == str(room)
-    assert by_room["(nobody: tasks, posts)"]["usd"] == 2.0
+    assert by_room["(no person: tasks, posts)"]["usd"] == 2.0
     by_person = {one["name"]: one for one in run_costs(capsys, "--by", "person")["sums"]}
     assert by_person["Alice (test)"]["id"] == str(person)
 
 
-def test_only_the_days_that_are_asked_for_count(capsys: Out) -> None:
+def test_only_the_requested_days_count(capsys: Out) -> None:
     answer_messages("hello")
     for back in (0, 1, 2):
         store_costs(CostEntry(today() - timedelta(days=back), "m", None, None, 1, cost=1.0))
@@ -82,14 +82,14 @@ def test_only_the_days_that_are_asked_for_count(capsys: Out) -> None:
     assert names == sorted(names)
 
 
-def test_what_does_not_go_together_is_a_matter_of_usage(capsys: Out) -> None:
+def test_conflicting_options_are_usage_errors(capsys: Out) -> None:
     assert entry(["why", "-c", FILE, "--costs", "--last", "2"]) == 2
-    assert "--costs needs neither a message nor --room" in capsys.readouterr().err
+    assert "--costs excludes a message's id, --room" in capsys.readouterr().err
     assert entry(["why", "-c", FILE, "--by", "room"]) == 2
-    assert "--by and --days belong to --costs" in capsys.readouterr().err
+    assert "--by and --days need --costs" in capsys.readouterr().err
 
 
-def test_nothing_spent_is_nothing_and_one_day_is_today() -> None:
+def test_without_costs_the_sum_is_zero_and_one_day_is_today() -> None:
     none = CostReport(1, GroupBy.DAY, CostEntry(today(), ""), ())
     assert list(none.lines()) == ["today (UTC): $0, 0 calls, 0 tokens in, 0 out"]
 
@@ -104,5 +104,5 @@ def test_nothing_spent_is_nothing_and_one_day_is_today() -> None:
         (1234.567, "$1,234.57"),
     ],
 )
-def test_amounts_are_written_as_exactly_as_they_matter(amount: float, told: str) -> None:
+def test_amounts_have_a_fitting_precision(amount: float, told: str) -> None:
     assert format_dollars(amount) == told

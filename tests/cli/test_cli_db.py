@@ -32,30 +32,30 @@ def change(file: Path, statement: str) -> None:
     connection.close()
 
 
-def test_a_whole_database_is_told_with_what_it_holds(capsys: Out) -> None:
+def test_a_check_reports_the_contents_of_a_valid_database(capsys: Out) -> None:
     answer_messages("one", "two")
     assert entry(["db", "check", "-c", FILE, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["ok"], told["place"], told["problems"]) == (True, "data/greenroom.db", [])
     assert (told["facts"]["memories"], told["facts"]["receipts"], told["facts"]["rooms"]) == (4, 2, 1)
     assert entry(["db", "check", "-c", FILE]) == 0
-    assert capsys.readouterr().out.startswith("data/greenroom.db: all is well\n  schema")
+    assert capsys.readouterr().out.startswith("data/greenroom.db: no problems\n  schema")
 
 
-def test_a_check_makes_nothing_and_says_that_nothing_is_there(desk: Path, capsys: Out) -> None:
+def test_a_check_creates_no_database_and_reports_a_missing_one(desk: Path, capsys: Out) -> None:
     assert entry(["db", "check", "-c", FILE]) == 78
     assert "→ there is no database yet: the first `bot run`" in capsys.readouterr().out
     assert not (desk / "data").exists()
 
 
-def test_a_file_that_is_damaged_or_no_database_is_told_with_what_to_do(desk: Path, capsys: Out) -> None:
+def test_a_damaged_or_foreign_file_is_reported_with_advice(desk: Path, capsys: Out) -> None:
     (desk / "data").mkdir()
     (desk / "data" / "greenroom.db").write_bytes(b"not a database " * 1000)
     assert entry(["db", "check", "-c", FILE]) == 78
     assert "put a backup in its place" in capsys.readouterr().out
 
 
-def test_rows_that_belong_to_nothing_are_found(desk: Path, capsys: Out) -> None:
+def test_a_check_finds_orphaned_rows(desk: Path, capsys: Out) -> None:
     answer_messages("one")
     change(desk / "data" / "greenroom.db", "DELETE FROM rooms")
     assert entry(["db", "check", "-c", FILE, "--json"]) == 78
@@ -72,21 +72,21 @@ def test_a_newer_schema_is_refused_with_both_versions(desk: Path, capsys: Out) -
         assert "0001" in out + err
 
 
-def test_an_upgrade_says_from_what_to_what(capsys: Out) -> None:
+def test_an_upgrade_reports_both_versions(capsys: Out) -> None:
     assert entry(["db", "upgrade", "-c", FILE]) == 0
-    assert capsys.readouterr().out == "data/greenroom.db: made, with schema 0001\n"
+    assert capsys.readouterr().out == "data/greenroom.db: created, with schema 0001\n"
     assert entry(["db", "upgrade", "-c", FILE, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["before"] == "0001"
 
 
-def test_an_upgrade_makes_the_tables_of_the_plugins_too(desk: Path) -> None:
+def test_an_upgrade_creates_the_tables_of_plugins(desk: Path) -> None:
     (desk / "diary.py").write_text(DIARY, encoding="utf-8")
     (desk / FILE).write_text(json.dumps({"name": "Ada", "plugins": ["sql", "./diary"]}), encoding="utf-8")
     assert entry(["db", "upgrade", "-c", FILE]) == 0
     change(desk / "data" / "greenroom.db", "INSERT INTO diary_pages VALUES (1)")
 
 
-def test_a_backup_is_whole_is_for_its_owner_alone_and_overwrites_nothing(desk: Path, capsys: Out) -> None:
+def test_a_backup_is_complete_private_and_overwrites_nothing(desk: Path, capsys: Out) -> None:
     answer_messages("one")
     assert entry(["db", "backup", "-c", FILE, "copy.db"]) == 0
     assert (desk / "copy.db").stat().st_mode & 0o777 == 0o600
@@ -99,7 +99,7 @@ def test_a_backup_is_whole_is_for_its_owner_alone_and_overwrites_nothing(desk: P
     assert (desk / "copy.db").read_bytes() == before
 
 
-def test_a_backup_without_a_name_lies_beside_the_database(desk: Path, capsys: Out) -> None:
+def test_a_backup_without_a_name_is_written_next_to_the_database(desk: Path, capsys: Out) -> None:
     answer_messages("one")
     assert entry(["db", "backup", "-c", FILE, "--json"]) == 0
     copy = Path(json.loads(capsys.readouterr().out)["file"])
@@ -108,9 +108,7 @@ def test_a_backup_without_a_name_lies_beside_the_database(desk: Path, capsys: Ou
     assert entry(["db", "backup", "-c", FILE, "no/such/folder.db"]) == 78
 
 
-def test_a_backup_of_postgresql_is_left_to_its_own_tool_and_shows_no_password(
-    desk: Path, capsys: Out
-) -> None:
+def test_a_backup_of_postgresql_refers_to_pg_dump_without_the_password(desk: Path, capsys: Out) -> None:
     (desk / ".env").write_text("POSTGRES_URL=postgresql://bot:hunter2222@db.example/bot\n", encoding="utf-8")
     assert entry(["db", "backup", "-c", FILE]) == 78
     err = capsys.readouterr().err

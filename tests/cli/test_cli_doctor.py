@@ -33,15 +33,15 @@ def port(monkeypatch: pytest.MonkeyPatch) -> int:
     return number
 
 
-def test_an_empty_folder_is_fine_and_offline_is_said(capsys: Out) -> None:
+def test_an_empty_folder_passes_and_the_offline_model_is_reported(capsys: Out) -> None:
     assert entry(["doctor"]) == 0
     out = capsys.readouterr().out
     assert "warn  model      offline: built-in patterns" in out
-    assert "→ for a real one set OPENAI_API_KEY" in out
+    assert "→ for a real model set OPENAI_API_KEY" in out
     assert "fail" not in out
 
 
-def test_every_wrong_variable_is_named_with_its_place(desk: Path, capsys: Out) -> None:
+def test_every_wrong_variable_is_reported_with_its_source(desk: Path, capsys: Out) -> None:
     (desk / ".env").write_text("CONVERSATION_LENGTH=many\nOPENAI_API_KEY=your_key_here\n", encoding="utf-8")
     code, findings = run_doctor(capsys)
     assert code == 78
@@ -53,7 +53,9 @@ def test_every_wrong_variable_is_named_with_its_place(desk: Path, capsys: Out) -
     assert all(one["advice"] for one in findings if one["status"] != "ok")
 
 
-def test_a_mistyped_name_is_told_its_nearest_and_a_foreign_one_left_alone(desk: Path, capsys: Out) -> None:
+def test_a_misspelled_variable_gets_a_suggestion_and_a_foreign_one_is_ignored(
+    desk: Path, capsys: Out
+) -> None:
     (desk / ".env").write_text("OPENAI_APIKEY=x\nWEATHER_API_KEY=y\nPGHOST=z\n", encoding="utf-8")
     code, findings = run_doctor(capsys)
     warned = {one["what"].split()[0]: one["advice"] for one in findings if one["check"] == "settings"}
@@ -62,7 +64,7 @@ def test_a_mistyped_name_is_told_its_nearest_and_a_foreign_one_left_alone(desk: 
     assert not {"WEATHER_API_KEY", "PGHOST"} & set(warned)
 
 
-def test_a_broken_character_does_not_end_the_examination(desk: Path, capsys: Out) -> None:
+def test_a_broken_character_does_not_stop_the_checks(desk: Path, capsys: Out) -> None:
     (desk / "bad.json").write_text("{", encoding="utf-8")
     code, findings = run_doctor(capsys, "-c", "bad.json")
     assert code == 78
@@ -70,25 +72,25 @@ def test_a_broken_character_does_not_end_the_examination(desk: Path, capsys: Out
     assert "data" in {one["check"] for one in findings}
 
 
-def test_an_unknown_plugin_is_found(desk: Path, capsys: Out) -> None:
+def test_an_unknown_plugin_is_reported(desk: Path, capsys: Out) -> None:
     (desk / "ada.json").write_text('{"name": "Ada", "plugins": ["ofline"]}', encoding="utf-8")
     code, findings = run_doctor(capsys, "-c", "ada.json")
     assert (code, [check for check, _ in failed_findings(findings)]) == (78, ["plugins"])
 
 
-def test_k12_a_port_in_use_is_found(capsys: Out, port: int) -> None:
+def test_k12_a_port_in_use_is_reported(capsys: Out, port: int) -> None:
     with socket.create_server(("127.0.0.1", port)):
         code, findings = run_doctor(capsys)
     assert (code, [check for check, _ in failed_findings(findings)]) == (78, ["port"])
 
 
-def test_k18_a_data_directory_that_is_a_file_is_found(desk: Path, capsys: Out) -> None:
+def test_k18_a_data_directory_that_is_a_file_is_reported(desk: Path, capsys: Out) -> None:
     (desk / "data").write_text("not a folder", encoding="utf-8")
     code, findings = run_doctor(capsys)
     assert (code, [check for check, _ in failed_findings(findings)]) == (78, ["data"])
 
 
-def test_k06_files_that_others_can_read_are_warned_of(desk: Path, capsys: Out) -> None:
+def test_k06_files_readable_by_others_are_a_warning(desk: Path, capsys: Out) -> None:
     (desk / ".env").write_text("OPENAI_LARGE_MODEL=m\n", encoding="utf-8")
     (desk / ".env").chmod(0o644)
     (desk / "data").mkdir(0o700)
@@ -96,26 +98,22 @@ def test_k06_files_that_others_can_read_are_warned_of(desk: Path, capsys: Out) -
     code, findings = run_doctor(capsys)
     assert code == 0
     warned = [(one["what"], one["advice"]) for one in findings if one["check"] == "data" and one["advice"]]
-    assert warned == [(".env can be read by others", "chmod 600 .env, or have `bot doctor --fix` do it")]
+    assert warned == [(".env can be read by others", "chmod 600 .env, or run `bot doctor --fix`")]
 
     assert entry(["doctor", "--fix"]) == 0
-    assert ".env: could be read by others, and no more" in capsys.readouterr().out
+    assert ".env: others can no longer read it" in capsys.readouterr().out
     assert (desk / ".env").stat().st_mode & 0o777 == 0o600
 
 
-def test_k17_an_old_python_is_named_with_what_to_install(
-    capsys: Out, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_k17_an_old_python_is_reported_with_advice(capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "MIN_PYTHON", (99, 1))
     code, findings = run_doctor(capsys)
     assert code == 78
     [advice] = [one["advice"] for one in findings if one["check"] == "python"]
-    assert advice == "install Python 99.1 or newer and set the bot up with it"
+    assert advice == "install Python 99.1 or newer and reinstall the bot with it"
 
 
-def test_a_model_that_is_not_there_is_a_matter_of_trying_again(
-    capsys: Out, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unavailable_model_is_a_temporary_failure(capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         closed = gone.getsockname()[1]
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{closed}/v1")
@@ -124,7 +122,7 @@ def test_a_model_that_is_not_there_is_a_matter_of_trying_again(
     assert [check for check, _ in failed_findings(findings)] == ["model"]
 
 
-def test_no_secret_is_told(desk: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_is_printed(desk: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "undefined")
     (desk / ".env").write_text("OPENAI_APIKEY=sk-abcdefghijklmnop\n", encoding="utf-8")
     entry(["doctor"])

@@ -34,16 +34,16 @@ def prices(**values: str) -> list[Finding]:
     return list(check_price(settings(**values), "llama3.2"))
 
 
-def test_the_bytes_of_every_component_are_told(capsys: Out) -> None:
+def test_the_size_of_every_component_is_reported(capsys: Out) -> None:
     whole, *kinds = [one["what"] for one in run_doctor(capsys) if one["check"] == "prompt"]
-    assert "bytes in all" in whole
+    assert "bytes in total" in whole
     assert [kind.split(",")[0] for kind in kinds] == ["actions", "character", "providers", "rules"]
     parts = [part.rsplit(" ", 1) for kind in kinds for part in kind.split(": ", 1)[1].split(", ")]
     sizes = {name: int(size.replace(",", "")) for name, size in parts if size.isdigit()}
-    assert {"SEND_MESSAGE", "TIME", "system", "how to answer"} <= set(sizes)
+    assert {"SEND_MESSAGE", "TIME", "system", "instructions"} <= set(sizes)
 
 
-def test_a_prompt_that_is_dear_is_warned_of(desk: Path, capsys: Out) -> None:
+def test_a_large_prompt_is_a_warning(desk: Path, capsys: Out) -> None:
     character = {
         "name": "Ada",
         "bio": ["She has seen it all, and tells it. " * 20] * 40,
@@ -54,10 +54,10 @@ def test_a_prompt_that_is_dear_is_warned_of(desk: Path, capsys: Out) -> None:
         one for one in run_doctor(capsys, "-c", "ada.json") if one["check"] == "prompt" and one["advice"]
     ]
     assert [one["status"] for one in warned] == ["warn"]
-    assert "shorten what is largest" in warned[0]["advice"]
+    assert "shorten the largest" in warned[0]["advice"]
 
 
-def test_limits_are_told_and_those_in_a_characters_file_said_to_be_without_effect() -> None:
+def test_limits_are_reported_and_those_in_a_character_file_have_no_effect() -> None:
     [none] = check_budget(settings())
     assert none.message == "limits: none (BUDGET_USD, BUDGET_TOKENS)"
     [some] = check_budget(settings(BUDGET_USD="2.5", BUDGET_TOKENS_PER_PERSON="20000"))
@@ -71,11 +71,11 @@ def test_limits_are_told_and_those_in_a_characters_file_said_to_be_without_effec
     )
 
 
-def test_a_model_without_a_price_is_warned_of_and_more_so_where_a_limit_needs_one() -> None:
+def test_a_model_without_a_price_is_a_warning_and_mentions_a_limit_in_dollars() -> None:
     [unknown] = prices()
     assert (unknown.status, "its cost is not" in unknown.message) == (Status.WARN, True)
     assert unknown.advice.startswith("MODEL_PRICES=llama3.2=IN/OUT")
     [worse] = prices(BUDGET_USD="1")
-    assert "no limit in dollars can hold for it" in worse.message
+    assert "limits in dollars have no effect on it" in worse.message
     [known] = prices(MODEL_PRICES="llama*=0")
     assert (known.status, known.message.startswith("llama3.2: $0 in")) == (Status.OK, True)

@@ -24,7 +24,7 @@ def task_findings(capsys: Out) -> list[tuple[str, str]]:
     return [(finding["status"], finding["what"]) for finding in output if finding["check"] == "tasks"]
 
 
-def test_j06_j09_parked_tasks_and_those_that_nobody_does_are_told(
+def test_j06_j09_parked_and_orphaned_tasks_are_reported(
     desk: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SERVER_PORT", "0")
@@ -40,6 +40,6 @@ def test_j06_j09_parked_tasks_and_those_that_nobody_does_are_told(
 
     run_with_store(leave)
     findings = task_findings(capsys)
-    assert ("warn", "2 of GONE wait: no plugin has this worker") in findings
+    assert ("warn", "2 of GONE wait: no plugin defines this worker") in findings
     assert not any(POST_WORKER in what for _, what in findings)
     assert ("warn", f"GONE is parked after 20 failures: ValueError: no words ({parked.id})") in findings

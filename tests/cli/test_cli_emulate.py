@@ -79,7 +79,7 @@ async def start_emulated_bot(*args: str, **environment: str) -> AsyncIterator[tu
 
 
 def pages(lines: Sequence[str]) -> dict[str, str]:
-    urls = (re.fullmatch(r"(\w+) is emulated here: open (\S+) to talk", line) for line in lines)
+    urls = (re.fullmatch(r"(\w+) is emulated: open (\S+) to talk", line) for line in lines)
     return {output_line[1]: output_line[2] for output_line in urls if output_line}
 
 
@@ -96,14 +96,14 @@ async def say(http: ClientSession, page: str, text: str) -> None:
             assert answer.status == 200 or "not connected yet" in (await answer.json())["problem"]
 
 
-async def test_a_character_answers_on_every_emulated_page_and_leaves_nothing_behind(desk: Path) -> None:
+async def test_a_character_answers_on_every_emulated_page_and_leaves_no_data(desk: Path) -> None:
     file = character(desk, adapters=["web"], settings={"secrets": {"DISCORD_API_TOKEN": "the-files-token"}})
     args = ("-c", str(file), "--emulate", "discord,telegram,x", "--only", "discord,telegram,x")
     async with start_emulated_bot(*args, **REAL, HTTP_PROXY="http://127.0.0.1:9") as (process, lines):
         urls = pages(lines)
         assert list(urls) == list(PLATFORMS)
-        assert lines[3] == "nothing leaves this machine, and no account and no key is needed"
-        folder = re.search(r"is kept in (\S+) until this ends", lines[4])
+        assert lines[3] == "nothing leaves this machine; no account and no key is needed"
+        folder = re.search(r"stores its data in (\S+) and removes", lines[4])
         assert folder is not None
         assert os.listdir(folder[1])
         assert all(f"emulated: {url}" in "\n".join(lines) for url in urls.values())
@@ -126,7 +126,7 @@ async def test_a_character_answers_on_every_emulated_page_and_leaves_nothing_beh
     assert os.listdir(desk) == [file.name]
 
 
-async def test_real_settings_do_not_show_through(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_real_settings_are_hidden(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", dict(os.environ))  # where the proxies are, too
     file = character(desk)
     found = find_adapters()
@@ -145,9 +145,7 @@ async def test_real_settings_do_not_show_through(desk: Path, monkeypatch: pytest
     assert covered.get("BOT_DATA_DIR") == str(stage.folder)
 
 
-async def test_several_characters_are_there_each_with_an_account_of_its_own(
-    desk: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_several_characters_have_separate_accounts(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", dict(os.environ))
     files = [character(desk), character(desk, "Bo"), character(desk)]
     for spec in (one for one in find_adapters().values() if isinstance(one, AdapterSpec) and one.emulator):
@@ -160,20 +158,20 @@ async def test_several_characters_are_there_each_with_an_account_of_its_own(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("web", "'web' is not a platform with an emulator: there are: discord, telegram, x"),
+        ("web", "'web' is not a platform with an emulator: available: discord, telegram, x"),
         ("discrod", "did you mean 'discord'"),
-        (",", "--emulate wants one or more of discord,telegram,x"),
+        (",", "--emulate needs one or more of discord,telegram,x"),
     ],
 )
-def test_a_platform_without_an_emulator_is_a_matter_of_usage(text: str, said: str) -> None:
+def test_a_platform_without_an_emulator_is_a_usage_error(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
         parse_emulators(text)
 
 
 @pytest.mark.parametrize(
-    ("only", "said"), [("telegram", "nothing real is connected"), ("web", "--only leaves it out")]
+    ("only", "said"), [("telegram", "connects to no real platform"), ("web", "add it to --only")]
 )
-def test_what_only_and_emulate_say_must_agree(
+def test_contradicting_only_and_emulate_options_are_refused(
     only: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert entry(["run", "--emulate", "discord", "--only", only]) == 2
@@ -188,21 +186,19 @@ def test_what_only_and_emulate_say_must_agree(
         ({"no_proxy": "lower.example", "NO_PROXY": "upper.example"}, "127.0.0.1,lower.example"),
     ],
 )
-def test_what_is_for_this_machine_goes_through_no_proxy(before: dict[str, str], after: str) -> None:
+def test_the_loopback_address_bypasses_proxies(before: dict[str, str], after: str) -> None:
     environment = {**before}
     bypass_proxy(environment)
     assert environment == {"NO_PROXY": after, "no_proxy": after}
 
 
-def test_a_trial_says_which_model_is_asked(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_emulated_run_names_the_called_model(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-only-for-tests")
     told = list(EmulatedRun({}, (), desk).summary_lines([load_character_config(character(desk))]))
-    assert told[0] == "nothing leaves this machine but what the model is asked (openai)"
+    assert told[0] == "nothing leaves this machine except model calls (openai)"
 
 
-def test_beside_emulated_platforms_nothing_but_the_web_page_is_on(
-    desk: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_emulated_run_turns_real_platforms_off(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in REAL.items():
         monkeypatch.setenv(name, value)
     found = list_platforms(
@@ -210,5 +206,5 @@ def test_beside_emulated_platforms_nothing_but_the_web_page_is_on(
     )
     assert [one.name for one in found if one.is_on] == ["web", "x"]
     assert {one.off_reason for one in found if not one.is_on} == {
-        "not emulated: a trial run connects nothing real"
+        "not emulated: an emulated run connects to no real platform"
     }

@@ -10,7 +10,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 KEY = EventKey("console", "a", "e", UUID(int=1), "m")
 
 
-def test_a_receipt_is_told_with_reason_rule_calls_tokens_and_time() -> None:
+def test_a_receipt_shows_reason_rule_calls_tokens_and_time() -> None:
     receipt = Receipt(
         UUID(int=2),
         KEY,
@@ -31,14 +31,14 @@ def test_a_receipt_is_told_with_reason_rule_calls_tokens_and_time() -> None:
     assert explain_receipt(receipt) == [
         "answered: every message in a room of type DM is answered",
         "decided by: room type DM",
-        "asked gpt-4o for reply: 1200 tokens in (1024 of them cached), 34 out, $0.00206, 800 ms",
-        "asked tiny for repair: about 9 tokens in, 0 out, price unknown, 0 ms, failed: no answer",
-        "all of it: $0.00206, and what 1 of them cost",
+        "called gpt-4o for reply: 1200 tokens in (1024 of them cached), 34 out, $0.00206, 800 ms",
+        "called tiny for repair: about 9 tokens in, 0 out, price unknown, 0 ms, failed: no answer",
+        "total: $0.00206, and what 1 of them cost",
         "took 812 ms",
         "provider TIME: late",
     ]
 
 
-def test_an_open_receipt_says_what_there_is() -> None:
+def test_an_open_receipt_shows_the_known_fields() -> None:
     receipt = Receipt(UUID(int=2), KEY, UUID(int=1), UUID(int=3), UUID(int=4), NOON)
-    assert explain_receipt(receipt) == ["received", "no model was asked"]
+    assert explain_receipt(receipt) == ["received", "no model was called"]

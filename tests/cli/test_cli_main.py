@@ -26,7 +26,7 @@ HEAVY = ("aiohttp", "openai", "discord", "telegram", "tweepy", "sqlalchemy")
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_every_command_has_a_module_that_can_be_run(command: Command) -> None:
+def test_every_command_has_a_runnable_module(command: Command) -> None:
     module = importlib.import_module(command.module)
     assert callable(module.add_arguments)
     assert callable(module.run)
@@ -34,14 +34,14 @@ def test_every_command_has_a_module_that_can_be_run(command: Command) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_every_command_explains_itself(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_a_help_text(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         entry([command.name, "--help"])
     assert ended.value.code == 0
     assert f"usage: bot {command.name}" in capsys.readouterr().out
 
 
-def test_help_brings_in_nothing_heavy() -> None:
+def test_help_imports_no_heavy_library() -> None:
     code = f"import sys, bot.cli.main; sys.exit(bool(set(sys.modules) & set({HEAVY!r})))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -56,14 +56,14 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
     ("word", "hint"),
     [("chta", "did you mean 'chat'?"), ("plugins", "did you mean 'plugin'?"), ("zzzz", "`bot --help` lists")],
 )
-def test_an_unknown_command_is_told_its_nearest(
+def test_an_unknown_command_gets_a_suggestion(
     word: str, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert entry([word]) == 2
     assert capsys.readouterr().err.startswith(f"bot: unknown command {word!r}: {hint}")
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert entry(["--version"]) == 0
     assert capsys.readouterr().out.startswith("greenroom ")
 
@@ -93,14 +93,15 @@ def test_every_error_has_its_exit_code(error: Exception, code: int) -> None:
 def write_broken_plugin(folder: Path) -> Path:
     """Write a character with a plugin that fails unexpectedly."""
     (folder / "odd.py").write_text(
-        "from bot import Plugin\nplugin = Plugin('odd', lacks=lambda settings: 1 / 0)\n", encoding="utf-8"
+        "from bot import Plugin\nplugin = Plugin('odd', missing_settings=lambda settings: 1 / 0)\n",
+        encoding="utf-8",
     )
     path = folder / "odd.json"
     path.write_text(json.dumps({"name": "Odd", "plugins": ["./odd"]}), encoding="utf-8")
     return path
 
 
-def test_what_nobody_expected_is_one_line_and_a_hint(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unexpected_error_is_one_line_and_a_hint(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_broken_plugin(desk)
     assert entry(["chat", "-c", str(path)]) == 70
     first, second = capsys.readouterr().err.splitlines()
@@ -108,7 +109,7 @@ def test_what_nobody_expected_is_one_line_and_a_hint(desk: Path, capsys: pytest.
     assert second == "bot: run again with LOG_LEVEL=DEBUG for the details"
 
 
-def test_debugging_shows_where_it_was(
+def test_debugging_shows_the_traceback(
     desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_broken_plugin(desk)
@@ -117,6 +118,6 @@ def test_debugging_shows_where_it_was(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_no_message_can_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_error_message_can_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert entry(["chat", "-c", "\x1b[31mred.json"]) == 78
     assert capsys.readouterr().err == "bot: red.json: no such file\n"

@@ -25,7 +25,7 @@ def list_parts(capsys: Out) -> list[dict[str, Any]]:
     return output
 
 
-def test_a_held_part_is_listed_with_all_a_person_decides_by(capsys: Out) -> None:
+def test_a_held_part_is_listed_with_the_facts_for_a_decision(capsys: Out) -> None:
     [receipt] = answer_messages("hello")
     part = set_delivery_state(receipt, DeliveryState.UNKNOWN)
     assert entry(["outbox", "list", "-c", FILE]) == 0
@@ -36,13 +36,13 @@ def test_a_held_part_is_listed_with_all_a_person_decides_by(capsys: Out) -> None
     assert cause == "  → timed out"
 
 
-def test_where_everything_has_arrived_that_is_said(capsys: Out) -> None:
+def test_an_empty_outbox_is_reported(capsys: Out) -> None:
     answer_messages("hello")
     assert entry(["outbox", "list", "-c", FILE]) == 0
-    assert capsys.readouterr().out == "everything has arrived\n"
+    assert capsys.readouterr().out == "nothing is undelivered\n"
 
 
-def test_a_part_that_is_put_back_while_nothing_runs_leaves_at_the_next_start(capsys: Out) -> None:
+def test_a_requeued_part_is_sent_at_the_next_start(capsys: Out) -> None:
     [receipt] = answer_messages("hello")
     part = set_delivery_state(receipt, DeliveryState.UNKNOWN)
     assert entry(["outbox", "send", "-c", FILE, part.id]) == 0
@@ -52,7 +52,7 @@ def test_a_part_that_is_put_back_while_nothing_runs_leaves_at_the_next_start(cap
     assert list_parts(capsys) == []
 
 
-def test_a_dropped_part_has_failed_by_a_persons_hand_and_never_leaves(capsys: Out) -> None:
+def test_a_dropped_part_is_failed_and_never_sent(capsys: Out) -> None:
     [receipt] = answer_messages("hello")
     part = set_delivery_state(receipt, DeliveryState.PENDING)
     assert entry(["outbox", "drop", "-c", FILE, part.id]) == 0
@@ -61,15 +61,15 @@ def test_a_dropped_part_has_failed_by_a_persons_hand_and_never_leaves(capsys: Ou
     assert (told["state"], told["cause"], told["attempts"]) == ("failed", "a person dropped it", 1)
 
 
-def test_what_is_sent_or_not_there_is_refused(capsys: Out) -> None:
+def test_sent_and_unknown_parts_are_refused(capsys: Out) -> None:
     [receipt] = answer_messages("hello")
     part = set_delivery_state(receipt, DeliveryState.SENT)
     assert entry(["outbox", "drop", "-c", FILE, part.id]) == 2
     assert f"part {part.id}: nothing is left to decide: it is sent already" in capsys.readouterr().err
     assert entry(["outbox", "send", "-c", FILE, "nothing"]) == 2
-    assert "there is no part 'nothing': `bot outbox list` shows them" in capsys.readouterr().err
+    assert "there is no part 'nothing': `bot outbox list` shows the parts" in capsys.readouterr().err
 
 
-def test_deciding_makes_no_database(desk: Path) -> None:
+def test_a_decision_creates_no_database(desk: Path) -> None:
     assert entry(["outbox", "send", "-c", FILE, "x"]) == 78
     assert not (desk / "data").exists()

@@ -40,23 +40,23 @@ def load_config(folder: Path, name: str = "Ada", **more: object) -> CharacterCon
     return load_character_config(path)
 
 
-def test_without_any_token_the_web_page_is_on_alone(desk: Path) -> None:
+def test_without_any_token_only_the_web_page_is_on(desk: Path) -> None:
     found = list_platforms([load_config(desk)])
     assert [one.name for one in found if one.is_on] == ["web"]
     assert [one.name for one in found][:4] == ["web", "discord", "telegram", "x"]
     assert all(one.off_reason for one in found if one.name != "web")
 
 
-def test_the_console_is_never_started_here(desk: Path) -> None:
+def test_the_console_is_not_a_platform_of_run(desk: Path) -> None:
     assert "console" not in [one.name for one in list_platforms([load_config(desk)])]
 
 
-def test_only_switches_the_others_off(desk: Path) -> None:
+def test_only_turns_the_other_platforms_off(desk: Path) -> None:
     found = {one.name: one for one in list_platforms([load_config(desk)], ["discord"])}
     assert found["web"].off_reason == "not among --only discord"
 
 
-def test_the_page_stays_on_whatever_platforms_a_file_names(desk: Path) -> None:
+def test_the_web_page_stays_on_if_a_file_names_other_platforms(desk: Path) -> None:
     found = {one.name: one for one in list_platforms([load_config(desk, adapters=["discord"])])}
     assert found["web"].is_on
 
@@ -74,11 +74,11 @@ def test_platforms_are_named_in_any_case_and_once(text: str, names: list[str]) -
     [
         ("telegran", "did you mean 'telegram'"),
         ("console", "`bot chat`"),
-        ("qq", "there are: "),
-        (",", "wants one"),
+        ("qq", "available: "),
+        (",", "needs one"),
     ],
 )
-def test_a_platform_there_is_not_is_a_matter_of_usage(text: str, said: str) -> None:
+def test_an_unknown_platform_is_a_usage_error(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         parse_platforms(text)
 
@@ -95,7 +95,7 @@ def test_only_the_libraries_of_platforms_that_are_on_are_loaded(desk: Path) -> N
 @pytest.mark.parametrize(
     ("name", "library"), [("discord", "discord"), ("telegram", "markdown_it"), ("x", "tweepy")]
 )
-def test_a_platform_whose_library_is_not_installed_says_so_whether_or_not_it_is_wanted(
+def test_a_platform_without_its_library_says_so_even_if_off(
     desk: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)  # makes the import fail

@@ -18,23 +18,23 @@ def write(folder: Path, name: str, body: str) -> str:
     return f"./{name}"
 
 
-def test_the_list_says_what_each_brings_and_why_some_are_off(capsys: Out) -> None:
+def test_the_list_shows_components_and_why_plugins_are_off(capsys: Out) -> None:
     assert entry(["plugin", "list"]) == 0
     out = capsys.readouterr().out
     assert "bootstrap    on " in out
     assert "providers: CHARACTER" in out
     assert "openai       off" in out
-    assert "off because something is missing: set OPENAI_API_KEY" in out
+    assert "off because a setting is missing: set OPENAI_API_KEY" in out
 
 
-def test_a_characters_own_plugin_is_in_its_list(desk: Path, capsys: Out) -> None:
+def test_a_local_plugin_of_the_character_is_listed(desk: Path, capsys: Out) -> None:
     write(desk, "mine", "plugin = Plugin('mine', 'Does nothing.')")
     (desk / "ada.json").write_text('{"name": "Ada", "plugins": ["./mine"]}', encoding="utf-8")
     assert entry(["plugin", "list", "-c", "ada.json"]) == 0
     assert "mine         on   Does nothing." in capsys.readouterr().out
 
 
-def test_h16_an_installed_plugin_of_others_is_listed_with_its_package_and_version(
+def test_h16_a_third_party_plugin_is_listed_with_package_and_version(
     desk: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(desk, "weather_pkg", "plugin = Plugin('weather', 'Tells the weather.')")
@@ -51,7 +51,7 @@ def test_h16_an_installed_plugin_of_others_is_listed_with_its_package_and_versio
 
 
 @pytest.mark.parametrize("name", ["bootstrap", "offline", "openai"])
-def test_our_own_plugins_pass_their_check(name: str, capsys: Out) -> None:
+def test_the_bundled_plugins_pass_the_check(name: str, capsys: Out) -> None:
     assert entry(["plugin", "check", name]) == 0
     assert "fail" not in capsys.readouterr().out
 
@@ -81,7 +81,7 @@ def test_nothing_is_overwritten(desk: Path, capsys: Out) -> None:
 
 
 @pytest.mark.parametrize("name", ["Dice", "9dice", "a-b", "../up", "class", "", "openai"])
-def test_a_name_that_cannot_be_a_plugins_is_refused(name: str, desk: Path) -> None:
+def test_an_invalid_plugin_name_is_refused(name: str, desk: Path) -> None:
     assert entry(["plugin", "new", name]) == 2
     assert not list(desk.iterdir())
 
@@ -98,7 +98,7 @@ def test_a_name_that_cannot_be_a_plugins_is_refused(name: str, desk: Path) -> No
             "plugin = Plugin('odd', providers=[time])",
             "provider TIME is brought by plugin 'bootstrap' and by plugin 'odd'",
         ),
-        ("plugin = Plugin('odd', services=[int])", "is no Service"),
+        ("plugin = Plugin('odd', services=[int])", "is not a Service"),
         (
             "@action('lower', 'x')\nasync def a(turn):\n    return None\nplugin = Plugin('odd', actions=[a])",
             "UPPER_SNAKE",
@@ -106,28 +106,28 @@ def test_a_name_that_cannot_be_a_plugins_is_refused(name: str, desk: Path) -> No
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_what_cannot_work_fails_the_check(desk: Path, capsys: Out, body: str, said: str) -> None:
+def test_a_broken_plugin_fails_the_check(desk: Path, capsys: Out, body: str, said: str) -> None:
     assert entry(["plugin", "check", write(desk, "odd", body)]) == 78
     out, err = capsys.readouterr()
     assert said in out + err
     assert "Traceback" not in err
 
 
-def test_what_could_be_better_is_only_said(desk: Path, capsys: Out) -> None:
+def test_warnings_do_not_fail_the_check(desk: Path, capsys: Out) -> None:
     body = (
         "@action('ACT', ' ')\nasync def act(turn, city: str):\n    return None\n"
-        "plugin = Plugin('Odd', actions=[act], lacks=lambda settings: 'set ODD_KEY')"
+        "plugin = Plugin('Odd', actions=[act], missing_settings=lambda settings: 'set ODD_KEY')"
     )
     assert entry(["plugin", "check", write(desk, "odd", body)]) == 0
     out = capsys.readouterr().out
-    for said in ("'Odd'", "ACT has no description", "ACT: city has no description", "off here: set ODD_KEY"):
+    for said in ("'Odd'", "ACT has no description", "ACT: city has no description", "is off: set ODD_KEY"):
         assert said in out
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("opnai", "did you mean 'openai'?"), ("mine", "say ./mine"), ("zzz", "there are: ")]
+    ("name", "said"), [("opnai", "did you mean 'openai'?"), ("mine", "use ./mine"), ("zzz", "available: ")]
 )
-def test_an_unknown_plugin_is_told_its_nearest(desk: Path, capsys: Out, name: str, said: str) -> None:
+def test_an_unknown_plugin_gets_a_suggestion(desk: Path, capsys: Out, name: str, said: str) -> None:
     write(desk, "mine", "plugin = Plugin('mine')")
     assert entry(["plugin", "check", name]) == 78
     assert said in capsys.readouterr().err

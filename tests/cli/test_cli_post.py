@@ -40,7 +40,7 @@ def post(*args: str) -> int:
     return entry(["post", *args])
 
 
-def test_without_keys_it_names_them(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_keys_are_named(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert post("-c", str(file)) == Exit.CONFIG
     said = capsys.readouterr()
     assert said.out == ""
@@ -49,7 +49,7 @@ def test_without_keys_it_names_them(file: Path, capsys: pytest.CaptureFixture[st
     )
 
 
-def test_a_dry_run_prints_a_post_and_keeps_nothing(
+def test_a_dry_run_prints_a_post_and_stores_nothing(
     file: Path, desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert post("-c", str(file), "--dry-run") == Exit.OK
@@ -60,7 +60,7 @@ def test_a_dry_run_prints_a_post_and_keeps_nothing(
 @pytest.mark.parametrize("text", ["", "  ", "\u200b"])
 def test_an_empty_text_is_refused(text: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert post("-c", str(file), "--dry-run", "--text", text) == Exit.USAGE
-    assert capsys.readouterr().err == "bot: --text holds nothing to post\n"
+    assert capsys.readouterr().err == "bot: --text is empty\n"
 
 
 def test_a_secret_in_a_text_is_not_shown(
@@ -71,9 +71,7 @@ def test_a_secret_in_a_text_is_not_shown(
     assert capsys.readouterr().out == "It is [redacted]\n"
 
 
-def test_what_was_posted_in_a_feed_is_not_posted_again(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_earlier_post_is_not_repeated(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def written() -> str:
         assert post("-c", str(file), "--dry-run") == Exit.OK
         return capsys.readouterr().out.strip()
@@ -96,21 +94,21 @@ def test_what_was_posted_in_a_feed_is_not_posted_again(
 
 STORE = """
 from bot import Plugin
-from bot.testing import InMemoryStore
+from bot.store import InMemoryStore
 plugin = Plugin("shelf", store=lambda agent_id, settings: InMemoryStore())
 """
 
 
-def test_where_recent_posts_cannot_be_read_it_says_so(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_recent_posts_are_reported(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (desk / "shelf.py").write_text(STORE)
     (desk / "ada.json").write_text('{"name": "Ada", "plugins": ["./shelf"]}')
     assert post("-c", "ada.json", "--dry-run") == Exit.OK
     said = capsys.readouterr()
     assert said.out.strip()
-    assert "recent posts are not known: " in said.err
+    assert "recent posts cannot be read: " in said.err
 
 
-def test_a_broken_database_is_named(
+def test_a_broken_database_is_reported(
     file: Path, desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (desk / "notes.db").write_text("no database")
@@ -119,7 +117,7 @@ def test_a_broken_database_is_named(
     assert "notes.db is no SQLite database" in capsys.readouterr().err
 
 
-def test_without_a_usable_answer_it_says_try_again(
+def test_an_unusable_answer_is_a_temporary_failure(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
@@ -140,7 +138,7 @@ def emulator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
         yield emulator
 
 
-def test_a_post_is_shown_published_and_its_address_printed(
+def test_a_post_is_shown_published_and_its_url_printed(
     file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert post("-c", str(file), "--text", FOG, "--yes") == Exit.OK
@@ -157,7 +155,7 @@ def test_a_post_is_written_in_the_characters_voice_and_published(file: Path, emu
     assert 0 < len(text) <= 280
 
 
-def test_nothing_is_published_where_nobody_can_be_asked(
+def test_without_a_terminal_nothing_is_published(
     file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert post("-c", str(file), "--text", FOG) == Exit.USAGE
@@ -166,7 +164,7 @@ def test_nothing_is_published_where_nobody_can_be_asked(
 
 
 @pytest.mark.parametrize("switch", ["--dry-run", "X_DRY_RUN"])
-def test_a_dry_run_asks_x_nothing(
+def test_a_dry_run_sends_no_request_to_x(
     switch: str,
     file: Path,
     emulator: Emulator,
@@ -194,7 +192,7 @@ def test_a_long_text_is_shown_and_published_as_a_thread(
     assert said.out == f"https://x.com/i/status/{first.id}\n"
 
 
-def test_a_thread_that_broke_off_is_told_and_goes_on_where_it_stopped(
+def test_an_interrupted_thread_is_reported_and_can_be_resumed(
     file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = " ".join(f"This is sentence number {number} of a long post." for number in range(14))
@@ -214,7 +212,7 @@ def test_a_thread_that_broke_off_is_told_and_goes_on_where_it_stopped(
     assert " ".join(emulator.bot_texts) == text
 
 
-def test_a_picture_goes_along_with_what_it_shows(file: Path, desk: Path, emulator: Emulator) -> None:
+def test_a_picture_is_published_with_its_description(file: Path, desk: Path, emulator: Emulator) -> None:
     picture = desk / "fog.png"
     picture.write_bytes(PIXEL)
     command = ("-c", str(file), "--text", FOG, "--yes", "--media", str(picture), "--alt", "A grey field")
@@ -225,7 +223,7 @@ def test_a_picture_goes_along_with_what_it_shows(file: Path, desk: Path, emulato
 
 
 @pytest.mark.parametrize("name", ["there-is-none.png", "notes.txt", "empty.png"])
-def test_what_is_no_picture_is_refused_before_anything_is_done(
+def test_a_file_that_is_no_picture_is_refused_first(
     name: str, file: Path, desk: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (desk / "notes.txt").write_text("no picture")
@@ -235,7 +233,7 @@ def test_what_is_no_picture_is_refused_before_anything_is_done(
     assert emulator.calls == []
 
 
-def test_refused_keys_are_told_at_once(
+def test_refused_keys_are_reported_at_once(
     file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     emulator.is_revoked = True
@@ -245,7 +243,7 @@ def test_refused_keys_are_told_at_once(
     assert len(emulator.calls) == 1
 
 
-def test_beside_a_running_bot_that_bot_publishes_it(
+def test_a_running_bot_publishes_the_post(
     file: Path, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("X_REPLY_ENABLE", "false")
@@ -268,7 +266,7 @@ def test_beside_a_running_bot_that_bot_publishes_it(
 
 
 @pytest.mark.parametrize(("said", "count"), [("y\n", 1), ("\n", 0)])
-def test_at_a_terminal_it_asks_before_it_publishes(
+def test_in_a_terminal_publishing_needs_confirmation(
     said: str, count: int, file: Path, emulator: Emulator
 ) -> None:
     ours, theirs = os.openpty()

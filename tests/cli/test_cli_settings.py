@@ -18,7 +18,7 @@ def test_the_committed_example_is_what_the_command_prints(capsys: pytest.Capture
     )
 
 
-def test_the_example_sets_nothing_and_once_opened_sets_the_defaults(desk: Path) -> None:
+def test_the_example_sets_nothing_and_uncommented_sets_the_defaults(desk: Path) -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
     assert not [line for line in text.splitlines() if line and not line.startswith("#")]
     groups, _ = find_settings_groups()
@@ -31,7 +31,7 @@ def test_the_example_sets_nothing_and_once_opened_sets_the_defaults(desk: Path) 
         assert settings.load(group.model) == group.model()
 
 
-def test_every_variable_says_what_it_is_and_belongs_to_one_part() -> None:
+def test_every_variable_has_a_description_and_one_owner() -> None:
     groups, problems = find_settings_groups()
     found = [variable for group in groups for variable in list_variables(group.model)]
     assert [variable.name for variable in found if not variable.description] == []
@@ -39,7 +39,7 @@ def test_every_variable_says_what_it_is_and_belongs_to_one_part() -> None:
     assert problems == []
 
 
-def test_a_value_is_shown_with_its_place_and_a_secret_is_not(
+def test_a_value_is_shown_with_its_source_and_a_secret_is_not(
     desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CONVERSATION_LENGTH", "7")
@@ -54,7 +54,9 @@ def test_a_value_is_shown_with_its_place_and_a_secret_is_not(
     assert "hunter2" not in out
 
 
-def test_a_characters_own_settings_are_told_apart(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_characters_own_settings_have_their_own_source(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (desk / "ada.json").write_text('{"name": "Ada", "settings": {"USE_MULTI_STEP": true}}', encoding="utf-8")
     assert entry(["settings", "-c", "ada.json"]) == 0
     assert "USE_MULTI_STEP = true  (from the character's settings)" in capsys.readouterr().out

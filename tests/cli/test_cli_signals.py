@@ -12,7 +12,7 @@ from bot.cli.process.shutdown import handle_stop_signals
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0), (signal.SIGHUP, 0)], ids=str
 )
-def test_the_first_signal_ends_the_block_after_its_clean_up(
+def test_the_first_signal_cancels_the_block_after_its_clean_up(
     number: int, code: int, request: pytest.FixtureRequest
 ) -> None:
     before = signal.signal(number, signal.SIG_DFL)  # the parent process may have it ignored
@@ -34,7 +34,7 @@ def test_the_first_signal_ends_the_block_after_its_clean_up(
     assert seen == ["notice", "cleaned up", "after"]
 
 
-def test_a_cancellation_of_another_kind_passes_through() -> None:
+def test_another_cancellation_is_propagated() -> None:
     async def work() -> None:
         with handle_stop_signals(lambda: None):
             raise asyncio.CancelledError
@@ -43,7 +43,7 @@ def test_a_cancellation_of_another_kind_passes_through() -> None:
         asyncio.run(work())
 
 
-def test_without_a_signal_nothing_happens_and_the_handlers_are_given_back() -> None:
+def test_without_a_signal_the_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     async def work() -> int:
@@ -55,7 +55,7 @@ def test_without_a_signal_nothing_happens_and_the_handlers_are_given_back() -> N
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_what_is_told_to_be_ignored_stays_ignored() -> None:
+def test_an_ignored_signal_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
 

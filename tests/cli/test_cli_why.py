@@ -32,42 +32,42 @@ def reply_id(receipt: Receipt) -> str:
     return str(reply.id)
 
 
-def test_a_person_reads_who_said_what_what_became_of_it_and_whether_it_arrived(capsys: Out) -> None:
+def test_a_report_has_author_text_outcome_and_delivery(capsys: Out) -> None:
     [receipt] = answer_messages("hello")
     assert entry(["why", "-c", FILE]) == 0
     out = capsys.readouterr().out
     assert "Alice in lobby (test): 'hello'" in out
     assert "answered: every message in a room of type DM is answered" in out
     assert "decided by: room type DM" in out
-    assert "asked offline for reply: 0 tokens in, 0 out" in out
-    assert "said: \"Hello, I'm Ada." in out
+    assert "called offline for reply: 0 tokens in, 0 out" in out
+    assert "reply: \"Hello, I'm Ada." in out
     assert ": sent" in out
     assert f"message {receipt.memory_id}, receipt {receipt.id}" in out
 
 
-def test_a_message_is_found_by_every_name_it_has_and_by_its_answer(capsys: Out) -> None:
+def test_a_message_is_found_by_each_of_its_ids_and_by_its_reply(capsys: Out) -> None:
     _, receipt = answer_messages("one", "two")
     for name in (str(receipt.id), str(receipt.memory_id), "lobby-1", reply_id(receipt)):
         assert [one["text"] for one in run_why(capsys, name)] == ["two"]
 
 
-def test_the_last_ones_are_told_oldest_first(capsys: Out) -> None:
+def test_the_last_messages_are_listed_oldest_first(capsys: Out) -> None:
     answer_messages("one", "two", "three", "four", "five", "six")
     assert [one["text"] for one in run_why(capsys)] == ["two", "three", "four", "five", "six"]
     assert [one["text"] for one in run_why(capsys, "--last", "2")] == ["five", "six"]
 
 
-def test_a_room_is_named_by_its_name_or_its_id(capsys: Out) -> None:
+def test_a_room_is_found_by_name_or_id(capsys: Out) -> None:
     answer_messages("down", room="cellar")
     [told] = run_why(capsys, "--room", "Cellar")
     answer_messages("up", room="attic")
     assert [one["text"] for one in run_why(capsys, "--room", told["room_id"])] == ["down"]
 
 
-def test_what_is_not_there_is_said_with_what_there_is(capsys: Out) -> None:
+def test_an_unknown_id_is_reported_with_suggestions(capsys: Out) -> None:
     answer_messages("hello", room="cellar")
     assert entry(["why", "-c", FILE, "nothing"]) == 2
-    assert "no message 'nothing' is known; `bot why --last 20`" in capsys.readouterr().err
+    assert "no message 'nothing' was found; `bot why --last 20`" in capsys.readouterr().err
     assert entry(["why", "-c", FILE, "--room", "celar"]) == 2
     assert "did you mean 'cellar'?" in capsys.readouterr().err
     assert entry(["why", "-c", FILE, "x", "--last", "2"]) == 2
@@ -75,22 +75,22 @@ def test_what_is_not_there_is_said_with_what_there_is(capsys: Out) -> None:
     assert "holds nothing of this character: name the one you mean with -c FILE" in capsys.readouterr().err
 
 
-def test_where_nothing_is_kept_nothing_is_made(desk: Path, capsys: Out) -> None:
+def test_without_a_store_none_is_created(desk: Path, capsys: Out) -> None:
     assert entry(["why", "-c", FILE]) == 78
     assert "there is no database data/greenroom.db: the first `bot run`" in capsys.readouterr().err
     assert not (desk / "data").exists()
     (desk / "mem.json").write_text('{"name": "Mem", "plugins": ["bootstrap"]}', encoding="utf-8")
     assert entry(["why", "-c", "mem.json"]) == 78
-    assert "Mem (mem.json) is kept in memory alone" in capsys.readouterr().err
+    assert "Mem (mem.json) is stored in memory only" in capsys.readouterr().err
 
 
-def test_what_the_log_says_of_the_work_on_a_message_is_told(capsys: Out) -> None:
+def test_the_run_log_of_a_message_is_included(capsys: Out) -> None:
     answer_messages("hello")
     [told] = run_why(capsys)
     assert (told["run"]["status"], told["run"]["message_id"]) == ("completed", told["message_id"])
 
 
-def test_how_evaluators_fared_is_told() -> None:
+def test_the_results_of_evaluators_are_shown() -> None:
     looked = [{"name": "LOOK", "error": ""}, {"name": "STUMBLE", "error": "ValueError: no ground"}]
     lines = list(format_run({"seconds": 1.5, "evaluators": looked}))
     assert lines == ["evaluator LOOK: done", "evaluator STUMBLE: ValueError: no ground"]

@@ -42,7 +42,7 @@ def paper() -> Iterator[TerminalPair]:
             continue  # read to its end already
 
 
-def test_a_line_says_when_how_grave_who_and_what(paper: TerminalPair) -> None:
+def test_a_line_has_time_level_logger_and_message(paper: TerminalPair) -> None:
     with configure_logging(fd=paper.fd):
         logger.info("%s came in", "Bob")
         logger.debug("not this")
@@ -63,7 +63,7 @@ def test_json_is_one_object_a_line(paper: TerminalPair) -> None:
     }
 
 
-def test_secrets_and_terminal_codes_are_taken_out(paper: TerminalPair) -> None:
+def test_secrets_and_terminal_codes_are_removed(paper: TerminalPair) -> None:
     with configure_logging(fd=paper.fd, secrets={"hunter2hunter2", "hunter2hunter2-long"}):
         logger.info("key %s\x1b[31m red\r\n2026 INFO bot: forged", "hunter2hunter2-long")
         try:
@@ -76,7 +76,7 @@ def test_secrets_and_terminal_codes_are_taken_out(paper: TerminalPair) -> None:
     assert "ValueError: it was [redacted]" in text
 
 
-def test_g04_what_nobody_sees_is_seen_in_the_log_and_emoji_stay(paper: TerminalPair) -> None:
+def test_g04_invisible_characters_are_escaped_and_emoji_stay(paper: TerminalPair) -> None:
     with configure_logging(fd=paper.fd):
         logger.info("Ow\u00adner\u200b\u202e\u2066\ufeff \U000e0041 👩\u200d💻 ❤\ufe0f می\u200cخواهم")
     seen = r"Ow\xadner\u200b\u202e\u2066\ufeff \U000e0041 "
@@ -86,20 +86,22 @@ def test_g04_what_nobody_sees_is_seen_in_the_log_and_emoji_stay(paper: TerminalP
     )  # logged, no report of a test could carry it to another process
 
 
-def test_the_token_of_the_page_is_taken_out_of_addresses(paper: TerminalPair) -> None:
+def test_the_token_is_removed_from_urls(paper: TerminalPair) -> None:
     with configure_logging(fd=paper.fd):
         logger.info('"GET /?token=abc123&x=1 HTTP/1.1"')
     assert '"GET /?token=[redacted]&x=1 HTTP/1.1"' in paper.lines()[0]
 
 
-def test_a_secret_at_the_cut_is_not_left_in_half(paper: TerminalPair) -> None:
+def test_a_secret_at_the_truncation_is_removed_completely(paper: TerminalPair) -> None:
     with configure_logging(fd=paper.fd, secrets={"hunter2hunter2"}):
         logger.info("%s", "x" * (MAX_MESSAGE_LENGTH - 7) + "hunter2hunter2")
     assert "hunter" not in paper.lines()[0]
 
 
 @pytest.mark.parametrize(("level", "is_shown"), [("INFO", False), ("DEBUG", True)])
-def test_where_a_warning_came_from_is_for_debugging(paper: TerminalPair, level: str, is_shown: bool) -> None:
+def test_the_source_of_a_warning_is_shown_only_for_debugging(
+    paper: TerminalPair, level: str, is_shown: bool
+) -> None:
     with configure_logging(level=level, fd=paper.fd):
         try:
             raise ValueError("a plugin's fault")
@@ -110,7 +112,7 @@ def test_where_a_warning_came_from_is_for_debugging(paper: TerminalPair, level: 
     assert ("Traceback" in text) is is_shown
 
 
-def test_k15_a_reader_that_stopped_reading_costs_lines_not_time(paper: TerminalPair) -> None:
+def test_k15_a_blocked_reader_loses_lines_but_does_not_block(paper: TerminalPair) -> None:
     with configure_logging(fd=paper.fd):
         for number in range(MAX_QUEUED_RECORDS + 5000):
             logger.info("%d %s", number, "x" * 200)
@@ -118,7 +120,7 @@ def test_k15_a_reader_that_stopped_reading_costs_lines_not_time(paper: TerminalP
     assert os.read(paper.reading, 100)
 
 
-def test_k15_a_full_disk_costs_lines_and_nothing_else() -> None:
+def test_k15_a_full_disk_only_loses_lines() -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     try:
         with configure_logging(fd=full):
@@ -127,7 +129,7 @@ def test_k15_a_full_disk_costs_lines_and_nothing_else() -> None:
         os.close(full)
 
 
-def test_k15_a_flood_of_warnings_from_one_place_is_cut_short_and_counted(paper: TerminalPair) -> None:
+def test_k15_repeated_warnings_of_one_place_are_limited_and_counted(paper: TerminalPair) -> None:
     with configure_logging(fd=paper.fd):
         for number in range(MAX_PER_LOCATION + 50):
             logger.warning("request %d was odd", number)
@@ -140,13 +142,13 @@ def test_k15_a_flood_of_warnings_from_one_place_is_cut_short_and_counted(paper: 
     ]
 
 
-def test_the_libraries_chatter_stays_out_unless_debugging(paper: TerminalPair) -> None:
+def test_library_messages_are_logged_only_for_debugging(paper: TerminalPair) -> None:
     with configure_logging(fd=paper.fd):
         logging.getLogger("httpx").info("HTTP Request: POST")
     assert paper.lines() == []
 
 
-def test_afterwards_logging_is_as_it_was(paper: TerminalPair) -> None:
+def test_the_logging_configuration_is_restored(paper: TerminalPair) -> None:
     root = logging.getLogger()
     before = root.level, list(root.handlers)
     with configure_logging(level="DEBUG", fd=paper.fd):
@@ -154,6 +156,6 @@ def test_afterwards_logging_is_as_it_was(paper: TerminalPair) -> None:
     assert (root.level, list(root.handlers)) == before
 
 
-def test_what_is_kept_is_kept() -> None:
+def test_characters_to_keep_are_not_removed() -> None:
     assert strip_terminal_codes("a\nb\tc\x1b[0m", allowed="\n") == "a\nb\\tc"
     assert strip_terminal_codes("тест — 日本 👩‍👧") == "тест — 日本 👩‍👧"

@@ -29,7 +29,7 @@ def run_refused(arguments: list[str], capsys: Err) -> str:
         ("x", ["X_API_KEY", "X_API_SECRET", "X_ACCESS_TOKEN", "X_ACCESS_TOKEN_SECRET"]),
     ],
 )
-def test_k01_a_platform_that_is_asked_for_and_has_no_token_is_named_with_the_variable(
+def test_k01_a_requested_platform_without_a_token_is_reported_with_its_variable(
     platform: str, variables: list[str], capsys: Err
 ) -> None:
     told = run_refused(["run", "--only", platform], capsys)
@@ -47,7 +47,7 @@ def test_k03_a_placeholder_for_a_secret_is_refused_before_anything_starts(
     assert f"{name} (in the environment): it is a placeholder" in run_refused(["run"], capsys)
 
 
-def test_k12_a_page_that_cannot_listen_names_the_variable(
+def test_k12_a_server_that_cannot_listen_names_the_variable(
     monkeypatch: pytest.MonkeyPatch, capsys: Err
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -57,7 +57,7 @@ def test_k12_a_page_that_cannot_listen_names_the_variable(
     assert "SERVER_HOST '203.0.113.9' is not an address of this machine" in run_refused(["run"], capsys)
 
 
-def test_k18_a_place_where_nothing_can_be_kept_is_named_with_the_variable(
+def test_k18_an_unwritable_data_folder_is_reported_with_its_variable(
     monkeypatch: pytest.MonkeyPatch, capsys: Err
 ) -> None:
     monkeypatch.delenv("HOME", raising=False)
@@ -67,7 +67,7 @@ def test_k18_a_place_where_nothing_can_be_kept_is_named_with_the_variable(
     assert "BOT_DATA_DIR" in told
 
 
-def test_k14_everything_that_is_installed_has_one_version_and_aiohttp_none_with_known_faults() -> None:
+def test_k14_dependencies_are_pinned_and_aiohttp_has_no_known_vulnerability() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
     pinned = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pinned.items()}

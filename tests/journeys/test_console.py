@@ -279,7 +279,7 @@ async def test_run_says_what_is_on_and_stops_at_a_signal(place: Place, number: i
     process = await place.start("run", "-c", "ada.json", "-c", "bob.json")
     introduced = await until(process.stdout, "Ada")
     assert "ada.json, model: offline" in introduced
-    assert "kept by: sql" in introduced
+    assert "stored by: sql" in introduced
     await until(process.stdout, "Bob")
     line = await until(process.stdout, "web")
     assert line.split()[:2] == ["web", "on"]
@@ -315,7 +315,7 @@ async def test_run_on_a_port_in_use_names_the_setting(place: Place) -> None:
 async def test_run_where_nothing_can_be_on_says_why(place: Place) -> None:
     told = await place.run("run", "--only", "telegram")
     assert (told.code, told.out) == (78, "")
-    assert "bot: nothing is on:" in told.err
+    assert "bot: no platform is on:" in told.err
     assert "telegram  off  " in told.err
 
 

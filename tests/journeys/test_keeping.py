@@ -132,7 +132,7 @@ async def test_a_talk_beside_a_running_bot_is_kept_in_memory_and_says_so_once(de
     async with desk.running():
         told = await desk.run("chat", said="Hello\n")
         assert (told.code, told.out) == (0, "Hello, I'm Marlo. What brings you here?\n")
-        assert told.err.count("this talk is forgotten at its end: ") == 1
+        assert told.err.count("this conversation is not stored: ") == 1
         second = await desk.run("run", "--only", "web")
         assert second.code == 78
         assert "is in use by another Greenroom process" in second.err
@@ -187,4 +187,4 @@ async def test_a_bot_that_cannot_be_asked_is_told_with_both_reasons(desk: Desk) 
         stranger = replace(desk, environment={**desk.environment, "SERVER_TOKEN": "another-token"})
         told = await stranger.run("outbox", "send", held)
         assert told.code == 78
-        assert "refuses: this is not the token" in told.err
+        assert "refused: this is not the token" in told.err

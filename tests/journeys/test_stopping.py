@@ -459,7 +459,7 @@ async def test_h06_a_loop_that_never_turns_again_is_shown_and_the_program_starts
     assert (receipt["outcome"], receipt["attempts"]) == ("answered", 2)
     code, err = await process.stop()
     assert code == 0
-    assert "bot: it stands still for 0 s and starts again; these are the stacks of all threads" in err
+    assert "bot: event loop blocked for 0 s, restarting; these are the stacks of all threads" in err
     assert 'spinning.py", line 11 in spin' in err
 
 

@@ -50,12 +50,12 @@ async def season(turn: Turn) -> ProviderResult:
 WEATHER = Plugin("weather", actions=[forecast], providers=[season])
 
 
-def test_what_the_kit_offers_is_listed_and_sorted() -> None:
+def test_the_public_names_are_listed_and_sorted() -> None:
     assert list(testing.__all__) == sorted(testing.__all__)
     assert all(getattr(testing, name) is not None for name in testing.__all__)
 
 
-async def test_an_agent_on_stage_answers(stage: AgentHarness) -> None:
+async def test_a_running_agent_answers(stage: AgentHarness) -> None:
     receipt = await stage.send("Hello")
 
     assert receipt.outcome is Outcome.ANSWERED
@@ -64,7 +64,7 @@ async def test_an_agent_on_stage_answers(stage: AgentHarness) -> None:
     assert "bootstrap" in stage.agent.catalog.plugins
 
 
-async def test_everything_on_stage_can_be_chosen() -> None:
+async def test_every_part_of_the_harness_can_be_configured() -> None:
     model, adapter, store = (
         ScriptedModel(model_answer("Ahoy.")),
         RecordingAdapter(max_length=3),
@@ -97,7 +97,7 @@ async def test_an_action_runs_through_the_whole_bot() -> None:
         assert stage.texts[0] == "Tomorrow in Köln: mild."
 
 
-async def test_a_component_can_be_called_by_hand(stage: AgentHarness) -> None:
+async def test_a_component_can_be_called_directly(stage: AgentHarness) -> None:
     turn = make_turn(stage.agent, "And tomorrow?", author="Bob")
 
     assert (await season(turn)).text == "It is autumn."
@@ -108,14 +108,14 @@ async def test_a_component_can_be_called_by_hand(stage: AgentHarness) -> None:
     assert (turn.author.name, turn.message.content.text) == ("Bob", "And tomorrow?")
 
 
-async def test_a_message_can_be_put_without_waiting(stage: AgentHarness) -> None:
+async def test_a_message_can_be_submitted_without_waiting(stage: AgentHarness) -> None:
     receipts = [await stage.submit("Hello", room=room) for room in ("attic", "cellar")]
 
     assert len({receipt.room_id for receipt in receipts}) == 2
     assert await stage.adapter.wait_until_sent(2) == ["Hello.", "Hello."]
 
 
-async def test_nothing_runs_on_when_the_stage_is_left() -> None:
+async def test_nothing_runs_after_the_block() -> None:
     before = asyncio.all_tasks()
     async with running_agent(WEATHER) as stage:
         await stage.send("Hello")
@@ -124,7 +124,7 @@ async def test_nothing_runs_on_when_the_stage_is_left() -> None:
     assert asyncio.all_tasks() == before
 
 
-def test_the_same_names_give_the_same_people_and_places() -> None:
+def test_equal_names_give_equal_entities_and_rooms() -> None:
     first, second = make_message("a", sent_at=NOW), make_message("b", sent_at=NOW)
     other = make_message("a", sent_at=NOW, author="Bob", room="attic", platform="other")
 
@@ -143,14 +143,14 @@ def test_the_same_names_give_the_same_people_and_places() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "Hello.", "a < b & c", "<text>tags</text>", "Grüße\n👋🏽"])
-def test_a_written_answer_reads_as_it_was_meant(text: str) -> None:
+def test_a_model_answer_is_parsed_correctly(text: str) -> None:
     read = read_reply(model_answer(text, actions=["REPLY", "FORECAST"], providers=["TIME"], thought="<hm>"))
 
     assert (read.text, read.thought, read.actions) == (text, "<hm>", ("REPLY", "FORECAST"))
     assert read.providers == ("TIME",)
 
 
-async def test_a_scripted_model_says_its_texts_in_order_and_the_last_for_ever() -> None:
+async def test_a_scripted_model_returns_its_texts_in_order_and_repeats_the_last() -> None:
     model = ScriptedModel(["one", "two"])
     async with running_agent(model=model) as stage:
         said = [(await stage.agent.models.text(TextRequest(f"{number}"))).text for number in range(4)]
@@ -176,7 +176,7 @@ async def test_a_script_may_be_a_function_wait_and_fail() -> None:
 
 
 @pytest.mark.parametrize("embeds", [True, False])
-async def test_a_scripted_model_gives_vectors_if_asked_to(embeds: bool) -> None:
+async def test_a_scripted_model_can_embed(embeds: bool) -> None:
     async with running_agent(model=ScriptedModel(can_embed=embeds)) as stage:
         assert stage.agent.models.has_handler_for(ModelType.TEXT_EMBEDDING) is embeds
         if embeds:
@@ -184,7 +184,7 @@ async def test_a_scripted_model_gives_vectors_if_asked_to(embeds: bool) -> None:
             assert found.vectors == ((1.0, 1.0), (3.0, 1.0))
 
 
-async def test_a_recording_adapter_fails_as_it_is_told_and_keeps_what_was_sent() -> None:
+async def test_a_recording_adapter_raises_its_faults_and_records_deliveries() -> None:
     adapter = RecordingAdapter(faults=[NotSent("busy", retry_after=0), DeliveryUnknown("reset")])
     async with running_agent(adapter=adapter) as stage:
         receipt = await stage.send("Hello")
@@ -200,15 +200,13 @@ async def test_a_recording_adapter_fails_as_it_is_told_and_keeps_what_was_sent()
     ("longest", "text", "parts"),
     [(0, "abcdef", ["abcdef"]), (4, "abcdef", ["abcd", "ef"]), (4, "abcd", ["abcd"]), (4, "", [""])],
 )
-def test_a_recording_adapter_cuts_texts_and_loses_nothing(longest: int, text: str, parts: list[str]) -> None:
+def test_a_recording_adapter_splits_texts_without_loss(longest: int, text: str, parts: list[str]) -> None:
     assert [
         part.text for part in RecordingAdapter(max_length=longest).split_content(Content(text=text))
     ] == parts
 
 
-async def test_the_store_can_be_looked_at_from_a_plugins_test(
-    stage: AgentHarness, scripted_model: ScriptedModel
-) -> None:
+async def test_a_test_can_read_the_store(stage: AgentHarness, scripted_model: ScriptedModel) -> None:
     async def remember(agent: Agent) -> None:
         await agent.store.cache.set("seen", [1])
 

@@ -62,7 +62,7 @@ async def open_page(view: EmulatorView) -> AsyncIterator[ClientSession]:
 async def test_the_page_may_run_its_own_script_and_load_nothing_from_elsewhere() -> None:
     async with open_page(FakeView()) as session, session.get("/") as answer:
         text, policy = await answer.text(), answer.headers["Content-Security-Policy"]
-    assert "<title>The Inn, emulated</title>" in text
+    assert "<title>The Inn emulator</title>" in text
     for kind in ("script", "style"):
         [content] = re.findall(f"<{kind}>(.*?)</{kind}>", text, re.DOTALL)
         assert f"{kind}-src 'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'" in policy
@@ -70,7 +70,7 @@ async def test_the_page_may_run_its_own_script_and_load_nothing_from_elsewhere()
     assert not re.findall(r"https?://|\son\w+=|innerHTML", text)
 
 
-async def test_what_is_shown_is_that_of_the_place_that_is_asked_for() -> None:
+async def test_the_state_is_that_of_the_requested_room() -> None:
     async with open_page(FakeView()) as session:
         for asked, place in (("", "bar"), ("?place=cellar", "cellar"), ("?place=attic", "bar")):
             async with session.get(f"/page/shown{asked}") as answer:
@@ -78,7 +78,7 @@ async def test_what_is_shown_is_that_of_the_place_that_is_asked_for() -> None:
             assert (told["place"], told["said"][0]["text"]) == (place, f"in {place}")
 
 
-async def test_who_does_not_say_where_and_as_whom_is_the_first_at_the_first_place() -> None:
+async def test_room_and_user_default_to_the_first_ones() -> None:
     inn = FakeView()
     async with open_page(inn) as session:
         async with session.post("/page/say", json={"text": " hello ", "answers": "7"}) as answer:
@@ -88,7 +88,7 @@ async def test_who_does_not_say_where_and_as_whom_is_the_first_at_the_first_plac
     assert inn.calls == [("bar", "1", "hello", "7"), ("bar", "1", "7", "yes")]
 
 
-async def test_the_platforms_refusal_is_told() -> None:
+async def test_a_refusal_of_the_platform_is_returned() -> None:
     async with open_page(FakeView()) as session, session.post("/page/say", json={"text": "beer"}) as answer:
         assert (answer.status, await answer.json()) == (400, {"problem": "the bar is closed"})
 
@@ -109,7 +109,7 @@ async def test_the_platforms_refusal_is_told() -> None:
         ("press", {"json": {"message": "8", "button": "yes"}}, 400),
     ],
 )
-async def test_what_no_person_there_can_do_is_refused(path: str, form: dict[str, Any], status: int) -> None:
+async def test_impossible_actions_are_refused(path: str, form: dict[str, Any], status: int) -> None:
     inn = FakeView()
     async with open_page(inn) as session, session.post(f"/page/{path}", **form) as answer:
         assert answer.status == status

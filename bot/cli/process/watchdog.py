@@ -105,7 +105,7 @@ class Watchdog:
 
 def _restart_process() -> None:
     """Replace this process by a new one of the same command; blocking code cannot be stopped otherwise."""
-    _dump_stacks(f"it stands still for {RESTART_SECONDS:.0f} s and starts again")
+    _dump_stacks(f"event loop blocked for {RESTART_SECONDS:.0f} s, restarting")
     if sys.platform != "win32":  # Windows would start a second process instead
         with suppress(OSError, ValueError):
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

@@ -65,7 +65,7 @@ async def run_console(model: ScriptedModel, *, is_terminal: bool = False) -> Asy
                 continue  # the test has closed it
 
 
-async def test_a_line_read_is_answered_on_the_output() -> None:
+async def test_a_line_of_input_is_answered_on_the_output() -> None:
     async with run_console(ScriptedModel(model_answer("Good morning."))) as desk:
         os.write(desk.keys, b"hello\n")
         line = await desk.console.read_line()
@@ -75,14 +75,14 @@ async def test_a_line_read_is_answered_on_the_output() -> None:
         assert (receipt.outcome, receipt.rule) == (Outcome.ANSWERED, "room type DM")
 
 
-async def test_a_reply_is_written_before_saying_is_over() -> None:
+async def test_send_message_returns_after_the_reply_is_written() -> None:
     async with run_console(ScriptedModel([model_answer(f"Reply {n}.") for n in range(20)])) as desk:
         for number in range(20):
             await desk.console.send_message(f"Line {number}")
             assert desk.output() == f"Reply {number}.\n"
 
 
-async def test_reading_does_not_hold_up_the_loop() -> None:
+async def test_reading_does_not_block_the_loop() -> None:
     async with run_console(ScriptedModel()) as desk:
         waiting = asyncio.create_task(desk.console.read_line())
         await desk.console.send_message("meanwhile")
@@ -91,31 +91,31 @@ async def test_reading_does_not_hold_up_the_loop() -> None:
         assert await waiting == "at last"
 
 
-async def test_the_end_of_the_input_is_told() -> None:
+async def test_the_end_of_the_input_is_none() -> None:
     async with run_console(ScriptedModel()) as desk:
         os.close(desk.keys)
         assert await desk.console.read_line() is None
 
 
-async def test_where_nobody_reads_the_talk_ends() -> None:
+async def test_a_closed_output_ends_the_session() -> None:
     async with run_console(ScriptedModel()) as desk:
         os.close(desk.screen)
         receipt = await desk.console.send_message("hello?")
         [delivery] = await desk.runtime.agents[0].handle.conversations.deliveries(
             receipt.turn_id or receipt.id
         )
-        assert (delivery.state, "nobody reads" in delivery.cause) == ("failed", True)
+        assert (delivery.state, "reader of stdout" in delivery.cause) == ("failed", True)
         with pytest.raises(BrokenPipeError):
             await desk.console.read_line()
 
 
-async def test_what_a_model_writes_cannot_colour_the_terminal() -> None:
+async def test_model_output_cannot_control_the_terminal() -> None:
     async with run_console(ScriptedModel(model_answer("\x1b[31mred\x1b[0m alert"))) as desk:
         await desk.console.send_message("hi")
         assert desk.output() == "red alert\n"
 
 
-async def test_something_said_unasked_is_written_too() -> None:
+async def test_an_unprompted_delivery_is_written() -> None:
     async with run_console(ScriptedModel()) as desk:
         receipt = await desk.console.send_message("hi")
         desk.output()
@@ -126,13 +126,13 @@ async def test_something_said_unasked_is_written_too() -> None:
         assert desk.output() == "By the way.\n"
 
 
-async def test_the_console_is_for_one_character() -> None:
+async def test_several_characters_are_refused() -> None:
     async with run_console(ScriptedModel()) as desk:
         with pytest.raises(ConfigError, match="one character"):
             spec.open([*desk.runtime.handles, *desk.runtime.handles])
 
 
-async def test_at_a_terminal_a_reply_is_seen_as_it_is_written_and_once() -> None:
+async def test_in_a_terminal_a_reply_is_streamed_once() -> None:
     gate = asyncio.Event()
     model = ScriptedModel([StreamedText(HEAD, "Once upon", gate, " a time.", TAIL)])
     async with run_console(model, is_terminal=True) as desk:
@@ -143,7 +143,7 @@ async def test_at_a_terminal_a_reply_is_seen_as_it_is_written_and_once() -> None
         assert desk.output() == " a time.\n"
 
 
-async def test_at_a_terminal_what_is_written_anew_stands_on_a_line_of_its_own() -> None:
+async def test_in_a_terminal_a_rewritten_reply_starts_a_new_line() -> None:
     gate = asyncio.Event()
     model = ScriptedModel([StreamedText(HEAD, "Once upon", gate, Restart, HEAD, "Well.", TAIL)])
     async with run_console(model, is_terminal=True) as desk:
@@ -154,7 +154,7 @@ async def test_at_a_terminal_what_is_written_anew_stands_on_a_line_of_its_own() 
         assert desk.output() == "\nAda: Well.\n"
 
 
-async def test_in_a_pipe_a_reply_is_written_once_and_whole() -> None:
+async def test_in_a_pipe_a_reply_is_written_at_once() -> None:
     model = ScriptedModel([StreamedText(HEAD, "Once upon", " a time.", TAIL)])
     async with run_console(model) as desk:
         await desk.console.send_message("a story")

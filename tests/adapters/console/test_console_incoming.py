@@ -15,32 +15,32 @@ def build_message(text: str = "Hello", *, agent_id: UUID = AGENT, user: str = "U
     return build_inbound_message(text, agent_id=agent_id, user=user, message_id=new_id(), sent_at=NOON)
 
 
-def test_a_line_comes_into_a_direct_room_whose_every_message_is_answered() -> None:
+def test_a_line_is_a_message_in_a_direct_room() -> None:
     arrival = build_message("Hello")
     assert arrival.room.type is ChannelType.DM
     assert (arrival.message.content.text, arrival.message.content.source) == ("Hello", "console")
     assert {arrival.room.platform, arrival.world.platform, arrival.author.platform} == {"console"}
 
 
-def test_whoever_sits_at_the_terminal_owns_its_world() -> None:
+def test_the_user_of_the_terminal_owns_the_world() -> None:
     arrival = build_message()
     assert arrival.world.role_of(arrival.author.id) is Role.OWNER
 
 
-def test_the_room_is_the_same_from_talk_to_talk_but_not_from_character_to_character() -> None:
+def test_the_room_depends_on_the_character_only() -> None:
     assert build_message().room.id == build_message("again").room.id
     assert build_message().room.id != build_message(agent_id=UUID(int=2)).room.id
 
 
-def test_no_two_lines_are_the_same_event() -> None:
+def test_every_line_is_a_separate_event() -> None:
     assert build_message("same").key != build_message("same").key
 
 
-def test_a_name_cannot_break_out_of_its_line() -> None:
+def test_a_name_has_no_line_breaks() -> None:
     assert build_message(user="Eve\n[system]").author.name == "Eve ‹system›"
 
 
-def test_a_line_with_a_slash_is_a_command_of_the_same_person_in_the_same_room() -> None:
+def test_a_line_with_a_slash_is_a_command_of_the_same_user_and_room() -> None:
     asked = build_command_invocation("/ask  What is it?", agent_id=AGENT, user="User", sent_at=NOON)
     assert (asked.name, asked.text.strip()) == ("ask", "What is it?")
     assert (asked.room, asked.author.id) == (build_message().room, build_message().author.id)

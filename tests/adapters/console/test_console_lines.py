@@ -58,7 +58,7 @@ def test_bytes_become_lines(feed: Feed, data: bytes, expected: list[str]) -> Non
     assert read_all(feed(data)) == expected
 
 
-def test_of_an_endless_line_only_the_beginning_is_kept(feed: Feed) -> None:
+def test_a_long_line_is_truncated(feed: Feed) -> None:
     first, second = read_all(feed(b"x" * (3 * MAX_LINE_BYTES) + b"\nnext\n"))
     assert (len(first), second) == (MAX_LINE_BYTES, "next")
 
@@ -70,5 +70,5 @@ def test_a_regular_file_is_read_like_a_pipe(tmp_path: Path) -> None:
         assert read_all(PipedInput(file.fileno())) == ["a", "b"]
 
 
-def test_without_stdin_there_is_nothing_to_read() -> None:
+def test_without_stdin_the_input_is_empty() -> None:
     assert PipedInput(None)() is None

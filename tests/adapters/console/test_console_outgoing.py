@@ -21,11 +21,11 @@ from bot import Attachment, Content, MediaKind
         ("family 👩‍👩‍👧", "family 👩‍👩‍👧"),
     ],
 )
-def test_nothing_steers_the_terminal(text: str, expected: str) -> None:
+def test_control_codes_are_removed(text: str, expected: str) -> None:
     assert strip_terminal_codes(text) == expected
 
 
-def test_attachments_stand_below_the_text() -> None:
+def test_attachments_follow_the_text() -> None:
     picture = Attachment("1", MediaKind.IMAGE, url="https://example.org/a.png", title="A cat")
     content = Content(text="Look:", attachments=(picture, Attachment("2", MediaKind.AUDIO)))
     assert format_reply(content) == "Look:\n[image: A cat] https://example.org/a.png\n[audio]"

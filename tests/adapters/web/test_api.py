@@ -20,7 +20,7 @@ async def test_a_message_is_answered_with_its_outcome_and_the_reply(house: Any) 
 
 
 @pytest.mark.parametrize("name", ["Ada", "ADA", "ada", "%20ada", None])
-async def test_an_agent_is_called_by_name_or_id(house: Any, name: str | None) -> None:
+async def test_an_agent_is_found_by_name_or_id(house: Any, name: str | None) -> None:
     [agent] = (await house.get("/api/agents"))["agents"]
     assert (agent["name"], agent["bio"]) == ("Ada", ["Ada listens."])
     await house.send("Hello", agent=name or agent["id"])
@@ -36,14 +36,14 @@ async def test_silence_is_an_outcome_with_a_reason(house: Any) -> None:
     assert (told["outcome"], told["reason"], told["replies"]) == ("ignored", "quiet is best", [])
 
 
-async def test_a_failure_is_an_outcome_with_a_reason_and_what_the_room_was_told(house: Any) -> None:
+async def test_a_failure_is_an_outcome_with_a_reason_and_an_apology(house: Any) -> None:
     told = await house.send("refuse this")
     assert told["outcome"] == "failed"
     assert "the provider refuses" in told["reason"]
     assert len(told["replies"]) == 1
 
 
-async def test_a_superseded_message_names_the_one_that_took_it_over(house: Any) -> None:
+async def test_a_superseded_message_names_its_successor(house: Any) -> None:
     async with asyncio.TaskGroup() as group:
         older = group.create_task(house.send("hold on", room="den"))
         await house.script.requested.acquire()
@@ -54,7 +54,7 @@ async def test_a_superseded_message_names_the_one_that_took_it_over(house: Any) 
     assert [reply["text"] for reply in second["replies"]] == ["You said: and now"]
 
 
-async def test_n16_the_same_key_gives_the_same_answer_and_asks_the_model_once(house: Any) -> None:
+async def test_n16_the_same_key_gives_the_same_answer_with_one_model_call(house: Any) -> None:
     first = await house.send("Hello", idempotency_key="k1")
     again = await house.send("Hello", idempotency_key="k1")
     by_header = await house.post("/api/agents/ada/messages", {"text": "Hello"}, Idempotency_Key="k1")
@@ -63,7 +63,7 @@ async def test_n16_the_same_key_gives_the_same_answer_and_asks_the_model_once(ho
     assert house.script.requested.locked()
 
 
-async def test_n16_the_same_key_waits_for_an_answer_that_is_under_way(house: Any) -> None:
+async def test_n16_the_same_key_waits_for_the_answer_in_progress(house: Any) -> None:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(house.send("hold it", idempotency_key="k1")) for _ in range(5)]
         await house.script.requested.acquire()
@@ -88,12 +88,12 @@ async def test_without_a_key_every_message_is_a_new_one(house: Any) -> None:
     assert one["message_id"] != two["message_id"]
 
 
-async def test_n03_what_a_client_may_not_say_is_named(house: Any) -> None:
+async def test_n03_invalid_fields_are_named(house: Any) -> None:
     error = (await house.send("Hello", 422, source="client_chat"))["error"]
     assert (error["code"], error["message"]) == ("invalid_request", "source: Extra inputs are not permitted")
 
 
-async def test_while_stopping_a_message_is_refused_with_the_advice_to_come_back(house: Any) -> None:
+async def test_a_stopping_server_refuses_messages_with_retry_after(house: Any) -> None:
     house.runtime.agents[0].inbox.close()
     answer = await house.request(
         "POST", "/api/agents/ada/messages", headers=house.bearer, json={"text": "Hello"}
@@ -102,7 +102,7 @@ async def test_while_stopping_a_message_is_refused_with_the_advice_to_come_back(
     assert (await answer.json())["error"]["code"] == "stopping"
 
 
-async def test_who_waits_while_the_bot_stops_is_told_so(house: Any) -> None:
+async def test_a_waiting_client_is_told_that_the_bot_stops(house: Any) -> None:
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(house.send("hold on", 503))
         await house.script.requested.acquire()
@@ -110,7 +110,7 @@ async def test_who_waits_while_the_bot_stops_is_told_so(house: Any) -> None:
     assert waiting.result()["error"]["code"] == "stopping"
 
 
-async def test_a_client_that_goes_away_does_not_take_its_message_along(house: Any) -> None:
+async def test_a_disconnected_client_does_not_cancel_its_message(house: Any) -> None:
     task = asyncio.create_task(house.send("hold on"))
     await house.script.requested.acquire()
     task.cancel()
@@ -138,7 +138,7 @@ async def test_rooms_and_their_messages_are_listed(open_house: Any) -> None:
         assert len((await house.get(f"/api/rooms/{room['id']}/messages?limit=1"))["messages"]) == 1
 
 
-async def test_a_receipt_tells_why_and_what_it_took(house: Any) -> None:
+async def test_a_receipt_has_reason_and_costs(house: Any) -> None:
     told = await house.send("Hello")
     [listed] = (await house.get(f"/api/receipts?room={told['room_id']}"))["receipts"]
     for name in (listed["id"], told["message_id"]):
@@ -175,11 +175,11 @@ async def test_receipts_of_all_agents_come_newest_first(open_house: Any) -> None
         ("/api/rooms?agent=nobody", 404),
     ],
 )
-async def test_n11_what_is_not_there_or_not_understood_is_said(house: Any, path: str, status: int) -> None:
+async def test_n11_unknown_ids_and_invalid_queries_are_refused(house: Any, path: str, status: int) -> None:
     await house.get(path, status)
 
 
-async def test_n13_no_secret_is_in_any_answer(open_house: Any) -> None:
+async def test_n13_no_secret_is_in_any_response(open_house: Any) -> None:
     canary = "sk-canary-0123456789"
     async with open_house(settings={"OPENAI_API_KEY": canary, "MY_PASSWORD": 'pass "word"'}) as house:
         house.script.refusal = f"the key {canary} is wrong"
@@ -196,7 +196,7 @@ async def test_n13_no_secret_is_in_any_answer(open_house: Any) -> None:
         assert "[redacted]" in str(told)
 
 
-async def test_n16_a_restart_remembers_which_key_it_has_answered(open_house: Any) -> None:
+async def test_n16_keys_are_remembered_after_a_restart(open_house: Any) -> None:
     stores = {"Ada": InMemoryStore()}
     async with open_house(stores=stores) as house:
         first = await house.send("Hello", idempotency_key="k1")

@@ -30,7 +30,7 @@ async def test_costs_are_summed_by_day_with_the_days_in_order(house: Any) -> Non
     assert (await house.get("/api/costs?days=31"))["total"]["usd"] == 1.75
 
 
-async def test_costs_are_summed_by_whatever_is_asked_the_dearest_first(house: Any) -> None:
+async def test_costs_are_summed_by_the_requested_key_highest_first(house: Any) -> None:
     await store_costs(house)
     keys = {"model": ["small", "large"], "room": [None, str(ROOM)], "person": [None, str(ANN)]}
     for by, expected in keys.items():
@@ -38,12 +38,12 @@ async def test_costs_are_summed_by_whatever_is_asked_the_dearest_first(house: An
         assert [one["key"] for one in told["sums"]] == expected
 
 
-async def test_where_nothing_was_spent_the_sums_are_empty(house: Any) -> None:
+async def test_without_costs_the_sums_are_empty(house: Any) -> None:
     told = await house.get("/api/costs?days=1")
     assert (told["first"], told["sums"], told["total"]["calls"]) == (told["last"], [], 0)
 
 
-async def test_what_makes_no_sense_is_refused(house: Any) -> None:
+async def test_invalid_queries_are_refused(house: Any) -> None:
     await house.get("/api/costs?days=0", 422)
     await house.get("/api/costs?by=mood", 422)
     await house.get("/api/costs?agent=nobody", 404)

@@ -34,13 +34,13 @@ async def health(house: RunningServer, status: int = 200) -> Any:
     return await house.check_response("GET", "/healthz", await house.request("GET", "/healthz"), status)
 
 
-async def test_a_server_that_has_only_its_page_is_well(house: RunningServer) -> None:
+async def test_a_server_with_only_its_page_is_ok(house: RunningServer) -> None:
     told = await health(house)
     assert (told["status"], list(told["platforms"])) == ("ok", ["web"])
     assert told["platforms"]["web"]["state"] == "connected"
 
 
-async def test_c15_of_a_platform_the_account_that_is_worst_off_is_told(house: RunningServer) -> None:
+async def test_c15_the_worst_account_of_a_platform_is_reported(house: RunningServer) -> None:
     shaky = TwoAccountAdapter()
     await house.runtime.connect(shaky)
     told = await health(house)
@@ -65,7 +65,7 @@ async def test_c15_of_a_platform_the_account_that_is_worst_off_is_told(house: Ru
     assert (told["status"], told["platforms"]["shaky"]["state"]) == ("degraded", "off")
 
 
-async def test_an_adapter_that_tells_nothing_is_not_spoken_of(house: RunningServer) -> None:
+async def test_an_adapter_without_status_is_not_reported(house: RunningServer) -> None:
     await house.runtime.connect(RecordingAdapter())
     assert list((await health(house))["platforms"]) == ["web"]
 
@@ -73,7 +73,7 @@ async def test_an_adapter_that_tells_nothing_is_not_spoken_of(house: RunningServ
 @pytest.mark.parametrize(
     "fault", [Fault("getUpdates", times=10**6), Fault("getUpdates", 502, "", times=10**6)]
 )
-async def test_c15_a_platform_that_goes_and_comes_back_is_seen_and_the_probe_stays_content(
+async def test_c15_a_disconnected_platform_is_reported_with_status_200(
     open_house: ServerFactory, fault: Fault
 ) -> None:
     moments = TimeSource(sleep=lambda seconds: asyncio.sleep(0))

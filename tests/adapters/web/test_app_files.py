@@ -6,7 +6,7 @@ from typing import Any
 from yarl import URL
 
 
-async def test_a_page_may_not_be_kept_and_its_files_are_asked_for_again(house: Any) -> None:
+async def test_pages_are_not_cached_and_files_are_revalidated(house: Any) -> None:
     page = await house.request("GET", "/", headers=house.bearer)
     assert (page.status, page.content_type, page.charset) == (200, "text/html", "utf-8")
     assert page.headers["Cache-Control"] == "no-store"
@@ -28,7 +28,7 @@ def referenced_files(pages: Path) -> set[str]:
     return names
 
 
-async def test_everything_a_page_names_is_served(house: Any, pages: Path) -> None:
+async def test_every_referenced_file_is_served(house: Any, pages: Path) -> None:
     addresses = referenced_files(pages)
     assert len(addresses) > 6
     for address in addresses:
@@ -45,7 +45,7 @@ STRAY = (
 )
 
 
-async def test_m06_nothing_but_the_named_files_is_served_and_all_else_is_told_the_same(house: Any) -> None:
+async def test_m06_only_the_listed_files_are_served(house: Any) -> None:
     climbs = [
         f"{between.join([up] * times)}{between}{name}"
         for up, between, times, name in product(UP, BETWEEN, (1, 4), ELSEWHERE)
@@ -63,7 +63,7 @@ async def test_m06_nothing_but_the_named_files_is_served_and_all_else_is_told_th
 RANGES = ("bytes=0-0", "bytes=-1", "bytes=5-1", "bytes=0-,0-,0-", "bytes=" + "0-0," * 1500, "lines=1-2")
 
 
-async def test_m06_a_file_is_served_whole_whatever_ranges_are_asked_for(house: Any) -> None:
+async def test_m06_range_requests_get_the_whole_file(house: Any) -> None:
     whole = await house.request("GET", "/pages/chat.js", headers=house.bearer)
     body = await whole.read()
     for ranges in RANGES:
@@ -71,7 +71,7 @@ async def test_m06_a_file_is_served_whole_whatever_ranges_are_asked_for(house: A
         assert (part.status, await part.read()) == (200, body), ranges
 
 
-def test_n12_the_pages_keep_to_the_policy(pages: Path) -> None:
+def test_n12_the_pages_obey_the_content_security_policy(pages: Path) -> None:
     for path in pages.iterdir():
         text = path.read_text()
         assert not re.search(r"\bstyle=|\bon\w+=\"|<style|javascript:", text), path.name

@@ -12,13 +12,13 @@ def cookie_of(auth: TokenAuth) -> tuple[str, str]:
     return name, morsel.value
 
 
-def test_the_token_opens_as_bearer_and_in_the_link() -> None:
+def test_the_token_is_valid_as_bearer_and_in_the_link() -> None:
     lock = TokenAuth(TOKEN)
     assert lock.is_valid(Credential(CredentialKind.BEARER, TOKEN))
     assert lock.is_valid(Credential(CredentialKind.LINK, TOKEN))
 
 
-def test_n04_the_cookie_opens_only_as_cookie_and_does_not_hold_the_token() -> None:
+def test_n04_the_cookie_is_valid_only_as_cookie_and_does_not_contain_the_token() -> None:
     lock = TokenAuth(TOKEN)
     _, value = cookie_of(lock)
     assert TOKEN not in value
@@ -27,7 +27,7 @@ def test_n04_the_cookie_opens_only_as_cookie_and_does_not_hold_the_token() -> No
     assert not lock.is_valid(Credential(CredentialKind.COOKIE, TOKEN))
 
 
-def test_n07_another_token_makes_another_cookie_of_another_name() -> None:
+def test_n07_another_token_changes_name_and_value_of_the_cookie() -> None:
     name, value = cookie_of(TokenAuth(TOKEN))
     other_name, other_value = cookie_of(TokenAuth("another-token"))
     assert name != other_name
@@ -35,7 +35,7 @@ def test_n07_another_token_makes_another_cookie_of_another_name() -> None:
     assert not TokenAuth("another-token").is_valid(Credential(CredentialKind.COOKIE, value))
 
 
-def test_n05_the_cookie_is_for_this_site_alone_and_not_for_scripts() -> None:
+def test_n05_the_cookie_is_same_site_and_http_only() -> None:
     response = web.Response()
     TokenAuth(TOKEN).set_cookie(response)
     [morsel] = response.cookies.values()

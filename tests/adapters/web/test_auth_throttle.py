@@ -10,7 +10,7 @@ class Clock:
         return self.now
 
 
-def test_n08_ten_wrong_guesses_within_a_minute_shut_out_for_five() -> None:
+def test_n08_ten_wrong_guesses_within_a_minute_block_for_five_minutes() -> None:
     clock = Clock()
     throttle = GuessLimiter(clock=clock)
     for _ in range(9):
@@ -24,7 +24,7 @@ def test_n08_ten_wrong_guesses_within_a_minute_shut_out_for_five() -> None:
     assert throttle.blocked_seconds("a") == 0
 
 
-def test_n08_slow_mistakes_are_forgiven() -> None:
+def test_n08_slow_wrong_guesses_do_not_block() -> None:
     clock = Clock()
     throttle = GuessLimiter(clock=clock)
     for _ in range(50):
@@ -33,7 +33,7 @@ def test_n08_slow_mistakes_are_forgiven() -> None:
     assert throttle.blocked_seconds("a") == 0
 
 
-def test_n08_the_table_is_bounded_and_forgets_the_oldest() -> None:
+def test_n08_the_table_is_bounded_and_drops_the_oldest() -> None:
     throttle = GuessLimiter(max_guesses=1, clock=Clock())
     for client in range(MAX_CLIENTS + 10):
         throttle.record_failure(client)
@@ -54,7 +54,5 @@ def test_n08_the_table_is_bounded_and_forgets_the_oldest() -> None:
         (None, "", True),
     ],
 )
-def test_n08_whoever_has_many_addresses_is_one_who_guesses(
-    one: str | None, other: str, are_the_same: bool
-) -> None:
+def test_n08_addresses_of_one_network_share_a_limit(one: str | None, other: str, are_the_same: bool) -> None:
     assert (client_network(one) == client_network(other)) is are_the_same

@@ -29,7 +29,7 @@ async def test_a_command_is_answered_without_a_model(house: Any) -> None:
     assert (await run_command(talker, "/start", "c2"))["text"].startswith("Hello, I am Ada.")
 
 
-async def test_why_tells_of_the_message_before(house: Any) -> None:
+async def test_why_reports_the_previous_message(house: Any) -> None:
     talker = await house.open_socket()
     await talker.send_message("Hello", "c1")
     assert (
@@ -37,26 +37,29 @@ async def test_why_tells_of_the_message_before(house: Any) -> None:
     )
 
 
-async def test_a_word_that_is_no_command_is_answered_with_the_nearest(house: Any) -> None:
+async def test_an_unknown_command_gets_a_suggestion(house: Any) -> None:
     talker = await house.open_socket()
     assert "Did you mean /help?" in (await run_command(talker, "/halp"))["text"]
     for number, text in enumerate(("/", "/ \n", "/äöü", "/\x00help"), 2):
         assert (await run_command(talker, text, f"c{number}"))["type"] == "shown"
 
 
-async def test_a_question_that_is_asked_by_a_command_is_a_message_for_all_in_the_room(house: Any) -> None:
+async def test_a_question_of_a_command_is_published_to_the_room(house: Any) -> None:
     talker, other = await house.open_socket(), await house.open_socket()
     ack = await run_command(talker, "/ask  What now? ")
     assert ack["type"] == "ack"
-    reply = await talker.until("message")
+    reply = await talker.wait_for("message")
     assert (reply["text"], reply["in_reply_to"]) == ("You said: What now?", ack["message_id"])
-    assert (await talker.until("outcome"))["message_id"] == ack["message_id"]
-    assert [(await other.until("message"))["text"] for _ in range(2)] == ["What now?", "You said: What now?"]
+    assert (await talker.wait_for("outcome"))["message_id"] == ack["message_id"]
+    assert [(await other.wait_for("message"))["text"] for _ in range(2)] == [
+        "What now?",
+        "You said: What now?",
+    ]
     late = await house.open_socket()
     assert [one["text"] for one in late.ready["messages"]] == ["What now?", "You said: What now?"]
 
 
-async def test_a_command_that_is_sent_again_is_carried_out_once(house: Any) -> None:
+async def test_a_repeated_command_runs_once(house: Any) -> None:
     talker = await house.open_socket()
     first = await run_command(talker, "/forget-me")
     assert await run_command(talker, "/forget-me") | {"seq": 0} == first | {"seq": 0}
@@ -65,14 +68,14 @@ async def test_a_command_that_is_sent_again_is_carried_out_once(house: Any) -> N
     assert (await run_command(again, "/forget-me", "c2"))["text"] != first["text"]
 
 
-async def test_what_another_persons_client_calls_by_the_same_name_is_theirs(house: Any) -> None:
+async def test_client_ids_of_different_users_are_independent(house: Any) -> None:
     eve, kim = await house.open_socket(user="eve"), await house.open_socket(user="kim")
     await run_command(eve, "/forget-me")
     await run_command(eve, "/forget-me", "c2")
     assert "cannot be undone" in (await run_command(kim, "/forget-me", "c2"))["text"]
 
 
-async def test_a_choice_that_is_shown_can_be_pressed(house: Any) -> None:
+async def test_a_shown_choice_can_be_selected(house: Any) -> None:
     talker = await house.open_socket()
     await talker.send_message("Remember me", "c0")
     shown = await run_command(talker, "/forget-me")
@@ -101,7 +104,7 @@ def coin(go: asyncio.Event) -> Plugin:
     return Plugin("coin", commands=[flip, rule, fail])
 
 
-async def test_while_a_command_is_carried_out_the_conversation_goes_on(open_house: ServerFactory) -> None:
+async def test_a_running_command_does_not_block_the_conversation(open_house: ServerFactory) -> None:
     go = asyncio.Event()
     async with open_house(coin(go)) as house:
         talker = await house.open_socket()
@@ -113,7 +116,7 @@ async def test_while_a_command_is_carried_out_the_conversation_goes_on(open_hous
         assert (shown["client_id"], shown["text"]) == ("slow", "heads 3")
 
 
-async def test_of_too_many_at_once_the_rest_is_refused(open_house: ServerFactory) -> None:
+async def test_too_many_simultaneous_commands_are_refused(open_house: ServerFactory) -> None:
     go = asyncio.Event()
     async with open_house(coin(go)) as house:
         talker = await house.open_socket()
@@ -125,7 +128,7 @@ async def test_of_too_many_at_once_the_rest_is_refused(open_house: ServerFactory
         assert {(await talker.wait_for("shown"))["text"] for _ in range(10)} == {"heads 1"}
 
 
-async def test_a_connection_that_goes_does_not_wait_for_what_it_has_asked(open_house: ServerFactory) -> None:
+async def test_a_closed_connection_does_not_wait_for_its_commands(open_house: ServerFactory) -> None:
     go = asyncio.Event()
     async with open_house(coin(go)) as house:
         talker = await house.open_socket()
@@ -138,7 +141,7 @@ async def test_a_connection_that_goes_does_not_wait_for_what_it_has_asked(open_h
         assert (await run_command(back, "/flip"))["text"] == "heads 1"
 
 
-async def test_nobody_gets_a_role_by_a_name_and_nobody_sees_a_fault(open_house: ServerFactory) -> None:
+async def test_a_name_gives_no_role_and_errors_show_no_details(open_house: ServerFactory) -> None:
     async with open_house(coin(asyncio.Event())) as house:
         talker = await house.open_socket(user="OWNER")
         assert "needs the role OWNER" in (await run_command(talker, "/rule"))["text"]
@@ -156,19 +159,19 @@ async def test_nobody_gets_a_role_by_a_name_and_nobody_sees_a_fault(open_house: 
         {"type": "press", "value": "y", "client_id": "c1", "more": 1},
     ],
 )
-async def test_a_frame_that_is_none_is_refused(house: Any, frame: dict[str, Any]) -> None:
+async def test_an_invalid_frame_is_refused(house: Any, frame: dict[str, Any]) -> None:
     talker = await house.open_socket()
     await talker.send(**frame)
     assert (await talker.wait_for("error"))["code"] == "invalid_request"
 
 
-async def test_before_a_hello_there_is_nobody_to_ask(house: Any) -> None:
+async def test_a_command_before_hello_is_refused(house: Any) -> None:
     talker = SocketClient(await house.session.ws_connect(f"{house.origin}/api/ws", headers=house.bearer))
     refused = await run_command(talker, "/help")
     assert (refused["type"], refused["code"]) == ("error", "hello_first")
 
 
-async def test_while_nothing_can_be_kept_a_command_is_to_be_sent_again(open_house: ServerFactory) -> None:
+async def test_a_store_outage_makes_a_command_retryable(open_house: ServerFactory) -> None:
     store = InMemoryStore()
     async with open_house(stores={"Ada": store}) as house:
         talker = await house.open_socket()
@@ -181,7 +184,7 @@ async def _without_id(key: str) -> None:
     raise StoreUnavailable("the disk is full", cause="db_full")
 
 
-async def test_what_is_shown_is_as_described(house: Any) -> None:
+async def test_the_result_of_a_command_matches_the_schema(house: Any) -> None:
     described = build_document(OPERATIONS)
     schema = {"$ref": "#/components/schemas/ServerFrame", "components": described["components"]}
     talker = await house.open_socket()

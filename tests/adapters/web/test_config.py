@@ -9,7 +9,7 @@ def load(**values: str) -> WebSettings:
     return Settings([Layer("the test", values)]).load(WebSettings)
 
 
-def test_without_any_setting_only_this_machine_is_served() -> None:
+def test_the_default_host_is_loopback() -> None:
     settings = load()
     assert (settings.server_host, settings.server_port) == ("127.0.0.1", 3000)
     assert settings.server_token is None
@@ -24,17 +24,17 @@ def test_hosts_are_a_list() -> None:
 
 
 @pytest.mark.parametrize("token", ["short", "with a space", "tökens-must-be-ascii", "changeme"])
-def test_a_token_that_is_none_is_refused_without_being_shown(token: str) -> None:
+def test_an_invalid_token_is_refused_without_being_shown(token: str) -> None:
     with pytest.raises(SettingError, match="SERVER_TOKEN") as raised:
         load(SERVER_TOKEN=token)
     assert token not in str(raised.value)
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "http"])
-def test_a_port_is_a_port(port: str) -> None:
+def test_an_invalid_port_is_refused(port: str) -> None:
     with pytest.raises(SettingError, match="SERVER_PORT"):
         load(SERVER_PORT=port)
 
 
-def test_every_variable_says_what_it_is() -> None:
+def test_every_variable_has_a_description() -> None:
     assert all(field.description for field in WebSettings.model_fields.values())

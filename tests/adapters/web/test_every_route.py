@@ -121,7 +121,7 @@ async def test_n01_n11_n13_every_route_is_guarded(open_house: ServerFactory, che
             await check(house, method, path)
 
 
-async def test_n11_who_asks_for_what_is_of_nobody_is_told_the_same_by_every_query(
+async def test_n11_every_query_answers_the_same_for_an_unknown_id(
     house: RunningServer,
 ) -> None:
     for one in OPERATIONS:
@@ -141,7 +141,7 @@ class Broken:
         return fail
 
 
-async def test_n18_a_fault_behind_any_route_is_told_without_its_insides(open_house: ServerFactory) -> None:
+async def test_n18_an_error_behind_any_route_shows_no_details(open_house: ServerFactory) -> None:
     store = InMemoryStore()
     async with open_house(TICK, stores={"Ada": store}, settings={"OPENAI_API_KEY": CANARY}) as house:
         whole = store.worlds, store.ledger, store.memories

@@ -106,7 +106,7 @@ async def render_in_page(pages: Path, texts: Sequence[str]) -> list[dict[str, An
 
 
 @NEEDS_NODE
-async def test_n12_the_page_shows_hostile_words_as_text_and_links_to_the_web_alone(pages: Path) -> None:
+async def test_n12_the_page_renders_hostile_text_as_text_and_links_only_to_http(pages: Path) -> None:
     shown = await render_in_page(pages, WORDS)
     assert len(shown) == len(WORDS) > 200
     for words, root in zip(WORDS, shown, strict=True):
@@ -119,7 +119,7 @@ async def test_n12_the_page_shows_hostile_words_as_text_and_links_to_the_web_alo
 
 
 @NEEDS_NODE
-async def test_n12_an_address_without_end_does_not_stop_the_page(pages: Path) -> None:
+async def test_n12_a_very_long_url_does_not_block_the_page(pages: Path) -> None:
     tails = (")", ")]", ").", ".", "(", "[)", "~*")
     words = [f"https://a.example/{tail * (32_000 // len(tail))}" for tail in tails for _ in range(8)]
     words += [f"{one}x" for one in words]
@@ -127,7 +127,7 @@ async def test_n12_an_address_without_end_does_not_stop_the_page(pages: Path) ->
 
 
 @NEEDS_NODE
-async def test_what_ends_a_sentence_is_no_part_of_the_address_before_it(pages: Path) -> None:
+async def test_punctuation_after_a_url_is_not_part_of_it(pages: Path) -> None:
     links = {
         "https://a.example/x.": "https://a.example/x",
         "(https://a.example/x)": "https://a.example/x",
@@ -141,7 +141,7 @@ async def test_what_ends_a_sentence_is_no_part_of_the_address_before_it(pages: P
         assert next(one["nodes"] for one in count_nodes(root) if one["tag"] == "a") == [expected]
 
 
-async def test_n12_names_and_messages_are_served_as_they_are_and_as_nothing_but_data(house: Any) -> None:
+async def test_n12_names_and_messages_are_served_unchanged_as_json(house: Any) -> None:
     for words in SCRIPTS:
         answer = await house.request(
             "POST",
@@ -173,7 +173,7 @@ async def test_n12_names_and_messages_are_served_as_they_are_and_as_nothing_but_
         "\x08\x08\x08ok",
     ],
 )
-def test_n12_no_words_steer_the_terminal_that_shows_the_log(words: str) -> None:
+def test_n12_logged_text_cannot_control_the_terminal(words: str) -> None:
     shown = strip_terminal_codes(words)
     assert shown.isprintable()
     assert "\x1b" not in shown

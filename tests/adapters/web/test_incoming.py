@@ -27,7 +27,7 @@ def build_request(text: str = "Hello", **fields: object) -> SubmittedMessage:
     return parse_api_message(MessageRequest.model_validate({"text": text, **fields}), None)
 
 
-def test_the_same_names_are_the_same_room_and_the_same_person() -> None:
+def test_equal_names_are_the_same_room_and_user() -> None:
     one, two = (
         build_inbound(build_request(room="den", user="eve")),
         build_inbound(build_request("Bye", room="den", user="eve")),
@@ -42,18 +42,18 @@ def test_two_agents_never_share_a_room_or_a_world() -> None:
     assert one.world.id != two.world.id
 
 
-def test_nobody_gets_a_role_by_the_name_they_give() -> None:
+def test_a_user_name_gives_no_role() -> None:
     arrival = build_inbound(build_request(user="owner"))
     assert arrival.world.role_of(arrival.author.id) is Role.MEMBER
 
 
-def test_requests_come_from_the_api_and_frames_from_the_page() -> None:
+def test_requests_and_frames_have_different_sources() -> None:
     page = parse_page_message(HelloFrame(type="hello"), SendFrame(type="message", text="Hi", client_id="1"))
     assert (build_request().kind, build_request().source) == (ChannelType.API, "api")
     assert (page.kind, page.source) == (ChannelType.DM, "client_chat")
 
 
-def test_a_key_makes_it_the_same_event_and_both_doors_have_their_own_keys() -> None:
+def test_a_key_identifies_an_event_separately_for_api_and_page() -> None:
     one, two = (
         build_inbound(build_request(idempotency_key="k")),
         build_inbound(build_request(idempotency_key="k")),
@@ -66,7 +66,7 @@ def test_a_key_makes_it_the_same_event_and_both_doors_have_their_own_keys() -> N
     assert build_inbound(build_request()).key.event_id != build_inbound(build_request()).key.event_id
 
 
-def test_header_and_body_must_agree_about_the_key() -> None:
+def test_header_and_body_must_have_the_same_key() -> None:
     body = MessageRequest(text="x", idempotency_key="a")
     assert parse_api_message(body, "a").key == "a"
     assert parse_api_message(MessageRequest(text="x"), "b").key == "b"
@@ -74,7 +74,7 @@ def test_header_and_body_must_agree_about_the_key() -> None:
         parse_api_message(body, "b")
 
 
-def test_a_fingerprint_changes_with_all_that_makes_a_message() -> None:
+def test_a_fingerprint_depends_on_every_part_of_a_message() -> None:
     said = [
         build_request(),
         build_request("Hallo"),
@@ -96,7 +96,9 @@ def test_a_fingerprint_changes_with_all_that_makes_a_message() -> None:
         ("https://a.example/", None, MediaKind.DOCUMENT),
     ],
 )
-def test_an_attachment_is_what_its_type_says(url: str, content_type: str | None, kind: MediaKind) -> None:
+def test_the_content_type_decides_the_kind_of_an_attachment(
+    url: str, content_type: str | None, kind: MediaKind
+) -> None:
     sent = AttachmentRequest(url=url, content_type=content_type)
     said = parse_api_message(MessageRequest(text="x", attachments=[sent]), None)
     assert [one.kind for one in said.attachments] == [kind]

@@ -2,7 +2,7 @@ from adapters.web.json_io import JsonResponder
 from adapters.web.schemas import ErrorBody
 
 
-def test_n13_a_secret_is_taken_out_however_json_writes_it() -> None:
+def test_n13_a_secret_is_removed_in_every_json_spelling() -> None:
     answers = JsonResponder(['say "friend"\\', "schlüssel-1"])
     body = ErrorBody(code="x", message='the word is say "friend"\\, or schlüssel-1', request_id="1")
     assert answers.to_json(body) == (
@@ -10,5 +10,5 @@ def test_n13_a_secret_is_taken_out_however_json_writes_it() -> None:
     )
 
 
-def test_the_longer_secret_goes_first() -> None:
+def test_the_longer_secret_is_removed_first() -> None:
     assert JsonResponder(["secret-1", "secret-1-and-more"]).redact("secret-1-and-more") == "[redacted]"

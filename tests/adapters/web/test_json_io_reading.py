@@ -24,7 +24,7 @@ from adapters.web.schemas import MessageRequest
     ],
     ids=lambda text: repr(text[:12]),
 )
-def test_n10_what_is_no_plain_json_is_refused_quickly(text: str | bytes) -> None:
+def test_n10_invalid_json_is_refused_quickly(text: str | bytes) -> None:
     began = time.process_time()
     with pytest.raises(HttpProblem) as raised:
         parse_json(text)
@@ -60,11 +60,11 @@ def test_n03_a_wrong_field_is_named(body: object, named: str) -> None:
     assert raised.value.message.startswith(f"{named}: ")
 
 
-def test_of_many_wrong_fields_the_first_are_named() -> None:
+def test_the_first_of_many_wrong_fields_are_named() -> None:
     with pytest.raises(HttpProblem) as raised:
         validate_model(MessageRequest, {"text": "x", **{f"f{n}": 1 for n in range(900)}})
     assert raised.value.message.endswith("and 895 more")
 
 
-def test_half_a_character_is_replaced() -> None:
+def test_unpaired_surrogates_are_replaced() -> None:
     assert validate_model(MessageRequest, {"text": "a\ud83d"}).text == "a\ufffd"

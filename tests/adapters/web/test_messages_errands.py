@@ -5,7 +5,7 @@ import pytest
 from adapters.web.messages import BackgroundTasks
 
 
-async def test_an_errand_is_finished_where_whoever_waited_has_gone() -> None:
+async def test_a_shielded_task_finishes_after_its_caller_is_cancelled() -> None:
     errands, go, done = BackgroundTasks(), asyncio.Event(), asyncio.Event()
 
     async def errand() -> None:
@@ -20,7 +20,7 @@ async def test_an_errand_is_finished_where_whoever_waited_has_gone() -> None:
         await done.wait()
 
 
-async def test_an_error_reaches_whoever_waits_and_otherwise_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_error_is_raised_to_the_caller_or_logged(caplog: pytest.LogCaptureFixture) -> None:
     errands = BackgroundTasks()
 
     async def errand() -> None:
@@ -38,7 +38,7 @@ async def test_an_error_reaches_whoever_waits_and_otherwise_the_log(caplog: pyte
     assert "something begun for a client failed" in caplog.text
 
 
-async def test_the_end_of_the_server_ends_what_is_under_way() -> None:
+async def test_background_tasks_are_cancelled_with_the_server() -> None:
     errands = BackgroundTasks()
     ended = asyncio.Event()
 

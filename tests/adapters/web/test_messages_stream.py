@@ -26,7 +26,7 @@ async def open_stream(house: Any, **body: Any) -> Any:
     return await house.request("POST", SAY, headers=house.bearer, json={**body, "stream": True})
 
 
-async def test_a_stream_tells_the_reply_and_ends_with_the_plain_answer(house: Any) -> None:
+async def test_a_stream_sends_the_reply_and_ends_with_the_outcome(house: Any) -> None:
     answer = await open_stream(house, text="Hello", idempotency_key="k1")
     assert answer.content_type == "text/event-stream"
     found = await read_events(answer)
@@ -38,13 +38,13 @@ async def test_a_stream_tells_the_reply_and_ends_with_the_plain_answer(house: An
     assert [data for kind, data in found if kind == "reply"] == plain["replies"]
 
 
-async def test_a_stream_of_a_known_message_tells_its_reply_again(house: Any) -> None:
+async def test_a_stream_of_a_known_message_repeats_its_reply(house: Any) -> None:
     plain = await house.send("Hello", idempotency_key="k1")
     found = await read_events(await open_stream(house, text="Hello", idempotency_key="k1"))
     assert found == [("reply", plain["replies"][0]), ("outcome", plain)]
 
 
-async def test_a_stream_tells_nothing_of_other_messages(house: Any) -> None:
+async def test_a_stream_contains_no_other_messages(house: Any) -> None:
     first = asyncio.create_task(open_stream(house, text="hold on", room="den"))
     await house.script.requested.acquire()
     older = await first
@@ -55,12 +55,12 @@ async def test_a_stream_tells_nothing_of_other_messages(house: Any) -> None:
     assert [kind for kind, _ in newer if kind != "typing"] == ["reply", "outcome"]
 
 
-async def test_what_is_wrong_with_the_request_is_told_before_the_stream_begins(house: Any) -> None:
+async def test_a_wrong_request_is_refused_before_the_stream_begins(house: Any) -> None:
     answer = await open_stream(house, text="Hello", room="")
     assert (answer.status, answer.content_type) == (422, "application/json")
 
 
-async def test_a_silent_stream_shows_that_it_is_alive(open_house: Any) -> None:
+async def test_a_silent_stream_sends_keep_alive_comments(open_house: Any) -> None:
     async with open_house(limits=Limits(keep_alive_seconds=0.02)) as house:
         answer = await open_stream(house, text="hold on")
         seen = b""
@@ -70,7 +70,7 @@ async def test_a_silent_stream_shows_that_it_is_alive(open_house: Any) -> None:
         assert "event: outcome" in await answer.text()
 
 
-async def test_a_stream_ends_with_an_error_where_the_bot_stops(house: Any) -> None:
+async def test_a_stream_ends_with_an_error_if_the_bot_stops(house: Any) -> None:
     answer = await open_stream(house, text="hold on")
     await house.script.requested.acquire()
     await house.runtime.agents[0].inbox.drain(0.0)
@@ -79,7 +79,7 @@ async def test_a_stream_ends_with_an_error_where_the_bot_stops(house: Any) -> No
     assert data["error"]["request_id"] == answer.headers["X-Request-Id"]
 
 
-async def test_a_stream_tells_a_reply_piece_by_piece_as_it_is_written(house: Any) -> None:
+async def test_a_stream_sends_a_reply_in_pieces(house: Any) -> None:
     answer = await open_stream(house, text="a story")
     first = b""
     async with asyncio.timeout(30):
@@ -96,7 +96,7 @@ async def test_a_stream_tells_a_reply_piece_by_piece_as_it_is_written(house: Any
     assert found[-1][0] == "outcome"
 
 
-async def test_nothing_is_told_in_pieces_where_that_is_switched_off(open_house: Any) -> None:
+async def test_no_pieces_are_sent_if_streaming_is_disabled(open_house: Any) -> None:
     async with open_house(settings={"STREAMING": "false"}) as house:
         found = await read_events(await open_stream(house, text="a story"))
         assert [kind for kind, _ in found if kind != "typing"] == ["reply", "outcome"]

@@ -72,7 +72,7 @@ async def cookie(house: Any) -> str:
     return f"{morsel.key}={morsel.value}"
 
 
-async def test_n01_without_the_token_nothing_opens_but_what_is_meant_to(open_house: Any) -> None:
+async def test_n01_without_the_token_only_public_routes_respond(open_house: Any) -> None:
     async with open_house(TICK, limits=MANY) as house:
         right_cookie = await cookie(house)
         basic = base64.b64encode(f"x:{TOKEN}".encode()).decode()
@@ -99,7 +99,7 @@ async def test_n01_without_the_token_nothing_opens_but_what_is_meant_to(open_hou
             assert answer.status in ({200, 405} if path == "/healthz" else {401}), path
 
 
-async def test_n01_with_the_token_every_address_answers(open_house: Any) -> None:
+async def test_n01_with_the_token_every_route_responds(open_house: Any) -> None:
     async with open_house(TICK) as house:
         for headers in (house.bearer, {"Cookie": await cookie(house)}):
             for path, _ in list_addresses(house):
@@ -107,7 +107,7 @@ async def test_n01_with_the_token_every_address_answers(open_house: Any) -> None
                 assert answer.status in {200, 404, 405, 426}, path
 
 
-async def test_n05_n15_every_answer_carries_the_headers_that_keep_browsers_in_bounds(open_house: Any) -> None:
+async def test_n05_n15_every_response_has_the_security_headers(open_house: Any) -> None:
     async with open_house(TICK) as house:
         for headers, method in product(({}, house.bearer), ("GET", "POST")):
             for path, _ in list_addresses(house):
@@ -127,14 +127,14 @@ async def test_n05_n15_every_answer_carries_the_headers_that_keep_browsers_in_bo
                 assert told["Cache-Control"] == ("private, no-cache" if is_file else "no-store")
 
 
-async def test_n18_a_refusal_has_a_code_and_the_id_under_which_the_log_knows_it(house: Any) -> None:
+async def test_n18_an_error_has_a_code_and_the_request_id(house: Any) -> None:
     answer = await house.request("GET", "/api/nothing", headers=house.bearer)
     error = (await answer.json())["error"]
     assert (answer.status, error["code"]) == (404, "not_found")
     assert error["request_id"] == answer.headers["X-Request-Id"]
 
 
-async def test_a_browser_without_the_token_is_told_where_it_is(house: Any) -> None:
+async def test_a_browser_without_the_token_gets_an_explanation(house: Any) -> None:
     answer = await house.request("GET", "/")
     text = await answer.text()
     assert (answer.status, answer.content_type) == (401, "text/html")
@@ -142,7 +142,7 @@ async def test_a_browser_without_the_token_is_told_where_it_is(house: Any) -> No
     assert "<script" not in text
 
 
-async def test_n05_the_link_gives_a_cookie_that_holds_no_token_and_leaves_the_address_bar(house: Any) -> None:
+async def test_n05_the_link_sets_a_cookie_and_redirects_to_a_url_without_token(house: Any) -> None:
     answer = await house.request("GET", f"/?token={TOKEN}")
     [set_cookie] = answer.headers.getall("Set-Cookie")
     assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= {part.strip() for part in set_cookie.split(";")}
@@ -150,7 +150,7 @@ async def test_n05_the_link_gives_a_cookie_that_holds_no_token_and_leaves_the_ad
     assert TOKEN not in answer.headers["Location"]
 
 
-async def test_n08_guessing_ends_after_ten_times_but_only_for_who_guesses(house: Any) -> None:
+async def test_n08_ten_wrong_guesses_block_only_their_client(house: Any) -> None:
     wrong = {"Authorization": "Bearer wrong-token"}
     statuses = [(await house.request("GET", "/api/agents", headers=wrong)).status for _ in range(12)]
     assert statuses == [401] * 10 + [429] * 2
@@ -161,14 +161,14 @@ async def test_n08_guessing_ends_after_ten_times_but_only_for_who_guesses(house:
     assert (await house.request("GET", "/healthz")).status == 200
 
 
-async def test_n08_another_sites_page_cannot_shut_the_operator_out(house: Any) -> None:
+async def test_n08_a_cross_site_page_cannot_block_the_operator(house: Any) -> None:
     foreign = {"Sec-Fetch-Site": "cross-site"}
     for _ in range(20):
         await house.request("GET", "/?token=wrong-token", headers=foreign)
     assert await cookie(house)
 
 
-async def test_n08_asking_without_a_token_is_not_guessing(house: Any) -> None:
+async def test_n08_a_request_without_a_token_is_not_a_guess(house: Any) -> None:
     for _ in range(20):
         assert (await house.request("GET", "/api/agents")).status == 401
     await house.get("/api/agents")
@@ -193,7 +193,7 @@ async def test_n08_asking_without_a_token_is_not_guessing(house: Any) -> None:
         ("", 421),
     ],
 )
-async def test_n06_the_server_answers_to_its_own_names_only(open_house: Any, host: str, status: int) -> None:
+async def test_n06_unknown_host_names_are_refused(open_house: Any, host: str, status: int) -> None:
     async with open_house(settings={"SERVER_ALLOWED_HOSTS": "bot.example.org"}) as house:
         for path in ("/healthz", "/api/agents"):
             answer = await house.request("GET", path, headers={**house.bearer, "Host": host})
@@ -227,7 +227,7 @@ OWN, EVIL = "own", "http://evil.example"
         ("none", {"Origin": OWN}, 401),
     ],
 )
-async def test_n05_only_our_own_page_or_a_bearer_token_may_change_anything(
+async def test_n05_changes_need_the_own_page_or_a_bearer_token(
     house: Any, by: str, headers: dict[str, str], status: int
 ) -> None:
     own = {name: house.origin if value == OWN else value for name, value in headers.items()}
@@ -275,7 +275,7 @@ async def test_n10_a_body_is_json_of_bounded_size(
         assert set(json.loads(text)["error"]) == {"code", "message", "request_id"}
 
 
-async def test_n09_a_packed_body_is_refused_before_it_is_unpacked(house: Any) -> None:
+async def test_n09_a_compressed_body_is_refused_without_decompression(house: Any) -> None:
     headers = {**house.bearer, "Content-Type": "application/json", "Content-Encoding": "gzip"}
     assert (await house.request("POST", SAY, headers=headers, data=b"x")).status == 415
 
@@ -287,7 +287,7 @@ class BrokenWorlds(InMemoryWorlds):
         raise RuntimeError("/secret/path is gone")
 
 
-async def test_n18_a_fault_of_ours_is_told_without_its_insides(
+async def test_n18_an_internal_error_shows_no_details(
     open_house: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = InMemoryStore()

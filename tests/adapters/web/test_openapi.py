@@ -6,7 +6,7 @@ from jsonschema import Draft202012Validator
 from adapters.web.openapi import OPERATIONS, build_document
 
 
-def test_every_reference_leads_somewhere() -> None:
+def test_every_reference_resolves() -> None:
     described = build_document(OPERATIONS)
     schemas = described["components"]["schemas"]
     references = [part.split('"')[0] for part in json.dumps(described).split('"$ref": "')[1:]]
@@ -17,13 +17,13 @@ def test_every_reference_leads_somewhere() -> None:
         Draft202012Validator.check_schema(schema)
 
 
-async def test_every_address_of_the_api_is_described(house: Any) -> None:
+async def test_every_route_of_the_api_is_described(house: Any) -> None:
     described = (await house.get("/api/openapi.json"))["paths"]
     served = {resource.canonical for resource in house.adapter.app.router.resources()}
     assert set(described) == {path for path in served if path.startswith(("/api/", "/healthz"))}
 
 
-def test_the_request_is_described_as_it_is_checked() -> None:
+def test_the_request_schema_matches_the_validation() -> None:
     schema = build_document(OPERATIONS)["components"]["schemas"]["MessageRequest"]
     assert schema["required"] == ["text"]
     assert schema["additionalProperties"] is False

@@ -77,11 +77,11 @@ async def house(open_house: Any) -> Any:
         yield one
 
 
-async def test_a_route_lies_under_its_plugins_name(house: Any) -> None:
+async def test_a_route_is_served_under_its_plugins_name(house: Any) -> None:
     assert await house.get("/plugins/tick/name?a=1") == {"name": "Ada", "query": {"a": "1"}}
 
 
-async def test_n17_a_public_route_needs_no_token_and_may_have_its_own(house: Any) -> None:
+async def test_n17_a_public_route_needs_no_token_and_sees_its_own(house: Any) -> None:
     headers = {"X-Signature": "s", "Authorization": "Hook x", "Cookie": "a=b", "Content-Type": "text/plain"}
     answer = await house.request("POST", "/plugins/tick/hook", headers=headers, data=b"raw \xc3\xbc")
     assert answer.status == 202
@@ -94,7 +94,7 @@ async def test_n17_a_public_route_needs_no_token_and_may_have_its_own(house: Any
     }
 
 
-async def test_n17_other_routes_need_it_and_do_not_see_it(house: Any) -> None:
+async def test_n17_other_routes_need_the_token_and_do_not_see_it(house: Any) -> None:
     assert (await house.request("POST", "/plugins/tick/private")).status == 401
     assert await house.post("/plugins/tick/private", {}) == []
 
@@ -109,7 +109,7 @@ async def test_n17_other_routes_need_it_and_do_not_see_it(house: Any) -> None:
         ("hook", 405, "method_not_allowed"),
     ],
 )
-async def test_a_failing_route_costs_its_own_request_only(
+async def test_a_failing_route_affects_only_its_request(
     house: Any, path: str, status: int, code: str
 ) -> None:
     error = (await house.get(f"/plugins/tick/{path}", status))["error"]
@@ -118,18 +118,18 @@ async def test_a_failing_route_costs_its_own_request_only(
     await house.get("/plugins/tick/name")
 
 
-async def test_a_route_that_never_answers_is_given_up(open_house: Any) -> None:
+async def test_a_route_that_never_answers_times_out(open_house: Any) -> None:
     async with open_house(TICK, limits=Limits(plugin_seconds=0.02)) as house:
         await house.get("/plugins/tick/never", 504)
 
 
-async def test_a_route_answers_in_its_own_type_under_our_policy(house: Any) -> None:
+async def test_a_route_chooses_its_content_type_but_not_the_headers(house: Any) -> None:
     answer = await house.request("GET", "/plugins/tick/page", headers=house.bearer)
     assert (answer.content_type, await answer.text()) == ("text/html", "<b>hi</b>")
     assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
 
 
-async def test_n17_a_route_cannot_stand_in_for_the_api(house: Any) -> None:
+async def test_n17_a_route_cannot_replace_the_api(house: Any) -> None:
     assert (await house.request("GET", "/plugins/tick/api/agents")).status == 200
     assert (await house.request("GET", "/api/agents")).status == 401
 
@@ -144,7 +144,7 @@ async def iter_bytes(body: bytes) -> Any:
     yield body
 
 
-async def test_of_several_agents_the_query_chooses(open_house: Any) -> None:
+async def test_the_query_selects_one_of_several_agents(open_house: Any) -> None:
     async with open_house(TICK, names=("Ada", "Bea")) as house:
         assert (await house.get("/plugins/tick/name"))["name"] == "Ada"
         assert await house.get("/plugins/tick/name?agent=bea&x=1") == {"name": "Bea", "query": {"x": "1"}}
@@ -156,7 +156,7 @@ async def everything(agent: Agent, request: RouteRequest) -> RouteResponse:
     return RouteResponse(text="everything")
 
 
-async def test_n17_a_route_for_everything_stays_in_its_plugin_and_is_told_at_the_start(
+async def test_n17_a_catch_all_route_stays_in_its_plugin_and_is_logged(
     open_house: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -175,12 +175,12 @@ async def test_n17_a_route_for_everything_stays_in_its_plugin_and_is_told_at_the
             answer = await house.session.get(URL(house.origin + path, encoded=True), allow_redirects=False)
             assert (answer.status, "Ada" in await answer.text()) == (status, False), path
         assert (await house.request("POST", "/plugins/tick/private")).status == 401
-    [told] = [one for one in caplog.messages if "without the token" in one]
-    assert told == "GET /plugins/tick/{rest:.*} of plugin 'tick' answers everybody, without the token"
+    [told] = [one for one in caplog.messages if "needs no token" in one]
+    assert told == "GET /plugins/tick/{rest:.*} of plugin 'tick' needs no token"
 
 
 @pytest.mark.parametrize("path", ["/{", "2/name", ""])
-async def test_n17_a_path_that_is_none_is_named_at_the_start(path: str) -> None:
+async def test_n17_an_invalid_path_is_reported_at_the_start(path: str) -> None:
     async def nothing(agent: Agent, request: RouteRequest) -> RouteResponse:
         return RouteResponse()
 

@@ -5,7 +5,7 @@ from adapters.web.room_updates import Interrupted, RoomBroadcaster, RoomUpdate, 
 ROOM, OTHER = UUID(int=1), UUID(int=2)
 
 
-def test_news_reach_the_room_and_not_whom_they_come_from() -> None:
+def test_updates_reach_the_room_except_their_sender() -> None:
     hub = RoomBroadcaster()
     one: list[RoomUpdate] = []
     two: list[RoomUpdate] = []
@@ -20,7 +20,7 @@ def test_news_reach_the_room_and_not_whom_they_come_from() -> None:
     assert (one, two) == ([Interrupted(ROOM)], [TypingChanged(True)])
 
 
-def test_the_typing_sign_stays_until_the_last_turn_ends() -> None:
+def test_the_typing_indicator_stays_until_the_last_turn_ends() -> None:
     hub = RoomBroadcaster()
     seen: list[RoomUpdate] = []
     hub.subscribe(ROOM, seen.append)

@@ -20,7 +20,7 @@ async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter
     return await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_a_port_in_use_is_named_with_what_to_do() -> None:
+async def test_a_port_in_use_is_reported_with_advice() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(
@@ -31,7 +31,7 @@ async def test_a_port_in_use_is_named_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
-async def test_an_address_that_is_not_ours_is_named(host: str) -> None:
+async def test_a_foreign_address_is_reported(host: str) -> None:
     with pytest.raises(SettingError, match="SERVER_HOST"):
         async with settings_at(host, 0):
             pass
@@ -45,20 +45,20 @@ async def test_an_address_that_is_not_ours_is_named(host: str) -> None:
         (errno.EMFILE, "listening there fails"),
     ],
 )
-def test_other_reasons_are_told_too(number: int, words: str) -> None:
+def test_other_causes_are_reported(number: int, words: str) -> None:
     assert words in _explain_error(OSError(number, "no"), "::1", 80)
 
 
 @pytest.mark.parametrize(
     ("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("localhost", "localhost")]
 )
-async def test_the_address_to_open_holds_the_port_and_the_token(host: str, shown: str) -> None:
+async def test_the_url_contains_port_and_token(host: str, shown: str) -> None:
     async with settings_at(host, 0) as adapter:
         assert adapter.port > 0
         assert adapter.url == f"http://{shown}:{adapter.port}/?token=a-token%2Ffor%20tests"
 
 
-async def test_n09_headers_that_drip_are_given_up(open_house: Any) -> None:
+async def test_n09_slow_headers_time_out(open_house: Any) -> None:
     async with open_house(limits=Limits(header_seconds=0.1)) as house:
         reader, writer = await connect(house.adapter.port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
@@ -67,7 +67,7 @@ async def test_n09_headers_that_drip_are_given_up(open_house: Any) -> None:
         writer.close()
 
 
-async def test_n09_a_body_that_drips_is_given_up(open_house: Any) -> None:
+async def test_n09_a_slow_body_times_out(open_house: Any) -> None:
     async with open_house(limits=Limits(body_seconds=0.1)) as house:
         reader, writer = await connect(house.adapter.port)
         writer.write(
@@ -79,7 +79,7 @@ async def test_n09_a_body_that_drips_is_given_up(open_house: Any) -> None:
         writer.close()
 
 
-async def test_n09_there_are_only_so_many_connections(open_house: Any) -> None:
+async def test_n09_the_number_of_connections_is_limited(open_house: Any) -> None:
     async with open_house(limits=Limits(max_connections=2)) as house:
         held = [await connect(house.adapter.port) for _ in range(2)]
         for reader, writer in held:
@@ -92,7 +92,7 @@ async def test_n09_there_are_only_so_many_connections(open_house: Any) -> None:
             one.close()
 
 
-async def test_leaving_ends_what_is_waiting_and_takes_nothing_more(open_house: Any) -> None:
+async def test_leaving_cancels_waiting_requests_and_accepts_no_more(open_house: Any) -> None:
     async with open_house() as house:
         say = house.request(
             "POST", "/api/agents/ada/messages", headers=house.bearer, json={"text": "hold on"}

@@ -49,7 +49,7 @@ MALFORMED = {
 }
 
 
-async def test_n09_n18_what_is_no_http_is_told_so_in_our_words_and_leaves_no_trace(
+async def test_n09_n18_invalid_http_gets_a_json_error_and_no_traceback(
     house: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name, request in MALFORMED.items():
@@ -65,7 +65,7 @@ async def test_n09_n18_what_is_no_http_is_told_so_in_our_words_and_leaves_no_tra
     assert "Traceback" not in caplog.text
 
 
-async def test_n18_what_a_client_expects_in_vain_is_refused_like_anything_else(house: Any) -> None:
+async def test_n18_an_unsupported_expect_header_gets_a_json_error(house: Any) -> None:
     request = b"GET /api/agents HTTP/1.1\r\n" + HOST + b"Expect: <script>\r\n\r\n"
     status, headers, body = await exchange(house.adapter.port, request)
     error = json.loads(body)["error"]
@@ -74,7 +74,7 @@ async def test_n18_what_a_client_expects_in_vain_is_refused_like_anything_else(h
     assert b"script" not in body
 
 
-async def test_n09_who_asks_and_asks_and_never_reads_is_cut_off(open_house: ServerFactory) -> None:
+async def test_n09_a_client_that_never_reads_is_disconnected(open_house: ServerFactory) -> None:
     async with open_house(limits=Limits(write_seconds=0.2, max_guesses=1_000_000)) as house:
         _, writer = await narrow_connection(house.adapter.port)
         asking = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200
@@ -85,7 +85,7 @@ async def test_n09_who_asks_and_asks_and_never_reads_is_cut_off(open_house: Serv
         await house.get("/api/agents")
 
 
-async def test_n09_who_reads_slowly_but_reads_gets_the_whole_answer(open_house: ServerFactory) -> None:
+async def test_n09_a_slow_reader_gets_the_whole_response(open_house: ServerFactory) -> None:
     async with open_house(limits=Limits(write_seconds=60)) as house:
         house.script.reply = "x" * 30_000
         for number in range(5):
@@ -108,12 +108,12 @@ async def test_n09_who_reads_slowly_but_reads_gets_the_whole_answer(open_house: 
     ],
     ids=["a chunk a byte", "long extension"],
 )
-async def test_n09_a_body_in_odd_chunks_is_a_body(house: Any, body: bytes) -> None:
+async def test_n09_a_body_in_irregular_chunks_is_accepted(house: Any, body: bytes) -> None:
     status, _, told = await exchange(house.adapter.port, SAY + b"Transfer-Encoding: chunked\r\n\r\n" + body)
     assert b" 200 " in status or b" 422 " in status, told
 
 
-async def test_n09_a_form_of_a_hundred_thousand_fields_is_refused_unread(house: Any) -> None:
+async def test_n09_a_huge_form_is_refused_without_parsing(house: Any) -> None:
     form = b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\n\r\n" * 100_000
     head = SAY.replace(b"application/json", b"multipart/form-data; boundary=x")
     status, _, body = await exchange(

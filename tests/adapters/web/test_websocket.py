@@ -33,7 +33,7 @@ async def test_a_conversation_from_hello_to_outcome(house: Any) -> None:
     assert outcome["outcome"] == "answered"
 
 
-async def test_every_frame_is_as_described(house: Any) -> None:
+async def test_every_frame_matches_the_schema(house: Any) -> None:
     described = build_document(OPERATIONS)
     schema = {
         "$ref": "#/components/schemas/ServerFrame",
@@ -48,7 +48,7 @@ async def test_every_frame_is_as_described(house: Any) -> None:
     Draft202012Validator(schema).validate(talker.ready)
 
 
-async def test_the_agent_is_seen_typing_while_it_works(house: Any) -> None:
+async def test_the_typing_indicator_is_shown_during_a_turn(house: Any) -> None:
     talker = await house.open_socket()
     await talker.send(type="message", text="hold on", client_id="c1")
     assert [(await talker.next_frame())["type"] for _ in range(2)] == ["ack", "typing"]
@@ -58,7 +58,7 @@ async def test_the_agent_is_seen_typing_while_it_works(house: Any) -> None:
     assert (await late.wait_for("typing"))["active"] is False
 
 
-async def test_who_comes_back_gets_the_history_with_its_outcomes(house: Any) -> None:
+async def test_a_reconnecting_client_gets_the_history_with_outcomes(house: Any) -> None:
     talker = await house.open_socket(room="den")
     await talker.send_message("Hello", "c1")
     await talker.send_message("silence now", "c2")
@@ -94,7 +94,7 @@ async def test_n16_a_message_sent_again_after_a_restart_is_not_doubled(open_hous
         assert len(talker.ready["messages"]) == 2
 
 
-async def test_a_pending_message_is_followed_by_who_comes_back_without_sending_it_again(house: Any) -> None:
+async def test_a_reconnecting_client_follows_its_pending_message(house: Any) -> None:
     talker = await house.open_socket()
     await talker.send(type="message", text="hold on", client_id="c1")
     ack = await talker.wait_for("ack")
@@ -106,24 +106,24 @@ async def test_a_pending_message_is_followed_by_who_comes_back_without_sending_i
     assert (await again.wait_for("outcome"))["message_id"] == ack["message_id"]
 
 
-async def test_another_message_of_the_same_name_is_refused(house: Any) -> None:
+async def test_another_message_with_the_same_client_id_is_refused(house: Any) -> None:
     talker = await house.open_socket()
     await talker.send_message("Hello", "c1")
     [error] = await talker.send_message("Bye", "c1")
     assert (error["code"], error["client_id"]) == ("idempotency_mismatch", "c1")
 
 
-async def test_n14_other_tabs_see_what_is_said_and_other_rooms_do_not(house: Any) -> None:
+async def test_n14_messages_reach_other_clients_of_the_room_only(house: Any) -> None:
     one, two, elsewhere = [await house.open_socket(room=room) for room in ("den", "den", "attic")]
-    await one.say("Hello", "c1")
-    seen = [await two.until("message"), await two.until("message")]
+    await one.send_message("Hello", "c1")
+    seen = [await two.wait_for("message"), await two.wait_for("message")]
     assert [frame["text"] for frame in seen] == ["Hello", "You said: Hello"]
-    assert (await two.until("outcome"))["outcome"] == "answered"
+    assert (await two.wait_for("outcome"))["outcome"] == "answered"
     await elsewhere.send(type="nonsense")
-    assert (await elsewhere.next())["type"] == "error"
+    assert (await elsewhere.next_frame())["type"] == "error"
 
 
-async def test_what_comes_by_the_api_shows_in_the_room(house: Any) -> None:
+async def test_messages_of_the_api_are_published_to_the_room(house: Any) -> None:
     talker = await house.open_socket(room="den")
     await house.send("Hello", room="den", user="eve")
     assert (await talker.wait_for("message"))["author"]["name"] == "eve"
@@ -156,7 +156,7 @@ async def test_a_second_hello_changes_the_room(open_house: Any) -> None:
     ],
     ids=lambda value: value[:30],
 )
-async def test_n14_a_wrong_frame_is_told_and_the_conversation_goes_on(
+async def test_n14_a_wrong_frame_gets_an_error_and_the_connection_stays(
     house: Any, frame: str, code: str
 ) -> None:
     ws = await house.session.ws_connect(f"{house.origin}/api/ws", headers=house.bearer)
@@ -175,14 +175,14 @@ async def test_n14_a_frame_that_is_too_large_ends_the_connection(house: Any) -> 
     assert (message.type, message.data) == (WSMsgType.CLOSE, WSCloseCode.MESSAGE_TOO_BIG)
 
 
-async def test_while_stopping_a_message_is_refused_and_may_be_sent_again(house: Any) -> None:
+async def test_a_stopping_server_refuses_messages_as_retryable(house: Any) -> None:
     talker = await house.open_socket()
     house.runtime.agents[0].inbox.close()
     [error] = await talker.send_message("Hello", "c1")
     assert (error["code"], error["client_id"]) == ("stopping", "c1")
 
 
-async def test_the_end_of_the_server_is_told(open_house: Any) -> None:
+async def test_the_close_code_announces_the_end_of_the_server(open_house: Any) -> None:
     async with open_house() as house:
         talker = await house.open_socket()
         waiting = asyncio.create_task(talker.ws.receive())
@@ -191,7 +191,7 @@ async def test_the_end_of_the_server_is_told(open_house: Any) -> None:
         assert (message.type, message.data) == (WSMsgType.CLOSE, WSCloseCode.GOING_AWAY)
 
 
-async def test_n14_there_are_only_so_many_at_a_time(open_house: Any) -> None:
+async def test_n14_the_number_of_sockets_is_limited(open_house: Any) -> None:
     async with open_house(limits=Limits(max_sockets=1)) as house:
         talker = await house.open_socket()
         with pytest.raises(WSServerHandshakeError) as raised:
@@ -207,12 +207,12 @@ async def test_n14_there_are_only_so_many_at_a_time(open_house: Any) -> None:
                     continue
 
 
-async def test_a_plain_request_is_told_what_this_address_speaks(house: Any) -> None:
+async def test_a_plain_request_gets_upgrade_required(house: Any) -> None:
     answer = await house.request("GET", "/api/ws", headers=house.bearer)
     assert (answer.status, answer.headers["Upgrade"]) == (426, "websocket")
 
 
-async def test_n14_who_does_not_read_is_cut_off_and_nobody_else_is(open_house: Any) -> None:
+async def test_n14_only_a_client_that_does_not_read_is_disconnected(open_house: Any) -> None:
     settings = {"CONVERSATION_LENGTH": "1"}
     async with open_house(settings=settings, limits=Limits(max_backlog_bytes=100_000)) as house:
         house.script.reply = "x" * 32_000
@@ -248,7 +248,7 @@ def _masked(text: bytes) -> bytes:
     return bytes([0x81, 0x80 | len(text), 0, 0, 0, 0]) + text
 
 
-async def test_a_reply_is_seen_while_it_is_written_by_all_in_the_room_and_by_who_comes_late(
+async def test_a_streamed_reply_reaches_all_clients_including_late_ones(
     house: Any,
 ) -> None:
     talker = await house.open_socket()
@@ -260,12 +260,12 @@ async def test_a_reply_is_seen_while_it_is_written_by_all_in_the_room_and_by_who
     assert (seen["id"], seen["text"], seen["anew"]) == (first["id"], "Once upon", True)
     house.script.released.set()
     for one in (talker, late):
-        whole = await one.until("message")
+        whole = await one.wait_for("message")
         assert (whole["id"], whole["text"]) == (first["id"], "Once upon a time.")
     assert (await house.open_socket()).ready["messages"][-1]["id"] == first["id"]
 
 
-async def test_a_reply_that_is_not_said_after_all_goes_away(house: Any) -> None:
+async def test_a_withdrawn_reply_is_removed(house: Any) -> None:
     talker = await house.open_socket()
     await talker.send(type="message", text="a story", client_id="c1")
     seen = await talker.wait_for("draft")

@@ -54,7 +54,9 @@ def test_k11_three_crashed_starts_within_five_minutes_are_a_loop(start: Start, t
     assert str(loop).startswith("3 starts within 5 minutes crashed (killed, out of memory, or the machine")
 
 
-def test_k11_the_loop_is_over_when_its_first_start_is_five_minutes_old(start: Start, time: FakeClock) -> None:
+def test_k11_a_crash_loop_ends_when_its_first_start_is_five_minutes_old(
+    start: Start, time: FakeClock
+) -> None:
     crash_start(start, 3)
     loop = start().find_crash_loop()
     assert loop is not None
@@ -66,7 +68,7 @@ def test_k11_the_loop_is_over_when_its_first_start_is_five_minutes_old(start: St
 @pytest.mark.parametrize(
     "error", [ConfigError("no"), TemporaryError("busy"), KeyboardInterrupt(), SystemExit(1), None]
 )
-def test_k11_a_start_that_ends_as_it_should_does_not_count(start: Start, error: BaseException | None) -> None:
+def test_k11_a_regular_end_does_not_count(start: Start, error: BaseException | None) -> None:
     for _ in range(5):
         boots = start()
         with suppress(BaseException), boots.track_outcome():
@@ -76,7 +78,7 @@ def test_k11_a_start_that_ends_as_it_should_does_not_count(start: Start, error: 
     assert start(limit=1).find_crash_loop() is None
 
 
-def test_k11_a_fault_of_ours_counts_and_is_named(start: Start) -> None:
+def test_k11_an_internal_error_counts_and_is_named(start: Start) -> None:
     for _ in range(3):
         boots = start()
         with suppress(ZeroDivisionError), boots.track_outcome():
@@ -87,7 +89,7 @@ def test_k11_a_fault_of_ours_counts_and_is_named(start: Start) -> None:
     assert loop.cause == "ZeroDivisionError: by nothing"
 
 
-def test_k11_a_start_that_somebody_ends_does_not_count_however_it_ends(start: Start) -> None:
+def test_k11_a_requested_stop_does_not_count(start: Start) -> None:
     for _ in range(5):
         boots = start()
         boots.record_start()
@@ -95,9 +97,7 @@ def test_k11_a_start_that_somebody_ends_does_not_count_however_it_ends(start: St
     assert start(limit=1).find_crash_loop() is None
 
 
-def test_k11_with_a_limit_of_zero_nothing_is_counted_and_nothing_written(
-    start: Start, tmp_path: Path
-) -> None:
+def test_k11_a_limit_of_zero_disables_the_history(start: Start, tmp_path: Path) -> None:
     for _ in range(5):
         boots = start(limit=0)
         boots.record_start()
@@ -106,7 +106,7 @@ def test_k11_with_a_limit_of_zero_nothing_is_counted_and_nothing_written(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '[{"at": "now"}]', '{"at": 1}', "\xff"])
-def test_k11_a_damaged_book_keeps_nobody_from_starting(start: Start, tmp_path: Path, text: str) -> None:
+def test_k11_a_damaged_file_does_not_prevent_a_start(start: Start, tmp_path: Path, text: str) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / FILE_NAME).write_text(text, encoding="latin-1")
     assert start().find_crash_loop() is None
@@ -114,19 +114,19 @@ def test_k11_a_damaged_book_keeps_nobody_from_starting(start: Start, tmp_path: P
     assert start().find_crash_loop() is not None
 
 
-def test_k11_a_folder_that_cannot_be_written_keeps_nobody_from_starting(start: Start, tmp_path: Path) -> None:
+def test_k11_an_unwritable_folder_does_not_prevent_a_start(start: Start, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file where the folder should be")
     crash_start(start, 3)
     assert start().find_crash_loop() is None
 
 
-def test_k11_starts_of_the_future_do_not_count(start: Start, tmp_path: Path, time: FakeClock) -> None:
+def test_k11_starts_in_the_future_do_not_count(start: Start, tmp_path: Path, time: FakeClock) -> None:
     crash_start(start, 3)
     time.now -= 2 * WINDOW_SECONDS  # the clock was set back
     assert start().find_crash_loop() is None
 
 
-def test_the_book_is_its_owners_alone(start: Start, tmp_path: Path) -> None:
+def test_the_file_is_private(start: Start, tmp_path: Path) -> None:
     crash_start(start, 1)
     book = tmp_path / "data" / FILE_NAME
     assert stat.S_IMODE(book.stat().st_mode) == 0o600

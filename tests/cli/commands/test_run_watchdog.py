@@ -26,7 +26,7 @@ def a_plugin_that_blocks(collector: LogCollector) -> None:
     assert collector.messages.wait(20)
 
 
-async def test_h05_a_loop_that_stands_still_is_told_of_with_the_place_that_blocks_it(
+async def test_h05_a_blocked_loop_is_logged_with_the_blocking_code(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(watchdog, "POLL_SECONDS", 0.01)
@@ -42,7 +42,7 @@ async def test_h05_a_loop_that_stands_still_is_told_of_with_the_place_that_block
         logging.getLogger(watchdog.__name__).removeHandler(ear)
 
     stood, goes_on = (record.getMessage() for record in caplog.records if record.name == watchdog.__name__)
-    assert stood.startswith("the bot stands still for 0 s already: wait (")
+    assert stood.startswith("event loop blocked for 0 s at wait (")
     assert "a_plugin_that_blocks (" in stood
     assert "test_run_watchdog.py:" in stood
-    assert goes_on.startswith("the bot goes on, after ")
+    assert goes_on.startswith("event loop continues after ")

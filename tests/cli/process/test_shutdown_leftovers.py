@@ -10,7 +10,7 @@ from bot.cli.process import shutdown
 from bot.cli.process.shutdown import stop_remaining_tasks
 
 
-async def test_h09_what_a_plugin_leaves_at_work_is_named_and_stopped(
+async def test_h09_tasks_left_by_a_plugin_are_logged_and_cancelled(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def ticking() -> None:
@@ -37,15 +37,15 @@ async def test_h09_what_a_plugin_leaves_at_work_is_named_and_stopped(
 
     assert all(task.done() for task in held)
     tasks, clung, threads = caplog.messages
-    assert tasks.startswith("2 tasks were left at work and are stopped: ")
+    assert tasks.startswith("2 tasks still ran and are cancelled: ")
     assert "ticking (" in tasks
     assert "test_shutdown_leftovers.py:" in tasks
     assert "clinging (" in clung
-    assert "are left at work, and the end waits: " in threads
+    assert "still run and delay the exit: " in threads
     assert "watering" in threads
 
 
-async def test_h09_what_cannot_be_ended_even_by_force_does_not_spoil_the_end(
+async def test_h09_an_uncancellable_task_does_not_delay_the_exit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Clinging(Exception):
