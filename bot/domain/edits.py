@@ -145,6 +145,11 @@ def redact_receipt(receipt: Receipt, now: datetime) -> Receipt:
     return replace(receipt, reason=reason, rule=Rule.ERASED, notes=(), is_evaluated=True)
 
 
+def redact_delivery(delivery: Delivery) -> Delivery:
+    """Return the delivery without content and without references to other messages."""
+    return replace(delivery, content=Content(), replaces_external_id="", draft_id="")
+
+
 def anonymize_entity(entity: Entity) -> Entity:
     """Return the entity with id and platform only; names and metadata are removed."""
     return replace(entity, external_id="", names=(), metadata={})

@@ -9,7 +9,6 @@ from uuid import UUID
 
 from bot.domain.content import Content
 
-REPLACES_KEY = "edits"
 CANCELLED_ERROR = "cancelled"  # the error of a model call that was called off
 
 
@@ -204,6 +203,9 @@ class Delivery:
 
     `id` is derived from its turn, so that a replayed turn produces the same id. `seq` orders the parts of a
     room; the store assigns it when the part is committed.
+
+    `replaces_external_id` is the platform's id of the message to edit instead of sending one. `draft_id`
+    is the streamed draft that this part replaces; a draft names itself.
     """
 
     id: str
@@ -223,8 +225,5 @@ class Delivery:
     external_id: str = ""
     reply_to: str = ""
     cause: str = ""
-
-    @property
-    def replaces_external_id(self) -> str:
-        """The platform's id of what this part takes the place of; blank for one that is said anew."""
-        return str(self.content.metadata.get(REPLACES_KEY, ""))
+    replaces_external_id: str = ""
+    draft_id: str = ""

@@ -12,7 +12,6 @@ from bot.concurrency.crash_points import crash_point
 from bot.domain.content import Content
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.outbound.delivery_attempt import DeliveryAttempt, attempt_delivery, retry_delay
-from bot.outbound.message_parts import with_replaced_id
 
 logger = logging.getLogger(__name__)
 ReadText = Callable[[], str]
@@ -28,7 +27,7 @@ class DraftContext:
     `begin` is told before every look.
     """
 
-    filter_text: Callable[[Adapter, str, str], Content]
+    filter_text: Callable[[Adapter, str], Content]
     can_send: Callable[[Delivery], bool]
     on_update: Callable[["Draft"], None]
     save: Callable[[Delivery], Awaitable[None]]
@@ -100,7 +99,7 @@ class Draft(ABC):
                 self._changed.clear()
                 await self._context.sleep(delay)
                 delay = self._interval
-                content = self._context.filter_text(self.adapter, self._read_text(), self.part.id)
+                content = self._context.filter_text(self.adapter, self._read_text())
                 if (
                     content.text in ("", last_text)
                     or not self._context.can_send(self.part)
@@ -145,7 +144,7 @@ class PostedDraft(Draft):
 
     async def _update(self, content: Content) -> float:
         if self.part.external_id:
-            edit = replace(self.part, content=with_replaced_id(self.part.external_id, content))
+            edit = replace(self.part, content=content, replaces_external_id=self.part.external_id)
             attempt = await attempt_delivery(self.adapter, edit, False)
         else:
             attempt = await self._post(content)

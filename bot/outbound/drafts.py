@@ -16,10 +16,9 @@ from bot.errors import StoreUnavailable
 from bot.outbound.content_filter import LinkPolicy, filter_partial_text
 from bot.outbound.delivery_attempt import OPEN_STATES
 from bot.outbound.draft import Draft, DraftContext, PostedDraft, PreviewDraft, Sleep, is_ambiguous
-from bot.outbound.message_parts import OutgoingReply, split_reply, with_replaced_id, without_references
+from bot.outbound.message_parts import OutgoingReply, split_reply, without_references
 from bot.store.ledger import Ledger
 
-DRAFT_KEY = "draft"  # names, in a part's metadata, the draft whose place it takes; in a draft's, itself
 DRAFT_REPLY_INDEX = -1  # no reply of a turn has this number
 MAX_DRAFT_AGE = timedelta(minutes=15)
 MAX_OPEN_RECEIPTS = 1000
@@ -27,7 +26,7 @@ MAX_OPEN_RECEIPTS = 1000
 
 def is_draft(part: Delivery) -> bool:
     """Tell a draft from the parts of replies."""
-    return part.content.metadata.get(DRAFT_KEY) == part.id
+    return part.draft_id == part.id
 
 
 class Drafts:
@@ -107,7 +106,7 @@ class Drafts:
         earlier = []
         for part in parts:
             draft = self._find_part(part.turn_id)
-            if draft is None or draft.id != part.content.metadata.get(DRAFT_KEY):
+            if draft is None or draft.id != part.draft_id:
                 continue
             self._remove(part.turn_id)
             if is_ambiguous(draft):
@@ -119,12 +118,8 @@ class Drafts:
 
     def with_external_id(self, part: Delivery) -> Delivery:
         """Have a part take the place of a draft of which it is known only now that it has arrived."""
-        external_id = self._external_ids.get(part.content.metadata.get(DRAFT_KEY, ""))
-        return (
-            part
-            if external_id is None
-            else replace(part, content=with_replaced_id(external_id, part.content))
-        )
+        external_id = self._external_ids.get(part.draft_id)
+        return part if external_id is None else replace(part, replaces_external_id=external_id)
 
     def note_finished(self, part: Delivery) -> bool:
         """Take note of a draft that has come to its end like other parts; False for any other part."""
@@ -139,7 +134,7 @@ class Drafts:
         """Close a draft after what has taken its place."""
         if is_draft(replacement):
             return
-        self._external_ids.pop(replacement.content.metadata.get(DRAFT_KEY, ""), None)
+        self._external_ids.pop(replacement.draft_id, None)
         closed_draft = self._closing.pop(replacement.id, None)
         if closed_draft is not None:
             await self._save(closed_draft)
@@ -160,7 +155,7 @@ class Drafts:
         """
         to_send = [part for part in open_parts if not is_draft(part)]
         for replacement in to_send:
-            if draft_id := replacement.content.metadata.get(DRAFT_KEY):
+            if draft_id := replacement.draft_id:
                 draft = await self._ledger.delivery(draft_id)
                 if draft is not None and draft.state is DeliveryState.SENT:
                     self._external_ids[draft_id] = draft.external_id
@@ -169,9 +164,7 @@ class Drafts:
             if draft.turn_id in self._live:
                 continue
             parts = await self._ledger.deliveries(turn_id=draft.turn_id)
-            replacements = (
-                part for part in parts if part.content.metadata.get(DRAFT_KEY) == draft.id != part.id
-            )
+            replacements = (part for part in parts if part.draft_id == draft.id != part.id)
             if (replacing_part := next(replacements, None)) is not None:
                 to_send = [
                     without_references(part) if _has_migrated(draft, part) else part for part in to_send
@@ -227,10 +220,8 @@ class Drafts:
             self._remove(turn_id)
             await self._save(_close_draft(draft))
             return replacement
-        content = replace(replacement.content, metadata={**replacement.content.metadata, DRAFT_KEY: draft.id})
-        if draft.external_id:
-            content = with_replaced_id(draft.external_id, content)
-        return replace(replacement, content=content)
+        replaces = draft.external_id or replacement.replaces_external_id
+        return replace(replacement, draft_id=draft.id, replaces_external_id=replaces)
 
     async def _resume_replacement(self, draft: Delivery, replacement: Delivery) -> list[Delivery]:
         """Go on with a draft whose words are committed: what of it is still to be sent."""
@@ -252,19 +243,20 @@ class Drafts:
 
     def _build_draft_part(self, reply: OutgoingReply, turn_id: UUID) -> Delivery:
         [part] = split_reply(reply, None, self._clock())
-        return replace(part, id=delivery_id(turn_id, DRAFT_REPLY_INDEX, 0))
+        draft_id = delivery_id(turn_id, DRAFT_REPLY_INDEX, 0)
+        return replace(part, id=draft_id, draft_id=draft_id)
 
-    def _filter_text(self, adapter: Adapter, text: str, draft_id: str) -> Content:
+    def _filter_text(self, adapter: Adapter, text: str) -> Content:
         content = Content(text=filter_partial_text(text, self._secrets, self._link_policy))
-        first = adapter.split_content(content)[0] if content.text else content
-        return replace(first, metadata={**first.metadata, DRAFT_KEY: draft_id})
+        return adapter.split_content(content)[0] if content.text else content
 
     def _build_removal(self, draft: Delivery) -> Delivery:
-        content = with_replaced_id(draft.external_id, Content(metadata={DRAFT_KEY: draft.id}))
         return replace(
             draft,
             id=delivery_id(draft.turn_id, DRAFT_REPLY_INDEX, 1),
-            content=content,
+            content=Content(),
+            draft_id=draft.id,
+            replaces_external_id=draft.external_id,
             created_at=self._clock(),
             state=DeliveryState.PENDING,
             attempts=0,

@@ -8,7 +8,7 @@ from bot.adapter.adapter import Adapter
 from bot.domain.content import Content
 from bot.domain.environment import Room
 from bot.domain.ids import delivery_id
-from bot.domain.ledger import REPLACES_KEY, Delivery, DeliveryState
+from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory
 
 
@@ -55,17 +55,13 @@ def split_reply(
             account=room.account,
             target=room.external_id,
             part=number,
-            content=with_replaced_id(sent_ids[number], content) if number < len(sent_ids) else content,
+            content=content,
             created_at=created_at,
             reply_to=reply.reply_to if number == 0 else "",
+            replaces_external_id=sent_ids[number] if number < len(sent_ids) else "",
         )
         for number, content in enumerate(contents)
     ]
-
-
-def with_replaced_id(external_id: str, content: Content) -> Content:
-    """Have a part take the place of what the platform calls so."""
-    return replace(content, metadata={**content.metadata, REPLACES_KEY: external_id})
 
 
 def is_removal(part: Delivery) -> bool:
@@ -76,8 +72,7 @@ def is_removal(part: Delivery) -> bool:
 
 def without_references(part: Delivery) -> Delivery:
     """Have a part take no message's place and answer none: where it goes now others have these names."""
-    metadata = {name: value for name, value in part.content.metadata.items() if name != REPLACES_KEY}
-    return replace(part, content=replace(part.content, metadata=metadata), reply_to="")
+    return replace(part, replaces_external_id="", reply_to="")
 
 
 def _with_numbered_choices(content: Content, adapter: Adapter) -> Content:

@@ -13,6 +13,7 @@ from bot.domain.edits import (
     opt_out_component,
     orphaned_deliveries,
     plan_edit,
+    redact_delivery,
     redact_receipt,
 )
 from bot.domain.inbound import (
@@ -101,6 +102,7 @@ __all__ = [
     "plan_edit",
     "rank_by_word_overlap",
     "recall_audience",
+    "redact_delivery",
     "redact_receipt",
     "sum_costs",
     "top_by_word_overlap",

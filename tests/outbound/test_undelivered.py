@@ -15,7 +15,6 @@ from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import NotSent, Undeliverable
 from bot.event_bus import EventBus
-from bot.outbound.drafts import DRAFT_KEY
 from bot.outbound.outbox import Outbox, OutgoingReply
 from bot.outbound.undelivered import DROPPED_CAUSE, UndeliveredParts
 from bot.store.inmemory import InMemoryStore
@@ -193,8 +192,7 @@ async def test_what_was_only_a_look_at_a_reply_can_be_dropped_but_never_sent(
 ) -> None:
     await say(outbox, "Once upon a", clock)
     [part] = await unsent.parts()
-    content = replace(part.content, metadata={DRAFT_KEY: part.id})
-    await store.ledger.save_delivery(replace(part, content=content, state=DeliveryState.UNKNOWN))
+    await store.ledger.save_delivery(replace(part, draft_id=part.id, state=DeliveryState.UNKNOWN))
 
     refused = await unsent.retry(part.id)
     assert refused is not None

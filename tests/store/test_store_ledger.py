@@ -279,6 +279,19 @@ async def test_a_commit_repeated_changes_nothing(store: Store) -> None:
     assert await store.memories.by_turn(turn) == [reply]
 
 
+async def test_a_delivery_keeps_what_it_replaces_apart_from_its_content(store: Store) -> None:
+    receipt, turn = await receive_text(store), new_id()
+    [delivery] = build_deliveries(build_reply(receipt, "Hello.", turn), ["Hello."])
+    content = replace(delivery.content, metadata={"marks": [1]})
+    delivery = replace(delivery, content=content, replaces_external_id="m7", draft_id="draft-1")
+
+    await store.ledger.commit(TurnCommit(deliveries=(delivery,)))
+
+    [stored] = await store.ledger.deliveries(turn_id=turn)
+    assert stored == replace(delivery, seq=1)
+    assert stored.content.metadata == {"marks": [1]}
+
+
 async def test_a_delivery_comes_back_as_it_was_saved(store: Store) -> None:
     receipt = await receive_text(store)
     reply = build_reply(receipt, "Hello.", new_id())

@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from bot.domain.content import Content
 from bot.domain.edits import (
     MAX_SCANNED_ROWS,
     DeletionResult,
@@ -18,6 +17,7 @@ from bot.domain.edits import (
     opt_out_component,
     orphaned_deliveries,
     plan_edit,
+    redact_delivery,
     redact_receipt,
 )
 from bot.domain.environment import Room, World
@@ -188,7 +188,7 @@ class InMemoryEdits:
         } - memory_ids
         cancelled = DeletionResult(
             receipts=tuple(redact_receipt(item, now) for item in receipts if not item.outcome.is_final),
-            deliveries=tuple(replace(delivery, content=Content()) for delivery in pending),
+            deliveries=tuple(redact_delivery(delivery) for delivery in pending),
         )
         await self._save_cancelled(cancelled)
         total_before = len(self._memories.all())

@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
 
-from bot.domain.content import Content
-from bot.domain.edits import redact_receipt
+from bot.domain.edits import redact_delivery, redact_receipt
 from bot.domain.inbound import InboundMessage, StoredEvent, StreamCursor, new_receipt
 from bot.domain.ledger import Delivery, DeliveryState, EventKey, Receipt, Step
 from bot.store.inmemory.environment import InMemoryEntities, InMemoryWorlds
@@ -124,7 +123,7 @@ class InMemoryLedger:
             del self._steps[turn_id]
         for delivery in [item for item in self._deliveries.values() if item.turn_id in turn_ids]:
             if delivery.state in FINAL_STATES:
-                self._store_delivery(replace(delivery, content=Content()))
+                self._store_delivery(redact_delivery(delivery))
         return receipts
 
     def append_delivery(self, delivery: Delivery) -> Delivery:

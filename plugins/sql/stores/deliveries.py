@@ -7,6 +7,7 @@ from uuid import UUID
 from sqlalchemy import Connection, func, select, update
 from sqlalchemy.sql.expression import Executable
 
+from bot import Content
 from bot.platform import Delivery, DeliveryState
 from plugins.sql.core.schema import deliveries
 from plugins.sql.core.statements import (
@@ -30,6 +31,7 @@ from plugins.sql.core.values import (
     storable_text,
 )
 
+REFERENCE_KEYS = REPLACES_KEY, DRAFT_KEY = "edits", "draft"
 OPEN_STATES = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
 DELIVERY_NAMES = (
     "agent_id",
@@ -149,6 +151,9 @@ def delivery_of(row: Row) -> Delivery:
     """Read a part from its columns."""
     (delivery_id, turn_id, room_id, memory_id, platform, account, target, part, content) = row[:9]
     (created_at, reply_to, state, attempts, first_attempt_at, external_id, cause, seq) = row[9:]
+    stored = content_of(content)
+    references = {key: str(stored.metadata.get(key, "")) for key in REFERENCE_KEYS}
+    metadata = {key: value for key, value in stored.metadata.items() if key not in REFERENCE_KEYS}
     return Delivery(
         id=delivery_id,
         turn_id=id_of(turn_id),
@@ -158,7 +163,7 @@ def delivery_of(row: Row) -> Delivery:
         account=account,
         target=target,
         part=part,
-        content=content_of(content),
+        content=replace(stored, metadata=metadata) if any(references.values()) else stored,
         created_at=datetime_of(created_at),
         seq=seq,
         state=DeliveryState(state),
@@ -167,6 +172,8 @@ def delivery_of(row: Row) -> Delivery:
         external_id=external_id,
         reply_to=reply_to,
         cause=cause,
+        replaces_external_id=references[REPLACES_KEY],
+        draft_id=references[DRAFT_KEY],
     )
 
 
@@ -182,10 +189,18 @@ def delivery_values(agent: int, delivery: Delivery) -> Row:
         storable_text(delivery.account),
         storable_text(delivery.target),
         delivery.part,
-        content_text(delivery.content),
+        content_text(_content_with_references(delivery)),
         microseconds_of(delivery.created_at),
         *_state_values(delivery),
     )
+
+
+def _content_with_references(delivery: Delivery) -> Content:
+    """Return the content as it is stored: references to other messages are part of its metadata."""
+    values = (delivery.replaces_external_id, delivery.draft_id)
+    references = {key: value for key, value in zip(REFERENCE_KEYS, values, strict=True) if value}
+    content = delivery.content
+    return replace(content, metadata={**content.metadata, **references}) if references else content
 
 
 def _state_values(delivery: Delivery) -> Row:

@@ -1,6 +1,5 @@
 """Forgetting somebody, in SQL. It looks through whole tables: no index on the road is kept for it."""
 
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -16,6 +15,7 @@ from bot.store import (
     anonymize_entity,
     cancel_unsent,
     opt_out_component,
+    redact_delivery,
     redact_receipt,
 )
 from plugins.sql.core.row_cache import invalidate as forget_what_is_known
@@ -171,9 +171,7 @@ def _redact_receipts(
     deliveries_of_turns = (
         one for one in list_deliveries(agent, True, None, None, connection) if one.turn_id in turn_ids
     )
-    cancelled = tuple(
-        replace(one, content=Content()) for one in cancel_unsent(deliveries_of_turns, "it was forgotten")
-    )
+    cancelled = tuple(redact_delivery(one) for one in cancel_unsent(deliveries_of_turns, "it was forgotten"))
     for delivery in cancelled:
         save_delivery(agent, delivery, connection)
     redactions = [(one, redact_receipt(one, now)) for one in entity_receipts]
