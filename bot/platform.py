@@ -17,7 +17,7 @@ from bot.concurrency.bounded import BoundedDict, BoundedSet
 from bot.concurrency.clock import Backoff, TimeSource
 from bot.concurrency.tasks import TaskSet
 from bot.domain.component_specs import CommandSpec
-from bot.domain.content import MentionContext
+from bot.domain.content import MentionContext, PostOperation, PostOperationKind
 from bot.domain.edits import Reaction
 from bot.domain.inbound import ChoiceSelection, CommandInvocation, InboundMessage, StreamCursor
 from bot.domain.ledger import Delivery, DeliveryState, EventKey
@@ -78,6 +78,8 @@ __all__ = [
     "MentionContext",
     "MessageGone",
     "NotSent",
+    "PostOperation",
+    "PostOperationKind",
     "Reaction",
     "RoomRule",
     "RoomRules",

@@ -2,10 +2,10 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from bot import Attachment, Content, MediaKind
+from bot.platform import PostOperationKind
 
 MAX_WEIGHT = 280
 URL_WEIGHT = 23  # of any URL: X replaces it by a short one
@@ -87,8 +87,6 @@ def _character_weight(character: str) -> int:
 MAX_PICTURES = 4
 MAX_REPLY_POSTS = 5  # posts with which one mention may be answered
 ELLIPSIS = "…"
-ACT, SUBJECT = "x_act", "x_subject"  # in a content's metadata: what is done, and to which post
-QUOTE, REPLY, LIKE, REPOST = "quote", "reply", "like", "repost"
 _SENTENCE_END = re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*(?:\s+|(?<=[。！？]))|\n+")
 _LEADING_MENTIONS = re.compile(r"^(?:\s*[@＠]\w{1,15}\b[,:]?)+\s*")
 _MENTION = re.compile(  # as X detects them: after any character but a letter, and after RT
@@ -103,24 +101,21 @@ def split_reply(content: Content) -> list[Content]:
     """
     pictures = tuple(item for item in content.attachments if is_picture(item))[:MAX_PICTURES]
     links = [item.url for item in content.attachments if item.data is None and item.url.startswith("http")]
-    metadata = operation_metadata(content.metadata)
-    if metadata.get(ACT) in (LIKE, REPOST):
-        return [Content(text=content.text, metadata=metadata)]
+    operation = content.operation
+    if operation is not None and not operation.creates_post:
+        return [Content(text=content.text, operation=operation)]
     text = "\n".join([content.text, *links]).strip()
-    is_reply = content.in_reply_to is not None or metadata.get(ACT) == REPLY
+    is_reply = content.in_reply_to is not None or (
+        operation is not None and operation.kind is PostOperationKind.REPLY
+    )
     first_text, *remaining = _limit_posts(split_text(text)) if is_reply else split_text(text)
-    head = Content(text=first_text, attachments=pictures, metadata=metadata)
+    head = Content(text=first_text, attachments=pictures, operation=operation)
     return [head, *(Content(text=item) for item in remaining)]
 
 
 def is_picture(attachment: Attachment) -> bool:
     """Return whether an attachment is a picture with data, which can be uploaded."""
     return attachment.kind is MediaKind.IMAGE and attachment.data is not None
-
-
-def operation_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Take from a content's metadata what is to be done to which post."""
-    return {name: str(metadata[name]) for name in (ACT, SUBJECT) if metadata.get(name)}
 
 
 def split_text(text: str) -> list[str]:

@@ -8,11 +8,10 @@ from adapters.x.client import XClient
 from adapters.x.config import XSettings
 from adapters.x.connection import RequestRefused
 from adapters.x.incoming import THREAD_CONTEXT
-from adapters.x.outgoing import ACT, REPLY, SUBJECT
 from adapters.x.payloads import Post
 from adapters.x.state import AccountState
 from bot import ConfigError, Entity, Receipt
-from bot.platform import AgentHandle, Delivery, DeliveryUnknown, NotSent, Undeliverable
+from bot.platform import AgentHandle, Delivery, DeliveryUnknown, NotSent, PostOperationKind, Undeliverable
 
 OPT_OUT_KEY = "opt-outs"
 OPT_OUT_PHRASES = frozenset(
@@ -102,9 +101,9 @@ class ReplyPermissions:
 
     async def find_addressee(self, delivery: Delivery) -> str:
         """Return the post that a part replies to; empty for a post on the own timeline."""
-        metadata = delivery.content.metadata
-        if metadata.get(ACT) == REPLY:
-            return str(metadata[SUBJECT])
+        operation = delivery.content.operation
+        if operation is not None and operation.kind is PostOperationKind.REPLY:
+            return operation.post_id
         if delivery.reply_to or delivery.target == delivery.account:
             return delivery.reply_to
         receipts = await self._conversations.receipts(room_id=delivery.room_id, limit=MAX_RECEIPTS)

@@ -10,9 +10,10 @@ from adapters.x.client import XClient
 from adapters.x.config import XSettings
 from adapters.x.connection import RequestRefused
 from adapters.x.incoming import text_of
-from adapters.x.outgoing import ACT, LIKE, QUOTE, REPOST, SUBJECT, remove_mentions
+from adapters.x.outgoing import remove_mentions
 from adapters.x.payloads import Page, Post
 from adapters.x.permissions import ContentRules, ReplyPermissions
+from bot import Content
 from bot.platform import (
     AgentHandle,
     Delivery,
@@ -20,6 +21,8 @@ from bot.platform import (
     DeliveryState,
     DeliveryUnknown,
     NotSent,
+    PostOperation,
+    PostOperationKind,
     Undeliverable,
 )
 
@@ -69,7 +72,9 @@ class MessageSender:
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Search the timeline for a part of which it is unknown whether it arrived."""
-        if self._is_dry_run or delivery.content.metadata.get(ACT) in (LIKE, REPOST):
+        operation = delivery.content.operation
+        is_repeatable = operation is not None and not operation.creates_post
+        if self._is_dry_run or is_repeatable:
             return await self.deliver(delivery)
         if post_id := await self._find_post(delivery):
             self._rejected_duplicates.discard(delivery.id)
@@ -83,21 +88,27 @@ class MessageSender:
 
     async def _send(self, delivery: Delivery) -> str:
         content = delivery.content
-        kind, post_id = content.metadata.get(ACT), str(content.metadata.get(SUBJECT, ""))
-        if kind in (LIKE, REPOST):
-            await self._permissions.check_post(post_id)
-            await (self._client.like(post_id) if kind == LIKE else self._client.repost(post_id))
-            return f"{kind}-{post_id}"
+        if content.operation is not None and not content.operation.creates_post:
+            return await self._react(content.operation)
         reply_to_id, text = await self._find_reply_target(delivery), _text_to_send(delivery)
         first_part = await self._find_part(delivery, 0) or delivery
         if addressee := await self._permissions.find_addressee(first_part):
             await self._permissions.check_reply(first_part, addressee)
-        quoted_id = post_id if kind == QUOTE else ""
-        if quoted_id:
+        if quoted_id := _quoted_id_of(content):
             await self._permissions.check_post(quoted_id)
         return await self._client.create_post(
             text, reply_to_id=reply_to_id, quoted_id=quoted_id, pictures=content.attachments
         )
+
+    async def _react(self, operation: PostOperation) -> str:
+        """Like or repost a post, which has no id of its own."""
+        post_id = operation.post_id
+        await self._permissions.check_post(post_id)
+        if operation.kind is PostOperationKind.LIKE:
+            await self._client.like(post_id)
+        else:
+            await self._client.repost(post_id)
+        return f"{operation.kind}-{post_id}"
 
     async def _check_content(self, delivery: Delivery) -> None:
         """Raise Undeliverable for forbidden content; a thread is checked as a whole before its first part."""
@@ -160,8 +171,7 @@ class MessageSender:
     async def _search_timeline(self, delivery: Delivery) -> str:
         since = (delivery.first_attempt_at or delivery.created_at) - CLOCK_SKEW
         reply_to_id, text = await self._find_reply_target(delivery), _text_to_send(delivery)
-        metadata = delivery.content.metadata
-        quoted_id = str(metadata.get(SUBJECT, "")) if metadata.get(ACT) == QUOTE else ""
+        quoted_id = _quoted_id_of(delivery.content)
         page_token = ""
         for _ in range(MAX_PAGES):
             page = await self._client.read_own_posts(since, page_token)
@@ -170,6 +180,12 @@ class MessageSender:
             if not (page_token := page.next_token):
                 return ""
         raise Undeliverable("too many posts since to search them all")
+
+
+def _quoted_id_of(content: Content) -> str:
+    """Return the id of the post that a content quotes; empty if it quotes none."""
+    operation = content.operation
+    return operation.post_id if operation and operation.kind is PostOperationKind.QUOTE else ""
 
 
 def _text_to_send(delivery: Delivery) -> str:

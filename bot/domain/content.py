@@ -76,6 +76,28 @@ class Choice:
         object.__setattr__(self, "label", shorten(" ".join(self.label.split()) or "?", MAX_LABEL_LENGTH))
 
 
+class PostOperationKind(StrEnum):
+    """What is done to a post of a social platform. Stored with the content."""
+
+    LIKE = "like"
+    REPOST = "repost"
+    QUOTE = "quote"
+    REPLY = "reply"
+
+
+@dataclass(frozen=True, slots=True)
+class PostOperation:
+    """An operation on the post `post_id` of a social platform, carried out by delivering the content."""
+
+    kind: PostOperationKind
+    post_id: str
+
+    @property
+    def creates_post(self) -> bool:
+        """Whether the operation publishes the content's text as a post of its own."""
+        return self.kind in (PostOperationKind.QUOTE, PostOperationKind.REPLY)
+
+
 @dataclass(frozen=True, slots=True)
 class Content:
     """The content of a message on any platform; of its choices the first 25 are offered."""
@@ -91,6 +113,7 @@ class Content:
     mention: MentionContext = MentionContext()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     choices: tuple[Choice, ...] = ()
+    operation: PostOperation | None = None
 
     @property
     def is_voice(self) -> bool:

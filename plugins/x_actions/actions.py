@@ -3,12 +3,9 @@
 from typing import Annotated
 
 from bot import ActionResult, Agent, ChoiceRequest, Effect, ExampleLine, Task, Turn, action, worker
+from bot.platform import PostOperation, PostOperationKind
 from plugins.x_actions.operations import (
-    LIKE,
     POST_URL,
-    QUOTE,
-    REPLY,
-    REPOST,
     WORKER,
     XOperation,
     build_operation,
@@ -56,7 +53,7 @@ async def post(turn: Turn, text: PostText) -> ActionResult:
 )
 async def reply(turn: Turn, text: PostText, post: PostId) -> ActionResult:
     """Reply to a post, if its author has mentioned the bot or is listed."""
-    return await _act_on_post(turn, REPLY, post, text)
+    return await _act_on_post(turn, PostOperationKind.REPLY, post, text)
 
 
 @action(
@@ -68,7 +65,7 @@ async def reply(turn: Turn, text: PostText, post: PostId) -> ActionResult:
 )
 async def quote(turn: Turn, text: PostText, post: PostId = "") -> ActionResult:
     """Quote a post."""
-    return await _act_on_post(turn, QUOTE, post, text)
+    return await _act_on_post(turn, PostOperationKind.QUOTE, post, text)
 
 
 @action(
@@ -80,7 +77,9 @@ async def quote(turn: Turn, text: PostText, post: PostId = "") -> ActionResult:
 )
 async def repost(turn: Turn, post: PostId = "") -> ActionResult:
     """Repost a post."""
-    return await _act_on_post(turn, REPOST, post, f"Reposted {POST_URL}{find_post_id(turn, post)}")
+    return await _act_on_post(
+        turn, PostOperationKind.REPOST, post, f"Reposted {POST_URL}{find_post_id(turn, post)}"
+    )
 
 
 @action(
@@ -92,7 +91,9 @@ async def repost(turn: Turn, post: PostId = "") -> ActionResult:
 )
 async def like(turn: Turn, post: PostId = "") -> ActionResult:
     """Like a post."""
-    return await _act_on_post(turn, LIKE, post, f"Liked {POST_URL}{find_post_id(turn, post)}")
+    return await _act_on_post(
+        turn, PostOperationKind.LIKE, post, f"Liked {POST_URL}{find_post_id(turn, post)}"
+    )
 
 
 @action(
@@ -107,13 +108,11 @@ async def search(turn: Turn, query: Annotated[str, "The words to look for"]) -> 
     return await search_posts(turn, query)
 
 
-async def _act_on_post(turn: Turn, kind: str, reference: str, text: str) -> ActionResult:
+async def _act_on_post(turn: Turn, kind: PostOperationKind, reference: str, text: str) -> ActionResult:
     post_id = find_post_id(turn, reference)
-    return (
-        await request_operation(turn, build_operation(turn, kind, post_id, text))
-        if post_id
-        else build_refusal(NO_POST_TEXT)
-    )
+    if not post_id:
+        return build_refusal(NO_POST_TEXT)
+    return await request_operation(turn, build_operation(turn, PostOperation(kind, post_id), text))
 
 
 @worker(WORKER)

@@ -22,13 +22,11 @@ from bot import (
     ask_twice,
     derived_id,
 )
-from bot.platform import Feed, FoundPost
+from bot.platform import Feed, FoundPost, PostOperation, PostOperationKind
 from bot.text import escape_line, sanitize_name, shorten
 from plugins.x_actions.trust import Operators, untrusted_source
 
 PLATFORM = "x"
-ACT, SUBJECT = "x_act", "x_subject"
-LIKE, QUOTE, REPLY, REPOST = "like", "quote", "reply", "repost"
 POST_URL = "https://x.com/i/status/"
 WORKER = "ACT_ON_X"
 MAX_TEXT_LENGTH = 4_000
@@ -45,38 +43,38 @@ class XOperation:
     """
 
     text: str
-    kind: str = ""
-    post_id: str = ""
+    target: PostOperation | None = None
     room_id: UUID | None = None
 
     @property
     def is_in_conversation(self) -> bool:
         """Whether it belongs to the post's conversation, not to the own timeline."""
-        return self.kind not in ("", QUOTE)
+        return self.target is not None and self.target.kind is not PostOperationKind.QUOTE
 
     @property
     def confirmation_text(self) -> str:
         """The full text with which confirmation is requested."""
-        url = f"{POST_URL}{self.post_id}"
-        match self.kind:
-            case "like" | "repost":
-                return f"I would {self.kind} {url} on X."
-            case "reply":
-                return f"I would reply to {url} on X: “{self.text}”"
-            case "quote":
-                return f"I would quote {url} on X: “{self.text}”"
-        return f"I would post on X: “{self.text}”"
+        if self.target is None:
+            return f"I would post on X: “{self.text}”"
+        kind, url = self.target.kind, f"{POST_URL}{self.target.post_id}"
+        if not self.target.creates_post:
+            return f"I would {kind} {url} on X."
+        verb = "reply to" if kind is PostOperationKind.REPLY else "quote"
+        return f"I would {verb} {url} on X: “{self.text}”"
 
     def to_metadata(self) -> dict[str, str]:
         """Return the metadata of the task that waits for confirmation."""
         room_id = str(self.room_id) if self.room_id is not None else ""
-        return {"text": self.text, "act": self.kind, "subject": self.post_id, "room": room_id}
+        kind, post_id = (self.target.kind.value, self.target.post_id) if self.target else ("", "")
+        return {"text": self.text, "act": kind, "subject": post_id, "room": room_id}
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str]) -> Self:
         """Parse the metadata of a confirmed task."""
         room_id = UUID(metadata["room"]) if metadata["room"] else None
-        return cls(metadata["text"], metadata["act"], metadata["subject"], room_id)
+        kind, post_id = metadata["act"], metadata["subject"]
+        target = PostOperation(PostOperationKind(kind), post_id) if kind else None
+        return cls(metadata["text"], target, room_id)
 
 
 def find_feed(agent: Agent) -> Feed | None:
@@ -118,12 +116,11 @@ def _quote_post(post: FoundPost) -> str:
     return f'{sanitize_name(post.author)}: "{text}" {post.url}'
 
 
-def build_operation(turn: Turn, kind: str, post_id: str, text: str) -> XOperation:
+def build_operation(turn: Turn, target: PostOperation, text: str) -> XOperation:
     """Build an operation on a post, in its conversation if that is the current room."""
-    is_current_post = turn.room.platform == PLATFORM and post_id == turn.message.external_id
-    return XOperation(
-        text.strip(), kind, post_id, turn.room.id if is_current_post and kind != QUOTE else None
-    )
+    is_current_post = turn.room.platform == PLATFORM and target.post_id == turn.message.external_id
+    is_in_room = is_current_post and target.kind is not PostOperationKind.QUOTE
+    return XOperation(text.strip(), target, turn.room.id if is_in_room else None)
 
 
 def find_post_id(turn: Turn, reference: str) -> str:
@@ -139,7 +136,9 @@ async def request_operation(turn: Turn, operation: XOperation) -> ActionResult:
     if refusal := refusal_for(turn.agent, operation):
         return build_refusal(refusal)
     if source := await untrusted_source(turn):
-        turn.notes.append(f"{operation.kind or 'post'} on X waits for confirmation: {source}")
+        turn.notes.append(
+            f"{operation.target.kind if operation.target else 'post'} on X waits for confirmation: {source}"
+        )
         return await ask_twice(turn, WORKER, operation.to_metadata(), operation.confirmation_text)
     return await submit_operation(turn.agent, operation, key=f"{turn.id} {turn.next_reply_index}")
 
@@ -161,13 +160,13 @@ async def submit_operation(agent: Agent, operation: XOperation, *, key: str) -> 
     room = await agent.store.worlds.room(operation.room_id) if operation.room_id is not None else None
     if room is None:
         room = (
-            _build_conversation_room(agent, feed, operation.post_id)
-            if operation.is_in_conversation
+            _build_conversation_room(agent, feed, operation.target.post_id)
+            if operation.target is not None and operation.is_in_conversation
             else feed.room
         )
     await agent.store.worlds.save_world(feed.world, [room])
-    metadata = {ACT: operation.kind, SUBJECT: operation.post_id} if operation.kind else {}
-    message: Memory | None = await agent.say(room, Content(text=operation.text, metadata=metadata), key=key)
+    content = Content(text=operation.text, operation=operation.target)
+    message: Memory | None = await agent.say(room, content, key=key)
     if message is None:
         return build_refusal("nothing was left to send")
     return ActionResult(text=f"on its way to X: {message.content.text}", data={"memory_id": str(message.id)})

@@ -15,7 +15,7 @@ from uuid import UUID
 from pydantic_core import to_json
 
 from bot import Attachment, Choice, Content, MediaKind
-from bot.platform import MentionContext
+from bot.platform import MentionContext, PostOperation, PostOperationKind
 
 NO_ID = bytes(16)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -95,31 +95,25 @@ def dumps(value: Any) -> str:
 
 
 NOT_MENTIONED = MentionContext()
+PLAIN_FIELDS = ("thought", "actions", "providers", "url", "metadata")
 TEXT_FIELDS = ("url", "content_type", "name", "title", "description", "text", "problem")
 
 
 def content_text(content: Content) -> str:
     """Write a content."""
     data: dict[str, Any] = {"text": content.text, "source": content.source}
-    if content.thought:
-        data["thought"] = content.thought
-    if content.actions:
-        data["actions"] = content.actions
-    if content.providers:
-        data["providers"] = content.providers
+    data |= {name: value for name in PLAIN_FIELDS if (value := getattr(content, name))}
     if content.attachments:
         data["attachments"] = [_attachment_data(attachment) for attachment in content.attachments]
-    if content.url:
-        data["url"] = content.url
     if content.in_reply_to is not None:
         data["in_reply_to"] = str(content.in_reply_to)
     if content.mention != NOT_MENTIONED:
         mention = content.mention
         data["mention"] = [mention.is_mention, mention.is_reply, mention.is_thread, mention.denied_by]
-    if content.metadata:
-        data["metadata"] = content.metadata
     if content.choices:
         data["choices"] = [(attachment.label, attachment.value) for attachment in content.choices]
+    if content.operation is not None:
+        data["operation"] = [content.operation.kind.value, content.operation.post_id]
     return dumps(data)
 
 
@@ -129,6 +123,7 @@ def content_of(text: str) -> Content:
     if len(data) == 2:  # nearly every message: a text and where it came from
         return Content(text=data["text"], source=data["source"])
     reply_to = data.get("in_reply_to")
+    operation, metadata = _operation_of(data)
     return Content(
         text=data["text"],
         thought=data.get("thought", ""),
@@ -139,9 +134,23 @@ def content_of(text: str) -> Content:
         url=data.get("url", ""),
         in_reply_to=UUID(reply_to) if reply_to else None,
         mention=MentionContext(*data["mention"]) if "mention" in data else NOT_MENTIONED,
-        metadata=data.get("metadata", {}),
+        metadata=metadata,
         choices=tuple(Choice(*item) for item in data.get("choices", ())),
+        operation=operation,
     )
+
+
+def _operation_of(data: dict[str, Any]) -> tuple[PostOperation | None, Mapping[str, Any]]:
+    """Return the operation and the metadata; earlier versions stored the operation in the metadata."""
+    metadata = data.get("metadata", {})
+    if "operation" in data:
+        kind, post_id = data["operation"]
+        return PostOperation(PostOperationKind(kind), post_id), metadata
+    if "x_act" not in metadata:
+        return None, metadata
+    metadata = dict(metadata)
+    kind, post_id = metadata.pop("x_act"), str(metadata.pop("x_subject", ""))
+    return (PostOperation(PostOperationKind(kind), post_id) if kind else None), metadata
 
 
 def _attachment_data(attachment: Attachment) -> dict[str, Any]:

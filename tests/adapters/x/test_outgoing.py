@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.x.outgoing import ACT, MAX_WEIGHT, REPLY, remove_mentions, split_reply, split_text, text_weight
+from adapters.x.outgoing import MAX_WEIGHT, remove_mentions, split_reply, split_text, text_weight
 from bot import Attachment, Content, MediaKind, new_id
+from bot.platform import PostOperation, PostOperationKind
 
 SENTENCE = "The tide comes in twice a day, and nobody has to ask it to. "
 WORDS = st.lists(
@@ -55,7 +56,10 @@ def test_d16_whatever_is_said_can_be_cut(text: str) -> None:
 def test_a_reply_is_at_most_five_posts_and_a_post_of_ones_own_as_many_as_it_takes() -> None:
     content = Content(text=SENTENCE * 100)
     assert len(split_reply(content)) > 20
-    for reply in (replace(content, in_reply_to=new_id()), replace(content, metadata={ACT: REPLY})):
+    for reply in (
+        replace(content, in_reply_to=new_id()),
+        replace(content, operation=PostOperation(PostOperationKind.REPLY, "12")),
+    ):
         pieces = [part.text for part in split_reply(reply)]
         assert pieces[:4] == split_text(content.text)[:4]
         assert len(pieces) == 5
@@ -101,6 +105,7 @@ def test_a_reply_calls_nobody_in(text: str, expected: str) -> None:
 
 
 def test_what_is_done_to_a_post_is_one_part() -> None:
-    content = Content(text="Liked " + "x" * 500, metadata={"x_act": "like", "x_subject": "12", "other": "no"})
+    like = PostOperation(PostOperationKind.LIKE, "12")
+    content = Content(text="Liked " + "x" * 500, operation=like, metadata={"other": "no"})
     [part] = split_reply(content)
-    assert part.metadata == {"x_act": "like", "x_subject": "12"}
+    assert (part.operation, part.metadata) == (like, {})

@@ -11,7 +11,7 @@ from adapters.x.emulator import Emulator, FastClock
 from adapters.x.permissions import is_opt_in_request, is_opt_out_request
 from bot import ChannelType, Content, Outcome
 from bot.models import TextRequest
-from bot.platform import Delivery, NotSent, Undeliverable
+from bot.platform import Delivery, NotSent, PostOperation, PostOperationKind, Undeliverable
 from bot.store import InMemoryStore
 from bot.testing import make_message, model_answer
 from tests.adapters.x.conftest import Live
@@ -60,8 +60,8 @@ async def test_o09_a_dry_run_writes_nothing_whatever_a_turn_brings(
 async def test_o09_past_the_outbox_too_a_dry_run_writes_nothing(live: Live, emulator: Emulator) -> None:
     async with live(X_DRY_RUN="true") as cast:
         part = part_of(cast)
-        for metadata in ({}, *({"x_act": act, "x_subject": "5"} for act in ("like", "repost", "quote"))):
-            content = Content(text="Post", metadata=metadata)
+        for operation in (None, *(PostOperation(kind, "5") for kind in PostOperationKind if kind != "reply")):
+            content = Content(text="Post", operation=operation)
             assert (await cast.adapter.deliver(_with(part, content))).startswith("dry-run-")
             assert (await cast.adapter.reconcile(_with(part, content))).startswith("dry-run-")
         assert emulator.writes == []
@@ -197,8 +197,8 @@ async def test_o11_a_stop_is_honoured_before_what_is_on_its_way(live: Live, emul
 async def test_o11_the_operators_list_holds_for_likes_and_quotes_too(live: Live, emulator: Emulator) -> None:
     async with live(X_OPT_OUT_USERS="@Mallory", **QUIET) as cast:
         theirs = emulator.say("mallory", "Look at me.")
-        for act in ("like", "repost", "quote", "reply"):
-            content = Content(text="Hm.", metadata={"x_act": act, "x_subject": theirs})
+        for kind in PostOperationKind:
+            content = Content(text="Hm.", operation=PostOperation(kind, theirs))
             with pytest.raises(Undeliverable, match="opt-out"):
                 await cast.adapter.deliver(_with(part_of(cast), content))
         assert emulator.writes == []
@@ -226,4 +226,4 @@ def _with(part: Delivery, content: Content) -> Delivery:
 
 
 def _reply(subject: str) -> Content:
-    return Content(text="Indeed.", metadata={"x_act": "reply", "x_subject": subject})
+    return Content(text="Indeed.", operation=PostOperation(PostOperationKind.REPLY, subject))
