@@ -1,15 +1,12 @@
 """The running bot of one character: its connection, receiving and sending."""
 
-import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any
 
 from telegram.error import InvalidToken, TelegramError
 
 from adapters.telegram.client import BotClient, Connector, TooManyRequests
 from adapters.telegram.commands import CommandHandler, register_commands
-from adapters.telegram.config import Limits, TelegramSettings, TimeSource
+from adapters.telegram.config import Limits, TelegramSettings
 from adapters.telegram.entities import PLATFORM, BotIdentity
 from adapters.telegram.errors import PARSE_ERRORS, TOKEN_REFUSED, disconnect_cause_of, error_text
 from adapters.telegram.incoming import IncomingContext
@@ -21,7 +18,7 @@ from adapters.telegram.send_methods import SendMethods
 from adapters.telegram.sending import MessageSender, TypingIndicator
 from adapters.telegram.webhook import Webhook
 from bot import BotError
-from bot.platform import AgentHandle, ConnectionStatus, DisconnectCause
+from bot.platform import AgentHandle, Backoff, ConnectionStatus, DisconnectCause, TaskSet, TimeSource
 
 logger = logging.getLogger(__name__)
 
@@ -46,25 +43,22 @@ class TelegramAccount:
             self.send_methods, rate_limiter, limits, time_source, settings.telegram_unclear
         )
         self.typing_indicator = TypingIndicator(self.client, rate_limiter, time_source, limits.typing_seconds)
-        self.status = ConnectionStatus(PLATFORM, handle.character.name, time_source.wall)
+        self.status = ConnectionStatus(PLATFORM, handle.character.name, time_source.now)
         self._command_handler = CommandHandler(handle, self.client, self.message_sender)
         self._identity = BotIdentity(handle.agent_id, settings.account)
         self._receiver: UpdateReceiver | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet(f"bot {settings.account} on Telegram")
         self.webhook: Webhook | None = None
 
     async def open(self) -> None:
         """Open the HTTP sessions and start receiving in the background."""
         await self.client.open()
-        self._start_task(self._run())
+        self._tasks.start(self._run())
 
     async def close(self) -> None:
         """Stop all tasks and close the sessions. Telegram sends unconfirmed updates again."""
         await self.typing_indicator.stop()
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.cancel()
         if self._receiver is not None:
             await self._receiver.stop()
         await self.client.close_sessions()
@@ -79,9 +73,9 @@ class TelegramAccount:
     async def _receive_updates(self, identity: BotIdentity) -> None:
         """Receive updates until the inbox closes. Raises InvalidToken if Telegram rejects the token."""
         self._identity = identity
-        self.message_sender.known_people.add_bot(identity.username)
+        self.message_sender.known_people.add_bot(identity.username.lower())
         self._receiver = self._create_receiver(identity)
-        self._start_task(register_commands(self.client, self._handle.commands))
+        self._tasks.start(register_commands(self.client, self._handle.commands))
         if self._settings.telegram_webhook_url:
             self.webhook = Webhook(
                 self.client, self._receiver, self._settings, self._limits, self._time, self.status
@@ -94,7 +88,7 @@ class TelegramAccount:
 
     async def _identify(self) -> BotIdentity:
         """Call getMe until it succeeds. Raises InvalidToken if Telegram rejects the token."""
-        failures = 0
+        failures, backoff = 0, Backoff(1.0, self._limits.max_retry_delay)
         while True:
             try:
                 user = await self.client.get_me()
@@ -104,8 +98,8 @@ class TelegramAccount:
             except (TelegramError, *PARSE_ERRORS) as error:
                 self.status.failed(disconnect_cause_of(error), error_text(error))
                 failures += 1
-                delay = min(2.0 ** min(failures - 1, 10), self._limits.max_retry_delay)
-                await self._time.sleep(error.seconds if isinstance(error, TooManyRequests) else delay)
+                retry_after = error.seconds if isinstance(error, TooManyRequests) else 0.0
+                await self._time.sleep(backoff.delay(failures, retry_after=retry_after))
         reads_all = bool(user.can_read_all_group_messages)
         logger.info(
             "connected to Telegram as @%s%s",
@@ -136,7 +130,7 @@ class TelegramAccount:
 
     def _on_chat_migrated(self, old_chat_id: int, new_chat_id: int) -> None:
         """Report a migration in the background, because the delivery that noticed it holds the room."""
-        self._start_task(self._report_migration(old_chat_id, new_chat_id))
+        self._tasks.start(self._report_migration(old_chat_id, new_chat_id))
 
     async def _report_migration(self, old_chat_id: int, new_chat_id: int) -> None:
         try:
@@ -145,13 +139,3 @@ class TelegramAccount:
             logger.warning(
                 "the migration of chat %d to %d could not be stored: %s", old_chat_id, new_chat_id, error
             )
-
-    def _start_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_task_done)
-
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("bot %s stopped on Telegram after an error", self.client.account, exc_info=error)

@@ -10,13 +10,21 @@ from telegram.error import TelegramError
 
 from adapters.telegram.account import TelegramAccount
 from adapters.telegram.client import Connector
-from adapters.telegram.config import Limits, TimeSource, read_settings
+from adapters.telegram.config import Limits, read_settings
 from adapters.telegram.entities import PLATFORM, ChatTarget
 from adapters.telegram.errors import error_text
 from adapters.telegram.outgoing import split_reply
 from adapters.telegram.webhook import Webhook, WebhookServer
 from bot import ConfigError, Content, FetchError, Room
-from bot.platform import Adapter, AgentHandle, ConnectionStatus, Delivery, Undeliverable
+from bot.platform import (
+    Adapter,
+    AgentHandle,
+    ConnectionStatus,
+    Delivery,
+    TimeSource,
+    Undeliverable,
+    select_accounts,
+)
 
 PRIVATE_DRAFT_INTERVAL, GROUP_DRAFT_INTERVAL = 1.0, 3.0
 
@@ -141,29 +149,17 @@ class TelegramAdapter(Adapter):
 
 def open_telegram(handles: Sequence[AgentHandle]) -> TelegramAdapter:
     """Create the adapter for all characters with a token. Raises ConfigError if two have the same."""
-    enabled_handles = [handle for handle in handles if _is_enabled(handle)]
-    owners: dict[str, AgentHandle] = {}
-    for handle in enabled_handles:
-        account_id = read_settings(handle.settings).account
-        if account_id in owners:
-            raise ConfigError(
-                f"{owners[account_id].character.name} and {handle.character.name} have the same "
-                "TELEGRAM_BOT_TOKEN: give each character one of its own, in its file's secrets"
-            )
-        owners[account_id] = handle
-    if not owners:
-        raise ConfigError("no character has a TELEGRAM_BOT_TOKEN: BotFather gives one")
-    webhook_addresses = {_webhook_address(handle) for handle in enabled_handles} - {None}
+    accounts = select_accounts(
+        handles, PLATFORM, ("TELEGRAM_BOT_TOKEN",), lambda handle: read_settings(handle.settings).account
+    )
+    if not accounts:
+        raise ConfigError("no character has a TELEGRAM_BOT_TOKEN: get one from BotFather")
+    webhook_addresses = {_webhook_address(handle) for handle in accounts.values()} - {None}
     if len(webhook_addresses) > 1:
         raise ConfigError(
             "the TELEGRAM_WEBHOOK_… settings of two characters differ: set them in the environment"
         )
-    return TelegramAdapter(enabled_handles)
-
-
-def _is_enabled(handle: AgentHandle) -> bool:
-    adapters = handle.character.adapters
-    return "TELEGRAM_BOT_TOKEN" in handle.settings and (not adapters or PLATFORM in adapters)
+    return TelegramAdapter([*accounts.values()])
 
 
 def _webhook_address(handle: AgentHandle) -> tuple[str, int, str] | None:

@@ -1,16 +1,13 @@
 """Settings and limits of the Telegram adapter."""
 
-import asyncio
 import re
-import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from bot import BaseUrl, Clock, Secret, Settings, SettingsModel, reject_redirected_key, system_clock
+from bot import BaseUrl, Secret, Settings, SettingsModel, reject_redirected_key
 from bot.platform import AllowList
 
 TOKEN_PATTERN = re.compile(r"(\d{1,20}):[A-Za-z0-9_-]{1,128}")
@@ -120,12 +117,3 @@ class Limits:
     administrators_ttl: float = 600.0  # of a cached list of administrators
     max_queue_seconds: float = 20.0  # maximum wait of a part before it is returned to the queue
     empty_poll_delay: float = 0.5  # pause if a server answers an empty poll at once
-
-
-@dataclass(frozen=True, slots=True)
-class TimeSource:
-    """The wall's clock, one that only goes forward, and a way to let time pass."""
-
-    wall: Clock = system_clock
-    monotonic: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep

@@ -1,7 +1,6 @@
 """Joins, leaves, promotions, chat migration, and the cache of administrators."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from datetime import datetime
@@ -23,7 +22,7 @@ from adapters.telegram.entities import (
 from adapters.telegram.errors import PARSE_ERRORS
 from adapters.telegram.incoming import IncomingContext
 from bot import Role
-from bot.platform import AgentHandle
+from bot.platform import AgentHandle, BoundedDict
 
 Change = Callable[[AgentHandle], Awaitable[object]]
 ROLES_BY_STATUS = {ChatMember.OWNER: Role.OWNER, ChatMember.ADMINISTRATOR: Role.ADMIN}
@@ -133,7 +132,7 @@ class AdministratorCache:
     def __init__(self, client: BotClient, monotonic: Callable[[], float], ttl: float) -> None:
         self._client = client
         self._monotonic, self._ttl = monotonic, ttl
-        self._entries: OrderedDict[int, tuple[float, Roles | None]] = OrderedDict()
+        self._entries: BoundedDict[int, tuple[float, Roles | None]] = BoundedDict(MAX_CHATS)
         self._semaphore = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
 
     def find(self, chat_id: int) -> Roles | None:
@@ -166,5 +165,3 @@ class AdministratorCache:
         except (TelegramError, *PARSE_ERRORS):
             pass  # the last known roles stay
         self._entries[chat_id] = (self._monotonic(), roles)
-        while len(self._entries) > MAX_CHATS:
-            self._entries.popitem(last=False)

@@ -1,7 +1,6 @@
 """Splitting of replies into parts with entities, and the limit on @mentions."""
 
 import re
-from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -175,36 +174,9 @@ def _find_end(text: str, start: int, limit: int) -> int:
     return start + size if size > 1 else furthest
 
 
-MAX_CHATS = 2000
-MAX_PEOPLE = 200
 MAX_MENTIONS = 3
 NEUTRAL_AT = "＠"  # one character like @, so that no span moves
 _MENTION_PATTERN = re.compile(r"https?://\S+|(?<![A-Za-z0-9_])@([A-Za-z0-9_]{2,})")
-
-
-class KnownPeople:
-    """Knows by chat which @names may be mentioned."""
-
-    def __init__(self) -> None:
-        self._bot_username = ""
-        self._people: OrderedDict[int, OrderedDict[str, None]] = OrderedDict()
-
-    def add_bot(self, username: str) -> None:
-        """Learn our own @name, which calls nobody else."""
-        self._bot_username = username.lower()
-
-    def note_user(self, chat_id: int, username: str) -> None:
-        """Somebody has said something in a chat; so it is there."""
-        people = self._people.setdefault(chat_id, OrderedDict())
-        people[username.lower()] = None
-        people.move_to_end(username.lower())
-        self._people.move_to_end(chat_id)
-        _evict_oldest(people, MAX_PEOPLE)
-        _evict_oldest(self._people, MAX_CHATS)
-
-    def limit_mentions(self, chat_id: int, content: Content) -> Content:
-        """Have a part call three people at most, of those in the chat."""
-        return limit_mentions(content, {self._bot_username, *self._people.get(chat_id, ())})
 
 
 def limit_mentions(content: Content, usernames: Collection[str]) -> Content:
@@ -235,8 +207,3 @@ def _find_mentions(text: str) -> Iterator[tuple[int, str]]:
     for match in _MENTION_PATTERN.finditer(text):
         if match[1]:
             yield match.start(), match[1]
-
-
-def _evict_oldest(entries: OrderedDict[Any, Any], limit: int) -> None:
-    while len(entries) > limit:
-        entries.popitem(last=False)

@@ -1,19 +1,26 @@
 """Long polling of updates; the offset is stored in one transaction with them."""
 
 import logging
-import random
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from telegram.error import Conflict, InvalidToken, TelegramError
 
 from adapters.telegram.client import MAX_UPDATES, BotClient, TooManyRequests
-from adapters.telegram.config import Limits, TimeSource
+from adapters.telegram.config import Limits
 from adapters.telegram.entities import PLATFORM
 from adapters.telegram.errors import disconnect_cause_of, error_text
 from adapters.telegram.receiving import ParsedUpdate, UpdateReceiver, update_id_of
 from bot import BotError
-from bot.platform import AgentHandle, ConnectionStatus, DisconnectCause, InboxClosed, StreamCursor
+from bot.platform import (
+    AgentHandle,
+    Backoff,
+    ConnectionStatus,
+    DisconnectCause,
+    InboxClosed,
+    StreamCursor,
+    TimeSource,
+)
 
 logger = logging.getLogger(__name__)
 OFFSET_CURSOR, LAST_CALL_CURSOR = "offset", "called"
@@ -40,7 +47,7 @@ class UpdatePoller:
         self._last_call_at: datetime | None = None  # when Telegram last answered, as stored
         self._processed_ids: set[int] = set()  # beyond the offset, which a pending album holds back
         self._delayed_albums: set[str] = set()  # albums that were already waited for
-        self._failures = 0
+        self._failures, self._backoff = 0, Backoff(1.0, limits.max_retry_delay)
         self._has_polled = False
         self._is_behind = True  # pending updates may be old
 
@@ -102,7 +109,7 @@ class UpdatePoller:
                     PLATFORM, self._client.account, OFFSET_CURSOR, self._format_position(next_offset)
                 ),
             )
-            self._offset, self._advanced_at = next_offset, self._time.wall()
+            self._offset, self._advanced_at = next_offset, self._time.now()
         self._processed_ids = {
             update
             for update in (*self._processed_ids, *update_ids)
@@ -143,7 +150,7 @@ class UpdatePoller:
         self._warn_if_lossy()
 
     def _warn_if_lossy(self) -> None:
-        now, last_call_at = self._time.wall(), self._last_call_at
+        now, last_call_at = self._time.now(), self._last_call_at
         if last_call_at is not None and now - last_call_at > timedelta(
             hours=self._limits.update_retention_hours
         ):
@@ -157,7 +164,7 @@ class UpdatePoller:
     def _current_offset(self) -> int | None:
         """Return the offset; None after six days without updates, as Telegram may restart its numbering."""
         advanced_at = self._advanced_at
-        if advanced_at is not None and self._time.wall() - advanced_at > timedelta(
+        if advanced_at is not None and self._time.now() - advanced_at > timedelta(
             days=self._limits.offset_ttl_days
         ):
             return None
@@ -165,7 +172,7 @@ class UpdatePoller:
 
     async def _record_call(self) -> None:
         """Store from time to time when Telegram last answered."""
-        now = self._time.wall()
+        now = self._time.now()
         if self._failures:
             self._warn_if_lossy()
         if self._last_call_at is None or now - self._last_call_at > CALL_RECORD_INTERVAL:
@@ -194,11 +201,10 @@ class UpdatePoller:
     async def _wait_after_failure(self) -> None:
         self._failures += 1
         self._is_behind = True
-        delay = min(2.0 ** min(self._failures - 1, 10), self._limits.max_retry_delay)
-        await self._time.sleep(delay * random.uniform(0.5, 1.0))
+        await self._time.sleep(self._backoff.delay(self._failures))
 
     def _format_position(self, offset: int) -> str:
-        return f"{offset} {self._time.wall().isoformat()}"
+        return f"{offset} {self._time.now().isoformat()}"
 
 
 def _parse_timestamp(text: str) -> datetime | None:

@@ -1,8 +1,9 @@
 """Token buckets per chat and per bot; the typing indicator uses spare capacity only."""
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from bot.platform import BoundedDict
 
 MAX_CHATS = 10_000
 
@@ -39,7 +40,7 @@ class RateLimiter:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._global_bucket = TokenBucket(30, 30, 30, monotonic())
-        self._buckets: OrderedDict[int, TokenBucket] = OrderedDict()
+        self._buckets: BoundedDict[int, TokenBucket] = BoundedDict(MAX_CHATS)
 
     def acquire(self, chat_id: int, max_wait: float) -> float:
         """Reserve a message and return the seconds to wait; nothing is reserved beyond `max_wait`."""
@@ -77,7 +78,4 @@ class RateLimiter:
         if chat_id not in self._buckets:
             capacity, rate = (20.0, 20 / 60) if chat_id < 0 else (5.0, 1.0)
             self._buckets[chat_id] = TokenBucket(capacity, rate, capacity, self._monotonic())
-        self._buckets.move_to_end(chat_id)
-        while len(self._buckets) > MAX_CHATS:
-            self._buckets.popitem(last=False)
         return self._buckets[chat_id]

@@ -2,18 +2,18 @@
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from telegram import Bot, CallbackQuery, Message, Update
+from telegram.error import TelegramError
 
-from adapters.telegram.config import TimeSource
 from adapters.telegram.entities import build_location
+from adapters.telegram.errors import PARSE_ERRORS
 from adapters.telegram.incoming import (
     IncomingContext,
     locate_message,
@@ -31,15 +31,18 @@ from adapters.telegram.membership import (
     parse_service_message,
 )
 from adapters.telegram.validation import check_update
-from bot import TemporaryError
+from bot import BotError, TemporaryError
 from bot.platform import (
     AgentHandle,
+    BoundedDict,
     ChoiceSelection,
     CommandInvocation,
     InboundMessage,
     InboxClosed,
     Reaction,
     StreamCursor,
+    TaskSet,
+    TimeSource,
     submit_tolerant,
 )
 from bot.text import shorten
@@ -216,8 +219,11 @@ class UpdateReceiver:
         self._administrators, self._execute = administrators, execute
         self._time, self._note_user = time_source, note_user
         self._command_names = tuple(spec.name.replace("-", "_") for spec in handle.commands)
-        self._threads: OrderedDict[tuple[int, int], int] = OrderedDict()  # reactions do not name the topic
-        self._tasks: set[asyncio.Task[None]] = set()
+        # topics of messages, because reactions do not name the topic
+        self._threads: BoundedDict[tuple[int, int], int] = BoundedDict(
+            MAX_THREADS
+        )  # reactions do not name the topic
+        self._tasks = TaskSet("a command or a button on Telegram")
 
     async def parse(self, batch: Iterable[RawUpdate], *, may_be_old: bool) -> list[ParsedUpdate]:
         """Parse updates; an invalid one is skipped and logged.
@@ -234,7 +240,7 @@ class UpdateReceiver:
         The cursor waits for command responses, but only briefly: a chat may be rate-limited for minutes.
         """
         messages: list[InboundMessage] = []
-        command_tasks: list[asyncio.Task[None]] = []
+        command_tasks: list[asyncio.Task[BotError | None]] = []
         album_items = [
             item
             for update in batch
@@ -267,18 +273,12 @@ class UpdateReceiver:
 
     async def stop(self) -> None:
         """Stop the running commands."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.cancel()
 
     def note_topic(self, chat_id: int, message_id: int, thread_id: int | None) -> None:
         """Store the topic of a message."""
-        if thread_id is None:
-            return
-        self._threads[chat_id, message_id] = thread_id
-        while len(self._threads) > MAX_THREADS:
-            self._threads.popitem(last=False)
+        if thread_id is not None:
+            self._threads[chat_id, message_id] = thread_id
 
     async def _submit_messages(
         self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None
@@ -294,52 +294,50 @@ class UpdateReceiver:
         except Exception as error:  # it must not stop the following updates
             logger.error("a change on Telegram could not be stored and is lost: %s", error)
 
-    async def _start_command(self, item: CommandItem | ButtonItem) -> asyncio.Task[None]:
+    async def _start_command(self, item: CommandItem | ButtonItem) -> asyncio.Task[BotError | None]:
         """Start a command; return when it was executed, or after a timeout to not delay others."""
         executed = asyncio.Event()
-        task = asyncio.get_running_loop().create_task(self._execute(item, executed.set))
-        self._tasks.add(task)
-        task.add_done_callback(self._on_task_done)
-        task.add_done_callback(lambda _: executed.set())
+        task = self._tasks.start(self._run_command(item, executed))
         with suppress(TimeoutError):
             async with asyncio.timeout(COMMAND_TIMEOUT):
                 await executed.wait()
-        failure = task.exception() if task.done() and not task.cancelled() else None
-        if isinstance(failure, RETRY_ERRORS):
-            raise failure
+        if task.done() and isinstance(error := task.result(), RETRY_ERRORS):
+            raise error
         return task
 
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+    async def _run_command(self, item: CommandItem | ButtonItem, executed: asyncio.Event) -> BotError | None:
+        """Execute a command and send its response; return the error if the update must be repeated."""
+        try:
+            await self._execute(item, executed.set)
+        except (BotError, TelegramError, *PARSE_ERRORS) as error:
             logger.warning("a command or a button was not answered: %s", error)
+            return error if isinstance(error, RETRY_ERRORS) else None
+        finally:
+            executed.set()
+        return None
 
     def _parse_raw(self, raw: RawUpdate) -> tuple[Update, int | None] | None:
-        try:
+        with _skip_invalid(raw):
             check_update(raw)
             update = Update.de_json(raw, self._bot)
             chat_id = chat_id_of(update)
             return update, None if chat_id is None else int(chat_id)
-        except Exception as error:  # an update may contain anything
-            logger.warning("%s cannot be parsed (%s): skipped", _update_label(raw), _error_text(error))
-            return None
+        return None
 
     def _parse_items(self, update: Update, chat_id: int | None, may_be_old: bool) -> ParsedUpdate:
-        try:
+        items: tuple[UpdateItem, ...] = ()
+        with _skip_invalid({"update_id": update.update_id}):
             if update.my_chat_member or update.chat_member:
                 self._administrators.invalidate(chat_id or 0)
             roles = self._administrators.find(chat_id) if chat_id is not None else None
             context = replace(self._context, roles=roles)
             update_context = UpdateContext(
-                context, self._command_names, self._find_thread_id, self._time.wall(), may_be_old
+                context, self._command_names, self._find_thread_id, self._time.now(), may_be_old
             )
             message = update.effective_message
             if message is not None and getattr(message, "is_topic_message", None):
                 self.note_topic(message.chat.id, message.message_id, message.message_thread_id)
             items = tuple(parse_update(update, update_context))
-        except Exception as error:  # as above: the library does not check types
-            logger.warning("update %s is invalid (%s): skipped", update.update_id, _error_text(error))
-            items = ()
         return ParsedUpdate(update.update_id, chat_id, items)
 
     def _find_thread_id(self, chat_id: int, message_id: int) -> int | None:
@@ -352,11 +350,13 @@ def update_id_of(raw: RawUpdate) -> int | None:
     return update_id if isinstance(update_id, int) and not isinstance(update_id, bool) else None
 
 
-def _error_text(error: Exception) -> str:
-    """Return a short error text, because it may contain a user's text."""
-    return shorten(f"{type(error).__name__}: {error}", 80)
-
-
-def _update_label(raw: RawUpdate) -> str:
-    update_id = update_id_of(raw)
-    return "an update" if update_id is None else f"update {update_id}"
+@contextmanager
+def _skip_invalid(raw: RawUpdate) -> Iterator[None]:
+    """Log an update that fails in the block; the library does not check types, so it may raise anything."""
+    try:
+        yield
+    except Exception as error:
+        update_id = update_id_of(raw)
+        label = "an update" if update_id is None else f"update {update_id}"
+        cause = shorten(f"{type(error).__name__}: {error}", 80)  # it may contain a user's text
+        logger.warning("%s is invalid (%s): skipped", label, cause)

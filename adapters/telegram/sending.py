@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from telegram.error import TelegramError
 
 from adapters.telegram.client import BotClient, label_crash_points
-from adapters.telegram.config import Limits, TimeSource, UnclearPolicy
+from adapters.telegram.config import Limits, UnclearPolicy
 from adapters.telegram.entities import ChatTarget
 from adapters.telegram.errors import ChatUnavailable, TokenRefused
-from adapters.telegram.outgoing import KnownPeople, is_part, split_reply
+from adapters.telegram.outgoing import is_part, limit_mentions, split_reply
 from adapters.telegram.rate_limits import RateLimiter
 from adapters.telegram.send_methods import SendMethods
 from bot import Content
-from bot.platform import Delivery, DeliveryUnknown, NotSent, Undeliverable
+from bot.platform import Backoff, Delivery, DeliveryUnknown, KnownPeople, NotSent, TimeSource, Undeliverable
 
 HOLD_REASON = "Telegram cannot be asked whether it arrived, and TELEGRAM_UNCLEAR is hold"
 UNAVAILABLE_REASON = "the bot is blocked there, or was removed; it is tried again when a user writes"
@@ -36,7 +36,7 @@ class MessageSender:
     ) -> None:
         self._send_methods, self._rate_limiter = send_methods, rate_limiter
         self._limits, self._time, self._unclear_policy = limits, time_source, unclear_policy
-        self.known_people = KnownPeople()
+        self.known_people = KnownPeople[int]()
         self._unavailable_chats: set[int] = set()  # chats that blocked or removed the bot
         self._is_refused = False
 
@@ -44,7 +44,7 @@ class MessageSender:
         """Record that a user wrote: the chat accepts messages again, and the user may be mentioned."""
         self._unavailable_chats.discard(chat_id)
         if username:
-            self.known_people.note_user(chat_id, username)
+            self.known_people.note_user(chat_id, username.lower())
 
     def reject_all(self) -> None:
         """Fail all further sends, because Telegram rejects the token."""
@@ -73,7 +73,7 @@ class MessageSender:
         if self._unclear_policy is UnclearPolicy.HOLD:
             raise DeliveryUnknown(HOLD_REASON)
         deadline = self._time.monotonic() + RECONCILE_TIMEOUT
-        delay = SHORT_WAIT
+        failures, backoff = 0, Backoff(SHORT_WAIT, self._limits.max_retry_delay, jitter=0.0)
         while True:
             try:
                 with label_crash_points("send"):
@@ -82,13 +82,13 @@ class MessageSender:
                         target, delivery.content, delivery.reply_to, may_be_duplicate=True
                     )
             except NotSent as error:
-                delay = max(error.retry_after or 0.0, delay)
+                failures += 1
+                delay = backoff.delay(failures, retry_after=error.retry_after or 0.0)
                 if self._time.monotonic() + delay > deadline:
                     raise DeliveryUnknown(
                         f"it may have been sent and cannot be sent again now: {error}"
                     ) from None
                 await self._time.sleep(delay)
-                delay = min(delay * 2, self._limits.max_retry_delay)
 
     async def send_untracked(self, target: ChatTarget, content: Content, reply_to: str) -> None:
         """Send a message that is not in the ledger, with up to three attempts."""
@@ -125,7 +125,9 @@ class MessageSender:
     def _limit_mentions(self, target: ChatTarget, content: Content) -> Content:
         """Limit mentions in groups to users who have written there."""
         resolved = self._send_methods.resolve(target)
-        return self.known_people.limit_mentions(resolved.chat_id, content) if resolved.is_group else content
+        if not resolved.is_group:
+            return content
+        return limit_mentions(content, self.known_people.of(resolved.chat_id))
 
     async def _acquire_slot(self, target: ChatTarget, max_wait: float) -> None:
         if self._is_refused:

@@ -10,12 +10,12 @@ from telegram import WebhookInfo
 from telegram.error import InvalidToken, TelegramError
 
 from adapters.telegram.client import UPDATE_TYPES, BotClient
-from adapters.telegram.config import Limits, TelegramSettings, TimeSource
+from adapters.telegram.config import Limits, TelegramSettings
 from adapters.telegram.errors import PARSE_ERRORS, disconnect_cause_of, error_text
 from adapters.telegram.receiving import ParsedUpdate, UpdateReceiver
 from adapters.telegram.validation import read_bounded_json
 from bot import ConfigError, TemporaryError
-from bot.platform import ConnectionStatus, DisconnectCause, InboxClosed
+from bot.platform import Backoff, ConnectionStatus, DisconnectCause, InboxClosed, TaskSet, TimeSource
 from bot.text import shorten
 
 SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"
@@ -41,7 +41,8 @@ class Webhook:
         self._status = status
         self._secret = settings.telegram_webhook_secret.get_secret_value()
         self._album_parts: dict[str, list[ParsedUpdate]] = {}
-        self._album_futures: dict[str, asyncio.Future[None]] = {}
+        self._album_tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks = TaskSet("an album on Telegram", logs_failures=False)  # the deliveries await them
 
     @property
     def account(self) -> str:
@@ -58,23 +59,26 @@ class Webhook:
 
         Raises InvalidToken if Telegram rejects the token.
         """
-        failures, is_set = 0, False
-        while True:
-            try:
-                if is_set and not self._check_registration(await self._client.get_webhook_info()):
-                    is_set = False
-                if not is_set:
-                    await self._register()
-                    is_set = True
-            except InvalidToken:
-                raise
-            except (TelegramError, *PARSE_ERRORS) as error:
-                self._status.failed(disconnect_cause_of(error), error_text(error))
-                failures += 1
-                await self._time.sleep(min(2.0 ** min(failures, 10), self._limits.max_retry_delay))
-            else:
-                failures = 0
-                await self._time.sleep(self._limits.webhook_check_seconds)
+        failures, backoff, is_set = 0, Backoff(1.0, self._limits.max_retry_delay), False
+        try:
+            while True:
+                delay = self._limits.webhook_check_seconds
+                try:
+                    if is_set and not self._check_registration(await self._client.get_webhook_info()):
+                        is_set = False
+                    if not is_set:
+                        await self._register()
+                        is_set = True
+                    failures = 0
+                except InvalidToken:
+                    raise
+                except (TelegramError, *PARSE_ERRORS) as error:
+                    self._status.failed(disconnect_cause_of(error), error_text(error))
+                    failures += 1
+                    delay = backoff.delay(failures)
+                await self._time.sleep(delay)
+        finally:
+            await self._tasks.cancel()
 
     async def _register(self) -> None:
         await self._client.set_webhook(self.url, allowed_updates=UPDATE_TYPES, drop_pending_updates=False)
@@ -88,7 +92,7 @@ class Webhook:
             )
             return False
         failed_at, window = info.last_error_date, timedelta(seconds=self._limits.webhook_check_seconds)
-        if info.pending_update_count and failed_at and failed_at > self._time.wall() - window:
+        if info.pending_update_count and failed_at and failed_at > self._time.now() - window:
             reason = shorten(info.last_error_message or "no reason given", 200)
             self._status.failed(DisconnectCause.WEBHOOK, f"Telegram cannot deliver to {self.url}: {reason}")
         else:
@@ -118,28 +122,18 @@ class Webhook:
             await self._receiver.submit([update])
             return
         album_id = update.album_ids[0]
-        self._album_parts.setdefault(album_id, []).append(update)
-        done = self._album_futures.get(album_id)
-        if done is not None:
-            await asyncio.shield(done)
-            return
-        self._album_futures[album_id] = done = asyncio.get_running_loop().create_future()
-        await self._submit_album(album_id, done)
+        parts = self._album_parts.setdefault(album_id, [])
+        parts.append(update)
+        if len(parts) == 1:
+            self._album_tasks[album_id] = self._tasks.start(self._submit_album(album_id))
+        await asyncio.shield(self._album_tasks[album_id])
 
-    async def _submit_album(self, album_id: str, done: asyncio.Future[None]) -> None:
+    async def _submit_album(self, album_id: str) -> None:
         """Wait for the other parts, which Telegram delivers concurrently, and store them as one message."""
-        try:
-            await self._time.sleep(self._limits.album_seconds)
-            parts = sorted(self._album_parts[album_id], key=lambda part: part.update_id)
-            del self._album_futures[album_id], self._album_parts[album_id]
-            await self._receiver.submit(parts)
-        except BaseException as error:
-            self._album_futures.pop(album_id, None)
-            self._album_parts.pop(album_id, None)
-            done.set_exception(error if isinstance(error, Exception) else InboxClosed("stopped"))
-            done.exception()  # marks it as retrieved, as no other part may wait
-            raise
-        done.set_result(None)
+        await self._time.sleep(self._limits.album_seconds)
+        del self._album_tasks[album_id]
+        parts = self._album_parts.pop(album_id)
+        await self._receiver.submit(sorted(parts, key=lambda part: part.update_id))
 
 
 class WebhookServer:

@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from adapters.telegram.adapter import TelegramAdapter, open_telegram
-from adapters.telegram.config import Limits, TimeSource
+from adapters.telegram.config import Limits
 from adapters.telegram.emulator import ApiSchema, Emulator
 from adapters.telegram.emulator.people import People
 from adapters.telegram.emulator.state import BotRecord
@@ -23,37 +23,40 @@ from bot.platform import Delivery
 from bot.prompts import parse_history
 from bot.settings import Layer
 from bot.store import InMemoryStore, Store
-from bot.testing import ScriptedModel, model_answer
+from bot.testing import ManualClock, ScriptedModel, model_answer
 from plugins.bootstrap import plugin as bootstrap
 
 TOKEN = "1000001:not-a-real-token"
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
+TYPING_SECONDS, WEBHOOK_CHECK_SECONDS = Limits().typing_seconds, Limits().webhook_check_seconds
 DESCRIPTION = "TELEGRAM_API_DESCRIPTION"  # path of the published description, if available
 BESIDE = Path(__file__).parents[4] / "shared" / "specs" / "telegram-api.min.json"
 
 
-@dataclass
-class Hours:
-    """Time that passes as soon as somebody waits for it, but for waits that are `held`."""
+class SkippingClock(ManualClock):
+    """A clock that skips every sleep at once, except sleeps of `held` seconds, which wait for `released`."""
 
-    now: float = 0.0
-    held: frozenset[float] = frozenset({Limits().typing_seconds, Limits().webhook_check_seconds})
-    pauses: list[float] = field(default_factory=list)
-    released: asyncio.Event = field(default_factory=asyncio.Event)
+    def __init__(
+        self,
+        elapsed: float = 0.0,
+        held: frozenset[float] = frozenset({TYPING_SECONDS, WEBHOOK_CHECK_SECONDS}),
+    ) -> None:
+        super().__init__(START + timedelta(seconds=elapsed))
+        self.held = held
+        self.pauses: list[float] = []
+        self.released = asyncio.Event()
 
-    async def pause(self, seconds: float) -> None:
+    @property
+    def elapsed(self) -> float:
+        """The seconds since START."""
+        return (self.now() - START).total_seconds()
+
+    async def sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
         if seconds in self.held:
             await self.released.wait()
-        self.now += seconds
+        self.advance(seconds)
         await asyncio.sleep(0)
-
-    def wall(self) -> datetime:
-        return START + timedelta(seconds=self.now)
-
-    @property
-    def moments(self) -> TimeSource:
-        return TimeSource(self.wall, lambda: self.now, self.pause)
 
 
 def echo(request: TextRequest) -> str:
@@ -65,7 +68,7 @@ def echo(request: TextRequest) -> str:
 
 
 @dataclass
-class House:
+class TelegramHarness:
     """A running character and the emulator to which it is connected."""
 
     runtime: Runtime
@@ -73,7 +76,7 @@ class House:
     bot: BotRecord
     adapter: TelegramAdapter
     model: ScriptedModel
-    hours: Hours
+    clock: SkippingClock
 
     @property
     def people(self) -> People:
@@ -83,32 +86,32 @@ class House:
     def store(self) -> Store:
         return self.runtime.agents[0].agent.store
 
-    async def said(self, count: int, chat: Mapping[str, Any] | None = None) -> list[str]:
+    async def wait_texts(self, count: int, chat: Mapping[str, Any] | None = None) -> list[str]:
         """Wait until the bot has sent `count` messages and return their texts."""
         number = chat["id"] if chat is not None else None
         await self.telegram.recorder.wait_until(lambda: len(self.telegram.recorder.texts(number)) >= count)
         return self.telegram.recorder.texts(number)
 
-    async def taken(self) -> None:
+    async def wait_confirmed(self) -> None:
         """Wait until the bot has confirmed every update."""
         await self.telegram.recorder.wait_until(lambda: not self.bot.queue)
 
-    async def settled(self) -> list[Receipt]:
+    async def wait_receipts(self) -> list[Receipt]:
         """Wait until every message has its outcome and return the receipts, oldest first."""
-        await self.taken()
+        await self.wait_confirmed()
         inbox = self.runtime.agents[0].inbox
         receipts = await self.store.ledger.receipts(limit=1000)
         return [await inbox.wait_outcome(receipt.id) for receipt in reversed(receipts)]
 
-    async def sent(self) -> list[Delivery]:
+    async def wait_deliveries(self) -> list[Delivery]:
         """Wait until nothing is pending and return all deliveries, oldest first."""
-        await self.settled()
+        await self.wait_receipts()
         await self.runtime.agents[0].agent.outbox.drain(60.0)
         deliveries = await self.store.ledger.deliveries()
         return sorted(deliveries, key=lambda part: part.seq)
 
 
-Opened = Callable[..., AbstractAsyncContextManager[House]]
+OpenHarness = Callable[..., AbstractAsyncContextManager[TelegramHarness]]
 
 
 def description() -> ApiSchema | None:
@@ -117,22 +120,22 @@ def description() -> ApiSchema | None:
 
 
 @asynccontextmanager
-async def living(
+async def run_character(
     telegram: Emulator,
     script: Any = echo,
     *,
     settings: Mapping[str, str] | None = None,
     rules: Mapping[str, Any] | None = None,
     store: Any = None,
-    hours: Hours | None = None,
+    clock: SkippingClock | None = None,
     limits: Limits | None = None,
     reads_all: bool = True,
     plugins: tuple[Plugin, ...] = (),
     token: str = TOKEN,
-) -> AsyncIterator[House]:
+) -> AsyncIterator[TelegramHarness]:
     """Run Ada on an emulator while the block runs."""
     bot = telegram.state.bots.get(token) or telegram.add_bot(token, reads_all=reads_all)
-    model, hours = ScriptedModel(script), hours or Hours()
+    model, clock = ScriptedModel(script), clock or SkippingClock()
     layers = [Layer("the test", {**telegram.settings(bot), "STREAMING": "false", **(settings or {})})]
     character = Character(name="Ada", settings=dict(rules or {}))
     plan = AgentConfig(
@@ -140,16 +143,19 @@ async def living(
     )
     async with Runtime([plan]) as runtime:
         open_telegram(runtime.handles)  # what `bot run` does, and what it refuses
-        adapter = TelegramAdapter(runtime.handles, limits=limits, time_source=hours.moments)
+        adapter = TelegramAdapter(runtime.handles, limits=limits, time_source=clock.time_source)
         await runtime.connect(adapter)
-        yield House(runtime, telegram, bot, adapter, model, hours)
+        yield TelegramHarness(runtime, telegram, bot, adapter, model, clock)
 
 
 @asynccontextmanager
-async def opened(script: Any = echo, **details: Any) -> AsyncIterator[House]:
+async def run_harness(script: Any = echo, **details: Any) -> AsyncIterator[TelegramHarness]:
     """Run an emulator that checks calls against the published description, with Ada on it."""
-    async with Emulator(schema=description()) as telegram, living(telegram, script, **details) as house:
-        yield house
+    async with (
+        Emulator(schema=description()) as telegram,
+        run_character(telegram, script, **details) as harness,
+    ):
+        yield harness
         assert telegram.recorder.problems == []
 
 
@@ -160,11 +166,11 @@ def no_pace_of_edits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def open_house() -> Opened:
-    return opened
+def open_harness() -> OpenHarness:
+    return run_harness
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
-    async with opened() as one:
+async def harness() -> AsyncIterator[TelegramHarness]:
+    async with run_harness() as one:
         yield one

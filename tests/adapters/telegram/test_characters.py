@@ -10,7 +10,7 @@ from bot.settings import CHARACTER_FILE, Layer
 from bot.store import InMemoryStore
 from bot.testing import ScriptedModel, model_answer
 from plugins.bootstrap import plugin as bootstrap
-from tests.adapters.telegram.conftest import TOKEN, Hours
+from tests.adapters.telegram.conftest import TOKEN, SkippingClock
 
 SECOND = "2000002:not-a-real-token"
 
@@ -30,7 +30,7 @@ async def test_each_character_answers_through_its_own_bot() -> None:
         emulator.add_bot(SECOND, username="bea_bot", name="Bea")
         plans = [plan(emulator, "Ada", TOKEN), plan(emulator, "Bea", SECOND)]
         async with Runtime(plans) as runtime:
-            await runtime.connect(TelegramAdapter(runtime.handles, time_source=Hours().moments))
+            await runtime.connect(TelegramAdapter(runtime.handles, time_source=SkippingClock().time_source))
             alice = emulator.people.add_user("Alice")
             group = emulator.people.add_group("The group", alice)
             emulator.people.say(group, alice, "@bea_bot hello")

@@ -12,7 +12,7 @@ from adapters.telegram.emulator.fixtures import telegram_emulator  # noqa: F401 
 from bot import Settings
 from bot.settings import Layer
 from bot.store import CheckReport
-from tests.adapters.telegram.conftest import TOKEN, description, living
+from tests.adapters.telegram.conftest import TOKEN, description, run_character
 
 
 @pytest.fixture
@@ -22,13 +22,13 @@ async def session() -> AsyncIterator[ClientSession]:
 
 
 async def test_a_user_can_chat_with_the_character_on_the_emulator_page(session: ClientSession) -> None:
-    async with Emulator() as emulator, living(emulator) as house:
+    async with Emulator() as emulator, run_character(emulator) as harness:
         async with session.get(emulator.url) as answer:
             assert "Telegram, emulated" in await answer.text()
             assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
         async with session.post(f"{emulator.url}/page/say", json={"text": "Hello"}) as answer:
             assert answer.status == 200
-        await house.said(1)
+        await harness.wait_texts(1)
         async with session.get(f"{emulator.url}/page/shown") as answer:
             shown = (await answer.json())["said"]
     assert [(one["by"], one["text"]) for one in shown] == [("Kim", "Hello"), ("Ada", "You said: Hello")]
@@ -88,14 +88,17 @@ async def test_the_emulator_rejects_what_telegram_rejects(
 
 
 async def test_in_privacy_mode_a_bot_receives_only_messages_addressed_to_it() -> None:
-    async with Emulator(schema=description()) as emulator, living(emulator, reads_all=False) as house:
-        alice = house.people.add_user("Alice")
-        group = house.people.add_group("The group", alice)
-        house.people.say(group, alice, "not for the bot")
-        house.people.say(group, alice, "@ada_bot for you")
-        house.people.say(group, alice, "/help@other_bot")
-        await house.said(1, group)
-        assert len(await house.settled()) == 1
+    async with (
+        Emulator(schema=description()) as emulator,
+        run_character(emulator, reads_all=False) as harness,
+    ):
+        alice = harness.people.add_user("Alice")
+        group = harness.people.add_group("The group", alice)
+        harness.people.say(group, alice, "not for the bot")
+        harness.people.say(group, alice, "@ada_bot for you")
+        harness.people.say(group, alice, "/help@other_bot")
+        await harness.wait_texts(1, group)
+        assert len(await harness.wait_receipts()) == 1
 
 
 async def test_calls_that_violate_the_published_schema_are_reported(session: ClientSession) -> None:
@@ -111,7 +114,7 @@ async def test_calls_that_violate_the_published_schema_are_reported(session: Cli
         assert emulator.recorder.problems == ["sendMessage: no_such_parameter is no parameter"]
 
 
-async def looked_at(emulator: Emulator, **settings: str) -> CheckReport:
+async def check_emulator(emulator: Emulator, **settings: str) -> CheckReport:
     async def nothing(platform: str, account: str, name: str) -> None:
         return None
 
@@ -122,24 +125,24 @@ async def looked_at(emulator: Emulator, **settings: str) -> CheckReport:
 async def test_the_doctor_names_the_bot_and_explains_privacy_mode() -> None:
     async with Emulator(schema=description()) as emulator:
         emulator.add_bot(TOKEN, reads_all=False)
-        found = await looked_at(emulator)
+        found = await check_emulator(emulator)
     assert (found.facts["bot"], found.facts["groups"], found.problems) == ("@ada_bot", PRIVACY_MODE_HINT, ())
 
 
 async def test_the_doctor_reports_a_foreign_webhook() -> None:
     async with Emulator() as emulator:
         emulator.add_bot(TOKEN).webhook = "https://old.example/hook"
-        found = await looked_at(emulator)
+        found = await check_emulator(emulator)
     assert "https://old.example/hook" in found.problems[0]
 
 
 async def test_the_doctor_distinguishes_a_rejected_token_from_an_unreachable_server() -> None:
     async with Emulator() as emulator:
-        refused = await looked_at(emulator)
+        refused = await check_emulator(emulator)
         emulator.faults.append(Fault("getMe", 500, build_refusal(500, "Internal Server Error")))
-        absent = await looked_at(emulator)
+        absent = await check_emulator(emulator)
         emulator.faults.append(Fault("getMe", 200, {"ok": True}))
-        stranger = await looked_at(emulator)
+        stranger = await check_emulator(emulator)
     assert not any(one.exists for one in (refused, absent, stranger))
     assert "BotFather" in refused.problems[0]
     assert "try again" in absent.problems[0]

@@ -12,7 +12,7 @@ from adapters.telegram.config import Limits
 from adapters.telegram.emulator import Emulator, Fault, build_refusal
 from adapters.telegram.emulator.faults import too_many_requests
 from bot.platform import ConnectionSnapshot, ConnectionState, DisconnectCause
-from tests.adapters.telegram.conftest import TOKEN, Hours, House, living
+from tests.adapters.telegram.conftest import TOKEN, SkippingClock, TelegramHarness, run_character
 
 HOOK = {
     "TELEGRAM_WEBHOOK_URL": "http://127.0.0.1:1/hook",
@@ -22,33 +22,35 @@ HOOK = {
 LOOK = Limits().webhook_check_seconds
 
 
-class Gate(Hours):
-    """A clock whose sleeps wait until it is opened, except those of background work."""
+class Gate(SkippingClock):
+    """A clock whose sleeps wait until `is_open` is set, except those of background work."""
 
     def __init__(self) -> None:
         super().__init__()
         self.resting, self.is_open = asyncio.Event(), asyncio.Event()
 
-    async def pause(self, seconds: float) -> None:
+    async def sleep(self, seconds: float) -> None:
         if seconds not in self.held:
             self.resting.set()
             await self.is_open.wait()
-        await super().pause(seconds)
+        await super().sleep(seconds)
 
     async def until_resting(self) -> None:
         async with asyncio.timeout(60):
             await self.resting.wait()
 
 
-def state_of(house: House) -> ConnectionSnapshot:
-    [link] = house.adapter.connections
+def state_of(harness: TelegramHarness) -> ConnectionSnapshot:
+    [link] = harness.adapter.connections
     return link.snapshot
 
 
-async def until(house: House, standing: ConnectionState, since: datetime | None = None) -> ConnectionSnapshot:
+async def until(
+    harness: TelegramHarness, standing: ConnectionState, since: datetime | None = None
+) -> ConnectionSnapshot:
     async with asyncio.timeout(60):
-        while (found := state_of(house)).state is not standing or found.since == since:
-            await Hours().pause(0)
+        while (found := state_of(harness)).state is not standing or found.since == since:
+            await SkippingClock().sleep(0)
         return found
 
 
@@ -75,11 +77,11 @@ async def test_c15_a_bot_without_updates_is_degraded_until_they_arrive(
     gate = Gate()
     async with Emulator() as telegram:
         telegram.faults.append(fault)
-        async with living(telegram, hours=gate) as house:
+        async with run_character(telegram, clock=gate) as harness:
             await gate.until_resting()
-            assert (state_of(house).state, state_of(house).cause) == (ConnectionState.DEGRADED, cause)
+            assert (state_of(harness).state, state_of(harness).cause) == (ConnectionState.DEGRADED, cause)
             gate.is_open.set()
-            assert (await until(house, ConnectionState.CONNECTED)).cause is None
+            assert (await until(harness, ConnectionState.CONNECTED)).cause is None
     assert len(told(caplog)) == 2, told(caplog)
     assert told(caplog)[0].startswith(f"Ada is cut off from telegram ({cause})")
     assert told(caplog)[1].startswith("Ada is on telegram again")
@@ -90,33 +92,33 @@ async def test_c13_an_unresolvable_host_name_is_reported() -> None:
     gate = Gate()
     async with Emulator() as telegram:
         nowhere = {"TELEGRAM_API_BASE_URL": "http://nowhere.invalid"}
-        async with living(telegram, hours=gate, settings=nowhere) as house:
+        async with run_character(telegram, clock=gate, settings=nowhere) as harness:
             await gate.until_resting()
-            assert state_of(house).cause is DisconnectCause.DNS
+            assert state_of(harness).cause is DisconnectCause.DNS
 
 
 @pytest.mark.parametrize("method", ["getMe", "getUpdates"])
 async def test_a_bot_with_a_rejected_token_is_stopped(method: str, caplog: pytest.LogCaptureFixture) -> None:
     async with Emulator() as telegram:
         telegram.faults.append(Fault(method, 401, build_refusal(401, "Unauthorized"), times=1))
-        async with living(telegram) as house:
-            assert (await until(house, ConnectionState.OFF)).cause is DisconnectCause.REFUSED
+        async with run_character(telegram) as harness:
+            assert (await until(harness, ConnectionState.OFF)).cause is DisconnectCause.REFUSED
     assert len(told(caplog)) == 1
     assert "TELEGRAM_BOT_TOKEN" in told(caplog)[0]
 
 
 async def test_a_replaced_webhook_is_reported_and_set_again(caplog: pytest.LogCaptureFixture) -> None:
     async with Emulator() as telegram:
-        hours = Hours()
-        async with living(telegram, settings=HOOK, hours=hours) as house:
-            before = await until(house, ConnectionState.CONNECTED)
-            house.bot.webhook = ""
-            hours.now += LOOK
-            hours.released.set()
-            hours.held = frozenset({Limits().typing_seconds})
-            hours.released = asyncio.Event()
-            await telegram.recorder.wait_until(lambda: house.bot.webhook)
-            after = await until(house, ConnectionState.CONNECTED, since=before.since)
+        clock = SkippingClock()
+        async with run_character(telegram, settings=HOOK, clock=clock) as harness:
+            before = await until(harness, ConnectionState.CONNECTED)
+            harness.bot.webhook = ""
+            clock.advance(LOOK)
+            clock.released.set()
+            clock.held = frozenset({Limits().typing_seconds})
+            clock.released = asyncio.Event()
+            await telegram.recorder.wait_until(lambda: harness.bot.webhook)
+            after = await until(harness, ConnectionState.CONNECTED, since=before.since)
             assert after.since > before.since
     assert "another program has replaced the webhook" in told(caplog)[0]
     assert "is on telegram again" in told(caplog)[1]
@@ -124,17 +126,17 @@ async def test_a_replaced_webhook_is_reported_and_set_again(caplog: pytest.LogCa
 
 async def test_failed_webhook_deliveries_are_reported_briefly() -> None:
     limits = replace(Limits(), webhook_check_seconds=7.0)
-    hours = Hours(held=frozenset({Limits().typing_seconds}))
+    clock = SkippingClock(held=frozenset({Limits().typing_seconds}))
     async with Emulator() as telegram:
         failing: dict[str, Any] = {
             "url": "http://127.0.0.1:1/hook/1000001",
             "has_custom_certificate": False,
             "pending_update_count": 3,
-            "last_error_date": int(hours.wall().timestamp()) + 10**6,
+            "last_error_date": int(clock.now().timestamp()) + 10**6,
             "last_error_message": "Connection refused",
         }
         told = {"ok": True, "result": failing}
         telegram.faults.append(Fault("getWebhookInfo", 200, told, times=20))
-        async with living(telegram, settings=HOOK, hours=hours, limits=limits) as house:
-            assert (await until(house, ConnectionState.DEGRADED)).cause is DisconnectCause.WEBHOOK
-            await until(house, ConnectionState.CONNECTED)
+        async with run_character(telegram, settings=HOOK, clock=clock, limits=limits) as harness:
+            assert (await until(harness, ConnectionState.DEGRADED)).cause is DisconnectCause.WEBHOOK
+            await until(harness, ConnectionState.CONNECTED)

@@ -9,7 +9,7 @@ import pytest
 
 from adapters.telegram.emulator import Emulator, Fault
 from adapters.telegram.validation import read_bounded_json
-from tests.adapters.telegram.conftest import START, living
+from tests.adapters.telegram.conftest import START, run_character
 
 PAYLOADS = 10_000
 ODD = (
@@ -89,24 +89,24 @@ def payloads(count: int) -> Iterator[dict[str, Any]]:
 
 async def test_g12_the_bot_still_answers_after_ten_thousand_hostile_updates() -> None:
     rules = {"telegram": {"rooms": {"*": {"answers": "ignore"}, "@harbour": {"answers": "usual"}}}}
-    async with Emulator() as telegram, living(telegram, rules=rules) as house:
+    async with Emulator() as telegram, run_character(telegram, rules=rules) as harness:
         for payload in payloads(PAYLOADS):
-            telegram.state.enqueue(house.bot, payload)
-        house.bot.next_update = PAYLOADS + 1
-        alice = house.people.add_user("Alice")
-        harbour = house.people.add_group("Harbour", alice, username="harbour")
-        house.people.say(harbour, alice, "@ada_bot are you there?")
-        assert await house.said(1, harbour) == ["You said: @ada_bot are you there?"]
-        await house.taken()
+            telegram.state.enqueue(harness.bot, payload)
+        harness.bot.next_update = PAYLOADS + 1
+        alice = harness.people.add_user("Alice")
+        harbour = harness.people.add_group("Harbour", alice, username="harbour")
+        harness.people.say(harbour, alice, "@ada_bot are you there?")
+        assert await harness.wait_texts(1, harbour) == ["You said: @ada_bot are you there?"]
+        await harness.wait_confirmed()
 
 
 async def test_g12_stored_hostile_updates_all_get_an_outcome() -> None:
     settings = {"TELEGRAM_ALLOWED_CHATS": "@harbour"}
-    async with Emulator() as telegram, living(telegram, settings=settings) as house:
+    async with Emulator() as telegram, run_character(telegram, settings=settings) as harness:
         for payload in payloads(400):
-            house.telegram.state.enqueue(house.bot, json.loads(json.dumps(payload)))
-        house.bot.next_update = 401
-        receipts = await house.settled()
+            harness.telegram.state.enqueue(harness.bot, json.loads(json.dumps(payload)))
+        harness.bot.next_update = 401
+        receipts = await harness.wait_receipts()
         assert receipts
         assert all(one.outcome.is_final for one in receipts)
 
@@ -120,11 +120,11 @@ def test_g12_only_the_too_deeply_nested_value_is_dropped() -> None:
 
 
 async def test_g12_an_update_with_a_million_levels_is_skipped() -> None:
-    async with Emulator() as telegram, living(telegram) as house:
+    async with Emulator() as telegram, run_character(telegram) as harness:
         deep = '{"chat":' * 10**6 + "1" + "}" * 10**6
         body = '{"ok": true, "result": [{"update_id": 1, "message": ' + deep + "}]}"
         telegram.faults.append(Fault("getUpdates", 200, body))
-        house.bot.next_update = 2
-        alice = house.people.add_user("Alice")
-        house.people.say(house.people.open_private_chat(alice), alice, "Hello")
-        assert await house.said(1) == ["You said: Hello"]
+        harness.bot.next_update = 2
+        alice = harness.people.add_user("Alice")
+        harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
+        assert await harness.wait_texts(1) == ["You said: Hello"]

@@ -13,7 +13,7 @@ from bot.events import EntityJoined, ReactionReceived
 from bot.models import ModelType, TextRequest, TextResult, TranscriptionRequest, Usage
 from bot.platform import DeliveryState
 from bot.testing import StreamedText, model_answer
-from tests.adapters.telegram.conftest import Hours, House, Opened, echo, opened
+from tests.adapters.telegram.conftest import OpenHarness, SkippingClock, TelegramHarness, echo, run_harness
 
 ACCOUNT = "1000001"
 
@@ -22,100 +22,104 @@ def room(chat: Mapping[str, Any], thread: int | None = None) -> UUID:
     return derive_room_id(ACCOUNT, ChatTarget(chat["id"], thread))
 
 
-async def test_private_messages_are_answered(house: House) -> None:
-    alice = house.people.add_user("Alice", username="alice")
-    chat = house.people.open_private_chat(alice)
-    house.people.say(chat, alice, "Hello there")
-    assert await house.said(1, chat) == ["You said: Hello there"]
-    [receipt] = await house.settled()
+async def test_private_messages_are_answered(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice", username="alice")
+    chat = harness.people.open_private_chat(alice)
+    harness.people.say(chat, alice, "Hello there")
+    assert await harness.wait_texts(1, chat) == ["You said: Hello there"]
+    [receipt] = await harness.wait_receipts()
     assert receipt.outcome is Outcome.ANSWERED
     assert (receipt.key.platform, receipt.key.account, receipt.key.message_id) == ("telegram", ACCOUNT, "1")
 
 
-async def test_in_a_group_a_mention_is_answered_with_a_reply_and_names_its_rule(house: House) -> None:
-    alice = house.people.add_user("Alice")
-    group = house.people.add_group("The group", alice)
-    message = house.people.say(group, alice, "What do you say, @ada_bot?")
-    await house.said(1, group)
-    [receipt] = await house.settled()
+async def test_in_a_group_a_mention_is_answered_with_a_reply_and_names_its_rule(
+    harness: TelegramHarness,
+) -> None:
+    alice = harness.people.add_user("Alice")
+    group = harness.people.add_group("The group", alice)
+    message = harness.people.say(group, alice, "What do you say, @ada_bot?")
+    await harness.wait_texts(1, group)
+    [receipt] = await harness.wait_receipts()
     assert receipt.rule == "mention"
-    [call] = house.telegram.recorder.calls_of("sendMessage")
+    [call] = harness.telegram.recorder.calls_of("sendMessage")
     assert call["reply_parameters"]["message_id"] == message["message_id"]
 
 
-async def test_a_reply_to_the_bot_is_answered(house: House) -> None:
-    alice = house.people.add_user("Alice")
-    group = house.people.add_group("The group", alice)
-    house.people.say(group, alice, "@ada_bot hello")
-    await house.said(1, group)
-    [shown] = house.telegram.recorder.messages
-    house.people.say(group, alice, "and you?", reply_to=shown.message)
-    await house.said(2, group)
-    assert [one.rule for one in await house.settled()] == ["mention", "reply"]
+async def test_a_reply_to_the_bot_is_answered(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice")
+    group = harness.people.add_group("The group", alice)
+    harness.people.say(group, alice, "@ada_bot hello")
+    await harness.wait_texts(1, group)
+    [shown] = harness.telegram.recorder.messages
+    harness.people.say(group, alice, "and you?", reply_to=shown.message)
+    await harness.wait_texts(2, group)
+    assert [one.rule for one in await harness.wait_receipts()] == ["mention", "reply"]
 
 
-async def test_a_forum_topic_is_a_separate_room_and_is_answered_there(house: House) -> None:
-    alice = house.people.add_user("Alice")
-    forum = house.people.add_group("The forum", alice, is_forum=True)
-    topic = house.people.add_topic(forum, alice, "Boats")
-    house.people.say(forum, alice, "@ada_bot in the topic", thread=topic)
-    await house.said(1, forum)
-    [shown] = house.telegram.recorder.messages
+async def test_a_forum_topic_is_a_separate_room_and_is_answered_there(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice")
+    forum = harness.people.add_group("The forum", alice, is_forum=True)
+    topic = harness.people.add_topic(forum, alice, "Boats")
+    harness.people.say(forum, alice, "@ada_bot in the topic", thread=topic)
+    await harness.wait_texts(1, forum)
+    [shown] = harness.telegram.recorder.messages
     assert shown.thread_id == topic
-    [receipt] = await house.settled()
+    [receipt] = await harness.wait_receipts()
     assert receipt.room_id == room(forum, topic)
-    kept = await house.store.worlds.room(receipt.room_id)
+    kept = await harness.store.worlds.room(receipt.room_id)
     assert (kept.name, kept.external_id) == ("Boats", f"{forum['id']}/{topic}")
 
 
-async def test_the_pictures_of_an_album_are_one_message(house: House) -> None:
-    alice = house.people.add_user("Alice")
-    chat = house.people.open_private_chat(alice)
-    house.people.send_album(chat, alice, [b"one", b"two", b"three"], "Three of them")
-    [said] = await house.said(1, chat)
+async def test_the_pictures_of_an_album_are_one_message(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice")
+    chat = harness.people.open_private_chat(alice)
+    harness.people.send_album(chat, alice, [b"one", b"two", b"three"], "Three of them")
+    [said] = await harness.wait_texts(1, chat)
     assert said.startswith("You said: Three of them")
-    [receipt] = await house.settled()
-    message = (await house.store.memories.memories([receipt.memory_id]))[receipt.memory_id]
+    [receipt] = await harness.wait_receipts()
+    message = (await harness.store.memories.memories([receipt.memory_id]))[receipt.memory_id]
     assert len(message.content.attachments) == 3
-    assert house.hours.pauses.count(1.0) == 1
+    assert harness.clock.pauses.count(1.0) == 1
 
 
-async def test_messages_after_an_album_in_the_same_chat_wait_and_others_do_not(house: House) -> None:
-    alice, bob = house.people.add_user("Alice"), house.people.add_user("Bob")
-    chat, other = house.people.open_private_chat(alice), house.people.open_private_chat(bob)
-    house.people.send_album(chat, alice, [b"one", b"two"], "Album")
-    house.people.say(chat, alice, "after it")
-    house.people.say(other, bob, "elsewhere")
-    await house.settled()
-    kept = list(reversed(await house.store.ledger.receipts()))
+async def test_messages_after_an_album_in_the_same_chat_wait_and_others_do_not(
+    harness: TelegramHarness,
+) -> None:
+    alice, bob = harness.people.add_user("Alice"), harness.people.add_user("Bob")
+    chat, other = harness.people.open_private_chat(alice), harness.people.open_private_chat(bob)
+    harness.people.send_album(chat, alice, [b"one", b"two"], "Album")
+    harness.people.say(chat, alice, "after it")
+    harness.people.say(other, bob, "elsewhere")
+    await harness.wait_receipts()
+    kept = list(reversed(await harness.store.ledger.receipts()))
     assert [one.key.message_id for one in kept if one.room_id == room(chat)] == ["1", "3"]
-    assert await house.said(1, other) == ["You said: elsewhere"]
+    assert await harness.wait_texts(1, other) == ["You said: elsewhere"]
 
 
-async def test_b06_an_edit_of_an_answered_message_is_stored(house: House) -> None:
-    alice = house.people.add_user("Alice")
-    chat = house.people.open_private_chat(alice)
-    message = house.people.say(chat, alice, "Helo")
-    await house.said(1, chat)
-    house.people.edit(message, "Hello")
-    first, second = await house.settled()
-    kept = (await house.store.memories.memories([first.memory_id]))[first.memory_id]
+async def test_b06_an_edit_of_an_answered_message_is_stored(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice")
+    chat = harness.people.open_private_chat(alice)
+    message = harness.people.say(chat, alice, "Helo")
+    await harness.wait_texts(1, chat)
+    harness.people.edit(message, "Hello")
+    first, second = await harness.wait_receipts()
+    kept = (await harness.store.memories.memories([first.memory_id]))[first.memory_id]
     assert kept.content.text == "Hello"
     assert (second.outcome, second.rule) == (Outcome.IGNORED, "ON_EDIT")
 
 
-async def test_b06_with_rerun_an_edit_changes_the_answer(open_house: Opened) -> None:
-    async with open_house(settings={"ON_EDIT": "rerun"}) as house:
-        alice = house.people.add_user("Alice")
-        chat = house.people.open_private_chat(alice)
-        message = house.people.say(chat, alice, "Helo")
-        await house.said(1, chat)
-        house.people.edit(message, "Hello")
-        await house.telegram.recorder.wait_until(lambda: house.telegram.recorder.counts["edited"])
-        assert house.telegram.recorder.texts(chat["id"]) == ["You said: Hello"]
+async def test_b06_with_rerun_an_edit_changes_the_answer(open_harness: OpenHarness) -> None:
+    async with open_harness(settings={"ON_EDIT": "rerun"}) as harness:
+        alice = harness.people.add_user("Alice")
+        chat = harness.people.open_private_chat(alice)
+        message = harness.people.say(chat, alice, "Helo")
+        await harness.wait_texts(1, chat)
+        harness.people.edit(message, "Hello")
+        await harness.telegram.recorder.wait_until(lambda: harness.telegram.recorder.counts["edited"])
+        assert harness.telegram.recorder.texts(chat["id"]) == ["You said: Hello"]
 
 
-async def test_b05_an_edit_before_the_answer_replaces_the_message(open_house: Opened) -> None:
+async def test_b05_an_edit_before_the_answer_replaces_the_message(open_harness: OpenHarness) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
 
     async def script(request: TextRequest) -> str:
@@ -125,20 +129,20 @@ async def test_b05_an_edit_before_the_answer_replaces_the_message(open_house: Op
         await go.wait()
         return model_answer("On Monday at ten.")
 
-    async with open_house(script) as house:
-        alice = house.people.add_user("Alice")
-        chat = house.people.open_private_chat(alice)
-        message = house.people.say(chat, alice, "When is the tide on Monday?")
+    async with open_harness(script) as harness:
+        alice = harness.people.add_user("Alice")
+        chat = harness.people.open_private_chat(alice)
+        message = harness.people.say(chat, alice, "When is the tide on Monday?")
         await asked.wait()
-        house.people.edit(message, "When is the tide on Tuesday?")
-        assert await house.said(1, chat) == ["On Tuesday at noon."]
+        harness.people.edit(message, "When is the tide on Tuesday?")
+        assert await harness.wait_texts(1, chat) == ["On Tuesday at noon."]
         go.set()
-        await house.settled()
-        assert len(house.telegram.recorder.messages) == 1
+        await harness.wait_receipts()
+        assert len(harness.telegram.recorder.messages) == 1
 
 
 async def test_b07_a_message_edited_many_times_gets_one_answer_to_its_last_text(
-    open_house: Opened,
+    open_harness: OpenHarness,
 ) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
 
@@ -147,31 +151,31 @@ async def test_b07_a_message_edited_many_times_gets_one_answer_to_its_last_text(
         await go.wait()
         return echo(request)
 
-    async with open_house(script) as house:
-        alice = house.people.add_user("Alice")
-        chat = house.people.open_private_chat(alice)
-        message = house.people.say(chat, alice, "Version 0")
+    async with open_harness(script) as harness:
+        alice = harness.people.add_user("Alice")
+        chat = harness.people.open_private_chat(alice)
+        message = harness.people.say(chat, alice, "Version 0")
         await asked.wait()
         for number in range(1, 21):
-            message = house.people.edit(message, f"Version {number}")
-        await house.taken()
+            message = harness.people.edit(message, f"Version {number}")
+        await harness.wait_confirmed()
         go.set()
-        assert await house.said(1) == ["You said: Version 20"]
-        assert len(await house.sent()) == 1
+        assert await harness.wait_texts(1) == ["You said: Version 20"]
+        assert len(await harness.wait_deliveries()) == 1
 
 
 async def test_a_long_answer_with_code_is_split_without_loss(
-    open_house: Opened,
+    open_harness: OpenHarness,
 ) -> None:
     code = "\n".join(f"print('line {number} 😀')" for number in range(300))
     text = f"Here it is:\n\n```python\n{code}\n```\n\nThat was **all**."
-    async with open_house(lambda request: model_answer(text)) as house:
-        alice = house.people.add_user("Alice")
-        chat = house.people.open_private_chat(alice)
-        house.people.say(chat, alice, "Show me code")
-        said = await house.said(2, chat)
+    async with open_harness(lambda request: model_answer(text)) as harness:
+        alice = harness.people.add_user("Alice")
+        chat = harness.people.open_private_chat(alice)
+        harness.people.say(chat, alice, "Show me code")
+        said = await harness.wait_texts(2, chat)
     assert code in "\n".join(said)
-    calls = house.telegram.recorder.calls_of("sendMessage")
+    calls = harness.telegram.recorder.calls_of("sendMessage")
     assert [one["type"] for one in calls[0]["entities"]] == ["pre"]
     assert {one["type"]: one.get("language") for one in calls[-1]["entities"]} == {
         "pre": "python",
@@ -180,34 +184,34 @@ async def test_a_long_answer_with_code_is_split_without_loss(
 
 
 async def test_d09_f17_rejected_markup_is_sent_as_plain_text_without_loss(
-    open_house: Opened,
+    open_harness: OpenHarness,
 ) -> None:
     text = "**Bold** and [a link](https://example.com/x) and `code_with_underscores`"
-    async with open_house(lambda request: model_answer(text)) as house:
-        house.telegram.faults.append(refuse_markup())
-        alice = house.people.add_user("Alice")
-        house.people.say(house.people.open_private_chat(alice), alice, "Hello")
-        assert await house.said(1) == [text]
-        [part] = await house.sent()
+    async with open_harness(lambda request: model_answer(text)) as harness:
+        harness.telegram.faults.append(refuse_markup())
+        alice = harness.people.add_user("Alice")
+        harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
+        assert await harness.wait_texts(1) == [text]
+        [part] = await harness.wait_deliveries()
         assert part.state is DeliveryState.SENT
 
 
-async def test_b14_a_group_that_becomes_a_supergroup_keeps_its_history(house: House) -> None:
-    alice = house.people.add_user("Alice")
-    group = house.people.add_group("The group", alice, kind="group")
-    house.people.say(group, alice, "@ada_bot before")
-    await house.said(1, group)
-    new = house.people.migrate(group, alice)
-    house.people.say(new, alice, "@ada_bot after")
-    await house.said(1, new)
-    await house.settled()
-    texts = [one.content.text for one in await house.store.memories.recent(room(new), 10)]
+async def test_b14_a_group_that_becomes_a_supergroup_keeps_its_history(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice")
+    group = harness.people.add_group("The group", alice, kind="group")
+    harness.people.say(group, alice, "@ada_bot before")
+    await harness.wait_texts(1, group)
+    new = harness.people.migrate(group, alice)
+    harness.people.say(new, alice, "@ada_bot after")
+    await harness.wait_texts(1, new)
+    await harness.wait_receipts()
+    texts = [one.content.text for one in await harness.store.memories.recent(room(new), 10)]
     assert "@ada_bot before" in texts
     assert "@ada_bot after" in texts
 
 
 async def test_b14_an_answer_to_a_migrated_group_goes_to_the_supergroup(
-    open_house: Opened,
+    open_harness: OpenHarness,
 ) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
 
@@ -216,62 +220,64 @@ async def test_b14_an_answer_to_a_migrated_group_goes_to_the_supergroup(
         await go.wait()
         return model_answer("Here I am.")
 
-    async with open_house(script) as house:
-        alice = house.people.add_user("Alice")
-        group = house.people.add_group("The group", alice, kind="group")
-        house.people.say(group, alice, "@ada_bot are you there?")
+    async with open_harness(script) as harness:
+        alice = harness.people.add_user("Alice")
+        group = harness.people.add_group("The group", alice, kind="group")
+        harness.people.say(group, alice, "@ada_bot are you there?")
         await asked.wait()
-        new = house.people.migrate(group, alice, is_announced=False)
+        new = harness.people.migrate(group, alice, is_announced=False)
         go.set()
-        assert await house.said(1, new) == ["Here I am."]
+        assert await harness.wait_texts(1, new) == ["Here I am."]
 
 
-async def test_choices_are_shown_as_buttons_and_a_press_is_answered(house: House) -> None:
-    alice = house.people.add_user("Alice")
-    chat = house.people.open_private_chat(alice)
-    house.people.say(chat, alice, "/forget_me")
-    await house.said(1, chat)
-    [shown] = house.telegram.recorder.messages
+async def test_choices_are_shown_as_buttons_and_a_press_is_answered(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice")
+    chat = harness.people.open_private_chat(alice)
+    harness.people.say(chat, alice, "/forget_me")
+    await harness.wait_texts(1, chat)
+    [shown] = harness.telegram.recorder.messages
     assert shown.buttons
-    query = house.people.press(shown.message, alice, shown.buttons[0]["callback_data"])
-    alerts = house.telegram.recorder.alerts
-    await house.telegram.recorder.wait_until(lambda: query in alerts)
-    again = house.people.press(shown.message, alice, shown.buttons[0]["callback_data"])
-    await house.telegram.recorder.wait_until(lambda: again in alerts)
+    query = harness.people.press(shown.message, alice, shown.buttons[0]["callback_data"])
+    alerts = harness.telegram.recorder.alerts
+    await harness.telegram.recorder.wait_until(lambda: query in alerts)
+    again = harness.people.press(shown.message, alice, shown.buttons[0]["callback_data"])
+    await harness.telegram.recorder.wait_until(lambda: again in alerts)
 
 
-async def test_a_voice_message_is_stored_as_an_audio_attachment(house: House) -> None:
-    alice = house.people.add_user("Alice")
-    chat = house.people.open_private_chat(alice)
-    voice = house.people.store_file(b"OggS\0 sound", duration=3, mime_type="audio/ogg")
-    house.people.say(chat, alice, voice=voice)
-    await house.said(1, chat)
-    [receipt] = await house.settled()
-    [file] = (await house.store.memories.memories([receipt.memory_id]))[receipt.memory_id].content.attachments
+async def test_a_voice_message_is_stored_as_an_audio_attachment(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice")
+    chat = harness.people.open_private_chat(alice)
+    voice = harness.people.store_file(b"OggS\0 sound", duration=3, mime_type="audio/ogg")
+    harness.people.say(chat, alice, voice=voice)
+    await harness.wait_texts(1, chat)
+    [receipt] = await harness.wait_receipts()
+    [file] = (await harness.store.memories.memories([receipt.memory_id]))[
+        receipt.memory_id
+    ].content.attachments
     assert (file.kind, file.content_type) == ("AUDIO", "audio/ogg")
     assert "not-a-real-token" not in repr(file)
 
 
-async def test_a_command_is_answered_and_registered_in_telegrams_menu(house: House) -> None:
-    alice = house.people.add_user("Alice")
-    chat = house.people.open_private_chat(alice)
-    house.people.say(chat, alice, "/help")
-    [told] = await house.said(1, chat)
+async def test_a_command_is_answered_and_registered_in_telegrams_menu(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice")
+    chat = harness.people.open_private_chat(alice)
+    harness.people.say(chat, alice, "/help")
+    [told] = await harness.wait_texts(1, chat)
     assert "ask" in told
-    names = {scope: {one["command"] for one in menu} for scope, menu in house.bot.commands.items()}
+    names = {scope: {one["command"] for one in menu} for scope, menu in harness.bot.commands.items()}
     assert {"start", "help", "ask", "mute", "forget_me", "why", "privacy"} <= names["all_private_chats"]
     assert "mute" not in names["default"]
     assert "mute" in names["all_chat_administrators"]
 
 
 async def test_a_command_with_a_hyphen_is_shown_with_an_underscore_and_accepted_in_both_spellings(
-    house: House,
+    harness: TelegramHarness,
 ) -> None:
-    alice = house.people.add_user("Alice")
-    chat = house.people.open_private_chat(alice)
+    alice = harness.people.add_user("Alice")
+    chat = harness.people.open_private_chat(alice)
     for said in ("/help", "/forget-me"):
-        house.people.say(chat, alice, said)
-    told = await house.said(2, chat)
+        harness.people.say(chat, alice, said)
+    told = await harness.wait_texts(2, chat)
     assert "/forget_me  Delete" in told[0]
     assert "give /forget_me once more" in told[1]
     assert all("/forget-me" not in one for one in told)
@@ -279,158 +285,160 @@ async def test_a_command_with_a_hyphen_is_shown_with_an_underscore_and_accepted_
 
 async def test_a_flood_of_commands_does_not_delay_other_users() -> None:
     full = 1.0  # what the sixth answer in a chat waits
-    hours = Hours(held=frozenset({Limits().typing_seconds, full}))
-    async with opened(hours=hours) as house:
-        mallory, bob = house.people.add_user("Mallory"), house.people.add_user("Bob")
-        flooded, other = house.people.open_private_chat(mallory), house.people.open_private_chat(bob)
+    clock = SkippingClock(held=frozenset({Limits().typing_seconds, full}))
+    async with run_harness(clock=clock) as harness:
+        mallory, bob = harness.people.add_user("Mallory"), harness.people.add_user("Bob")
+        flooded, other = harness.people.open_private_chat(mallory), harness.people.open_private_chat(bob)
         for _ in range(10):
-            house.people.say(flooded, mallory, "/help")
-        house.people.say(other, bob, "/privacy")
-        house.people.say(other, bob, "Hello?")
-        assert len(await house.said(2, other)) == 2
-        assert len(house.telegram.recorder.texts(flooded["id"])) == 5
-        hours.released.set()
-        assert len(await house.said(10, flooded)) == 10
+            harness.people.say(flooded, mallory, "/help")
+        harness.people.say(other, bob, "/privacy")
+        harness.people.say(other, bob, "Hello?")
+        assert len(await harness.wait_texts(2, other)) == 2
+        assert len(harness.telegram.recorder.texts(flooded["id"])) == 5
+        clock.released.set()
+        assert len(await harness.wait_texts(10, flooded)) == 10
 
 
-async def test_in_a_group_the_bot_notifies_only_users_who_wrote_there(house: House) -> None:
-    alice = house.people.add_user("Alice", username="alice")
-    group = house.people.add_group("The group", alice)
-    house.people.say(group, alice, "@ada_bot tell @alice, @bob and @carol")
-    assert await house.said(1, group) == ["You said: @ada_bot tell @alice, ＠bob and ＠carol"]
+async def test_in_a_group_the_bot_notifies_only_users_who_wrote_there(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice", username="alice")
+    group = harness.people.add_group("The group", alice)
+    harness.people.say(group, alice, "@ada_bot tell @alice, @bob and @carol")
+    assert await harness.wait_texts(1, group) == ["You said: @ada_bot tell @alice, ＠bob and ＠carol"]
 
 
-async def test_ask_in_a_group_is_answered_as_a_message(house: House) -> None:
-    alice = house.people.add_user("Alice")
-    group = house.people.add_group("The group", alice)
-    house.people.say(group, alice, "/ask@ada_bot What is a boat?")
-    assert await house.said(1, group) == ["You said: What is a boat?"]
+async def test_ask_in_a_group_is_answered_as_a_message(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice")
+    group = harness.people.add_group("The group", alice)
+    harness.people.say(group, alice, "/ask@ada_bot What is a boat?")
+    assert await harness.wait_texts(1, group) == ["You said: What is a boat?"]
 
 
-async def test_a_command_for_another_bot_is_stored_with_a_receipt_and_not_executed(house: House) -> None:
-    alice = house.people.add_user("Alice")
-    group = house.people.add_group("The group", alice)
-    house.people.say(group, alice, "/help@other_bot")
-    [receipt] = await house.settled()
+async def test_a_command_for_another_bot_is_stored_with_a_receipt_and_not_executed(
+    harness: TelegramHarness,
+) -> None:
+    alice = harness.people.add_user("Alice")
+    group = harness.people.add_group("The group", alice)
+    harness.people.say(group, alice, "/help@other_bot")
+    [receipt] = await harness.wait_receipts()
     assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "a command for another bot")
 
 
-async def test_an_administrator_may_mute_and_others_may_not(house: House) -> None:
-    alice, olga = house.people.add_user("Alice"), house.people.add_user("Olga")
-    group = house.people.add_group("The group", alice, owner=olga)
-    house.people.say(group, alice, "/mute")
-    refused = (await house.said(1, group))[0]
-    house.people.say(group, olga, "/mute")
-    done = (await house.said(2, group))[1]
+async def test_an_administrator_may_mute_and_others_may_not(harness: TelegramHarness) -> None:
+    alice, olga = harness.people.add_user("Alice"), harness.people.add_user("Olga")
+    group = harness.people.add_group("The group", alice, owner=olga)
+    harness.people.say(group, alice, "/mute")
+    refused = (await harness.wait_texts(1, group))[0]
+    harness.people.say(group, olga, "/mute")
+    done = (await harness.wait_texts(2, group))[1]
     assert refused != done
-    house.people.say(group, alice, "Anybody here?")
-    assert [one.rule for one in await house.settled()] == ["MUTED"]
+    harness.people.say(group, alice, "Anybody here?")
+    assert [one.rule for one in await harness.wait_receipts()] == ["MUTED"]
 
 
 async def test_a_message_in_a_chat_that_is_not_allowed_gets_a_receipt_and_no_answer(
-    open_house: Opened,
+    open_harness: OpenHarness,
 ) -> None:
-    async with open_house(settings={"TELEGRAM_ALLOWED_CHATS": "-100555,@quay"}) as house:
-        alice = house.people.add_user("Alice")
-        quay = house.people.add_group("The quay", alice, username="Quay")
-        house.people.say(house.people.open_private_chat(alice), alice, "Hello")
-        house.people.say(quay, alice, "Hello @ada_bot")
-        denied, answered = await house.settled()
+    async with open_harness(settings={"TELEGRAM_ALLOWED_CHATS": "-100555,@quay"}) as harness:
+        alice = harness.people.add_user("Alice")
+        quay = harness.people.add_group("The quay", alice, username="Quay")
+        harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
+        harness.people.say(quay, alice, "Hello @ada_bot")
+        denied, answered = await harness.wait_receipts()
     assert (denied.outcome, denied.rule) == (Outcome.IGNORED, "TELEGRAM_ALLOWED_CHATS")
     assert answered.outcome is Outcome.ANSWERED
 
 
-async def test_a_room_rule_of_the_character_file_is_followed(open_house: Opened) -> None:
+async def test_a_room_rule_of_the_character_file_is_followed(open_harness: OpenHarness) -> None:
     rules = {"telegram": {"rooms": {"*": {"answers": "mentions"}, "@quiet": {"answers": "ignore"}}}}
-    async with open_house(rules=rules) as house:
-        alice = house.people.add_user("Alice")
-        group = house.people.add_group("The group", alice)
-        quiet = house.people.add_group("Quiet", alice, username="quiet")
-        house.people.say(quiet, alice, "@ada_bot psst")
-        house.people.say(group, alice, "not for the bot")
-        house.people.say(group, alice, "@ada_bot for you")
-        ignored, answered = await house.settled()
+    async with open_harness(rules=rules) as harness:
+        alice = harness.people.add_user("Alice")
+        group = harness.people.add_group("The group", alice)
+        quiet = harness.people.add_group("Quiet", alice, username="quiet")
+        harness.people.say(quiet, alice, "@ada_bot psst")
+        harness.people.say(group, alice, "not for the bot")
+        harness.people.say(group, alice, "@ada_bot for you")
+        ignored, answered = await harness.wait_receipts()
     assert (ignored.outcome, answered.outcome) == (Outcome.IGNORED, Outcome.ANSWERED)
     assert "rooms" in ignored.rule
 
 
-async def test_b13_a_reaction_is_stored_once(open_house: Opened) -> None:
+async def test_b13_a_reaction_is_stored_once(open_harness: OpenHarness) -> None:
     heard = []
 
     @on(ReactionReceived)
     async def note(agent: Agent, event: Any) -> None:
         heard.append(event.reaction.content.text)
 
-    async with open_house(plugins=(Plugin("watch", listeners=[note]),)) as house:
-        alice = house.people.add_user("Alice")
-        chat = house.people.open_private_chat(alice)
-        message = house.people.say(chat, alice, "Hello")
-        house.people.react(message, alice, "👍")
-        house.people.react(message, alice, "👍", "🎉", old_emojis=["👍"])
-        house.people.react(message, alice, "👍")
-        house.people.react({**message, "message_id": 77}, alice, "👍")
-        await house.settled()
+    async with open_harness(plugins=(Plugin("watch", listeners=[note]),)) as harness:
+        alice = harness.people.add_user("Alice")
+        chat = harness.people.open_private_chat(alice)
+        message = harness.people.say(chat, alice, "Hello")
+        harness.people.react(message, alice, "👍")
+        harness.people.react(message, alice, "👍", "🎉", old_emojis=["👍"])
+        harness.people.react(message, alice, "👍")
+        harness.people.react({**message, "message_id": 77}, alice, "👍")
+        await harness.wait_receipts()
     assert heard == ["👍", "🎉", "👍"]
 
 
-async def test_b13_removing_a_reaction_deletes_only_that_reaction(house: House) -> None:
-    alice = house.people.add_user("Alice")
-    chat = house.people.open_private_chat(alice)
-    message = house.people.say(chat, alice, "Hello")
-    house.people.react(message, alice, "👍", "🎉")
-    house.people.react(message, alice, "🎉", old_emojis=["👍", "🎉"])
-    await house.settled()
-    left = await house.store.memories.recent(room(chat), 10, kind=MemoryKind.REACTION)
+async def test_b13_removing_a_reaction_deletes_only_that_reaction(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice")
+    chat = harness.people.open_private_chat(alice)
+    message = harness.people.say(chat, alice, "Hello")
+    harness.people.react(message, alice, "👍", "🎉")
+    harness.people.react(message, alice, "🎉", old_emojis=["👍", "🎉"])
+    await harness.wait_receipts()
+    left = await harness.store.memories.recent(room(chat), 10, kind=MemoryKind.REACTION)
     assert [one.content.text for one in left] == ["🎉"]
 
 
-async def test_a_user_who_joins_is_reported_once(open_house: Opened) -> None:
+async def test_a_user_who_joins_is_reported_once(open_harness: OpenHarness) -> None:
     came = []
 
     @on(EntityJoined)
     async def note(agent: Agent, event: Any) -> None:
         came.append(event)
 
-    async with open_house(plugins=(Plugin("watch", listeners=[note]),)) as house:
-        alice, bob = house.people.add_user("Alice"), house.people.add_user("Bob")
-        group = house.people.add_group("The group", alice)
-        house.people.say(group, bob, new_chat_members=[bob])
-        house.people.change_member(group, bob, "member")
-        house.people.say(group, alice, "@ada_bot hello")
-        await house.settled()
-        await house.said(1, group)
+    async with open_harness(plugins=(Plugin("watch", listeners=[note]),)) as harness:
+        alice, bob = harness.people.add_user("Alice"), harness.people.add_user("Bob")
+        group = harness.people.add_group("The group", alice)
+        harness.people.say(group, bob, new_chat_members=[bob])
+        harness.people.change_member(group, bob, "member")
+        harness.people.say(group, alice, "@ada_bot hello")
+        await harness.wait_receipts()
+        await harness.wait_texts(1, group)
     assert len(came) == 1
 
 
 async def test_b11_a_removed_bot_stops_sending_and_resumes_when_readmitted(
-    house: House,
+    harness: TelegramHarness,
 ) -> None:
-    alice = house.people.add_user("Alice")
-    group = house.people.add_group("The group", alice)
-    house.people.say(group, alice, "@ada_bot hello")
-    await house.said(1, group)
-    house.people.change_member(group, house.bot.user, "kicked", actor=alice)
-    await house.taken()
-    house.people.change_member(group, house.bot.user, "member", actor=alice)
-    house.people.say(group, alice, "@ada_bot again")
-    assert (await house.said(2, group))[1] == "You said: @ada_bot again"
+    alice = harness.people.add_user("Alice")
+    group = harness.people.add_group("The group", alice)
+    harness.people.say(group, alice, "@ada_bot hello")
+    await harness.wait_texts(1, group)
+    harness.people.change_member(group, harness.bot.user, "kicked", actor=alice)
+    await harness.wait_confirmed()
+    harness.people.change_member(group, harness.bot.user, "member", actor=alice)
+    harness.people.say(group, alice, "@ada_bot again")
+    assert (await harness.wait_texts(2, group))[1] == "You said: @ada_bot again"
 
 
-async def test_an_anonymous_administrator_and_a_channel_are_entities(house: House) -> None:
-    alice = house.people.add_user("Alice")
-    group = house.people.add_group("The group", alice)
+async def test_an_anonymous_administrator_and_a_channel_are_entities(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice")
+    group = harness.people.add_group("The group", alice)
     unnamed = {"id": 1087968824, "is_bot": True, "first_name": "Group", "username": "GroupAnonymousBot"}
     channel = {"id": -1009000, "type": "channel", "title": "News"}
-    house.people.say(group, unnamed, "@ada_bot from the board", sender_chat=dict(group))
-    house.people.say(group, unnamed, "@ada_bot from the channel", sender_chat=channel)
-    first, second = await house.settled()
+    harness.people.say(group, unnamed, "@ada_bot from the board", sender_chat=dict(group))
+    harness.people.say(group, unnamed, "@ada_bot from the channel", sender_chat=channel)
+    first, second = await harness.wait_receipts()
     assert first.outcome is not Outcome.IGNORED
-    world = await house.store.worlds.world((await house.store.worlds.room(room(group))).world_id)
+    world = await harness.store.worlds.world((await harness.store.worlds.room(room(group))).world_id)
     assert world.role_of(first.author_id) is Role.ADMIN
     assert world.role_of(second.author_id) is Role.MEMBER
 
 
-async def test_a_voice_message_is_transcribed_and_answered(open_house: Opened) -> None:
+async def test_a_voice_message_is_transcribed_and_answered(open_harness: OpenHarness) -> None:
     @model(ModelType.TRANSCRIPTION)
     async def listen(agent: Agent, request: TranscriptionRequest) -> TextResult:
         assert request.audio == b"OggS\0 sound"
@@ -439,30 +447,30 @@ async def test_a_voice_message_is_transcribed_and_answered(open_house: Opened) -
     def script(request: TextRequest) -> str:
         return model_answer("I hear you." if "what the recording says" in request.prompt else "Pardon?")
 
-    async with open_house(script, plugins=(Plugin("ear", models=[listen]),)) as house:
-        alice = house.people.add_user("Alice")
-        chat = house.people.open_private_chat(alice)
-        voice = house.people.store_file(b"OggS\0 sound", duration=3, mime_type="audio/ogg")
-        house.people.say(chat, alice, voice=voice)
-        assert await house.said(1, chat) == ["I hear you."]
+    async with open_harness(script, plugins=(Plugin("ear", models=[listen]),)) as harness:
+        alice = harness.people.add_user("Alice")
+        chat = harness.people.open_private_chat(alice)
+        voice = harness.people.store_file(b"OggS\0 sound", duration=3, mime_type="audio/ogg")
+        harness.people.say(chat, alice, voice=voice)
+        assert await harness.wait_texts(1, chat) == ["I hear you."]
 
 
-async def test_a_streamed_reply_ends_as_one_message(open_house: Opened) -> None:
+async def test_a_streamed_reply_ends_as_one_message(open_harness: OpenHarness) -> None:
     go = asyncio.Event()
     reply = [
         StreamedText(
             "<response><actions>REPLY</actions><text>**Once** upon", go, " a time.</text></response>"
         )
     ]
-    async with open_house(reply, settings={"STREAMING": "true"}) as house:
-        alice = house.people.add_user("Alice")
-        chat = house.people.open_private_chat(alice)
-        house.people.say(chat, alice, "Tell me")
-        first = (await house.said(1, chat))[0]
+    async with open_harness(reply, settings={"STREAMING": "true"}) as harness:
+        alice = harness.people.add_user("Alice")
+        chat = harness.people.open_private_chat(alice)
+        harness.people.say(chat, alice, "Tell me")
+        first = (await harness.wait_texts(1, chat))[0]
         assert first.startswith("Once")
         go.set()
-        await house.telegram.recorder.wait_until(
-            lambda: house.telegram.recorder.texts() == ["Once upon a time."]
+        await harness.telegram.recorder.wait_until(
+            lambda: harness.telegram.recorder.texts() == ["Once upon a time."]
         )
-        [shown] = house.telegram.recorder.messages
+        [shown] = harness.telegram.recorder.messages
         assert len(shown.texts) >= 2

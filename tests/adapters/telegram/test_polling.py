@@ -12,10 +12,10 @@ from adapters.telegram.config import Limits
 from adapters.telegram.emulator import Emulator, Fault, build_refusal, too_many_requests
 from bot import Outcome, system_clock
 from bot.store import InMemoryStore, StoreUnavailable
-from tests.adapters.telegram.conftest import TOKEN, Hours, House, Opened, living
+from tests.adapters.telegram.conftest import TOKEN, OpenHarness, SkippingClock, TelegramHarness, run_character
 
 
-async def test_a01_an_update_that_was_not_stored_is_not_confirmed(open_house: Opened) -> None:
+async def test_a01_an_update_that_was_not_stored_is_not_confirmed(open_harness: OpenHarness) -> None:
     store = InMemoryStore()
     receive, failures = store.ledger.receive, list[int]()
 
@@ -26,11 +26,11 @@ async def test_a01_an_update_that_was_not_stored_is_not_confirmed(open_house: Op
         return await receive(*args, **details)
 
     store.ledger.receive = failing  # type: ignore[method-assign]  # what a full disk would do
-    async with open_house(store=store) as house:
-        alice = house.people.add_user("Alice")
-        house.people.say(house.people.open_private_chat(alice), alice, "Hello")
-        assert await house.said(1) == ["You said: Hello"]
-        offsets = [one.get("offset") for one in house.telegram.recorder.calls_of("getUpdates")]
+    async with open_harness(store=store) as harness:
+        alice = harness.people.add_user("Alice")
+        harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
+        assert await harness.wait_texts(1) == ["You said: Hello"]
+        offsets = [one.get("offset") for one in harness.telegram.recorder.calls_of("getUpdates")]
     assert len(failures) == 3
     assert offsets[:4] == [None] * 4
 
@@ -38,23 +38,23 @@ async def test_a01_an_update_that_was_not_stored_is_not_confirmed(open_house: Op
 async def test_a02_after_a_restart_nothing_is_fetched_or_answered_twice() -> None:
     async with Emulator() as telegram:
         store = InMemoryStore()
-        async with living(telegram, store=store) as house:
-            alice = house.people.add_user("Alice")
-            chat = house.people.open_private_chat(alice)
-            house.people.say(chat, alice, "Hello")
-            await house.said(1)
-            await house.taken()
+        async with run_character(telegram, store=store) as harness:
+            alice = harness.people.add_user("Alice")
+            chat = harness.people.open_private_chat(alice)
+            harness.people.say(chat, alice, "Hello")
+            await harness.wait_texts(1)
+            await harness.wait_confirmed()
         telegram.recorder.calls.clear()
-        async with living(telegram, store=store) as house:
-            house.people.say(chat, alice, "Again")
-            assert await house.said(2) == ["You said: Hello", "You said: Again"]
+        async with run_character(telegram, store=store) as harness:
+            harness.people.say(chat, alice, "Again")
+            assert await harness.wait_texts(2) == ["You said: Hello", "You said: Again"]
             assert telegram.recorder.calls_of("getUpdates")[0]["offset"] == 2
 
 
 async def test_300_updates_waiting_through_a_restart_are_each_answered_once() -> None:
     async with Emulator() as telegram:
         store = InMemoryStore()
-        async with living(telegram, store=store):
+        async with run_character(telegram, store=store):
             pass
         people = [telegram.people.add_user(f"P{number}") for number in range(100)]
         chats = [telegram.people.open_private_chat(one) for one in people]
@@ -62,42 +62,44 @@ async def test_300_updates_waiting_through_a_restart_are_each_answered_once() ->
             for person, chat in zip(people, chats, strict=True):
                 telegram.people.say(chat, person, f"question {turn} of {person['first_name']}")
         settings = {"LATEST_RESPONSE": "queue"}
-        async with living(telegram, store=store, settings=settings) as house:
-            await house.said(300)
-            receipts = await house.settled()
-            answered = [part.turn_id for part in await house.sent()]
+        async with run_character(telegram, store=store, settings=settings) as harness:
+            await harness.wait_texts(300)
+            receipts = await harness.wait_receipts()
+            answered = [part.turn_id for part in await harness.wait_deliveries()]
     assert [one.outcome for one in receipts] == [Outcome.ANSWERED] * 300
     assert len(telegram.recorder.texts()) == 300
     assert sorted(answered) == sorted(one.turn_id for one in receipts)
 
 
-async def test_b01_b03_the_same_message_in_another_update_is_answered_once(house: House) -> None:
-    alice = house.people.add_user("Alice")
-    house.people.say(house.people.open_private_chat(alice), alice, "Hello")
-    await house.said(1)
-    update = {"message": next(iter(house.telegram.state.messages.values()))}
+async def test_b01_b03_the_same_message_in_another_update_is_answered_once(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice")
+    harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
+    await harness.wait_texts(1)
+    update = {"message": next(iter(harness.telegram.state.messages.values()))}
     for number in (1, 50, 51):
-        house.telegram.state.enqueue(house.bot, {"update_id": number, **update})
-    await house.taken()
-    assert len(await house.settled()) == 1
-    assert house.telegram.recorder.texts() == ["You said: Hello"]
+        harness.telegram.state.enqueue(harness.bot, {"update_id": number, **update})
+    await harness.wait_confirmed()
+    assert len(await harness.wait_receipts()) == 1
+    assert harness.telegram.recorder.texts() == ["You said: Hello"]
 
 
 async def test_b02_an_update_repeated_after_29_days_is_recognized() -> None:
     late = [timedelta()]
     store = InMemoryStore(lambda: system_clock() + late[-1])
     async with Emulator() as telegram:
-        async with living(telegram, store=store) as house:
-            alice = house.people.add_user("Alice")
-            house.people.say(house.people.open_private_chat(alice), alice, "Hello")
-            await house.said(1)
-            await house.taken()
+        async with run_character(telegram, store=store) as harness:
+            alice = harness.people.add_user("Alice")
+            harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
+            await harness.wait_texts(1)
+            await harness.wait_confirmed()
         late.append(timedelta(days=29))
         [message] = [one for one in telegram.state.messages.values() if one.get("text") == "Hello"]
-        async with living(telegram, store=store) as house:
-            telegram.state.enqueue(house.bot, {"update_id": house.bot.next_update + 7, "message": message})
-            await house.taken()
-            assert len(await house.settled()) == 1
+        async with run_character(telegram, store=store) as harness:
+            telegram.state.enqueue(
+                harness.bot, {"update_id": harness.bot.next_update + 7, "message": message}
+            )
+            await harness.wait_confirmed()
+            assert len(await harness.wait_receipts()) == 1
         assert telegram.recorder.texts() == ["You said: Hello"]
 
 
@@ -113,36 +115,36 @@ async def test_b04_messages_received_in_reverse_are_stored_in_their_order() -> N
         bot.queue.clear()
         for number, message in ((90, second), (91, first)):
             telegram.state.enqueue(bot, {"update_id": number, "message": message})
-        async with living(telegram) as house:
-            await house.said(1)
-            [room] = {one.room_id for one in await house.settled()}
-            kept = await house.store.memories.recent(room, 10)
+        async with run_character(telegram) as harness:
+            await harness.wait_texts(1)
+            [room] = {one.room_id for one in await harness.wait_receipts()}
+            kept = await harness.store.memories.recent(room, 10)
         texts = [one.content.text for one in kept if one.content.text in ("one", "two")]
         assert texts == ["one", "two"]
 
 
-async def test_b14_a_renamed_user_is_the_same_entity(house: House) -> None:
-    alice = house.people.add_user("Alice")
-    chat = house.people.open_private_chat(alice)
-    house.people.say(chat, alice, "Hello")
-    await house.said(1)
-    house.people.say(chat, {**alice, "first_name": "Alicia"}, "It is me")
-    await house.said(2)
-    [author] = {one.author_id for one in await house.settled()}
-    assert "Alicia" in (await house.store.entities.entities([author]))[author].names
+async def test_b14_a_renamed_user_is_the_same_entity(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice")
+    chat = harness.people.open_private_chat(alice)
+    harness.people.say(chat, alice, "Hello")
+    await harness.wait_texts(1)
+    harness.people.say(chat, {**alice, "first_name": "Alicia"}, "It is me")
+    await harness.wait_texts(2)
+    [author] = {one.author_id for one in await harness.wait_receipts()}
+    assert "Alicia" in (await harness.store.entities.entities([author]))[author].names
 
 
 async def test_c08_a_second_poller_is_reported_once_and_waited_for(
-    open_house: Opened, caplog: pytest.LogCaptureFixture
+    open_harness: OpenHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     conflict = build_refusal(409, "Conflict: terminated by other getUpdates request")
     async with Emulator() as telegram:
         telegram.faults.append(Fault("getUpdates", 409, conflict, times=3))
-        async with living(telegram) as house:
-            alice = house.people.add_user("Alice")
-            house.people.say(house.people.open_private_chat(alice), alice, "Hello")
-            await house.said(1)
-            assert house.hours.pauses.count(30.0) == 3
+        async with run_character(telegram) as harness:
+            alice = harness.people.add_user("Alice")
+            harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
+            await harness.wait_texts(1)
+            assert harness.clock.pauses.count(30.0) == 3
     told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
     assert len(told) == 2, told
     assert "another program asks for the updates of bot 1000001" in told[0]
@@ -151,9 +153,9 @@ async def test_c08_a_second_poller_is_reported_once_and_waited_for(
 
 async def test_c08_two_pollers_on_one_token_get_a_conflict() -> None:
     async with Emulator() as telegram:
-        hours = Hours()
-        async with living(telegram, hours=hours), living(telegram):
-            await telegram.recorder.wait_until(lambda: 30.0 in hours.pauses)
+        clock = SkippingClock()
+        async with run_character(telegram, clock=clock), run_character(telegram):
+            await telegram.recorder.wait_until(lambda: 30.0 in clock.pauses)
 
 
 async def test_a_stale_webhook_is_removed_and_updates_are_preserved() -> None:
@@ -162,8 +164,8 @@ async def test_a_stale_webhook_is_removed_and_updates_are_preserved() -> None:
         bot.webhook = "https://old.example/hook"
         alice = telegram.people.add_user("Alice")
         telegram.people.say(telegram.people.open_private_chat(alice), alice, "Hello")
-        async with living(telegram) as house:
-            assert await house.said(1) == ["You said: Hello"]
+        async with run_character(telegram) as harness:
+            assert await harness.wait_texts(1) == ["You said: Hello"]
         assert [one["drop_pending_updates"] for one in telegram.recorder.calls_of("deleteWebhook")] == [False]
 
 
@@ -171,17 +173,17 @@ async def test_c09_after_six_days_without_updates_the_offset_is_dropped() -> Non
     async with Emulator() as telegram:
         store = InMemoryStore()
         telegram.add_bot(TOKEN).next_update = 500
-        async with living(telegram, store=store) as house:
-            alice = house.people.add_user("Alice")
-            chat = house.people.open_private_chat(alice)
-            house.people.say(chat, alice, "Hello")
-            await house.said(1)
-            await house.taken()
-        house.bot.next_update = 7  # Telegram counts anew
-        house.people.say(chat, alice, "A week later")
-        hours = Hours(now=timedelta(days=7).total_seconds())
-        async with living(telegram, store=store, hours=hours) as house:
-            assert (await house.said(2))[1] == "You said: A week later"
+        async with run_character(telegram, store=store) as harness:
+            alice = harness.people.add_user("Alice")
+            chat = harness.people.open_private_chat(alice)
+            harness.people.say(chat, alice, "Hello")
+            await harness.wait_texts(1)
+            await harness.wait_confirmed()
+        harness.bot.next_update = 7  # Telegram counts anew
+        harness.people.say(chat, alice, "A week later")
+        clock = SkippingClock(timedelta(days=7).total_seconds())
+        async with run_character(telegram, store=store, clock=clock) as harness:
+            assert (await harness.wait_texts(2))[1] == "You said: A week later"
 
 
 async def test_c10_an_outage_longer_than_the_update_retention_is_logged(
@@ -190,10 +192,10 @@ async def test_c10_an_outage_longer_than_the_update_retention_is_logged(
     caplog.set_level(logging.WARNING)
     async with Emulator() as telegram:
         store = InMemoryStore()
-        async with living(telegram, store=store):
+        async with run_character(telegram, store=store):
             await telegram.recorder.wait_until(lambda: telegram.recorder.counts["waiting"])
-        hours = Hours(now=timedelta(hours=30).total_seconds())
-        async with living(telegram, store=store, hours=hours):
+        clock = SkippingClock(timedelta(hours=30).total_seconds())
+        async with run_character(telegram, store=store, clock=clock):
             await telegram.recorder.wait_until(lambda: telegram.recorder.counts["waiting"] > 1)
     assert "from 2026-06-01T12:00+00:00 to 2026-06-02T18:00+00:00" in caplog.text
 
@@ -216,19 +218,19 @@ async def test_c13_polling_retries_after_errors(fault: Fault) -> None:
     async with Emulator() as telegram:
         fault = Fault(fault.match, fault.status, fault.body, times=fault.times)
         telegram.faults.append(fault)
-        async with living(telegram) as house:
-            alice = house.people.add_user("Alice")
-            house.people.say(house.people.open_private_chat(alice), alice, "Hello")
-            assert await house.said(1) == ["You said: Hello"]
+        async with run_character(telegram) as harness:
+            alice = harness.people.add_user("Alice")
+            harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
+            assert await harness.wait_texts(1) == ["You said: Hello"]
 
 
 async def test_c07_a_poll_without_a_response_is_abandoned() -> None:
     async with Emulator() as telegram:
         telegram.faults.append(Fault("getUpdates", is_hanging=True, times=2))
-        async with living(telegram, limits=Limits(poll_seconds=2, grace_seconds=0.2)) as house:
-            alice = house.people.add_user("Alice")
-            house.people.say(house.people.open_private_chat(alice), alice, "Hello")
-            assert await house.said(1) == ["You said: Hello"]
+        async with run_character(telegram, limits=Limits(poll_seconds=2, grace_seconds=0.2)) as harness:
+            alice = harness.people.add_user("Alice")
+            harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
+            assert await harness.wait_texts(1) == ["You said: Hello"]
 
 
 async def test_d10_a_rejected_token_stops_the_bot_at_once_and_is_logged(
@@ -236,7 +238,7 @@ async def test_d10_a_rejected_token_stops_the_bot_at_once_and_is_logged(
 ) -> None:
     async with Emulator() as telegram:
         telegram.faults.append(Fault("*", 401, build_refusal(401, "Unauthorized"), times=1000))
-        async with living(telegram):
+        async with run_character(telegram):
             await telegram.recorder.wait_until(lambda: telegram.recorder.counts["getMe"])
             await asyncio.sleep(0)
         assert telegram.recorder.counts["getMe"] == 1
@@ -253,9 +255,9 @@ async def test_updates_older_than_a_day_expire() -> None:
         telegram.people.say(chat, alice, "Yesterday")
         ago.append(timedelta())
         telegram.people.say(chat, alice, "Today")
-        async with living(telegram) as house:
-            await house.taken()
-            assert await house.said(1) == ["You said: Today"]
+        async with run_character(telegram) as harness:
+            await harness.wait_confirmed()
+            assert await harness.wait_texts(1) == ["You said: Today"]
 
 
 async def test_b10_messages_older_than_the_start_are_stored_and_not_answered() -> None:
@@ -268,43 +270,46 @@ async def test_b10_messages_older_than_the_start_are_stored_and_not_answered() -
         telegram.people.send_album(chat, alice, [b"one", b"two"], "An old album")
         ago.append(timedelta(minutes=14))
         telegram.people.say(chat, alice, "A while ago")
-        async with living(telegram) as house:
-            assert await house.said(1) == ["You said: A while ago"]
+        async with run_character(telegram) as harness:
+            assert await harness.wait_texts(1) == ["You said: A while ago"]
             ago.append(timedelta(minutes=16))
             bob = telegram.people.add_user("Bob")
             telegram.people.say(telegram.people.open_private_chat(bob), bob, "By a slow clock")
-            assert "You said: By a slow clock" in await house.said(2)
-            told = [(one.outcome, one.rule) for one in await house.settled()]
+            assert "You said: By a slow clock" in await harness.wait_texts(2)
+            told = [(one.outcome, one.rule) for one in await harness.wait_receipts()]
     assert told[:2] == [(Outcome.EXPIRED, "backfill")] * 2
     assert [outcome for outcome, _ in told[2:]] == [Outcome.ANSWERED] * 2
 
 
 async def test_b10_old_messages_received_after_an_outage_are_not_answered() -> None:
     ago = [timedelta()]
-    async with Emulator(clock=lambda: system_clock() - ago[-1]) as telegram, living(telegram) as house:
-        alice = house.people.add_user("Alice")
-        chat = house.people.open_private_chat(alice)
-        house.people.say(chat, alice, "Hello")
-        await house.said(1)
-        await house.taken()
+    async with (
+        Emulator(clock=lambda: system_clock() - ago[-1]) as telegram,
+        run_character(telegram) as harness,
+    ):
+        alice = harness.people.add_user("Alice")
+        chat = harness.people.open_private_chat(alice)
+        harness.people.say(chat, alice, "Hello")
+        await harness.wait_texts(1)
+        await harness.wait_confirmed()
         outage = Fault("getUpdates", 502, "<html>", times=2)
         telegram.faults.append(outage)
-        house.people.say(chat, alice, "And good-bye")
+        harness.people.say(chat, alice, "And good-bye")
         await telegram.recorder.wait_until(lambda: not outage.times)
         ago.append(timedelta(minutes=16))
-        house.people.say(chat, alice, "Are you there?")
-        *_, last = await house.settled()
+        harness.people.say(chat, alice, "Are you there?")
+        *_, last = await harness.wait_receipts()
     assert (last.outcome, last.rule) == (Outcome.EXPIRED, "backfill")
 
 
 async def test_c15_a_disconnected_bot_does_not_affect_another() -> None:
     async with Emulator() as cut_off, Emulator() as telegram:
         cut_off.faults.append(Fault("*", is_hanging=True, times=1000))
-        async with living(cut_off) as wedged, living(telegram) as house:
+        async with run_character(cut_off) as wedged, run_character(telegram) as harness:
             await cut_off.recorder.wait_until(lambda: cut_off.recorder.counts["getMe"])
-            alice = house.people.add_user("Alice")
-            house.people.say(house.people.open_private_chat(alice), alice, "Hello")
-            assert await house.said(1) == ["You said: Hello"]
+            alice = harness.people.add_user("Alice")
+            harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
+            assert await harness.wait_texts(1) == ["You said: Hello"]
             assert wedged.telegram.recorder.counts["getUpdates"] == 0
 
 
@@ -316,14 +321,14 @@ async def test_the_token_appears_in_no_log_and_no_error(caplog: pytest.LogCaptur
             Fault("getUpdates", 200, "{"),
             Fault("sendMessage", 500, "x"),
         ]
-        async with living(telegram) as house:
-            alice = house.people.add_user("Alice")
-            house.people.say(house.people.open_private_chat(alice), alice, "Hello")
-            await house.said(1)
-            await house.sent()
-            assert TOKEN not in repr(house.adapter.__dict__)
+        async with run_character(telegram) as harness:
+            alice = harness.people.add_user("Alice")
+            harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
+            await harness.wait_texts(1)
+            await harness.wait_deliveries()
+            assert TOKEN not in repr(harness.adapter.__dict__)
         telegram.faults.append(Fault("*", 401, build_refusal(401, "Unauthorized"), times=9))
-        async with living(telegram):
+        async with run_character(telegram):
             await telegram.recorder.wait_until(lambda: telegram.recorder.counts["getMe"] > 1)
     logs = [one for one in caplog.records if not one.name.startswith(("aiohttp", "asyncio"))]
     assert logs

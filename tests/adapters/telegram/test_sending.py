@@ -20,25 +20,27 @@ from bot import Attachment, Choice, Content, MediaKind, new_id
 from bot.models import TextRequest
 from bot.platform import Delivery, DeliveryState, DeliveryUnknown, MessageGone, NotSent, Undeliverable
 from bot.testing import model_answer
-from tests.adapters.telegram.conftest import START, TOKEN, Hours, Opened, description
+from tests.adapters.telegram.conftest import START, TOKEN, OpenHarness, SkippingClock, description
 from tests.adapters.tls import HOST
 
 
-class Desk:
+class SenderHarness:
     """The sending half of a bot, without a character."""
 
-    def __init__(self, telegram: Emulator, hours: Hours, *, seconds: float = 30.0, **settings: str) -> None:
+    def __init__(
+        self, telegram: Emulator, clock: SkippingClock, *, seconds: float = 30.0, **settings: str
+    ) -> None:
         limits = Limits(response_timeout=seconds)
         loaded = TelegramSettings.model_validate(
             {"TELEGRAM_BOT_TOKEN": TOKEN, "TELEGRAM_API_BASE_URL": telegram.url, **settings}
         )
 
-        self.telegram, self.hours = telegram, hours
+        self.telegram, self.clock = telegram, clock
         self.moves: list[tuple[int, int]] = []
         self.account = BotClient(loaded, limits)
         sender = SendMethods(self.account, lambda old, new: self.moves.append((old, new)))
-        floods = RateLimiter(lambda: hours.now)
-        self.mouth = MessageSender(sender, floods, limits, hours.moments, loaded.telegram_unclear)
+        floods = RateLimiter(clock.monotonic)
+        self.mouth = MessageSender(sender, floods, limits, clock.time_source, loaded.telegram_unclear)
         self.alice = telegram.people.add_user("Alice")
         self.chat = telegram.people.open_private_chat(self.alice)
 
@@ -63,7 +65,7 @@ class Desk:
         return self.telegram.recorder.texts()
 
 
-OpenDesk = Callable[..., Awaitable[Desk]]
+OpenSender = Callable[..., Awaitable[SenderHarness]]
 
 
 @pytest.fixture
@@ -75,34 +77,34 @@ async def telegram() -> AsyncIterator[Emulator]:
 
 
 @pytest.fixture
-async def open_desk(telegram: Emulator) -> AsyncIterator[OpenDesk]:
-    desks: list[Desk] = []
+async def open_sender(telegram: Emulator) -> AsyncIterator[OpenSender]:
+    senders: list[SenderHarness] = []
 
-    async def open_desk(**settings: Any) -> Desk:
-        desk = Desk(telegram, Hours(), **settings)
-        await desk.account.open()
-        desks.append(desk)
-        return desk
+    async def open_sender(**settings: Any) -> SenderHarness:
+        sender = SenderHarness(telegram, SkippingClock(), **settings)
+        await sender.account.open()
+        senders.append(sender)
+        return sender
 
-    yield open_desk
-    for desk in desks:
-        await desk.account.close_sessions()
+    yield open_sender
+    for sender in senders:
+        await sender.account.close_sessions()
 
 
 @pytest.fixture
-async def desk(open_desk: OpenDesk) -> Desk:
-    return await open_desk()
+async def sender(open_sender: OpenSender) -> SenderHarness:
+    return await open_sender()
 
 
 @pytest.mark.parametrize("seconds", [0.5, 64.57, 3600])
-async def test_d01_a_rate_limited_part_waits_for_retry_after(desk: Desk, seconds: float) -> None:
-    desk.telegram.faults.append(too_many_requests("sendMessage", seconds))
+async def test_d01_a_rate_limited_part_waits_for_retry_after(sender: SenderHarness, seconds: float) -> None:
+    sender.telegram.faults.append(too_many_requests("sendMessage", seconds))
     with pytest.raises(NotSent) as caught:
-        await desk.mouth.deliver(desk.part())
+        await sender.mouth.deliver(sender.part())
     assert caught.value.retry_after == seconds
-    other = desk.telegram.people.open_private_chat(desk.telegram.people.add_user("Bob"))
-    await desk.mouth.deliver(desk.part(chat=other))
-    assert desk.hours.pauses == [], "another chat does not wait"
+    other = sender.telegram.people.open_private_chat(sender.telegram.people.add_user("Bob"))
+    await sender.mouth.deliver(sender.part(chat=other))
+    assert sender.clock.pauses == [], "another chat does not wait"
 
 
 @pytest.mark.parametrize(
@@ -116,105 +118,107 @@ async def test_d01_a_rate_limited_part_waits_for_retry_after(desk: Desk, seconds
         [],
     ],
 )
-async def test_d03_a_rate_limit_without_a_valid_number_waits_five_seconds(desk: Desk, body: object) -> None:
-    desk.telegram.faults.append(Fault("sendMessage", 429, body))
+async def test_d03_a_rate_limit_without_a_valid_number_waits_five_seconds(
+    sender: SenderHarness, body: object
+) -> None:
+    sender.telegram.faults.append(Fault("sendMessage", 429, body))
     with pytest.raises(NotSent) as caught:
-        await desk.mouth.deliver(desk.part())
+        await sender.mouth.deliver(sender.part())
     assert caught.value.retry_after == 5.0
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 524])
-async def test_d04_a_server_error_is_unclear(desk: Desk, status: int) -> None:
-    desk.telegram.faults.append(Fault("sendMessage", status, "<html>oops</html>", is_late=True))
+async def test_d04_a_server_error_is_unclear(sender: SenderHarness, status: int) -> None:
+    sender.telegram.faults.append(Fault("sendMessage", status, "<html>oops</html>", is_late=True))
     with pytest.raises(DeliveryUnknown):
-        await desk.mouth.deliver(desk.part())
-    assert desk.said == ["Hello"]
+        await sender.mouth.deliver(sender.part())
+    assert sender.said == ["Hello"]
 
 
-async def test_d05_a_refused_connection_is_not_sent(desk: Desk) -> None:
-    await desk.telegram.__aexit__(None, None, None)
+async def test_d05_a_refused_connection_is_not_sent(sender: SenderHarness) -> None:
+    await sender.telegram.__aexit__(None, None, None)
     with pytest.raises(NotSent):
-        await desk.mouth.deliver(desk.part())
+        await sender.mouth.deliver(sender.part())
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-async def test_d06_a_reset_after_the_request_is_unclear(desk: Desk, is_late: bool) -> None:
-    desk.telegram.faults.append(Fault("sendMessage", is_late=is_late))
+async def test_d06_a_reset_after_the_request_is_unclear(sender: SenderHarness, is_late: bool) -> None:
+    sender.telegram.faults.append(Fault("sendMessage", is_late=is_late))
     with pytest.raises(DeliveryUnknown):
-        await desk.mouth.deliver(desk.part())
+        await sender.mouth.deliver(sender.part())
 
 
-async def test_d07_an_endless_response_is_cut_off_and_unclear(desk: Desk) -> None:
-    desk.telegram.faults.append(Fault("sendMessage", is_endless=True))
+async def test_d07_an_endless_response_is_cut_off_and_unclear(sender: SenderHarness) -> None:
+    sender.telegram.faults.append(Fault("sendMessage", is_endless=True))
     with pytest.raises(DeliveryUnknown):
-        await desk.mouth.deliver(desk.part())
+        await sender.mouth.deliver(sender.part())
 
 
 @pytest.mark.parametrize(
     "body", ["{", "[]", {"ok": True}, {"ok": True, "result": {}}, {"ok": True, "result": {"message_id": "x"}}]
 )
-async def test_d08_an_invalid_response_is_unclear(desk: Desk, body: object) -> None:
-    desk.telegram.faults.append(Fault("sendMessage", 200, body, is_late=True))
+async def test_d08_an_invalid_response_is_unclear(sender: SenderHarness, body: object) -> None:
+    sender.telegram.faults.append(Fault("sendMessage", 200, body, is_late=True))
     with pytest.raises(DeliveryUnknown):
-        await desk.mouth.deliver(desk.part())
+        await sender.mouth.deliver(sender.part())
 
 
-async def test_d09_a_text_rejected_as_too_long_is_sent_in_halves(desk: Desk) -> None:
+async def test_d09_a_text_rejected_as_too_long_is_sent_in_halves(sender: SenderHarness) -> None:
     text = "word " * 700
-    desk.telegram.faults.append(
+    sender.telegram.faults.append(
         Fault("sendMessage", 400, build_refusal(400, "Bad Request: message is too long"))
     )
-    await desk.mouth.deliver(desk.part(text.strip()))
-    assert " ".join(desk.said) == text.strip()
-    assert len(desk.said) == 2
+    await sender.mouth.deliver(sender.part(text.strip()))
+    assert " ".join(sender.said) == text.strip()
+    assert len(sender.said) == 2
 
 
-async def test_d10_after_a_rejected_token_nothing_more_is_sent(desk: Desk) -> None:
-    desk.telegram.faults.append(Fault("sendMessage", 401, build_refusal(401, "Unauthorized")))
+async def test_d10_after_a_rejected_token_nothing_more_is_sent(sender: SenderHarness) -> None:
+    sender.telegram.faults.append(Fault("sendMessage", 401, build_refusal(401, "Unauthorized")))
     for _ in range(3):
         with pytest.raises(NotSent, match="token") as refused:
-            await desk.mouth.deliver(desk.part())
+            await sender.mouth.deliver(sender.part())
         assert refused.value.retry_after  # the part waits for a token that is good
-    assert desk.telegram.recorder.counts["sendMessage"] == 1
+    assert sender.telegram.recorder.counts["sendMessage"] == 1
 
 
-async def test_d11_a_chat_that_blocks_the_bot_is_skipped_until_a_user_writes(desk: Desk) -> None:
-    desk.telegram.state.members[desk.chat["id"]][1000001] = "kicked"
+async def test_d11_a_chat_that_blocks_the_bot_is_skipped_until_a_user_writes(sender: SenderHarness) -> None:
+    sender.telegram.state.members[sender.chat["id"]][1000001] = "kicked"
     for _ in range(2):
         with pytest.raises(Undeliverable):
-            await desk.mouth.deliver(desk.part())
-    assert desk.telegram.recorder.counts["sendMessage"] == 1
-    desk.telegram.state.members[desk.chat["id"]][1000001] = "member"
-    desk.mouth.note_user(desk.chat["id"], "")
-    await desk.mouth.deliver(desk.part())
-    assert desk.said == ["Hello"]
+            await sender.mouth.deliver(sender.part())
+    assert sender.telegram.recorder.counts["sendMessage"] == 1
+    sender.telegram.state.members[sender.chat["id"]][1000001] = "member"
+    sender.mouth.note_user(sender.chat["id"], "")
+    await sender.mouth.deliver(sender.part())
+    assert sender.said == ["Hello"]
 
 
-async def test_d11_a_deleted_chat_is_undeliverable(desk: Desk) -> None:
+async def test_d11_a_deleted_chat_is_undeliverable(sender: SenderHarness) -> None:
     with pytest.raises(Undeliverable, match="Chat not found"):
-        await desk.mouth.deliver(desk.part(chat={"id": 4711}))
+        await sender.mouth.deliver(sender.part(chat={"id": 4711}))
 
 
-async def test_d15_a_rejected_file_is_named_and_its_caption_is_sent(desk: Desk) -> None:
+async def test_d15_a_rejected_file_is_named_and_its_caption_is_sent(sender: SenderHarness) -> None:
     file = Attachment("1", MediaKind.IMAGE, name="boat.png", data=b"no picture")
-    desk.telegram.faults.append(
+    sender.telegram.faults.append(
         Fault("sendPhoto", 400, build_refusal(400, "Bad Request: IMAGE_PROCESS_FAILED"))
     )
-    await desk.mouth.deliver(desk.part(Content(text="A boat.", attachments=(file,))))
-    assert desk.said == ["A boat.\n\n(boat.png could not be sent.)"]
+    await sender.mouth.deliver(sender.part(Content(text="A boat.", attachments=(file,))))
+    assert sender.said == ["A boat.\n\n(boat.png could not be sent.)"]
 
 
 @pytest.mark.parametrize(
     "address", ["{path}", "file://{path}", "telegram:{bot}/{path}", "telegram:{bot}/secret.txt"]
 )
 async def test_m07_a_local_file_named_by_an_attachment_is_never_sent(
-    desk: Desk, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sender: SenderHarness, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "secret.txt").write_text("sesame")
     monkeypatch.chdir(tmp_path)  # python-telegram-bot reads whatever string is the path of a file
-    url = address.format(path=tmp_path / "secret.txt", bot=desk.account.account)
-    await desk.mouth.deliver(desk.part(Content(attachments=(Attachment("1", MediaKind.DOCUMENT, url),))))
-    [shown] = desk.telegram.recorder.messages
+    url = address.format(path=tmp_path / "secret.txt", bot=sender.account.account)
+    await sender.mouth.deliver(sender.part(Content(attachments=(Attachment("1", MediaKind.DOCUMENT, url),))))
+    [shown] = sender.telegram.recorder.messages
     assert (shown.text, shown.files) == ("(file could not be sent.)", {})
 
 
@@ -229,132 +233,132 @@ async def test_m07_a_local_file_named_by_an_attachment_is_never_sent(
     ],
 )
 async def test_a_file_is_sent_by_its_media_kind_with_its_caption(
-    desk: Desk, kind: MediaKind, name: str, content_type: str, method: str
+    sender: SenderHarness, kind: MediaKind, name: str, content_type: str, method: str
 ) -> None:
     file = Attachment("1", kind, name=name, content_type=content_type, data=b"bytes of a boat")
-    await desk.mouth.deliver(desk.part(Content(text="**A** boat.", attachments=(file,))))
-    [shown] = desk.telegram.recorder.messages
+    await sender.mouth.deliver(sender.part(Content(text="**A** boat.", attachments=(file,))))
+    [shown] = sender.telegram.recorder.messages
     assert shown.text == "A boat."
     assert shown.files == {name: b"bytes of a boat"}
-    assert desk.telegram.recorder.counts[method] == 1
+    assert sender.telegram.recorder.counts[method] == 1
 
 
-async def test_an_unclear_part_is_sent_again_with_a_notice(desk: Desk) -> None:
-    part = desk.part("It is **bold**.")
-    assert await desk.mouth.reconcile(part) == "1"
-    [shown] = desk.telegram.recorder.messages
+async def test_an_unclear_part_is_sent_again_with_a_notice(sender: SenderHarness) -> None:
+    part = sender.part("It is **bold**.")
+    assert await sender.mouth.reconcile(part) == "1"
+    [shown] = sender.telegram.recorder.messages
     assert shown.text == f"{DUPLICATE_NOTICE}It is bold."
     [bold] = shown.message["entities"]
     assert shown.text[bold["offset"] : bold["offset"] + bold["length"]] == "bold"
 
 
-async def test_an_unclear_part_waits_for_the_connection_and_keeps_its_notice(desk: Desk) -> None:
-    desk.telegram.faults.append(too_many_requests("sendMessage", 7, times=2))
-    await desk.mouth.reconcile(desk.part())
-    assert desk.said == [f"{DUPLICATE_NOTICE}Hello"]
-    desk.telegram.faults.append(too_many_requests("sendMessage", 600))
+async def test_an_unclear_part_waits_for_the_connection_and_keeps_its_notice(sender: SenderHarness) -> None:
+    sender.telegram.faults.append(too_many_requests("sendMessage", 7, times=2))
+    await sender.mouth.reconcile(sender.part())
+    assert sender.said == [f"{DUPLICATE_NOTICE}Hello"]
+    sender.telegram.faults.append(too_many_requests("sendMessage", 600))
     with pytest.raises(DeliveryUnknown):
-        await desk.mouth.reconcile(desk.part())
+        await sender.mouth.reconcile(sender.part())
 
 
-async def test_with_hold_an_unclear_part_is_left_to_the_operator(open_desk: OpenDesk) -> None:
-    desk = await open_desk(TELEGRAM_UNCLEAR="hold")
+async def test_with_hold_an_unclear_part_is_left_to_the_operator(open_sender: OpenSender) -> None:
+    sender = await open_sender(TELEGRAM_UNCLEAR="hold")
     with pytest.raises(DeliveryUnknown, match="hold"):
-        await desk.mouth.reconcile(desk.part())
-    assert desk.said == []
+        await sender.mouth.reconcile(sender.part())
+    assert sender.said == []
 
 
-async def test_a_repeated_edit_is_accepted_and_an_empty_edit_deletes(desk: Desk) -> None:
-    name = await desk.mouth.deliver(desk.part("Helo"))
+async def test_a_repeated_edit_is_accepted_and_an_empty_edit_deletes(sender: SenderHarness) -> None:
+    name = await sender.mouth.deliver(sender.part("Helo"))
     for _ in range(2):
-        assert await desk.mouth.edit(desk.part("Hello", edits=name)) == name
-    assert desk.said == ["Hello"]
-    assert desk.telegram.recorder.messages[0].texts == ["Helo", "Hello"]
-    empty = desk.part("x", edits=name)
+        assert await sender.mouth.edit(sender.part("Hello", edits=name)) == name
+    assert sender.said == ["Hello"]
+    assert sender.telegram.recorder.messages[0].texts == ["Helo", "Hello"]
+    empty = sender.part("x", edits=name)
     empty = replace(empty, content=replace(empty.content, text=""))
     for _ in range(2):
-        assert await desk.mouth.edit(empty) == name
-    assert desk.said == []
+        assert await sender.mouth.edit(empty) == name
+    assert sender.said == []
 
 
-async def test_an_edit_of_a_deleted_message_is_undeliverable(desk: Desk) -> None:
+async def test_an_edit_of_a_deleted_message_is_undeliverable(sender: SenderHarness) -> None:
     with pytest.raises(MessageGone, match="was deleted"):
-        await desk.mouth.edit(desk.part("Hello", edits="99"))
+        await sender.mouth.edit(sender.part("Hello", edits="99"))
 
 
 async def test_b14_message_ids_of_a_group_are_not_used_in_the_supergroup(
-    desk: Desk,
+    sender: SenderHarness,
 ) -> None:
-    group = desk.telegram.people.add_group("The group", desk.alice, kind="group")
-    name = await desk.mouth.deliver(desk.part("Half a", chat=group))
-    new = desk.telegram.people.migrate(group, desk.alice, is_announced=False)
-    desk.telegram.state._last_message[new["id"]] = int(name) - 1
-    assert await desk.mouth.deliver(desk.part("Another", chat=new)) == name
+    group = sender.telegram.people.add_group("The group", sender.alice, kind="group")
+    name = await sender.mouth.deliver(sender.part("Half a", chat=group))
+    new = sender.telegram.people.migrate(group, sender.alice, is_announced=False)
+    sender.telegram.state._last_message[new["id"]] = int(name) - 1
+    assert await sender.mouth.deliver(sender.part("Another", chat=new)) == name
     for _ in range(2):
         with pytest.raises(NotSent, match="supergroup"):
-            await desk.mouth.edit(desk.part("Half a word", chat=group, edits=name))
+            await sender.mouth.edit(sender.part("Half a word", chat=group, edits=name))
         with pytest.raises(Undeliverable, match="cannot be deleted"):
-            await desk.mouth.edit(desk.part("", chat=group, edits=name))
-    assert [one.text for one in desk.telegram.recorder.messages if not one.is_gone] == ["Half a", "Another"]
+            await sender.mouth.edit(sender.part("", chat=group, edits=name))
+    assert [one.text for one in sender.telegram.recorder.messages if not one.is_gone] == ["Half a", "Another"]
 
 
-async def test_a_burst_is_slowed_to_the_chat_limit_and_sent_completely(desk: Desk) -> None:
-    group = desk.telegram.people.add_group("The group", desk.alice)
+async def test_a_burst_is_slowed_to_the_chat_limit_and_sent_completely(sender: SenderHarness) -> None:
+    group = sender.telegram.people.add_group("The group", sender.alice)
     for number in range(30):
         try:
-            await desk.mouth.deliver(desk.part(f"{number}", chat=group))
+            await sender.mouth.deliver(sender.part(f"{number}", chat=group))
         except NotSent as error:
-            desk.hours.now += error.retry_after or 0
-            await desk.mouth.deliver(desk.part(f"{number}", chat=group))
-    assert desk.said == [str(number) for number in range(30)]
-    assert desk.hours.now >= 30 - 1, "ten beyond the twenty of the first minute wait three seconds each"
+            sender.clock.advance(error.retry_after or 0)
+            await sender.mouth.deliver(sender.part(f"{number}", chat=group))
+    assert sender.said == [str(number) for number in range(30)]
+    assert sender.clock.elapsed >= 30 - 1, "ten beyond the twenty of the first minute wait three seconds each"
 
 
-async def test_choices_are_buttons_below_the_last_part(desk: Desk) -> None:
+async def test_choices_are_buttons_below_the_last_part(sender: SenderHarness) -> None:
     content = Content(text="word " * 1500, choices=(Choice("Yes", "choice:1"), Choice("No", "choice:2")))
     cut = split_reply(content)
     assert [len(one.choices) for one in cut] == [0, 2]
-    await desk.mouth.deliver(replace(desk.part(), content=cut[-1]))
-    assert [one["callback_data"] for one in desk.telegram.recorder.messages[0].buttons] == [
+    await sender.mouth.deliver(replace(sender.part(), content=cut[-1]))
+    assert [one["callback_data"] for one in sender.telegram.recorder.messages[0].buttons] == [
         "choice:1",
         "choice:2",
     ]
 
 
-async def test_a_reply_to_a_deleted_message_is_sent(desk: Desk) -> None:
-    await desk.mouth.deliver(desk.part(reply_to="4711"))
-    assert desk.said == ["Hello"]
+async def test_a_reply_to_a_deleted_message_is_sent(sender: SenderHarness) -> None:
+    await sender.mouth.deliver(sender.part(reply_to="4711"))
+    assert sender.said == ["Hello"]
 
 
-async def test_link_previews_are_disabled(desk: Desk) -> None:
-    await desk.mouth.deliver(desk.part("https://example.com/?secret=x"))
-    [call] = desk.telegram.recorder.calls_of("sendMessage")
+async def test_link_previews_are_disabled(sender: SenderHarness) -> None:
+    await sender.mouth.deliver(sender.part("https://example.com/?secret=x"))
+    [call] = sender.telegram.recorder.calls_of("sendMessage")
     assert call["link_preview_options"] == {"is_disabled": True}
 
 
 async def test_an_unclear_send_is_marked_in_the_chat_and_in_the_ledger(
-    open_house: Opened,
+    open_harness: OpenHarness,
 ) -> None:
-    async with open_house() as house:
-        house.telegram.faults.append(Fault("sendMessage", is_late=True))
-        alice = house.people.add_user("Alice")
-        house.people.say(house.people.open_private_chat(alice), alice, "Hello")
-        assert await house.said(2) == ["You said: Hello", f"{DUPLICATE_NOTICE}You said: Hello"]
-        [part] = await house.sent()
+    async with open_harness() as harness:
+        harness.telegram.faults.append(Fault("sendMessage", is_late=True))
+        alice = harness.people.add_user("Alice")
+        harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
+        assert await harness.wait_texts(2) == ["You said: Hello", f"{DUPLICATE_NOTICE}You said: Hello"]
+        [part] = await harness.wait_deliveries()
         assert part.state is DeliveryState.SENT
 
 
-async def test_with_hold_an_unclear_send_is_listed(open_house: Opened) -> None:
-    async with open_house(settings={"TELEGRAM_UNCLEAR": "hold"}) as house:
-        house.telegram.faults.append(Fault("sendMessage", is_late=True))
-        alice = house.people.add_user("Alice")
-        house.people.say(house.people.open_private_chat(alice), alice, "Hello")
-        [part] = await house.sent()
+async def test_with_hold_an_unclear_send_is_listed(open_harness: OpenHarness) -> None:
+    async with open_harness(settings={"TELEGRAM_UNCLEAR": "hold"}) as harness:
+        harness.telegram.faults.append(Fault("sendMessage", is_late=True))
+        alice = harness.people.add_user("Alice")
+        harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
+        [part] = await harness.wait_deliveries()
         assert part.state is DeliveryState.UNKNOWN
-        assert house.telegram.recorder.texts() == ["You said: Hello"]
+        assert harness.telegram.recorder.texts() == ["You said: Hello"]
 
 
-async def test_the_typing_indicator_is_renewed_while_the_turn_runs(open_house: Opened) -> None:
+async def test_the_typing_indicator_is_renewed_while_the_turn_runs(open_harness: OpenHarness) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
 
     async def script(request: TextRequest) -> str:
@@ -362,56 +366,56 @@ async def test_the_typing_indicator_is_renewed_while_the_turn_runs(open_house: O
         await go.wait()
         return model_answer("Done.")
 
-    hours = Hours(held=frozenset())
-    async with open_house(script, hours=hours) as house:
-        alice = house.people.add_user("Alice")
-        house.people.say(house.people.open_private_chat(alice), alice, "Hello")
+    clock = SkippingClock(held=frozenset())
+    async with open_harness(script, clock=clock) as harness:
+        alice = harness.people.add_user("Alice")
+        harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
         await asked.wait()
-        await house.telegram.recorder.wait_until(
-            lambda: house.telegram.recorder.counts["sendChatAction"] >= 3
+        await harness.telegram.recorder.wait_until(
+            lambda: harness.telegram.recorder.counts["sendChatAction"] >= 3
         )
         go.set()
-        assert await house.said(1) == ["Done."]
+        assert await harness.wait_texts(1) == ["Done."]
 
 
-async def test_d07_a_missing_response_is_unclear(open_desk: OpenDesk) -> None:
-    desk = await open_desk(seconds=0.2)
-    desk.telegram.faults.append(Fault("sendMessage", is_hanging=True))
+async def test_d07_a_missing_response_is_unclear(open_sender: OpenSender) -> None:
+    sender = await open_sender(seconds=0.2)
+    sender.telegram.faults.append(Fault("sendMessage", is_hanging=True))
     with pytest.raises(DeliveryUnknown, match="no response"):
-        await desk.mouth.deliver(desk.part())
+        await sender.mouth.deliver(sender.part())
 
 
 async def test_the_proxy_of_the_environment_is_used(
-    open_desk: OpenDesk, telegram: Emulator, monkeypatch: pytest.MonkeyPatch
+    open_sender: OpenSender, telegram: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", telegram.url)
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
-    desk = await open_desk(TELEGRAM_API_BASE_URL="http://telegram.example")
-    await desk.mouth.deliver(desk.part())
-    assert desk.said == ["Hello"]
+    sender = await open_sender(TELEGRAM_API_BASE_URL="http://telegram.example")
+    await sender.mouth.deliver(sender.part())
+    assert sender.said == ["Hello"]
 
 
-async def test_a_request_rejected_for_its_size_is_not_done(desk: Desk) -> None:
-    desk.telegram.faults.append(Fault("sendMessage", 413, "<html>too large</html>"))
+async def test_a_request_rejected_for_its_size_is_not_done(sender: SenderHarness) -> None:
+    sender.telegram.faults.append(Fault("sendMessage", 413, "<html>too large</html>"))
     with pytest.raises(Undeliverable, match="413"):
-        await desk.mouth.deliver(desk.part())
+        await sender.mouth.deliver(sender.part())
 
 
-async def test_d09_a_caption_whose_markup_is_refused_keeps_its_file(desk: Desk) -> None:
+async def test_d09_a_caption_whose_markup_is_refused_keeps_its_file(sender: SenderHarness) -> None:
     file = Attachment("1", MediaKind.IMAGE, name="boat.png", data=b"picture")
     refused = build_refusal(400, "Bad Request: can't parse entities")
-    desk.telegram.faults.append(Fault("sendPhoto", 400, refused, required_parameter="caption_entities"))
-    await desk.mouth.deliver(desk.part(Content(text="**A** boat.", attachments=(file,))))
-    [shown] = desk.telegram.recorder.messages
+    sender.telegram.faults.append(Fault("sendPhoto", 400, refused, required_parameter="caption_entities"))
+    await sender.mouth.deliver(sender.part(Content(text="**A** boat.", attachments=(file,))))
+    [shown] = sender.telegram.recorder.messages
     assert (shown.text, shown.files) == ("**A** boat.", {"boat.png": b"picture"})
 
 
-async def test_an_unsplit_reply_that_failed_halfway_is_not_sent_again(desk: Desk) -> None:
-    uncut = replace(desk.part(), content=Content(text="word " * 1500))
-    await desk.mouth.deliver(uncut)
-    assert len(desk.said) == 2
-    desk.hours.now += 60
-    desk.telegram.faults.append(too_many_requests("sendMessage", 9, skip_first=1))
+async def test_an_unsplit_reply_that_failed_halfway_is_not_sent_again(sender: SenderHarness) -> None:
+    uncut = replace(sender.part(), content=Content(text="word " * 1500))
+    await sender.mouth.deliver(uncut)
+    assert len(sender.said) == 2
+    sender.clock.advance(60)
+    sender.telegram.faults.append(too_many_requests("sendMessage", 9, skip_first=1))
     with pytest.raises(DeliveryUnknown, match="beginning"):
-        await desk.mouth.deliver(uncut)
+        await sender.mouth.deliver(uncut)

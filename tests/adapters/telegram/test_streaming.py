@@ -12,7 +12,7 @@ from bot import Outcome
 from bot.models import Purpose, TextRequest
 from bot.platform import DeliveryState
 from bot.testing import StreamedText
-from tests.adapters.telegram.conftest import House, Opened
+from tests.adapters.telegram.conftest import OpenHarness, TelegramHarness
 
 
 @pytest.fixture(autouse=True)
@@ -38,110 +38,112 @@ def story(gate: asyncio.Event, rest: str = WHOLE.removeprefix(FIRST)) -> Callabl
     return write
 
 
-async def begun(house: House, **details: Any) -> tuple[Any, Any]:
+async def begun(harness: TelegramHarness, **details: Any) -> tuple[Any, Any]:
     """Ask the bot in a group and wait for the beginning of its answer."""
-    alice = house.people.add_user("Alice")
-    group = house.people.add_group("The group", alice, **details)
-    house.people.say(group, alice, "@ada_bot tell me a story")
-    assert await house.said(1, group) == [FIRST]
+    alice = harness.people.add_user("Alice")
+    group = harness.people.add_group("The group", alice, **details)
+    harness.people.say(group, alice, "@ada_bot tell me a story")
+    assert await harness.wait_texts(1, group) == [FIRST]
     return alice, group
 
 
-def seen(house: House, chat: Any) -> list[str]:
+def seen(harness: TelegramHarness, chat: Any) -> list[str]:
     return [
-        one.text for one in house.telegram.recorder.messages if one.chat_id == chat["id"] and not one.is_gone
+        one.text
+        for one in harness.telegram.recorder.messages
+        if one.chat_id == chat["id"] and not one.is_gone
     ]
 
 
-async def until_heard(house: House, text: str, chat: Any) -> None:
-    await house.telegram.recorder.wait_until(lambda: text in seen(house, chat))
+async def until_heard(harness: TelegramHarness, text: str, chat: Any) -> None:
+    await harness.telegram.recorder.wait_until(lambda: text in seen(harness, chat))
 
 
-async def test_a_reply_in_a_group_is_streamed(open_house: Opened) -> None:
+async def test_a_reply_in_a_group_is_streamed(open_harness: OpenHarness) -> None:
     gate = asyncio.Event()
-    async with open_house(story(gate), settings=LIVE) as house:
-        _, group = await begun(house)
+    async with open_harness(story(gate), settings=LIVE) as harness:
+        _, group = await begun(harness)
         gate.set()
-        await until_heard(house, WHOLE, group)
-        assert seen(house, group) == [WHOLE]
+        await until_heard(harness, WHOLE, group)
+        assert seen(harness, group) == [WHOLE]
 
 
 async def test_b14_a_group_that_migrates_during_a_reply_gets_all_of_it_in_the_supergroup(
-    open_house: Opened,
+    open_harness: OpenHarness,
 ) -> None:
     gate = asyncio.Event()
-    async with open_house(story(gate), settings=LIVE) as house:
-        alice, group = await begun(house, kind="group")
-        [receipt] = await house.store.ledger.receipts(limit=10)
-        before = await house.store.worlds.room(receipt.room_id)
-        await house.store.worlds.set_setting(before.world_id, "CONVERSATION_LENGTH", "12")
-        new = house.people.migrate(group, alice)
-        house.people.say(new, alice, "hm")
-        await house.taken()
+    async with open_harness(story(gate), settings=LIVE) as harness:
+        alice, group = await begun(harness, kind="group")
+        [receipt] = await harness.store.ledger.receipts(limit=10)
+        before = await harness.store.worlds.room(receipt.room_id)
+        await harness.store.worlds.set_setting(before.world_id, "CONVERSATION_LENGTH", "12")
+        new = harness.people.migrate(group, alice)
+        harness.people.say(new, alice, "hm")
+        await harness.wait_confirmed()
         gate.set()
-        await until_heard(house, WHOLE, new)
-        parts = await house.sent()
-        assert seen(house, new) == [WHOLE]
-        assert seen(house, group) == [FIRST]  # there nothing can be changed any more
+        await until_heard(harness, WHOLE, new)
+        parts = await harness.wait_deliveries()
+        assert seen(harness, new) == [WHOLE]
+        assert seen(harness, group) == [FIRST]  # there nothing can be changed any more
         assert {one.state for one in parts} <= {DeliveryState.SENT}
         assert parts[-1].target == str(ChatTarget(new["id"]))
-        after = await house.store.worlds.room(parts[-1].room_id)
-        world = await house.store.worlds.world(after.world_id)
+        after = await harness.store.worlds.room(parts[-1].room_id)
+        world = await harness.store.worlds.world(after.world_id)
         assert world.settings == {"CONVERSATION_LENGTH": "12"}
-        memories = await house.store.memories.recent(after.id, 10)
+        memories = await harness.store.memories.recent(after.id, 10)
         assert "@ada_bot tell me a story" in [one.content.text for one in memories]
 
 
 async def test_b14_a_migration_reported_only_by_an_error_moves_the_whole_reply(
-    open_house: Opened,
+    open_harness: OpenHarness,
 ) -> None:
     gate = asyncio.Event()
-    async with open_house(story(gate), settings=LIVE) as house:
-        alice, group = await begun(house, kind="group")
-        new = house.people.migrate(group, alice, is_announced=False)
-        house.people.say(new, alice, "not the bot's: it has the number of what was seen before")
+    async with open_harness(story(gate), settings=LIVE) as harness:
+        alice, group = await begun(harness, kind="group")
+        new = harness.people.migrate(group, alice, is_announced=False)
+        harness.people.say(new, alice, "not the bot's: it has the number of what was seen before")
         gate.set()
-        await until_heard(house, WHOLE, new)
-        await house.sent()
-        assert seen(house, new) == [WHOLE]
-        assert await house.store.ledger.deliveries(is_open=True) == []
+        await until_heard(harness, WHOLE, new)
+        await harness.wait_deliveries()
+        assert seen(harness, new) == [WHOLE]
+        assert await harness.store.ledger.deliveries(is_open=True) == []
 
 
 async def test_b14_a_migration_between_two_parts_sends_the_rest_to_the_supergroup(
-    open_house: Opened,
+    open_harness: OpenHarness,
 ) -> None:
     text = "word " * 1500
-    async with open_house(lambda request: f"{HEAD}{text}{TAIL}") as house:
-        alice = house.people.add_user("Alice")
-        group = house.people.add_group("The group", alice, kind="group")
+    async with open_harness(lambda request: f"{HEAD}{text}{TAIL}") as harness:
+        alice = harness.people.add_user("Alice")
+        group = harness.people.add_group("The group", alice, kind="group")
         moved: list[Any] = []
 
         def moves() -> bool:
-            if house.telegram.recorder.texts(group["id"]) and not moved:
-                moved.append(house.people.migrate(group, alice, is_announced=False))
+            if harness.telegram.recorder.texts(group["id"]) and not moved:
+                moved.append(harness.people.migrate(group, alice, is_announced=False))
             return bool(moved)
 
-        house.people.say(group, alice, "@ada_bot tell me a story")
-        await house.telegram.recorder.wait_until(moves)
-        parts = await house.sent()
-        said = house.telegram.recorder.texts(group["id"]) + house.telegram.recorder.texts(moved[0]["id"])
+        harness.people.say(group, alice, "@ada_bot tell me a story")
+        await harness.telegram.recorder.wait_until(moves)
+        parts = await harness.wait_deliveries()
+        said = harness.telegram.recorder.texts(group["id"]) + harness.telegram.recorder.texts(moved[0]["id"])
         assert " ".join(" ".join(said).split()) == text.strip()
         assert {one.state for one in parts} == {DeliveryState.SENT}
 
 
 async def test_a_draft_deleted_by_a_moderator_is_not_sent_again_and_the_receipt_says_why(
-    open_house: Opened,
+    open_harness: OpenHarness,
 ) -> None:
     gate = asyncio.Event()
-    async with open_house(story(gate, " word" * 1500), settings=LIVE) as house:
-        _, group = await begun(house)
-        [shown] = house.telegram.recorder.messages
+    async with open_harness(story(gate, " word" * 1500), settings=LIVE) as harness:
+        _, group = await begun(harness)
+        [shown] = harness.telegram.recorder.messages
         shown.is_gone = True
         gate.set()
-        [receipt] = await house.settled()
-        parts = await house.sent()
+        [receipt] = await harness.wait_receipts()
+        parts = await harness.wait_deliveries()
         assert receipt.outcome is Outcome.ANSWERED
-        assert seen(house, group) == []
+        assert seen(harness, group) == []
         told = [one for one in parts if one.memory_id != parts[0].memory_id or one.cause]
         assert len(told) > 1
         assert {(one.state, one.cause) for one in told} == {
@@ -150,14 +152,14 @@ async def test_a_draft_deleted_by_a_moderator_is_not_sent_again_and_the_receipt_
 
 
 async def test_b08_erasing_a_user_deletes_the_draft_of_the_answer(
-    open_house: Opened,
+    open_harness: OpenHarness,
 ) -> None:
     gate = asyncio.Event()
-    async with open_house(story(gate), settings=LIVE) as house:  # Telegram tells of no deletions
-        _, group = await begun(house)
-        [receipt] = await house.store.ledger.receipts(limit=10)
-        await house.runtime.agents[0].handle.edits.erase_entity(receipt.author_id)
-        await house.telegram.recorder.wait_until(lambda: seen(house, group) == [])
+    async with open_harness(story(gate), settings=LIVE) as harness:  # Telegram tells of no deletions
+        _, group = await begun(harness)
+        [receipt] = await harness.store.ledger.receipts(limit=10)
+        await harness.runtime.agents[0].handle.edits.erase_entity(receipt.author_id)
+        await harness.telegram.recorder.wait_until(lambda: seen(harness, group) == [])
         gate.set()
-        await house.sent()
-        assert seen(house, group) == []
+        await harness.wait_deliveries()
+        assert seen(harness, group) == []

@@ -7,10 +7,10 @@ import pytest
 
 from adapters.telegram.emulator import Emulator
 from bot.platform import NotSent
-from tests.adapters.telegram.test_sending import OpenDesk, open_desk, telegram
+from tests.adapters.telegram.test_sending import OpenSender, open_sender, telegram
 from tests.adapters.tls import EXPIRED, GOOD, HOST, Way, behind_tls, trusted
 
-__all__ = ["open_desk", "telegram"]
+__all__ = ["open_sender", "telegram"]
 
 
 def port_of(telegram: Emulator) -> int:
@@ -33,33 +33,33 @@ async def test_c14_an_invalid_certificate_is_rejected(
     certificate: str,
     believed: str | None,
     host: str,
-    open_desk: OpenDesk,
+    open_sender: OpenSender,
     telegram: Emulator,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with behind_tls(port_of(telegram), tmp_path, certificate) as way:
         through(way, monkeypatch, trusted(tmp_path, believed) if believed else "")
-        desk = await open_desk(TELEGRAM_API_BASE_URL=f"https://{host}")
+        sender = await open_sender(TELEGRAM_API_BASE_URL=f"https://{host}")
         with pytest.raises(NotSent, match="its certificate is not valid"):
-            await desk.mouth.deliver(desk.part())
+            await sender.mouth.deliver(sender.part())
         assert way.asked == [f"{host}:443"]
-        assert desk.said == []
+        assert sender.said == []
 
 
 async def test_c14_a_custom_certificate_is_accepted_through_the_operators_proxy(
-    open_desk: OpenDesk, telegram: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_sender: OpenSender, telegram: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with behind_tls(port_of(telegram), tmp_path) as way:
         through(way, monkeypatch, trusted(tmp_path, GOOD))
-        desk = await open_desk(TELEGRAM_API_BASE_URL=f"https://{HOST}")
-        await desk.mouth.deliver(desk.part())
-        assert desk.said == ["Hello"]
+        sender = await open_sender(TELEGRAM_API_BASE_URL=f"https://{HOST}")
+        await sender.mouth.deliver(sender.part())
+        assert sender.said == ["Hello"]
         assert way.asked == [f"{HOST}:443"]
 
 
-async def test_c14_an_unverified_server_is_not_used(open_desk: OpenDesk, telegram: Emulator) -> None:
-    desk = await open_desk(TELEGRAM_API_BASE_URL=telegram.url.replace("http:", "https:"))
+async def test_c14_an_unverified_server_is_not_used(open_sender: OpenSender, telegram: Emulator) -> None:
+    sender = await open_sender(TELEGRAM_API_BASE_URL=telegram.url.replace("http:", "https:"))
     with pytest.raises(NotSent, match="the TLS handshake failed"):
-        await desk.mouth.deliver(desk.part())
-    assert desk.said == []
+        await sender.mouth.deliver(sender.part())
+    assert sender.said == []

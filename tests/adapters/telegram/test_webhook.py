@@ -15,7 +15,7 @@ from adapters.telegram.emulator import Emulator
 from bot import ConfigError, SettingError, Settings
 from bot.settings import Layer
 from bot.store import InMemoryStore, StoreUnavailable
-from tests.adapters.telegram.conftest import TOKEN, House, living
+from tests.adapters.telegram.conftest import TOKEN, TelegramHarness, run_character
 
 SECRET = "only-for-tests"
 HEADER = "X-Telegram-Bot-Api-Secret-Token"
@@ -27,27 +27,27 @@ HOOK = {
 
 
 @asynccontextmanager
-async def hooked(**details: Any) -> AsyncIterator[House]:
+async def hooked(**details: Any) -> AsyncIterator[TelegramHarness]:
     """Run a character with a webhook to which the emulator delivers."""
-    async with Emulator() as telegram, living(telegram, settings=HOOK, **details) as house:
-        await telegram.recorder.wait_until(lambda: house.bot.webhook)
-        assert house.bot.webhook == "http://127.0.0.1:1/hook/1000001"
-        house.bot.webhook = f"http://127.0.0.1:{house.adapter.webhook_port}/hook/1000001"
-        yield house
+    async with Emulator() as telegram, run_character(telegram, settings=HOOK, **details) as harness:
+        await telegram.recorder.wait_until(lambda: harness.bot.webhook)
+        assert harness.bot.webhook == "http://127.0.0.1:1/hook/1000001"
+        harness.bot.webhook = f"http://127.0.0.1:{harness.adapter.webhook_port}/hook/1000001"
+        yield harness
 
 
 async def test_a_message_delivered_by_webhook_is_answered() -> None:
-    async with hooked() as house:
-        alice = house.people.add_user("Alice")
-        house.people.say(house.people.open_private_chat(alice), alice, "Hello")
-        assert await house.said(1) == ["You said: Hello"]
-        await house.taken()
+    async with hooked() as harness:
+        alice = harness.people.add_user("Alice")
+        harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
+        assert await harness.wait_texts(1) == ["You said: Hello"]
+        await harness.wait_confirmed()
 
 
 async def test_the_secret_appears_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    async with hooked() as house:
-        assert house.bot.secret == SECRET
+    async with hooked() as harness:
+        assert harness.bot.secret == SECRET
     assert "setWebhook" in caplog.text
     assert SECRET not in caplog.text
 
@@ -61,23 +61,23 @@ async def test_c11_a_delivery_is_acknowledged_only_after_it_is_stored() -> None:
             raise StoreUnavailable("the disk is full", cause="disk_full")
         return await receive(*args, **details)
 
-    async with hooked(store=store) as house:
+    async with hooked(store=store) as harness:
         store.ledger.receive = slow  # type: ignore[method-assign]  # what a full disk would do
-        alice = house.people.add_user("Alice")
-        house.people.say(house.people.open_private_chat(alice), alice, "Hello")
-        counts = house.telegram.recorder.counts
-        await house.telegram.recorder.wait_until(lambda: counts["webhook 503"] >= 2)
+        alice = harness.people.add_user("Alice")
+        harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
+        counts = harness.telegram.recorder.counts
+        await harness.telegram.recorder.wait_until(lambda: counts["webhook 503"] >= 2)
         assert not counts["webhook 200"]
         may.set()
-        assert await house.said(1) == ["You said: Hello"]
+        assert await harness.wait_texts(1) == ["You said: Hello"]
 
 
 async def test_the_pictures_of_an_album_are_one_message() -> None:
-    async with hooked() as house:
-        alice = house.people.add_user("Alice")
-        house.people.send_album(house.people.open_private_chat(alice), alice, [b"1", b"2", b"3"], "Three")
-        await house.taken()
-        receipts = await house.settled()
+    async with hooked() as harness:
+        alice = harness.people.add_user("Alice")
+        harness.people.send_album(harness.people.open_private_chat(alice), alice, [b"1", b"2", b"3"], "Three")
+        await harness.wait_confirmed()
+        receipts = await harness.wait_receipts()
     assert len(receipts) == 1
 
 
@@ -95,12 +95,12 @@ async def test_the_pictures_of_an_album_are_one_message() -> None:
 async def test_c12_a_delivery_without_the_secret_is_rejected(
     headers: list[tuple[str, str]], status: int
 ) -> None:
-    async with hooked() as house, ClientSession() as session:
+    async with hooked() as harness, ClientSession() as session:
         encoded = [(name, value.encode().decode("utf-8", "surrogateescape")) for name, value in headers]
-        async with session.post(house.bot.webhook, json={"update_id": 1}, headers=encoded) as answer:
+        async with session.post(harness.bot.webhook, json={"update_id": 1}, headers=encoded) as answer:
             assert answer.status == status
         async with session.post(
-            house.bot.webhook.replace("1000001", "4711"), json={}, headers=encoded
+            harness.bot.webhook.replace("1000001", "4711"), json={}, headers=encoded
         ) as answer:
             assert answer.status == 404
 
@@ -113,9 +113,9 @@ def test_c12_a_blank_or_invalid_secret_prevents_the_start(secret: str) -> None:
 
 
 async def test_a_body_that_is_not_json_is_rejected() -> None:
-    async with hooked() as house, ClientSession() as session:
+    async with hooked() as harness, ClientSession() as session:
         for body, status in ((b"{", 400), (b"[" * 100_000, 400), (b'"text"', 200), (b"{}", 200)):
-            async with session.post(house.bot.webhook, data=body, headers={HEADER: SECRET}) as answer:
+            async with session.post(harness.bot.webhook, data=body, headers={HEADER: SECRET}) as answer:
                 assert answer.status == status
 
 
@@ -123,6 +123,6 @@ async def test_a_port_in_use_leaves_nothing_running() -> None:
     async with Emulator() as telegram:
         taken = {**HOOK, "TELEGRAM_WEBHOOK_PORT": str(urlsplit(telegram.url).port)}
         with pytest.raises(ConfigError, match="TELEGRAM_WEBHOOK_PORT"):
-            async with living(telegram, settings=taken):
+            async with run_character(telegram, settings=taken):
                 pass
         assert [one for one in asyncio.all_tasks() if "Presence" in repr(one.get_coro())] == []
