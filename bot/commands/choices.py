@@ -13,7 +13,7 @@ from bot.domain.inbound import ChoiceSelection, CommandInvocation, CommandRespon
 from bot.domain.task import Task
 from bot.inbound.inbox import Inbox
 from bot.inbound.sanitize import sanitize_entity, sanitize_room, sanitize_world
-from bot.store.protocols import AUDIT
+from bot.store.protocols import LogKind
 from bot.text import sanitize_text
 
 UNAVAILABLE_TEXT = "This can no longer be chosen."
@@ -91,7 +91,7 @@ class ChoiceHandler:
             "event": selection.event_id,
         }
         logs = self._agent.store.logs
-        await logs.log(AUDIT, body, room_id=selection.room.id, entity_id=selection.author.id)
+        await logs.log(LogKind.AUTHORIZATION, body, room_id=selection.room.id, entity_id=selection.author.id)
 
 
 def _sanitize(selection: ChoiceSelection) -> ChoiceSelection:

@@ -23,6 +23,16 @@ class ChannelType(StrEnum):
     BROADCAST = "BROADCAST"
     WORLD = "WORLD"
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether the agent has one conversation partner, a person or a client of the API."""
+        return self.is_private_chat or self is ChannelType.API
+
+    @property
+    def is_private_chat(self) -> bool:
+        """Whether the platform shows the room to one person only: unlike API rooms, which programs read."""
+        return self in (ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF)
+
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
         normalized = str(value).strip().upper()

@@ -24,7 +24,7 @@ from bot.inbound.inbox import Inbox
 from bot.inbound.membership import MembershipReporter
 from bot.outbound.undelivered import UndeliveredParts
 from bot.settings import Settings, SettingsModel
-from bot.store.protocols import RUN_LOG, Store
+from bot.store.protocols import LogKind, Store
 from bot.store.storage import CheckReport
 
 MAX_RUN_LOGS = 1000  # as many of a room's runs are looked through
@@ -78,7 +78,7 @@ class ConversationReader:
 
     async def run_log(self, receipt: Receipt) -> Mapping[str, Any] | None:
         """Find what the log says of the work on a message; it is kept for less time than the receipt."""
-        entries = await self.store.logs.logs(kind=RUN_LOG, room_id=receipt.room_id, limit=MAX_RUN_LOGS)
+        entries = await self.store.logs.logs(kind=LogKind.RUN, room_id=receipt.room_id, limit=MAX_RUN_LOGS)
         bodies = (entry["body"] for entry in entries)
         message_id = str(receipt.memory_id)
         return next((body for body in bodies if body.get("message_id") == message_id), None)

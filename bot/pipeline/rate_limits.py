@@ -11,7 +11,7 @@ from types import MappingProxyType
 from uuid import UUID
 
 from bot.concurrency.bounded import BoundedDict
-from bot.domain.environment import ChannelType, Room
+from bot.domain.environment import Room
 from bot.settings import CoreSettings
 
 MINUTE_SECONDS = 60.0
@@ -21,7 +21,6 @@ PUBLIC_LIMITS = MappingProxyType(
     {"MESSAGES_PER_PERSON": 10, "MESSAGES_PER_ROOM": 60, "MESSAGES_PER_WORLD": 300}
 )
 NO_LIMITS: Mapping[str, int] = MappingProxyType({})
-DIRECT_ROOM_TYPES = frozenset({ChannelType.DM, ChannelType.VOICE_DM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ class MessageRateLimiter:
         agent, is told so once, until all may come again.
         """
         world_key = (
-            room.id if room.type in DIRECT_ROOM_TYPES else room.world_id
+            room.id if room.type.is_private_chat else room.world_id
         )  # who writes alone shares no world
         buckets, written_at = [], self._clock() - max(0.0, age)
         for (setting, limit), key in zip(self._limits.items(), (person_id, room.id, world_key), strict=True):

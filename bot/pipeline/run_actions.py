@@ -27,7 +27,7 @@ from bot.plugin_system.action import Action
 from bot.plugin_system.registry import Registry
 from bot.prompts.reply_parser.reader import Reply, read_object
 from bot.prompts.templates import PARAMETER_REPAIR
-from bot.store.protocols import AUDIT
+from bot.store.protocols import LogKind
 from bot.text import escape_line, shorten
 from bot.turn import Turn
 
@@ -226,7 +226,9 @@ async def _log_denial(turn: Turn, spec: ActionSpec, cause: str) -> None:
         "world": str(turn.world.id),
         "event": str(turn.message.id),
     }
-    await turn.agent.store.logs.log(AUDIT, body, room_id=turn.room.id, entity_id=turn.author.id)
+    await turn.agent.store.logs.log(
+        LogKind.AUTHORIZATION, body, room_id=turn.room.id, entity_id=turn.author.id
+    )
 
 
 def _check_parameters(action: Action[Any], parameters: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:

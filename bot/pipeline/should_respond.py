@@ -8,7 +8,7 @@ from uuid import UUID
 from bot.adapter.adapter import Adapter
 from bot.concurrency.bounded import BoundedSet
 from bot.concurrency.crash_points import crash_point
-from bot.domain.environment import ChannelType, ParticipantState
+from bot.domain.environment import ParticipantState
 from bot.domain.ledger import EditState, Rule
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.name_matching import addresses_name, contains_name
@@ -20,7 +20,6 @@ from bot.settings import CoreSettings
 from bot.text import is_blank
 from bot.turn import Turn
 
-BYPASS_TYPES = frozenset({ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF, ChannelType.API})
 BYPASS_SOURCES = frozenset({"client_chat", "api", "postman"})
 RESPOND_ACTIONS = frozenset({"RESPOND", "REPLY"})
 SILENT_ACTIONS = frozenset({"IGNORE", "NONE", "STOP"})
@@ -108,7 +107,7 @@ def limit_notice(turn: Turn, counters: MessageCounters, setting: str) -> str:
 
 def _expects_reply(turn: Turn) -> bool:
     mention = turn.message.content.mention
-    return turn.room.type in BYPASS_TYPES or mention.is_reply or _is_mentioned(turn)
+    return turn.room.type.is_direct or mention.is_reply or _is_mentioned(turn)
 
 
 def _is_mentioned(turn: Turn) -> bool:
@@ -198,7 +197,7 @@ def _check_rate_limits(context: RuleContext) -> ResponseDecision | None:
 def _check_bypass_type(context: RuleContext) -> ResponseDecision | None:
     kind = context.turn.room.type
     listed = {entry.upper() for entry in context.settings.should_respond_bypass_types}
-    if kind in BYPASS_TYPES:
+    if kind.is_direct:
         return ResponseDecision(
             True, f"every message in a room of type {kind} is answered", f"room type {kind}"
         )

@@ -13,7 +13,7 @@ from pydantic.errors import PydanticUserError
 
 from bot.agent import Agent
 from bot.domain.component_specs import CommandSpec
-from bot.domain.environment import ChannelType, Role
+from bot.domain.environment import Role
 from bot.domain.inbound import CommandInvocation, CommandResponse
 from bot.errors import PluginError
 from bot.plugin_system.action import build_arguments_model
@@ -21,7 +21,6 @@ from bot.plugin_system.action import build_arguments_model
 P = ParamSpec("P")
 CommandResult = str | CommandResponse | None
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9-]{0,31}")
-DIRECT_ROOM_TYPES = frozenset({ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF, ChannelType.API})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class CommandContext:
     @property
     def is_room_admin(self) -> bool:
         """Whether this person decides about the room: they are alone in it, or an admin of its world."""
-        return self.invocation.room.type in DIRECT_ROOM_TYPES or self.role.is_at_least(Role.ADMIN)
+        return self.invocation.room.type.is_direct or self.role.is_at_least(Role.ADMIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class Command(Generic[P]):
 
     def is_allowed(self, context: CommandContext) -> bool:
         """Tell whether somebody may give it here."""
-        is_open = self.spec.is_open_in_direct_chat and context.invocation.room.type in DIRECT_ROOM_TYPES
+        is_open = self.spec.is_open_in_direct_chat and context.invocation.room.type.is_direct
         return is_open or context.role.is_at_least(self.spec.role)
 
     def parse_arguments(self, invocation: CommandInvocation) -> dict[str, Any]:

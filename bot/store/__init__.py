@@ -29,10 +29,9 @@ from bot.errors import LeaseLost, StoreInaccessible, StoreUnavailable
 from bot.store.inmemory.store import InMemoryStore
 from bot.store.ledger import OpenWork, StoreHealth, StoreProblem, TurnCommit, WorkSharing
 from bot.store.protocols import (
-    AUDIT,
     MAX_NAME_MATCHES,
-    RUN_LOG,
     LogEntry,
+    LogKind,
     PluginTables,
     Schema,
     Schemas,
@@ -53,13 +52,11 @@ from bot.store.similarity import (
 from bot.store.storage import NO_SCHEMAS, CheckReport, Storage, UpgradeResult
 
 __all__ = [
-    "AUDIT",
     "MAX_NAME_MATCHES",
     "MAX_SCANNED_ROWS",
     "MAX_TRANSCRIPT_SCAN",
     "MEMBERSHIP_EVENT_TTL",
     "NO_SCHEMAS",
-    "RUN_LOG",
     "TRANSCRIPT_KINDS",
     "CheckReport",
     "CostEntry",
@@ -69,6 +66,7 @@ __all__ = [
     "InMemoryStore",
     "LeaseLost",
     "LogEntry",
+    "LogKind",
     "MembershipChange",
     "MembershipUpdate",
     "MemoryMatch",

@@ -7,6 +7,7 @@ Every method is one transaction. Times are aware datetimes; what does not exist 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -54,8 +55,13 @@ class PluginTables(Protocol):
 
 
 MAX_NAME_MATCHES = 20
-RUN_LOG = "run"  # the kind of log entry for what happened in a run
-AUDIT = "authority"  # the kind of log entry for what somebody was allowed, or denied
+
+
+class LogKind(StrEnum):
+    """The kinds of log entries with a fixed meaning; plugins may use others."""
+
+    AUTHORIZATION = "authority"
+    RUN = "run"
 
 
 class WorldStore(Protocol):

@@ -12,7 +12,6 @@ from pydantic import AfterValidator, Field
 
 from bot import (
     Agent,
-    ChannelType,
     CommaList,
     Entity,
     Memory,
@@ -23,7 +22,6 @@ from bot import (
     fold_name,
 )
 
-PRIVATE_CHANNEL_TYPES = frozenset({ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF, ChannelType.API})
 X_ACTIONS = frozenset({"POST", "REPLY_ON_X", "QUOTE", "REPOST", "LIKE"})
 HISTORY_PROVIDER = "RECENT_MESSAGES"
 TRUSTED_PROVIDERS = frozenset(
@@ -49,7 +47,7 @@ _QUOTED_LINE = re.compile(r"^[^\S\n]*>", re.MULTILINE)
 
 async def untrusted_source(turn: Turn) -> str:
     """Return where a turn has text from that is not its operator's; empty if nowhere."""
-    if turn.room.type not in PRIVATE_CHANNEL_TYPES:
+    if not turn.room.type.is_direct:
         return "others can write here too"
     if other_results := [name for name in turn.results if name not in X_ACTIONS]:
         return f"{other_results[0]} was used before it"

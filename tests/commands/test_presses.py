@@ -14,7 +14,7 @@ from bot.domain.events import InteractionReceived
 from bot.domain.ids import new_id
 from bot.domain.task import Task, TaskTag
 from bot.outbound.message_parts import OutgoingReply, split_reply
-from bot.store.protocols import AUDIT
+from bot.store.protocols import LogKind
 from bot.testing import AgentHarness, RecordingAdapter, make_message, make_turn, running_agent
 from tests.commands.asking import press
 from tests.plugins.bootstrap.obeying import Obedient
@@ -51,7 +51,7 @@ async def test_a_press_chooses_and_the_task_is_queued() -> None:
         kept = await stage.agent.store.tasks.task(task.id)
         assert kept is not None
         assert (kept.metadata["choice"], TaskTag.AWAITING_CHOICE in kept.tags) == ("blue", False)
-        [entry] = await stage.agent.store.logs.logs(kind=AUDIT)
+        [entry] = await stage.agent.store.logs.logs(kind=LogKind.AUTHORIZATION)
         assert entry["body"]["arguments"]["option"] == "blue"
 
 

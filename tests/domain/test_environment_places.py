@@ -52,3 +52,9 @@ def test_a_grant_counts_more_than_the_platforms_word_but_not_against_an_owner() 
 
     assert [world.role_of(one) for one in (owner, admin, heir)] == [Role.OWNER, Role.MEMBER, Role.OWNER]
     assert world.owners == {owner, heir}
+
+
+def test_a_direct_room_has_one_conversation_partner_and_a_private_chat_one_reader() -> None:
+    direct = {kind for kind in ChannelType if kind.is_direct}
+    assert direct == {ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF, ChannelType.API}
+    assert {kind for kind in ChannelType if kind.is_private_chat} == direct - {ChannelType.API}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from bot.store import AUDIT
+from bot.store import LogKind
 from bot.testing import AgentHarness, ScriptedModel, running_agent
 from tests.plugins.bootstrap.obeying import run_due
 from tests.roleplay.law import GROUP, PEOPLE, PLACES, Deed, Kept, changes, look
@@ -80,6 +80,6 @@ def unlawful(stage: AgentHarness, before: Kept, after: Kept, said: Sequence[Said
 
 async def decisions(stage: AgentHarness) -> frozenset[str]:
     """Tell the last decisions about actions, as far as they are of one kind."""
-    entries = await stage.agent.store.logs.logs(kind=AUDIT, limit=LATEST_DECISIONS)
+    entries = await stage.agent.store.logs.logs(kind=LogKind.AUTHORIZATION, limit=LATEST_DECISIONS)
     bodies = [entry["body"] for entry in entries]
     return frozenset(f"{one['action']} {one['allowed']} {one['reason'][:24]} {one['role']}" for one in bodies)

@@ -12,7 +12,7 @@ from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt, Rule, S
 from bot.domain.memory import Memory, MemoryKind, MemoryScope
 from bot.domain.task import Task
 from bot.store.ledger import TurnCommit
-from bot.store.protocols import AUDIT, RecallScope, Store
+from bot.store.protocols import LogKind, RecallScope, Store
 from bot.testing import make_message
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -130,8 +130,8 @@ async def test_details_relationships_tasks_and_log_entries_go_and_a_mark_stays(s
     await store.entities.save_relationship(Relationship(bob, derived_id("Carol"), ("friend",)))
     await store.tasks.save_task(Task(new_id(), "remind", NOW, entity_id=alice))
     await store.tasks.save_task(Task(new_id(), "remind", NOW, entity_id=bob))
-    await store.logs.log(AUDIT, {"a": 1}, entity_id=alice)
-    await store.logs.log(AUDIT, {"b": 2}, entity_id=bob)
+    await store.logs.log(LogKind.AUTHORIZATION, {"a": 1}, entity_id=alice)
+    await store.logs.log(LogKind.AUTHORIZATION, {"b": 2}, entity_id=bob)
     found = await store.edits.erase_entity(alice, LATER)
     assert (found.components, found.relationships, found.tasks) == (2, 2, 1)
     [mark] = await store.entities.components(alice)
@@ -139,7 +139,7 @@ async def test_details_relationships_tasks_and_log_entries_go_and_a_mark_stays(s
     assert [one.data for one in await store.entities.components(bob)] == [{"b": 2}]
     assert [one.target_id for one in await store.entities.relationships(bob)] == [derived_id("Carol")]
     assert [task.entity_id for task in await store.tasks.tasks()] == [bob]
-    assert [entry["body"] for entry in await store.logs.logs(kind=AUDIT)] == [{"b": 2}]
+    assert [entry["body"] for entry in await store.logs.logs(kind=LogKind.AUTHORIZATION)] == [{"b": 2}]
     assert [one.id for one in await store.entities.participants(hers.room.id)] == [bob]
 
 

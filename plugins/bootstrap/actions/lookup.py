@@ -9,7 +9,6 @@ from plugins.bootstrap.actions.permissions import own_words, says
 
 MOST_TOLD = 5
 MOST_NAMESAKES = 100
-PRIVATE = frozenset({ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF})
 
 
 class NotFound(Exception):
@@ -88,7 +87,7 @@ async def rooms_called(turn: Turn, name: str) -> list[Room]:
     for world_id in dict.fromkeys(room.world_id for room in own):
         found |= {room.id: room for room in await worlds.rooms(world_id) if _is_called(room, name)}
     mine = {room.id for room in own}
-    return [room for room in found.values() if room.id in mine or room.type not in PRIVATE]
+    return [room for room in found.values() if room.id in mine or not room.type.is_private_chat]
 
 
 def _is_called(room: Room, name: str) -> bool:

@@ -10,7 +10,6 @@ from uuid import UUID
 from bot import (
     ActionResult,
     Agent,
-    ChannelType,
     Content,
     Memory,
     MemoryKind,
@@ -23,11 +22,10 @@ from bot import (
     ask_twice,
     derived_id,
 )
-from bot.store import AUDIT
+from bot.store import LogKind
 
 logger = logging.getLogger(__name__)
 
-ALONE = frozenset({ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF, ChannelType.API})
 QUOTED = re.compile(r"^[^\S\n]*(?:>|\[(?:sticker|poll|contact|place|game)\b).*$", re.MULTILINE)
 Rule = Callable[[World, Role], str]
 
@@ -80,7 +78,9 @@ async def authorize(agent: Agent, request: Request) -> str:
         "arguments": {name: str(value) for name, value in request.arguments.items()},
         "event": str(request.event or ""),
     }
-    await agent.store.logs.log(AUDIT, body, room_id=request.room.id, entity_id=request.actors[-1])
+    await agent.store.logs.log(
+        LogKind.AUTHORIZATION, body, room_id=request.room.id, entity_id=request.actors[-1]
+    )
     if refusal:
         logger.info("%s refused in room %s: %s", request.action, request.room.id, refusal)
     return refusal
@@ -102,7 +102,7 @@ def refused(cause: str) -> ActionResult:
 
 def needed_in(room: Room) -> Role:
     """Tell who decides about a room: its one person, or the admins of the world."""
-    return Role.NONE if room.type in ALONE else Role.ADMIN
+    return Role.NONE if room.type.is_direct else Role.ADMIN
 
 
 def decides_here(turn: Turn) -> bool:

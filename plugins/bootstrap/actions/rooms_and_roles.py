@@ -20,7 +20,6 @@ from bot import (
 )
 from plugins.bootstrap.actions.lookup import NotFound, described, find_member, titles
 from plugins.bootstrap.actions.permissions import (
-    ALONE,
     Request,
     Rule,
     ask_to_confirm,
@@ -42,7 +41,7 @@ STATED = {
 
 def can_follow(turn: Turn) -> bool:
     """Whether there is somebody here who decides, and a choice: alone with somebody all is answered."""
-    return turn.room.type not in ALONE and decides_here(turn)
+    return not turn.room.type.is_direct and decides_here(turn)
 
 
 async def _attend(
@@ -125,7 +124,7 @@ async def unmute_room(turn: Turn) -> ActionResult:
 
 def among_many(turn: Turn) -> bool:
     """Whether there is anybody here whose role could be changed."""
-    return turn.room.type not in ALONE
+    return not turn.room.type.is_direct
 
 
 @action(

@@ -16,7 +16,7 @@ from bot.events import (
     RunStarted,
 )
 from bot.models import ModelCall
-from bot.store import RUN_LOG, LogEntry
+from bot.store import LogEntry, LogKind
 
 MODEL_CALL = "model_call"  # the kind of log entry for a call outside of any run
 MOST = 100  # of each sort in one run
@@ -115,7 +115,7 @@ def run_ended(agent: Agent, event: RunEnded) -> None:
         "evaluators": course.evaluators,
         "models": course.models,
     }
-    agent.services[Courses].entries.add(LogEntry(RUN_LOG, body, event.room_id))
+    agent.services[Courses].entries.add(LogEntry(LogKind.RUN, body, event.room_id))
 
 
 def _begin(steps: list[dict[str, Any]], name: str) -> None:

@@ -40,13 +40,12 @@ def _entity_line(turn: Turn, person: Entity) -> str:
 
 
 MAX_ROLES_SHOWN = 30
-ONE_ON_ONE_TYPES = (ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF)
 
 
 @provider("ROLES", "Who owns this place and who looks after it.", position=-30, dynamic=True)
 async def roles(turn: Turn) -> ProviderResult:
     """List the owners and admins by the platform's word, whatever anybody says of themselves."""
-    if turn.room.type in ONE_ON_ONE_TYPES:
+    if turn.room.type.is_private_chat:
         return ProviderResult()
     named = turn.world.roles.keys() | turn.world.grants.keys()
     held = {one: role for one in named if (role := turn.world.role_of(one)).is_at_least(Role.ADMIN)}

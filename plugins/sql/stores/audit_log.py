@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from bot.store import AUDIT
+from bot.store import LogKind
 from plugins.sql.core.schema import logs
 from plugins.sql.core.statements import RawStatement, Row, Statement, equals
 from plugins.sql.core.values import datetime_of, dumps, loads
@@ -38,15 +38,15 @@ ALL_ENTRIES = "SELECT agent_id, at, body FROM logs WHERE kind = '{}' ORDER BY ag
 
 def seal_entries(connection: Connection, rows: Sequence[Row]) -> Sequence[Row]:
     """Seal those of one agent's new entries that are decisions; nobody else does so until the commit."""
-    if not any(row[KIND_INDEX] == AUDIT for row in rows):
+    if not any(row[KIND_INDEX] == LogKind.AUTHORIZATION for row in rows):
         return rows
     if connection.dialect.name == "postgresql":
         ACQUIRE_LOCK.rows(connection, LOCK_KEY)
-    last_entry = LAST_ENTRY.first(connection, rows[0][0], AUDIT)
+    last_entry = LAST_ENTRY.first(connection, rows[0][0], LogKind.AUTHORIZATION)
     previous = str(loads(last_entry[0]).get(SEAL, "")) if last_entry else ""
     sealed_rows: list[Row] = []
     for row in rows:
-        if row[KIND_INDEX] == AUDIT:
+        if row[KIND_INDEX] == LogKind.AUTHORIZATION:
             body = loads(row[BODY_INDEX])
             links = {PREVIOUS_SEAL: previous, SEAL: _seal(previous, row[AT_INDEX], body)}
             row, previous = (*row[:BODY_INDEX], dumps({**body, **links})), links[SEAL]
@@ -68,7 +68,7 @@ def build_tombstones(connection: Connection, agent: int, entity: bytes) -> list[
             position,
             dumps({ERASED: True, PREVIOUS_SEAL: body.get(PREVIOUS_SEAL, ""), SEAL: body.get(SEAL, "")}),
         )
-        for position, text in ENTRIES_OF_ENTITY.rows(connection, agent, AUDIT, entity)
+        for position, text in ENTRIES_OF_ENTITY.rows(connection, agent, LogKind.AUTHORIZATION, entity)
         for body in [loads(text)]
     ]
 
@@ -76,7 +76,7 @@ def build_tombstones(connection: Connection, agent: int, entity: bytes) -> list[
 def find_breaks(connection: Connection) -> Iterator[str]:
     """Tell of each place in which the log is not as it was written; of what came before seals, nothing."""
     last_seals: dict[int, str] = {}
-    for agent, at, text in connection.exec_driver_sql(ALL_ENTRIES.format(AUDIT)):
+    for agent, at, text in connection.exec_driver_sql(ALL_ENTRIES.format(LogKind.AUTHORIZATION)):
         body = loads(text)
         previous, seal, content = body.get(PREVIOUS_SEAL), body.get(SEAL), entry_content(body)
         time_text = f"{datetime_of(at):%Y-%m-%d %H:%M:%S}"

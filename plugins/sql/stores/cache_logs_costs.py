@@ -12,7 +12,7 @@ from sqlalchemy import Connection, and_, delete, select
 from sqlalchemy.sql.expression import Executable
 
 from bot import Clock
-from bot.store import AUDIT, CostEntry, LogEntry
+from bot.store import CostEntry, LogEntry, LogKind
 from plugins.sql.core.base import Access, AgentRow, SqlStorePart
 from plugins.sql.core.schema import cache, logs, spending
 from plugins.sql.core.statements import (
@@ -205,7 +205,9 @@ def _log_row(agent: int, at: int, entry: LogEntry) -> Row:
 def _insert_logs(rows: Sequence[Row], kinds_to_trim: Sequence[str], connection: Connection) -> None:
     INSERT_LOG.run_many(connection, seal_entries(connection, rows))
     for kind in kinds_to_trim:
-        (DELETE_OLD_DECISIONS if kind == AUDIT else DELETE_OLD_LOGS).run(connection, rows[0][0], kind)
+        (DELETE_OLD_DECISIONS if kind == LogKind.AUTHORIZATION else DELETE_OLD_LOGS).run(
+            connection, rows[0][0], kind
+        )
 
 
 def _find_logs(
@@ -229,7 +231,7 @@ def _entry_of(row: Row) -> dict[str, Any]:
         "at": datetime_of(at),
         "room_id": id_or_none(room_id),
         "entity_id": id_or_none(entity_id),
-        "body": entry_content(loads(body)) if kind == AUDIT else loads(body),
+        "body": entry_content(loads(body)) if kind == LogKind.AUTHORIZATION else loads(body),
     }
 
 

@@ -19,7 +19,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, literal, select
 
 from bot import Clock, system_clock
 from bot.platform import DeliveryState
-from bot.store import AUDIT
+from bot.store import LogKind
 from plugins.sql.core.base import Access, AgentRow
 from plugins.sql.core.schema import cache, deliveries, logs, receipts, spending, steps
 from plugins.sql.core.values import datetime_of, microseconds_of
@@ -74,13 +74,13 @@ def delete_expired_deliveries(connection: Connection, agent: int, before: int, a
 
 def delete_expired_logs(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
     """Remove entries, but no decisions."""
-    condition = and_(logs.c.agent_id == agent, logs.c.kind != AUDIT)
+    condition = and_(logs.c.agent_id == agent, logs.c.kind != LogKind.AUTHORIZATION)
     return _delete_in_order(connection, condition, logs.c.at, literal(1) == 1, before, after)
 
 
 def delete_expired_decisions(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
     """Remove what the log says of who was allowed what."""
-    condition = and_(logs.c.agent_id == agent, logs.c.kind == AUDIT)
+    condition = and_(logs.c.agent_id == agent, logs.c.kind == LogKind.AUTHORIZATION)
     return _delete_in_order(connection, condition, logs.c.at, literal(1) == 1, before, after)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from bot import Role, Task, TaskTag, World, derived_id
 from bot.background.scheduler import Scheduler
 from bot.models import Purpose, TextRequest
-from bot.store import AUDIT
+from bot.store import LogKind
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer
 
 IGNORING = "<response><reasoning>not for Ada</reasoning><action>IGNORE</action></response>"
@@ -69,6 +69,6 @@ async def run_due(stage: AgentHarness) -> None:
 
 async def decisions(stage: AgentHarness, action: str) -> list[tuple[bool, str]]:
     """List what was decided about an action, oldest first: whether it was allowed, else why not."""
-    entries = await stage.agent.store.logs.logs(kind=AUDIT, limit=1000)
+    entries = await stage.agent.store.logs.logs(kind=LogKind.AUTHORIZATION, limit=1000)
     bodies = [entry["body"] for entry in reversed(entries)]
     return [(body["allowed"], body["reason"]) for body in bodies if body["action"] == action]

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Connection
 
 from bot import derived_id, system_clock
-from bot.store import AUDIT, LogEntry, Store
+from bot.store import LogEntry, LogKind, Store
 from plugins.sql.core.values import microseconds_of
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
@@ -30,12 +30,12 @@ def opened(bare: Bare) -> AbstractAsyncContextManager[Store]:
 async def decide(store: Store, *, first: int = 0, count: int = 5) -> None:
     for number in range(first, first + count):
         body = {"action": "UPDATE_ROLE", "allowed": False, "number": number, "text": "ü\ud800"}
-        await store.logs.log(AUDIT, body, entity_id=MALLORY if number == 2 else None)
+        await store.logs.log(LogKind.AUTHORIZATION, body, entity_id=MALLORY if number == 2 else None)
         await store.logs.log("run", {"number": number})
 
 
 async def numbers(store: Store) -> list[int]:
-    return [entry["body"]["number"] for entry in await store.logs.logs(kind=AUDIT, limit=100)]
+    return [entry["body"]["number"] for entry in await store.logs.logs(kind=LogKind.AUTHORIZATION, limit=100)]
 
 
 async def told(bare: Bare) -> list[str]:
@@ -79,9 +79,9 @@ async def test_l20_of_somebody_who_is_forgotten_the_log_keeps_its_links_and_no_w
 async def test_l20_an_entry_may_say_whatever_it_likes(bare: Bare) -> None:
     body = {"action": "RENAME", "before": "Ann", "after": "Anna", "seal": "of approval", "forgotten": True}
     async with opened(bare) as store:
-        await store.logs.log(AUDIT, body)
+        await store.logs.log(LogKind.AUTHORIZATION, body)
         await decide(store, count=1)
-        [_, entry] = await store.logs.logs(kind=AUDIT)
+        [_, entry] = await store.logs.logs(kind=LogKind.AUTHORIZATION)
         assert entry["body"] == body
     assert await told(bare) == []
 
@@ -118,11 +118,14 @@ async def test_l20_many_who_write_at_once_make_one_chain(bare: Bare) -> None:
 
 async def test_l20_no_flood_of_denials_pushes_out_what_was_allowed(bare: Bare) -> None:
     async with opened(bare) as store:
-        await store.logs.log(AUDIT, {"number": -1, "allowed": True})
-        flood = [LogEntry(AUDIT, {"number": number}) for number in range(cache_logs_costs.MAX_LOGS + 600)]
+        await store.logs.log(LogKind.AUTHORIZATION, {"number": -1, "allowed": True})
+        flood = [
+            LogEntry(LogKind.AUTHORIZATION, {"number": number})
+            for number in range(cache_logs_costs.MAX_LOGS + 600)
+        ]
         await store.logs.log_all(flood[:-1])
         await store.logs.log_all(flood[-1:])
-        entries = await store.logs.logs(kind=AUDIT, limit=20_000)
+        entries = await store.logs.logs(kind=LogKind.AUTHORIZATION, limit=20_000)
         assert entries[-1]["body"] == {"number": -1, "allowed": True}
         assert len(entries) == cache_logs_costs.MAX_LOGS + 601
 

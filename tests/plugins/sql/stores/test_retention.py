@@ -14,7 +14,7 @@ from bot import Content, Outcome, Receipt, SettingError, Settings, derived_id, s
 from bot.domain.ids import delivery_id
 from bot.platform import Delivery, DeliveryState
 from bot.settings import Layer
-from bot.store import AUDIT, Step, StepState
+from bot.store import LogKind, Step, StepState
 from bot.store.ledger import TurnCommit
 from bot.testing import make_message
 from plugins.sql.core import upgrade
@@ -145,7 +145,7 @@ async def test_memories_are_never_taken(open_store: Any) -> None:
 
 async def test_l20_decisions_stay_for_more_than_a_year(open_store: Any) -> None:
     async with open_store() as store:
-        await store.logs.log(AUDIT, {"action": "UPDATE_ROLE"})
+        await store.logs.log(LogKind.AUTHORIZATION, {"action": "UPDATE_ROLE"})
         await retention(store, days=399).run_once()
         assert len(await store.logs.logs()) == 1
         await retention(store, days=401).run_once()
