@@ -31,7 +31,6 @@ from bot.http import (
     parse_host_header,
 )
 from bot.inbound.agent_handle import AccountCheck, AdapterSpec, AgentHandle, CursorReader, EmulatedPlatform
-from bot.inbound.inbox import submit_tolerant
 from bot.inbound.membership import MembershipReporter
 from bot.outbound.content_filter import filter_partial_text
 from bot.outbound.undelivered import DeliveryDecision, UndeliveredParts
@@ -95,7 +94,6 @@ __all__ = [
     "is_same_origin",
     "parse_host_header",
     "select_accounts",
-    "submit_tolerant",
 ]
 
 

@@ -43,7 +43,6 @@ from bot.platform import (
     StreamCursor,
     TaskSet,
     TimeSource,
-    submit_tolerant,
 )
 from bot.text import shorten
 
@@ -284,7 +283,7 @@ class UpdateReceiver:
         self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None
     ) -> None:
         if messages or cursor is not None:
-            await submit_tolerant(self._handle.inbox, messages, cursor)
+            await self._handle.inbox.submit_tolerant(messages, cursor)
 
     async def _apply_change(self, item: ChangeItem) -> None:
         try:

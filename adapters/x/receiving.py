@@ -21,7 +21,7 @@ from adapters.x.payloads import Page, Post
 from adapters.x.permissions import OptOutList, ReplyPermissions
 from adapters.x.state import AccountState
 from bot import Clock
-from bot.platform import AgentHandle, DeliveryError, InboundMessage, RoomRule, submit_tolerant
+from bot.platform import AgentHandle, DeliveryError, InboundMessage, RoomRule
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class MentionReceiver:
         has_more = bool(page.next_token and lowest)
         can_continue = has_more and (not position.until or int(lowest) < position.until)
         position = position.advance([post.id for post in mentions], lowest=lowest, is_last=not has_more)
-        await submit_tolerant(self._handle.inbox, messages, self._state.cursor(POSITION_KEY, str(position)))
+        await self._handle.inbox.submit_tolerant(messages, self._state.cursor(POSITION_KEY, str(position)))
         return can_continue
 
     async def _load_position(self) -> MentionPosition:

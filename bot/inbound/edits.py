@@ -146,7 +146,7 @@ class EditReporter:
             if result.previous is not None and result.event.inbound is not None:
                 message = result.event.inbound.message
                 self._events.emit(MessageEdited(self._agent_id, message, result.previous))
-            await self._inbox.enqueue(result.event)
+            await self._inbox.processor.enqueue(result.event)
             return receipt
 
     async def _apply_deletion(self, room_id: UUID, message_ids: Collection[str]) -> int:
@@ -217,7 +217,7 @@ class EditReporter:
             pending = await self._store.edits.migrate_room(room_id, world, room)
             await self._outbox.migrate_room(room_id, room, pending)
             for receipt_id in self._turns.cancel_room(room_id):
-                await self._inbox.restart(receipt_id)
+                await self._inbox.processor.restart(receipt_id)
             self._events.emit(RoomMigrated(self._agent_id, room_id, room))
 
     async def _stop_cancelled(self, deletion: DeletionResult) -> None:
@@ -228,7 +228,7 @@ class EditReporter:
     async def _resolve_closed(self, closed: Collection[Receipt]) -> None:
         """Have nobody work on closed receipts any more; messages that were answered with them come back."""
         for receipt_id in self._turns.withdraw([receipt.id for receipt in closed]):
-            await self._inbox.restart(receipt_id)
+            await self._inbox.processor.restart(receipt_id)
         for receipt in closed:
             logger.info("message %s: %s: %s", receipt.memory_id, receipt.outcome, receipt.reason)
-            self._inbox.resolve(receipt)
+            self._inbox.processor.resolve(receipt)

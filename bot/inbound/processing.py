@@ -1,20 +1,266 @@
-"""What an outage of the store has cut short: gone back to, in order, once things can be kept again."""
+"""`MessageProcessor`: runs the processing of stored events and knows the state of each."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from enum import StrEnum
+from functools import partial
 from typing import Any
 from uuid import UUID
 
-from bot.errors import StoreUnavailable
-from bot.store.ledger import StoreHealth
+from bot.concurrency.bounded import BoundedSet
+from bot.concurrency.clock import Clock, ShutdownDeadline, system_clock
+from bot.concurrency.tasks import TaskSet
+from bot.domain.ids import new_id
+from bot.domain.inbound import MAX_BACKFILL_AGE, StoredEvent
+from bot.domain.ledger import Outcome, Receipt, Rule
+from bot.errors import StoreUnavailable, TemporaryError
+from bot.outbound.send_queue import WorkOwnership
+from bot.store.ledger import Ledger, StoreHealth
 
 logger = logging.getLogger(__name__)
+
+OnOutcome = Callable[[Receipt], None]
+Process = Callable[[StoredEvent, OnOutcome], Coroutine[None, None, None]]
+
+MAX_OPEN_EVENTS = 10_000
+MAX_CLOSED_IDS = 1000
+MAX_CONCURRENT_RESUMED = 50
+CANCEL_GRACE_SECONDS = 1.0
 POLL_SECONDS = 0.5
 
 
+class EventState(StrEnum):
+    """What this process is doing about an event; one without a state is not this process's work."""
+
+    QUEUED = "queued"  # its receipt is being read again, before its task starts
+    RUNNING = "running"  # its task runs, or has left its outcome to the turn of a newer event
+    DEFERRED = "deferred"  # a store outage interrupted it; it is retried when the store is back
+    CLOSED = "closed"  # it has its final receipt, or failed and waits in the ledger for the next start
+
+
+class MessageProcessor:
+    """Processes each stored event of one agent once, and again after a restart or an outage of the store.
+
+    `process` is awaited once per event and calls `resolve` when the receipt is final; it may leave that to
+    the processing of a newer event. Where it raises, the event stays open in the ledger. `on_outcome`
+    receives every final receipt, `on_failure` the error of an event that this process gives up.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        process: Process,
+        *,
+        ownership: WorkOwnership,
+        on_outcome: OnOutcome,
+        on_failure: Callable[[UUID, Exception], None],
+        clock: Clock = system_clock,
+        shutdown_deadline: ShutdownDeadline | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._process = process
+        self._ownership = ownership
+        self._on_outcome = on_outcome
+        self._on_failure = on_failure
+        self._clock = clock
+        self._shutdown_deadline = shutdown_deadline or ShutdownDeadline()
+        self._is_open = True
+        self._states: dict[UUID, EventState] = {}  # of every event that is not closed
+        self._closed = BoundedSet[UUID](
+            MAX_CLOSED_IDS
+        )  # `submit` may store an event that `resume` has closed
+        self._tasks = TaskSet("message processing", logs_failures=False)
+        self._resume_slots = asyncio.Semaphore(MAX_CONCURRENT_RESUMED)
+        self._deferred = DeferredRetries(ledger.health, self._retry)
+
+    def state_of(self, receipt_id: UUID) -> EventState | None:
+        """Return what this process does about an event; None where it is not known here."""
+        if receipt_id in self._states:
+            return self._states[receipt_id]
+        return EventState.CLOSED if receipt_id in self._closed else None
+
+    def is_processing(self, receipt_id: UUID) -> bool:
+        """Return whether this process will close an event."""
+        return receipt_id in self._states
+
+    async def enqueue(self, event: StoredEvent) -> None:
+        """Start on a stored event; one that was stored before is resumed, if nothing works on it."""
+        if not event.is_new:
+            await self.resume(event.receipt)
+        else:
+            self.start_new(event)
+
+    def start_new(self, event: StoredEvent) -> None:
+        """Start on a new event, unless `resume_all` has done so since it was stored."""
+        receipt = event.receipt
+        if receipt.outcome.is_final:  # it is too old to be answered
+            self.resolve(receipt)
+            return
+        is_owned = event.is_room_owned and self._ownership.owns_room(receipt.room_id)
+        if self._is_open and is_owned and self.state_of(receipt.id) is None:
+            self._start(event)
+
+    async def resume(self, receipt: Receipt, *, interrupted_attempts: int = 0) -> bool:
+        """Start on an event that may have been left open; return whether it was started.
+
+        The event is queued before its receipt is read again, so that whoever worked on it has finished
+        writing. Attempts that an outage of the store interrupted are not counted.
+        """
+        is_owned = self._ownership.owns_room(receipt.room_id)
+        if self.is_processing(receipt.id) or receipt.outcome.is_final or not is_owned:
+            return False
+        self._transition(receipt.id, EventState.QUEUED)
+        try:
+            receipt = await self._ledger.receipt(receipt.id) or receipt
+            if not receipt.outcome.is_final and self._is_open:
+                receipt = await self._close_expired(receipt)
+        except BaseException:
+            self._transition(receipt.id, None)
+            raise
+        if receipt.outcome.is_final:
+            self.resolve(receipt)
+            return False
+        if not self._is_open:
+            self._transition(receipt.id, None)
+            return False
+        self._start(StoredEvent(replace(receipt, attempts=receipt.attempts - interrupted_attempts)))
+        return True
+
+    async def resume_all(self) -> int:
+        """Resume the open events of connected platforms, and return how many are processed again.
+
+        What this process works on already is left alone. After a long outage there may be thousands: at most
+        50 of them are processed at once, beside all that is new.
+        """
+        open_receipts = await self._ledger.receipts(is_open=True, limit=MAX_OPEN_EVENTS)
+        resumable = [
+            receipt
+            for receipt in reversed(open_receipts)
+            if self._ownership.is_connected(receipt.key.platform)
+        ]
+        return sum([await self.resume(receipt) for receipt in resumable])
+
+    async def reevaluate(self) -> int:
+        """Evaluate the closed events that an earlier process did not, and return how many there are."""
+        unevaluated = await self._ledger.unevaluated_receipts()
+        pending = [receipt for receipt in unevaluated if self._needs_evaluation(receipt)]
+        for receipt in pending:
+            self._start(StoredEvent(receipt))
+        return len(pending)
+
+    async def restart(self, receipt_id: UUID) -> None:
+        """Process an event whose turn was cancelled from the beginning; this counts as no further attempt."""
+        self._transition(receipt_id, None)
+        receipt = await self._ledger.receipt(receipt_id)
+        if receipt is not None and not receipt.outcome.is_final:
+            restarted = replace(receipt, turn_id=new_id(), attempts=receipt.attempts - 1)
+            await self._ledger.save_receipts([restarted])
+            await self.resume(restarted)
+
+    def resolve(self, receipt: Receipt) -> None:
+        """Close an event whose receipt is final; one that is not is retried when the store is back."""
+        if not receipt.outcome.is_final:
+            self._defer(receipt.id)
+            return
+        self._transition(receipt.id, EventState.CLOSED)
+        self._on_outcome(receipt)
+
+    def close(self) -> None:
+        """Start on nothing more."""
+        self._is_open = False
+
+    async def release(self) -> None:
+        """Stop all processing: another process does it now."""
+        self._states.clear()
+        self._closed = BoundedSet[UUID](MAX_CLOSED_IDS)
+        await self._tasks.cancel(CANCEL_GRACE_SECONDS)
+
+    async def drain(self, timeout: float) -> int:
+        """Wait up to `timeout` seconds for what is running, then stop the rest, and return how many that is.
+
+        Their events stay open in the ledger, for the next start. A task that does not stop is left alone.
+        """
+        self.close()
+        unfinished = await self._tasks.wait(timeout)
+        await self._tasks.cancel(self._shutdown_deadline.remaining(CANCEL_GRACE_SECONDS))
+        self._deferred.stop()
+        return unfinished
+
+    def _transition(self, receipt_id: UUID, state: EventState | None) -> None:
+        """Set the state of an event; None forgets it, so that it may be started here again."""
+        self._states.pop(receipt_id, None)
+        if state is EventState.CLOSED:
+            self._closed.add(receipt_id)
+        elif state is not None:
+            self._states[receipt_id] = state
+
+    def _needs_evaluation(self, receipt: Receipt) -> bool:
+        is_known = self.state_of(receipt.id) is not None  # it may be evaluated just now
+        is_owned = self._ownership.owns_room(receipt.room_id)
+        return not is_known and is_owned and self._ownership.is_connected(receipt.key.platform)
+
+    async def _close_expired(self, receipt: Receipt) -> Receipt:
+        """Return the receipt, closed and saved where its message is too old to be answered."""
+        now = self._clock()
+        if now - receipt.received_at <= MAX_BACKFILL_AGE:
+            return receipt
+        reason = "it was left unanswered for too long"
+        closed = replace(receipt, outcome=Outcome.EXPIRED, reason=reason, rule=Rule.RESTART, closed_at=now)
+        await self._ledger.save_receipts([closed])
+        return closed
+
+    def _start(self, event: StoredEvent) -> None:
+        receipt_id = event.receipt.id
+        self._transition(receipt_id, EventState.RUNNING)
+        self._tasks.start(self._run(event)).add_done_callback(partial(self._on_done, receipt_id))
+
+    async def _run(self, event: StoredEvent) -> None:
+        if event.is_new:
+            await self._process(event, self.resolve)
+            return
+        async with self._resume_slots:
+            await self._process(event, self.resolve)
+
+    def _on_done(self, receipt_id: UUID, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is None and not task.cancelled():
+            return
+        if not self.is_processing(receipt_id):
+            return  # it was released, or closed before
+        if isinstance(error, StoreUnavailable) and self._is_open:
+            self._defer(receipt_id)
+            return
+        if error is not None:
+            logger.error("message %s could not be processed and stays open", receipt_id, exc_info=error)
+        if self._is_open:
+            self._transition(receipt_id, EventState.CLOSED)
+            message = f"message {receipt_id} could not be processed; the next start resumes it"
+            self._on_failure(receipt_id, TemporaryError(message))
+
+    def _defer(self, receipt_id: UUID) -> None:
+        self._transition(receipt_id, EventState.DEFERRED)
+        self._deferred.add(receipt_id)
+
+    async def _retry(self, receipt_id: UUID) -> None:
+        """Resume an event that an outage interrupted; its final receipt may have been stored all the same."""
+        receipt = await self._ledger.receipt(receipt_id)
+        if self._states.get(receipt_id) in (EventState.QUEUED, EventState.RUNNING):
+            return
+        self._transition(receipt_id, None)
+        if receipt is not None and receipt.outcome.is_final:
+            self._start(StoredEvent(receipt))
+        elif receipt is not None:
+            try:
+                await self.resume(receipt, interrupted_attempts=1)
+            except StoreUnavailable:
+                self._transition(receipt_id, EventState.DEFERRED)
+                raise
+
+
 class DeferredRetries:
-    """Receipts to come back to; where `come_back` meets the next outage, they wait on."""
+    """Receipts to retry when the store is back; where `retry` meets the next outage, they keep waiting."""
 
     def __init__(self, health: StoreHealth, retry: Callable[[UUID], Coroutine[Any, Any, None]]) -> None:
         self._health = health
@@ -23,14 +269,14 @@ class DeferredRetries:
         self._task: asyncio.Task[None] | None = None
 
     def add(self, receipt_id: UUID) -> None:
-        """Note a receipt."""
+        """Add a receipt."""
         self._ids[receipt_id] = None
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
             self._task.add_done_callback(self._on_done)
 
     def stop(self) -> None:
-        """Leave what is left to the next start."""
+        """Stop retrying: what is left stays open for the next start."""
         self._ids.clear()
         if self._task is not None:
             self._task.cancel()

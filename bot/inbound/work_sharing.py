@@ -13,7 +13,8 @@ from bot.domain.ids import new_id
 from bot.domain.inbound import MAX_BACKFILL_AGE, StoredEvent
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import StoreUnavailable
-from bot.inbound.inbox import MAX_OPEN_EVENTS, Inbox
+from bot.inbound.inbox import Inbox
+from bot.inbound.processing import MAX_OPEN_EVENTS
 from bot.outbound.outbox import Outbox
 from bot.store.ledger import WorkSharing
 from bot.store.protocols import Store
@@ -69,7 +70,7 @@ class WorkSharingLoop:
     async def _rejoin(self, sharing: WorkSharing) -> None:
         """Drop everything: others have taken this process for dead, and work on what was its own."""
         logger.warning("this process was silent for so long that others have taken its rooms over")
-        await asyncio.gather(self._inbox.release(), self._outbox.release())
+        await asyncio.gather(self._inbox.processor.release(), self._outbox.release())
         await sharing.join()
 
     async def _poll(self, sharing: WorkSharing) -> None:
@@ -86,7 +87,7 @@ class WorkSharingLoop:
                 await self._outbox.resume()
             if work.message_rooms:
                 await self._claim_received(sharing)
-                await self._inbox.resume()
+                await self._inbox.processor.resume_all()
             await self._inbox.resolve_remote()
 
     async def _claim_received(self, sharing: WorkSharing) -> None:
@@ -104,4 +105,4 @@ class WorkSharingLoop:
             return  # the inbox closes it
         claimed = replace(receipt, outcome=Outcome.CLAIMED, turn_id=new_id(), attempts=1, claimed_at=now)
         await self._store.ledger.save_receipts([claimed])
-        await self._inbox.enqueue(StoredEvent(claimed, message, participant_state, is_new=True))
+        await self._inbox.processor.enqueue(StoredEvent(claimed, message, participant_state, is_new=True))

@@ -21,7 +21,7 @@ from bot.domain.inbound import StoredEvent
 from bot.domain.ledger import Outcome, Rule
 from bot.domain.memory import MemoryKind
 from bot.errors import StoreUnavailable
-from bot.inbound.inbox import OnOutcome
+from bot.inbound.processing import OnOutcome
 from bot.pipeline.attachments import ConcurrencyLimits, read_attachments
 from bot.pipeline.commit import (
     TurnFailure,

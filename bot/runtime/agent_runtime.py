@@ -180,8 +180,7 @@ async def _running_agent(
             inbox = Inbox(
                 store.ledger,
                 processor.process_message,
-                owns_room=agent.outbox.ownership.owns_room,
-                is_connected=agent.outbox.is_connected,
+                ownership=agent.outbox.ownership,
                 on_closed=_draft_remover(agent.outbox),
                 clock=config.clock,
                 shutdown_deadline=shutdown_deadline,

@@ -152,8 +152,8 @@ class Runtime:
 
     async def _resume_work(self) -> None:
         for agent_runtime in self.agents:
-            resumed = await agent_runtime.inbox.resume()
-            await agent_runtime.inbox.reevaluate()
+            resumed = await agent_runtime.inbox.processor.resume_all()
+            await agent_runtime.inbox.processor.reevaluate()
             if resumed:
                 logger.info("%s takes up %d messages", agent_runtime.agent.name, resumed)
 

@@ -14,7 +14,8 @@ from bot.domain.inbound import InboundMessage, StoredEvent, StreamCursor
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import InboxClosed, TemporaryError
 from bot.inbound import inbox as inbox_module
-from bot.inbound.inbox import Inbox, OnOutcome
+from bot.inbound.inbox import Inbox
+from bot.inbound.processing import OnOutcome
 from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.ledger import InMemoryLedger
 from bot.testing import make_message
@@ -199,7 +200,7 @@ async def test_processing_that_fails_leaves_the_message_open_and_tells_who_waits
 
     assert await store.ledger.receipts(is_open=True) == [receipt]
     processing.error = None
-    assert await inbox.resume() == 1
+    assert await inbox.processor.resume_all() == 1
     assert (await inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
 
 
@@ -274,11 +275,11 @@ async def test_a_newer_message_may_settle_an_older_one(store: InMemoryStore, clo
     first = await inbox.submit(make_message("first", sent_at=clock()))
     waiter = asyncio.ensure_future(inbox.wait_outcome(first.id))
     await turns()
-    assert await inbox.resume() == 0
+    assert await inbox.processor.resume_all() == 0
     await inbox.submit(make_message("second", sent_at=clock()))
 
     assert (await waiter).outcome is Outcome.SUPERSEDED
-    assert await inbox.resume() == 0
+    assert await inbox.processor.resume_all() == 0
 
 
 async def test_what_an_earlier_process_left_open_is_taken_up_in_order(
@@ -289,7 +290,7 @@ async def test_what_an_earlier_process_left_open_is_taken_up_in_order(
     await store.ledger.save_receipts([replace(left[2], outcome=Outcome.ANSWERED)])
     await store.ledger.save_receipts([replace(left[3], outcome=Outcome.CLAIMED, attempts=2)])
 
-    assert await inbox.resume() == 3
+    assert await inbox.processor.resume_all() == 3
     await turns()
     assert processing.ids == [left[0].id, left[1].id, left[3].id]
     assert processing.started[2].attempts == 2
@@ -306,7 +307,7 @@ async def test_what_waited_too_long_is_closed(
     expired = asyncio.ensure_future(inbox.wait_outcome(old.id))
     await turns()
 
-    assert await inbox.resume() == 1
+    assert await inbox.processor.resume_all() == 1
     await turns()
     assert processing.ids == [edge.id]
     assert (await expired).outcome is Outcome.EXPIRED
@@ -317,7 +318,7 @@ async def test_what_came_in_before_the_resumption_is_not_processed_twice(
 ) -> None:
     receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
 
-    assert await inbox.resume() == 0
+    assert await inbox.processor.resume_all() == 0
     await turns()
     assert processing.ids == [receipt.id]
 
@@ -331,7 +332,7 @@ async def test_what_comes_in_during_the_resumption_is_not_processed_twice(
     put = asyncio.ensure_future(inbox.submit(make_message("Hello", sent_at=clock())))
     await ledger.held.wait()  # kept, but not yet started
 
-    assert await inbox.resume() == 1
+    assert await inbox.processor.resume_all() == 1
     ledger.go.set()
     receipt = await put
     await turns()
@@ -410,7 +411,7 @@ async def test_draining_stops_what_is_late_and_leaves_it_for_the_next_start(
 
     again = Inbox(store.ledger, processing, clock=clock)
     processing.go.set()
-    assert await again.resume() == 1
+    assert await again.processor.resume_all() == 1
     assert (await again.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
 
 

@@ -4,7 +4,6 @@ import pytest
 
 from bot.domain.inbound import StreamCursor
 from bot.errors import InboxClosed
-from bot.inbound.inbox import submit_tolerant
 from bot.testing import make_message, running_agent
 from tests.fussy import REFUSED, fussy_store
 
@@ -17,7 +16,7 @@ async def test_a_message_that_the_store_refuses_costs_no_other_and_the_stream_go
     async with running_agent(store=fussy_store()) as stage:
         now, inbox = stage.agent.clock(), stage.agent_runtime.inbox
         batch = [make_message(text, sent_at=now) for text in ("One.", REFUSED, "Three.")]
-        await submit_tolerant(inbox, batch, CURSOR)
+        await inbox.submit_tolerant(batch, CURSOR)
         kept = await stage.agent.store.ledger.receipts(limit=10)
         assert {one.key for one in kept} == {batch[0].key, batch[2].key}
         assert await inbox.cursor("there", "account", "offset") == "7"
@@ -28,4 +27,4 @@ async def test_what_comes_while_the_bot_stops_is_not_lost_but_comes_again() -> N
     async with running_agent() as stage:
         arrival = make_message("One.", sent_at=stage.agent.clock())
     with pytest.raises(InboxClosed):
-        await submit_tolerant(stage.agent_runtime.inbox, [arrival], CURSOR)
+        await stage.agent_runtime.inbox.submit_tolerant([arrival], CURSOR)

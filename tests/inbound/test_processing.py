@@ -1,8 +1,10 @@
 """While nothing can be kept nothing comes in, and what was cut short is gone back to by itself."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -10,7 +12,8 @@ from bot.domain.inbound import StoredEvent
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import StoreUnavailable
 from bot.inbound import processing
-from bot.inbound.inbox import Inbox, OnOutcome
+from bot.inbound.inbox import Inbox
+from bot.inbound.processing import EventState, OnOutcome
 from bot.store.inmemory import InMemoryStore
 from bot.testing import make_message
 
@@ -90,3 +93,84 @@ async def test_what_is_still_cut_short_at_the_end_is_left_to_the_next_start(
     await inbox.drain(1)
 
     assert len(await store.ledger.receipts(is_open=True)) == 1
+
+
+async def test_an_event_is_queued_running_deferred_and_closed_in_turn(
+    store: InMemoryStore, clock: Any
+) -> None:
+    states: list[EventState | None] = []
+    is_free = asyncio.Event()
+
+    async def process(event: StoredEvent, on_outcome: OnOutcome) -> None:
+        states.append(inbox.processor.state_of(event.receipt.id))
+        if len(states) == 1:
+            raise GONE
+        await is_free.wait()
+        on_outcome(replace(event.receipt, outcome=Outcome.ANSWERED))
+
+    inbox = Inbox(store.ledger, process, clock=clock)
+    receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
+    waiting = asyncio.ensure_future(inbox.wait_outcome(receipt.id))
+    await until(lambda: bool(states))
+    await asyncio.sleep(0)
+    states.append(inbox.processor.state_of(receipt.id))
+    await until(lambda: len(states) > 2)
+    is_free.set()
+    await waiting
+    states.append(inbox.processor.state_of(receipt.id))
+
+    assert states == [EventState.RUNNING, EventState.DEFERRED, EventState.RUNNING, EventState.CLOSED]
+
+
+async def test_a_retry_that_meets_the_next_outage_starts_nothing_twice(
+    store: InMemoryStore, clock: Any
+) -> None:
+    started: list[UUID] = []
+
+    async def process(event: StoredEvent, on_outcome: OnOutcome) -> None:
+        started.append(event.receipt.id)
+        if len(started) == 1:
+            raise GONE
+        await asyncio.Event().wait()
+
+    ledger = FailingLedger(store.ledger)
+    inbox = Inbox(ledger, process, clock=clock)  # type: ignore[arg-type]  # a ledger in all but its class
+    receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
+    await until(lambda: bool(started))
+    ledger.failures = 1  # the second read of the first retry fails
+    await until(lambda: not ledger.failures)
+    assert inbox.processor.state_of(receipt.id) is EventState.DEFERRED
+    await inbox.processor.resume_all()
+    await until(lambda: len(started) > 1)
+    await inbox.processor.resume_all()
+    await asyncio.sleep(0.01)
+
+    assert started == [receipt.id] * 2
+    await inbox.drain(0)
+
+
+async def until(is_reached: Callable[[], bool]) -> None:
+    for _ in range(10_000):
+        if is_reached():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it was never reached")
+
+
+class FailingLedger:
+    """A ledger whose every second read of a receipt fails, as often as `failures` says."""
+
+    def __init__(self, ledger: Any) -> None:
+        self._ledger = ledger
+        self.failures = 0
+        self._is_second = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
+
+    async def receipt(self, receipt_id: UUID) -> Receipt | None:
+        if self.failures and self._is_second:
+            self.failures -= 1
+            raise GONE
+        self._is_second = not self._is_second
+        return await self._ledger.receipt(receipt_id)

@@ -19,7 +19,8 @@ from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import DeliveryUnknown, InboxClosed, NotSent, TemporaryError
 from bot.event_bus import EventBus
-from bot.inbound.inbox import Inbox, OnOutcome
+from bot.inbound.inbox import Inbox
+from bot.inbound.processing import OnOutcome
 from bot.outbound import delivery_attempt as attempt_module
 from bot.outbound.outbox import Outbox, OutgoingReply
 from bot.store.inmemory import InMemoryStore
@@ -212,11 +213,11 @@ async def test_no_message_is_lost_or_settled_twice_and_nobody_waits_for_ever(
             await inbox.drain(0)
             inbox = Inbox(ledger, process, clock=lambda: NOW)
             waiters.append(asyncio.ensure_future(put(inbox, arrival)))
-            await inbox.resume()
+            await inbox.processor.resume_all()
     for arrival in arrivals:  # the platform delivers again what it was not told of
         await put(inbox, arrival)
     while await ledger.receipts(is_open=True):
-        await inbox.resume()
+        await inbox.processor.resume_all()
         await asyncio.sleep(0)
     await asyncio.gather(*waiters)
     await inbox.drain(60)
@@ -225,4 +226,4 @@ async def test_no_message_is_lost_or_settled_twice_and_nobody_waits_for_ever(
     assert set(process.settled.values()) == {1}
     assert len(process.settled) == len(arrivals)
     assert inbox._waiting == {}
-    assert inbox._in_progress == set()
+    assert inbox.processor._states == {}

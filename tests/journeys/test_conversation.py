@@ -1287,7 +1287,7 @@ async def test_a_message_the_process_died_on_three_times_gets_one_apology() -> N
     await store.ledger.save_receipts([replace(receipt, outcome=Outcome.CLAIMED, attempts=3)])
 
     async with running_agent(store=store, model=model) as stage:
-        await stage.agent_runtime.inbox.resume()
+        await stage.agent_runtime.inbox.processor.resume_all()
         settled = await stage.agent_runtime.inbox.wait_outcome(receipt.id)
         said = await stage.adapter.wait_until_sent(1)
 

@@ -338,7 +338,7 @@ async def test_a08_what_was_seen_when_the_process_stopped_is_edited_to_its_end_a
         await adapter.wait_until_edited(1)
         ledger = stage.agent.store.ledger
         [draft] = await ledger.deliveries(is_open=True)
-        await stage.agent_runtime.inbox.release()
+        await stage.agent_runtime.inbox.processor.release()
     if was_unclear:
         await ledger.save_delivery(replace(draft, external_id=""))
     async with staged(adapter=adapter, model=ScriptedModel([StreamedText(HEAD, WHOLE, TAIL)])) as stage:
@@ -355,7 +355,7 @@ async def test_a08_where_nobody_finishes_what_was_seen_it_is_taken_away_after_th
     async with staged(adapter=adapter, model=unending(adapter)) as stage:
         receipt = await stage.submit("Tell me a story")
         await adapter.wait_until_edited(1)
-        await stage.agent_runtime.inbox.release()
+        await stage.agent_runtime.inbox.processor.release()
         ledger = stage.agent.store.ledger
         kept = await ledger.receipt(receipt.id)
         assert kept is not None
@@ -374,7 +374,7 @@ async def left_half_written(
     async with staged(*plugins, adapter=adapter, model=unending(adapter), clock=clock) as stage:
         receipt = await stage.submit("Tell me a story")
         await adapter.wait_until_edited(1)
-        await stage.agent_runtime.inbox.release()
+        await stage.agent_runtime.inbox.processor.release()
         kept = await stage.agent.store.ledger.receipt(receipt.id)
         assert kept is not None
         return stage.agent.store, kept
@@ -431,4 +431,4 @@ async def test_b08_what_is_seen_of_an_answer_goes_as_soon_as_its_question_is_tak
         await stage.agent_runtime.handle.edits.delete_messages(receipt.room_id, ["m1"])
         assert await taken_away(stage, seen)
         assert (await settled(stage, receipt)).outcome is Outcome.CANCELLED
-        await stage.agent_runtime.inbox.release()
+        await stage.agent_runtime.inbox.processor.release()

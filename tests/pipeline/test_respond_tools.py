@@ -204,7 +204,7 @@ async def test_where_the_first_of_two_calls_of_one_action_was_cut_short_by_a_cra
     async with running_agent(plugin, model=ScriptedModel(script), store=store) as stage:
         receipt = await stage.submit("Count")
         await begun.wait()
-        await stage.agent_runtime.inbox.release()
+        await stage.agent_runtime.inbox.processor.release()
     async with running_agent(plugin, model=ScriptedModel(script), store=store) as stage:
         await stage.agent_runtime.inbox.wait_outcome(receipt.id)
         await stage.agent.outbox.drain(5.0)

@@ -102,10 +102,10 @@ async def test_a08_a_half_written_answer_that_nobody_may_finish_after_a_restart_
     plugin = Plugin("slow", providers=[slow])
     async with harbour.bot_on(story(never), plugin, settings=LIVE, store=store, clock=clock) as (stage, _):
         await begun(harbour)
-        await stage.agent_runtime.inbox.release()
+        await stage.agent_runtime.inbox.processor.release()
     passed.append(timedelta(minutes=16))
     async with harbour.bot_on(settings=LIVE, store=store, clock=clock) as (stage, _):
-        await stage.agent_runtime.inbox.resume()  # what the runtime does with each platform that it connects
+        await stage.agent_runtime.inbox.processor.resume_all()  # as for each platform that is connected
         await until_seen(harbour)
         [receipt] = await receipts(stage)
         assert receipt.outcome is Outcome.EXPIRED
