@@ -186,7 +186,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin_lifecycle, "INIT_TIMEOUT", 0.02)
     monkeypatch.setattr(plugin_lifecycle, "START_TIMEOUT", 0.02)
     monkeypatch.setattr(plugin_lifecycle, "STOP_TIMEOUT", 0.02)
-    monkeypatch.setattr(Composer.__init__, "__kwdefaults__", {"deadline": 0.02})
+    monkeypatch.setattr(Composer.__init__, "__kwdefaults__", {"timeout": 0.02})
 
 
 async def is_answered_beside(plugin: Plugin, patience: float = LONG) -> None:

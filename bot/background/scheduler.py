@@ -57,6 +57,7 @@ class Scheduler:
         shutdown_deadline: ShutdownDeadline | None = None,
     ) -> None:
         self._agent = agent
+        self._registry = registry
         self._workers = {**registry.workers, **{worker.name: worker for worker in extra_workers}}
         self._poll_seconds = poll_seconds
         self._sleep = sleep
@@ -185,7 +186,10 @@ class Scheduler:
         except ValueError as error:
             return str(error)
         result = await run_isolated(
-            self._run_worker(worker, task), label=f"worker {task.name}", timeout=worker.deadline
+            self._run_worker(worker, task),
+            label=f"worker {task.name}",
+            timeout=worker.deadline,
+            trusted=self._registry.is_trusted(worker),
         )
         if isinstance(result, Failure):
             return result.cause

@@ -10,7 +10,6 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 CANCEL_GRACE_SECONDS = 2.0  # for whoever is told to stop
-BUNDLED_PREFIX = "plugins."  # the package of the plugins that are part of this distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +37,13 @@ class CancellationScope:
 
 
 async def call_isolated(
-    call: Callable[[], Awaitable[T] | T], *, label: str, timeout: float | None
+    call: Callable[[], Awaitable[T] | T], *, label: str, timeout: float | None, trusted: bool = False
 ) -> T | Failure:
     """Call a plain or async plugin function; return its result, or a Failure as `run_isolated` does."""
     value = call_plugin(call, label=label)
     if isinstance(value, bool) or not isinstance(value, Awaitable):
         return value
-    return await run_isolated(value, label=label, timeout=timeout)
+    return await run_isolated(value, label=label, timeout=timeout, trusted=trusted)
 
 
 def call_plugin(call: Callable[[], Awaitable[T] | T], *, label: str) -> Awaitable[T] | T | Failure:
@@ -55,7 +54,9 @@ def call_plugin(call: Callable[[], Awaitable[T] | T], *, label: str) -> Awaitabl
         return log_failure(error, label=label)
 
 
-async def run_isolated(awaitable: Awaitable[T], *, label: str, timeout: float | None) -> T | Failure:
+async def run_isolated(
+    awaitable: Awaitable[T], *, label: str, timeout: float | None, trusted: bool = False
+) -> T | Failure:
     """Await plugin code for at most `timeout` seconds (None: no limit). Return its result, or `Failure` for a
     timeout or any exception.
 
@@ -66,10 +67,10 @@ async def run_isolated(awaitable: Awaitable[T], *, label: str, timeout: float | 
     result: T | Failure
     try:
         if timeout is None:
-            result = await await_in_task(awaitable, label=label)
+            result = await await_in_task(awaitable, label=label, trusted=trusted)
         else:
             async with asyncio.timeout(timeout) as limit:
-                result = await await_in_task(awaitable, label=label)
+                result = await await_in_task(awaitable, label=label, trusted=trusted)
     except asyncio.CancelledError as error:
         if cancellation.requested:
             raise
@@ -85,14 +86,14 @@ async def run_isolated(awaitable: Awaitable[T], *, label: str, timeout: float | 
     return result
 
 
-async def await_in_task(awaitable: Awaitable[T], *, label: str) -> T:
+async def await_in_task(awaitable: Awaitable[T], *, label: str, trusted: bool = False) -> T:
     """Await plugin code in a task of its own, and return or raise what it does; the caller can always be
     cancelled.
 
     Cancelling the caller cancels the task, and stops it by force after two seconds. Bundled plugins let
     cancellation through, so their code is awaited directly.
     """
-    if _is_bundled(awaitable):
+    if trusted:
         return await awaitable
     task = asyncio.ensure_future(_capture_result(awaitable))
     try:
@@ -108,11 +109,6 @@ async def await_in_task(awaitable: Awaitable[T], *, label: str) -> T:
     if result.error is not None:
         raise result.error
     return result.value  # type: ignore[return-value]  # there is one wherever there is no error
-
-
-def _is_bundled(awaitable: Awaitable[Any]) -> bool:
-    frame = getattr(awaitable, "cr_frame", None)  # of a coroutine that has not begun
-    return frame is not None and str(frame.f_globals.get("__name__")).startswith(BUNDLED_PREFIX)
 
 
 async def force_stop(task: asyncio.Task[Any], *, label: str, grace: float | None = None) -> None:

@@ -27,7 +27,7 @@ class Composer:
     """Composes a turn's state from the registry's providers and renders prompts from it."""
 
     def __init__(self, registry: Registry, *, timeout: float = PROVIDER_TIMEOUT) -> None:
-        self._registry = registry
+        self.registry = registry
         self._timeout = timeout
 
     async def compose(
@@ -58,7 +58,7 @@ class Composer:
 
     def missing_providers(self, turn: Turn, names: Iterable[str]) -> list[str]:
         """List, of the providers a model asks for, those it may have and that were not asked yet."""
-        providers = (self._registry.find_provider(name) for name in names)
+        providers = (self.registry.find_provider(name) for name in names)
         results = turn.state.results
         specs = [provider.spec for provider in providers if provider is not None]
         return [spec.name for spec in specs if not spec.is_hidden and spec.name not in results]
@@ -82,11 +82,11 @@ class Composer:
         included_names = {
             provider.spec.name
             for name in include
-            if (provider := self._registry.find_provider(name)) is not None
+            if (provider := self.registry.find_provider(name)) is not None
         }
         return [
             provider
-            for provider in self._registry.prompt_providers
+            for provider in self.registry.prompt_providers
             if provider.spec.name in included_names
             or not (only_included or provider.spec.is_dynamic or provider.spec.is_hidden)
         ]
@@ -109,7 +109,7 @@ class Composer:
         try:
             async with asyncio.TaskGroup() as group:
                 for name, result in pending.items():
-                    tasks[name] = group.create_task(_await_provider(name, result))
+                    tasks[name] = group.create_task(self._await_provider(name, result))
         finally:
             timer.cancel()
         for name, task in tasks.items():
@@ -119,13 +119,15 @@ class Composer:
                 self._timeout_failure(name, timed_out) if task.cancelled() else task.result(),
             )
 
+    async def _await_provider(
+        self, name: str, awaitable: Awaitable[ProviderResult]
+    ) -> ProviderResult | Failure:
+        trusted = self.registry.is_trusted(self.registry.providers[name])
+        return await run_isolated(awaitable, label=f"provider {name}", timeout=None, trusted=trusted)
+
     def _timeout_failure(self, name: str, timed_out: Collection[str]) -> Failure:
         cause = f"no answer within {self._timeout:g} s" if name in timed_out else "it cancelled itself"
         return log_failure(TimeoutError(cause), label=f"provider {name}", cause=cause)
-
-
-async def _await_provider(name: str, awaitable: Awaitable[ProviderResult]) -> ProviderResult | Failure:
-    return await run_isolated(awaitable, label=f"provider {name}", timeout=None)
 
 
 def _cancel_tasks(tasks: Mapping[str, asyncio.Task[Any]], timed_out: set[str]) -> None:

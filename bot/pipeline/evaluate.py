@@ -51,20 +51,24 @@ async def evaluate(turn: Turn, registry: Registry, *, should_reply: bool) -> Non
         return
     async with asyncio.TaskGroup() as group:
         for evaluator, condition in selected:
-            group.create_task(_run_evaluator(turn, evaluator, condition))
+            group.create_task(
+                _run_evaluator(turn, evaluator, condition, trusted=registry.is_trusted(evaluator))
+            )
 
 
-async def _run_evaluator(turn: Turn, evaluator: Evaluator, condition: Awaitable[bool] | bool) -> None:
+async def _run_evaluator(
+    turn: Turn, evaluator: Evaluator, condition: Awaitable[bool] | bool, *, trusted: bool
+) -> None:
     agent, name = turn.agent, evaluator.spec.name
     if isinstance(condition, Awaitable):
         is_needed = await run_isolated(
-            condition, label=_condition_label(evaluator), timeout=EVALUATOR_TIMEOUT
+            condition, label=_condition_label(evaluator), timeout=EVALUATOR_TIMEOUT, trusted=trusted
         )
         if isinstance(is_needed, Failure) or not is_needed:
             return
     agent.events.emit(EvaluatorStarted(agent.id, turn.id, turn.room.id, name))
     call: Callable[[], Awaitable[None] | None] = partial(evaluator.handler, turn)
-    result = await call_isolated(call, label=f"evaluator {name}", timeout=EVALUATOR_TIMEOUT)
+    result = await call_isolated(call, label=f"evaluator {name}", timeout=EVALUATOR_TIMEOUT, trusted=trusted)
     error = result.cause if isinstance(result, Failure) else ""
     agent.events.emit(EvaluatorCompleted(agent.id, turn.id, turn.room.id, name, error))
 

@@ -40,21 +40,24 @@ MAX_RESULT_LENGTH = 262_144
 OUTCOME_UNKNOWN = "outcome unknown: the process died while it ran"
 
 
-async def refusal_for(turn: Turn, action: Action[Any]) -> str:
+async def refusal_for(turn: Turn, action: Action[Any], *, trusted: bool = False) -> str:
     """Say why this sender may not use an action just now; empty where they may.
 
     The one place that decides it: asked for what the model is shown and again when it acts.
     """
     if not turn.role.is_at_least(action.spec.role):
         return f"{action.spec.name} needs the role {action.spec.role}"
-    return await _condition_refusal(turn, action)
+    return await _condition_refusal(turn, action, trusted=trusted)
 
 
-async def _condition_refusal(turn: Turn, action: Action[Any]) -> str:
+async def _condition_refusal(turn: Turn, action: Action[Any], *, trusted: bool) -> str:
     if action.when is None:
         return ""
     allowed = await call_isolated(
-        partial(action.when, turn), label=f"validating {action.spec.name}", timeout=VALIDATE_TIMEOUT
+        partial(action.when, turn),
+        label=f"validating {action.spec.name}",
+        timeout=VALIDATE_TIMEOUT,
+        trusted=trusted,
     )
     if isinstance(allowed, Failure):
         return f"{action.spec.name} could not be checked: {allowed.cause}"
@@ -72,7 +75,8 @@ async def list_usable_actions(turn: Turn, registry: Registry) -> tuple[ActionSpe
         [
             candidate.spec
             for candidate in allowed
-            if candidate.when is None or not await _condition_refusal(turn, candidate)
+            if candidate.when is None
+            or not await _condition_refusal(turn, candidate, trusted=registry.is_trusted(candidate))
         ]
     )
 
@@ -166,7 +170,8 @@ class ActionRunner:
         self, turn: Turn, call: ActionCall, key: str, call_keys: set[str] | None
     ) -> ActionResult:
         spec, agent = call.action.spec, turn.agent
-        if cause := await refusal_for(turn, call.action):
+        trusted = self.composer.registry.is_trusted(call.action)
+        if cause := await refusal_for(turn, call.action, trusted=trusted):
             turn.notes.append(cause)
             await _log_denial(turn, spec, cause)
             return ActionResult(False, error=cause, action=spec.name)
@@ -184,7 +189,10 @@ class ActionRunner:
         turn.state.data["actionParams"] = arguments
         crash_point("action.pre")
         returned = await run_isolated(
-            call.action.run(turn, arguments), label=f"action {spec.name}", timeout=ACTION_TIMEOUT
+            call.action.run(turn, arguments),
+            label=f"action {spec.name}",
+            timeout=ACTION_TIMEOUT,
+            trusted=trusted,
         )
         crash_point("action.post")
         result = _normalize_result(turn, returned, spec.name)

@@ -6,7 +6,8 @@ import importlib.util
 import pkgutil
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +21,7 @@ from bot.plugin_system.plugin import Plugin
 from bot.settings import CoreSettings, Settings
 from bot.text import find_closest
 
+DISTRIBUTION = "greenroom"
 PLUGIN_GROUP, ADAPTER_GROUP = "greenroom.plugins", "greenroom.adapters"
 BOOTSTRAP, KNOWLEDGE, OFFLINE, SQL = "bootstrap", "knowledge", "offline", "sql"
 X_ACTIONS, X_KEYS = "x_actions", ("X_API_KEY", "X_API_SECRET", "X_ACCESS_TOKEN", "X_ACCESS_TOKEN_SECRET")
@@ -112,12 +114,27 @@ def find_plugin(name: str, folder: Path = Path()) -> Plugin | None:
     if name.startswith((".", "/", "~")):
         return _single_plugin(import_path((folder / Path(name).expanduser()).resolve(), name), name)
     if re.fullmatch(r"\w+", name) and importlib.util.find_spec(f"plugins.{name}") is not None:
-        return _single_plugin(import_by_name(f"plugins.{name}", name), name)
+        plugin = _single_plugin(import_by_name(f"plugins.{name}", name), name)
+        return _as_trusted(plugin) if f"plugins.{name}" in _bundled_modules() else plugin
     for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP, name=name):
         module = import_by_name(entry.module, name)
         exported = getattr(module, entry.attr, None) if entry.attr else None
         return exported if isinstance(exported, Plugin) else _single_plugin(module, name)
     return None
+
+
+@lru_cache(maxsize=64)  # the same plugin must stay the same object
+def _as_trusted(plugin: Plugin) -> Plugin:
+    return replace(plugin, is_trusted=True)
+
+
+@lru_cache(maxsize=1)
+def _bundled_modules() -> frozenset[str]:
+    """Return the modules of the plugins that this distribution itself brings."""
+    entries = importlib.metadata.entry_points(group=PLUGIN_GROUP)
+    return frozenset(
+        entry.module for entry in entries if entry.dist is not None and entry.dist.name == DISTRIBUTION
+    )
 
 
 def plugin_names() -> list[str]:

@@ -17,7 +17,7 @@ def _nothing_missing(settings: Settings) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Plugin:
     """A named set of components.
 
@@ -49,6 +49,7 @@ class Plugin:
     store: Storage | OpenStore | None = None
     schema: Schema | None = None
     privacy_statement: Callable[[Settings], str] | None = None
+    is_trusted: bool = False
 
 
 def find_storage(plugins: Sequence[Plugin]) -> Storage | None:

@@ -56,6 +56,12 @@ class Registry:
         self.workers: Mapping[str, Worker] = _index_unique("worker", workers)
         for plugin in plugins:
             _check_duplicate_routes(plugin)
+        self._trusted_ids = {
+            id(component)
+            for plugin in plugins
+            if plugin.is_trusted
+            for component in (*plugin.actions, *plugin.providers, *plugin.evaluators, *plugin.workers)
+        }
         self._actions_by_folded_name = dict(
             reversed(
                 [
@@ -75,6 +81,10 @@ class Registry:
             self.providers.values(), key=lambda component: (component.spec.position, component.spec.name)
         )
         self.prompt_providers = tuple(ordered_providers)
+
+    def is_trusted(self, component: Action[Any] | Provider | Evaluator | Worker) -> bool:
+        """Whether a component belongs to a trusted plugin, whose code needs no task of its own."""
+        return id(component) in self._trusted_ids
 
     def find_action(self, name: str) -> Action[Any] | None:
         """Find the action a model means: its name exactly, folded, else a simile; never a part of one."""

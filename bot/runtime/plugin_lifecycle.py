@@ -25,7 +25,7 @@ def bind_components(agent: Agent, plugins: Sequence[Plugin]) -> None:
     for plugin in plugins:
         for model in (candidate for candidate in plugin.models if candidate.when(agent.settings)):
             priority = model.priority or plugin.priority
-            handle = partial(_call_model, model, plugin.name, agent)
+            handle = partial(_call_model, model, plugin, agent)
             agent.models.register(
                 ModelHandler(model.type, handle, plugin.name, priority, model.can_call_tools(agent.settings))
             )
@@ -43,20 +43,21 @@ def bind_routes(agent: Agent, plugins: Sequence[Plugin]) -> tuple[BoundRoute, ..
             route.method,
             route.path,
             route.is_public,
-            partial(_handle_route, route, plugin.name, agent),
+            partial(_handle_route, route, plugin, agent),
         )
         for plugin in plugins
         for route in plugin.routes
     )
 
 
-async def _call_model(model: Model, plugin: str, agent: Agent, request: Any) -> Any:
-    return await await_in_task(model(agent, request), label=f"{model.type} of plugin {plugin}")
+async def _call_model(model: Model, plugin: Plugin, agent: Agent, request: Any) -> Any:
+    label = f"{model.type} of plugin {plugin.name}"
+    return await await_in_task(model(agent, request), label=label, trusted=plugin.is_trusted)
 
 
-async def _handle_route(route: Route, plugin: str, agent: Agent, request: RouteRequest) -> RouteResponse:
-    label = f"{route.method} {route.path} of plugin {plugin}"
-    response = await run_isolated(route(agent, request), label=label, timeout=None)
+async def _handle_route(route: Route, plugin: Plugin, agent: Agent, request: RouteRequest) -> RouteResponse:
+    label = f"{route.method} {route.path} of plugin {plugin.name}"
+    response = await run_isolated(route(agent, request), label=label, timeout=None, trusted=plugin.is_trusted)
     if isinstance(response, Failure):
         raise PluginError(f"{label} failed: {response.cause}")
     return response
@@ -80,7 +81,9 @@ async def initialize_plugins(agent: Agent, plugins: Sequence[Plugin]) -> None:
         if plugin.init is None:
             continue
         label = f"init of plugin {plugin.name}"
-        result = await run_isolated(_run_init(plugin.init, agent), label=label, timeout=INIT_TIMEOUT)
+        result = await run_isolated(
+            _run_init(plugin.init, agent), label=label, timeout=INIT_TIMEOUT, trusted=plugin.is_trusted
+        )
         if isinstance(result, Failure):
             raise PluginInitError(plugin.name, result.cause)
 

@@ -155,11 +155,12 @@ async def test_code_that_cancels_itself_during_a_shutdown_is_no_shutdown() -> No
     assert results == [Failure("it cancelled itself"), Failure("no answer within 0 s")]
 
 
-async def test_a_plugin_of_others_runs_in_a_task_of_its_own_and_one_that_comes_along_in_this_one() -> None:
+async def test_only_a_trusted_plugin_runs_in_the_task_of_its_caller() -> None:
     async def where() -> asyncio.Task[object] | None:
         return asyncio.current_task()
 
-    ours = FunctionType(where.__code__, {**globals(), "__name__": "plugins.ours"})
-    here = asyncio.current_task()
-    assert await run_isolated(ours(), label="ours", timeout=5.0) is here
-    assert await run_isolated(where(), label="theirs", timeout=5.0) is not here
+    named_alike = FunctionType(where.__code__, {**globals(), "__name__": "plugins.ours"})
+    current = asyncio.current_task()
+    assert await run_isolated(where(), label="ours", timeout=5.0, trusted=True) is current
+    assert await run_isolated(where(), label="theirs", timeout=5.0) is not current
+    assert await run_isolated(named_alike(), label="named like ours", timeout=5.0) is not current

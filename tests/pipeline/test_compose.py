@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from bot.concurrency import isolation
 from bot.domain.character import Character
 from bot.domain.results import ProviderFailure, ProviderResult
 from bot.pipeline.compose import MAX_TEXT_LENGTH, Composer
@@ -33,8 +32,9 @@ def giving(given: Any, name: str = "ODD") -> Provider:
     return handler
 
 
-def composer(*providers: Provider, deadline: float = 5.0) -> Composer:
-    return Composer(Registry([Plugin("some", providers=providers)]), timeout=deadline)
+def composer(*providers: Provider, deadline: float = 5.0, is_trusted: bool = False) -> Composer:
+    plugin = Plugin("some", providers=providers, is_trusted=is_trusted)
+    return Composer(Registry([plugin]), timeout=deadline)
 
 
 @pytest.fixture
@@ -113,9 +113,7 @@ async def test_one_that_is_slow_costs_its_own_text(turn: Turn) -> None:
     assert (failure.name, failure.cause) == ("SLOW", "no answer within 0.01 s")
 
 
-async def test_one_that_cancels_its_own_task_is_not_called_slow(
-    turn: Turn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_that_cancels_its_own_task_is_not_called_slow(turn: Turn) -> None:
     @provider("ODD", "Comes along.")
     async def odd(turn: Turn) -> ProviderResult:
         task = asyncio.current_task()
@@ -124,8 +122,7 @@ async def test_one_that_cancels_its_own_task_is_not_called_slow(
         await asyncio.Event().wait()
         return ProviderResult("never")
 
-    monkeypatch.setattr(isolation, "BUNDLED_PREFIX", __name__)
-    state = await composer(saying("A"), odd, deadline=60.0).compose(turn)
+    state = await composer(saying("A"), odd, deadline=60.0, is_trusted=True).compose(turn)
     assert state.text == "a"
     assert state.failures == [ProviderFailure("ODD", "it cancelled itself")]
 

@@ -488,3 +488,12 @@ def test_a_stand_in_for_a_model_counts_only_if_it_writes_at_length(tmp_path: Pat
     assert names(loaded) == ["bootstrap", "small", "offline"]
     small = next(plugin for plugin in loaded.plugins if plugin.name == "small")
     assert [type(model) is Model and model.type for model in small.models] == [ModelType.TEXT_SMALL]
+
+
+def test_only_plugins_of_this_distribution_are_trusted(tmp_path: Path) -> None:
+    (tmp_path / "bootstrap.py").write_text("from bot import Plugin\nplugin = Plugin('bootstrap')\n")
+    bundled, other = find_plugin("bootstrap"), find_plugin("./bootstrap", tmp_path)
+    assert bundled is not None
+    assert other is not None
+    assert bundled.is_trusted
+    assert not other.is_trusted
