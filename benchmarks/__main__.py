@@ -1,4 +1,4 @@
-"""Measure what the README claims, and print it as a table: all of it, or what is named."""
+"""Run all measurements of the README, or the named ones, and print a table."""
 
 import os
 import platform
@@ -31,10 +31,12 @@ USAGE = 2
 
 
 def main() -> int:
-    """Run measurements, and print a line for each figure as soon as it is there."""
+    """Run measurements, and print each figure when it is ready."""
     names = sys.argv[1:] or list(MEASUREMENTS)
     if unknown := [name for name in names if name not in MEASUREMENTS]:
-        print(f"there is no {unknown[0]!r}; there is: {', '.join(MEASUREMENTS)}", file=sys.stderr)
+        print(
+            f"there is no measurement {unknown[0]!r}; choose from: {', '.join(MEASUREMENTS)}", file=sys.stderr
+        )
         return USAGE
     _show(
         "machine", f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {_machine_load()}"

@@ -1,6 +1,6 @@
-"""Measure what a group's conversation asks of the models: how often, with how many bytes, how many anew.
+"""Measure the model calls of a group conversation: how many, their bytes, and the share of a common prefix.
 
-The conversation is a recorded one, with what the models decided and said in it; the prompts are ours.
+The messages and model answers are recorded; the prompts are the current ones.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 
 @dataclass(frozen=True, slots=True)
 class RecordedMessage:
-    """One message, and what the models made of it: whether to answer, if they were asked, and the answer."""
+    """A message with the recorded decision and reply of the models."""
 
     author: str
     text: str
@@ -33,7 +33,7 @@ class RecordedMessage:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """One model call: what for, and how much of it begins like the call before it for the same."""
+    """A model call: its purpose, size, and the length of the prefix shared with the previous call."""
 
     purpose: Purpose
     size: int
@@ -41,7 +41,7 @@ class RecordedCall:
 
 
 class RecordedModel(ScriptedModel):
-    """Decides and answers as in the recording, message by message."""
+    """Returns the recorded decision or reply of the current message."""
 
     def __init__(self) -> None:
         self.message: RecordedMessage | None = None
@@ -57,14 +57,14 @@ class RecordedModel(ScriptedModel):
 
 
 def measure_conversation() -> list[Row]:
-    """Have the conversation, and count."""
+    """Run the conversation, and count its calls."""
     messages = load_recording()
     calls = asyncio.run(run_conversation(messages))
     return list(_rows(len(messages), calls))
 
 
 def load_recording() -> list[RecordedMessage]:
-    """Read the recording."""
+    """Load the recording."""
     content = files("benchmarks").joinpath("conversation.json").read_text(encoding="utf-8")
     return [
         RecordedMessage(
@@ -79,7 +79,7 @@ def load_recording() -> list[RecordedMessage]:
 
 
 async def run_conversation(messages: Sequence[RecordedMessage]) -> list[RecordedCall]:
-    """Say it all to the default character with bootstrap, and list what the models were asked."""
+    """Send all messages to the default character with bootstrap; return the model calls."""
     model = RecordedModel()
     character = load_character(default_character()).character
     async with running_agent(model=model, character=character) as stage:

@@ -1,4 +1,4 @@
-"""The doubles of `bot.testing`, without their memory: here it would be measured too."""
+"""Test doubles that record nothing, because recordings would be measured too."""
 
 from bot import Room
 from bot.platform import Delivery
@@ -8,7 +8,7 @@ REPLY = model_answer("Hello to you too, and thank you for asking.")
 
 
 class StatelessModel(ScriptedModel):
-    """Says the same for ever, and forgets what it was asked."""
+    """Returns the same reply to every request, and keeps no requests."""
 
     def __init__(self) -> None:
         super().__init__(lambda request: self._reply())
@@ -19,7 +19,7 @@ class StatelessModel(ScriptedModel):
 
 
 class DiscardingAdapter(RecordingAdapter):
-    """Sends nothing anywhere, and forgets it."""
+    """Discards deliveries and typing states."""
 
     async def deliver(self, delivery: Delivery) -> str:
         return delivery.id

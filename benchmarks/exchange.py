@@ -1,4 +1,4 @@
-"""A message and its answer, as the store is handed them."""
+"""A message and its reply, as the store receives them."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ CALLS = (ModelCall("TEXT_LARGE", "reply", "a-model", 1500, 60, prompt_bytes=6000
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What there is to keep of one message that is answered, made before anything is measured."""
+    """The rows of one answered message, built before anything is measured."""
 
     at: datetime
     inbound: InboundMessage
@@ -31,7 +31,7 @@ class Exchange:
 
 
 def make_exchange(room: str) -> Exchange:
-    """Make a message of a room and the answer to it; each room has one person."""
+    """Build a message of a room and its reply; each room has one person."""
     at, turn_id = datetime.now(UTC), new_id()
     inbound = make_message(MESSAGE_TEXT, sent_at=at, room=room, author=f"person of {room}")
     room_row = inbound.room
@@ -60,12 +60,12 @@ def make_exchange(room: str) -> Exchange:
 
 
 def make_exchanges(rooms: Sequence[str], count: int) -> list[Exchange]:
-    """Make so many, room after room in turn."""
+    """Build `count` exchanges, in each room in turn."""
     return [make_exchange(rooms[number % len(rooms)]) for number in range(count)]
 
 
 def close_receipt(receipt: Receipt, exchange: Exchange) -> Receipt:
-    """Close the receipt of an exchange."""
+    """Return the closed receipt of an exchange."""
     return replace(
         receipt,
         outcome=Outcome.ANSWERED,
@@ -78,17 +78,17 @@ def close_receipt(receipt: Receipt, exchange: Exchange) -> Receipt:
 
 
 def mark_attempting(delivery: Delivery, exchange: Exchange) -> Delivery:
-    """Say that a part is about to leave."""
+    """Return a delivery whose sending has begun."""
     return replace(delivery, state=DeliveryState.ATTEMPTING, attempts=1, first_attempt_at=exchange.at)
 
 
 def mark_sent(delivery: Delivery) -> Delivery:
-    """Say that a part has left."""
+    """Return a delivery that was sent."""
     return replace(delivery, state=DeliveryState.SENT, external_id=f"{delivery.target}-1")
 
 
 async def store_exchange(store: Store, exchange: Exchange) -> None:
-    """Ask of a store what an answered message asks of it, from the receipt to the part that has left."""
+    """Make all calls of an answered message to a store, from the receipt to the sent delivery."""
     ledger = store.ledger
     [received] = await ledger.receive([exchange.inbound], exchange.at)
     await store.memories.recent(exchange.inbound.room.id)
@@ -102,7 +102,7 @@ async def store_exchange(store: Store, exchange: Exchange) -> None:
 
 
 async def store_exchanges(store: Store, exchanges: Sequence[Exchange], concurrency: int = 1) -> None:
-    """Keep them in so many lanes at once, in each one after another."""
+    """Store exchanges, `concurrency` of them at once."""
     await asyncio.gather(
         *(_store_each(store, exchanges[offset::concurrency]) for offset in range(concurrency))
     )

@@ -1,4 +1,4 @@
-"""How figures are taken: as CPU rather than time where that can be, for other programs share the machine."""
+"""Measure CPU and wall time, and format figures. CPU time is preferred: other programs share the machine."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ Row = tuple[str, str]
 
 @dataclass(slots=True)
 class ResourceUsage:
-    """What something has cost, in seconds; `cpu` is that of all threads of this process."""
+    """The time that a block took, in seconds; `cpu` counts all threads of this process."""
 
     cpu: float = 0.0
     wall: float = 0.0
@@ -21,7 +21,7 @@ class ResourceUsage:
 
 @contextmanager
 def measure() -> Iterator[ResourceUsage]:
-    """Measure a block; the figures are there after it."""
+    """Measure a block; the result is filled in after it."""
     usage = ResourceUsage()
     cpu, wall = time.process_time(), time.perf_counter()
     yield usage
@@ -29,21 +29,21 @@ def measure() -> Iterator[ResourceUsage]:
 
 
 def report_progress(text: str) -> None:
-    """Say what is being done, beside the table."""
+    """Print progress to stderr."""
     print(f"  … {text}", file=sys.stderr, flush=True)
 
 
 def format_microseconds(seconds: float) -> str:
-    """Write a time in microseconds."""
+    """Return a time in microseconds as text."""
     return f"{1e6 * seconds:.0f} µs"
 
 
 def format_milliseconds(seconds: float) -> str:
-    """Write a time in milliseconds."""
+    """Return a time in milliseconds as text."""
     return f"{1e3 * seconds:.2f} ms"
 
 
 def check_answered(receipt: Receipt) -> None:
-    """See that a message was answered: what fails is quick, and would pass for a good figure."""
+    """Exit if a message was not answered: a failure is fast and would look like a good figure."""
     if receipt.outcome is not Outcome.ANSWERED:
-        raise SystemExit(f"a message came to nothing, and so does the figure: {receipt.reason}")
+        raise SystemExit(f"the measurement is invalid, a message was not answered: {receipt.reason}")

@@ -1,4 +1,4 @@
-"""Filling a SQLite file with what a long life would have left in it, row upon row beside the store."""
+"""Fill a SQLite file with the rows of many exchanges, without the store."""
 
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -16,12 +16,12 @@ from plugins.sql.stores.memories import MEMORY_NAMES, memory_values
 from plugins.sql.stores.receipts import RECEIPT_NAMES as RECEIPT_NAMES
 from plugins.sql.stores.receipts import fixed_values, state_values
 
-INTERVAL = timedelta(seconds=0.5)  # so that nothing is old enough to be removed
+INTERVAL = timedelta(seconds=0.5)  # so that no row is old enough to expire
 Rows = Iterator[Sequence[Any]]
 
 
 def fill(path: Path, agent: int, rooms: Sequence[str], exchanges: range) -> None:
-    """Put exchanges of these rooms into a file, room after room in turn; their numbers say when they were."""
+    """Insert exchanges into a file, in each room in turn; the number determines the time."""
     samples = [make_exchange(room) for room in rooms]
     connection = sqlite3.connect(path, isolation_level=None)
     try:
@@ -96,12 +96,12 @@ def _deliveries(agent: int, samples: Sequence[Exchange], exchanges: range) -> Ro
 
 
 def _id(number: int, part: int) -> bytes:
-    """Make an id that is in the order of time, as ours are, and older than any that is made now."""
+    """Return an id in the order of time, older than any new id."""
     return (1 << 64 | number << 3 | part).to_bytes(16, "big")
 
 
 def _at(samples: Sequence[Exchange], number: int) -> int:
-    """Say when an exchange was: the first a long time ago, all of them before now."""
+    """Return the time of an exchange in µs: the first six days ago, all before now."""
     return microseconds_of(samples[0].at - timedelta(days=6)) + number * (
         INTERVAL // timedelta(microseconds=1)
     )

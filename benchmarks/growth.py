@@ -1,4 +1,4 @@
-"""Measure whether a message costs more the more is stored."""
+"""Measure whether the cost of a message grows with the stored data."""
 
 import asyncio
 import statistics
@@ -16,7 +16,7 @@ from benchmarks.figures import Row, measure, report_progress
 from benchmarks.filling import fill
 from bot import MemoryKind
 from plugins.sql.sqlite.database import OpenFiles, SqliteDatabase
-from plugins.sql.stores.memories import RECENT, memory_of
+from plugins.sql.stores.memories import MEMORY, RECENT
 from plugins.sql.stores.store import SqlStore
 
 FIRST_AGENT = 1  # its number in a new file
@@ -31,7 +31,7 @@ NAMES = [f"room {number}" for number in range(ROOMS)]
 
 @dataclass(slots=True)
 class SizedStore:
-    """A store that holds so many messages, and what was measured of it."""
+    """A store with `size` messages, and its measurements."""
 
     size: int
     store: SqlStore
@@ -42,7 +42,7 @@ class SizedStore:
 
     @property
     def cost(self) -> float:
-        """The CPU of one message, in µs."""
+        """The CPU time of one message, in µs."""
         return 1e6 * min(self.costs)
 
 
@@ -77,7 +77,7 @@ def _rows(stores: Sequence[SizedStore]) -> list[Row]:
 
 
 async def _open_sized(stack: AsyncExitStack, path: Path, size: int) -> SizedStore:
-    """Fill a file; what is little stands in so few rooms that each has its last messages."""
+    """Fill a file; small sizes use fewer rooms, so that each has enough recent messages."""
     report_progress(f"filling a file with {size:,} messages")
     rooms = NAMES[: min(ROOMS, size // RECENT_LIMIT)]
     async with OpenFiles().open_store(path, AGENT) as store:
@@ -107,6 +107,6 @@ async def _measure(sized: SizedStore) -> None:
 def _read(connection: Connection, room: bytes) -> float:
     started = time.perf_counter()
     rows = RECENT.rows(connection, FIRST_AGENT, room, MemoryKind.MESSAGE.value, RECENT_LIMIT)
-    memories = [memory_of(row) for row in rows]
+    memories = [MEMORY.read(row) for row in rows]
     assert len(memories) == RECENT_LIMIT
     return time.perf_counter() - started

@@ -1,6 +1,6 @@
-"""Measure whether a process that answers message after message keeps its size.
+"""Measure whether a process that answers many messages keeps its size.
 
-`python -m benchmarks.memory` is the process that is measured; `grown` starts it and reads what it tells.
+`python -m benchmarks.memory` is the measured process; `measure_memory` starts it and reads its output.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ ROOMS, PEOPLE = 100, 1_000
 
 
 def measure_memory() -> list[Row]:
-    """Answer 20,000 messages in a process of its own; tell its size after the first 5,000 and at the end."""
+    """Answer 20,000 messages in a new process; report its size after 5,000 messages and at the end."""
     report_progress(f"{MARKS[-1]:,} messages through one process")
     process = subprocess.run(
         [sys.executable, "-m", "benchmarks.memory"], capture_output=True, text=True, check=True
@@ -34,7 +34,7 @@ def measure_memory() -> list[Row]:
 
 
 async def main() -> None:
-    """Answer them, and print the resident size in KB at each mark."""
+    """Answer the messages, and print the resident size in KB at each mark."""
     sql = find_plugin(SQL)
     if sql is None:
         raise SystemExit("the sql plugin is not installed")
@@ -51,7 +51,7 @@ async def main() -> None:
 
 
 async def _exchange_messages(stage: AgentHarness, numbers: range) -> None:
-    """Have all rooms talk at once, each with one message at a time."""
+    """Send messages in all rooms at once, one at a time in each."""
     await asyncio.gather(*(_exchange_in_room(stage, numbers[room::ROOMS], room) for room in range(ROOMS)))
     await stage.agent.outbox.drain(10.0)
 

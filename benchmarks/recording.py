@@ -1,4 +1,4 @@
-"""What a store says to SQLite, written down so that it can be said again without the store."""
+"""Record the SQL calls of a store, so that they can be replayed without the store."""
 
 import sqlite3
 from collections.abc import Iterable, Sequence
@@ -11,10 +11,10 @@ CONTROL = ("BEGIN IMMEDIATE", "COMMIT", "PRAGMA")
 
 
 def recording_connection(script: list[SqlCall]) -> type[sqlite3.Connection]:
-    """Make connections that write down, in this list, what they are told.
+    """Return a connection class that records its calls in `script`.
 
-    What a plain program would not say is left out: it begins no transaction to read, and leaves it to
-    SQLite when the log is written back.
+    Calls that a plain program would not make are omitted: beginning a transaction to read, and
+    checkpoints.
     """
 
     def record(sql: str, values: Sequence[Any]) -> None:
@@ -47,17 +47,17 @@ def recording_connection(script: list[SqlCall]) -> type[sqlite3.Connection]:
 
 
 def count_statements(script: Iterable[SqlCall]) -> int:
-    """Count what reads or writes rows; transactions and settings are not among it."""
+    """Return the number of statements that read or write rows."""
     return sum(not sql.startswith(CONTROL) for sql, _ in script)
 
 
 def count_transactions(script: Iterable[SqlCall]) -> int:
-    """Count what was committed."""
+    """Return the number of commits."""
     return sum(call is COMMIT for call in script)
 
 
 def open_plain_connection(path: Path, synchronous: str) -> sqlite3.Connection:
-    """Open a file as a program would that has nothing but the standard library."""
+    """Open a file as a program with only the standard library would."""
     connection = sqlite3.connect(path, isolation_level=None)
     for pragma in ("journal_mode = WAL", f"synchronous = {synchronous}", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
@@ -65,7 +65,7 @@ def open_plain_connection(path: Path, synchronous: str) -> sqlite3.Connection:
 
 
 def replay(connection: sqlite3.Connection, script: Iterable[SqlCall]) -> None:
-    """Do what was written down, and take all rows."""
+    """Execute the recorded calls, and fetch all rows."""
     cursor = connection.cursor()
     for sql, values in script:
         cursor.execute(sql, values)

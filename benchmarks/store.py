@@ -1,4 +1,4 @@
-"""Measure what the store costs beside plain sqlite3 that writes the same rows."""
+"""Compare the cost of the store with plain sqlite3 that writes the same rows."""
 
 import asyncio
 import shutil
@@ -16,7 +16,7 @@ from benchmarks.recording import (
     recording_connection,
     replay,
 )
-from plugins.sql.sqlite.connection import Synchronous
+from plugins.sql.core.settings import Synchronous
 from plugins.sql.sqlite.database import OpenFiles
 
 ROOMS = 64
@@ -26,7 +26,7 @@ NAMES = [f"room {number}" for number in range(ROOMS)]
 
 
 def measure_store() -> list[Row]:
-    """Keep the same messages in turns by the store and by replaying its statements; the least CPU counts."""
+    """Store the same messages in turns by the store and by a replay of its statements; minimum CPU counts."""
     return asyncio.run(_measure_store())
 
 
@@ -38,7 +38,7 @@ async def _measure_store() -> list[Row]:
 
 
 async def _row(base: Path, level: Synchronous) -> Row:
-    report_progress(f"the store beside plain sqlite3, synchronous = {level}")
+    report_progress(f"the store and plain sqlite3, synchronous = {level}")
     exchanges = make_exchanges(NAMES, ROOMS + MESSAGES)
     first, script = await _record(base, level, exchanges)
     plain_costs, sequential_costs, concurrent_costs = [], [], []
@@ -46,7 +46,8 @@ async def _row(base: Path, level: Synchronous) -> Row:
         plain_costs.append(await asyncio.to_thread(_measure_replay, _copy(base), level, first, script))
         sequential_costs.append(await _measure_storing(_copy(base), level, exchanges))
         concurrent_costs.append(await _measure_storing(_copy(base), level, exchanges, ROOMS))
-    count = f"{count_statements(script) / MESSAGES:.0f} statements, {count_transactions(script) / MESSAGES:.0f} commits"
+    per_message = count_statements(script) / MESSAGES, count_transactions(script) / MESSAGES
+    count = f"{per_message[0]:.0f} statements, {per_message[1]:.0f} commits"
     baseline = min(plain_costs)
     figures = [f"plain sqlite3 {format_microseconds(baseline)} CPU a message ({count})"]
     for name, costs in (("alone", sequential_costs), (f"{ROOMS} rooms at once", concurrent_costs)):
@@ -61,7 +62,7 @@ def _copy(base: Path) -> Path:
 async def _record(
     base: Path, level: Synchronous, exchanges: Sequence[Exchange]
 ) -> tuple[list[SqlCall], list[SqlCall]]:
-    """Write down what the store says about the first message of each room, and about those after them."""
+    """Return the recorded calls for the first message of each room, and for the others."""
     script: list[SqlCall] = []
     async with OpenFiles(recording_connection(script)).open_store(
         _copy(base), AGENT, synchronous=level
@@ -90,7 +91,7 @@ def _measure_replay(
 async def _measure_storing(
     path: Path, level: Synchronous, exchanges: Sequence[Exchange], concurrency: int = 1
 ) -> float:
-    """Keep the first message of each room, then the others: those are measured."""
+    """Store the first message of each room, then measure the others."""
     async with OpenFiles().open_store(path, AGENT, synchronous=level) as store:
         await store_exchanges(store, exchanges[:ROOMS], concurrency)
         with measure() as usage:

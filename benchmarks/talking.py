@@ -1,4 +1,4 @@
-"""Measure what talking costs beside the models."""
+"""Measure the cost of conversations without the models' time."""
 
 import asyncio
 import statistics
@@ -14,7 +14,7 @@ TURNS = 300
 
 
 def measure_talking() -> list[Row]:
-    """Talk with one person, with many at once, and with a hasty one."""
+    """Measure single messages, many rooms at once, and a burst of one person."""
     return asyncio.run(_measure_talking())
 
 
@@ -23,7 +23,7 @@ async def _measure_talking() -> list[Row]:
 
 
 async def _measure_overhead() -> Row:
-    """What one direct message costs beside its model call."""
+    """Measure one direct message with a model that answers at once."""
     async with running_agent() as stage:
         times = []
         for number in range(TURNS):
@@ -35,7 +35,7 @@ async def _measure_overhead() -> Row:
 
 
 async def _measure_rooms() -> Row:
-    """Many rooms at once, each with one message and a model that takes its time."""
+    """Measure many rooms at once, each with one message and a slow model."""
     async with running_agent(model=ScriptedModel(_slow)) as stage:
         started = time.perf_counter()
         await asyncio.gather(*(stage.submit("Hello", room=f"room {number}") for number in range(ROOMS)))
@@ -45,7 +45,7 @@ async def _measure_rooms() -> Row:
 
 
 async def _measure_burst() -> Row:
-    """Five quick messages of one person: one reply."""
+    """Measure five quick messages of one person, which get one reply."""
     async with running_agent(model=ScriptedModel(_slow)) as stage:
         receipts = [await stage.submit(f"part {number}") for number in range(5)]
         await asyncio.gather(*(stage.agent_runtime.inbox.wait_outcome(receipt.id) for receipt in receipts))

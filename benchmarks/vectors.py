@@ -1,4 +1,4 @@
-"""Measure how long it takes to find what is nearest in meaning, in a small room and in a large one."""
+"""Measure the search for nearest vectors, in a small room and in a large one."""
 
 import asyncio
 import sqlite3
@@ -31,7 +31,7 @@ BATCH = 5_000
 
 
 def measure_vectors() -> list[Row]:
-    """Ask each kind of store."""
+    """Measure each kind of store."""
     return asyncio.run(_measure_vectors())
 
 
@@ -82,7 +82,7 @@ def _fill_sqlite(path: Path) -> None:
 
 
 def _batches() -> Iterator[dict[str, list[Sequence[Any]]]]:
-    """Give rows of both tables: one room of each size, and the rest in rooms that are like the small one."""
+    """Yield rows of both tables: one room of each size, and the rest in rooms of the small size."""
     draft = dict(
         zip(MEMORY_NAMES, memory_values(FIRST_AGENT, make_exchange("room").inbound.message), strict=True)
     )
