@@ -1,4 +1,4 @@
-"""Everything is kept: the store on SQL."""
+"""The `sql` plugin: stores everything in SQLite or PostgreSQL."""
 
 from bot import Plugin
 from plugins.sql.core.settings import SqlSettings, privacy_statement
@@ -8,7 +8,7 @@ __all__ = ["plugin"]
 
 plugin = Plugin(
     "sql",
-    "Keeps everything in a database.",
+    "Stores everything in a database.",
     settings=SqlSettings,
     store=SqlStorage(),
     privacy_statement=privacy_statement,

@@ -1,4 +1,4 @@
-"""Which database it is: the settings choose between a SQLite file and a PostgreSQL server."""
+"""Choose the database by the settings: a SQLite file or a PostgreSQL server."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -13,7 +13,7 @@ from plugins.sql.sqlite.storage import SqliteStorage
 
 
 class SqlStorage(Storage):
-    """Keeps stores in the database that the settings name."""
+    """Opens stores in the database that the settings name."""
 
     def __init__(self) -> None:
         self._sqlite = SqliteStorage()
@@ -28,23 +28,23 @@ class SqlStorage(Storage):
             yield store
 
     def is_shared(self, settings: Settings) -> bool:
-        """Tell whether several processes may have it open at once."""
+        """Return whether several processes may open the database at once."""
         return self._storage_for(settings).is_shared(settings)
 
     def open_read_only(self, agent_id: UUID, settings: Settings) -> AbstractAsyncContextManager[Store]:
-        """Open one agent's store for reading alone."""
+        """Open one agent's store read-only."""
         return self._storage_for(settings).open_read_only(agent_id, settings)
 
     async def check(self, settings: Settings) -> CheckReport:
-        """Look whether all is well, and what it holds."""
+        """Check the database; return its problems and facts."""
         return await self._storage_for(settings).check(settings)
 
     async def upgrade(self, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> UpgradeResult:
-        """Give the database the schema of this version."""
+        """Upgrade the schema to this version."""
         return await self._storage_for(settings).upgrade(settings, schemas)
 
     async def backup(self, settings: Settings, file: Path | None = None) -> Path:
-        """Copy the database as it is at one moment."""
+        """Write a consistent copy of the database; return its path."""
         return await self._storage_for(settings).backup(settings, file)
 
     def _storage_for(self, settings: Settings) -> Storage:
@@ -57,7 +57,7 @@ class SqlStorage(Storage):
 
 
 def _load_postgres(name: str) -> Storage:
-    """Load what only PostgreSQL needs; raises ConfigError where it is not installed."""
+    """Import the PostgreSQL storage; raise ConfigError if its packages are not installed."""
     try:
         module = import_module("plugins.sql.postgres.storage")
     except ModuleNotFoundError as error:

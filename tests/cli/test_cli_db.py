@@ -95,7 +95,7 @@ def test_a_backup_is_complete_private_and_overwrites_nothing(desk: Path, capsys:
     found.close()
     before = (desk / "copy.db").read_bytes()
     assert entry(["db", "backup", "-c", FILE, "copy.db"]) == 78
-    assert "copy.db is there already" in capsys.readouterr().err
+    assert "copy.db exists already" in capsys.readouterr().err
     assert (desk / "copy.db").read_bytes() == before
 
 

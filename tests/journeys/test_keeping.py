@@ -143,7 +143,7 @@ async def test_where_nothing_can_be_written_a_talk_goes_on_and_a_bot_does_not_st
     (desk.folder / "data").write_text("a file where the folder should be", encoding="utf-8")
     told = await desk.run("chat", said="Hello\n")
     assert (told.code, told.out) == (0, "Hello, I'm Marlo. What brings you here?\n")
-    assert "data/greenroom.db cannot be made: " in told.err
+    assert "data/greenroom.db cannot be created: " in told.err
     refused = await desk.run("run")
     assert refused.code == 78
     assert "BOT_DATA_DIR" in refused.err

@@ -13,9 +13,9 @@ from bot.concurrency.clock import Clock
 from bot.domain.ids import derived_id
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
+from plugins.sql.core.settings import Synchronous
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
-from plugins.sql.sqlite.connection import Synchronous
 from plugins.sql.sqlite.database import OpenFiles
 from tests.postgres import PostgresServer
 

@@ -1,1 +1,1 @@
-"""What both databases share: schema, statements, caches, upgrade."""
+"""Code for both databases: schema, statements, caches, upgrade."""

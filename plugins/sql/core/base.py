@@ -1,7 +1,9 @@
-"""`SqlStorePart`, `Access`, agent row."""
+"""Base of the SQL stores: database access, the agent's row, shared opening."""
 
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Connection, select
@@ -10,7 +12,10 @@ from bot.store import StoreHealth
 from plugins.sql.core.recent_cache import RecentMemoryCache
 from plugins.sql.core.schema import agents
 from plugins.sql.core.statements import Statement, equals, insert_into
-from plugins.sql.sqlite.threads import Work
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+Work = Callable[[Connection], T]
 
 INSERT_AGENT = Statement(lambda insert: insert_into(agents, ["key"])(insert).on_conflict_do_nothing(), "key")
 FIND_AGENT = Statement(lambda _: select(agents.c.id).where(equals(agents.c.key, "key")), "key")
@@ -18,20 +23,17 @@ FIND_AGENT = Statement(lambda _: select(agents.c.id).where(equals(agents.c.key, 
 
 @dataclass(frozen=True, slots=True)
 class AgentRow:
-    """An agent as the database knows it: its id, and the small number that leads every key."""
+    """An agent's row: its id, and the small number that every key begins with."""
 
     id: UUID
     number: int
 
 
 def ensure_agent(connection: Connection, agent_id: UUID) -> AgentRow:
-    """Find the number of an agent, giving a new one its own."""
+    """Return an agent's row; insert it if it is new."""
     INSERT_AGENT.run(connection, agent_id.bytes)
     [number] = FIND_AGENT.rows(connection, agent_id.bytes)[0]
     return AgentRow(agent_id, number)
-
-
-T = TypeVar("T")
 
 
 class Access(Protocol):
@@ -39,34 +41,67 @@ class Access(Protocol):
 
     @property
     def health(self) -> StoreHealth:
-        """Whether anything can be written just now."""
+        """Whether the database accepts writes at present."""
 
     @property
     def is_sole_writer(self) -> bool:
-        """Whether nobody but this process changes what is kept."""
+        """Whether no other process changes the stored data."""
 
     @property
     def recent_cache(self) -> RecentMemoryCache | None:
-        """What was last said in rooms, as it is known without reading; None where others write too."""
+        """The cache of recent memories; None if other processes write too."""
 
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
-        """Run work that changes something; returns once it is committed.
+        """Run work that writes; return once it is committed.
 
-        What is not `lasting` outlives the process, but a power cut only once something later has been
-        written that is.
+        A write that is not `durable` survives a crash of the process, but a power cut only after a
+        later durable write.
         """
 
     async def read(self, work: Work[T]) -> T:
-        """Run work that only reads, and quickly; it sees every write that has returned."""
+        """Run short read-only work; it sees every write that has returned."""
 
     async def search(self, work: Work[T]) -> T:
-        """Run work that only reads, and may take its time."""
+        """Run read-only work that may take long; other calls do not wait for it."""
 
 
 class SqlStorePart:
-    """A part of the store; what it does with a connection stands as functions beside it."""
+    """A part of the store. Code that takes a connection stands in module functions."""
 
     def __init__(self, database: Access, agent_row: AgentRow) -> None:
         self._database = database
         self._agent_row = agent_row
         self._agent = agent_row.number
+
+
+class Closable(Protocol):
+    """A resource that is closed once, even if opening it failed."""
+
+    async def close(self) -> None:
+        """Release the resource."""
+
+
+C = TypeVar("C", bound=Closable)
+
+
+class SharedResource(Generic[K, C]):
+    """Resources that several users share: the first user of a key creates one, the last user closes it."""
+
+    def __init__(self) -> None:
+        self._resources: dict[K, C] = {}
+        self._users: dict[K, int] = {}
+
+    @asynccontextmanager
+    async def use(self, key: K, create: Callable[[], C]) -> AsyncIterator[C]:
+        """Yield the resource of a key. Opening it, which must be repeatable, is left to each user."""
+        if key not in self._resources:
+            self._resources[key] = create()
+        resource = self._resources[key]
+        self._users[key] = self._users.get(key, 0) + 1
+        try:
+            yield resource
+        finally:
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._resources[key], self._users[key]
+                await resource.close()

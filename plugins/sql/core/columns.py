@@ -1,4 +1,4 @@
-"""Column helpers and dialect expressions."""
+"""Column definitions of the schema, and SQL functions that differ between the databases."""
 
 from typing import Any
 
@@ -17,20 +17,20 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import UserDefinedType
 
-ROW_NUMBER = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts by itself only an INTEGER key
+ROW_NUMBER = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows only with an INTEGER key
 
 
 class HalfVector(UserDefinedType[bytes]):
-    """A vector of float16, as pgvector has it: half the room of float32, and as good to search in."""
+    """A float16 vector of pgvector: half the size of float32, with equal search results."""
 
     cache_ok = True
 
     def get_col_spec(self, **options: Any) -> str:
-        """Name the type."""
+        """Return the name of the type."""
         return "HALFVEC"
 
 
-# Rows that change with every message: PostgreSQL keeps room beside them, and sweeps up after them at once.
+# For rows that change with every message: PostgreSQL leaves free space in each page and vacuums early.
 FREQUENTLY_UPDATED: dict[str, Any] = {
     "postgresql_with": {
         "fillfactor": 50,
@@ -43,48 +43,48 @@ VECTOR_TYPE = LargeBinary().with_variant(HalfVector(), "postgresql")
 
 
 def agent_column(*, key: bool = False) -> Column[int]:
-    """The agent a row belongs to."""
+    """Return the column of the agent that a row belongs to."""
     return Column(
         "agent_id", Integer, ForeignKey("agents.id", ondelete="CASCADE"), nullable=False, primary_key=key
     )
 
 
 def position_column() -> Column[int]:
-    """The order in which rows were made."""
+    """Return the key column that orders rows by insertion."""
     return Column("position", ROW_NUMBER, Identity(), primary_key=True)
 
 
 def id_columns(*names: str, nullable: bool = False, key: bool = False) -> list[Column[bytes]]:
-    """Ids of 16 bytes."""
+    """Return columns for ids of 16 bytes."""
     return [Column(name, LargeBinary(16), nullable=nullable, primary_key=key) for name in names]
 
 
 def number_columns(*names: str, nullable: bool = False) -> list[Column[int]]:
-    """Counters, moments in microseconds, and yes or no as 1 or 0."""
+    """Return columns for counters, times in microseconds, and flags as 1 or 0."""
     return [Column(name, BigInteger, nullable=nullable) for name in names]
 
 
 def text_columns(*names: str, key: bool = False) -> list[Column[str]]:
-    """Text that is never missing; what has structure is JSON."""
+    """Return columns for text that is never NULL; structured values are JSON."""
     return [Column(name, Text, nullable=False, primary_key=key) for name in names]
 
 
 def cascading_key(table: str, column: str) -> ForeignKeyConstraint:
-    """A reference to another row of the same agent, which goes together with it."""
+    """Return a reference to a row of the same agent; deleting that row deletes this one."""
     return ForeignKeyConstraint(
         ["agent_id", column], [f"{table}.agent_id", f"{table}.id"], ondelete="CASCADE"
     )
 
 
 def partial_index(condition: str) -> dict[str, Any]:
-    """Restrict an index to the rows for which this holds."""
+    """Return the options that restrict an index to rows for which the condition holds."""
     return {"sqlite_where": literal_column(condition), "postgresql_where": literal_column(condition)}
 
 
-class merge_json(FunctionElement[str]):  # written like a function of SQL
-    """One JSON object with the members of another; a member that is null there is taken out.
+class merge_json(FunctionElement[str]):  # lower case, like a function of SQL
+    """One JSON object merged with another; members that are null in the second are removed.
 
-    Both are flat: PostgreSQL would take out what is null further down too.
+    Both must be flat: PostgreSQL would also remove nested nulls.
     """
 
     type = Text()
@@ -103,7 +103,7 @@ def _merge_json_in_postgresql(element: merge_json, compiler: Any, **options: Any
 
 
 class text_position(FunctionElement[int]):  # likewise
-    """Where in a text another one begins, counted from one; 0 where it does not occur."""
+    """The index of one text within another, counted from 1; 0 if it does not occur."""
 
     type = Integer()
     inherit_cache = True
@@ -120,7 +120,7 @@ def _text_position_in_postgresql(element: text_position, compiler: Any, **option
 
 
 class json_elements(FunctionElement[str]):  # likewise
-    """The texts of a JSON list, a row each."""
+    """The texts of a JSON list, one row each."""
 
     name = "each_of"
     type = Text()

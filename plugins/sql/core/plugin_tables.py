@@ -1,4 +1,4 @@
-"""Tables that plugins bring."""
+"""Tables of plugins: access to them, checks of their names, and statements that add them."""
 
 import re
 from collections.abc import AsyncIterator, Callable
@@ -12,8 +12,7 @@ from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from bot import PluginError
 from bot.store import Schemas
-from plugins.sql.core.base import Access
-from plugins.sql.sqlite.threads import Work
+from plugins.sql.core.base import Access, Work
 
 T = TypeVar("T")
 
@@ -21,7 +20,7 @@ T = TypeVar("T")
 class SqlPluginTables:
     """Runs what plugins do with their tables beside the store's own work; see `PluginTables`.
 
-    The engine is made when somebody asks for it, and closed with the store.
+    The engine is created on first use and closed with the store.
     """
 
     def __init__(self, database: Access, make_engine: Callable[[], AsyncEngine]) -> None:
@@ -30,22 +29,22 @@ class SqlPluginTables:
         self._engine: AsyncEngine | None = None
 
     async def read(self, work: Work[T]) -> T:
-        """Run work that only reads; nothing waits for it, so it may take its time."""
+        """Run read-only work, which may take long."""
         return await self._database.search(work)
 
     async def write(self, work: Work[T]) -> T:
-        """Run work that changes something."""
+        """Run work that writes."""
         return await self._database.write(work)
 
     @property
     def engine(self) -> AsyncEngine:
-        """The engine that only reads."""
+        """The read-only engine."""
         if self._engine is None:
             self._engine = self._make_engine()
         return self._engine
 
     async def close(self) -> None:
-        """Close the engine, if there is one."""
+        """Close the engine if it was created."""
         if self._engine is not None:
             await self._engine.dispose()
 
@@ -54,7 +53,7 @@ class SqlPluginTables:
 async def open_plugin_tables(
     database: Access, make_engine: Callable[[], AsyncEngine]
 ) -> AsyncIterator[SqlPluginTables]:
-    """Give plugins their way to the tables of an open database."""
+    """Yield access to plugin tables of an open database; close its engine afterwards."""
     tables = SqlPluginTables(database, make_engine)
     try:
         yield tables
@@ -63,7 +62,7 @@ async def open_plugin_tables(
 
 
 def build_read_only_engine(path: Path) -> AsyncEngine:
-    """Describe connections to a file that change nothing, not even its log."""
+    """Return an engine whose connections never write, not even to checkpoint the log."""
     engine = create_async_engine(URL.create("sqlite+aiosqlite", database=str(path)))
     event.listen(engine.sync_engine, "connect", _make_read_only)
     return engine
@@ -76,18 +75,18 @@ def _make_read_only(connection: Any, record: object) -> None:
     cursor.close()
 
 
-PLUGIN_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")  # with what stands before it, no longer than a name may be
+PLUGIN_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")  # with its prefix no longer than PostgreSQL allows
 
 
 def check_schemas(schemas: Schemas) -> Schemas:
-    """Let schemas through that keep to their own names; raises PluginError for others."""
+    """Return the schemas; raise PluginError for a name, table or key that is not allowed."""
     for name, schema in schemas.items():
         if not PLUGIN_NAME.fullmatch(name):
             raise PluginError(
-                f"plugin {name!r} keeps tables: its name must be small letters, digits and underscores"
+                f"plugin {name!r} has tables: its name may have only small letters, digits and underscores"
             )
         if not isinstance(schema.metadata, MetaData):
-            raise PluginError(f"plugin {name!r}: the metadata of its schema is no sqlalchemy.MetaData")
+            raise PluginError(f"plugin {name!r}: the metadata of its schema is not a sqlalchemy.MetaData")
         if bool(schema.version) != (schema.migrations is not None):
             raise PluginError(f"plugin {name!r}: its schema needs both a version and migrations, or neither")
         for table in schema.metadata.tables.values():
@@ -97,20 +96,20 @@ def check_schemas(schemas: Schemas) -> Schemas:
 
 def _check_table(name: str, table: Table) -> None:
     if table.schema is not None or not table.name.startswith(f"{name}_"):
-        raise PluginError(f"plugin {name!r}: call its table {table.fullname!r} {name}_{table.name}")
+        raise PluginError(f"plugin {name!r}: rename its table {table.fullname!r} to {name}_{table.name}")
     for key in table.foreign_keys:
         target = key.target_fullname.split(".")[0]
         if target not in table.metadata.tables:
             raise PluginError(
-                f"plugin {name!r}: the foreign key of {table.name} to {target} must go; keep the id alone, "
-                "so that no row of ours depends on the plugin being there"
+                f"plugin {name!r}: remove the foreign key of {table.name} to {target} and store only the id, "
+                "so that no row of the core depends on the plugin"
             )
 
 
 def find_additions(connection: Connection, metadata: MetaData) -> list[Executable]:
-    """List what makes a database's tables those of a plugin that keeps no history.
+    """Return the statements that add what is missing of a plugin's tables without migrations.
 
-    Raises PluginError for a column that existing rows cannot get.
+    Raise PluginError for a column that cannot be added to existing rows.
     """
     inspector = inspect(connection)
     existing = set(inspector.get_table_names())
@@ -132,8 +131,8 @@ def find_additions(connection: Connection, metadata: MetaData) -> list[Executabl
 def _add_column(connection: Connection, column: Column[object]) -> Executable:
     if not column.nullable or column.primary_key or column.unique or column.foreign_keys:
         raise PluginError(
-            f"{column.table.name} has no column {column.name} yet, and rows that are there cannot get one: "
-            "let it be empty (nullable, without a key), or give the plugin's schema migrations"
+            f"{column.table.name} has no column {column.name} yet, and it cannot be added to existing rows: "
+            "make it nullable and not part of a key, or add migrations to the plugin's schema"
         )
     table = connection.dialect.identifier_preparer.format_table(column.table)
     definition = str(CreateColumn(column).compile(dialect=connection.dialect))

@@ -1,7 +1,7 @@
-"""What was last said in rooms, as this process itself has written it: most turns need not read it again.
+"""A cache of each room's latest memories, so that most turns need not read them from the file.
 
-SQLite's one connection that writes tells of every memory that it puts there, changes or takes away; what
-is kept here follows once that is committed.
+SQLite's writing connection reports every memory that it inserts, changes or deletes; the cache is updated
+when that is committed.
 """
 
 from bisect import bisect_left
@@ -14,25 +14,24 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection
 
 from bot import Memory
-from plugins.sql.core.statements import Row
+from plugins.sql.core.schema import memories
+from plugins.sql.core.statements import Row, column_names
 
 MAX_WINDOWS = 256
-MAX_LIMIT = 50  # of those that were asked for more, nothing is kept
-MAX_TEXT_LENGTH = (
-    2_000  # characters of content and metadata as they are written; a lane with more in one is not kept
-)
+MAX_LIMIT = 50  # longer windows are not cached
+MAX_TEXT_LENGTH = 2_000  # of stored content and metadata; a window with a larger memory is not cached
 MAX_TRACKED_CHANGES = 10_000
 INFO_KEY = "greenroom-recents-told"
 SQL_FUNCTION = "greenroom_memory"
 KEY_COLUMNS = "{row}.agent_id, {row}.room_id, {row}.kind"
-TRIGGERS = {
-    "DELETE": f"SELECT {SQL_FUNCTION}({KEY_COLUMNS.format(row='old')});",
-    "UPDATE": f"SELECT {SQL_FUNCTION}({KEY_COLUMNS.format(row='old')}); SELECT {SQL_FUNCTION}({KEY_COLUMNS.format(row='new')});",
-}
+REPORT_OLD, REPORT_NEW = (f"SELECT {SQL_FUNCTION}({KEY_COLUMNS.format(row=row)});" for row in ("old", "new"))
+TRIGGERS = {"DELETE": REPORT_OLD, "UPDATE": REPORT_OLD + REPORT_NEW}
+AGENT, ROOM, KIND = map(column_names(memories).index, ("agent_id", "room_id", "kind"))
+CONTENT, METADATA = map(column_names(memories)[1:].index, ("content", "metadata"))
 
 
 class WindowKey(NamedTuple):
-    """The memories of one kind in a room."""
+    """Names the memories of one kind in a room."""
 
     agent: int
     room: bytes
@@ -41,7 +40,7 @@ class WindowKey(NamedTuple):
 
 @dataclass(slots=True)
 class _Window:
-    """The last `limit` memories of a lane, oldest first; fewer where there are no more."""
+    """The last `limit` memories of a key, oldest first; fewer if there are no more."""
 
     limit: int
     memories: list[Memory]
@@ -54,7 +53,7 @@ class _Window:
 
 
 class RecentMemoryCache:
-    """One file's lanes that were asked for last, each as far as it was asked for."""
+    """The windows of one file that were read last."""
 
     def __init__(self, as_stored: Callable[[Row, Memory], Memory]) -> None:
         self._as_stored = as_stored
@@ -62,18 +61,18 @@ class RecentMemoryCache:
         self._windows: dict[WindowKey, _Window] = {}
         self._changed_in: dict[
             WindowKey, int
-        ] = {}  # the version that each has changed in, if not before all of these
+        ] = {}  # the version of each key's last change; `_first_version` if absent
         self._first_version = self._version = 0
-        self._pending: list[tuple[WindowKey, Row, Memory]] = []  # in the transaction that is being written
+        self._pending: list[tuple[WindowKey, Row, Memory]] = []  # in the open transaction
         self._invalidated: set[WindowKey] = set()
 
     @property
     def version(self) -> int:
-        """To be asked for before a lane is read."""
+        """The number of changes so far; to be read before a window is read from the database."""
         return self._version
 
     def attach(self, connection: Connection) -> None:
-        """Have the connection that writes tell of every memory that changes or goes."""
+        """Install triggers by which the writing connection reports changed and deleted memories."""
         driver: Any = connection.connection.driver_connection
         driver.create_function(SQL_FUNCTION, 3, lambda *columns: self._invalidated.add(WindowKey(*columns)))
         for event, action in TRIGGERS.items():
@@ -82,12 +81,13 @@ class RecentMemoryCache:
         connection.info[INFO_KEY] = self
 
     def notify(self, rows: Sequence[Row], memories: Sequence[Memory]) -> None:
-        """Note memories that are put there, with what is written of each."""
+        """Record memories that are inserted, with the values written for each."""
         for row, memory in zip(rows, memories, strict=True):
-            self._pending.append((WindowKey(row[0], row[4], row[2]), row[1:], memory))
+            key = WindowKey(row[AGENT], row[ROOM], row[KIND])
+            self._pending.append((key, row[1:], memory))
 
     def on_commit(self) -> None:
-        """What was told is committed."""
+        """Apply the recorded changes."""
         if not self._pending and not self._invalidated:
             return
         pending, invalidated = self._pending, self._invalidated
@@ -107,24 +107,24 @@ class RecentMemoryCache:
                 self._changed_in, self._first_version = {}, self._version
 
     def _to_stored(self, row: Row, memory: Memory) -> Memory | None:
-        """Give a memory as it comes back; None for one that is too large, or that cannot be read at all."""
+        """Return a memory as it would be read; None if it is too large or unreadable."""
         try:
             return self._as_stored(row, memory) if is_small(row) else None
-        except Exception:  # whoever reads it is told; it is committed, and what is beside it is all right
+        except Exception:  # reading it reports the error; the transaction is committed already
             return None
 
     def on_rollback(self) -> None:
-        """What was told is not so."""
+        """Discard the recorded changes."""
         self._pending.clear()
         self._invalidated.clear()
 
     def invalidate(self) -> None:
-        """Of what was told some is not so: all of it is read anew."""
+        """Drop the windows of all recorded memories: some of them were rolled back."""
         self._invalidated |= {key for key, *_ in self._pending}
         self._pending.clear()
 
     def clear(self) -> None:
-        """Nobody knows what has changed."""
+        """Drop everything, because another program has changed the file."""
         with self._lock:
             self._version += 1
             self._first_version = self._version
@@ -132,16 +132,16 @@ class RecentMemoryCache:
             self._changed_in.clear()
 
     def get(self, key: WindowKey, limit: int) -> list[Memory] | None:
-        """Give the last memories of a lane, oldest first; None where they must be read."""
+        """Return the last memories of a key, oldest first; None if they must be read."""
         with self._lock:
             window = self._windows.pop(key, None)
             if window is None:
                 return None
-            self._windows[key] = window  # the last one to go
+            self._windows[key] = window  # now the last to be dropped
             return window.memories[-limit:] if 1 <= limit <= window.limit else None
 
     def store(self, key: WindowKey, limit: int, memories: Sequence[Memory], version: int) -> None:
-        """Keep what was read of a lane after that version, unless it has changed since."""
+        """Store what was read of a key at a version, unless it has changed since."""
         with self._lock:
             if not 1 <= limit <= MAX_LIMIT or self._changed_in.get(key, self._first_version) > version:
                 return
@@ -155,12 +155,12 @@ class RecentMemoryCache:
 
 
 def is_small(row: Row) -> bool:
-    """Tell whether a memory, given as its columns, takes little room."""
-    return len(row[5]) + len(row[11]) <= MAX_TEXT_LENGTH
+    """Return whether a memory's row is small enough to be cached."""
+    return len(row[CONTENT]) + len(row[METADATA]) <= MAX_TEXT_LENGTH
 
 
 def recent_cache_of(connection: Connection) -> RecentMemoryCache | None:
-    """Give the recents that a connection tells of what it writes, if any."""
+    """Return the cache that a connection reports its writes to, if any."""
     cache: Any = connection.info.get(INFO_KEY)
     return cache if isinstance(cache, RecentMemoryCache) else None
 

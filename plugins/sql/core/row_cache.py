@@ -1,7 +1,7 @@
-"""What is known to be in the database already, so that it need be neither asked for nor written again.
+"""A cache of rows that are known to be stored, so that they are neither read nor written again.
 
-Only SQLite's writing connection keeps such knowledge: no other process of ours changes the file. It lasts
-until a transaction is undone, or another program (somebody with a database browser) has written.
+Only SQLite's writing connection has one, because no other process of Greenroom changes the file. It is valid
+until a transaction is rolled back or another program (such as a database browser) has written.
 """
 
 from collections.abc import Hashable
@@ -19,31 +19,31 @@ INFO_KEY = "greenroom-known"
 
 
 class CachedRows(Generic[T]):
-    """Some rows of one table as they are kept; all of them are forgotten when they become too many."""
+    """Some rows of one table; all are dropped when there are too many."""
 
     def __init__(self) -> None:
         self._rows: dict[Hashable, T] = {}
 
     def get(self, key: Hashable) -> T | None:
-        """Find a row."""
+        """Return a cached row."""
         return self._rows.get(key)
 
     def put(self, key: Hashable, row: T) -> None:
-        """Note what a row is now."""
+        """Store the current state of a row."""
         if len(self._rows) >= MAX_ROWS:
             self._rows.clear()
         self._rows[key] = row
 
     def drop(self, key: Hashable) -> None:
-        """Know a row no longer."""
+        """Remove a row."""
         self._rows.pop(key, None)
 
 
 @dataclass(slots=True)
 class RowCache:
-    """Worlds, rooms, people and attendance by agent and id; the latest room, and who spoke last in one.
+    """Worlds, rooms, entities and participant states by agent and id; the latest room and speakers.
 
-    `version` is the file's, as others have made it: it is another one once anybody else has committed.
+    `version` is SQLite's data version, which changes when another connection has committed.
     """
 
     version: int = 0
@@ -56,18 +56,18 @@ class RowCache:
 
 
 def enable_row_cache(connection: Connection) -> None:
-    """Begin to know what this connection writes."""
+    """Cache the rows that this connection writes."""
     connection.info[INFO_KEY] = RowCache()
 
 
 def row_cache_of(connection: Connection) -> RowCache:
-    """Give what a connection knows: nothing, where it is not the only one that writes."""
+    """Return a connection's cache; an empty one if the connection has none."""
     cache: Any = connection.info.get(INFO_KEY)
     return cache if isinstance(cache, RowCache) else RowCache()
 
 
 def invalidate_unless(connection: Connection, version: int) -> bool:
-    """Forget everything where the file's version is not the one that the knowledge is of; tells whether."""
+    """Drop all rows if the file's version differs from the cache's; return whether it did."""
     is_outdated = INFO_KEY in connection.info and row_cache_of(connection).version != version
     if is_outdated:
         connection.info[INFO_KEY] = RowCache(version)
@@ -75,6 +75,6 @@ def invalidate_unless(connection: Connection, version: int) -> bool:
 
 
 def invalidate(connection: Connection) -> None:
-    """Forget everything: a transaction was undone."""
+    """Drop all rows, after a rollback."""
     if INFO_KEY in connection.info:
         connection.info[INFO_KEY] = RowCache(row_cache_of(connection).version)

@@ -1,8 +1,8 @@
-"""The tables: what they hold, what is unique in them, and an index for every question on the road.
+"""The tables of the store, their unique keys, and an index for every query of the message pipeline.
 
-Everything belongs to an agent, whose small number leads every key. `position` is the order in which rows
-were made: our own, because clocks step back. Foreign keys stand where the write itself sees to the
-parent; a memory or a task may name a room that no platform has shown yet, and a receipt outlives its
+Every row belongs to an agent, whose number begins every key. `position` is the order of insertion, because
+clocks may step back. There are foreign keys only where the write itself ensures that the parent exists: a
+memory or a task may name a room that no platform has reported yet, and a receipt outlives its message.
 message.
 """
 
@@ -41,7 +41,7 @@ NAMING_CONVENTION = {
     "fk": "fk_%(table_name)s_%(column_0_N_name)s",
 }
 
-# Word for word what a statement says, or it does not get the index.
+# Must equal the text of the statement, or the partial index is not used.
 UNFINISHED = "state <> 'sent' AND state <> 'cancelled'"
 
 metadata = MetaData(naming_convention=NAMING_CONVENTION)
@@ -91,7 +91,7 @@ entities = Table(
     UniqueConstraint("agent_id", "id"),
 )
 
-# Here "none" is an id of zeroes: no database takes two missing values for the same one.
+# A missing id is all zeroes here: in a unique key NULL would equal no other NULL.
 components = Table(
     "components",
     metadata,
@@ -107,7 +107,7 @@ components = Table(
     Index("ix_components_entity", "agent_id", "entity_id", "position"),
 )
 
-# `active` orders by the last sign of life; who has given none (the agent, deciding about a room) has 0.
+# `active` orders by the last activity; 0 for a participant without any (the agent's own state in a room).
 participants = Table(
     "participants",
     metadata,
@@ -154,8 +154,8 @@ memories = Table(
     ),
 )
 
-# `audience` is who may be reminded: the room's id, the world's, or zeroes where everybody may. Rows lie
-# in the order of their key, so that the vectors of one audience are read in one go.
+# `audience` is the recall scope: the id of the room or the world, or zeroes for everyone. Rows are stored
+# in key order, so that the vectors of one audience are read sequentially.
 embeddings = Table(
     "embeddings",
     metadata,
@@ -175,8 +175,8 @@ embeddings = Table(
     sqlite_with_rowid=False,
 )
 
-# The words of whatever was not said: a message would pay for them with every reply. Each memory has an
-# empty word too, by which all are counted, and one that stands for its whole wording.
+# The words of memories other than messages, for which indexing would cost time with every reply. Each memory
+# also has an empty word, by which all are counted, and one that stands for its whole text.
 words = Table(
     "words",
     metadata,
@@ -244,7 +244,7 @@ logs = Table(
     Index("ix_logs_room", "agent_id", "room_id", "position"),
 )
 
-# An event's key names the room it was said in, which is the receipt's room.
+# The room of an event's key is the receipt's room.
 receipts = Table(
     "receipts",
     metadata,
@@ -319,8 +319,8 @@ cursors = Table(
     sqlite_with_rowid=False,
 )
 
-# What models have cost, in sums: a day as `2026-11-21`, zeroes for no room and for nobody, the cost in
-# thousand-millionths of a dollar.
+# Sums of model costs: the day as `2026-11-21`, zeroes for no room or no person, the cost in
+# billionths of a dollar.
 spending = Table(
     "spending",
     metadata,
@@ -334,8 +334,8 @@ spending = Table(
     sqlite_with_rowid=False,
 )
 
-# Where several processes share the work (PostgreSQL): who they are, until when each counts as alive, and
-# whose room is whose. A number is given once: who has been taken for dead comes back as somebody else.
+# For processes that share the work (PostgreSQL): each worker with the time until which it counts as alive,
+# and the worker that owns each room. A number is used once: a worker that was declared dead gets a new one.
 workers = Table(
     "workers",
     metadata,

@@ -1,21 +1,45 @@
-"""Where the database is, and how careful it is."""
+"""Settings of the database: its location, durability and retention."""
 
+from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
 
 from pydantic import Field, SecretStr, field_validator
 
 from bot import SettingError, Settings, SettingsModel
-from plugins.sql.sqlite.connection import Synchronous
-from plugins.sql.stores.retention import RetentionPolicy
 
 FILE_NAME = "greenroom.db"
 POSTGRES_SCHEMES = ("postgres", "postgresql")
 SQLITE_PREFIXES = ("sqlite:///", "sqlite+pysqlite:///", "sqlite+aiosqlite:///")
 
 
+class Synchronous(StrEnum):
+    """When a commit counts as stored: FULL survives a power cut, NORMAL only the process."""
+
+    NORMAL = "NORMAL"
+    FULL = "FULL"
+    EXTRA = "EXTRA"
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """How long finished rows are kept; receipts by age and by number, whichever keeps more."""
+
+    receipts: timedelta = timedelta(days=30)
+    receipt_rows: int = 1_000_000
+    deliveries: timedelta = timedelta(days=30)
+    steps: timedelta = timedelta(days=7)
+    logs: timedelta = timedelta(days=30)
+    decisions: timedelta = timedelta(days=400)
+    spending: timedelta = timedelta(days=400)
+
+
+DEFAULT_RETENTION = RetentionPolicy()
+
+
 class SqlSettings(SettingsModel):
-    """What the store may be told."""
+    """The database, its durability and retention."""
 
     database_url: SecretStr | None = Field(
         None, description="The database; without it the SQLite file greenroom.db in BOT_DATA_DIR."
@@ -27,25 +51,25 @@ class SqlSettings(SettingsModel):
     )
     postgres_direct_url: SecretStr | None = Field(
         None,
-        description="The same database without a pooler between, for processes that share the work; needed "
-        "where POSTGRES_URL leads to pgbouncer (and says so, with ?prepared_statement_cache_size=0).",
+        description="The same database without a pooler, for processes that share the work; needed "
+        "if POSTGRES_URL leads to pgbouncer (and says so, with ?prepared_statement_cache_size=0).",
     )
     sql_synchronous: Synchronous = Field(
         Synchronous.FULL,
-        description="When something counts as kept: FULL outlives a power cut, NORMAL the process only.",
+        description="When a write counts as stored: FULL survives a power cut, NORMAL only the process.",
     )
 
     sql_receipt_days: int = Field(
         30,
         ge=30,
-        description="For how many days a closed receipt is kept, so that its message is known again; the "
-        "newest million is kept in any case. Parts that have left go after as many days.",
+        description="For how many days a closed receipt is kept, to recognise its message; the "
+        "newest million is always kept. Sent deliveries are deleted after as many days.",
     )
-    sql_log_days: int = Field(30, ge=1, description="For how many days entries of the log are kept.")
+    sql_log_days: int = Field(30, ge=1, description="For how many days log entries are kept.")
 
     @property
     def retention(self) -> RetentionPolicy:
-        """How long what is over is kept."""
+        """How long finished rows are kept."""
         days = timedelta(days=self.sql_receipt_days)
         return RetentionPolicy(receipts=days, deliveries=days, logs=timedelta(days=self.sql_log_days))
 
@@ -56,7 +80,7 @@ class SqlSettings(SettingsModel):
 
 
 def find_postgres_variable(settings: Settings) -> str:
-    """Name the variable that means a PostgreSQL database; empty where none does."""
+    """Return the variable that names a PostgreSQL database, or an empty text."""
     if settings.get("POSTGRES_URL"):
         return "POSTGRES_URL"
     scheme = (settings.get("DATABASE_URL") or "").partition("://")[0].split("+")[0]
@@ -64,7 +88,7 @@ def find_postgres_variable(settings: Settings) -> str:
 
 
 def find_database_file(settings: Settings) -> Path:
-    """Find the SQLite file that the settings mean; raises SettingError where it is no database of ours."""
+    """Return the SQLite file that the settings name; raise SettingError for an unknown address."""
     url = settings.get("DATABASE_URL")
     if url is None:
         return Path(settings.get("BOT_DATA_DIR") or "data") / FILE_NAME
@@ -73,16 +97,17 @@ def find_database_file(settings: Settings) -> Path:
     if prefix is None or path in ("", ":memory:"):
         raise SettingError(
             f"DATABASE_URL (in {settings.source_of('DATABASE_URL')}): it must look like "
-            "sqlite:///path/to/file.db or postgresql://user:password@host/database; leave the sql plugin out "
+            "sqlite:///path/to/file.db or postgresql://user:password@host/database; remove the sql plugin "
             "to keep everything in memory"
         )
     return Path(path)
 
 
 def privacy_statement(settings: Settings) -> str:
-    """Tell people for how long what they say is kept."""
+    """Return the text that tells users how long their data is stored."""
     sql_settings = settings.load(SqlSettings)
     return (
         "For how long: messages and what was learnt from them until you have them deleted; what became of "
-        f"each message {sql_settings.sql_receipt_days} days or longer; the log of my work {sql_settings.sql_log_days} days."
+        f"each message {sql_settings.sql_receipt_days} days or longer; the log of my work "
+        f"{sql_settings.sql_log_days} days."
     )

@@ -1,15 +1,15 @@
-"""Compiled statements and driver calls; hand-written PostgreSQL text.
+"""Compiled statements, calls of the drivers, and hand-written PostgreSQL text.
 
-What Core does around an execution costs several times what SQLite does inside one: 12 µs for an insert
-and 14 for a row read, against 2 of the cursor. The values that are bound are those of `values.py`, in the
-order in which a statement names them. Errors are the driver's own; the threads explain them.
+SQLAlchemy's execution costs several times SQLite's own: 12 µs for an insert and 14 µs for a row read,
+against 2 µs of the cursor. Therefore statements are compiled once and handed to the driver's cursor. Bound
+values are those of `values.py`, in the order of a statement's names. Errors are the driver's own.
 
 Beneath SQLAlchemy's own cursors, which cost several times what the database does.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import count
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count, islice
+from typing import Any, Generic, Protocol, TypeVar
 
 from sqlalchemy import (
     BindParameter,
@@ -25,24 +25,25 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import Executable
 from sqlalchemy.util import await_only
 
+T = TypeVar("T")
 Row = Sequence[Any]
 
 
 class Driver(Protocol):
-    """What statements need of a driver; its errors are its own."""
+    """The driver calls that statements need; errors are the driver's own."""
 
     def run(self, connection: Connection, text: str, values: Row) -> int:
-        """Execute a text and count the rows it changed."""
+        """Execute a text; return how many rows it changed."""
 
     def run_many(self, connection: Connection, text: str, rows: Sequence[Row]) -> None:
-        """Execute a text once for every row of values."""
+        """Execute a text once for each row of values."""
 
     def rows(self, connection: Connection, text: str, values: Row) -> Sequence[Row]:
-        """Execute a text and give all rows."""
+        """Execute a text; return all rows."""
 
 
 class SqliteDriver:
-    """SQLite's driver in the standard library."""
+    """The `sqlite3` module."""
 
     def run(self, connection: Connection, text: str, values: Row) -> int:
         cursor = connection.connection.cursor()
@@ -59,7 +60,7 @@ class SqliteDriver:
 
 
 class PostgresDriver:
-    """asyncpg, waited for inside the function that `run_sync` runs; it keeps what it has prepared."""
+    """asyncpg, awaited inside the function that `run_sync` runs; it caches prepared statements."""
 
     def run(self, connection: Connection, text: str, values: Row) -> int:
         status = str(await_only(_asyncpg(connection).execute(text, *values)))  # as in `UPDATE 1`
@@ -88,7 +89,7 @@ Insert = Callable[[Table], Any]
 class Statement:
     """One statement; `names` are its parameters, in the order in which `run` takes their values.
 
-    `build` is given the dialect's own `insert`, the one that knows ON CONFLICT.
+    `build` gets the dialect's own `insert`, which knows ON CONFLICT.
     """
 
     def __init__(self, build: Callable[[Insert], Executable], *names: str) -> None:
@@ -97,22 +98,22 @@ class Statement:
         self._compiled: dict[str, _Compiled] = {}
 
     def run(self, connection: Connection, *values: Any) -> int:
-        """Execute it and count the rows it changed."""
+        """Execute it; return how many rows it changed."""
         compiled = self._compiled_on(connection)
         return compiled.driver.run(connection, compiled.sql, compiled.arrange(values))
 
     def rows(self, connection: Connection, *values: Any) -> Sequence[Row]:
-        """Execute it and give all rows."""
+        """Execute it; return all rows."""
         compiled = self._compiled_on(connection)
         return compiled.driver.rows(connection, compiled.sql, compiled.arrange(values))
 
     def first(self, connection: Connection, *values: Any) -> Row | None:
-        """Execute it and give the first row."""
+        """Execute it; return the first row, or None."""
         rows = self.rows(connection, *values)
         return rows[0] if rows else None
 
     def run_many(self, connection: Connection, rows: Sequence[Row]) -> None:
-        """Execute it once for every row of values; nothing is done where there is none."""
+        """Execute it once for each row of values."""
         if len(rows) == 1:
             self.run(connection, *rows[0])
         elif rows:
@@ -120,7 +121,7 @@ class Statement:
             compiled.driver.run_many(connection, compiled.sql, [compiled.arrange(row) for row in rows])
 
     def text(self, dialect: Dialect) -> tuple[str, int]:
-        """Give the text that the driver is handed, and how many values go with it."""
+        """Return the text for the driver, and the number of its values."""
         compiled = self._compiled_for(dialect)
         return compiled.sql, compiled.count
 
@@ -136,9 +137,9 @@ class Statement:
 
 
 class ListStatement:
-    """A statement about a list, compiled for 1, 2, 4 … items; a list in between is filled up with its last.
+    """A statement about a list of ids, compiled for 1, 2, 4 … items; other lists repeat their last item.
 
-    `build` is given the parameters of each item, `width` of them in a row.
+    `build` gets the parameters of all items, `width` for each item.
     """
 
     def __init__(
@@ -155,14 +156,14 @@ class ListStatement:
         self._sizes: dict[int, Statement] = {}
 
     def rows(self, connection: Connection, *values: Any, ids: Sequence[Any]) -> list[Row]:
-        """Execute it for the whole list, and give all rows."""
+        """Execute it for the whole list; return all rows."""
         rows: list[Row] = []
         for batch, statement in self._batches(ids):
             rows += statement.rows(connection, *values, *batch)
         return rows
 
     def count(self, connection: Connection, *values: Any, ids: Sequence[Any]) -> int:
-        """Execute it for the whole list, and count the rows it changed."""
+        """Execute it for the whole list; return how many rows it changed."""
         batches = self._batches(ids)
         return sum(statement.run(connection, *values, *batch) for batch, statement in batches)
 
@@ -175,7 +176,7 @@ class ListStatement:
             yield batch + batch[-self._width :] * (size - count), self.for_size(size)
 
     def for_size(self, size: int) -> Statement:
-        """Give the statement for lists of so many items."""
+        """Return the statement for lists of that size."""
         statement = self._sizes.get(size)
         if statement is None:
             names = [f"item_{number}" for number in range(size * self._width)]
@@ -185,7 +186,7 @@ class ListStatement:
 
 
 class _Compiled:
-    """What a driver is handed: the text, and how to arrange the values."""
+    """A statement's text for one dialect, and the order of its values."""
 
     def __init__(self, statement: Executable, names: Sequence[str], dialect: Dialect) -> None:
         compiled = statement.compile(dialect=dialect)  # type: ignore[attr-defined]  # every Executable has it
@@ -200,23 +201,48 @@ class _Compiled:
         self._is_in_order = self._order == tuple(range(len(names)))
 
     def arrange(self, values: Row) -> tuple[Any, ...]:
-        """Put the values in the order in which the text names them."""
+        """Return the values in the order in which the text names them."""
         if self._is_in_order:
             return tuple(values)
         all_values = (*values, *self._constants)
         return tuple([all_values[index] for index in self._order])
 
 
+class Columns(Generic[T]):
+    """Columns of a table that are selected together, and the function that reads a value from their row.
+
+    It unpacks into the columns: `select(*RECEIPT)`.
+    """
+
+    def __init__(self, table: Table, names: Sequence[str], read: Callable[[Row], T]) -> None:
+        self.names = tuple(names)
+        self.width = len(self.names)
+        self.read = read
+        self._columns = tuple(table.c[name] for name in names)
+
+    def __iter__(self) -> Iterator[ColumnElement[Any]]:
+        return iter(self._columns)
+
+    def take(self, values: Iterator[Any]) -> T:
+        """Read a value from the next `width` values of a joined row."""
+        return self.read(tuple(islice(values, self.width)))
+
+
+def column_names(table: Table) -> tuple[str, ...]:
+    """Return the names of a table's columns but `position`, which the database fills in."""
+    return tuple(column.name for column in table.columns if column.name != "position")
+
+
 def insert_into(
     table: Table, columns: Sequence[str], **expressions: ColumnElement[Any]
 ) -> Callable[[Insert], Any]:
-    """Begin an insert of these columns, some of them computed by the database."""
+    """Return a builder of an insert of these columns; `expressions` are computed by the database."""
     values = {name: bindparam(name, type_=table.c[name].type) for name in columns} | expressions
     return lambda insert: insert(table).values(values)
 
 
 def upsert(table: Table, keys: Sequence[str], columns: Sequence[str]) -> Statement:
-    """Insert a row, or give the one of that key these values."""
+    """Return a statement that inserts a row or updates the row of that key."""
     begin = insert_into(table, columns)
 
     def build(insert: Insert) -> Executable:
@@ -228,22 +254,22 @@ def upsert(table: Table, keys: Sequence[str], columns: Sequence[str]) -> Stateme
 
 
 def typed_parameter(column: ColumnElement[Any], name: str) -> BindParameter[Any]:
-    """Name a value that is of a column's type."""
+    """Return a parameter of a column's type."""
     return bindparam(name, type_=column.type)
 
 
 def equals(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
-    """Compare a column with a value."""
+    """Return the condition that a column equals a parameter."""
     return column == typed_parameter(column, name)
 
 
 def limit_parameter() -> BindParameter[Any]:
-    """Name the value that bounds how many rows come back."""
+    """Return the parameter for the maximum number of rows."""
     return bindparam("limit", type_=Integer())
 
 
 def flag_equals(column: ColumnElement[Any], *, is_set: bool = True) -> ColumnElement[bool]:
-    """Tell whether a flag is set, spelled out: with a parameter in it a partial index would not be used."""
+    """Return the condition on a flag as a literal: with a parameter a partial index would not be used."""
     return column == literal_column("1" if is_set else "0")
 
 
@@ -251,40 +277,40 @@ POSTGRES_DIALECT: Any = postgresql.dialect()  # type: ignore[no-untyped-call]  #
 
 
 class RawStatement:
-    """A statement as a text; every `?` in it stands for a value, in the order in which `rows` takes them."""
+    """A hand-written PostgreSQL statement; each `?` stands for one of the values of `rows`, in order."""
 
     def __init__(self, text: str) -> None:
         number = count(1)
         self.text = "".join(f"${next(number)}" if character == "?" else character for character in text)
 
     def rows(self, connection: Connection, *values: Any) -> Sequence[Row]:
-        """Execute it and give all rows."""
+        """Execute it; return all rows."""
         return DRIVERS["postgresql"].rows(connection, self.text, values)
 
 
 def values_row(table: Table, names: Sequence[str]) -> str:
-    """Spell a query that gives one row, of values for these columns."""
+    """Return the text of a query for one row of values for these columns."""
     return "SELECT " + ", ".join(f"CAST(? AS {_type(table, name)}) AS {name}" for name in names)
 
 
 def values_table(table: Table, names: Sequence[str]) -> str:
-    """Spell a source of rows for these columns, and their numbers from 1 on: a list of values a column."""
+    """Return the text of a table of numbered rows for these columns; its values are a list per column."""
     lists = ", ".join(f"CAST(? AS {_type(table, name)}[])" for name in names)
     return f"unnest({lists}) WITH ORDINALITY AS new ({', '.join(names)}, number)"
 
 
 def column_list(names: Sequence[str], source: str = "") -> str:
-    """Spell a list of columns."""
+    """Return the text of a list of columns."""
     return ", ".join(f"{source}.{name}" if source else name for name in names)
 
 
 def assignments(names: Sequence[str], source: str) -> str:
-    """Spell what gives columns the values they have in a source."""
+    """Return the text that assigns columns their values in a source."""
     return ", ".join(f"{name} = {source}.{name}" for name in names)
 
 
 def transpose(rows: Sequence[Row], width: int) -> list[list[Any]]:
-    """Turn rows into a list a column."""
+    """Return one list per column of the rows."""
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
 
 

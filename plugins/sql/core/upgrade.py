@@ -1,7 +1,7 @@
-"""Schema versions, advisory lock, pgvector extension.
+"""Creation and upgrade of the schema, and the pgvector extension.
 
-The same on both databases: one transaction under a lock, so that a failure at any statement leaves what
-was there, and of two processes that start at once the second finds the work done.
+On both databases one transaction under a lock: a failure at any statement changes nothing, and of two
+processes that start at once the second finds the work done.
 """
 
 import logging
@@ -29,9 +29,9 @@ LOCK_KEY = 0x67726E6D  # any number, as long as every version of Greenroom takes
 
 @dataclass(frozen=True, slots=True)
 class OutdatedSchema:
-    """Tables that are not as the code wants them: whose, and at which versions they are.
+    """A schema whose tables are missing or outdated, with its current and target versions.
 
-    `found` is None where there are none yet. Without a history both are empty.
+    `current_version` is None if there are no tables yet. Without migrations both versions are empty.
     """
 
     name: str
@@ -47,11 +47,11 @@ def upgrade_schemas(
     core: Schema = CORE_SCHEMA,
     before_change: Callable[[str], Path] | None = None,
 ) -> None:
-    """Make the tables that are missing, and bring older ones to this version; all of it or nothing.
+    """Create missing tables and upgrade older ones to this version, in one transaction.
 
-    `place` is the SQLite file or the name of the database, for messages. `schemas` are those of the
+    `location` is the SQLite file or the name of the database, for messages. `schemas` are those of the
     plugins, by name. `before_change(mark)` is called before an existing table is changed and returns the
-    path of the backup it made. Raises ConfigError where the tables were made by newer code or by another
+    path of the backup it made. Raise ConfigError if the tables were created by newer code or another
     program.
     """
     targets = {CORE_NAME: core, **check_schemas(schemas)}
@@ -64,13 +64,11 @@ def upgrade_schemas(
         logger.info("database backed up to %s", before_change(mark))
     if outdated:
         with _exclusive_transaction(connection):
-            for schema in find_outdated(
-                connection, targets
-            ):  # asked again: somebody else may have been quicker
+            for schema in find_outdated(connection, targets):  # again: another process may have been quicker
                 _upgrade_schema(connection, schema, targets[schema.name], location)
     for schema in existing:
         logger.info(
-            "%s: the tables of %s went from %s to %s",
+            "%s: upgraded the tables of %s from version %s to %s",
             location,
             schema.name,
             schema.current_version,
@@ -79,7 +77,7 @@ def upgrade_schemas(
 
 
 def find_outdated(connection: Connection, schemas: Schemas) -> list[OutdatedSchema]:
-    """List the schemas that are not as they should be; a transaction that is open stays so."""
+    """Return the schemas that must be created or upgraded; an open transaction stays open."""
     was_open = connection.in_transaction()
     tables = set(inspect(connection).get_table_names())
     outdated = []
@@ -96,7 +94,7 @@ def find_outdated(connection: Connection, schemas: Schemas) -> list[OutdatedSche
 
 
 def find_version(connection: Connection, name: str = CORE_NAME) -> str | None:
-    """Read the version of a schema; None where there is none yet."""
+    """Return the stored version of a schema; None if there is none yet."""
     table = version_table_name(name)
     version = _read_version(connection, table) if inspect(connection).has_table(table) else None
     connection.rollback()
@@ -104,12 +102,12 @@ def find_version(connection: Connection, name: str = CORE_NAME) -> str | None:
 
 
 def version_table_name(name: str) -> str:
-    """Name the table that keeps the version of a schema."""
+    """Return the name of the table that stores the version of a schema."""
     return f"alembic_version_{name}"
 
 
 def _find_current_version(connection: Connection, name: str, schema: Schema, tables: set[str]) -> str | None:
-    """Tell at which version the tables are: None where there are none, "" where nobody noted one."""
+    """Return the version of the tables: None if there are none, "" if no version is stored."""
     table = version_table_name(name)
     if schema.migrations and table in tables:
         return _read_version(connection, table) or ""
@@ -124,25 +122,25 @@ def _read_version(connection: Connection, table: str) -> str | None:
 def _check_ownership(
     connection: Connection, outdated: OutdatedSchema, schema: Schema, location: Path | str
 ) -> None:
-    """Raise ConfigError for tables that somebody else has made, or newer code than this."""
+    """Raise ConfigError for tables of another program or of newer code."""
     if outdated.name == CORE_NAME and not outdated.current_version:
         conflicts = sorted(set(inspect(connection).get_table_names()) & set(schema.metadata.tables))
         connection.rollback()
         raise ConfigError(
-            f"{location} already has tables called {', '.join(conflicts)} that are not ours: set DATABASE_URL to "
+            f"{location} already has tables of another program ({', '.join(conflicts)}): set DATABASE_URL to "
             "another database"
         )
     if schema.migrations:  # Alembic takes half a second to load
         label = f"{location}: {version_table_name(outdated.name)}"
-        import_module(ALEMBIC_RUNNER).require_known(schema, outdated.current_version, label)
+        import_module(ALEMBIC_RUNNER).check_history(schema, outdated.current_version, label)
 
 
 @contextmanager
 def _exclusive_transaction(connection: Connection) -> Iterator[None]:
-    """One transaction beside which nobody else changes the schema.
+    """Run a transaction during which no other process changes the schema.
 
-    Tables are copied where SQLite cannot alter them, so its foreign keys are off meanwhile and looked
-    over before the commit.
+    Tables that SQLite cannot alter are copied, so foreign keys are off meanwhile and checked before
+    the commit.
     """
     is_sqlite = connection.dialect.name == "sqlite"
     if is_sqlite:
@@ -155,7 +153,7 @@ def _exclusive_transaction(connection: Connection) -> Iterator[None]:
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
         yield
         if is_sqlite and (orphans := connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()):
-            raise ConfigError(f"{len(orphans)} rows would be left without what they belong to")
+            raise ConfigError(f"{len(orphans)} rows would refer to rows that no longer exist")
         connection.commit()
     except BaseException:
         connection.rollback()
@@ -179,7 +177,7 @@ def _upgrade_schema(
 
 
 def _create_tables(connection: Connection, name: str, schema: Schema, location: Path | str) -> None:
-    """Make the tables as they are now: what is new needs no history."""
+    """Create the tables at their current version, without running migrations."""
     if name == CORE_NAME and connection.dialect.name == "postgresql":
         add_vector_extension(connection, location)
     schema.metadata.create_all(connection, checkfirst=False)
@@ -192,7 +190,7 @@ def _create_tables(connection: Connection, name: str, schema: Schema, location: 
 
 
 def add_vector_extension(connection: Connection, location: Path | str) -> None:
-    """Add pgvector to the database; raises ConfigError where that cannot be."""
+    """Add pgvector to the database; raise ConfigError if that is not possible."""
     if _has_halfvec(connection):
         return
     extension = connection.exec_driver_sql(
@@ -200,20 +198,18 @@ def add_vector_extension(connection: Connection, location: Path | str) -> None:
     ).first()
     if extension is None:
         raise ConfigError(
-            f"{location}: this PostgreSQL server has no pgvector; install it there (0.7 or newer; the package "
+            f"{location}: this PostgreSQL server has no pgvector; install it (0.7 or newer; the package "
             "is called postgresql-<version>-pgvector on Debian), or set DATABASE_URL to a SQLite file"
         )
     try:
         connection.exec_driver_sql("CREATE EXTENSION IF NOT EXISTS vector")
     except DBAPIError as error:
         raise ConfigError(
-            f"{location}: pgvector cannot be added ({error.orig}); have the database's owner run "
+            f"{location}: pgvector cannot be added ({error.orig}); ask the database's owner to run "
             "CREATE EXTENSION vector in it"
         ) from error
     if not _has_halfvec(connection):
-        raise ConfigError(
-            f"{location}: its pgvector is older than 0.7; have it updated, with ALTER EXTENSION"
-        )
+        raise ConfigError(f"{location}: its pgvector is older than 0.7; update it with ALTER EXTENSION")
 
 
 def _has_halfvec(connection: Connection) -> bool:

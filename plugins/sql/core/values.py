@@ -1,7 +1,7 @@
-"""Python values ↔ column values.
+"""Conversion between Python values and column values.
 
-Plain numbers, bytes and text mean the same to every driver. Moments are integers because reading one
-back costs a sixth of parsing ISO text, and because they compare and index as they are.
+Numbers, bytes and text mean the same to every driver. Times are integers because reading one costs a
+sixth of parsing ISO text, and because they compare and index correctly.
 """
 
 import base64
@@ -23,43 +23,43 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 def id_bytes(value: UUID | None) -> bytes | None:
-    """Write an id that may be missing."""
+    """Return the bytes of an optional id."""
     return None if value is None else value.bytes
 
 
-@lru_cache(maxsize=16_384)  # rooms, worlds and people come back with every message; an id is never changed
+@lru_cache(maxsize=16_384)  # the ids of rooms, worlds and entities repeat with every message
 def id_of(value: bytes) -> UUID:
-    """Read an id."""
+    """Return the id of its bytes."""
     return UUID(bytes=value)
 
 
 def id_or_none(value: bytes | None) -> UUID | None:
-    """Read an id that may be missing."""
+    """Return the id of its bytes; None for NULL or zeroes."""
     return None if value is None or value == NO_ID else id_of(value)
 
 
 def microseconds_of(value: datetime) -> int:
-    """Write a moment as microseconds since 1970 in UTC; raises TypeError for one without a time zone."""
+    """Return microseconds since 1970 in UTC; raise TypeError for a time without a time zone."""
     return (value - EPOCH) // MICROSECOND
 
 
 def microseconds_or_none(value: datetime | None) -> int | None:
-    """Write a moment that may be missing."""
+    """Return the microseconds of an optional time."""
     return None if value is None else microseconds_of(value)
 
 
 def datetime_of(value: int) -> datetime:
-    """Read a moment."""
+    """Return the time of its microseconds."""
     return EPOCH + timedelta(microseconds=value)
 
 
 def datetime_or_none(value: int | None) -> datetime | None:
-    """Read a moment that may be missing."""
+    """Return the time of optional microseconds."""
     return None if value is None else datetime_of(value)
 
 
 def storable_text(text: str) -> str:
-    """Write text that came from outside: no database takes half a surrogate pair or a NUL."""
+    """Return text without NULs and lone surrogates, which no database accepts."""
     if text.isascii() and "\0" not in text:
         return text
     return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
@@ -70,27 +70,27 @@ def _to_plain(value: object) -> Any:
         return dict(value)
     if isinstance(value, Set):
         return list(value)
-    return str(value)  # a plugin's odd value must not cost the reply that is committed with it
+    return str(value)  # a plugin's unusual value must not fail the commit
 
 
 _encode_escaped = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=_to_plain).encode
-_decode = json.JSONDecoder().raw_decode  # nothing stands before or after what we have written ourselves
+_decode = json.JSONDecoder().raw_decode  # stored JSON has nothing before or after it
 
 
 def loads(text: str) -> Any:
-    """Read data."""
+    """Return the data of stored JSON."""
     return {} if text == "{}" else _decode(text)[0]
 
 
 def dumps(value: Any) -> str:
-    """Write data as JSON that fits into a text column.
+    """Return data as JSON for a text column.
 
-    What JSON does not know is written as pydantic writes it, a dataclass with every field, and as a string
-    where that does not know it either.
+    Other types are serialized as pydantic does (a dataclass with every field), or as a string if pydantic
+    does not know them.
     """
     try:
         return to_json(value, fallback=_to_plain).decode()
-    except ValueError:  # half a surrogate pair, from a model: escaped, it comes back as it was
+    except ValueError:  # a lone surrogate, from a model: escaping preserves it
         return _encode_escaped(value)
 
 
@@ -100,7 +100,7 @@ TEXT_FIELDS = ("url", "content_type", "name", "title", "description", "text", "p
 
 
 def content_text(content: Content) -> str:
-    """Write a content."""
+    """Return a content as JSON."""
     data: dict[str, Any] = {"text": content.text, "source": content.source}
     data |= {name: value for name in PLAIN_FIELDS if (value := getattr(content, name))}
     if content.attachments:
@@ -118,9 +118,9 @@ def content_text(content: Content) -> str:
 
 
 def content_of(text: str) -> Content:
-    """Read a content."""
+    """Return the content of its JSON."""
     data = loads(text)
-    if len(data) == 2:  # nearly every message: a text and where it came from
+    if len(data) == 2:  # nearly every message: only a text and its source
         return Content(text=data["text"], source=data["source"])
     reply_to = data.get("in_reply_to")
     operation, metadata = _operation_of(data)

@@ -1,7 +1,7 @@
-"""The vectors of large audiences, kept in memory: reading them takes longer than comparing them.
+"""A cache of the vectors of large audiences: reading them takes longer than comparing them.
 
-SQLite's one connection that writes tells of every vector that comes or goes, whatever it was that moved it;
-what is kept here follows once that is committed. The thread that searches is the only one that looks.
+SQLite's writing connection reports every vector that is inserted or deleted, for whatever reason; the cache
+is updated when that is committed. Only the searching thread reads it.
 """
 
 from collections.abc import Sequence
@@ -21,15 +21,15 @@ MAX_BYTES = 128 * 1024 * 1024
 WRITER_KEY, SEARCHER_KEY = "greenroom-matrices-watched", "greenroom-matrices-seen"
 SQL_FUNCTION = "greenroom_vector"
 KEY_COLUMNS = "{row}.agent_id, {row}.model, {row}.dimension, {row}.kind, {row}.audience, {row}.memory"
-TRIGGERS = {
-    "INSERT": f"SELECT {SQL_FUNCTION}({KEY_COLUMNS.format(row='new')}, 1);",
-    "DELETE": f"SELECT {SQL_FUNCTION}({KEY_COLUMNS.format(row='old')}, 0);",
-    "UPDATE": f"SELECT {SQL_FUNCTION}({KEY_COLUMNS.format(row='old')}, 0); SELECT {SQL_FUNCTION}({KEY_COLUMNS.format(row='new')}, 0);",
-}
+REPORT_INSERT, REPORT_OLD, REPORT_NEW = (
+    f"SELECT {SQL_FUNCTION}({KEY_COLUMNS.format(row=row)}, {is_new});"
+    for row, is_new in (("new", 1), ("old", 0), ("new", 0))
+)
+TRIGGERS = {"INSERT": REPORT_INSERT, "DELETE": REPORT_OLD, "UPDATE": REPORT_OLD + REPORT_NEW}
 
 
 class RecallAudience(NamedTuple):
-    """Vectors that can be compared with one another, and are met together."""
+    """Names the vectors that are searched together."""
 
     agent: int
     model: str
@@ -39,7 +39,7 @@ class RecallAudience(NamedTuple):
 
 
 class Matrix:
-    """Vectors of length one, a row each, with the positions of their memories, which only grow."""
+    """Unit vectors, one per row, with the positions of their memories in ascending order."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._positions: list[int] = [row[0] for row in rows]
@@ -50,16 +50,16 @@ class Matrix:
 
     @property
     def size(self) -> int:
-        """How many bytes it takes."""
+        """The size in bytes."""
         return int(self._unit_vectors.nbytes)
 
     @property
     def newest(self) -> int:
-        """The last position."""
+        """The highest position."""
         return self._positions[-1]
 
     def extend(self, other: "Matrix") -> None:
-        """Take in what has come since; room for more is made now and then."""
+        """Append newer vectors; the array grows by half when it is full."""
         numpy, count, added_count = _numpy(), len(self), len(other)
         if count + added_count > len(self._unit_vectors):
             enlarged = numpy.empty(
@@ -71,11 +71,11 @@ class Matrix:
         self._positions += other._positions
 
     def find_nearest(self, vector: Sequence[float], limit: int) -> list[tuple[int, float]]:
-        """Find the positions of the nearest, with how near they are, the nearest first."""
+        """Return the positions and similarities of the nearest vectors, nearest first."""
         numpy, count = _numpy(), len(self)
         query = numpy.asarray(vector, dtype=numpy.float32)
         length = numpy.sqrt(query @ query)
-        # not `@`: that is handed to several threads, which wait for one another on a busy machine
+        # not `@`: it uses several threads, which wait for one another on a busy machine
         scores = numpy.einsum("ij,j->i", self._unit_vectors[:count], query / length if length else query)
         limit = min(limit, count)
         best = numpy.argpartition(-scores, limit - 1)[:limit]
@@ -84,7 +84,7 @@ class Matrix:
 
 
 class VectorCache:
-    """One file's matrices, the ones that were needed last; `most` bytes of them."""
+    """The matrices of one file that were used last, up to `max_bytes`."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -94,7 +94,7 @@ class VectorCache:
         self.version = 0
 
     def attach(self, connection: Connection) -> None:
-        """Have the connection that writes tell of every vector."""
+        """Install triggers by which the writing connection reports every vector."""
         driver: Any = connection.connection.driver_connection
         driver.create_function(SQL_FUNCTION, 7, self._record_change)
         for event, action in TRIGGERS.items():
@@ -103,7 +103,7 @@ class VectorCache:
         connection.info[WRITER_KEY] = self
 
     def on_commit(self) -> None:
-        """What was told is committed: what can no longer be completed by reading on is read anew."""
+        """Apply the recorded changes: drop each matrix that newer rows alone cannot complete."""
         pending, self._pending = self._pending, []
         if not pending:
             return
@@ -125,7 +125,7 @@ class VectorCache:
             self._matrices.clear()
 
     def get(self, audience: RecallAudience) -> Matrix | None:
-        """Find a matrix; there may be newer vectors than it holds."""
+        """Return a matrix; the file may hold newer vectors than it does."""
         with self._lock:
             matrix = self._matrices.pop(audience, None)
             if matrix is not None:
@@ -133,7 +133,7 @@ class VectorCache:
         return matrix
 
     def store(self, audience: RecallAudience, cached: Matrix | None, newer: Matrix, version: int) -> None:
-        """Keep what was read of an audience, unless a vector has come or gone since that version."""
+        """Store what was read of an audience, unless a vector has changed since that version."""
         with self._lock:
             if version != self.version or self._matrices.get(audience) is not cached:
                 return
@@ -152,45 +152,45 @@ class VectorCache:
 
 @dataclass(slots=True)
 class VectorCacheView:
-    """What a searching connection sees of the matrices, and their version when its transaction began."""
+    """The cache as a searching connection sees it, with its version when the transaction began."""
 
     cache: VectorCache
     version: int = 0
 
 
 def enable_vector_search(connection: Connection, cache: VectorCache) -> None:
-    """Let a connection search in matrices."""
+    """Let a connection search in a cache."""
     connection.info[SEARCHER_KEY] = VectorCacheView(cache)
 
 
 def on_begin(connection: Connection) -> None:
-    """Note what is settled before a transaction sees anything."""
+    """Record the cache's version before a transaction reads anything."""
     view = view_of(connection)
     if view is not None:
         view.version = view.cache.version
 
 
 def view_of(connection: Connection) -> VectorCacheView | None:
-    """Give what a connection sees, where it searches in matrices at all."""
+    """Return the view of a connection, or None if it does not search in a cache."""
     view: Any = connection.info.get(SEARCHER_KEY)
     return view if isinstance(view, VectorCacheView) else None
 
 
 def vector_cache_of(connection: Connection) -> VectorCache:
-    """Give the matrices that a connection tells of what it writes; where it tells none, some of no use."""
+    """Return the cache that a connection reports its writes to, or an unused one."""
     cache: Any = connection.info.get(WRITER_KEY)
     return cache if isinstance(cache, VectorCache) else VectorCache()
 
 
 @lru_cache(maxsize=1)
 def has_numpy() -> bool:
-    """Tell whether numpy is there: it is not a must."""
+    """Return whether numpy, which is optional, is installed."""
     return find_spec("numpy") is not None
 
 
 @lru_cache(maxsize=1)
 def _numpy() -> Any:
-    """Load numpy when it is first needed: it takes a tenth of a second."""
+    """Import numpy on first use: it takes a tenth of a second."""
     return import_module("numpy")
 
 

@@ -1,4 +1,4 @@
-"""Alembic, run in this process inside an open transaction; loaded only where there is something to do."""
+"""Run Alembic migrations inside an open transaction; imported only if there is something to do."""
 
 from typing import Any
 
@@ -13,14 +13,14 @@ from bot.store import Schema
 
 
 def check_history(schema: Schema, version: str | None, label: str) -> None:
-    """Raise ConfigError for a version that the history does not know: newer code has written it.
+    """Raise ConfigError for a version that the migrations do not contain: newer code has written it.
 
-    And PluginError for a history that does not lead to the version it should.
+    Raise PluginError if the migrations do not end at the schema's version.
     """
     script = _scripts(schema)
     if version and version not in {revision.revision for revision in script.walk_revisions()}:
         raise ConfigError(
-            f"{label} has version {version}, this program knows {schema.version}: update it, or put back the "
+            f"{label} has version {version}, this program knows {schema.version}: update it, or restore the "
             "backup that was made before the update"
         )
     if script.get_heads() != [schema.version]:
@@ -31,9 +31,9 @@ def check_history(schema: Schema, version: str | None, label: str) -> None:
 
 
 def migrate(connection: Connection, schema: Schema, version_table: str) -> None:
-    """Bring tables from the version that is noted to that of their schema.
+    """Upgrade tables from the stored version to that of their schema.
 
-    Where none is noted, the history is run from its beginning.
+    Run all migrations if no version is stored.
     """
     script = _scripts(schema)
 

@@ -1,4 +1,4 @@
-"""Where a PostgreSQL database is: an address as operators write it, and a connection to it."""
+"""Addresses of PostgreSQL databases, and connections to them."""
 
 import asyncio
 import struct
@@ -17,15 +17,15 @@ IGNORED_OPTIONS = (
     *POOLER_OPTIONS,
     "channel_binding",
     "pgbouncer",
-)  # other programs' words in the same address
-MAX_CACHED_STATEMENTS = 500  # more than there are
+)  # options of other programs
+MAX_CACHED_STATEMENTS = 500  # more than this code has
 SERVER_SETTINGS = {
-    "jit": "off",  # it compiles for longer than our statements run
-    "plan_cache_mode": "force_generic_plan",  # everything is found by keys: one plan does for all values
+    "jit": "off",  # compiling takes longer than these statements run
+    "plan_cache_mode": "force_generic_plan",  # all rows are found by keys: one plan fits all values
     "statement_timeout": str(int(STATEMENT_TIMEOUT * 1000)),
     "idle_in_transaction_session_timeout": str(
         int(IDLE_TRANSACTION_TIMEOUT * 1000)
-    ),  # a frozen process lets go of its rows
+    ),  # a frozen process releases its row locks
 }
 FIND_VECTOR_SCHEMA = "SELECT n.nspname FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace "
 FIND_VECTOR_SCHEMA += "WHERE t.oid = to_regtype('halfvec')"
@@ -33,10 +33,10 @@ FIND_VECTOR_SCHEMA += "WHERE t.oid = to_regtype('halfvec')"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A database: `place` is what a person calls it and has no password; `url` is what the driver takes.
+    """The address of a database: `label`, without the password, is for messages; `url` is for the driver.
 
-    Where `is_pooled` a pooler such as pgbouncer hands its connections from one to the next: nothing may
-    be left on them, and nothing is prepared.
+    If `is_pooled`, a pooler such as pgbouncer shares its connections: no state may remain on them, and
+    no statement is prepared.
     """
 
     label: str
@@ -45,7 +45,7 @@ class Address:
 
 
 def parse_address(url: str, name: str) -> Address:
-    """Read an address; raises SettingError, which speaks of the setting by this name."""
+    """Parse an address; raise SettingError that names the setting."""
     parts = urlsplit(url)
     try:
         host = f"{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}"
@@ -66,7 +66,7 @@ def parse_address(url: str, name: str) -> Address:
 
 
 async def connect(address: Address, *, is_bounded: bool = True) -> Any:
-    """Open a connection of the driver; what runs on it ends in half a minute if it `is_bounded`."""
+    """Open a connection of the driver; if `is_bounded`, statements end after 30 seconds."""
     settings = {"application_name": "greenroom"}
     if not address.is_pooled and is_bounded:
         settings |= SERVER_SETTINGS
@@ -81,7 +81,7 @@ async def connect(address: Address, *, is_bounded: bool = True) -> Any:
         )
         try:
             await _register_vector_codec(connection)
-        except BaseException:  # stopped, or too slow: nobody else knows of it
+        except BaseException:  # cancelled or too slow: only this function knows the connection
             connection.terminate()
             raise
     return connection
@@ -96,7 +96,7 @@ async def _register_vector_codec(connection: Any) -> None:
 
 
 def _encode_vector(vector: bytes) -> bytes:
-    """Write a vector as the server takes it: how many numbers, a gap, and each in the network's order."""
+    """Return a vector in the server's format: the count, two zero bytes, big-endian numbers."""
     count = len(vector) // 2
     return struct.pack(">HH", count, 0) + _swap_bytes(vector, "<", ">")
 
@@ -106,6 +106,6 @@ def _decode_vector(data: bytes) -> bytes:
 
 
 def _swap_bytes(numbers: bytes, source: str, target: str) -> bytes:
-    """Turn round the two bytes of each number."""
+    """Convert the byte order of 16-bit numbers."""
     count = len(numbers) // 2
     return struct.pack(f"{target}{count}H", *struct.unpack(f"{source}{count}H", numbers))

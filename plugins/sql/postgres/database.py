@@ -1,4 +1,4 @@
-"""Connection pool, retries, `Access`."""
+"""An open PostgreSQL database: connection pools, retries and health."""
 
 import asyncio
 import random
@@ -14,10 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import NullPool
 
 from bot.store import NO_SCHEMAS, Schemas, StoreHealth, StoreUnavailable
+from plugins.sql.core.base import Work
 from plugins.sql.core.upgrade import upgrade_schemas
 from plugins.sql.postgres.connection import Address, connect
 from plugins.sql.postgres.errors import SLOW, ErrorAction, action_for, explain_error, opening_error
-from plugins.sql.sqlite.threads import Work
 
 T = TypeVar("T")
 MAX_WAIT_SECONDS = 10.0
@@ -28,13 +28,13 @@ CLOSE_TIMEOUT = 2.0
 
 @dataclass(frozen=True, slots=True)
 class PooledConnection:
-    """An open connection: SQLAlchemy's, and the driver's beneath it."""
+    """An open connection: SQLAlchemy's, and the driver's inside it."""
 
     connection: AsyncConnection
     driver: Any
 
     async def run(self, work: Work[T]) -> T:
-        """Run work outside any transaction: each of its statements is one by itself."""
+        """Run work without a transaction: each statement commits by itself."""
         return await self.connection.run_sync(work)
 
     async def run_in_transaction(self, work: Work[T]) -> T:
@@ -49,7 +49,7 @@ class PooledConnection:
         return result
 
     async def close(self) -> None:
-        """Hang up; a server that does not answer is not waited for."""
+        """Close the connection; wait for the server for at most two seconds."""
         with suppress(Exception):
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self.connection.close()
@@ -57,7 +57,7 @@ class PooledConnection:
 
 
 class ConnectionPool:
-    """At most so many connections: opened when they are needed, dropped where they break."""
+    """A bounded pool of connections, opened on demand and dropped when broken."""
 
     def __init__(self, connect: Callable[[], Awaitable[PooledConnection]], size: int) -> None:
         self._connect = connect
@@ -68,7 +68,7 @@ class ConnectionPool:
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[PooledConnection]:
-        """Lend one out, waiting for it where need be."""
+        """Yield a connection; wait until one is free."""
         connection = await self._free.get()
         try:
             if connection is not None and connection.driver.is_closed():
@@ -85,7 +85,7 @@ class ConnectionPool:
             self._free.put_nowait(connection)
 
     async def close(self) -> None:
-        """Hang up everywhere, once what is lent out has come back."""
+        """Close all connections once they are returned."""
         for _ in range(self._size):
             connection = await self._free.get()
             if connection is not None:
@@ -93,9 +93,9 @@ class ConnectionPool:
 
 
 class QueryRunner:
-    """Runs work on some lines, and waits for a server that is away for ten seconds at most.
+    """Runs work on connections of a pool; waits at most ten seconds for an unreachable server.
 
-    Once `health` knows of trouble nobody waits any longer: there is one try, and its error.
+    While `health` has a problem there is only one attempt.
     """
 
     def __init__(self, pool: ConnectionPool, label: str, health: StoreHealth) -> None:
@@ -104,11 +104,11 @@ class QueryRunner:
         self._health = health
 
     async def run_in_transaction(self, work: Work[T]) -> T:
-        """Run work in one transaction; it may be run several times, and be kept before the last."""
+        """Run work in one transaction. It may run several times, even if an earlier commit succeeded."""
         return await self._run_with_retries(lambda connection: connection.run_in_transaction(work))
 
     async def run(self, work: Work[T]) -> T:
-        """Run work that is one statement, or that only reads: no transaction is opened for it."""
+        """Run read-only work or a single statement, without opening a transaction."""
         return await self._run_with_retries(lambda connection: connection.run(work))
 
     async def _run_with_retries(self, run_on: Callable[[PooledConnection], Awaitable[T]]) -> T:
@@ -126,7 +126,7 @@ class QueryRunner:
                 if not may_wait and (action is not ErrorAction.RETRY or collisions == MAX_COLLISIONS):
                     raise self._record_failure(error) from error
             await asyncio.sleep(_retry_delay(attempt))
-        raise AssertionError("it is tried for ever, or ends in an error")
+        raise AssertionError("unreachable: the loop ends by a return or an error")
 
     def _record_failure(self, error: Exception) -> BaseException:
         explained = explain_error(error, self._label)
@@ -146,10 +146,10 @@ RECHECK_SECONDS = 1.0
 
 
 class PostgresDatabase:
-    """Runs synchronous work with a connection to a server; see `Access`.
+    """Runs synchronous work on connections to a server; see `Access`.
 
-    What comes in has connections of its own, `intake`, and so have searches: nobody who takes long keeps
-    a message waiting. `health` tells whether anything can be kept just now; while the server is away it
+    Inbound messages and searches have their own connections, so that slow work does not delay messages.
+    `health` reports whether writes are accepted; an unreachable server is probed every second.
     is looked for every second.
     """
 
@@ -169,7 +169,7 @@ class PostgresDatabase:
         self._abandoned: set[asyncio.Task[None]] = set()
 
     async def open(self, schemas: Schemas = NO_SCHEMAS) -> None:
-        """Find the server and bring the schema up to date; raises ConfigError, or StoreUnavailable."""
+        """Connect and upgrade the schema; raise ConfigError or StoreUnavailable."""
         engine = build_engine(self.address, is_bounded=False)
         try:
             async with engine.connect() as connection:
@@ -182,7 +182,7 @@ class PostgresDatabase:
             self._recheck_task = asyncio.get_running_loop().create_task(self._recheck_regularly())
 
     async def close(self) -> None:
-        """Finish what was asked for, and hang up."""
+        """Finish running work and close all connections."""
         if self._recheck_task is not None:
             self._recheck_task.cancel()
             await asyncio.wait({self._recheck_task})
@@ -191,27 +191,27 @@ class PostgresDatabase:
 
     @property
     def is_sole_writer(self) -> bool:
-        """Whether nobody but this process changes what is kept: others may be at work."""
+        """False: other processes may write."""
         return False
 
     @property
     def recent_cache(self) -> None:
-        """What is known without reading: nothing."""
+        """None: other processes may write."""
 
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
-        """Run work that changes something, in a transaction."""
+        """Run work that writes, in a transaction."""
         return await self.main_queries.run_in_transaction(work)
 
     async def read(self, work: Work[T]) -> T:
-        """Run work that only reads, and quickly."""
+        """Run short read-only work."""
         return await self.main_queries.run(work)
 
     async def search(self, work: Work[T]) -> T:
-        """Run work that only reads, and may take its time."""
+        """Run read-only work that may take long."""
         return await self.search_queries.run(work)
 
     async def _connect(self) -> PooledConnection:
-        """Open a connection; whoever is stopped meanwhile leaves none behind."""
+        """Open a connection; if cancelled meanwhile, close it in the background."""
         opening = asyncio.get_running_loop().create_task(self._open_connection())
         try:
             return await asyncio.shield(opening)
@@ -238,22 +238,22 @@ class PostgresDatabase:
                 await connection.driver.execute("CREATE TEMPORARY TABLE greenroom_trial ()")
             finally:
                 await connection.close()
-        except Exception:  # it is not over: the next look may find it so
+        except Exception:  # the problem remains: the next check may succeed
             return
         self.health.recover()
 
 
 async def _close_abandoned(opening: asyncio.Task[PooledConnection]) -> None:
-    with suppress(Exception):  # nobody waits for it any more
+    with suppress(Exception):  # the caller was cancelled
         await (await opening).close()
 
 
 def build_engine(address: Address, *, is_bounded: bool = True) -> AsyncEngine:
-    """Describe connections to a database; what runs on them ends in half a minute if they are bounded."""
+    """Return an engine; if `is_bounded`, statements end after 30 seconds."""
     creator: Any = partial(connect, address, is_bounded=is_bounded)
     return create_async_engine("postgresql+asyncpg://", poolclass=NullPool, async_creator=creator)
 
 
 def build_read_only_engine(address: Address) -> AsyncEngine:
-    """Describe connections that change nothing, for what plugins ask by themselves."""
+    """Return a read-only engine for queries of plugins."""
     return build_engine(address).execution_options(postgresql_readonly=True)

@@ -1,4 +1,4 @@
-"""Whose room is whose, where several processes work over one PostgreSQL database."""
+"""Room leases: which process owns a room, if several share one PostgreSQL database."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -31,10 +31,10 @@ WHERE agent_id = ? AND id = ANY(CAST(? AS bytea[]))
 
 
 class RoomLeases:
-    """The rooms that this process works on, as far as it knows: what it writes is checked all the same.
+    """The rooms that this process owns, to its knowledge; the database checks ownership at every write.
 
-    `worker` is its number among those who share the work; None as long as it shares with nobody. `rung` is
-    set where another one should look what there is to do.
+    `worker` is the number of this process, None while it does not share the work. `notify_requested` is
+    set when other processes should look for new work.
     """
 
     def __init__(self, database: PostgresDatabase, agent_row: AgentRow) -> None:
@@ -46,11 +46,11 @@ class RoomLeases:
         self.notify_requested = asyncio.Event()
 
     def holds(self, room_id: UUID) -> bool:
-        """Tell whether a room is this process's work."""
+        """Return whether this process works on a room."""
         return self.worker is None or room_id in self._rooms
 
     def note_received(self, received: Sequence[StoredEvent]) -> None:
-        """Note whose rooms those are in which something was received; one taken for dead gets none."""
+        """Record which rooms of new events this process owns; none if it was declared dead."""
         if self._is_lost:
             return
         actionable = [event for event in received if _is_actionable(event)]
@@ -59,36 +59,36 @@ class RoomLeases:
             self.request_notify()
 
     def add(self, rooms: Iterable[UUID]) -> None:
-        """Note rooms that were taken."""
+        """Add rooms whose lease was taken."""
         self._rooms.update(rooms)
 
     def start(self, worker: int) -> None:
-        """Share from now on under this number."""
+        """Start to share the work under this number."""
         self.worker, self._is_lost = worker, False
 
     def lose_all(self) -> None:
-        """Forget all rooms: others have taken this process for dead."""
+        """Drop all rooms: this process was declared dead."""
         self._rooms.clear()
         self._is_lost = True
 
     def remove(self, rooms: Iterable[UUID]) -> None:
-        """Forget rooms that turned out to be another one's."""
+        """Drop rooms that another process owns."""
         self._rooms.difference_update(rooms)
 
     def request_notify(self) -> None:
-        """Have the others look."""
+        """Ask for a notification of the other processes."""
         self.notify_requested.set()
 
     def claim_for_room(self, room_id: UUID) -> LeaseClaim:
-        """Say as whom something of a room is written; of another one's it is a person's decision."""
+        """Return the claim for a write to a room; it checks nothing for another process's room."""
         if self.worker is None or room_id not in self._rooms:
             return LeaseClaim()
         return LeaseClaim(self.worker, frozenset({room_id}))
 
     async def claim_for_commit(self, turn_commit: TurnCommit) -> LeaseClaim:
-        """Say as whom a commitment is made; raises LaneLost where that is another one's now.
+        """Return the claim for a commit; raise LeaseLost if another process owns one of its rooms.
 
-        What belongs to no message, such as a reminder, may be said in anybody's room: who holds it sends it.
+        Deliveries without a message, such as reminders, may go to any room: the owner of the room sends them.
         """
         if self.worker is None:
             return LeaseClaim()
@@ -109,7 +109,7 @@ class RoomLeases:
 def assign_rooms(
     connection: Connection, agent: int, worker: int, received: Sequence[StoredEvent]
 ) -> list[StoredEvent]:
-    """Take the rooms of new events where they are free, and leave the other events to who has theirs."""
+    """Lease the free rooms of new events; leave events of other rooms to their owners."""
     rooms = {event.receipt.room_id.bytes for event in received if _is_actionable(event)}
     owners: dict[bytes, int] = dict(map(tuple, TAKE_LEASES.rows(connection, agent, worker, list(rooms))))
     are_local = [

@@ -1,6 +1,6 @@
-"""The books on PostgreSQL: what stands on a message's road takes one round trip each.
+"""The ledger on PostgreSQL: each write of the message pipeline takes one round trip.
 
-Anything else, such as the first message of a new person, goes the way that both databases go.
+Other writes, such as the first message of a new person, use the code for both databases.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,13 +24,13 @@ from plugins.sql.postgres.ledger_statements import (
 )
 from plugins.sql.stores import search
 from plugins.sql.stores.ledger import SAVE_STEP, SqlLedger, step_values
-from plugins.sql.stores.receipts import receive
+from plugins.sql.stores.receiving import receive
 
 
 class PostgresLedger(SqlLedger):
-    """Keeps receipts, steps and deliveries; see `Ledger`.
+    """Stores receipts, steps and deliveries; see `Ledger`.
 
-    What is written of a room, on behalf of a message in it, is written only by who holds its lane.
+    Only the process that has the lease of a room writes on behalf of its messages.
     """
 
     def __init__(self, database: PostgresDatabase, agent_row: AgentRow, leases: RoomLeases) -> None:

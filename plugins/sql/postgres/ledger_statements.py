@@ -1,4 +1,4 @@
-"""Receive and commit in one statement."""
+"""Statements that receive, commit or save in one round trip."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -31,19 +31,17 @@ from plugins.sql.core.statements import (
     values_table,
 )
 from plugins.sql.core.values import storable_text
-from plugins.sql.stores.deliveries import DELIVERY_NAMES as PART_NAMES
-from plugins.sql.stores.deliveries import DELIVERY_STATE_NAMES as PART_LATER
-from plugins.sql.stores.deliveries import delivery_of, delivery_values
-from plugins.sql.stores.entities import ENTITY_NAMES, entity_of, entity_values
+from plugins.sql.stores.deliveries import DELIVERY, DELIVERY_NAMES, DELIVERY_STATE_NAMES, delivery_values
+from plugins.sql.stores.entities import ENTITY, ENTITY_NAMES, entity_values
 from plugins.sql.stores.memories import MEMORY_NAMES, memory_values
-from plugins.sql.stores.receipts import RECEIPT_NAMES, fixed_values, state_values, with_role
-from plugins.sql.stores.receipts import RECEIPT_STATE_NAMES as RECEIPT_LATER
+from plugins.sql.stores.receipts import RECEIPT_NAMES, RECEIPT_STATE_NAMES, fixed_values, state_values
+from plugins.sql.stores.receiving import with_role
 from plugins.sql.stores.worlds import (
+    ROOM,
     ROOM_NAMES,
+    WORLD,
     WORLD_NAMES,
-    room_of,
     room_values,
-    world_of,
     world_values,
 )
 
@@ -57,8 +55,8 @@ RECEIPT_VALUES = ", ".join(
 )
 NO_CURSOR_VALUES = (None,) * 4
 
-# Nothing is found in `place` where the event is known, or a row is missing or other than it was given:
-# then nothing happens at all. A lane is taken where it is free; of another's room the event is only kept.
+# `place` is empty if the event is known, or if a row is missing or differs from the given one: then nothing
+# is written. A free lane is taken; an event of another process's room is only stored.
 RECEIVE = RawStatement(
     f"""
 WITH receipt AS ({values_row(receipts, RECEIPT_NAMES)}),
@@ -67,9 +65,11 @@ world AS ({values_row(worlds, WORLD_NAMES)}),
 room AS ({values_row(rooms, ROOM_NAMES)}),
 author AS ({values_row(entities, ENTITY_NAMES)}),
 stream AS ({values_row(cursors, CURSOR_NAMES)}),
-own AS ({values_row(participants, ["entity_id"])}, {values_row(workers, ["position"]).removeprefix("SELECT ")}),
+own AS (
+  {values_row(participants, ["entity_id"])}, {values_row(workers, ["position"]).removeprefix("SELECT ")}
+),
 place AS MATERIALIZED (
-  SELECT {column_list(WORLD_NAMES[1:], "w")}, {column_list(ROOM_NAMES[1:], "r")}, {column_list(ENTITY_NAMES[1:], "e")},
+  SELECT {column_list(WORLD.names, "w")}, {column_list(ROOM.names, "r")}, {column_list(ENTITY.names, "e")},
     coalesce(p.attendance, 'DEFAULT') AS attendance, l.owner
   FROM receipt CROSS JOIN own
   CROSS JOIN world JOIN worlds w ON w.agent_id = world.agent_id AND w.id = world.id
@@ -128,14 +128,14 @@ moved AS (
   WHERE rooms.agent_id = booked.agent_id AND rooms.id = booked.room_id AND rooms.active < latest.active
 ),
 read AS (
-  INSERT INTO cursors ({column_list(CURSOR_NAMES)}) SELECT {column_list(CURSOR_NAMES, "stream")} FROM stream, booked
+  INSERT INTO cursors ({column_list(CURSOR_NAMES)})
+  SELECT {column_list(CURSOR_NAMES, "stream")} FROM stream, booked
   WHERE stream.value IS NOT NULL
   ON CONFLICT ({column_list(CURSOR_NAMES[:-1])}) DO UPDATE SET value = excluded.value
 )
 SELECT place.*, lane.is_ours FROM place, lane, booked
 """
 )
-WORLD_WIDTH, ROOM_WIDTH, ENTITY_WIDTH = (len(names) - 1 for names in (WORLD_NAMES, ROOM_NAMES, ENTITY_NAMES))
 
 
 def receive_in_one_statement(
@@ -147,7 +147,7 @@ def receive_in_one_statement(
     cursor: StreamCursor | None,
     connection: Connection,
 ) -> StoredEvent | None:
-    """Keep an event; None, and nothing has happened, where that takes more than this."""
+    """Store an event; return None, with nothing written, if one statement is not enough."""
     rows = RECEIVE.rows(
         connection,
         *fixed_values(agent, receipt),
@@ -165,7 +165,7 @@ def receive_in_one_statement(
 
 
 def without_claim(receipt: Receipt) -> Receipt:
-    """Give the receipt that an event has while the process that works on its room has not seen it."""
+    """Return the receipt as it is until the owner of its room claims it."""
     return replace(receipt, outcome=Outcome.RECEIVED, turn_id=None, attempts=0, claimed_at=None)
 
 
@@ -181,10 +181,9 @@ def _cursor_values(cursor: StreamCursor | None) -> Row:
 
 
 def _stored_event_of(inbound: InboundMessage, receipt: Receipt, row: Row) -> StoredEvent:
-    values = tuple(row)
-    author = entity_of(values[WORLD_WIDTH + ROOM_WIDTH : WORLD_WIDTH + ROOM_WIDTH + ENTITY_WIDTH])
-    world, room = world_of(values[:WORLD_WIDTH]), room_of(values[WORLD_WIDTH : WORLD_WIDTH + ROOM_WIDTH])
-    participant, _, is_local = values[WORLD_WIDTH + ROOM_WIDTH + ENTITY_WIDTH :]
+    values = iter(row)
+    world, room, author = WORLD.take(values), ROOM.take(values), ENTITY.take(values)
+    participant, _, is_local = values
     stored = InboundMessage(inbound.key, with_role(world, author), room, author, inbound.message)
     if not is_local:
         return StoredEvent(
@@ -193,12 +192,12 @@ def _stored_event_of(inbound: InboundMessage, receipt: Receipt, row: Row) -> Sto
     return StoredEvent(receipt, stored, ParticipantState(participant), is_new=True)
 
 
-RETURNED_NAMES = (*PART_NAMES[1:-1], "seq")
-UPDATED_NAMES = (*RECEIPT_LATER, "agent_id", "id")
-INSERTED_NAMES = (*PART_NAMES, "seq")
+RETURNED_NAMES = (*DELIVERY_NAMES[1:-1], "seq")
+UPDATED_NAMES = (*RECEIPT_STATE_NAMES, "agent_id", "id")
+INSERTED_NAMES = (*DELIVERY_NAMES, "seq")
 
-# `own` is who asks, and the rooms it must hold; without a worker nobody shares the work. A lane that is
-# held stays so until the statement is over: whoever takes it away waits for that.
+# `own` is the asking worker and the rooms it must own; without a worker the work is not shared. An owned lane
+# is locked until the statement ends: a process that takes it over waits for that.
 CHECK_LEASES = f"""own AS ({values_row(workers, ["agent_id", "position"])}, CAST(? AS bytea[]) AS rooms),
 held AS MATERIALIZED (
   SELECT l.room_id FROM own JOIN lanes l ON l.agent_id = own.agent_id AND l.room_id = ANY(own.rooms)
@@ -207,12 +206,13 @@ held AS MATERIALIZED (
 may AS MATERIALIZED (
   SELECT position IS NULL OR (SELECT count(*) FROM held) = cardinality(rooms) AS go FROM own
 )"""
-# Where every receipt is closed already somebody else has done so, and nothing new is kept.
+# If every receipt is closed already, another process has closed them, and nothing is stored.
 COMMIT_TURN = RawStatement(
     f"""
 WITH {CHECK_LEASES},
 closed AS (
-  UPDATE receipts r SET {assignments(RECEIPT_LATER, "new")} FROM may, {values_table(receipts, UPDATED_NAMES)}
+  UPDATE receipts r SET {assignments(RECEIPT_STATE_NAMES, "new")}
+  FROM may, {values_table(receipts, UPDATED_NAMES)}
   WHERE may.go AND r.agent_id = new.agent_id AND r.id = new.id AND r.is_open = 1 RETURNING 1
 ),
 news AS MATERIALIZED (
@@ -225,7 +225,7 @@ said AS (
 ),
 placed AS (
   INSERT INTO deliveries ({column_list(INSERTED_NAMES)})
-  SELECT {column_list(PART_NAMES, "new")}, new.seq + coalesce((
+  SELECT {column_list(DELIVERY_NAMES, "new")}, new.seq + coalesce((
     SELECT max(d.seq) FROM deliveries d WHERE d.agent_id = new.agent_id AND d.room_id = new.room_id), 0)
   FROM news, {values_table(deliveries, INSERTED_NAMES)} WHERE news.go ORDER BY new.number
   ON CONFLICT (agent_id, id) DO NOTHING RETURNING {column_list(RETURNED_NAMES)}
@@ -239,9 +239,9 @@ SELECT may.go, part.* FROM may LEFT JOIN (
 )
 SAVE_DELIVERY = RawStatement(
     f"""
-WITH {CHECK_LEASES}, new AS ({values_row(deliveries, (*PART_LATER, "agent_id", "id"))}),
+WITH {CHECK_LEASES}, new AS ({values_row(deliveries, (*DELIVERY_STATE_NAMES, "agent_id", "id"))}),
 saved AS (
-  UPDATE deliveries d SET {assignments(PART_LATER, "new")} FROM may, new
+  UPDATE deliveries d SET {assignments(DELIVERY_STATE_NAMES, "new")} FROM may, new
   WHERE may.go AND d.agent_id = new.agent_id AND d.id = new.id RETURNING 1
 )
 SELECT may.go, (SELECT count(*) FROM saved) FROM may
@@ -251,7 +251,7 @@ SELECT may.go, (SELECT count(*) FROM saved) FROM may
 
 @dataclass(frozen=True, slots=True)
 class LeaseClaim:
-    """Who writes, and of which rooms that must be its work; a `worker` of None asks for nothing."""
+    """The writing worker, and the rooms it must own; without a worker nothing is checked."""
 
     worker: int | None = None
     rooms: frozenset[UUID] = frozenset()
@@ -260,7 +260,7 @@ class LeaseClaim:
 def commit_in_one_statement(
     agent: int, claim: LeaseClaim, turn_commit: TurnCommit, connection: Connection
 ) -> list[Delivery]:
-    """Carry out a commitment without vectors; raises LaneLost, and nothing has happened, where a lane is."""
+    """Store a commit without vectors; raise LeaseLost, with nothing written, if a room is not owned."""
     deliveries = turn_commit.deliveries
     ids = [delivery.id for delivery in deliveries]
     rows = COMMIT_TURN.rows(
@@ -275,15 +275,15 @@ def commit_in_one_statement(
         ids,
     )
     _check_leases_held(rows)
-    stored = {row[1]: delivery_of(tuple(row)[1:]) for row in rows if row[1] is not None}
+    stored = {row[1]: DELIVERY.read(row[1:]) for row in rows if row[1] is not None}
     return [stored[one] for one in ids if one in stored]
 
 
 def save_delivery_in_one_statement(
     agent: int, claim: LeaseClaim, delivery: Delivery, connection: Connection
 ) -> bool:
-    """Write a part's new state; False where it is not in the outbox. Raises LaneLost as above."""
-    state_values = delivery_values(agent, delivery)[PART_NAMES.index(PART_LATER[0]) :]
+    """Store a delivery's new state; return whether it exists. Raise LeaseLost as above."""
+    state_values = delivery_values(agent, delivery)[DELIVERY_NAMES.index(DELIVERY_STATE_NAMES[0]) :]
     rows = SAVE_DELIVERY.rows(connection, *_claim_values(agent, claim), *state_values, agent, delivery.id)
     _check_leases_held(rows)
     return bool(rows[0][1])
@@ -299,7 +299,7 @@ def _claim_values(agent: int, claim: LeaseClaim) -> Row:
 
 
 def _numbered_rows(agent: int, deliveries: Sequence[Delivery]) -> list[Row]:
-    """Number the parts of each room; the last number it has is added by the database."""
+    """Return rows numbered within each room; the statement adds the room's last number."""
     numbers: Counter[UUID] = Counter()
     rows: list[Row] = []
     for delivery in deliveries:

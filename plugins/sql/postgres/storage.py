@@ -1,8 +1,7 @@
-"""Open (shared by agents), check, upgrade."""
+"""The PostgreSQL storage: open, open read-only, check and upgrade."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -13,10 +12,10 @@ from sqlalchemy import Connection
 
 from bot import BotError, Clock, ConfigError, SettingError, Settings, system_clock
 from bot.store import NO_SCHEMAS, CheckReport, Schemas, Storage, Store, UpgradeResult
-from plugins.sql.core.base import ensure_agent
+from plugins.sql.core.base import SharedResource, Work, ensure_agent
 from plugins.sql.core.plugin_tables import open_plugin_tables
 from plugins.sql.core.schema import VERSION
-from plugins.sql.core.settings import SqlSettings, find_postgres_variable
+from plugins.sql.core.settings import DEFAULT_RETENTION, RetentionPolicy, SqlSettings, find_postgres_variable
 from plugins.sql.core.upgrade import find_version
 from plugins.sql.postgres.connection import Address, parse_address
 from plugins.sql.postgres.database import PostgresDatabase, build_engine, build_read_only_engine
@@ -26,16 +25,15 @@ from plugins.sql.postgres.ledger import PostgresLedger
 from plugins.sql.postgres.work_sharing import PostgresSharing
 from plugins.sql.sqlite.check import count_rows, find_version_problem
 from plugins.sql.sqlite.storage import find_agent_row
-from plugins.sql.sqlite.threads import Work
 from plugins.sql.stores.audit_log import MAX_BREAKS, find_breaks
-from plugins.sql.stores.retention import DEFAULT_RETENTION, Retention, RetentionPolicy
+from plugins.sql.stores.retention import Retention
 from plugins.sql.stores.store import SqlStore
 
 T = TypeVar("T")
 
 
 class PostgresStorage(Storage):
-    """Keeps stores in the PostgreSQL database that the settings name."""
+    """Opens stores in the PostgreSQL database that the settings name."""
 
     def __init__(self) -> None:
         self._servers = OpenServers()
@@ -56,12 +54,12 @@ class PostgresStorage(Storage):
             yield store
 
     def is_shared(self, settings: Settings) -> bool:
-        """Tell that several processes may have it open at once."""
+        """Return True: several processes may open the database at once."""
         return True
 
     @asynccontextmanager
     async def open_read_only(self, agent_id: UUID, settings: Settings) -> AsyncIterator[Store]:
-        """Open one agent's store for reading alone."""
+        """Open one agent's store read-only."""
         address = _address(settings)
         database = _ReadOnlyDatabase(address)
         try:
@@ -72,7 +70,7 @@ class PostgresStorage(Storage):
             await database.close()
 
     async def check(self, settings: Settings) -> CheckReport:
-        """Look what the database holds."""
+        """Check the database; return its problems and facts."""
         address = _address(settings)
         try:
             return await _run_once(address, partial(_check_database, address.label))
@@ -80,14 +78,14 @@ class PostgresStorage(Storage):
             return CheckReport(address.label, problems=(str(error),))
 
     async def upgrade(self, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> UpgradeResult:
-        """Give the database the schema of this version; it is copied by its own tools."""
+        """Upgrade the schema to this version; operators back up with PostgreSQL's tools."""
         address = _address(settings)
         previous = await _run_once(address, find_version)
         async with self._servers.use(address, schemas):
             return UpgradeResult(address.label, previous, VERSION)
 
     async def backup(self, settings: Settings, file: Path | None = None) -> Path:
-        """Say who does that."""
+        """Raise ConfigError that names PostgreSQL's own tool."""
         raise ConfigError(
             f"{_address(settings).label} is a PostgreSQL database: copy it with its own tool, as in "
             "`pg_dump --format=custom --file=greenroom.dump` and the address"
@@ -98,8 +96,8 @@ class _ReadOnlyDatabase(PostgresDatabase):
     """A database that is only read."""
 
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
-        """Refuse."""
-        raise ConfigError(f"the database {self.address.label} was opened for reading alone")
+        """Raise ConfigError."""
+        raise ConfigError(f"the database {self.address.label} was opened read-only")
 
 
 def _address(settings: Settings) -> Address:
@@ -108,20 +106,20 @@ def _address(settings: Settings) -> Address:
 
 
 def _direct_address(settings: Settings) -> Address | None:
-    """Find the way past a pooler; raises SettingError where one is needed and none is given."""
+    """Return the address that bypasses a pooler; raise SettingError if it is needed and missing."""
     name = "POSTGRES_DIRECT_URL"
     if url := settings.get(name):
         return parse_address(url, f"{name} (in {settings.source_of(name)})")
     if _address(settings).is_pooled:
         raise SettingError(
-            f"{find_postgres_variable(settings)} leads to a pooler: set {name} to the address of the server itself, "
-            "over which this process says that it lives"
+            f"{find_postgres_variable(settings)} leads to a pooler: set {name} to the address of the server "
+            "itself, over which this process reports that it is alive"
         )
     return None
 
 
 async def _run_once(address: Address, work: Work[T]) -> T:
-    """Ask something over a connection of its own."""
+    """Run work on a new connection."""
     engine = build_engine(address)
     try:
         async with engine.connect() as connection:
@@ -148,36 +146,23 @@ def _check_database(label: str, connection: Connection) -> CheckReport:
     return CheckReport(label, facts=facts, problems=tuple(problems))
 
 
-@dataclass(slots=True)
-class _Held:
-    database: PostgresDatabase
-    users: int = 0
-
-
 class OpenServers:
     """The PostgreSQL databases that are open in this process."""
 
     def __init__(self) -> None:
-        self._held: dict[str, _Held] = {}
+        self._databases = SharedResource[str, PostgresDatabase]()
 
     @asynccontextmanager
     async def use(
         self, address: Address, schemas: Schemas = NO_SCHEMAS, direct: Address | None = None
     ) -> AsyncIterator[PostgresDatabase]:
-        """Open a database, or join those who have it open; the last one to leave closes it.
+        """Open a database or share the open one; the last user closes it.
 
-        `direct` leads past a pooler.
+        `direct` bypasses a pooler.
         """
-        held = self._held.setdefault(address.url, _Held(PostgresDatabase(address, direct)))
-        held.users += 1
-        try:
-            await held.database.open(schemas)
-            yield held.database
-        finally:
-            held.users -= 1
-            if not held.users:
-                del self._held[address.url]
-                await held.database.close()
+        async with self._databases.use(address.url, partial(PostgresDatabase, address, direct)) as database:
+            await database.open(schemas)
+            yield database
 
     @asynccontextmanager
     async def open_store(

@@ -1,8 +1,8 @@
-"""Several processes over one PostgreSQL database: who lives, who works on which room, who should look.
+"""Work sharing of several processes over one PostgreSQL database.
 
-Each holds a row that it renews, and a lock of the server's that goes with its connection: a killed process
-is missed within a second, a frozen one when its row has run out. Who was taken for dead has lost its rooms:
-whatever it still writes for them is refused, until it has joined again as somebody else.
+Each process has a row that it renews, and an advisory lock that ends with its connection: a killed process is
+detected within a second, a frozen one when its row expires. A process that was declared dead has lost its
+rooms: its writes to them are refused until it has joined again under a new number.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ DELETE_WORKER = "DELETE FROM workers WHERE position = $1"
 INSERT_WORKER = f"INSERT INTO workers (agent_id, alive_until) VALUES ($1, {NOW} + $2) RETURNING position"
 RENEW_WORKER = f"UPDATE workers SET alive_until = {NOW} + $2 WHERE position = $1 RETURNING position"
 TAKE_LOCK = f"SELECT pg_try_advisory_lock({LOCK_CLASS}, CAST($1 % 2147483647 AS integer))"
-# Whoever is silent or has let go of its lock is dead. What it leaves, and what is nobody's, becomes ours
-# where something is open there, else free. Who has joined this very moment may lose a room so: no harm.
+# A worker that is silent or without its lock is dead. Its rooms, and those without an owner, become ours if
+# work is open there, else free. A worker that joins at the same time may lose a room by this: no harm.
 TAKE_OVER_ROOMS = f"""
 WITH buried AS (
   DELETE FROM workers w WHERE w.agent_id = $1 AND w.position <> $2 AND (
@@ -95,11 +95,11 @@ class PostgresSharing:
         self._notify_task: asyncio.Task[None] | None = None
 
     def owns_room(self, room_id: UUID) -> bool:
-        """Tell whether a room is this process's work."""
+        """Return whether this process works on a room."""
         return self._leases.holds(room_id)
 
     async def join(self) -> None:
-        """Begin to share, as somebody new."""
+        """Start to share the work under a new number."""
         async with self._heartbeat.connected() as connection:
             self._leases.start(
                 await connection.fetchval(INSERT_WORKER, self._agent, _microseconds(LEASE_SECONDS))
@@ -109,15 +109,15 @@ class PostgresSharing:
         await self.heartbeat()
 
     async def heartbeat(self) -> bool:
-        """Say that this process lives, and take over what the dead have left.
+        """Renew this process's row, and take over the rooms of dead processes.
 
-        False where it has itself been taken for dead.
+        Return False if this process was declared dead.
         """
         worker = self._leases.worker
         async with self._heartbeat.connected() as connection:
             if not await connection.fetchval(RENEW_WORKER, worker, _microseconds(LEASE_SECONDS)):
                 self._leases.lose_all()
-                self._heartbeat.disconnect()  # and so give back its lock
+                self._heartbeat.disconnect()  # this releases its lock
                 return False
             await self._heartbeat.hold_lock(worker)
             if not self._heartbeat.is_recovering:
@@ -128,7 +128,7 @@ class PostgresSharing:
         return True
 
     async def open_work(self) -> OpenWork:
-        """Tell in which of our rooms messages are open, and in which parts are."""
+        """Return our rooms with open messages, and those with open deliveries."""
         key = (self._agent, self._leases.worker)
         receipt_rows = await self._database.main_queries.run(
             lambda db: ROOMS_WITH_OPEN_RECEIPTS.rows(db, *key)
@@ -139,14 +139,14 @@ class PostgresSharing:
         return OpenWork(_room_ids(receipt_rows), _room_ids(delivery_rows))
 
     async def wait_for_work(self, timeout: float) -> None:
-        """Wait until somebody rings, but no longer than this."""
+        """Wait for a notification, at most for this many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._notified.wait()
         self._notified.clear()
 
     async def leave(self) -> None:
-        """Give all rooms back; where the server is away it finds out by itself."""
+        """Release all rooms; an unreachable server frees them when the row expires."""
         if self._notify_task is not None:
             self._notify_task.cancel()
             await asyncio.wait({self._notify_task})
@@ -162,17 +162,17 @@ class PostgresSharing:
         self._notified.set()
 
     async def _send_notifications(self) -> None:
-        """Pass rings on, not too many: each takes a lock that all commits of the server wait for."""
+        """Send requested notifications, at intervals: each takes a lock that all commits wait for."""
         while True:
             await self._leases.notify_requested.wait()
             self._leases.notify_requested.clear()
-            with suppress(StoreUnavailable):  # they look by themselves too
+            with suppress(StoreUnavailable):  # the others also look regularly
                 await self._database.main_queries.run(NOTIFY.rows)
             await asyncio.sleep(NOTIFY_INTERVAL_SECONDS)
 
 
 class _HeartbeatConnection:
-    """The one connection that says that this process lives, and hears the bell; it is opened when needed."""
+    """The connection that keeps this process alive and receives notifications; opened on demand."""
 
     def __init__(self, address: Address, on_notify: Callable[..., None]) -> None:
         self._address = address
@@ -183,12 +183,12 @@ class _HeartbeatConnection:
 
     @property
     def is_recovering(self) -> bool:
-        """Whether it was cut off just now: then the others may have been too, and need a moment."""
+        """Whether it was cut off recently: other processes may have been too, and need time to return."""
         return time.monotonic() < self._recovering_until
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[Any]:
-        """Give the connection; it is dropped where that fails, which raises StoreUnavailable."""
+        """Yield the connection; an error drops it and is raised as StoreUnavailable."""
         try:
             if self._connection is None or self._connection.is_closed():
                 self._is_locked = False
@@ -201,7 +201,7 @@ class _HeartbeatConnection:
             raise explain_error(error, self._address.label) from error
 
     async def hold_lock(self, number: int | None) -> None:
-        """Hold the lock that goes with this connection; an earlier one of ours may still have it."""
+        """Take this worker's lock if this connection does not hold it; an earlier connection still may."""
         if not self._is_locked:
             self._is_locked = await self._connection.fetchval(TAKE_LOCK, number)
 

@@ -1,7 +1,7 @@
-"""Online copy; holds open work of a restored copy.
+"""Copies of the database, and the recovery of a restored copy.
 
-Every copy carries a stamp in its header: a number that says so, and the minute in which it was made. A
-database at work has none.
+Every copy has a stamp in its header: a mark, and the minute in which it was made. A database in use
+has none.
 """
 
 import logging
@@ -25,9 +25,9 @@ logger = logging.getLogger(__name__)
 
 
 def back_up(connection: Connection, path: Path, suffix: str) -> Path:
-    """Copy the file as a whole, for nobody but its owner.
+    """Copy the whole file, readable only by its owner; return the copy.
 
-    The copy gets its name once it is complete and on the disk: what bears it can be relied on.
+    The copy gets its name once it is complete and on the disk.
     """
     copy = path.with_name(f"{path.name}.{suffix}")
     unfinished = copy.with_name(f"{copy.name}.part")
@@ -45,16 +45,16 @@ def back_up(connection: Connection, path: Path, suffix: str) -> Path:
 
 
 def copy_database(path: Path, target: Path | None = None) -> Path:
-    """Copy a file as it is at one moment, for nobody but its owner; gives the copy.
+    """Write a consistent copy of a file, readable only by its owner; return the copy.
 
-    Raises ConfigError where the target is there already, or cannot be written.
+    Raise ConfigError if the target exists or cannot be written.
     """
     now = f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
     target = target or path.with_name(f"{path.stem}-{now}{path.suffix}")
     with open_for_reading(path) as connection:
         _create_target(target)
         try:
-            connection.exec_driver_sql("PRAGMA query_only = OFF")  # it would keep the copy from being written
+            connection.exec_driver_sql("PRAGMA query_only = OFF")  # it would prevent writing the copy
             connection.exec_driver_sql("VACUUM INTO ?", (str(target),))
             stamp_copy(target)
             _sync_to_disk(target)
@@ -68,7 +68,7 @@ def _create_target(target: Path) -> None:
     try:
         os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
-        raise ConfigError(f"{target} is there already: name another file, or remove it") from None
+        raise ConfigError(f"{target} exists already: name another file, or remove it") from None
     except OSError as error:
         raise ConfigError(f"{target} cannot be written: {error.strerror}; name another file") from None
 
@@ -89,7 +89,7 @@ REASON_TEMPLATE = "the database was put back from a copy of {made}: {what} since
 
 
 def stamp_copy(path: Path) -> None:
-    """Mark a finished copy as one."""
+    """Mark a finished copy with its stamp."""
     minute = int(system_clock().timestamp()) // 60
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version = {minute}")
@@ -97,11 +97,11 @@ def stamp_copy(path: Path) -> None:
 
 
 def hold_open_work(engine: Engine, path: Path) -> bool:
-    """Where the file is a copy that was put back, settle what was open in it; tells whether it is one.
+    """Close what is open in a restored copy; return whether the file is one.
 
-    Parts become `unknown`, messages `parked`, and how far streams were read is forgotten: what came in
-    after the copy was made may have been answered as well. The stamp is taken off in the same
-    transaction. Nothing is done to a damaged copy.
+    Open deliveries become `unknown`, open receipts `parked`, and stream cursors are deleted: all may have
+    changed after the copy was made. The stamp is removed in the same transaction. A damaged copy is not
+    changed.
     """
     header = _header(path)
     if int.from_bytes(header[MARK_BYTES], "big") != COPY_MARK:
@@ -117,8 +117,8 @@ def hold_open_work(engine: Engine, path: Path) -> bool:
             connection.exec_driver_sql(f"PRAGMA {number} = 0")
         sqlite.commit(connection)
     logger.warning(
-        "the database %s is a copy of %s: %d messages and %d parts that were open in it are held, since "
-        "they may have been answered after it was made; `bot outbox list` shows the parts",
+        "the database %s is a copy of %s: its %d open messages and %d open deliveries are held, since "
+        "they may have been answered after it was made; `bot outbox list` shows the deliveries",
         path,
         _format_time(copied_at),
         message_count,
@@ -133,11 +133,11 @@ def _header(path: Path) -> bytes:
 
 
 def _move_foreign_log(path: Path) -> None:
-    """Keep SQLite from applying a log of the database that was here before: a fresh copy has none."""
+    """Rename a log of the previous database, or SQLite would apply it: a new copy has none."""
     log = path.with_name(f"{path.name}-wal")
     if log.exists() and log.stat().st_size:
         renamed = log.replace(path.with_name(f"{path.name}-wal.before-copy"))
-        logger.warning("%s belongs to the database that was here before; it is kept as %s", log, renamed)
+        logger.warning("%s belongs to the previous database; it was renamed to %s", log, renamed)
     path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
 
 

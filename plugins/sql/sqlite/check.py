@@ -1,4 +1,4 @@
-"""Integrity check, file location warnings."""
+"""Checks of a database file: integrity, schema version and location."""
 
 import os
 from collections.abc import Iterator
@@ -22,17 +22,17 @@ DAMAGE_REMEDY = "keep the file, and put a backup in its place"
 
 
 def require_file(path: Path) -> None:
-    """Raise ConfigError where there is no file."""
+    """Raise ConfigError if there is no file."""
     if not path.is_file():
         raise ConfigError(
-            f"there is no database {path}: the first `bot run` or `bot chat` makes it; if there should be "
-            "one, look at BOT_DATA_DIR, DATABASE_URL and the folder you are in"
+            f"there is no database {path}: the first `bot run` or `bot chat` creates it; if there should be "
+            "one, check BOT_DATA_DIR, DATABASE_URL and the current folder"
         )
 
 
 @contextmanager
 def open_for_reading(path: Path) -> Iterator[Connection]:
-    """Open a file that is there, for reading alone; its faults say what to do."""
+    """Open an existing file read-only; its errors say what to do."""
     require_file(path)
     engine = sqlite.build_engine(path)
     try:
@@ -48,7 +48,7 @@ def open_for_reading(path: Path) -> Iterator[Connection]:
 
 
 def read_version(path: Path) -> str | None:
-    """Read the version of a file's schema; None where there is no file, or nothing in it."""
+    """Return the version of a file's schema; None if there is no file or no schema."""
     if not path.is_file():
         return None
     with open_for_reading(path) as connection:
@@ -56,7 +56,7 @@ def read_version(path: Path) -> str | None:
 
 
 def check_file(path: Path) -> CheckReport:
-    """Look at a file as a whole; a large one takes a while."""
+    """Check a whole file; a large one takes a while."""
     if not path.is_file():
         return CheckReport(str(path), exists=False)
     try:
@@ -84,7 +84,7 @@ def _find_damage(connection: Connection) -> Iterator[str]:
 
 
 def find_version_problem(version: str | None) -> Iterator[str]:
-    """Tell whether newer code has written a schema."""
+    """Yield a problem if newer code has written the schema."""
     if (
         version is not None
         and version != VERSION
@@ -99,7 +99,7 @@ def _sizes(path: Path) -> dict[str, int]:
 
 
 def count_rows(connection: Connection) -> dict[str, int]:
-    """Count what people ask after."""
+    """Return the number of rows of the main tables."""
     query = "SELECT count(*) FROM {}"
     return {
         table: int(connection.exec_driver_sql(query.format(table)).scalar_one()) for table in COUNTED_TABLES
@@ -141,29 +141,29 @@ SYNCHRONISED_FOLDERS = (
     "pcloud",
     "syncthing",
 )
-ADVICE = "set BOT_DATA_DIR or DATABASE_URL to a folder on this machine's own disk, and copy backups there"
+ADVICE = "set BOT_DATA_DIR or DATABASE_URL to a folder on a local disk, and copy backups there"
 
 
 def find_location_problems(path: Path, mounts: Path = MOUNTS_FILE) -> Iterator[str]:
-    """Say what speaks against keeping a database at this place."""
+    """Yield reasons not to store a database at this path."""
     real_path = os.path.realpath(path)
     file_system = _file_system_of(real_path, mounts)
     if file_system in NETWORK_FILE_SYSTEMS:
         yield (
-            f"the database {path} lies on a network's disk ({file_system}), where locks and commits cannot be "
+            f"the database {path} is on a network disk ({file_system}), where locks and commits cannot be "
             f"relied on: {ADVICE}"
         )
     folders = Path(real_path).parent.parts
     name = next((folder for folder in folders if folder.casefold().startswith(SYNCHRONISED_FOLDERS)), None)
     if name is not None:
         yield (
-            f"the database {path} lies in a folder that is synchronised ({name!r}), which may replace it "
-            f"under way: {ADVICE}"
+            f"the database {path} is in a synchronised folder ({name!r}), which may replace the file "
+            f"while it is open: {ADVICE}"
         )
 
 
 def _file_system_of(real_path: str, mounts: Path) -> str:
-    """Find the kind of file system by the longest mount point above a place; blank where nobody knows."""
+    """Return the type of a path's file system by its longest mount point; empty if unknown."""
     longest_match, file_system = "", ""
     try:
         lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()

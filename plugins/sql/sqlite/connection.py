@@ -1,12 +1,11 @@
-"""What is SQLite's own: the file, its connections, its checks and its log.
+"""SQLite files: creation, connections, transactions, checks and the write-ahead log.
 
-One connection writes and is the only one that checkpoints; the others are read-only. That is also what
-keeps clear of the fault of write-ahead logs in SQLite before 3.51.3, which needs two writers.
+One connection writes and is the only one that checkpoints; the others are read-only. That also avoids the
+write-ahead log bug of SQLite before 3.51.3, which needs two writers.
 """
 
 import os
 import sqlite3
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -17,45 +16,38 @@ from bot import ConfigError
 from plugins.sql.core import vector_cache
 from plugins.sql.core.recent_cache import recent_cache_of
 from plugins.sql.core.row_cache import enable_row_cache, invalidate, invalidate_unless
+from plugins.sql.core.settings import Synchronous
 
 BUSY_TIMEOUT_SECONDS = 10.0
 MAX_FULL_CHECK_BYTES = 64 * 1024 * 1024
 MAX_LOG_BYTES = 64 * 1024 * 1024
-PAGE_CACHE_BYTES = 8 * 1024 * 1024  # of pages: in a large file each message touches many
+PAGE_CACHE_BYTES = 8 * 1024 * 1024  # in a large file each message touches many pages
 PROBE_TABLE, PROBE_BYTES = "greenroom_trial", 64 * 1024
 
 
-class Synchronous(StrEnum):
-    """When a commit counts as kept: FULL outlives a power cut, NORMAL only the process."""
-
-    NORMAL = "NORMAL"
-    FULL = "FULL"
-    EXTRA = "EXTRA"
-
-
 def create_file(path: Path) -> None:
-    """Make the file, and its directory, for nobody but their owner; what exists stays as it is."""
+    """Create the file and its directory, accessible only to their owner, unless they exist."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be made: {error.strerror}; see to its directory, or set "
+            f"{path} cannot be created: {error.strerror}; check its directory, or set "
             "BOT_DATA_DIR or DATABASE_URL"
         ) from None
 
 
 def build_engine(path: Path, connection_class: type[sqlite3.Connection] = sqlite3.Connection) -> Engine:
-    """Describe connections to a file; each belongs to the thread that opens it.
+    """Return an engine for a file; each connection belongs to the thread that opens it.
 
-    A test may have them made of a class that fails when it is told to.
+    Tests may pass a connection class that raises errors.
     """
     return create_engine(
         URL.create("sqlite", database=str(path)),
         poolclass=NullPool,
         connect_args={
-            "isolation_level": None,  # transactions begin where we say so
+            "isolation_level": None,  # this code begins transactions itself
             "timeout": BUSY_TIMEOUT_SECONDS,
             "factory": connection_class,
         },
@@ -63,7 +55,7 @@ def build_engine(path: Path, connection_class: type[sqlite3.Connection] = sqlite
 
 
 def open_writer(engine: Engine, synchronous: Synchronous) -> Connection:
-    """Open the connection that writes."""
+    """Open the writing connection."""
     connection = engine.connect()
     for pragma in (
         "journal_mode = WAL",
@@ -80,12 +72,12 @@ def open_writer(engine: Engine, synchronous: Synchronous) -> Connection:
 
 
 def set_synchronous(connection: Connection, level: Synchronous) -> None:
-    """Say when the commits from here on count as kept."""
+    """Set when later commits count as stored."""
     driver_of(connection).execute(f"PRAGMA synchronous = {level}")
 
 
 def open_reader(engine: Engine) -> Connection:
-    """Open a connection that only reads."""
+    """Open a read-only connection."""
     connection = engine.connect()
     for pragma in ("query_only = ON", "wal_autocheckpoint = 0", "temp_store = MEMORY"):
         run_pragma(connection, pragma)
@@ -93,7 +85,7 @@ def open_reader(engine: Engine) -> Connection:
 
 
 def close_writer(connection: Connection) -> None:
-    """Write the log back into the file, where nothing hinders it, and close."""
+    """Write the log back into the file if possible, and close."""
     try:
         run_pragma(connection, "wal_checkpoint(TRUNCATE)")
     finally:
@@ -101,33 +93,33 @@ def close_writer(connection: Connection) -> None:
 
 
 def checkpoint(connection: Connection) -> bool:
-    """Write the log back into the file as far as no reader needs it; tells whether that was all of it."""
+    """Write back the part of the log that no reader needs; return whether that was all."""
     _, length, written = driver_of(connection).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     return bool(length == written)
 
 
 def check_log(path: Path, needed_since: int | None) -> None:
-    """Raise ConfigError where the log is gone which a process that was killed has left.
+    """Raise ConfigError if the log left by a killed process is missing.
 
-    Another program that opened the file in the meantime has written the log back, which shows.
+    If another program has written the log back meanwhile, the file's time shows it.
     """
     log = path.with_name(f"{path.name}-wal")
     if needed_since is None or log.exists() or path.stat().st_mtime_ns > needed_since:
         return
     raise ConfigError(
-        f"{log} is missing, and with it what was kept last: put it back beside {path.name}; if it is lost "
-        f"for good, remove {path.name}.lock, and the bot goes on without it"
+        f"{log} is missing, and with it the latest writes: put it back beside {path.name}; if it is lost "
+        f"for good, remove {path.name}.lock, and the bot continues without it"
     )
 
 
 def check_writable(connection: Connection) -> None:
-    """Raise the driver's error where nothing can be written."""
+    """Raise the driver's error if nothing can be written."""
     begin(connection, to_write=True)
     roll_back(connection)
 
 
 def probe_writes(connection: Connection) -> None:
-    """Do everything that may fail for want of space or permission, and leave nothing of it behind."""
+    """Raise the driver's error if space or permission is missing; leave nothing behind."""
     cursor = driver_of(connection)
     cursor.execute(f"DROP TABLE IF EXISTS {PROBE_TABLE}")
     cursor.execute(f"CREATE TABLE {PROBE_TABLE} AS SELECT zeroblob({PROBE_BYTES})")
@@ -135,12 +127,12 @@ def probe_writes(connection: Connection) -> None:
 
 
 def set_busy_timeout(connection: Connection, seconds: float) -> None:
-    """Say how long to wait for other programs' locks."""
+    """Set how many seconds to wait for other programs' locks."""
     driver_of(connection).execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
 
 
 def begin(connection: Connection, *, to_write: bool = False) -> None:
-    """Begin a transaction past SQLAlchemy, which takes longer for it than SQLite does."""
+    """Begin a transaction without SQLAlchemy, which takes longer for it than SQLite."""
     cursor = driver_of(connection)
     cursor.execute("BEGIN IMMEDIATE" if to_write else "BEGIN")
     if not to_write:
@@ -154,7 +146,7 @@ def begin(connection: Connection, *, to_write: bool = False) -> None:
 
 
 def commit(connection: Connection) -> None:
-    """Commit what `begin` began."""
+    """Commit the transaction of `begin`."""
     driver_of(connection).commit()
     vector_cache.vector_cache_of(connection).on_commit()
     if recent_cache := recent_cache_of(connection):
@@ -163,7 +155,7 @@ def commit(connection: Connection) -> None:
 
 
 def roll_back(connection: Connection) -> None:
-    """Undo what was done since `begin`."""
+    """Roll back the transaction of `begin`."""
     driver_of(connection).rollback()
     vector_cache.vector_cache_of(connection).on_rollback()
     if recent_cache := recent_cache_of(connection):
@@ -173,19 +165,19 @@ def roll_back(connection: Connection) -> None:
 
 
 def _end_core_transaction(connection: Connection) -> None:
-    if connection.in_transaction():  # a job has used Core, which then thinks that it began one itself
+    if connection.in_transaction():  # a job has used Core, which assumes that it began the transaction
         connection.rollback()
 
 
 def driver_of(connection: Connection) -> sqlite3.Connection:
-    """Give the driver's own connection."""
+    """Return the driver's own connection."""
     driver_connection: Any = connection.connection.driver_connection
     assert isinstance(driver_connection, sqlite3.Connection)
     return driver_connection
 
 
 def check_integrity(connection: Connection, path: Path) -> None:
-    """Raise ConfigError where the file is damaged; a large one is only looked at from outside."""
+    """Raise ConfigError if the file is damaged; of a large one only the size is checked."""
     size = path.stat().st_size
     if size <= MAX_FULL_CHECK_BYTES:
         result = run_pragma(connection, "quick_check(1)")

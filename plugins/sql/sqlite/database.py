@@ -1,4 +1,4 @@
-"""Reader and writer threads of one file, shared by agents."""
+"""An open SQLite file with its reader and writer threads, shared by the agents of a process."""
 
 import asyncio
 import logging
@@ -6,7 +6,6 @@ import os
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -17,34 +16,34 @@ from sqlalchemy.exc import DatabaseError
 
 from bot import Clock, PluginError, system_clock
 from bot.store import NO_SCHEMAS, Schemas, StoreHealth
-from plugins.sql.core.base import ensure_agent
+from plugins.sql.core.base import SharedResource, Work, ensure_agent
 from plugins.sql.core.plugin_tables import build_read_only_engine, open_plugin_tables
 from plugins.sql.core.recent_cache import RecentMemoryCache
+from plugins.sql.core.settings import DEFAULT_RETENTION, RetentionPolicy, Synchronous
 from plugins.sql.core.upgrade import upgrade_schemas
 from plugins.sql.core.vector_cache import VectorCache, enable_vector_search
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite.backup import back_up, hold_open_work
 from plugins.sql.sqlite.check import find_location_problems
-from plugins.sql.sqlite.connection import Synchronous
 from plugins.sql.sqlite.file_lock import FileLock
 from plugins.sql.sqlite.health import FileMonitor, opening_error
-from plugins.sql.sqlite.threads import Reader, Work
+from plugins.sql.sqlite.threads import Reader
 from plugins.sql.sqlite.writer import Writer
 from plugins.sql.stores.memories import as_stored
-from plugins.sql.stores.retention import DEFAULT_RETENTION, Retention, RetentionPolicy
+from plugins.sql.stores.retention import Retention
 from plugins.sql.stores.store import SqlStore
 
 logger = logging.getLogger(__name__)
 
-DATABASE_ERRORS = (DatabaseError, sqlite3.Error)  # as Core has them, and as the driver itself
+DATABASE_ERRORS = (DatabaseError, sqlite3.Error)  # of Core, and of the driver
 T = TypeVar("T")
 
 
 class SqliteDatabase:
-    """Runs synchronous work with a connection, off the event loop.
+    """Runs synchronous work with connections to one file, in threads; see `Access`.
 
-    `write` returns once what was written is committed. `read` sees every write that has returned.
-    `search` is a read that may take long and must not keep the others waiting. `health` tells whether
+    `health` reports whether writes are accepted: while the file is locked, full or unreachable it is
+    probed repeatedly; once it is damaged nothing more is written.
     anything can be kept just now; while the file is locked, full or out of reach it is tried again and
     again, while it is damaged nothing more is written.
     """
@@ -52,7 +51,7 @@ class SqliteDatabase:
     def __init__(
         self,
         path: Path,
-        synchronous: sqlite.Synchronous = sqlite.Synchronous.FULL,
+        synchronous: Synchronous = Synchronous.FULL,
         schemas: Schemas = NO_SCHEMAS,
         connection_class: type[sqlite3.Connection] = sqlite3.Connection,
     ) -> None:
@@ -77,39 +76,39 @@ class SqliteDatabase:
     async def open(self) -> None:
         """Lock, check and upgrade the file, and start the threads.
 
-        Whoever opens it closes it too, even where this raises ConfigError: another process has the file,
-        or it is damaged, or newer than this code.
+        The caller must close it even if this raises ConfigError: another process has the file, or it is
+        damaged, or newer than this code.
         """
         await self._writer.start()
         await self._reader.start()
         await self._searcher.start()
 
     async def close(self) -> None:
-        """Finish what was asked for, and let go of the file; the writer is the last to go."""
+        """Finish queued work and release the file; the writer stops last."""
         await asyncio.gather(self._reader.stop(), self._searcher.stop())
         await self._writer.stop()
         self._engine.dispose()
 
     @property
     def is_sole_writer(self) -> bool:
-        """Whether nobody but this process changes what is kept: the lock sees to it."""
+        """Whether no other process changes the stored data; the lock ensures it."""
         return True
 
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
-        """Run work that changes something, together with whatever else waits; a failure undoes it alone."""
+        """Run work that writes, in one commit with other waiting work; a failure undoes only its own."""
         return await self._writer.run(work, durable=durable)
 
     async def read(self, work: Work[T]) -> T:
-        """Run work that only reads, and quickly."""
+        """Run short read-only work."""
         return await self._reader.run(work)
 
     async def search(self, work: Work[T]) -> T:
-        """Run work that only reads, and may take its time."""
+        """Run read-only work that may take long."""
         return await self._searcher.run(work)
 
     @property
     def commit_count(self) -> int:
-        """How many transactions have been committed."""
+        """The number of committed transactions."""
         return self._writer.commit_count
 
     def _open(self) -> Connection:
@@ -160,22 +159,16 @@ class SqliteDatabase:
             self._lock.release()
 
 
-@dataclass(slots=True)
-class _Held:
-    database: SqliteDatabase
-    users: int = 0
-
-
 class OpenFiles:
     """The files that are open in this process.
 
-    The one thing that agents of a process have in common: SQLite takes one writer a file, and whoever
-    opened a second one would be refused by the lock.
+    Agents of a process share an open file, because SQLite allows one writer per file and the lock would
+    refuse a second one.
     """
 
     def __init__(self, connection_class: type[sqlite3.Connection] = sqlite3.Connection) -> None:
         self._connection_class = connection_class
-        self._held: dict[Path, _Held] = {}
+        self._databases = SharedResource[Path, SqliteDatabase]()
 
     @asynccontextmanager
     async def use(
@@ -184,21 +177,13 @@ class OpenFiles:
         synchronous: Synchronous = Synchronous.FULL,
         schemas: Schemas = NO_SCHEMAS,
     ) -> AsyncIterator[SqliteDatabase]:
-        """Open a file, or join those who have it open; the last one to leave closes it."""
+        """Open a file or share the open one; the last user closes it."""
         key = _absolute_path(path)
-        held = self._held.setdefault(
-            key, _Held(SqliteDatabase(key, synchronous, schemas, self._connection_class))
-        )
-        held.users += 1
-        try:
-            await held.database.open()
-            _check_schemas(held.database, schemas)
-            yield held.database
-        finally:
-            held.users -= 1
-            if not held.users:
-                del self._held[key]
-                await held.database.close()
+        create = partial(SqliteDatabase, key, synchronous, schemas, self._connection_class)
+        async with self._databases.use(key, create) as database:
+            await database.open()
+            _check_schemas(database, schemas)
+            yield database
 
     @asynccontextmanager
     async def open_store(
@@ -222,7 +207,7 @@ class OpenFiles:
 
 
 def _check_schemas(database: SqliteDatabase, schemas: Schemas) -> None:
-    """Raise PluginError where the file was opened without these: it is changed at its opening alone."""
+    """Raise PluginError if the file was opened without these schemas: only opening upgrades it."""
     if missing := sorted(set(schemas) - set(database.schemas)):
         raise PluginError(
             f"{database.path} is open without the tables of {', '.join(missing)}: start all characters of a "

@@ -1,4 +1,4 @@
-"""One process a file: a lock that the operating system takes back when its holder dies."""
+"""A lock that allows one process per file; the operating system releases it when the process dies."""
 
 import os
 import sys
@@ -18,12 +18,12 @@ LOG_NEEDED_TEXT = b"the log holds what the file does not\n"
 
 
 class FileLock:
-    """Holds `<file>.lock`; whoever else wants it is told who has it.
+    """The lock `<file>.lock`; its content names the process that holds it.
 
-    `log_needed_since` is when the process before began a log that it has not written back (None where
-    there is no such log), in nanoseconds as files have them.
+    `log_needed_since` is when the previous process began a log that it did not write back, in nanoseconds
+    of the file's time; None if there is no such log.
 
-    The database's own file is not opened for this: closing any handle of it would drop the locks that
+    The database file itself is not opened for this: closing any handle of it would drop the locks that
     SQLite holds there (POSIX locks belong to the process, not to the handle).
     """
 
@@ -34,16 +34,16 @@ class FileLock:
         self.log_needed_since: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock; raises StoreRefused where another process has it."""
+        """Take the lock; raise StoreInaccessible if another process has it."""
         try:
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise StoreInaccessible(
-                f"{self._path} cannot be made: {error.strerror}; see to its directory"
+                f"{self._path} cannot be created: {error.strerror}; check its directory"
             ) from None
         try:
             _lock_handle(handle)
-        except (BlockingIOError, PermissionError):  # the second is how Windows says it
+        except (BlockingIOError, PermissionError):  # Windows raises the second
             holder = os.read(handle, HOLDER_BYTES).decode("ascii", "replace").strip()
             os.close(handle)
             raise StoreInaccessible(
@@ -54,8 +54,8 @@ class FileLock:
         except OSError as error:
             os.close(handle)
             raise StoreInaccessible(
-                f"{self._path} cannot be locked where it is ({error.strerror}): set BOT_DATA_DIR or "
-                "DATABASE_URL to a folder on this machine's own disk"
+                f"{self._path} cannot be locked at this location ({error.strerror}): set BOT_DATA_DIR or "
+                "DATABASE_URL to a folder on a local disk"
             ) from None
         self._handle = handle
         if os.fstat(handle).st_size > HOLDER_BYTES:
@@ -63,12 +63,12 @@ class FileLock:
         self._write(0, f"process {os.getpid()}\n".ljust(HOLDER_BYTES).encode("ascii"))
 
     def record_log(self, *, is_needed: bool) -> None:
-        """Write down whether the log holds what the file does not: who comes next will want it then."""
+        """Record whether the log has writes that the file does not; the next process needs it then."""
         if self._handle is not None:
             self._write(HOLDER_BYTES, LOG_NEEDED_TEXT if is_needed else b"")
 
     def _write(self, offset: int, data: bytes) -> None:
-        """Write down something that helps whoever comes next; where it cannot be, the lock holds as well."""
+        """Write information for the next process; failing to do so does not affect the lock."""
         assert self._handle is not None
         with suppress(OSError):
             if offset:
@@ -77,7 +77,7 @@ class FileLock:
             os.write(self._handle, data)
 
     def release(self) -> None:
-        """Give the lock back; the file stays, because removing it would race with the next holder."""
+        """Release the lock; the file stays, because removing it would race with the next holder."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
@@ -85,7 +85,7 @@ class FileLock:
 
 def _lock_handle(handle: int) -> None:
     if sys.platform == "win32":
-        os.lseek(handle, 1024, os.SEEK_SET)  # a byte that nobody reads: Windows keeps readers off locked ones
+        os.lseek(handle, 1024, os.SEEK_SET)  # a byte that is never read: Windows blocks reads of locked bytes
         msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
     else:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

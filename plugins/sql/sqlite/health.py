@@ -1,4 +1,4 @@
-"""Driver errors → causes and remedies."""
+"""Health of a database file; errors of the driver with their causes and remedies."""
 
 import logging
 import os
@@ -19,9 +19,9 @@ RECHECK_SECONDS = 1.0
 
 
 class FileMonitor:
-    """Tells the health of one file; what a damaged one holds is read on, but nothing is written any more.
+    """Monitors one file. A damaged file can still be read, but nothing more is written.
 
-    All but `of_reader` is for the thread that writes.
+    All methods but `explain_reader_error` are for the writing thread.
     """
 
     def __init__(self, path: Path, health: StoreHealth) -> None:
@@ -33,16 +33,16 @@ class FileMonitor:
 
     @property
     def has_problem(self) -> bool:
-        """Whether nothing can be kept just now."""
+        """Whether writes are refused at present."""
         return self._health.problem is not None
 
     def start(self, connection: Connection) -> None:
-        """Watch over the connection that writes from now on."""
+        """Start to monitor the file of the writing connection."""
         self._connection = connection
         self._file_id = self._find_file_id()
 
     def check(self) -> None:
-        """Raise StoreUnavailable where nothing may be written: the file is damaged, or not where it was."""
+        """Raise StoreUnavailable if nothing may be written: the file is damaged or was moved."""
         problem = self._health.problem
         if problem is not None and problem.cause == DAMAGED:
             self._health.check_available()
@@ -50,31 +50,31 @@ class FileMonitor:
             raise missing_file_error(self._path)
 
     def explain(self, error: BaseException) -> BaseException:
-        """Put a writer's error into words, and note it where it is the file's fault."""
+        """Return an explained error of the writer; record it if the file causes it."""
         explained = explain_error(error, self._path)
         if isinstance(explained, StoreUnavailable):
             if not self.has_problem and self._connection is not None:
-                sqlite.set_busy_timeout(self._connection, 0.0)  # nobody waits for long twice
+                sqlite.set_busy_timeout(self._connection, 0.0)  # only the first write waits long
             self._record(explained)
             self._next_recheck_at = time.monotonic() + RECHECK_SECONDS
         return explained
 
     def explain_reader_error(self, error: BaseException) -> BaseException:
-        """Put a reader's error into words; a damaged file is one for the writer too."""
+        """Return an explained error of a reader; record it if the file is damaged."""
         explained = explain_error(error, self._path)
         if isinstance(explained, StoreUnavailable) and explained.cause == DAMAGED:
             self._record(explained)
         return explained
 
     def recheck(self, connection: Connection) -> float | None:
-        """See whether it is over, once a second; tells after how many seconds to look again."""
+        """Check once a second whether the problem is gone; return the seconds until the next check."""
         if not self.has_problem:
             return None
         if time.monotonic() >= self._next_recheck_at:
             try:
                 self.check()
                 sqlite.probe_writes(connection)
-            except Exception as error:  # it is not over: the next look may find it so
+            except Exception as error:  # the problem remains: the next check may succeed
                 self.explain(error)
             else:
                 sqlite.set_busy_timeout(connection, sqlite.BUSY_TIMEOUT_SECONDS)
@@ -83,7 +83,7 @@ class FileMonitor:
 
     def _record(self, error: StoreUnavailable) -> None:
         problem = self._health.problem
-        if problem is None or problem.cause != DAMAGED:  # from that there is no way back
+        if problem is None or problem.cause != DAMAGED:  # damage is permanent
             self._health.fail(error)
 
     def _find_file_id(self) -> tuple[int, int] | None:
@@ -105,36 +105,34 @@ LOCKED, FULL, READ_ONLY, DAMAGED, UNREACHABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with a file, in a word and in a sentence that says what to do."""
+    """A problem of a file: its code, and a text that says what to do."""
 
     cause: str
     remedy: str
 
 
 BUSY = Fault(LOCKED, "is locked by another program: close it (a backup, a database browser)")
-READONLY = Fault(
-    READ_ONLY, "cannot be written: see to its permissions, to those of its directory, and to its disk"
-)
+READONLY = Fault(READ_ONLY, "cannot be written: check its permissions, those of its directory, and its disk")
 BROKEN = Fault(DAMAGED, "is damaged: stop the bot, keep the file, and put a backup in its place")
 FAULTS = {
     "SQLITE_BUSY": BUSY,
     "SQLITE_LOCKED": BUSY,
     "SQLITE_FULL": Fault(FULL, "cannot grow: free some space on its disk"),
     "SQLITE_READONLY": READONLY,
-    "SQLITE_IOERR": Fault(UNREACHABLE, "cannot be read or written: look at the disk and at the system's log"),
+    "SQLITE_IOERR": Fault(UNREACHABLE, "cannot be read or written: check the disk and the system's log"),
     "SQLITE_CANTOPEN": Fault(
-        UNREACHABLE, "cannot be opened: see to its permissions, and to those of its directory"
+        UNREACHABLE, "cannot be opened: check its permissions and those of its directory"
     ),
     "SQLITE_CORRUPT": BROKEN,
     "SQLITE_NOTADB": Fault(
         DAMAGED, "is no SQLite database: stop the bot, keep the file, and put a backup in its place"
     ),
 }
-MISSING = "is not where it was: put it back, or restart the bot if another one is meant to take its place"
+MISSING = "was moved or removed: put it back, or restart the bot if another file is to replace it"
 
 
 def explain_error(error: BaseException, path: Path) -> BaseException:
-    """Turn a fault of the file into one that says what to do; other errors stay what they are."""
+    """Return a problem of the file as StoreUnavailable with a remedy; return other errors unchanged."""
     origin = error.orig if isinstance(error, DBAPIError) else error
     fault = _fault_of(origin)
     if fault is None:
@@ -145,12 +143,12 @@ def explain_error(error: BaseException, path: Path) -> BaseException:
 
 
 def missing_file_error(path: Path) -> StoreUnavailable:
-    """Say that a file which is open is not to be found any more."""
+    """Return the error for an open file that is missing at its path."""
     return StoreUnavailable(f"the database {path} {MISSING}", cause=UNREACHABLE)
 
 
 def opening_error(error: Exception, path: Path) -> BotError:
-    """Say why a file cannot be opened or closed: ConfigError where waiting alone does not mend it."""
+    """Return why a file cannot be opened or closed: ConfigError if waiting does not help."""
     explained = explain_error(error, path)
     if not isinstance(explained, StoreUnavailable):
         return ConfigError(f"the database {path} cannot be used ({error})")
@@ -160,7 +158,7 @@ def opening_error(error: Exception, path: Path) -> BotError:
 
 
 def is_full(error: Exception) -> bool:
-    """Tell whether it is only room that is wanting."""
+    """Return whether the error is a full disk."""
     fault = _fault_of(error.orig if isinstance(error, DBAPIError) else error)
     return fault is not None and fault.cause == FULL
 
@@ -173,5 +171,5 @@ def _fault_of(origin: BaseException | None) -> Fault | None:
 def _is_on_read_only_disk(path: Path) -> bool:
     try:
         return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
-    except (OSError, AttributeError):  # it is out of reach, or Windows does not know
+    except (OSError, AttributeError):  # it is unreachable, or this is Windows
         return False

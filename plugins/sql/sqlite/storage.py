@@ -1,4 +1,4 @@
-"""Open, read-only open."""
+"""The SQLite storage: open, open read-only, check, upgrade and back up."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ from bot.store import (
     StoreInaccessible,
     UpgradeResult,
 )
-from plugins.sql.core.base import FIND_AGENT, AgentRow
+from plugins.sql.core.base import FIND_AGENT, AgentRow, Work
 from plugins.sql.core.plugin_tables import build_read_only_engine, open_plugin_tables
 from plugins.sql.core.schema import VERSION
 from plugins.sql.core.settings import SqlSettings, find_database_file
@@ -33,14 +33,14 @@ from plugins.sql.sqlite.backup import copy_database
 from plugins.sql.sqlite.check import check_file, read_version, require_file
 from plugins.sql.sqlite.database import OpenFiles
 from plugins.sql.sqlite.health import explain_error, opening_error
-from plugins.sql.sqlite.threads import Reader, Work
+from plugins.sql.sqlite.threads import Reader
 from plugins.sql.stores.store import SqlStore
 
-REMEDY = "see to its permissions, or set BOT_DATA_DIR or DATABASE_URL"
+REMEDY = "check its permissions, or set BOT_DATA_DIR or DATABASE_URL"
 
 
 class SqliteStorage(Storage):
-    """Keeps stores in the SQLite file that the settings name."""
+    """Opens stores in the SQLite file that the settings name."""
 
     def __init__(self) -> None:
         self._files = OpenFiles()
@@ -58,15 +58,15 @@ class SqliteStorage(Storage):
             yield store
 
     def open_read_only(self, agent_id: UUID, settings: Settings) -> AbstractAsyncContextManager[Store]:
-        """Open one agent's store for reading alone."""
+        """Open one agent's store read-only."""
         return open_read_only(find_database_file(settings), agent_id)
 
     async def check(self, settings: Settings) -> CheckReport:
-        """Look whether the file is whole, and what it holds."""
+        """Check the file; return its problems and facts."""
         return await asyncio.to_thread(check_file, find_database_file(settings))
 
     async def upgrade(self, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> UpgradeResult:
-        """Give the file the schema of this version; an older one is copied before."""
+        """Upgrade the file to this version's schema; an older file is backed up first."""
         path = find_database_file(settings)
         _check_writable(path)
         previous = await asyncio.to_thread(read_version, path)
@@ -74,16 +74,16 @@ class SqliteStorage(Storage):
             return UpgradeResult(str(path), previous, VERSION)
 
     async def backup(self, settings: Settings, file: Path | None = None) -> Path:
-        """Copy the file as it is at one moment."""
+        """Write a consistent copy of the file; return its path."""
         return await asyncio.to_thread(copy_database, find_database_file(settings), file)
 
 
 def _check_writable(path: Path) -> None:
-    """Raise StoreRefused where the file, or the directory that it is to be in, is closed to us."""
+    """Raise StoreInaccessible if the file or its directory is not writable."""
     existing = next(candidate for candidate in (path, *path.absolute().parents) if candidate.exists())
     directory = existing.parent if existing == path else existing
     if not directory.is_dir():
-        raise StoreInaccessible(f"{path} cannot be made: {directory} is no directory; {REMEDY}")
+        raise StoreInaccessible(f"{path} cannot be created: {directory} is no directory; {REMEDY}")
     for candidate in (directory, existing):
         if not os.access(candidate, os.W_OK):
             raise StoreInaccessible(f"{path} cannot be written: {candidate} is closed to this user; {REMEDY}")
@@ -93,7 +93,7 @@ T = TypeVar("T")
 
 
 class ReadOnlyDatabase:
-    """A database that is only read; see `Access`."""
+    """A file that is only read; see `Access`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -104,41 +104,41 @@ class ReadOnlyDatabase:
         )
 
     async def open(self) -> None:
-        """Start the thread that reads."""
+        """Start the reading thread."""
         await self._reader.start()
 
     async def close(self) -> None:
-        """Stop it."""
+        """Stop the thread and close the file."""
         await self._reader.stop()
         self._engine.dispose()
 
     @property
     def is_sole_writer(self) -> bool:
-        """Whether nobody but this process changes what is kept: another one does."""
+        """False: the running bot may write."""
         return False
 
     @property
     def recent_cache(self) -> None:
-        """What is known without reading: nothing."""
+        """None: other processes may write."""
 
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
-        """Refuse."""
-        raise ConfigError(f"the database {self._path} was opened for reading alone")
+        """Raise ConfigError."""
+        raise ConfigError(f"the database {self._path} was opened read-only")
 
     async def read(self, work: Work[T]) -> T:
-        """Run work that only reads."""
+        """Run read-only work."""
         return await self._reader.run(work)
 
     async def search(self, work: Work[T]) -> T:
-        """Run work that only reads; there is nobody whom it could keep waiting."""
+        """Run read-only work."""
         return await self._reader.run(work)
 
 
 @asynccontextmanager
 async def open_read_only(path: Path, agent_id: UUID) -> AsyncIterator[SqlStore]:
-    """Open one agent's store in a file for reading alone.
+    """Open one agent's store in a file, read-only.
 
-    Raises ConfigError where the file is missing or damaged, has another schema, or does not know the agent.
+    Raise ConfigError if the file is missing or damaged, has another schema, or does not have the agent.
     """
     require_file(path)
     database = ReadOnlyDatabase(path)
@@ -155,11 +155,12 @@ async def open_read_only(path: Path, agent_id: UUID) -> AsyncIterator[SqlStore]:
 
 
 def find_agent_row(location: Path | str, agent_id: UUID, connection: Connection) -> AgentRow:
-    """Find an agent in a database that is to be read; raises ConfigError where that cannot be."""
+    """Return an agent's row; raise ConfigError for another schema version or an unknown agent."""
     version = find_version(connection)
     if version != VERSION:
         raise ConfigError(
-            f"the database {location} has schema {version or 'none'}, this version of Greenroom reads {VERSION}: "
+            f"the database {location} has schema {version or 'none'}, this version of Greenroom reads "
+            f"{VERSION}: "
             f"{_remedy(version)}"
         )
     row = FIND_AGENT.first(connection, agent_id.bytes)

@@ -1,4 +1,4 @@
-"""Worker threads."""
+"""Threads that run database jobs for the event loop."""
 
 import asyncio
 import logging
@@ -13,17 +13,17 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
+from plugins.sql.core.base import Work
 from plugins.sql.sqlite.connection import begin, roll_back
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Work = Callable[[Connection], T]
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """Something to do with the connection, and who waits for it."""
+    """Work for the connection, and the future of its caller."""
 
     work: Work[Any]
     loop: asyncio.AbstractEventLoop
@@ -34,9 +34,9 @@ class Job:
 
 
 class Worker(ABC):
-    """A thread with a connection of its own, which it opens, uses and closes.
+    """A thread that opens, uses and closes its own connection.
 
-    Started once; `run` is for any event loop.
+    It is started once; `run` may be called from any event loop.
     """
 
     def __init__(self, name: str, *, max_batch: int) -> None:
@@ -49,22 +49,22 @@ class Worker(ABC):
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
 
     async def start(self) -> None:
-        """Start the thread, once, and wait for its connection; raises what kept it from opening."""
+        """Start the thread, once, and wait for its connection; raise the error of opening it."""
         if self._thread.ident is None:
             self._thread.start()
         await asyncio.shield(asyncio.wrap_future(self._ready))
 
     async def stop(self) -> None:
-        """Do what is queued, close the connection and end the thread; nothing more is taken."""
+        """Finish queued jobs, close the connection and end the thread; refuse new jobs."""
         self._is_closed = True
         if self._thread.ident is None:
             return
         self._queue.put(None)
         await asyncio.shield(asyncio.wrap_future(self._stopped))
-        self._thread.join()  # it has said its last word: there is nothing to wait for
+        self._thread.join()  # it has finished: this does not block
 
     async def run(self, work: Work[T], *, durable: bool = True) -> T:
-        """Have something done, and wait for its result."""
+        """Run work in the thread; return its result."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         if self._is_closed:
@@ -78,20 +78,20 @@ class Worker(ABC):
 
     @abstractmethod
     def _serve(self, connection: Connection, batch: list[Job]) -> None:
-        """Do these jobs, and note each one's result or error."""
+        """Run these jobs, and store each job's result or error."""
 
     def _close(self, connection: Connection) -> None:
         """Close the connection, in the thread."""
         connection.close()
 
     def _on_idle(self, connection: Connection, *, is_quiet: bool) -> float | None:
-        """Do what can wait until nobody waits; tells after how many quiet seconds to be called again."""
+        """Do background work; return the idle seconds until the next call, None for never."""
         return None
 
     def _main(self) -> None:
         try:
             connection = self._open()
-        except BaseException as error:  # whoever starts the thread is told
+        except BaseException as error:  # passed to the caller of `start`
             self._is_closed = True
             self._ready.set_exception(error)
             self._stopped.set_result(None)
@@ -107,7 +107,7 @@ class Worker(ABC):
     def _end(self, connection: Connection) -> None:
         try:
             self._close(connection)
-        except Exception as error:  # a full disk, say: what is committed is kept all the same
+        except Exception as error:  # such as a full disk: commits are not affected
             logger.warning("the database was not closed properly: %s", error)
         finally:
             self._stopped.set_result(None)
@@ -115,14 +115,14 @@ class Worker(ABC):
     def _run_batch(self, connection: Connection, batch: list[Job]) -> None:
         try:
             self._serve(connection, batch)
-        except BaseException as error:  # those who wait must hear of it, and the thread must live
+        except BaseException as error:  # the callers get the error, and the thread continues
             logger.exception("a batch of %d database jobs failed", len(batch))
             for job in batch:
                 job.error = job.error or error
         _deliver_results(batch)
 
     def _next_batch(self, connection: Connection) -> list[Job]:
-        """Take all that waits, at most so many; nothing more comes once the thread is to stop."""
+        """Return the queued jobs, at most `_max_batch`; an empty list once the thread is to stop."""
         if self._is_stopping:
             return []
         job = self._wait_for_job(connection)
@@ -152,7 +152,7 @@ class Worker(ABC):
 
 
 def _deliver_results(batch: Sequence[Job]) -> None:
-    """Wake those who wait: one call a loop, however many jobs there are."""
+    """Resolve the futures of jobs with one call per event loop."""
     loops: defaultdict[asyncio.AbstractEventLoop, list[Job]] = defaultdict(list)
     for job in batch:
         loops[job.loop].append(job)
@@ -166,8 +166,8 @@ def _deliver_results(batch: Sequence[Job]) -> None:
 def _resolve(jobs: Sequence[Job]) -> None:
     for job in jobs:
         if job.future.done():
-            continue  # whoever waited has been cancelled
-        if isinstance(job.error, StopIteration):  # no future takes that one
+            continue  # the caller was cancelled
+        if isinstance(job.error, StopIteration):  # futures do not accept it
             job.future.set_exception(RuntimeError(f"a database job raised {job.error!r}"))
         elif job.error is not None:
             job.future.set_exception(job.error)
@@ -179,7 +179,7 @@ MAX_BATCH = 64
 
 
 class Reader(Worker):
-    """Runs jobs that change nothing; each sees what was committed before it was asked for."""
+    """Runs read-only jobs; each sees what was committed before it was queued."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class Reader(Worker):
         return self._open_connection()
 
     def _serve(self, connection: Connection, batch: list[Job]) -> None:
-        begin(connection)  # takes no lock yet: the first question does
+        begin(connection)  # takes no lock yet: the first query does
         try:
             for job in batch:
                 self._serve_job(connection, job)
@@ -205,5 +205,5 @@ class Reader(Worker):
     def _serve_job(self, connection: Connection, job: Job) -> None:
         try:
             job.result = job.work(connection)
-        except BaseException as error:  # noted for whoever waits; the others have their own answers
+        except BaseException as error:  # passed to the caller; other jobs are not affected
             job.error = self._explain(error)

@@ -1,4 +1,4 @@
-"""The one thread that writes: whoever waits while a commit runs shares the next one."""
+"""The writing thread: jobs that wait during a commit share the next one."""
 
 import logging
 from collections.abc import Callable
@@ -7,8 +7,8 @@ from sqlalchemy import Connection
 
 from plugins.sql.core.recent_cache import recent_cache_of
 from plugins.sql.core.row_cache import invalidate
+from plugins.sql.core.settings import Synchronous
 from plugins.sql.sqlite.connection import (
-    Synchronous,
     begin,
     checkpoint,
     commit,
@@ -28,10 +28,10 @@ MAX_CHANGES = 50_000
 
 
 class Writer(Worker):
-    """Runs jobs inside shared transactions, and checkpoints when nobody waits.
+    """Runs jobs in shared transactions, and checkpoints when it is idle.
 
-    `watch` turns a driver's error into one for people, and tells when writing is of no use. `note_log` is
-    told when the log begins to hold what the file does not, and when no more.
+    `monitor` explains the driver's errors and knows whether writing is possible. `record_log` is called
+    when the log begins to have writes that the file does not, and when that ends.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class Writer(Worker):
             self._monitor.check()
             self._set_synchronous(connection, batch)
             begin(connection, to_write=True)
-        except Exception as error:  # the file is locked or gone: nobody need try again just now
+        except Exception as error:  # the file is locked or missing: retrying now is useless
             self._fail(batch, error)
             return
         try:
             for job in batch:
                 job.result = job.work(connection)
             self._commit(connection)
-        except BaseException as error:  # one job's fault is not the others': see whose it is
+        except BaseException as error:  # one job's failure must not fail the others
             roll_back(connection)
             if len(batch) == 1:
                 self._fail(batch, error)
@@ -81,7 +81,7 @@ class Writer(Worker):
             self._checkpoint(connection)
 
     def _set_synchronous(self, connection: Connection, batch: list[Job]) -> None:
-        """Spare the disk where nothing of a batch has to outlive a power cut by itself."""
+        """Do not wait for the disk if no job of the batch must be durable."""
         level = self._synchronous if any(job.is_durable for job in batch) else Synchronous.NORMAL
         if level is not self._current_level:
             set_synchronous(connection, level)
@@ -100,13 +100,13 @@ class Writer(Worker):
             job.error = job.error or explained
 
     def _replay(self, connection: Connection, batch: list[Job]) -> None:
-        """Do a batch again with a savepoint a job, so that only those fail that cannot be done."""
+        """Repeat a batch with a savepoint for each job, so that only failing jobs fail."""
         try:
             begin(connection, to_write=True)
             for job in batch:
                 self._replay_job(connection, job)
             self._commit(connection)
-        except BaseException as error:  # the transaction itself: none of them is kept
+        except BaseException as error:  # the transaction failed: no job is stored
             roll_back(connection)
             self._fail(batch, error)
 
@@ -114,9 +114,9 @@ class Writer(Worker):
         driver_of(connection).execute("SAVEPOINT job")
         try:
             job.result = job.work(connection)
-        except BaseException as error:  # noted for whoever waits; the savepoint protects the others
+        except BaseException as error:  # passed to the caller; the savepoint protects other jobs
             if not driver_of(connection).in_transaction:
-                raise  # a full disk and the like end the whole transaction
+                raise  # an error such as a full disk ends the whole transaction
             job.error = self._monitor.explain(error)
             driver_of(connection).execute("ROLLBACK TO job")
             invalidate(connection)
@@ -136,7 +136,7 @@ class Writer(Worker):
         return None
 
     def _checkpoint(self, connection: Connection) -> None:
-        """Write the log back; where the disk has no room for it, what is committed stays in the log."""
+        """Write the log back; on a full disk commits stay in the log."""
         self._checkpointed_changes = driver_of(connection).total_changes
         try:
             if checkpoint(connection):
@@ -146,7 +146,7 @@ class Writer(Worker):
             if not is_full(error):
                 self._monitor.explain(error)
             elif not self._is_log_stuck:
-                logger.warning("the database's log cannot be written back: free some space on its disk")
+                logger.warning("the database's log cannot be written back: free space on its disk")
             self._is_log_stuck = True
         else:
             self._is_log_stuck = False

@@ -1,7 +1,7 @@
-"""The log of what somebody was allowed, or denied: each entry is sealed onto the one before it.
+"""The log of authorization decisions: each entry is sealed with a hash that includes the previous seal.
 
-Whoever changes an entry afterwards, or takes one out, breaks the chain, and `bot db check` says where. Of
-somebody who is forgotten the entries stay as links that say nothing any more.
+Changing or deleting an entry breaks the chain, and `bot db check` reports where. The entries of an erased
+person remain as links without content.
 """
 
 import json
@@ -16,10 +16,10 @@ from plugins.sql.core.schema import logs
 from plugins.sql.core.statements import RawStatement, Row, Statement, equals
 from plugins.sql.core.values import datetime_of, dumps, loads
 
-PREVIOUS_SEAL, SEAL, ERASED = "$after", "$seal", "$forgotten"  # beside whatever an entry says
-KIND_INDEX, AT_INDEX, BODY_INDEX = 1, 2, 5  # where a row for the table has them
-MAX_BREAKS = 5  # told by a check: they are alike
-SUSPECT = "the bot never does that; find out who else can write to the database"
+PREVIOUS_SEAL, SEAL, ERASED = "$after", "$seal", "$forgotten"  # keys beside an entry's own
+KIND_INDEX, AT_INDEX, BODY_INDEX = 1, 2, 5  # in a row of the table
+MAX_BREAKS = 5  # reported by a check: the others are alike
+SUSPECT = "the bot never does that; find out which other program can write to the database"
 LOCK_KEY = int.from_bytes(b"decision")
 
 _OF_AGENT = (equals(logs.c.agent_id, "agent"), equals(logs.c.kind, "kind"))
@@ -37,7 +37,7 @@ ALL_ENTRIES = "SELECT agent_id, at, body FROM logs WHERE kind = '{}' ORDER BY ag
 
 
 def seal_entries(connection: Connection, rows: Sequence[Row]) -> Sequence[Row]:
-    """Seal those of one agent's new entries that are decisions; nobody else does so until the commit."""
+    """Return one agent's new entries with decisions sealed; other processes wait until the commit."""
     if not any(row[KIND_INDEX] == LogKind.AUTHORIZATION for row in rows):
         return rows
     if connection.dialect.name == "postgresql":
@@ -55,14 +55,14 @@ def seal_entries(connection: Connection, rows: Sequence[Row]) -> Sequence[Row]:
 
 
 def entry_content(body: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give what an entry says, without its seal; None where whoever it was about is forgotten."""
+    """Return an entry's content without its seal; None if its person was erased."""
     if body.get(ERASED) is True:
         return None
     return {name: value for name, value in body.items() if name not in (PREVIOUS_SEAL, SEAL)}
 
 
 def build_tombstones(connection: Connection, agent: int, entity: bytes) -> list[tuple[int, str]]:
-    """Give, by its position, what is left of each decision on somebody's request when they are forgotten."""
+    """Return position and remaining body of each decision about a person to be erased."""
     return [
         (
             position,
@@ -74,14 +74,14 @@ def build_tombstones(connection: Connection, agent: int, entity: bytes) -> list[
 
 
 def find_breaks(connection: Connection) -> Iterator[str]:
-    """Tell of each place in which the log is not as it was written; of what came before seals, nothing."""
+    """Yield a problem for each break of the chain; entries from before seals are skipped."""
     last_seals: dict[int, str] = {}
     for agent, at, text in connection.exec_driver_sql(ALL_ENTRIES.format(LogKind.AUTHORIZATION)):
         body = loads(text)
         previous, seal, content = body.get(PREVIOUS_SEAL), body.get(SEAL), entry_content(body)
         time_text = f"{datetime_of(at):%Y-%m-%d %H:%M:%S}"
         if agent in last_seals and previous != last_seals[agent]:
-            yield f"before the decision of {time_text}, others were taken out of the log: {SUSPECT}"
+            yield f"before the decision of {time_text}, others were deleted from the log: {SUSPECT}"
         if content is not None and seal is not None and seal != _seal(str(previous), at, content):
             yield f"the decision of {time_text} was changed afterwards: {SUSPECT}"
         if seal is not None or agent in last_seals:

@@ -1,4 +1,4 @@
-"""Cache, logs, cost entries."""
+"""The cache, the log and the sums of model costs."""
 
 import json
 from collections import Counter
@@ -109,7 +109,7 @@ SAME_KIND = and_(OF_AGENT, equals(logs.c.kind, "kind"))
 
 
 def _delete_all_but(count: int) -> Statement:
-    """Delete all but the last entries of a kind."""
+    """Return a statement that deletes all but the latest entries of a kind."""
     newest_deleted = select(logs.c.position).where(SAME_KIND).order_by(NEWEST_FIRST).limit(1).offset(count)
     return Statement(
         lambda _: delete(logs).where(SAME_KIND, logs.c.position <= newest_deleted.scalar_subquery()),
@@ -122,7 +122,7 @@ DELETE_OLD_LOGS, DELETE_OLD_DECISIONS = _delete_all_but(MAX_LOGS), _delete_all_b
 
 
 class SqlCache(SqlStorePart):
-    """Keeps small values; see `CacheStore`. Setting one takes out those that are over."""
+    """Stores small values; see `CacheStore`. Setting a value deletes expired ones."""
 
     def __init__(self, database: Access, agent_row: AgentRow, clock: Clock) -> None:
         super().__init__(database, agent_row)
@@ -143,7 +143,7 @@ class SqlCache(SqlStorePart):
 
 
 class SqlLogs(SqlStorePart):
-    """Keeps the last ten thousand entries of each kind, of decisions the last million; see `LogStore`."""
+    """Stores the latest 10,000 entries of each kind and a million decisions; see `LogStore`."""
 
     def __init__(self, database: Access, agent_row: AgentRow, clock: Clock) -> None:
         super().__init__(database, agent_row)
@@ -169,7 +169,7 @@ class SqlLogs(SqlStorePart):
         await self._database.write(partial(_insert_logs, rows, self._kinds_to_trim(entries)), durable=durable)
 
     def _kinds_to_trim(self, entries: Sequence[LogEntry]) -> list[str]:
-        """Count what is kept, and tell of which kinds the oldest are to go now."""
+        """Count the new entries; return the kinds of which old entries are to be deleted now."""
         kinds = []
         for kind, count in Counter(entry.kind for entry in entries).items():
             before = self._written_counts[kind]
@@ -270,7 +270,7 @@ class SqlCosts(SqlStorePart):
     async def add(self, entries: Sequence[CostEntry]) -> None:
         rows = sorted(
             _cost_row(self._agent, entry) for entry in entries
-        )  # in one order: nobody waits in a circle
+        )  # one order, so that transactions cannot deadlock
         await self._database.write(lambda db: ADD_COST.run_many(db, rows), durable=False)
 
     async def costs_between(self, since: date, until: date) -> list[CostEntry]:

@@ -1,4 +1,4 @@
-"""What goes out, in SQL: parts in the order of their room, and their states."""
+"""Deliveries: their order within a room, and their states."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +11,7 @@ from bot import Content
 from bot.platform import Delivery, DeliveryState
 from plugins.sql.core.schema import deliveries
 from plugins.sql.core.statements import (
+    Columns,
     Insert,
     ListStatement,
     Row,
@@ -53,8 +54,56 @@ DELIVERY_NAMES = (
     "cause",
     "is_open",
 )
-DELIVERY_STATE_NAMES = DELIVERY_NAMES[11:]
-DELIVERY = (*(deliveries.c[name] for name in DELIVERY_NAMES[1:-1]), deliveries.c.seq)
+DELIVERY_STATE_NAMES = DELIVERY_NAMES[DELIVERY_NAMES.index("reply_to") :]
+
+
+def _read_delivery(row: Row) -> Delivery:
+    (
+        delivery_id,
+        turn_id,
+        room_id,
+        memory_id,
+        platform,
+        account,
+        target,
+        part,
+        content,
+        created_at,
+        reply_to,
+        state,
+        attempts,
+        first_attempt_at,
+        external_id,
+        cause,
+        seq,
+    ) = row
+    stored = content_of(content)
+    references = {key: str(stored.metadata.get(key, "")) for key in REFERENCE_KEYS}
+    metadata = {key: value for key, value in stored.metadata.items() if key not in REFERENCE_KEYS}
+    return Delivery(
+        id=delivery_id,
+        turn_id=id_of(turn_id),
+        room_id=id_of(room_id),
+        memory_id=id_of(memory_id),
+        platform=platform,
+        account=account,
+        target=target,
+        part=part,
+        content=replace(stored, metadata=metadata) if any(references.values()) else stored,
+        created_at=datetime_of(created_at),
+        seq=seq,
+        state=DeliveryState(state),
+        attempts=attempts,
+        first_attempt_at=datetime_or_none(first_attempt_at),
+        external_id=external_id,
+        reply_to=reply_to,
+        cause=cause,
+        replaces_external_id=references[REPLACES_KEY],
+        draft_id=references[DRAFT_KEY],
+    )
+
+
+DELIVERY = Columns(deliveries, (*DELIVERY_NAMES[1:-1], "seq"), _read_delivery)
 OF_AGENT = equals(deliveries.c.agent_id, "agent")
 IN_ROOM = equals(deliveries.c.room_id, "room")
 OF_TURN = equals(deliveries.c.turn_id, "turn")
@@ -63,7 +112,7 @@ BY_POSITION = deliveries.c.position
 
 
 def _insert_delivery(insert: Insert) -> Executable:
-    """Give a part the next place in its room; one that is there already stays as it is."""
+    """Insert a delivery with the next sequence number of its room, unless it exists."""
     last = select(func.coalesce(func.max(deliveries.c.seq), 0) + 1).where(
         equals(deliveries.c.agent_id, "agent_id"), equals(deliveries.c.room_id, "room_id")
     )
@@ -99,7 +148,7 @@ DELIVERIES_OF_TURN = Statement(
 
 
 def insert_deliveries(connection: Connection, agent: int, deliveries: Sequence[Delivery]) -> list[Delivery]:
-    """Put parts into the outbox; they come back as they stand there."""
+    """Insert deliveries unless they exist; return them as they are stored."""
     if not deliveries:
         return []
     inserted = [
@@ -114,16 +163,16 @@ def insert_deliveries(connection: Connection, agent: int, deliveries: Sequence[D
 
 
 def find_deliveries(connection: Connection, agent: int, ids: Sequence[str]) -> list[Delivery]:
-    """Find parts by id, in that order."""
+    """Return deliveries by id, in that order."""
     by_id = {
-        delivery_id.id: delivery_id
-        for delivery_id in map(delivery_of, FIND_DELIVERIES.rows(connection, agent, ids=ids))
+        delivery.id: delivery
+        for delivery in map(DELIVERY.read, FIND_DELIVERIES.rows(connection, agent, ids=ids))
     }
     return [by_id[delivery_id] for delivery_id in ids if delivery_id in by_id]
 
 
 def save_delivery(agent: int, delivery: Delivery, connection: Connection) -> None:
-    """Write a part's new state; one that is not in the outbox yet is put there."""
+    """Store a delivery's new state; insert the delivery if it is missing."""
     if not UPDATE_DELIVERY.run(connection, *_state_values(delivery), agent, delivery.id):
         INSERT_DELIVERY.rows(connection, *delivery_values(agent, delivery))
 
@@ -131,7 +180,7 @@ def save_delivery(agent: int, delivery: Delivery, connection: Connection) -> Non
 def list_deliveries(
     agent: int, is_open: bool | None, room_id: UUID | None, turn_id: UUID | None, connection: Connection
 ) -> list[Delivery]:
-    """List parts that match, in the order in which they leave."""
+    """Return matching deliveries in the order in which they are sent."""
     if turn_id is not None:
         rows = DELIVERIES_OF_TURN.rows(connection, agent, turn_id.bytes)
     elif is_open:
@@ -142,43 +191,13 @@ def list_deliveries(
         rows = ALL_DELIVERIES.rows(connection, agent)
     return [
         delivery
-        for delivery in map(delivery_of, rows)
+        for delivery in map(DELIVERY.read, rows)
         if is_open in (None, delivery.state in OPEN_STATES) and room_id in (None, delivery.room_id)
     ]
 
 
-def delivery_of(row: Row) -> Delivery:
-    """Read a part from its columns."""
-    (delivery_id, turn_id, room_id, memory_id, platform, account, target, part, content) = row[:9]
-    (created_at, reply_to, state, attempts, first_attempt_at, external_id, cause, seq) = row[9:]
-    stored = content_of(content)
-    references = {key: str(stored.metadata.get(key, "")) for key in REFERENCE_KEYS}
-    metadata = {key: value for key, value in stored.metadata.items() if key not in REFERENCE_KEYS}
-    return Delivery(
-        id=delivery_id,
-        turn_id=id_of(turn_id),
-        room_id=id_of(room_id),
-        memory_id=id_of(memory_id),
-        platform=platform,
-        account=account,
-        target=target,
-        part=part,
-        content=replace(stored, metadata=metadata) if any(references.values()) else stored,
-        created_at=datetime_of(created_at),
-        seq=seq,
-        state=DeliveryState(state),
-        attempts=attempts,
-        first_attempt_at=datetime_or_none(first_attempt_at),
-        external_id=external_id,
-        reply_to=reply_to,
-        cause=cause,
-        replaces_external_id=references[REPLACES_KEY],
-        draft_id=references[DRAFT_KEY],
-    )
-
-
 def delivery_values(agent: int, delivery: Delivery) -> Row:
-    """Write a part."""
+    """Return the column values of a delivery."""
     return (
         agent,
         delivery.id,
@@ -204,7 +223,7 @@ def _content_with_references(delivery: Delivery) -> Content:
 
 
 def _state_values(delivery: Delivery) -> Row:
-    """Write what of a part may change."""
+    """Return the column values of a delivery that may change."""
     return (
         storable_text(delivery.reply_to),
         delivery.state.value,

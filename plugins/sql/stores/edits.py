@@ -1,4 +1,4 @@
-"""What platforms change afterwards, in SQL."""
+"""Edits, deletions, reactions, membership, erasure and migration of stored data."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -29,12 +29,12 @@ from plugins.sql.core.schema import deliveries, memories, receipts
 from plugins.sql.core.statements import ListStatement, Statement, equals, limit_parameter
 from plugins.sql.core.values import id_of, storable_text
 from plugins.sql.stores import search
-from plugins.sql.stores.deliveries import DELIVERY, delivery_of, list_deliveries, save_delivery
+from plugins.sql.stores.deliveries import DELIVERY, list_deliveries, save_delivery
 from plugins.sql.stores.entities import put_entities, touch_participants
 from plugins.sql.stores.erasure import erase_entity
 from plugins.sql.stores.membership import apply_membership as keep_notice
 from plugins.sql.stores.membership import migrate_room
-from plugins.sql.stores.memories import DELETE_MEMORIES, memory_of, put_memories
+from plugins.sql.stores.memories import DELETE_MEMORIES, MEMORY, put_memories
 from plugins.sql.stores.memories import FIND_MEMORIES as FIND_MEMORIES
 from plugins.sql.stores.receipts import (
     IN_ROOM,
@@ -43,11 +43,9 @@ from plugins.sql.stores.receipts import (
     find_by_keys,
     insert_receipts,
     list_receipts,
-    receipt_of,
-    receive,
     save_receipts,
-    store_events,
 )
+from plugins.sql.stores.receiving import receive, store_events
 from plugins.sql.stores.worlds import put_rooms, put_worlds
 
 NO_LIMIT = 2**31 - 1
@@ -159,7 +157,7 @@ def _clear_room(agent: int, room_id: UUID, now: datetime, connection: Connection
 def _cancel_open_work(
     agent: int, room_ids: Collection[UUID], now: datetime, reason: str, connection: Connection
 ) -> DeletionResult:
-    rooms = set(room_ids)  # a world may have thousands, while few receipts are open anywhere
+    rooms = set(room_ids)  # a world may have thousands; few receipts are open at all
     open_receipts = list_receipts(agent, None, True, NO_LIMIT, connection)
     result = DeletionResult(
         receipts=tuple(
@@ -194,24 +192,26 @@ def _store_reaction(agent: int, reaction: Reaction, connection: Connection) -> M
 def _receipts_of_messages(
     connection: Connection, agent: int, room_id: UUID, message_ids: Collection[str]
 ) -> list[Receipt]:
-    """List the receipts of messages, all revisions of them."""
+    """Return the receipts of all revisions of messages."""
     ids = [storable_text(message_id) for message_id in message_ids]
-    return [receipt_of(row) for row in RECEIPTS_OF_MESSAGES.rows(connection, agent, room_id.bytes, ids=ids)]
+    return [RECEIPT.read(row) for row in RECEIPTS_OF_MESSAGES.rows(connection, agent, room_id.bytes, ids=ids)]
 
 
 def _find_memories(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, Memory]:
     rows = FIND_MEMORIES.rows(connection, agent, ids=[memory_id.bytes for memory_id in ids])
-    return {memory.id: memory for memory in map(memory_of, (row[:12] for row in rows))}
+    memories_found = (MEMORY.read(row[: MEMORY.width]) for row in rows)
+    return {memory.id: memory for memory in memories_found}
 
 
 def _latest_deliveries(connection: Connection, agent: int, room_id: UUID) -> list[Delivery]:
     return [
-        delivery_of(row) for row in LATEST_DELIVERIES.rows(connection, agent, room_id.bytes, MAX_SCANNED_ROWS)
+        DELIVERY.read(row)
+        for row in LATEST_DELIVERIES.rows(connection, agent, room_id.bytes, MAX_SCANNED_ROWS)
     ]
 
 
 def _open_deliveries(connection: Connection, agent: int, room_ids: Collection[UUID]) -> list[Delivery]:
-    """List the parts that wait in rooms; few wait anywhere."""
+    """Return the open deliveries of rooms; few are open in all rooms together."""
     open_deliveries = list_deliveries(agent, True, None, None, connection)
     return [delivery for delivery in open_deliveries if delivery.room_id in room_ids]
 
@@ -223,7 +223,7 @@ def _save_cancelled(connection: Connection, agent: int, result: DeletionResult) 
 
 
 def _delete_with_derived(connection: Connection, agent: int, ids: Sequence[UUID]) -> None:
-    """Remove memories, and what was drawn from them, and from that; vectors go with them."""
+    """Delete memories and, repeatedly, those derived from them; vectors are deleted too."""
     keys = [memory_id.bytes for memory_id in ids]
     while keys:
         DELETE_MEMORIES.count(connection, agent, ids=keys)

@@ -1,4 +1,4 @@
-"""People in SQL."""
+"""Entities, participants, components and relationships."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -15,10 +15,12 @@ from plugins.sql.core.columns import text_position
 from plugins.sql.core.row_cache import row_cache_of
 from plugins.sql.core.schema import components, entities, participants, relationships
 from plugins.sql.core.statements import (
+    Columns,
     Insert,
     ListStatement,
     Row,
     Statement,
+    column_names,
     equals,
     insert_into,
     limit_parameter,
@@ -37,33 +39,42 @@ from plugins.sql.core.values import (
     storable_text,
 )
 
-ENTITY = (
-    entities.c.id,
-    entities.c.platform,
-    entities.c.external_id,
-    entities.c.names,
-    entities.c.is_bot,
-    entities.c.metadata,
-)
-ENTITY_NAMES = ("agent_id", *(column.name for column in ENTITY))
-COMPONENT_NAMES = (
-    "agent_id",
-    "id",
-    "entity_id",
-    "type",
-    "world_id",
-    "source_entity_id",
-    "room_id",
-    "data",
-    "created_at",
-)
-COMPONENT = tuple(components.c[name] for name in COMPONENT_NAMES[1:])
-RELATIONSHIP_NAMES = ("agent_id", "source_id", "target_id", "tags", "interactions", "metadata")
-RELATIONSHIP = tuple(relationships.c[name] for name in RELATIONSHIP_NAMES[1:])
+
+@lru_cache(maxsize=4096)
+def _read_entity(row: Row) -> Entity:
+    entity_id, platform, external_id, names, is_bot, metadata = row
+    return Entity(id_of(entity_id), platform, external_id, tuple(loads(names)), bool(is_bot), loads(metadata))
+
+
+def _read_component(row: Row) -> Component:
+    component_id, entity_id, kind, world_id, source_id, room_id, data, created_at = row
+    return Component(
+        id_of(component_id),
+        id_of(entity_id),
+        kind,
+        loads(data),
+        room_id=id_or_none(room_id),
+        world_id=id_or_none(world_id),
+        source_entity_id=id_or_none(source_id),
+        created_at=datetime_or_none(created_at),
+    )
+
+
+def _read_relationship(row: Row) -> Relationship:
+    source, target, tags, interactions, metadata = row
+    return Relationship(id_of(source), id_of(target), tuple(loads(tags)), interactions, loads(metadata))
+
+
+ENTITY_NAMES = column_names(entities)
+ENTITY = Columns(entities, ENTITY_NAMES[1:], _read_entity)
+COMPONENT_NAMES = column_names(components)
+COMPONENT = Columns(components, COMPONENT_NAMES[1:], _read_component)
+RELATIONSHIP_NAMES = column_names(relationships)
+RELATIONSHIP = Columns(relationships, RELATIONSHIP_NAMES[1:], _read_relationship)
 
 
 def _touch_participant(insert: Insert) -> Executable:
-    """Who was active last comes first; nothing is written where that is so already."""
+    """Make a participant the most active of a room; write nothing if it is already."""
     latest = select(func.coalesce(func.max(participants.c.active), 0) + 1).where(
         equals(participants.c.agent_id, "agent_id"), equals(participants.c.room_id, "room_id")
     )
@@ -86,7 +97,8 @@ LEAVE_ROOMS = ListStatement(
     lambda ids: delete(participants).where(
         equals(participants.c.agent_id, "agent"),
         equals(participants.c.entity_id, "entity"),
-        participants.c.attendance == ParticipantState.DEFAULT.value,  # what was decided about a room stays
+        participants.c.attendance
+        == ParticipantState.DEFAULT.value,  # keep rows that hold a decision about the room
         participants.c.room_id.in_(ids),
     ),
     "agent",
@@ -155,7 +167,7 @@ FIND_RELATIONSHIPS = Statement(
 
 
 def put_entities(connection: Connection, agent: int, people: Sequence[Entity]) -> dict[UUID, Entity]:
-    """Insert or update, writing only what is new; they come back as they are kept."""
+    """Insert or update entities, writing only changes; return them as they are stored."""
     cache = row_cache_of(connection).entities
     stored = {
         entity.id: stored_entity
@@ -180,12 +192,12 @@ def put_entities(connection: Connection, agent: int, people: Sequence[Entity]) -
 
 
 def is_entity_unchanged(connection: Connection, agent: int, entity: Entity) -> bool:
-    """Tell whether somebody is surely kept as given."""
+    """Return whether the cache has exactly this entity; False if it is not cached."""
     return row_cache_of(connection).entities.get((agent, entity.id)) == entity
 
 
 def touch_participants(connection: Connection, agent: int, active: Sequence[tuple[UUID, UUID]]) -> None:
-    """Note who is active in which room, the last one latest."""
+    """Record pairs of room and active entity, the last pair as the latest."""
     cache = row_cache_of(connection).latest_speakers
     rows: list[Row] = []
     for room_id, entity_id in active:
@@ -196,26 +208,19 @@ def touch_participants(connection: Connection, agent: int, active: Sequence[tupl
 
 
 def ensure_entity(connection: Connection, agent: int, entity_id: UUID) -> None:
-    """See to it that there is such an entity."""
+    """Insert an entity without names if it does not exist."""
     entity = Entity(entity_id, "greenroom", str(entity_id))
     INSERT_ENTITY_IF_MISSING.run(connection, *entity_values(agent, entity))
 
 
 def find_entities(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, Entity]:
-    """Find people by id."""
+    """Return entities by id."""
     rows = FIND_ENTITIES.rows(connection, agent, ids=[entity_id.bytes for entity_id in ids])
-    return {entity_id.id: entity_id for entity_id in map(entity_of, rows)}
-
-
-@lru_cache(maxsize=4096)
-def entity_of(row: Row) -> Entity:
-    """Read an entity from its columns."""
-    entity_id, platform, external_id, names, is_bot, metadata = row
-    return Entity(id_of(entity_id), platform, external_id, tuple(loads(names)), bool(is_bot), loads(metadata))
+    return {entity.id: entity for entity in map(ENTITY.read, rows)}
 
 
 def entity_values(agent: int, entity: Entity) -> Row:
-    """Write an entity."""
+    """Return the column values of an entity."""
     return (
         agent,
         entity.id.bytes,
@@ -228,7 +233,7 @@ def entity_values(agent: int, entity: Entity) -> Row:
 
 
 def component_values(agent: int, component: Component) -> Row:
-    """Write a component."""
+    """Return the column values of a component."""
     return (
         agent,
         component.id.bytes,
@@ -242,20 +247,6 @@ def component_values(agent: int, component: Component) -> Row:
     )
 
 
-def _component_of(row: Row) -> Component:
-    component_id, entity_id, kind, world_id, source_id, room_id, data, created_at = row
-    return Component(
-        id_of(component_id),
-        id_of(entity_id),
-        kind,
-        loads(data),
-        room_id=id_or_none(room_id),
-        world_id=id_or_none(world_id),
-        source_entity_id=id_or_none(source_id),
-        created_at=datetime_or_none(created_at),
-    )
-
-
 def _relationship_values(agent: int, relationship: Relationship) -> Row:
     source, target = relationship.source_id.bytes, relationship.target_id.bytes
     return (
@@ -266,11 +257,6 @@ def _relationship_values(agent: int, relationship: Relationship) -> Row:
         relationship.interactions,
         dumps(relationship.metadata),
     )
-
-
-def _relationship_of(row: Row) -> Relationship:
-    source, target, tags, interactions, metadata = row
-    return Relationship(id_of(source), id_of(target), tuple(loads(tags)), interactions, loads(metadata))
 
 
 def _save_entities(
@@ -288,7 +274,7 @@ def _leave_rooms(agent: int, entity_id: UUID, room_ids: Collection[UUID], connec
 
 
 class SqlEntities(SqlStorePart):
-    """Keeps people, components and relationships; see `EntityStore`."""
+    """Stores entities, components and relationships; see `EntityStore`."""
 
     async def save_entities(self, entities: Sequence[Entity], room_id: UUID | None = None) -> None:
         if entities:
@@ -306,7 +292,7 @@ class SqlEntities(SqlStorePart):
     async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
         key = (self._agent, room_id.bytes, limit)
         rows = await self._database.read(lambda db: FIND_PARTICIPANTS.rows(db, *key))
-        return [entity_of(row) for row in rows]
+        return [ENTITY.read(row) for row in rows]
 
     async def entities_by_name(
         self, name: str, *, platform: str | None = None, limit: int = 100
@@ -315,7 +301,7 @@ class SqlEntities(SqlStorePart):
         rows = await self._database.read(
             lambda db: FIND_BY_NAME.rows(db, self._agent, stored_name, dumps(stored_name))
         )
-        people = (entity for entity in map(entity_of, rows) if platform in (None, entity.platform))
+        people = (entity for entity in map(ENTITY.read, rows) if platform in (None, entity.platform))
         return [entity for entity in people if stored_name in (*entity.names, entity.external_id)][:limit]
 
     async def save_component(self, component: Component) -> None:
@@ -325,7 +311,7 @@ class SqlEntities(SqlStorePart):
     async def components(self, entity_id: UUID, kind: str | None = None) -> list[Component]:
         key = (self._agent, entity_id.bytes)
         rows = await self._database.read(lambda db: FIND_COMPONENTS.rows(db, *key))
-        return [component for component in map(_component_of, rows) if kind in (None, component.type)]
+        return [component for component in map(COMPONENT.read, rows) if kind in (None, component.type)]
 
     async def save_relationship(self, relationship: Relationship) -> None:
         values = _relationship_values(self._agent, relationship)
@@ -334,4 +320,4 @@ class SqlEntities(SqlStorePart):
     async def relationships(self, entity_id: UUID) -> list[Relationship]:
         key = (self._agent, entity_id.bytes)
         rows = await self._database.read(lambda db: FIND_RELATIONSHIPS.rows(db, *key))
-        return [_relationship_of(row) for row in rows]
+        return [RELATIONSHIP.read(row) for row in rows]

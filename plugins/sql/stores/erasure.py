@@ -1,4 +1,4 @@
-"""Forgetting somebody, in SQL. It looks through whole tables: no index on the road is kept for it."""
+"""Erasure of a person's data. It scans whole tables, because no index is maintained for it."""
 
 from datetime import datetime
 from typing import Any
@@ -42,7 +42,7 @@ from plugins.sql.stores.entities import (
     find_entities,
 )
 from plugins.sql.stores.memories import DELETE_MEMORIES
-from plugins.sql.stores.receipts import RECEIPT, RECEIPT_STATE_NAMES, receipt_of, state_values
+from plugins.sql.stores.receipts import RECEIPT, RECEIPT_STATE_NAMES, state_values
 
 FINISHED_STATES = tuple(
     state.value for state in (DeliveryState.SENT, DeliveryState.CANCELLED, DeliveryState.FAILED)
@@ -50,7 +50,7 @@ FINISHED_STATES = tuple(
 
 
 def _delete_of_entity(table: Table, *columns: ColumnElement[Any]) -> Statement:
-    """Delete the rows of a table in which one of these columns names somebody."""
+    """Return a statement that deletes the rows in which one of these columns names the entity."""
     is_of_entity = or_(*(equals(column, "entity") for column in columns))
     of_agent = equals(table.c.agent_id, "agent")
     return Statement(lambda _: delete(table).where(of_agent, is_of_entity), "agent", "entity")
@@ -125,10 +125,10 @@ EMPTY_LOG = Statement(
 
 
 def erase_entity(agent: int, entity_id: UUID, now: datetime, connection: Connection) -> ErasureResult:
-    """Delete what is kept of somebody, answers to them and what was drawn from either."""
+    """Delete a person's data, the replies to them, and what was derived from either."""
     key = (agent, entity_id.bytes)
     memory_kinds = {row[0]: row[1] for row in MEMORIES_OF_ENTITY.rows(connection, *key)}
-    entity_receipts = [receipt_of(row) for row in RECEIPTS_OF_ENTITY.rows(connection, *key)]
+    entity_receipts = [RECEIPT.read(row) for row in RECEIPTS_OF_ENTITY.rows(connection, *key)]
     turn_ids = [receipt.turn_id.bytes for receipt in entity_receipts if receipt.turn_id is not None]
     reply_ids = {
         row[0] for row in MEMORIES_OF_TURNS.rows(connection, agent, ids=turn_ids)
@@ -166,7 +166,7 @@ def erase_entity(agent: int, entity_id: UUID, now: datetime, connection: Connect
 def _redact_receipts(
     connection: Connection, agent: int, now: datetime, entity_receipts: list[Receipt]
 ) -> DeletionResult:
-    """Take the words out of receipts, and cancel what is open."""
+    """Redact receipts; cancel open receipts and deliveries."""
     turn_ids = {one.turn_id for one in entity_receipts if one.turn_id is not None}
     deliveries_of_turns = (
         one for one in list_deliveries(agent, True, None, None, connection) if one.turn_id in turn_ids
@@ -185,7 +185,7 @@ def _redact_receipts(
 
 
 def _delete_with_derived(connection: Connection, agent: int, ids: set[bytes]) -> int:
-    """Remove memories, and what was drawn from them, and from that; vectors go with them. Counts them."""
+    """Delete memories and, repeatedly, those derived from them; return how many."""
     count, keys = 0, list(ids)
     while keys:
         count += DELETE_MEMORIES.count(connection, agent, ids=keys)

@@ -1,4 +1,4 @@
-"""Ledger façade, steps, operator queries."""
+"""The ledger of an agent: receipts, steps, deliveries, and look-ups for operators."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -17,7 +17,6 @@ from plugins.sql.core.values import datetime_or_none, dumps, id_of, loads, micro
 from plugins.sql.stores.deliveries import (
     DELIVERY,
     FIND_DELIVERIES,
-    delivery_of,
     find_deliveries,
     insert_deliveries,
     list_deliveries,
@@ -28,16 +27,13 @@ from plugins.sql.stores.receipts import (
     MARK_EVALUATED,
     RECEIPT,
     UNEVALUATED,
-    find_cursor,
-    find_inbound,
     find_receipt,
     list_receipts,
-    receipt_of,
-    receive,
     save_receipts,
 )
+from plugins.sql.stores.receiving import find_cursor, find_inbound, receive
 
-# Room by room, so that it is an index that finds them.
+# By room, so that an index is used.
 RECEIPTS_OF_MESSAGE = Statement(
     lambda _: select(*RECEIPT, receipts.c.position).where(
         equals(receipts.c.agent_id, "agent"),
@@ -48,7 +44,7 @@ RECEIPTS_OF_MESSAGE = Statement(
     "of_agent",
     "message",
 )
-# Room by room likewise: each is one step to the end of an index.
+# By room as well: one look at the end of an index for each.
 LAST_MESSAGE_IDS = ListStatement(
     lambda ids: select(
         rooms.c.id,
@@ -80,7 +76,7 @@ UNDELIVERED = Statement(
 def _receipts_of_message(agent: int, message_id: str, connection: Connection) -> list[Receipt]:
     rows = RECEIPTS_OF_MESSAGE.rows(connection, agent, agent, storable_text(message_id))
     newest_first = sorted(rows, key=lambda row: int(row[-1]), reverse=True)
-    return [receipt_of(row[:-1]) for row in newest_first]
+    return [RECEIPT.read(row[: RECEIPT.width]) for row in newest_first]
 
 
 def _last_message_ids(agent: int, room_ids: Collection[UUID], connection: Connection) -> dict[UUID, str]:
@@ -90,11 +86,11 @@ def _last_message_ids(agent: int, room_ids: Collection[UUID], connection: Connec
 
 def _find_delivery(agent: int, delivery_id: str, connection: Connection) -> Delivery | None:
     rows = FIND_DELIVERIES.rows(connection, agent, ids=[storable_text(delivery_id)])
-    return delivery_of(rows[0]) if rows else None
+    return DELIVERY.read(rows[0]) if rows else None
 
 
 def _find_undelivered(agent: int, limit: int, connection: Connection) -> list[Delivery]:
-    return [delivery_of(row) for row in reversed(UNDELIVERED.rows(connection, agent, limit))]
+    return [DELIVERY.read(row) for row in reversed(UNDELIVERED.rows(connection, agent, limit))]
 
 
 class SqlLookups(SqlStorePart):
@@ -137,7 +133,7 @@ def _save_step(agent: int, step: Step, receipts: Sequence[Receipt], connection: 
 
 
 def step_values(agent: int, step: Step) -> Row:
-    """Write a step."""
+    """Return the column values of a step."""
     return (
         agent,
         step.turn_id.bytes,
@@ -156,7 +152,7 @@ def _step_of(row: Row) -> Step:
 
 
 class SqlLedger(SqlLookups):
-    """Keeps receipts, steps and deliveries; see `Ledger`."""
+    """Stores receipts, steps and deliveries; see `Ledger`."""
 
     @property
     def health(self) -> StoreHealth:
@@ -186,7 +182,7 @@ class SqlLedger(SqlLookups):
 
     async def unevaluated_receipts(self, limit: int = 1000) -> list[Receipt]:
         rows = await self._database.read(lambda db: UNEVALUATED.rows(db, self._agent, limit))
-        return [receipt_of(row) for row in rows]
+        return [RECEIPT.read(row) for row in rows]
 
     async def mark_evaluated(self, receipt_ids: Sequence[UUID]) -> None:
         ids = [receipt_id.bytes for receipt_id in receipt_ids]
@@ -196,7 +192,7 @@ class SqlLedger(SqlLookups):
         return await self._database.write(partial(_commit_turn, self._agent, turn_commit))
 
     async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
-        is_durable = step.kind != "model"  # an answer that a power cut takes is asked for again
+        is_durable = step.kind != "model"  # an answer lost in a power cut is requested again
         await self._database.write(partial(_save_step, self._agent, step, receipts), durable=is_durable)
 
     async def steps(self, turn_id: UUID) -> dict[str, Step]:
@@ -204,7 +200,7 @@ class SqlLedger(SqlLookups):
         return {step.key: step for step in map(_step_of, rows)}
 
     async def save_delivery(self, delivery: Delivery) -> None:
-        is_durable = delivery.state is not DeliveryState.SENT  # lasting with the next write or checkpoint
+        is_durable = delivery.state is not DeliveryState.SENT  # durable with the next write or checkpoint
         await self._database.write(partial(save_delivery, self._agent, delivery), durable=is_durable)
 
     async def deliveries(

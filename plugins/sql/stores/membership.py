@@ -1,6 +1,6 @@
-"""Membership updates; room migration.
+"""Membership updates and room migration.
 
-Receipts do not: the new room may count its messages from one again.
+A migration keeps receipts in the old room: the new one may number its messages from 1 again.
 """
 
 from datetime import datetime
@@ -34,19 +34,19 @@ from plugins.sql.stores.entities import find_entities, put_entities
 from plugins.sql.stores.search import AUDIENCE
 from plugins.sql.stores.worlds import (
     FIND_ROOMS,
+    ROOM,
     ROOM_NAMES,
     find_room,
     find_world,
     put_rooms,
     put_worlds,
-    room_of,
     room_values,
     rooms_of_world,
 )
 
 
 def _upsert_listed_room(insert: Insert) -> Executable:
-    """A new room counts as the least active one; a known one stays where it stands."""
+    """Insert a room as the least active one, or update it without changing its activity."""
     statement = insert_into(rooms, ROOM_NAMES, active=literal_column("0"))(insert)
     new = statement.excluded
     values = {name: new[name] for name in ROOM_NAMES if name not in ("agent_id", "id")}
@@ -65,7 +65,8 @@ REMOVE_MEMBERS = ListStatement(
     lambda ids: delete(participants).where(
         equals(participants.c.agent_id, "agent"),
         equals(participants.c.room_id, "room"),
-        participants.c.attendance == literal_column("'DEFAULT'"),  # what was decided about a room stays
+        participants.c.attendance
+        == literal_column("'DEFAULT'"),  # keep rows that hold a decision about the room
         participants.c.entity_id.in_(ids),
     ),
     "agent",
@@ -76,7 +77,7 @@ REMOVE_MEMBERS = ListStatement(
 def apply_membership(
     agent: int, membership: MembershipUpdate, now: datetime, connection: Connection
 ) -> MembershipChange:
-    """Keep what is told, unless its event is known."""
+    """Store a membership update, unless its event was stored before."""
     if membership.event_key and not _is_new_event(connection, agent, membership.event_key, now):
         return MembershipChange(is_new=False)
     previous_world = find_world(agent, membership.world.id, connection)
@@ -84,7 +85,7 @@ def apply_membership(
     new_rooms = _upsert_listed_rooms(connection, agent, membership.rooms)
     people = sorted(
         membership.entities, key=attrgetter("id")
-    )  # in one order, so that two never wait for each other
+    )  # one order, so that transactions cannot deadlock
     existing = find_entities(connection, agent, {entity_id.id for entity_id in people})
     stored = put_entities(connection, agent, people)
     if membership.is_leaving:
@@ -110,7 +111,7 @@ def _is_new_event(connection: Connection, agent: int, key: str, now: datetime) -
 
 def _upsert_listed_rooms(connection: Connection, agent: int, listed: tuple[Room, ...]) -> frozenset[UUID]:
     ids = [room.id.bytes for room in listed]
-    existing = {room.id: room for room in map(room_of, FIND_ROOMS.rows(connection, agent, ids=ids))}
+    existing = {room.id: room for room in map(ROOM.read, FIND_ROOMS.rows(connection, agent, ids=ids))}
     UPSERT_LISTED_ROOM.run_many(
         connection, [room_values(agent, room) for room in listed if existing.get(room.id) != room]
     )
@@ -191,7 +192,7 @@ RETARGET_DELIVERY = Statement(
 
 
 def _update_audience(table: Table) -> Statement:
-    """Have what is kept beside the memories of a room surface where they do."""
+    """Return a statement that sets the audience of rows about a room's memories to the memories' own."""
     audience = select(AUDIENCE).where(memories.c.position == table.c.memory).scalar_subquery()
     in_new_room = select(memories.c.position).where(
         equals(memories.c.agent_id, "agent"), equals(memories.c.room_id, "new")
@@ -223,7 +224,7 @@ MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS = _move_rows(components), _move_rows(task
 def migrate_room(
     agent: int, room_id: UUID, world: World, room: Room, connection: Connection
 ) -> list[Delivery]:
-    """Have a room go on as another one; gives the parts that are still to leave."""
+    """Move a room's data to another room; return the deliveries that are still to be sent."""
     old_room = find_room(agent, room_id, connection)
     old_world = find_world(agent, old_room.world_id, connection) if old_room else None
     put_worlds(connection, agent, [world.merge(old_world) if old_world else world])
@@ -236,7 +237,7 @@ def migrate_room(
     DELETE_OLD_PARTICIPANTS.run(connection, agent, old)
     for statement in (MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS):
         statement.run(connection, new, agent, old)
-    invalidate(connection)  # who takes part, and what was decided, was changed past what is known
+    invalidate(connection)  # participants were changed without the cache
     pending_ids = [
         delivery.id
         for delivery in list_deliveries(agent, True, None, None, connection)

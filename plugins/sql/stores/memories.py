@@ -1,6 +1,6 @@
-"""Memories in SQL."""
+"""Memories: storage, recall and search."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -21,9 +21,11 @@ from plugins.sql.core.base import SqlStorePart
 from plugins.sql.core.recent_cache import WindowKey, is_small, recent_cache_of
 from plugins.sql.core.schema import embeddings, memories
 from plugins.sql.core.statements import (
+    Columns,
     ListStatement,
     Row,
     Statement,
+    column_names,
     equals,
     limit_parameter,
     typed_parameter,
@@ -43,29 +45,55 @@ from plugins.sql.core.values import (
 )
 from plugins.sql.stores import search
 
-MEMORY_NAMES = (
-    "agent_id",
-    "id",
-    "kind",
-    "entity_id",
-    "room_id",
-    "world_id",
-    "content",
-    "created_at",
-    "external_id",
-    "scope",
-    "source_id",
-    "turn_id",
-    "metadata",
-)
-MEMORY = tuple(memories.c[name] for name in MEMORY_NAMES[1:])
+
+def _read_memory(row: Row) -> Memory:
+    return _parse_memory_cached(tuple(row)) if is_small(row) else _parse_memory(row)
+
+
+def _parse_memory(row: Row) -> Memory:
+    (
+        memory_id,
+        kind,
+        entity_id,
+        room_id,
+        world_id,
+        content,
+        created_at,
+        external_id,
+        scope,
+        source_id,
+        turn_id,
+        metadata,
+    ) = row
+    return Memory(
+        id=id_of(memory_id),
+        kind=MemoryKind(kind),
+        entity_id=id_of(entity_id),
+        room_id=id_of(room_id),
+        world_id=id_of(world_id),
+        content=content_of(content),
+        created_at=datetime_of(created_at),
+        external_id=external_id,
+        scope=MemoryScope(scope),
+        source_id=id_or_none(source_id),
+        turn_id=id_or_none(turn_id),
+        metadata=loads(metadata),
+    )
+
+
+_parse_memory_cached = lru_cache(maxsize=4096)(_parse_memory)  # every turn reads a room's last messages
+
+
+MEMORY_NAMES = column_names(memories)
+MEMORY = Columns(memories, MEMORY_NAMES[1:], _read_memory)
 WITH_VECTOR = (*MEMORY, embeddings.c.model, embeddings.c.vector, memories.c.position)
+CONTENT, EXTERNAL_ID = MEMORY.names.index("content"), MEMORY.names.index("external_id")
 HAS_VECTOR = embeddings.c.memory == memories.c.position
 OF_AGENT = equals(memories.c.agent_id, "agent")
 IN_ROOM_OF_KIND = and_(OF_AGENT, equals(memories.c.room_id, "room"), equals(memories.c.kind, "kind"))
-SCAN_WINDOW = 1000  # positions, of all agents together, that are looked at in one go
+SCAN_WINDOW = 1000  # positions of all agents that one query examines
 MAX_POSITION = 2**62
-ZERO: ColumnElement[int] = literal_column("0")  # added to a column, it leads no index to it
+ZERO: ColumnElement[int] = literal_column("0")  # added to a column, it prevents the use of an index
 EMBEDDED_KINDS = (MemoryKind.MESSAGE, MemoryKind.FACT)
 NEWEST_FIRST = (memories.c.created_at.desc(), memories.c.id.desc())
 
@@ -144,7 +172,7 @@ DELETE_MEMORIES = ListStatement(lambda ids: delete(memories).where(OF_AGENT, mem
 
 
 def put_memories(connection: Connection, agent: int, stored: Sequence[Memory]) -> None:
-    """Insert, or replace the memory of that id; its words and a vector that comes along are kept too."""
+    """Insert or replace memories by id, with their words and vectors."""
     rows = [memory_values(agent, memory) for memory in stored]
     UPSERT_MEMORY.run_many(connection, rows)
     if recent_cache := recent_cache_of(connection):
@@ -161,53 +189,32 @@ def put_memories(connection: Connection, agent: int, stored: Sequence[Memory]) -
     )
 
 
-def memory_of(row: Row) -> Memory:
-    """Read a memory from its columns."""
-    return _parse_memory_cached(row[:12]) if is_small(row) else _parse_memory(row)
-
-
-def _parse_memory(row: Row) -> Memory:
-    (memory_id, kind, entity_id, room_id, world_id, content) = row[:6]
-    (created_at, external_id, scope, source_id, turn_id, metadata) = row[6:12]
-    return Memory(
-        id=id_of(memory_id),
-        kind=MemoryKind(kind),
-        entity_id=id_of(entity_id),
-        room_id=id_of(room_id),
-        world_id=id_of(world_id),
-        content=content_of(content),
-        created_at=datetime_of(created_at),
-        external_id=external_id,
-        scope=MemoryScope(scope),
-        source_id=id_or_none(source_id),
-        turn_id=id_or_none(turn_id),
-        metadata=loads(metadata),
-    )
-
-
-_parse_memory_cached = lru_cache(maxsize=4096)(
-    _parse_memory
-)  # a room's last messages are read with every turn, and rarely change
-
-
 def as_stored(row: Row, memory: Memory) -> Memory:
-    """Give a memory as it comes back from its columns: nearly always as it is."""
+    """Return a memory as it would be read from its row; nearly always the memory itself."""
     content = memory.content
     is_odd = memory.metadata or content.metadata or content.attachments or content.choices
-    is_same = memory.embedding is None and not memory.embedding_model and row[7] == memory.external_id
-    return memory if is_same and not is_odd and memory.created_at.tzinfo is UTC else memory_of(row)
+    is_same = (
+        memory.embedding is None and not memory.embedding_model and row[EXTERNAL_ID] == memory.external_id
+    )
+    return memory if is_same and not is_odd and memory.created_at.tzinfo is UTC else MEMORY.read(row)
 
 
-def _memory_with_vector(row: Row) -> Memory:
-    memory = memory_of(row)
-    model, vector = row[12:14]
-    if vector is None:
-        return memory
-    return replace(memory, embedding=search.unpack_vector(vector), embedding_model=model)
+def _read_with_vector(row: Row) -> tuple[int, Memory]:
+    """Return position and memory of a row of WITH_VECTOR."""
+    model, vector, position = row[MEMORY.width :]
+    memory = MEMORY.read(row[: MEMORY.width])
+    if vector is not None:
+        memory = replace(memory, embedding=search.unpack_vector(vector), embedding_model=model)
+    return position, memory
+
+
+def read_memories(rows: Iterable[Row]) -> list[Memory]:
+    """Return the memories of rows of WITH_VECTOR."""
+    return [_read_with_vector(row)[1] for row in rows]
 
 
 def memory_values(agent: int, memory: Memory) -> Row:
-    """Write a memory."""
+    """Return the column values of a memory."""
     return (
         agent,
         memory.id.bytes,
@@ -226,7 +233,7 @@ def memory_values(agent: int, memory: Memory) -> Row:
 
 
 def _add_memories(agent: int, new_memories: Sequence[Memory], connection: Connection) -> None:
-    """What replaces a memory replaces its vector and words too: those of another text would mislead."""
+    """Insert or replace memories; vectors and words of a replaced text are deleted."""
     ids = [memory.id for memory in new_memories]
     search.delete_embeddings(connection, agent, ids)
     search.delete_words(connection, agent, ids)
@@ -236,7 +243,7 @@ def _add_memories(agent: int, new_memories: Sequence[Memory], connection: Connec
 def _add_unique(agent: int, memory: Memory, connection: Connection) -> Memory:
     existing_id = search.find_same_wording(connection, agent, memory, recall_audience(memory))
     if existing_id is not None:
-        return _memory_with_vector(FIND_MEMORIES.rows(connection, agent, ids=[existing_id])[0])
+        return read_memories(FIND_MEMORIES.rows(connection, agent, ids=[existing_id]))[0]
     _add_memories(agent, [memory], connection)
     return memory
 
@@ -247,7 +254,7 @@ def _find_nearest(
     audiences = (search.SHARED_AUDIENCE, reach.world_id.bytes, reach.room_id.bytes)
     scores = search.find_nearest(connection, agent, query, audiences, limit)
     rows = AT_POSITIONS.rows(connection, ids=list(scores))
-    matches = [MemoryMatch(_memory_with_vector(row), scores[row[14]]) for row in rows]
+    matches = [MemoryMatch(memory, scores[position]) for position, memory in map(_read_with_vector, rows)]
     return sorted(matches, key=lambda match: -match.similarity)
 
 
@@ -256,28 +263,26 @@ def _search_words(
 ) -> list[Memory]:
     if kind in TRANSCRIPT_KINDS:
         rows = RECENT.rows(connection, agent, reach.room_id.bytes, kind.value, MAX_TRANSCRIPT_SCAN)
-        newest = [content_of(row[5]).text for row in rows]
-        return [memory_of(rows[index]) for index in rank_by_word_overlap(text, newest, limit)]
+        texts = [content_of(row[CONTENT]).text for row in rows]
+        return [MEMORY.read(rows[index]) for index in rank_by_word_overlap(text, texts, limit)]
     positions = search.find_by_words(connection, agent, text, reach, kind, limit)
-    memories_by_position = {
-        row[14]: _memory_with_vector(row) for row in AT_POSITIONS.rows(connection, ids=positions)
-    }
+    memories_by_position = dict(map(_read_with_vector, AT_POSITIONS.rows(connection, ids=positions)))
     return [memories_by_position[position] for position in positions if position in memories_by_position]
 
 
 def _find_unembedded(agent: int, model: str, before: int, connection: Connection) -> UnembeddedPage:
-    """Go on at the next memory that there is: positions have gaps, some of them wide."""
+    """Return a page, starting at the next existing position: gaps may be wide."""
     row = NEWEST_BEFORE.first(connection, before)
     if row is None:
         return UnembeddedPage()
     newest = row[0]
     oldest = max(0, newest - SCAN_WINDOW)
     rows = UNEMBEDDED.rows(connection, model, newest, oldest, agent)
-    return UnembeddedPage(tuple(map(memory_of, rows)), oldest + 1 if oldest else None)
+    return UnembeddedPage(tuple(map(MEMORY.read, rows)), oldest + 1 if oldest else None)
 
 
 class SqlMemories(SqlStorePart):
-    """Keeps memories; see `MemoryStore`. `recent` leaves out vectors, which the road does not need."""
+    """Stores memories; see `MemoryStore`. `recent` omits vectors, which the pipeline does not need."""
 
     async def add(self, memories: Sequence[Memory]) -> None:
         if memories:
@@ -285,7 +290,7 @@ class SqlMemories(SqlStorePart):
 
     async def add_unique(self, memory: Memory) -> Memory:
         if memory.kind in TRANSCRIPT_KINDS:
-            raise ValueError(f"a {memory.kind} is told from others by its id: use add")
+            raise ValueError(f"a {memory.kind} is identified by its id: use add")
         return await self._database.write(partial(_add_unique, self._agent, memory))
 
     async def memories(self, ids: Collection[UUID]) -> dict[UUID, Memory]:
@@ -293,7 +298,7 @@ class SqlMemories(SqlStorePart):
         if not keys:
             return {}
         rows = await self._database.read(lambda db: FIND_MEMORIES.rows(db, self._agent, ids=keys))
-        return {memory.id: memory for memory in map(_memory_with_vector, rows)}
+        return {memory.id: memory for memory in read_memories(rows)}
 
     async def count(self, kind: MemoryKind, room_id: UUID | None = None) -> int:
         if room_id is None:
@@ -316,7 +321,7 @@ class SqlMemories(SqlStorePart):
             return await self._find_recent(key, limit)
         end = microseconds_of(before)
         rows = await self._database.read(lambda db: RECENT_BEFORE.rows(db, *key, end, limit))
-        return [memory_of(row) for row in reversed(rows)]
+        return [MEMORY.read(row) for row in reversed(rows)]
 
     async def _find_recent(self, key: WindowKey, limit: int) -> list[Memory]:
         recent_cache = self._database.recent_cache
@@ -324,14 +329,14 @@ class SqlMemories(SqlStorePart):
             return cached
         version = recent_cache.version if recent_cache is not None else 0
         rows = await self._database.read(lambda db: RECENT.rows(db, *key, limit))
-        memories = [memory_of(row) for row in reversed(rows)]
+        memories = [MEMORY.read(row) for row in reversed(rows)]
         if recent_cache is not None and all(map(is_small, rows)):
             recent_cache.store(key, limit, memories, version)
         return memories
 
     async def by_turn(self, turn_id: UUID) -> list[Memory]:
         rows = await self._database.read(lambda db: MEMORIES_OF_TURN.rows(db, self._agent, turn_id.bytes))
-        return [_memory_with_vector(row) for row in rows]
+        return read_memories(rows)
 
     async def recall(
         self, embedding: Sequence[float], model: str, scope: RecallScope, kind: MemoryKind, limit: int = 10

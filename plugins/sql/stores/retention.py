@@ -1,7 +1,7 @@
 """Deletes expired rows in small steps.
 
-Memories are never among it. Each step looks at so many rows of one agent, removes those that are over and
-too old, and tells where the next one goes on: None where it has come to rows that stay.
+Memories are never deleted. Each step examines some rows of one agent, deletes finished ones that are too
+old, and returns where the next step continues: None once it reaches rows that stay.
 """
 
 import asyncio
@@ -22,31 +22,32 @@ from bot.platform import DeliveryState
 from bot.store import LogKind
 from plugins.sql.core.base import Access, AgentRow
 from plugins.sql.core.schema import cache, deliveries, logs, receipts, spending, steps
+from plugins.sql.core.settings import DEFAULT_RETENTION, RetentionPolicy
 from plugins.sql.core.values import datetime_of, microseconds_of
 
 logger = logging.getLogger(__name__)
 
-ROWS_PER_STEP = 25  # in about two milliseconds
+ROWS_PER_STEP = 25  # take about two milliseconds
 FINISHED_STATES = (DeliveryState.SENT, DeliveryState.FAILED, DeliveryState.CANCELLED)
-TIME_BITS = 48  # that a time-ordered id begins with, in milliseconds
+TIME_BITS = 48  # of milliseconds at the beginning of a time-ordered id
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """How many rows a step has removed, and where the next one goes on."""
+    """How many rows a step has deleted, and where the next one continues."""
 
     count: int
     after: Any = None
 
 
 class DeletionStep(Protocol):
-    """Removes some of an agent's rows from before a moment; `after` is where the one before it ended."""
+    """Deletes some of an agent's rows older than `before`; `after` is where the previous step ended."""
 
     def __call__(self, connection: Connection, /, agent: int, before: int, after: Any) -> StepResult: ...
 
 
 def find_last_surplus(connection: Connection, agent: int, keep_count: int) -> int:
-    """Find the position of the newest receipt behind so many newer ones; 0 where there is none."""
+    """Return the position of the newest receipt that has that many newer ones; 0 if there is none."""
     newest = select(receipts.c.position).where(receipts.c.agent_id == agent)
     return connection.scalar(newest.order_by(receipts.c.position.desc()).limit(1).offset(keep_count)) or 0
 
@@ -54,7 +55,7 @@ def find_last_surplus(connection: Connection, agent: int, keep_count: int) -> in
 def delete_expired_receipts(
     connection: Connection, agent: int, before: int, after: Any, last_position: int = 0
 ) -> StepResult:
-    """Remove closed receipts up to a position: as long as one is there, its event is known again."""
+    """Delete closed receipts up to a position; an event is recognised as long as its receipt exists."""
     return _delete_in_order(
         connection,
         and_(receipts.c.agent_id == agent, receipts.c.position <= last_position),
@@ -66,20 +67,20 @@ def delete_expired_receipts(
 
 
 def delete_expired_deliveries(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
-    """Remove parts that were sent, failed or dropped; what is held waits for a person."""
+    """Delete deliveries that were sent, failed or cancelled; held ones wait for an operator."""
     is_finished = deliveries.c.state.in_([state.value for state in FINISHED_STATES])
     of_agent = deliveries.c.agent_id == agent
     return _delete_in_order(connection, of_agent, deliveries.c.created_at, is_finished, before, after)
 
 
 def delete_expired_logs(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
-    """Remove entries, but no decisions."""
+    """Delete log entries other than decisions."""
     condition = and_(logs.c.agent_id == agent, logs.c.kind != LogKind.AUTHORIZATION)
     return _delete_in_order(connection, condition, logs.c.at, literal(1) == 1, before, after)
 
 
 def delete_expired_decisions(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
-    """Remove what the log says of who was allowed what."""
+    """Delete log entries of authorization decisions."""
     condition = and_(logs.c.agent_id == agent, logs.c.kind == LogKind.AUTHORIZATION)
     return _delete_in_order(connection, condition, logs.c.at, literal(1) == 1, before, after)
 
@@ -92,7 +93,7 @@ def _delete_in_order(
     before: int,
     after: Any,
 ) -> StepResult:
-    """Go through rows in the order in which they were made; one that is too young ends it."""
+    """Examine rows in order of insertion, up to the first that is too young."""
     table: Any = created_at.table
     position = table.c.position
     query = (
@@ -110,7 +111,7 @@ def _delete_in_order(
 
 
 def delete_expired_steps(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
-    """Remove the journal of turns that are over; a turn's id begins with its time."""
+    """Delete the journal of finished turns; a turn's id begins with its time."""
     turn = steps.c.turn_id
     youngest = (before // 1000 << (128 - TIME_BITS)).to_bytes(16, "big")
     of_agent = steps.c.agent_id == agent
@@ -127,7 +128,7 @@ def delete_expired_steps(connection: Connection, agent: int, before: int, after:
 
 
 def delete_expired_cache(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
-    """Remove values that are over."""
+    """Delete expired values."""
     of_agent = cache.c.agent_id == agent
     query = select(cache.c.key).where(of_agent, cache.c.expires_at <= before).limit(ROWS_PER_STEP)
     deleted = list(connection.scalars(query))
@@ -137,7 +138,7 @@ def delete_expired_cache(connection: Connection, agent: int, before: int, after:
 
 
 def delete_expired_costs(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
-    """Remove the sums of days that are long gone, a day at a time."""
+    """Delete the sums of old days, one day per step."""
     of_agent = spending.c.agent_id == agent
     query = select(spending.c.day).where(of_agent, spending.c.day < datetime_of(before).date().isoformat())
     day = connection.scalar(query.order_by(spending.c.day).limit(1))
@@ -148,30 +149,14 @@ def delete_expired_costs(connection: Connection, agent: int, before: int, after:
 
 
 FIRST_DELAY_SECONDS, INTERVAL_SECONDS = 60.0, 3600.0
-REST_FACTOR = 20  # of the time: one part of work, so many parts of rest
+REST_FACTOR = 20  # seconds of rest for each second of work
 MAX_REST_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionPolicy:
-    """How long what is over is kept; receipts for so long and for so many, whichever is more."""
-
-    receipts: timedelta = timedelta(days=30)
-    receipt_rows: int = 1_000_000
-    deliveries: timedelta = timedelta(days=30)
-    steps: timedelta = timedelta(days=7)
-    logs: timedelta = timedelta(days=30)
-    decisions: timedelta = timedelta(days=400)
-    spending: timedelta = timedelta(days=400)
-
-
-DEFAULT_RETENTION = RetentionPolicy()
-
-
 class Retention:
-    """Removes what is over as long as it is entered: an hour apart, a few rows at a time.
+    """Deletes expired rows every hour while it is entered, a few rows at a time.
 
-    Between two times it rests so long that others hardly notice; the space is used again by new rows.
+    It rests between steps, so that other work is hardly delayed; new rows reuse the space.
     """
 
     def __init__(
@@ -203,7 +188,7 @@ class Retention:
             await asyncio.wait([self._task])
 
     async def run_once(self) -> int:
-        """Remove all that is over, resting in between; gives how many rows that were."""
+        """Delete all expired rows, resting in between; return how many there were."""
         last_position = await self._database.search(
             partial(find_last_surplus, agent=self._agent, keep_count=self._policy.receipt_rows)
         )
@@ -214,9 +199,9 @@ class Retention:
         while True:
             try:
                 count = await self.run_once()
-                logger.debug("%d rows were removed that nobody needs any more", count)
-            except Exception:  # the database's fault, which its own watch reports: the next hour tries again
-                logger.debug("what is over could not be removed", exc_info=True)
+                logger.debug("deleted %d expired rows", count)
+            except Exception:  # the file's or server's monitor reports it; retried in an hour
+                logger.debug("expired rows could not be deleted", exc_info=True)
             await self._sleep(INTERVAL_SECONDS)
 
     def _steps(self, last_position: int) -> Iterator[tuple[DeletionStep, timedelta]]:

@@ -1,6 +1,6 @@
-"""Embeddings, nearest search, word index.
+"""Embeddings, search for nearest vectors, and the word index.
 
-By pgvector in PostgreSQL; for SQLite here, with numpy where it is there, else in plain Python.
+PostgreSQL compares vectors with pgvector; for SQLite this module does, with numpy if it is installed.
 """
 
 import struct
@@ -47,13 +47,13 @@ from plugins.sql.core.vector_cache import (
 )
 
 SHARED_AUDIENCE = NO_ID
-BEFORE_FIRST = -1  # before every position
-MAX_HALF_FLOAT = 60_000.0  # half precision ends at 65,504; beyond, only the direction is kept
+BEFORE_FIRST = -1  # below every position
+MAX_HALF_FLOAT = 60_000.0  # half precision ends at 65,504; larger vectors are scaled to length 1
 
 
 @dataclass(frozen=True, slots=True)
 class StoredVector:
-    """A memory's vector, and whose it is."""
+    """The vector of a memory, and the model that made it."""
 
     memory_id: UUID
     vector: Sequence[float]
@@ -62,7 +62,7 @@ class StoredVector:
 
 @dataclass(frozen=True, slots=True)
 class VectorQuery:
-    """What is looked for: a vector, the model it is of, and the kind of memory."""
+    """A search: a vector, its model, and the kind of memory."""
 
     vector: tuple[float, ...]
     model: str
@@ -124,7 +124,7 @@ CANDIDATES = Statement(
 
 
 def _nearest_in_postgresql(_: Insert) -> Executable:
-    """Compare what the key has found; a vector without a direction is like none, and pgvector says NaN."""
+    """Compare the vectors of the key; the similarity to a zero vector, NaN in pgvector, is 0."""
     distance: ColumnElement[float] = embeddings.c.vector.op("<=>", return_type=Double())(
         typed_parameter(embeddings.c.vector, "wanted")
     )
@@ -140,7 +140,7 @@ NEAREST = Statement(_nearest_in_postgresql, "wanted", *EMBEDDING_SCOPE_NAMES, *A
 
 
 def store_embeddings(connection: Connection, agent: int, vectors: Sequence[StoredVector]) -> None:
-    """Give memories their vectors; none of them has one yet."""
+    """Insert vectors of memories that have none yet."""
     INSERT_EMBEDDINGS.run_many(
         connection,
         [
@@ -151,20 +151,20 @@ def store_embeddings(connection: Connection, agent: int, vectors: Sequence[Store
 
 
 def replace_embeddings(connection: Connection, agent: int, vectors: Sequence[StoredVector]) -> None:
-    """Give memories their vectors instead of those they have."""
+    """Replace the vectors of memories."""
     delete_embeddings(connection, agent, [stored.memory_id for stored in vectors])
     store_embeddings(connection, agent, vectors)
 
 
 def delete_embeddings(connection: Connection, agent: int, ids: Sequence[UUID]) -> None:
-    """Forget the vectors of memories."""
+    """Delete the vectors of memories."""
     DELETE_EMBEDDINGS.count(connection, agent, ids=[memory_id.bytes for memory_id in ids])
 
 
 def find_nearest(
     connection: Connection, agent: int, query: VectorQuery, audiences: Sequence[bytes], limit: int
 ) -> dict[int, float]:
-    """Find the positions of the memories that are nearest, with how near they are."""
+    """Return the positions of the nearest memories with their similarities."""
     if not limit:
         return {}
     key = (agent, query.model, len(query.vector), query.kind.value)
@@ -180,7 +180,7 @@ def find_nearest(
 
 
 def pack_vector(vector: Sequence[float]) -> bytes:
-    """Write a vector in half precision."""
+    """Return a vector as bytes in half precision."""
     if max(map(abs, vector), default=0.0) > MAX_HALF_FLOAT:
         length = hypot(*vector)
         vector = [number / length for number in vector]
@@ -188,7 +188,7 @@ def pack_vector(vector: Sequence[float]) -> bytes:
 
 
 def unpack_vector(data: bytes) -> tuple[float, ...]:
-    """Read a vector."""
+    """Return the vector of its bytes."""
     return struct.unpack(f"<{len(data) // 2}e", data)
 
 
@@ -203,7 +203,7 @@ def _compare_in_python(
 def _compare_with_numpy(
     connection: Connection, audience: RecallAudience, query: VectorQuery, limit: int
 ) -> list[tuple[int, float]]:
-    """Compare what is known of an audience, and what has come to it since."""
+    """Compare the cached vectors of an audience and those stored since."""
     view = view_of(connection) or VectorCacheView(VectorCache())
     cached = view.cache.get(audience)
     rows = CANDIDATES.rows(connection, *audience, cached.newest if cached else BEFORE_FIRST)
@@ -215,8 +215,8 @@ def _compare_with_numpy(
     return pairs
 
 
-EMPTY_WORD = ""  # the word that every memory has
-WORDING_PREFIX = "="  # what stands before the digest of a whole wording: no word begins so
+EMPTY_WORD = ""  # every memory has it, for counting
+WORDING_PREFIX = "="  # before the digest of a whole text: no word begins with it
 
 
 def _insert_words(insert: Insert) -> Executable:
@@ -276,7 +276,7 @@ ACQUIRE_LOCK = RawStatement("SELECT pg_advisory_xact_lock(?)")
 
 
 def store_words(connection: Connection, agent: int, stored: Sequence[Memory]) -> None:
-    """Note the words of memories, of those that were not said."""
+    """Index the words of memories other than messages."""
     INSERT_WORDS.run_many(
         connection,
         [
@@ -288,14 +288,14 @@ def store_words(connection: Connection, agent: int, stored: Sequence[Memory]) ->
 
 
 def delete_words(connection: Connection, agent: int, ids: Sequence[UUID]) -> None:
-    """Forget the words of memories."""
+    """Delete the words of memories."""
     DELETE_WORDS.count(connection, agent, ids=[memory_id.bytes for memory_id in ids])
 
 
 def find_by_words(
     connection: Connection, agent: int, text: str, reach: RecallScope, kind: MemoryKind, limit: int
 ) -> list[int]:
-    """Find the positions of the memories that share the most words with a text, the best first."""
+    """Return the positions of the memories that share the most words with a text, best first."""
     query_words = sorted(index_words(text))
     if not query_words or not limit:
         return []
@@ -313,7 +313,7 @@ def find_by_words(
 def find_same_wording(
     connection: Connection, agent: int, memory: Memory, audience: UUID | None
 ) -> bytes | None:
-    """Find the memory that says the same; in PostgreSQL, nobody else looks for it until this is committed."""
+    """Return the id of a memory with the same text; PostgreSQL locks that text until the commit."""
     digest = _digest(memory)
     if connection.dialect.name == "postgresql":
         ACQUIRE_LOCK.rows(connection, int.from_bytes(digest[:8], signed=True))

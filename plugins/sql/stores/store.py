@@ -1,4 +1,4 @@
-"""All the books of one agent, in a database."""
+"""The store of one agent."""
 
 from bot import Clock, system_clock
 from bot.store import WorkSharing
@@ -14,7 +14,7 @@ from plugins.sql.stores.worlds import SqlWorlds
 
 
 class SqlStore:
-    """Keeps everything in an open database; see `Store`."""
+    """Stores everything in an open database; see `Store`."""
 
     def __init__(
         self, database: Access, agent_row: AgentRow, tables: SqlPluginTables, clock: Clock = system_clock

@@ -1,4 +1,4 @@
-"""Tasks in SQL."""
+"""Scheduled tasks and their leases."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -98,7 +98,7 @@ FIND_DUE = ListStatement(
         .order_by(tasks.c.next_run)
         .limit(limit_parameter())
         .with_for_update(skip_locked=True)
-    ),  # for databases with several writers; SQLite needs none of it
+    ),  # for PostgreSQL; SQLite has one writer
     "agent",
     "now",
     "limit",
@@ -107,7 +107,7 @@ FIND_DUE = ListStatement(
 
 @cache
 def _find_due_elsewhere(count: int) -> ListStatement:
-    """Find what is due for so many workers, besides some rooms."""
+    """Return the statement that finds due tasks of `count` names outside some rooms."""
     names = [f"name_{number}" for number in range(count)]
     elsewhere = tasks.c.room_id.not_in
     return ListStatement(
@@ -248,7 +248,7 @@ def _claim_tasks(
 def _lease_tasks(
     agent: int, due: Sequence[Task], now: int, until: datetime, connection: Connection
 ) -> list[Task]:
-    """Lease tasks that were found a moment ago, but not what has changed hands since."""
+    """Lease tasks that were found before, except those that were changed since."""
     lease_end = microseconds_of(until)
     leased = [
         task
@@ -267,12 +267,12 @@ def _complete_task(agent: int, task: Task, replacement: Task | None, connection:
 
 
 class SqlTasks(SqlStorePart):
-    """Keeps tasks; see `TaskStore`."""
+    """Stores tasks; see `TaskStore`."""
 
     def __init__(self, database: Access, agent_row: AgentRow) -> None:
         super().__init__(database, agent_row)
         self._listeners: list[Callable[[], None]] = []
-        self._empty_rooms: set[UUID] = set()  # rooms for which nothing is kept: every message asks
+        self._empty_rooms: set[UUID] = set()  # rooms without tasks: every message asks
 
     async def save_task(self, task: Task) -> None:
         values = _task_values(self._agent, task)
@@ -331,7 +331,7 @@ class SqlTasks(SqlStorePart):
         empty_rooms = self._empty_rooms
         rows = await self._database.read(lambda db: TASKS_IN_ROOM.rows(db, self._agent, room_id.bytes))
         if not rows and self._database.is_sole_writer and len(empty_rooms) < MAX_EMPTY_ROOMS:
-            empty_rooms.add(room_id)  # of no avail where a task has been saved since: another set counts then
+            empty_rooms.add(room_id)  # without effect if a task was saved meanwhile: that replaces the set
         return rows
 
     async def claim_tasks(
@@ -342,9 +342,9 @@ class SqlTasks(SqlStorePart):
         limit: int = 10,
         excluded_room_ids: Collection[UUID] = (),
     ) -> list[Task]:
-        """Look before writing: the scheduler asks again and again, and mostly nothing is due.
+        """Read before writing: the scheduler asks often, and mostly nothing is due.
 
-        Past many tasks of other rooms the look takes a while, and no writer waits for it.
+        Skipping many tasks of excluded rooms takes a while; no writer waits for it.
         """
         if not names:
             return []

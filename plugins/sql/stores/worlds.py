@@ -1,4 +1,4 @@
-"""Worlds and rooms in SQL."""
+"""Worlds, rooms and the agent's state in rooms."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,38 +14,61 @@ from plugins.sql.core.base import SqlStorePart
 from plugins.sql.core.columns import merge_json
 from plugins.sql.core.row_cache import row_cache_of
 from plugins.sql.core.schema import participants, rooms, worlds
-from plugins.sql.core.statements import Insert, ListStatement, Row, Statement, equals, insert_into
+from plugins.sql.core.statements import (
+    Columns,
+    Insert,
+    ListStatement,
+    Row,
+    Statement,
+    column_names,
+    equals,
+    insert_into,
+)
 from plugins.sql.core.values import dumps, id_bytes, id_of, id_or_none, loads, storable_text
 from plugins.sql.stores.entities import ensure_entity
 
-WORLD = (
-    worlds.c.id,
-    worlds.c.platform,
-    worlds.c.external_id,
-    worlds.c.name,
-    worlds.c.roles,
-    worlds.c.metadata,
-)
-ROOM = (
-    rooms.c.id,
-    rooms.c.world_id,
-    rooms.c.type,
-    rooms.c.platform,
-    rooms.c.external_id,
-    rooms.c.account,
-    rooms.c.name,
-    rooms.c.parent_id,
-    rooms.c.metadata,
-)
 GRANT_PREFIX, SETTING_PREFIX = "granted", "set"
-WORLD_NAMES = ("agent_id", *(column.name for column in WORLD))
-ROOM_NAMES = ("agent_id", *(column.name for column in ROOM))
+WORLD_NAMES = column_names(worlds)
+ROOM_NAMES = column_names(rooms)[:-1]  # all but `active`, which the database computes
+
+
+def _read_world(row: Row) -> World:
+    world_id, platform, external_id, name, roles, metadata = row
+    reported: dict[UUID, Role] = {}
+    grants: dict[UUID, Role] = {}
+    settings: dict[str, str] = {}
+    for key, value in loads(roles).items():
+        kind, _, subject = key.rpartition(":")
+        if kind == SETTING_PREFIX:
+            settings[subject] = value
+        else:
+            (grants if kind == GRANT_PREFIX else reported)[UUID(subject)] = Role(value)
+    return World(id_of(world_id), platform, external_id, name, reported, loads(metadata), grants, settings)
+
+
+def _read_room(row: Row) -> Room:
+    room_id, world_id, kind, platform, external_id, account, name, parent_id, metadata = row
+    return Room(
+        id_of(room_id),
+        id_of(world_id),
+        ChannelType(kind),
+        platform,
+        external_id,
+        account,
+        name,
+        id_or_none(parent_id),
+        loads(metadata),
+    )
+
+
+WORLD = Columns(worlds, WORLD_NAMES[1:], _read_world)
+ROOM = Columns(rooms, ROOM_NAMES[1:], _read_room)
 
 
 def _upsert_world(insert: Insert) -> Executable:
-    """What is empty does not replace a name; roles are merged, and a plain member's is not kept.
+    """An empty name changes nothing; roles are merged, and those of members are not stored.
 
-    Beside them, in the same column, stand grants and settings: an arrival names none and so changes none.
+    The same column has grants and settings; a message contains none and so changes none.
     """
     patch = bindparam("roles", type_=worlds.c.roles.type)
     statement = insert_into(worlds, WORLD_NAMES, roles=merge_json(literal("{}"), patch))(insert)
@@ -64,7 +87,7 @@ def _upsert_world(insert: Insert) -> Executable:
 
 
 def _upsert_room(insert: Insert) -> Executable:
-    """The room that was named last is the most active; nothing is written where it is already."""
+    """Make a room the most active; write nothing if nothing changes."""
     statement = insert_into(rooms, ROOM_NAMES, active=_next_active("agent_id"))(insert)
     new = statement.excluded
     values = {name: new[name] for name in ROOM_NAMES if name not in ("agent_id", "id")}
@@ -153,7 +176,7 @@ FIND_PARTICIPANT_STATE = Statement(
 
 
 def put_worlds(connection: Connection, agent: int, submitted: Sequence[World]) -> dict[UUID, World]:
-    """Insert or update, writing only what is new; they come back as they are kept."""
+    """Insert or update worlds, writing only changes; return them as they are stored."""
     cache = row_cache_of(connection).worlds
     stored: dict[UUID, World] = {}
     changed: dict[UUID, World] = {}
@@ -165,7 +188,7 @@ def put_worlds(connection: Connection, agent: int, submitted: Sequence[World]) -
             UPSERT_WORLD.run(connection, *world_values(agent, world))
             changed[world.id] = world
     rows = FIND_WORLDS.rows(connection, agent, ids=[world_id.bytes for world_id in changed])
-    for world in map(world_of, rows):
+    for world in map(WORLD.read, rows):
         stored[world.id] = world
         cache.put((agent, world.id), world)
     return stored
@@ -183,7 +206,7 @@ def _adds_nothing(world: World, stored: World) -> bool:
 
 
 def put_rooms(connection: Connection, agent: int, submitted: Sequence[Room]) -> dict[UUID, Room]:
-    """Insert or update likewise; the one that was given last becomes the most active."""
+    """Insert or update rooms, writing only changes; the last room becomes the most active."""
     cache = row_cache_of(connection)
     stored: dict[UUID, Room] = {}
     changed: dict[UUID, Room] = {}
@@ -198,7 +221,7 @@ def put_rooms(connection: Connection, agent: int, submitted: Sequence[Room]) -> 
             changed[room.id] = room
         cache.latest_rooms.put(agent, room.id)
     rows = FIND_ROOMS.rows(connection, agent, ids=[room_id.bytes for room_id in changed])
-    for room in map(room_of, rows):
+    for room in map(ROOM.read, rows):
         stored[room.id] = room
         cache.rooms.put((agent, room.id), room)
     return stored
@@ -209,14 +232,14 @@ def _is_as_stored(room: Room, stored: Room) -> bool:
 
 
 def is_place_unchanged(connection: Connection, agent: int, world: World, room: Room) -> bool:
-    """Tell whether a world and a room are surely kept as they are given."""
+    """Return whether the cache has this world and room unchanged; False if they are not cached."""
     cache = row_cache_of(connection)
     stored_world, stored_room = cache.worlds.get((agent, world.id)), cache.rooms.get((agent, room.id))
     return stored_world is not None and _adds_nothing(world, stored_world) and stored_room == room
 
 
 def participant_state(connection: Connection, agent: int, agent_id: UUID, room_id: UUID) -> ParticipantState:
-    """Tell what the agent has decided about a room."""
+    """Return the agent's state in a room."""
     cache = row_cache_of(connection).participant_states
     state = cache.get((agent, room_id))
     if state is None:
@@ -226,39 +249,8 @@ def participant_state(connection: Connection, agent: int, agent_id: UUID, room_i
     return state
 
 
-def world_of(row: Row) -> World:
-    """Read a world from its columns."""
-    world_id, platform, external_id, name, roles, metadata = row
-    reported: dict[UUID, Role] = {}
-    grants: dict[UUID, Role] = {}
-    settings: dict[str, str] = {}
-    for key, value in loads(roles).items():
-        kind, _, subject = key.rpartition(":")
-        if kind == SETTING_PREFIX:
-            settings[subject] = value
-        else:
-            (grants if kind == GRANT_PREFIX else reported)[UUID(subject)] = Role(value)
-    return World(id_of(world_id), platform, external_id, name, reported, loads(metadata), grants, settings)
-
-
-def room_of(row: Row) -> Room:
-    """Read a room from its columns."""
-    room_id, world_id, kind, platform, external_id, account, name, parent_id, metadata = row
-    return Room(
-        id_of(room_id),
-        id_of(world_id),
-        ChannelType(kind),
-        platform,
-        external_id,
-        account,
-        name,
-        id_or_none(parent_id),
-        loads(metadata),
-    )
-
-
 def world_values(agent: int, world: World) -> Row:
-    """Write a world; a plain member's role is not kept, nor a setting that is blank."""
+    """Return the column values of a world; roles of members and blank settings become null."""
     patch = {
         str(entity_id): None if role is Role.MEMBER else role.value for entity_id, role in world.roles.items()
     }
@@ -279,7 +271,7 @@ def world_values(agent: int, world: World) -> Row:
 
 
 def room_values(agent: int, room: Room) -> Row:
-    """Write a room."""
+    """Return the column values of a room."""
     return (
         agent,
         room.id.bytes,
@@ -297,7 +289,7 @@ def room_values(agent: int, room: Room) -> Row:
 def _set_participant_state(
     agent: int, agent_id: UUID, room_id: UUID, state: ParticipantState, db: Connection
 ) -> None:
-    """Note it where the agent itself takes part, or would."""
+    """Store the state in the agent's own participant row."""
     ensure_entity(db, agent, agent_id)
     UPSERT_PARTICIPANT_STATE.run(db, agent, room_id.bytes, agent_id.bytes, 0, state.value)
     row_cache_of(db).participant_states.put((agent, room_id), state)
@@ -306,7 +298,7 @@ def _set_participant_state(
 def _add_decisions(
     agent: int, world_id: UUID, grants: Mapping[UUID, Role], settings: Mapping[str, str], db: Connection
 ) -> None:
-    """Add to what was decided of a world."""
+    """Add grants and settings to a world."""
     world = find_world(agent, world_id, db)
     if world is None:
         raise LookupError(f"there is no world {world_id}")
@@ -316,20 +308,20 @@ def _add_decisions(
 
 
 def find_room(agent: int, room_id: UUID, connection: Connection) -> Room | None:
-    """Find a room."""
+    """Return a room by id."""
     rows = FIND_ROOMS.rows(connection, agent, ids=[room_id.bytes])
-    return room_of(rows[0]) if rows else None
+    return ROOM.read(rows[0]) if rows else None
 
 
 def rooms_of_world(connection: Connection, agent: int, world_id: UUID) -> list[UUID]:
-    """List the rooms of a world by id."""
+    """Return the ids of a world's rooms."""
     return [id_of(row[0]) for row in ROOMS_OF_WORLD.rows(connection, agent, world_id.bytes)]
 
 
 def find_world(agent: int, world_id: UUID, connection: Connection) -> World | None:
-    """Find a world."""
+    """Return a world by id."""
     rows = FIND_WORLDS.rows(connection, agent, ids=[world_id.bytes])
-    return world_of(rows[0]) if rows else None
+    return WORLD.read(rows[0]) if rows else None
 
 
 def _save_world(agent: int, world: World, listed: Sequence[Room], connection: Connection) -> None:
@@ -338,7 +330,7 @@ def _save_world(agent: int, world: World, listed: Sequence[Room], connection: Co
 
 
 class SqlWorlds(SqlStorePart):
-    """Keeps worlds and rooms; see `WorldStore`."""
+    """Stores worlds and rooms; see `WorldStore`."""
 
     async def save_world(self, world: World, rooms: Sequence[Room] = ()) -> None:
         await self._database.write(partial(_save_world, self._agent, world, rooms))
@@ -354,7 +346,7 @@ class SqlWorlds(SqlStorePart):
             rows = await self._database.read(lambda db: ALL_ROOMS.rows(db, self._agent))
         else:
             rows = await self._database.read(lambda db: ROOMS_OF_WORLD.rows(db, self._agent, world_id.bytes))
-        return [room_of(row) for row in rows]
+        return [ROOM.read(row) for row in rows]
 
     async def participant_state(self, room_id: UUID) -> ParticipantState:
         key = (self._agent, room_id.bytes, self._agent_row.id.bytes)
@@ -375,4 +367,4 @@ class SqlWorlds(SqlStorePart):
     async def rooms_of(self, entity_id: UUID) -> list[Room]:
         key = (self._agent, entity_id.bytes)
         rows = await self._database.read(lambda db: ROOMS_OF_ENTITY.rows(db, *key))
-        return [room_of(row[1:]) for row in sorted(rows, key=itemgetter(0), reverse=True)]
+        return [ROOM.read(row[1:]) for row in sorted(rows, key=itemgetter(0), reverse=True)]

@@ -4,6 +4,7 @@ import sys
 from itertools import count
 from pathlib import Path
 
+from plugins.sql.core.settings import Synchronous
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite.backup import back_up
 
@@ -13,7 +14,7 @@ ROWS = 10_000
 def main(path: Path) -> None:
     """Make a copy, and another one in its place, for ever."""
     sqlite.create_file(path)
-    connection = sqlite.open_writer(sqlite.build_engine(path), sqlite.Synchronous.NORMAL)
+    connection = sqlite.open_writer(sqlite.build_engine(path), Synchronous.NORMAL)
     connection.exec_driver_sql("CREATE TABLE much (content TEXT)")
     row = (f"{'x' * 200}",)
     connection.connection.cursor().executemany("INSERT INTO much VALUES (?)", [row] * ROWS)

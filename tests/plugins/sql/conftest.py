@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from bot import derived_id
+from plugins.sql.core.settings import Synchronous
 from plugins.sql.sqlite import connection as sqlite
-from plugins.sql.sqlite.connection import Synchronous
 from plugins.sql.sqlite.database import OpenFiles
 from plugins.sql.stores.store import SqlStore
 

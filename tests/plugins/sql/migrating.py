@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from bot.store import Schema
 from plugins.sql.core import upgrade
 from plugins.sql.core.schema import metadata
+from plugins.sql.core.settings import Synchronous
 from plugins.sql.sqlite import connection as sqlite
 
 
@@ -37,7 +38,7 @@ async def main(address: str, migrations: str, last: str) -> None:
     """Open the database, a file or a PostgreSQL."""
     if "://" not in address:
         path = Path(address)
-        with sqlite.open_writer(sqlite.build_engine(path), sqlite.Synchronous.FULL) as connection:
+        with sqlite.open_writer(sqlite.build_engine(path), Synchronous.FULL) as connection:
             work(connection, path, migrations, int(last))
         return
     engine = create_async_engine(address)

@@ -18,8 +18,8 @@ from sqlalchemy import Connection
 from bot import ConfigError
 from bot.errors import TemporaryError
 from bot.testing import make_message
+from plugins.sql.core.settings import Synchronous
 from plugins.sql.sqlite import connection as sqlite
-from plugins.sql.sqlite.connection import Synchronous
 from plugins.sql.sqlite.database import OpenFiles, SqliteDatabase
 
 SET = "INSERT INTO cache (agent_id, key, value) VALUES (1, ?, '1')"

@@ -48,8 +48,8 @@ async def told(bare: Bare) -> list[str]:
     [
         ("UPDATE logs SET body = replace(body, 'false', 'true') WHERE {second}", "was changed afterwards"),
         ("UPDATE logs SET at = at - 1 WHERE {second}", "was changed afterwards"),
-        ("UPDATE logs SET kind = 'run' WHERE {second}", "others were taken out of the log"),
-        ("DELETE FROM logs WHERE {second}", "others were taken out of the log"),
+        ("UPDATE logs SET kind = 'run' WHERE {second}", "others were deleted from the log"),
+        ("DELETE FROM logs WHERE {second}", "others were deleted from the log"),
     ],
 )
 async def test_l20_a_decision_that_is_changed_or_taken_out_afterwards_is_told_of(

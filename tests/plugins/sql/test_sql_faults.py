@@ -14,10 +14,10 @@ from sqlalchemy import Connection
 
 from bot import ConfigError
 from bot.store import StoreInaccessible, StoreUnavailable
+from plugins.sql.core.settings import Synchronous
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite import health
 from plugins.sql.sqlite.check import find_location_problems
-from plugins.sql.sqlite.connection import Synchronous
 from plugins.sql.sqlite.database import OpenFiles, SqliteDatabase
 
 SET = "INSERT INTO cache (agent_id, key, value) VALUES (1, ?, '1')"
@@ -222,7 +222,7 @@ async def test_i03_a_file_that_is_moved_away_takes_nothing_until_it_is_back(
     await database.write(write("before"))
     away = path.parent.with_name("away")
     path.parent.rename(away)
-    with pytest.raises(StoreUnavailable, match=f"{path} is not where it was"):
+    with pytest.raises(StoreUnavailable, match=f"{path} was moved or removed"):
         await database.write(write("meanwhile"))
     trouble = database.health.problem
     assert trouble is not None

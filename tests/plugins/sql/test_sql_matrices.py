@@ -85,7 +85,7 @@ async def test_what_is_found_is_what_is_there_after_every_change(open_store: Ope
             wanted = vector_of(chance)
             for room in ROOMS:
                 assert await recalled(store, wanted, room) == nearest(known, wanted, room), (step, deed)
-        assert store.memories._database._matrices._kept
+        assert store.memories._database._vector_cache._matrices
 
 
 async def test_searches_beside_writes_leave_nothing_stale(open_store: OpenStore) -> None:

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
+from types import ModuleType
 
 import pytest
 from sqlalchemy import Connection
 
 import plugins.sql
 from plugins.sql.core import upgrade
+from plugins.sql.core.settings import Synchronous
 from plugins.sql.core.statements import ListStatement, Statement
 from plugins.sql.sqlite import connection as sqlite
 
@@ -17,12 +19,25 @@ MODULES = [
     import_module(one.name) for one in walk_packages(plugins.sql.__path__, "plugins.sql.") if not one.ispkg
 ]
 FOR_POSTGRESQL = ("search.NEAREST",)
+
+
+def statements_of(module: ModuleType) -> Iterator[tuple[str, Statement | ListStatement]]:
+    """Yield the statements of a module with their names, those in dictionaries included."""
+    prefix = module.__name__.rpartition(".")[2]
+    for name, value in vars(module).items():
+        if isinstance(value, Statement | ListStatement):
+            yield f"{prefix}.{name}", value
+        elif isinstance(value, dict) and name.isupper():
+            for key, item in value.items():
+                if isinstance(item, Statement | ListStatement):
+                    yield f"{prefix}.{name}{list(key)}", item
+
+
 NAMED = {
-    f"{module.__name__.rpartition('.')[2]}.{name}": value
+    name: statement
     for module in MODULES
-    for name, value in vars(module).items()
-    if isinstance(value, Statement | ListStatement)
-    and f"{module.__name__.rpartition('.')[2]}.{name}" not in FOR_POSTGRESQL
+    for name, statement in statements_of(module)
+    if name not in FOR_POSTGRESQL
 }
 
 
@@ -30,7 +45,7 @@ NAMED = {
 def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
     path: Path = tmp_path_factory.mktemp("plans") / "greenroom.db"
     sqlite.create_file(path)
-    opened = sqlite.open_writer(sqlite.build_engine(path), sqlite.Synchronous.NORMAL)
+    opened = sqlite.open_writer(sqlite.build_engine(path), Synchronous.NORMAL)
     upgrade.upgrade_schemas(opened, path)
     yield opened
     sqlite.close_writer(opened)
@@ -59,19 +74,19 @@ def test_i14_no_statement_scans_or_sorts(connection: Connection, name: str, size
     [
         ("memories.RECENT", "ix_memories_room"),
         ("memories.RECENT_BEFORE", "ix_memories_room"),
-        ("memories.BY_TURN", "ix_memories_turn"),
+        ("memories.MEMORIES_OF_TURN", "ix_memories_turn"),
         ("memories.COUNT_IN_ROOM", "COVERING INDEX ix_memories_room"),
-        ("search.COUNTS", "PRIMARY KEY (agent_id=? AND kind=? AND word=? AND audience=?)"),
-        ("search.FOUND", "PRIMARY KEY (agent_id=? AND kind=? AND word=? AND audience=?)"),
-        ("search.ALIKE", "PRIMARY KEY (agent_id=? AND kind=? AND word=? AND audience=?)"),
+        ("search.COUNT_WORDS", "PRIMARY KEY (agent_id=? AND kind=? AND word=? AND audience=?)"),
+        ("search.FIND_WORDS", "PRIMARY KEY (agent_id=? AND kind=? AND word=? AND audience=?)"),
+        ("search.FIND_SAME_WORDING", "PRIMARY KEY (agent_id=? AND kind=? AND word=? AND audience=?)"),
         ("search.DELETE_WORDS", "ix_words_memory"),
-        ("receipts.ALL_OPEN", "ix_receipts_open"),
-        ("deliveries.ALL_OPEN", "ix_deliveries_open"),
-        ("ledger.UNSENT", "ix_deliveries_unfinished"),
+        ("receipts.RECEIPT_LISTS[True, False]", "ix_receipts_open"),
+        ("deliveries.OPEN_DELIVERIES", "ix_deliveries_open"),
+        ("ledger.UNDELIVERED", "ix_deliveries_unfinished"),
         ("tasks.FIND_DUE", "ix_tasks_due"),
         ("tasks.NEXT_DUE", "ix_tasks_due"),
-        ("tasks.COUNT", "ix_tasks_name"),
-        ("entities.PARTICIPANTS", "ix_participants_active"),
+        ("tasks.COUNT_TASKS", "ix_tasks_name"),
+        ("entities.FIND_PARTICIPANTS", "ix_participants_active"),
     ],
 )
 def test_i14_the_road_takes_the_index_made_for_it(connection: Connection, name: str, index: str) -> None:

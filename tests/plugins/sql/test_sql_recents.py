@@ -18,7 +18,7 @@ from bot import Attachment, Content, MediaKind, Memory, MemoryKind, derived_id, 
 from plugins.sql.core import recent_cache
 from plugins.sql.core.recent_cache import RecentMemoryCache, WindowKey
 from plugins.sql.sqlite import connection as sqlite
-from plugins.sql.stores.memories import RECENT, memory_of, put_memories
+from plugins.sql.stores.memories import MEMORY, RECENT, put_memories
 from plugins.sql.stores.store import SqlStore
 
 OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
@@ -50,7 +50,7 @@ async def in_file(store: SqlStore, room: UUID, limit: int, kind: MemoryKind) -> 
     rows = await store.memories._database.read(
         lambda db: RECENT.rows(db, agent, room.bytes, kind.value, limit)
     )
-    return [memory_of(row) for row in reversed(rows)]
+    return [MEMORY.read(row) for row in reversed(rows)]
 
 
 LANE = WindowKey(1, ROOMS[0].bytes, MemoryKind.MESSAGE.value)

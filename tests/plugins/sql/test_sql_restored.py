@@ -105,7 +105,7 @@ async def test_i15_what_was_open_in_a_copy_is_held_when_it_is_put_back(
             assert "put back from a copy" in parked.reason
             assert await ledger.receipt(answered.id) == answered
             assert await ledger.cursor("test", "account", "updates") is None
-    assert "1 messages and 2 parts that were open in it are held" in caplog.text
+    assert "its 1 open messages and 2 open deliveries are held" in caplog.text
     assert "bot outbox list" in caplog.text
 
 

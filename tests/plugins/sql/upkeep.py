@@ -4,13 +4,14 @@ import sys
 from itertools import count
 from pathlib import Path
 
+from plugins.sql.core.settings import Synchronous
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite.backup import back_up
 
 
 def main(path: Path) -> None:
     """Do it for ever, and tell what has been committed."""
-    connection = sqlite.open_writer(sqlite.build_engine(path), sqlite.Synchronous.NORMAL)
+    connection = sqlite.open_writer(sqlite.build_engine(path), Synchronous.NORMAL)
     first = sqlite.driver_of(connection).execute("SELECT count(*) FROM cache").fetchone()[0]
     for number in count(first):
         sqlite.driver_of(connection).execute(

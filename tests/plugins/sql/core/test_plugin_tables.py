@@ -121,12 +121,12 @@ async def test_what_existing_rows_cannot_get_is_refused_and_nothing_changes(bare
 @pytest.mark.parametrize(
     ("table", "name", "told"),
     [
-        (diary(name="pages"), "diary", "call its table 'pages' diary_pages"),
-        (diary(name="rooms"), "diary", "call its table 'rooms' diary_rooms"),
+        (diary(name="pages"), "diary", "rename its table 'pages' to diary_pages"),
+        (diary(name="rooms"), "diary", "rename its table 'rooms' to diary_rooms"),
         (
             diary(Column("room", ForeignKey("rooms.id"))),
             "diary",
-            "foreign key of diary_pages to rooms must go",
+            "remove the foreign key of diary_pages to rooms",
         ),
         (diary(), "Diary!", "small letters"),
     ],
@@ -137,7 +137,7 @@ async def test_a_plugin_keeps_to_its_own_names(bare: Any, table: Table, name: st
 
 
 async def test_a_schema_is_what_it_says(bare: Any, tmp_path: Path) -> None:
-    with pytest.raises(PluginError, match=r"no sqlalchemy\.MetaData"):
+    with pytest.raises(PluginError, match=r"not a sqlalchemy\.MetaData"):
         await up(bare, Schema({"tables": 1}))
     with pytest.raises(PluginError, match="both a version and migrations"):
         await up(bare, Schema(diary().metadata, migrations=tmp_path))

@@ -86,7 +86,7 @@ async def main(url: str, port: int, name: str) -> None:
 
 
 async def _report(stage, receipt_id, text) -> None:  # type: ignore[no-untyped-def]
-    settled = await stage.resident.inbox.settled(receipt_id)
+    settled = await stage.agent_runtime.inbox.wait_outcome(receipt_id)
     tell("settled", f"{text} {settled.outcome}")
 
 

@@ -31,10 +31,10 @@ from plugins.sql.core.schema import (
     steps,
     worlds,
 )
-from plugins.sql.core.settings import SqlSettings
+from plugins.sql.core.settings import RetentionPolicy, SqlSettings
 from plugins.sql.core.values import microseconds_of
 from plugins.sql.sqlite.database import OpenFiles
-from plugins.sql.stores.retention import ROWS_PER_STEP, Retention, RetentionPolicy
+from plugins.sql.stores.retention import ROWS_PER_STEP, Retention
 
 NOW = system_clock()
 BLANK: dict[type, object] = {bytes: bytes(16), str: "", int: 0}
@@ -75,7 +75,7 @@ def retention(store: Any, keeping: RetentionPolicy = FEW, rest: Any = None, **ag
     async def at_once(seconds: float) -> None:
         assert seconds > 0
 
-    return Retention(ledger._database, ledger._owner, keeping, clock=later(**age), sleep=rest or at_once)
+    return Retention(ledger._database, ledger._agent_row, keeping, clock=later(**age), sleep=rest or at_once)
 
 
 async def test_what_is_young_stays(open_store: Any) -> None:
