@@ -357,10 +357,10 @@ async def left_by_a_killed_process(path: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("kind", "folder", "said"),
     [
-        ("nfs4", "home", "network's disk (nfs4)"),
-        ("fuse.sshfs", "home", "network's disk (fuse.sshfs)"),
-        ("ext4", "Dropbox", "synchronised ('Dropbox')"),
-        ("ext4", "OneDrive - Work", "synchronised ('OneDrive - Work')"),
+        ("nfs4", "home", "network disk (nfs4)"),
+        ("fuse.sshfs", "home", "network disk (fuse.sshfs)"),
+        ("ext4", "Dropbox", "synchronised folder ('Dropbox')"),
+        ("ext4", "OneDrive - Work", "synchronised folder ('OneDrive - Work')"),
     ],
 )
 def test_i13_a_place_that_cannot_be_relied_on_is_told(

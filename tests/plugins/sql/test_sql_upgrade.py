@@ -241,7 +241,7 @@ async def test_an_upgrade_whose_own_statement_is_wrong_changes_nothing(
 async def test_other_peoples_tables_of_the_same_name_are_left_alone(bare: Any) -> None:
     await bare.sql("CREATE TABLE rooms (number INTEGER)")
 
-    with pytest.raises(ConfigError, match="already has tables called rooms"):
+    with pytest.raises(ConfigError, match="already has tables of another program \\(rooms"):
         await bare.run(upgrade.upgrade_schemas, bare.place)
     assert await bare.run(lambda db: inspect(db).get_table_names()) == ["rooms"]
 

@@ -60,7 +60,7 @@ async def test_two_processes_may_have_it_open_and_a_third_look_into_it(postgres_
         assert await other.cache.get("key") == 1
         async with plugin.store.open_read_only(ADA, chosen) as looked:
             assert await looked.cache.get("key") == 1
-            with pytest.raises(ConfigError, match="for reading alone"):
+            with pytest.raises(ConfigError, match="opened read-only"):
                 await looked.cache.set("key", 2)
     with pytest.raises(ConfigError, match="holds nothing of this character"):
         async with plugin.store.open_read_only(new_id(), chosen):
