@@ -17,9 +17,18 @@ from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse, disconnect_ca
 from adapters.discord.membership import GuildFetcher
 from adapters.discord.rate_limits import IdentifyLimiter, RequestGuard
 from adapters.discord.receiving import SESSION_CURSOR, EventReceiver
-from adapters.discord.sending import KnownPeople, MessageSender, TypingIndicator
+from adapters.discord.sending import MessageSender, TypingIndicator
 from bot import Clock
-from bot.platform import AgentHandle, ConnectionStatus, Delivery, DisconnectCause, NotSent
+from bot.platform import (
+    AgentHandle,
+    Backoff,
+    ConnectionStatus,
+    Delivery,
+    DisconnectCause,
+    KnownPeople,
+    NotSent,
+    TaskSet,
+)
 
 logger = logging.getLogger(__name__)
 STOP_TIMEOUT = 3.0
@@ -38,7 +47,7 @@ class DiscordAccount:
         operator = handle.settings.operator_only()
         environment = {name: value for name in NETWORK_VARIABLES if (value := operator.get(name))}
         self._mapper = EntityMapper(handle.agent_id)
-        self._known_people = KnownPeople()
+        self._known_people = KnownPeople[str]()
         self._client = DiscordClient(
             build_http(
                 settings,
@@ -58,7 +67,7 @@ class DiscordAccount:
             self._mapper,
             settings,
             limits,
-            known_people=self._known_people,
+            on_author=self._on_author,
             clock=clock,
             on_connected=self._on_connected,
         )
@@ -73,21 +82,18 @@ class DiscordAccount:
         self._typing_indicator = TypingIndicator(self._send_request, limits)
         self._command_handler = CommandHandler(handle, self._mapper, settings, self._send_request)
         self._guild_fetcher = GuildFetcher(time.monotonic)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet("a task of a Discord account")
         self._is_logged_in = asyncio.Event()
 
     def start(self) -> None:
         """Start connecting in the background."""
-        self._start_task(self._run())
-        self._start_task(self._receiver.run())
+        self._tasks.start(self._run())
+        self._tasks.start(self._receiver.run())
 
     async def stop(self) -> None:
         """Disconnect with a close code that lets the next start resume the session."""
         await self._typing_indicator.stop()
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=STOP_TIMEOUT)
+        await self._tasks.cancel(STOP_TIMEOUT)
         await self._client.close()
 
     async def deliver(self, delivery: Delivery) -> str:
@@ -126,7 +132,7 @@ class DiscordAccount:
             return await self._client.http.request(*args, **kwargs)
         except ErrorResponse as error:
             if error.status == 401:
-                self._stop_with(INVALID_TOKEN_MESSAGE)
+                await self._stop_with(INVALID_TOKEN_MESSAGE)
             raise
 
     async def _run(self) -> None:
@@ -138,7 +144,7 @@ class DiscordAccount:
                 self._connection.session = GatewaySession.from_json(stored)
                 await self._connection.run()
             except ConnectionRejected as error:
-                self._stop_with(str(error))
+                await self._stop_with(str(error))
                 return
             except Exception as error:  # an unreadable response, a store outage or a defect: all may pass
                 logger.exception(
@@ -149,14 +155,15 @@ class DiscordAccount:
 
     async def _log_in(self) -> None:
         token = self._settings.discord_api_token
-        for failures in count():
+        backoff = Backoff(1.0, self._limits.max_retry_delay)
+        for failures in count(1):
             try:
                 await self._client.login(token.get_secret_value() if token else "")
             except REQUEST_ERRORS as error:
                 if isinstance(error, ErrorResponse) and error.status == 401:
                     raise ConnectionRejected(INVALID_TOKEN_MESSAGE) from None
                 self.status.failed(disconnect_cause_of(error), error or type(error).__name__)
-                await self._limits.sleep(min(2.0 ** min(failures, 10), self._limits.max_retry_delay))
+                await self._limits.sleep(backoff.delay(failures))
             else:
                 break
         self._mapper.bot_id = self._client.user.id if self._client.user else 0
@@ -167,20 +174,18 @@ class DiscordAccount:
         except REQUEST_ERRORS as error:
             logger.warning("Discord did not register the commands: %s", error)
 
-    def _stop_with(self, problem: str) -> None:
+    async def _stop_with(self, problem: str) -> None:
         if self.problem:
             return
         self.problem = problem
         self._is_logged_in.set()  # releases those who wait for the login
         self.is_connected.set()
         self.status.stopped(DisconnectCause.REFUSED, problem)
-        for task in self._tasks:
-            if task is not asyncio.current_task():
-                task.cancel()
+        await self._tasks.cancel(timeout=0)
 
     def _on_event(self, event: GatewayEvent) -> None:
         if event.name == "interaction":
-            self._start_task(self._handle_interaction(*event.args))
+            self._tasks.start(self._handle_interaction(*event.args))
         elif event.name == "disconnect":
             self.is_connected.clear()
         else:
@@ -196,11 +201,10 @@ class DiscordAccount:
         await self._receiver.queue.require_room(self._limits.queue_full_timeout)
         await self._guild_fetcher.ensure_guild(self._client, event, data)
 
+    def _on_author(self, channel_id: str, user_id: str) -> None:
+        self._known_people.note_user(channel_id, user_id)
+        self._message_sender.mark_writable(channel_id)
+
     def _on_connected(self) -> None:
         self._connection.mark_connected()
         self.is_connected.set()
-
-    def _start_task(self, coroutine: Any) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

@@ -11,7 +11,7 @@ from adapters.discord.config import Limits, read_settings
 from adapters.discord.entities import PLATFORM
 from adapters.discord.outgoing import split_reply
 from bot import Clock, ConfigError, Content, Room, system_clock
-from bot.platform import Adapter, AgentHandle, ConnectionStatus, Delivery, NotSent
+from bot.platform import Adapter, AgentHandle, ConnectionStatus, Delivery, NotSent, select_accounts
 
 DRAFT_INTERVAL_SECONDS = (
     1.0  # between two edits of a streamed reply; Discord allows five edits in five seconds
@@ -92,23 +92,13 @@ def open_discord(handles: Sequence[AgentHandle]) -> DiscordAdapter:
 
     Raises ConfigError if none has, or if two characters share a token.
     """
-    enabled = [handle for handle in handles if _is_enabled(handle)]
-    owners: dict[str, str] = {}
-    for handle in enabled:
-        token = handle.settings.require("DISCORD_API_TOKEN")
-        if token in owners:
-            raise ConfigError(
-                f"{owners[token]} and {handle.character.name} have the same DISCORD_API_TOKEN: give each "
-                "a token of its own in its file's secrets, or other `adapters` in the file of one"
-            )
-        owners[token] = handle.character.name
-    if not enabled:
+    owners = select_accounts(handles, PLATFORM, ("DISCORD_API_TOKEN",), _token_of)
+    if not owners:
         raise ConfigError(
             "DISCORD_API_TOKEN is not set: set it in .env, the environment or the character's secrets"
         )
-    return DiscordAdapter(enabled)
+    return DiscordAdapter(tuple(owners.values()))
 
 
-def _is_enabled(handle: AgentHandle) -> bool:
-    adapters = handle.character.adapters
-    return "DISCORD_API_TOKEN" in handle.settings and (not adapters or PLATFORM in adapters)
+def _token_of(handle: AgentHandle) -> str:
+    return handle.settings.require("DISCORD_API_TOKEN")

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ from adapters.discord.config import DEVELOPER_PORTAL_URL, Limits
 from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse, disconnect_cause_of
 from adapters.discord.rate_limits import IdentifyLimiter
 from adapters.discord.receiving import QueueFull
-from bot.platform import ConnectionStatus, DisconnectCause
+from bot.platform import Backoff, ConnectionStatus, DisconnectCause
 
 logger = logging.getLogger(__name__)
 CONNECT_TIMEOUT = 60.0
@@ -65,6 +64,7 @@ class GatewayConnection:
         self._status = status
         self._wait_for_room = wait_for_room
         self._failures = 0
+        self._backoff = Backoff(1.0, limits.max_retry_delay)
 
     def mark_connected(self) -> None:
         """Record that the connection works: the next one is made without delay."""
@@ -145,6 +145,5 @@ class GatewayConnection:
 
     async def _wait_before_retry(self) -> None:
         """Wait, exponentially longer after consecutive failures."""
-        max_delay = min(2.0 ** min(self._failures, 10), self._limits.max_retry_delay)
         self._failures += 1
-        await self._limits.sleep(random.uniform(max_delay / 2, max_delay))
+        await self._limits.sleep(self._backoff.delay(self._failures))

@@ -4,7 +4,6 @@ Discord announces all guilds at the start of a new session, but not when a sessi
 """
 
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, ClassVar
@@ -15,7 +14,7 @@ from discord.http import Route
 from adapters.discord.entities import EntityMapper
 from adapters.discord.errors import REQUEST_ERRORS
 from bot import Room, World
-from bot.platform import AgentHandle
+from bot.platform import AgentHandle, BoundedDict
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +124,7 @@ class GuildFetcher:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._retry_at: OrderedDict[int, float] = OrderedDict()  # by guild id: monotonic seconds
+        self._retry_at = BoundedDict[int, float](MAX_FAILED_GUILDS)  # by guild id: monotonic seconds
 
     async def ensure_guild(self, client: discord.Client, event: str, data: Any) -> None:
         """Fetch the guild of an event if it is unknown; if that fails, the event is read without it."""
@@ -140,8 +139,6 @@ class GuildFetcher:
         except REQUEST_ERRORS as error:
             logger.warning("server %s is unknown and could not be fetched: %s", guild_id, error)
             self._retry_at[guild_id] = self._clock() + RETRY_SECONDS
-            if len(self._retry_at) > MAX_FAILED_GUILDS:
-                self._retry_at.popitem(last=False)
             return
         client._connection.parse_guild_create(guild)
 

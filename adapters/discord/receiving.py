@@ -15,7 +15,6 @@ from adapters.discord.config import DiscordSettings, Limits
 from adapters.discord.entities import PLATFORM, EntityMapper, build_lineage
 from adapters.discord.incoming import apply_rules, is_ignored_author
 from adapters.discord.membership import MembershipHandler
-from adapters.discord.sending import KnownPeople
 from bot import Clock
 from bot.platform import AgentHandle, InboundMessage, InboxClosed, MentionContext, StreamCursor
 from bot.store import StoreUnavailable
@@ -45,13 +44,13 @@ class EventReceiver:
         settings: DiscordSettings,
         limits: Limits,
         *,
-        known_people: KnownPeople,
+        on_author: Callable[[str, str], None],
         clock: Clock,
         on_connected: Callable[[], None],
     ) -> None:
         self._handle, self._client, self._mapper = handle, client, mapper
         self._settings, self._limits, self._clock = settings, limits, clock
-        self._known_people = known_people
+        self._on_author = on_author
         self._on_connected = on_connected
         self.queue = EventQueue(limits.max_queued_events)
         self._deferred: list[GatewayEvent] | None = None
@@ -172,7 +171,7 @@ class EventReceiver:
             mention = self._mention_context(message)
             if mention is None:
                 return None
-            self._known_people.note_user(str(message.channel.id), str(message.author.id))
+            self._on_author(str(message.channel.id), str(message.author.id))
             return incoming.to_inbound_message(message, self._mapper, mention, is_backfill=is_backfill)
         except Exception:
             logger.warning("message %s could not be read", message.id, exc_info=True)

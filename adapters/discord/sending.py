@@ -1,10 +1,9 @@
-"""Sending, editing and finding messages; users who may be pinged; the typing indicator."""
+"""Sending, editing and finding messages; the typing indicator."""
 
 import asyncio
 import json
 import logging
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -23,49 +22,18 @@ from adapters.discord.outgoing import (
     without_extras,
 )
 from bot import Clock, crash_point
-from bot.platform import BoundedSet, Delivery, DeliveryUnknown, MessageGone, NotSent, Undeliverable
+from bot.platform import (
+    BoundedDict,
+    BoundedSet,
+    Delivery,
+    DeliveryUnknown,
+    KnownPeople,
+    MessageGone,
+    NotSent,
+    Undeliverable,
+)
 
 logger = logging.getLogger(__name__)
-
-MAX_CHANNELS = 2000
-MAX_USERS_PER_CHANNEL = 200
-
-
-class KnownPeople:
-    """Users seen in each channel, whom a mention may notify, and channels that refuse messages."""
-
-    def __init__(self) -> None:
-        self._users: OrderedDict[str, OrderedDict[str, None]] = OrderedDict()
-        self._unwritable: OrderedDict[str, str] = OrderedDict()
-
-    def note_user(self, channel_id: str, user_id: str) -> None:
-        """Record that a user wrote in a channel, which also shows that the channel can be read."""
-        self._unwritable.pop(channel_id, None)
-        users = self._users.setdefault(channel_id, OrderedDict())
-        users[user_id] = None
-        users.move_to_end(user_id)
-        self._users.move_to_end(channel_id)
-        _drop_oldest(users, MAX_USERS_PER_CHANNEL)
-        _drop_oldest(self._users, MAX_CHANNELS)
-
-    def users_in(self, channel_id: str) -> Collection[str]:
-        """Return the users seen in a channel."""
-        return self._users.get(channel_id, {}).keys()
-
-    def mark_unwritable(self, channel_id: str, cause: str) -> None:
-        """Stop sending to a channel until a message is received from it."""
-        self._unwritable[channel_id] = cause
-        _drop_oldest(self._unwritable, MAX_CHANNELS)
-
-    def unwritable_reason(self, channel_id: str) -> str:
-        """Return why a channel cannot be written to; empty if it can."""
-        return self._unwritable.get(channel_id, "")
-
-
-def _drop_oldest(items: OrderedDict[str, Any], max_size: int) -> None:
-    while len(items) > max_size:
-        items.popitem(last=False)
-
 
 T = TypeVar("T")
 SendRequest = Callable[..., Awaitable[Any]]
@@ -74,18 +42,25 @@ NONCE_WINDOW = timedelta(seconds=100)  # Discord promises "a few minutes"; 120 s
 CLOCK_SKEW = timedelta(seconds=60)  # between Discord's clock and ours
 PAGE_SIZE, MAX_PAGES = 100, 5
 MAX_UNCONFIRMED = 1000
+MAX_UNWRITABLE = 2000
 
 
 class MessageSender:
     """Sends, edits and reconciles the deliveries of one account. Raises DeliveryError."""
 
-    def __init__(self, send_request: SendRequest, known_people: KnownPeople, clock: Clock) -> None:
+    def __init__(self, send_request: SendRequest, known_people: KnownPeople[str], clock: Clock) -> None:
         self._send_request = send_request
         self._known_people = known_people
         self._clock = clock
+        # by channel: why it refuses messages; it is left alone until a message is received from it
+        self._unwritable = BoundedDict[str, str](MAX_UNWRITABLE)
         self._unconfirmed = BoundedSet[str](
             MAX_UNCONFIRMED
         )  # ids of parts of which it is unknown whether they arrived
+
+    def mark_writable(self, channel_id: str) -> None:
+        """Resume sending to a channel from which a message was received."""
+        self._unwritable.pop(channel_id, None)
 
     async def deliver(self, delivery: Delivery, bot_id: int) -> str:
         """Send a part; if an earlier attempt is too old for its nonce, search for it first."""
@@ -121,7 +96,7 @@ class MessageSender:
             except _MessageNotFound:
                 logger.debug("message %s was deleted already", delivery.replaces_external_id)
             return delivery.replaces_external_id
-        body = build_visible_body(content, self._known_people.users_in(delivery.target))
+        body = build_visible_body(content, self._known_people.of(delivery.target))
         body.json.setdefault("components", [])
         try:
             return _parse_message_id(
@@ -136,9 +111,9 @@ class MessageSender:
 
     async def _send(self, delivery: Delivery) -> str:
         """Send a part; Discord answers a repeated nonce with the existing message."""
-        if cause := self._known_people.unwritable_reason(delivery.target):
+        if cause := self._unwritable.get(delivery.target):
             raise Undeliverable(cause)
-        body = build_body(delivery, self._known_people.users_in(delivery.target))
+        body = build_body(delivery, self._known_people.of(delivery.target))
         route = Route("POST", "/channels/{channel_id}/messages", channel_id=delivery.target)
         crash_point("send.pre_write")
         try:
@@ -168,7 +143,7 @@ class MessageSender:
             if error.code == UNKNOWN_MESSAGE:
                 raise _MessageNotFound(str(error)) from error
             if error.status in (403, 404):
-                self._known_people.mark_unwritable(delivery.target, str(to_delivery_error(error)))
+                self._unwritable[delivery.target] = str(to_delivery_error(error))
             raise to_delivery_error(error) from error
         except Exception as error:
             raise to_delivery_error(error) from error

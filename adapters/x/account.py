@@ -15,9 +15,9 @@ from adapters.x.connection import RequestRefused, XConnection
 from adapters.x.permissions import OptOutList, ReplyPermissions
 from adapters.x.rate_limits import Quota
 from adapters.x.receiving import MentionReceiver
-from adapters.x.sending import MessageSender, Sleep
+from adapters.x.sending import MessageSender
 from adapters.x.state import AccountState
-from bot import Clock, CoreSettings
+from bot import CoreSettings
 from bot.platform import (
     AgentHandle,
     ConnectionStatus,
@@ -26,6 +26,7 @@ from bot.platform import (
     Feed,
     InboxClosed,
     NotSent,
+    TimeSource,
 )
 from bot.store import StoreUnavailable
 
@@ -36,11 +37,11 @@ MAX_DELAY_SECONDS, JITTER_SECONDS = 3600.0, 3.0
 class XAccount:
     """One account; connected while its context is entered."""
 
-    def __init__(self, handle: AgentHandle, *, clock: Clock, sleep: Sleep) -> None:
+    def __init__(self, handle: AgentHandle, time_source: TimeSource) -> None:
         settings = read_settings(handle.settings)
         self.account_id = settings.account_id
         self.settings = settings
-        self._sleep = sleep
+        clock, self._sleep = time_source.now, time_source.sleep
         self._identity = incoming.BotIdentity(handle.agent_id, settings.account_id)
         state = AccountState(handle.inbox, settings.account_id)
         self.quota = Quota(settings, state, handle.settings.load(CoreSettings).bot_data_dir, clock)
@@ -50,7 +51,7 @@ class XAccount:
         self._search = PostSearch(self.client)
         self._opt_outs = OptOutList(settings, state)
         permissions = ReplyPermissions(handle, self.client, settings, self._opt_outs)
-        self.sender = MessageSender(handle, self.client, settings, permissions, sleep)
+        self.sender = MessageSender(handle, self.client, settings, permissions, time_source)
         self.receiver = MentionReceiver(
             handle,
             self._identity,

@@ -1,7 +1,5 @@
 """The X adapter: one account for every character that has keys."""
 
-import asyncio
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -9,12 +7,22 @@ from typing import Self
 from uuid import UUID
 
 from adapters.x.account import XAccount
-from adapters.x.config import REQUIRED_VARIABLES
+from adapters.x.config import REQUIRED_VARIABLES, read_settings
 from adapters.x.incoming import PLATFORM
 from adapters.x.outgoing import split_reply
-from adapters.x.sending import Sleep
-from bot import Clock, Content, SettingError, system_clock
-from bot.platform import Adapter, AgentHandle, ConnectionStatus, Delivery, Feed, Undeliverable
+from bot import Content
+from bot.platform import (
+    Adapter,
+    AgentHandle,
+    ConnectionStatus,
+    Delivery,
+    Feed,
+    TimeSource,
+    Undeliverable,
+    select_accounts,
+)
+
+REAL_TIME = TimeSource()
 
 
 class XAdapter(Adapter):
@@ -22,21 +30,13 @@ class XAdapter(Adapter):
 
     platform = PLATFORM
 
-    def __init__(
-        self, handles: Sequence[AgentHandle], *, clock: Clock = system_clock, sleep: Sleep = asyncio.sleep
-    ) -> None:
-        enabled = [handle for handle in handles if is_enabled(handle)]
-        self._accounts = {handle.agent_id: XAccount(handle, clock=clock, sleep=sleep) for handle in enabled}
+    def __init__(self, handles: Sequence[AgentHandle], *, time_source: TimeSource = REAL_TIME) -> None:
+        owners = select_accounts(handles, PLATFORM, REQUIRED_VARIABLES, account_id_of, label="X_ACCESS_TOKEN")
+        self._accounts = {handle.agent_id: XAccount(handle, time_source) for handle in owners.values()}
         # a server of the operator's, such as the emulator
         self.is_trusted_audience = not any(
             x_account.settings.is_default("x_api_base_url") for x_account in self._accounts.values()
         )
-        counts = Counter(account.account_id for account in self._accounts.values())
-        if duplicates := [name for name, count in counts.items() if count > 1]:
-            raise SettingError(
-                f"two characters have the same account on X ({duplicates[0]}): "
-                "give each its own X_ACCESS_TOKEN"
-            )
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -89,14 +89,11 @@ class XAdapter(Adapter):
         raise Undeliverable(f"no character in this process has the X account {delivery.account}")
 
 
-def is_enabled(handle: AgentHandle) -> bool:
-    """Return whether a character has all keys and lists X."""
-    platforms = handle.character.adapters
-    return all(name in handle.settings for name in REQUIRED_VARIABLES) and (
-        not platforms or PLATFORM in platforms
-    )
+def account_id_of(handle: AgentHandle) -> str:
+    """Return the number of a character's account."""
+    return read_settings(handle.settings).account_id
 
 
 def open_x(handles: Sequence[AgentHandle]) -> XAdapter:
-    """Return the adapter for all characters that have an account."""
+    """Return the adapter for all characters that have an account; raise ConfigError if two share one."""
     return XAdapter(handles)

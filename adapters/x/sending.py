@@ -3,7 +3,6 @@
 import logging
 import re
 import unicodedata
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from adapters.x.client import XClient
@@ -23,12 +22,12 @@ from bot.platform import (
     NotSent,
     PostOperation,
     PostOperationKind,
+    TimeSource,
     Undeliverable,
 )
 
 logger = logging.getLogger(__name__)
 
-Sleep = Callable[[float], Awaitable[None]]
 RETRY_DELAYS = (1.0, 2.0, 4.0, 8.0, 15.0, 15.0)  # an unclear part is searched for once, within a minute
 CLOCK_SKEW = timedelta(minutes=2)  # between X's clock and ours
 MAX_PAGES = 4
@@ -45,14 +44,14 @@ class MessageSender:
         client: XClient,
         settings: XSettings,
         permissions: ReplyPermissions,
-        sleep: Sleep,
+        time_source: TimeSource,
     ) -> None:
         self._conversations = handle.conversations
         self._client = client
         self._is_dry_run = settings.x_dry_run
         self._permissions = permissions
         self._content_rules = ContentRules(settings)
-        self._sleep = sleep
+        self._sleep = time_source.sleep
         self._rejected_duplicates: set[str] = (
             set()
         )  # ids of parts that X called duplicates and whose post was not found

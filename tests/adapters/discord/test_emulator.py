@@ -53,7 +53,7 @@ async def test_a_character_can_be_tried_out_on_a_page(harbour: Harbour) -> None:
     said = {"person": harbour.kim, "text": "@Ada ahoy"}
     async with ClientSession() as http:
         async with http.get(harbour.emulator.url) as answer:
-            assert "Discord, emulated" in await answer.text()
+            assert "Discord emulator" in await answer.text()
         async with http.post(f"{page}/say", json=said) as answer:
             assert "Ada is not connected yet" in (await answer.json())["problem"]
         async with harbour.bot_on():

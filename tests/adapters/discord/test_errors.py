@@ -266,10 +266,10 @@ async def test_a_part_that_was_tried_long_ago_is_looked_for_before_it_is_sent_ag
 async def test_an_edit_changes_and_an_empty_one_takes_away_and_both_may_be_repeated(harbour: Harbour) -> None:
     async with harbour.bot_on() as (stage, adapter):
         name = await adapter.deliver(part(stage, harbour.quay, "Tide at six."))
-        new = part(stage, harbour.quay, content=Content(text="Tide at seven.", metadata={"edits": name}))
+        new = part(stage, harbour.quay, content=Content(text="Tide at seven."), replaces_external_id=name)
         assert [await adapter.edit(new), await adapter.edit(new)] == [name, name]
         assert harbour.emulator.recorder.texts() == ["Tide at seven."]
-        none = part(stage, harbour.quay, content=Content(metadata={"edits": name}))
+        none = part(stage, harbour.quay, content=Content(), replaces_external_id=name)
         assert [await adapter.edit(none), await adapter.edit(none)] == [name, name]
         assert harbour.emulator.recorder.texts() == []
         with pytest.raises(Undeliverable):

@@ -10,12 +10,12 @@ import pytest
 
 from adapters.x.account import XAccount
 from adapters.x.adapter import XAdapter
-from adapters.x.emulator import Emulator, FastClock
+from adapters.x.emulator import Emulator
 from bot import Agent, AgentConfig, Character, Plugin, Receipt, Runtime, Settings
 from bot.platform import Delivery, DeliveryState
 from bot.settings import Layer
 from bot.store import InMemoryStore, Store
-from bot.testing import ScriptedModel, model_answer
+from bot.testing import ManualClock, ScriptedModel, model_answer
 from plugins.bootstrap import plugin as bootstrap
 from plugins.x_actions import plugin as x_actions
 
@@ -25,7 +25,7 @@ DEADLINE = 60.0
 class Cast:
     """A character at work on the emulated X."""
 
-    def __init__(self, runtime: Runtime, adapter: XAdapter, emulator: Emulator, clock: FastClock) -> None:
+    def __init__(self, runtime: Runtime, adapter: XAdapter, emulator: Emulator, clock: ManualClock) -> None:
         self.runtime, self.adapter, self.emulator, self.clock = runtime, adapter, emulator, clock
         self.resident = runtime.agents[0]
 
@@ -41,13 +41,13 @@ class Cast:
 
     async def look(self) -> None:
         """Have the mentions looked at once more, and everything that comes of it done."""
-        rest = await self.clock.until_resting()
+        rest = await self.clock.wait_for_sleepers()
         self.clock.advance(rest)
         await self.settle()
 
     async def settle(self) -> None:
         """Wait until nothing is under way: the mentions are read, answered, and the answers sent."""
-        await self.clock.until_resting()
+        await self.clock.wait_for_sleepers()
         for receipt in await self.agent.store.ledger.receipts(limit=200):
             await self.resident.inbox.wait_outcome(receipt.id)
         await self.agent.outbox.drain(DEADLINE)
@@ -67,18 +67,18 @@ Live = Callable[..., AbstractAsyncContextManager[Cast]]
 
 
 @pytest.fixture
-def clock() -> FastClock:
-    return FastClock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-async def emulator(clock: FastClock) -> AsyncIterator[Emulator]:
+async def emulator(clock: ManualClock) -> AsyncIterator[Emulator]:
     async with Emulator(clock=clock.now) as running:
         yield running
 
 
 @pytest.fixture
-def live(emulator: Emulator, clock: FastClock, tmp_path: Path) -> Live:
+def live(emulator: Emulator, clock: ManualClock, tmp_path: Path) -> Live:
     """Give what has a character live on the emulated X, as long as the block lasts."""
 
     @asynccontextmanager
@@ -108,7 +108,7 @@ def live(emulator: Emulator, clock: FastClock, tmp_path: Path) -> Live:
             is_idle=is_at_rest,
         )
         async with Runtime([plan]) as runtime:
-            adapter = XAdapter(runtime.handles, clock=clock.now, sleep=clock.pause)
+            adapter = XAdapter(runtime.handles, time_source=clock.time_source)
             await runtime.connect(adapter)
             cast = Cast(runtime, adapter, emulator, clock)
             if values.get("X_REPLY_ENABLE") != "false":

@@ -8,10 +8,10 @@ import pytest
 
 from adapters.x import spec
 from adapters.x.adapter import XAdapter
-from adapters.x.emulator import Emulator, FastClock
-from bot import AgentConfig, Character, Runtime, SettingError, Settings
+from adapters.x.emulator import Emulator
+from bot import AgentConfig, Character, ConfigError, Runtime, Settings
 from bot.settings import Layer
-from bot.testing import ScriptedModel, model_answer
+from bot.testing import ManualClock, ScriptedModel, model_answer
 from plugins.bootstrap import plugin as bootstrap
 
 
@@ -48,17 +48,17 @@ async def test_each_character_posts_with_its_own_keys(emulator: Emulator, tmp_pa
 async def test_two_characters_cannot_share_an_account(emulator: Emulator, tmp_path: Path) -> None:
     both = [(Character(name=name), emulator.environment) for name in ("Ada", "Grace")]
     async with together(tmp_path, *both) as runtime:
-        with pytest.raises(SettingError, match="X_ACCESS_TOKEN"):
+        with pytest.raises(ConfigError, match="Ada and Grace have the same X_ACCESS_TOKEN"):
             spec.open(runtime.handles)
 
 
 async def test_who_has_no_keys_or_names_other_platforms_has_no_timeline(
-    emulator: Emulator, clock: FastClock, tmp_path: Path
+    emulator: Emulator, clock: ManualClock, tmp_path: Path
 ) -> None:
     keyless: tuple[Character, dict[str, str]] = (Character(name="Ada"), {})
     elsewhere = (Character(name="Grace", adapters=["telegram"]), emulator.environment)
     async with together(tmp_path, keyless, elsewhere) as runtime:
-        adapter = XAdapter(runtime.handles, clock=clock.now, sleep=clock.pause)
+        adapter = XAdapter(runtime.handles, time_source=clock.time_source)
         await runtime.connect(adapter)
         assert [adapter.feed(door.agent_id) for door in runtime.handles] == [None, None]
         assert emulator.calls == []

@@ -3,8 +3,9 @@
 import pytest
 from aiohttp import ClientSession
 
-from adapters.x.emulator import Emulator, FastClock, emulated
+from adapters.x.emulator import Emulator, emulated
 from bot.platform import NotSent
+from bot.testing import ManualClock
 from tests.adapters.x.conftest import Live
 
 
@@ -32,7 +33,7 @@ async def test_a_request_that_was_signed_well_is_taken_once(live: Live, emulator
 
 
 async def test_a_window_that_is_used_up_is_told_and_renewed(
-    live: Live, emulator: Emulator, clock: FastClock
+    live: Live, emulator: Emulator, clock: ManualClock
 ) -> None:
     emulator.limits["GET /2/users/me"] = (2, 900.0)
     async with live(X_REPLY_ENABLE="false") as cast:
@@ -53,7 +54,7 @@ async def test_whoever_tries_a_character_out_talks_to_it_on_a_page() -> None:
             "1001-emulatedAccessToken",
         ]
         async with session.get("/") as page:
-            assert "X, emulated" in await page.text()
+            assert "X emulator" in await page.text()
         async with session.get("/page/shown") as listed:
             kim = next(one for one in (await listed.json())["places"][0]["people"] if one["name"] == "@kim")
         async with session.post("/page/say", json={"person": kim["id"], "text": "@ada hello"}) as answered:

@@ -3,12 +3,12 @@
 from collections import Counter
 from itertools import count
 
-from adapters.x.emulator import Emulator, FastClock
+from adapters.x.emulator import Emulator
 from bot.background.posting import PostScheduler
 from bot.background.scheduler import Scheduler
 from bot.models import Purpose, TextRequest
 from bot.store import InMemoryStore
-from bot.testing import model_answer
+from bot.testing import ManualClock, model_answer
 from tests.adapters.x.conftest import Cast, Live
 
 LIMITS = {"POST /2/tweets": (17, 86_400.0), "GET /2/users/:id/mentions": (1, 900.0)}
@@ -22,7 +22,7 @@ async def _do_what_is_due(cast: Cast) -> None:
 
 
 async def test_o09_a_month_of_posts_and_answers_stays_inside_the_free_plan(
-    clock: FastClock, live: Live, emulator: Emulator
+    clock: ManualClock, live: Live, emulator: Emulator
 ) -> None:
     emulator.limits.update(LIMITS)
     emulator.monthly_reads = 100
@@ -65,7 +65,7 @@ async def test_o09_a_month_of_posts_and_answers_stays_inside_the_free_plan(
 
 
 async def test_an_overdue_post_is_posted_once_after_a_restart(
-    clock: FastClock, live: Live, emulator: Emulator
+    clock: ManualClock, live: Live, emulator: Emulator
 ) -> None:
     store = InMemoryStore(clock.now)
     settings = {"X_POST_ENABLE": "true", "X_REPLY_ENABLE": "false"}

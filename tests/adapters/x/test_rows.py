@@ -5,17 +5,18 @@ import asyncio
 import pytest
 
 from adapters.x import connection
-from adapters.x.emulator import Emulator, FastClock
+from adapters.x.emulator import Emulator
 from adapters.x.receiving import POSITION_KEY
 from adapters.x.state import AccountState
 from bot.platform import DeliveryUnknown, NotSent
 from bot.store import InMemoryStore
+from bot.testing import ManualClock
 from tests.adapters.x.conftest import Live
 from tests.adapters.x.test_sending import QUIET, part_of
 
 
 async def test_b02_a_mention_that_is_read_again_after_29_days_is_known(
-    live: Live, emulator: Emulator, clock: FastClock
+    live: Live, emulator: Emulator, clock: ManualClock
 ) -> None:
     store = InMemoryStore(clock.now)
     async with live(store=store) as cast:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from adapters.x.emulator import Emulator, FastClock
+from adapters.x.emulator import Emulator
 from adapters.x.permissions import is_opt_in_request, is_opt_out_request
 from bot import ChannelType, Content, Outcome
 from bot.models import TextRequest
 from bot.platform import Delivery, NotSent, PostOperation, PostOperationKind, Undeliverable
 from bot.store import InMemoryStore
-from bot.testing import make_message, model_answer
+from bot.testing import ManualClock, make_message, model_answer
 from tests.adapters.x.conftest import Live
 from tests.adapters.x.test_sending import QUIET, part_of
 
@@ -22,7 +22,7 @@ DM = ChannelType.DM
 
 
 async def test_o09_a_dry_run_writes_nothing_whatever_a_turn_brings(
-    live: Live, emulator: Emulator, clock: FastClock
+    live: Live, emulator: Emulator, clock: ManualClock
 ) -> None:
     theirs = emulator.say("bob", "The mill burned down, @greenroom_bot.")
     deeds = cycle(
@@ -97,7 +97,7 @@ async def test_o09_the_switch_stops_everything_before_the_next_call(
 
 
 async def test_o09_the_daily_cap_holds_over_restarts_and_ends_with_the_day(
-    live: Live, emulator: Emulator, clock: FastClock
+    live: Live, emulator: Emulator, clock: ManualClock
 ) -> None:
     store, settings = InMemoryStore(), {"X_POST_DAILY_CAP": "2", **QUIET}
     async with live(store=store, **settings) as cast:
@@ -112,7 +112,7 @@ async def test_o09_the_daily_cap_holds_over_restarts_and_ends_with_the_day(
         assert len(emulator.writes) == 3
 
 
-async def test_the_months_posts_are_not_exceeded(live: Live, emulator: Emulator, clock: FastClock) -> None:
+async def test_the_months_posts_are_not_exceeded(live: Live, emulator: Emulator, clock: ManualClock) -> None:
     async with live(X_MONTHLY_POSTS="1", **QUIET) as cast:
         await cast.adapter.deliver(part_of(cast, "First"))
         with pytest.raises(NotSent, match="X_MONTHLY_POSTS"):

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from adapters.x.emulator import Emulator, FastClock, Fault, FaultKind
+from adapters.x.emulator import Emulator, Fault, FaultKind
 from bot import Attachment, Content, MediaKind, delivery_id, new_id
 from bot.platform import Delivery, DeliveryState, DeliveryUnknown, NotSent, Undeliverable
 from bot.store import InMemoryStore
+from bot.testing import ManualClock
 from tests.adapters.x.conftest import Cast, Live
 
 POST, TIMELINE = "POST /2/tweets", "GET /2/users/:id/tweets"
@@ -139,7 +140,7 @@ async def test_d13_a_duplicate_after_an_unclear_try_is_confirmed_by_reading(
 
 
 async def test_d13_a_duplicate_that_is_not_found_is_held(
-    live: Live, emulator: Emulator, clock: FastClock
+    live: Live, emulator: Emulator, clock: ManualClock
 ) -> None:
     async with live(**QUIET) as cast:
         emulator.state.create_post(emulator.user_id, "Fog again.")
@@ -184,7 +185,7 @@ async def test_d10_the_first_answer_that_the_keys_are_wrong_is_the_last_call(
         for _ in range(5):
             with pytest.raises(NotSent, match="refuses the keys"):
                 await cast.adapter.deliver(part_of(cast))
-        cast.clock.advance(await cast.clock.until_resting())
+        cast.clock.advance(await cast.clock.wait_for_sleepers())
         with pytest.raises(NotSent, match="refuses the keys"):
             await cast.account.receiver.poll()
         assert len(emulator.calls) == before + 1
@@ -193,7 +194,7 @@ async def test_d10_the_first_answer_that_the_keys_are_wrong_is_the_last_call(
 
 
 async def test_d10_a_post_whose_window_is_used_up_waits_for_it_over_a_restart_too(
-    live: Live, emulator: Emulator, clock: FastClock
+    live: Live, emulator: Emulator, clock: ManualClock
 ) -> None:
     store = InMemoryStore(clock.now)
     emulator.limits[POST] = (1, 7200.0)

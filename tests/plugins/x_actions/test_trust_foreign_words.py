@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from adapters.x.emulator import Emulator, FastClock
+from adapters.x.emulator import Emulator
 from bot import (
     ActionResult,
     Attachment,
@@ -24,7 +24,7 @@ from bot import (
 from bot.background.scheduler import Scheduler
 from bot.models import TextRequest
 from bot.store import InMemoryStore
-from bot.testing import make_message, model_answer
+from bot.testing import ManualClock, make_message, model_answer
 from tests.adapters.x.conftest import Cast, Live, clock, emulator, live
 
 __all__ = ["clock", "emulator", "live"]
@@ -217,7 +217,7 @@ async def test_l07_nobody_else_confirms_it_and_no_quotation_does(live: Live, emu
 
 
 async def test_l02_whoever_is_no_operator_any_more_has_nothing_done_by_confirming(
-    live: Live, emulator: Emulator, clock: FastClock
+    live: Live, emulator: Emulator, clock: ManualClock
 ) -> None:
     puppet, store = Puppet(), InMemoryStore(clock.now)
     async with live(puppet, store=store, **QUIET) as cast:
